@@ -1,0 +1,101 @@
+// The problem that every rung solves: O, LSE = attention(Q, K, V; scale, causal).
+//
+//   S = scale * Q K^T      P = softmax of each row of S      O = P V      LSE_i = log sum_j exp(S_ij)
+//
+//   Q, O  (B, H,    N_q,  d)     K, V  (B, H_kv, N_kv, d)     LSE  (B, H, N_q), natural log
+//
+// All tensors are row-major and contiguous. Host code only; nothing here knows a rung or a backend.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace flash {
+
+/// Bad input, or a machine that cannot do what was asked. `what()` is one to three lines for the user:
+/// what was wrong and what would work. Every program turns it into exit code 2.
+struct Error : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+/// The value of `scale` when nobody chooses one: 1 / sqrt(d).
+inline float default_scale(int64_t head_dim) {
+    return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
+/// Shape and options of one attention problem. Sizes count elements, never bytes.
+struct Problem {
+    int64_t batch = 1;     // B
+    int64_t heads = 1;     // H
+    int64_t kv_heads = 1;  // H_kv, divides H: each K/V head serves H / H_kv query heads
+    int64_t q_len = 1;     // N_q
+    int64_t kv_len = 1;    // N_kv
+    int64_t head_dim = 64; // d
+    float scale = default_scale(64);
+    bool causal = false;   // bottom-right aligned: query i sees key j iff j <= i + N_kv - N_q
+
+    int64_t q_size() const { return batch * heads * q_len * head_dim; } // also the size of O
+    int64_t kv_size() const { return batch * kv_heads * kv_len * head_dim; }
+    int64_t lse_size() const { return batch * heads * q_len; }
+
+    /// The K/V head that query head h reads.
+    int64_t kv_head(int64_t h) const { return h / (heads / kv_heads); }
+
+    /// Offset of row 0 of query head (b, h) in Q and O; divide by d for its offset in LSE.
+    int64_t q_offset(int64_t b, int64_t h) const { return (b * heads + h) * q_len * head_dim; }
+
+    /// Offset of row 0 of the K/V head that query head (b, h) reads, in K and V.
+    int64_t kv_offset(int64_t b, int64_t h) const { return (b * kv_heads + kv_head(h)) * kv_len * head_dim; }
+
+    /// How many keys query i sees. They are always the first ones: keys 0 .. visible_keys(i) - 1.
+    int64_t visible_keys(int64_t i) const {
+        return causal ? std::clamp<int64_t>(i + kv_len - q_len + 1, 0, kv_len) : kv_len;
+    }
+
+    /// Floating-point operations by the field's convention: 4 B H N_q N_kv d, half of it when causal.
+    double flops() const {
+        const double full = 4.0 * static_cast<double>(batch * heads) * static_cast<double>(q_len) *
+                            static_cast<double>(kv_len) * static_cast<double>(head_dim);
+        return causal ? full / 2 : full;
+    }
+};
+
+/// Throws Error unless the problem is one that a rung may be asked to solve: every size at least 1,
+/// H a multiple of H_kv, scale finite and > 0, and every tensor small enough to address (bytes < 2^63).
+inline void validate(const Problem& p) {
+    const auto at_least_one = [](int64_t value, const char* name) {
+        if (value < 1) {
+            throw Error(std::string(name) + " must be at least 1, got " + std::to_string(value));
+        }
+    };
+    at_least_one(p.batch, "batch");
+    at_least_one(p.heads, "heads");
+    at_least_one(p.kv_heads, "kv-heads");
+    at_least_one(p.q_len, "q-len");
+    at_least_one(p.kv_len, "kv-len");
+    at_least_one(p.head_dim, "head-dim");
+    if (p.heads % p.kv_heads != 0) {
+        throw Error("heads (" + std::to_string(p.heads) + ") must be a multiple of kv-heads (" +
+                    std::to_string(p.kv_heads) + "), because each K/V head serves heads / kv-heads query heads");
+    }
+    if (!(std::isfinite(p.scale) && p.scale > 0)) {
+        throw Error("scale must be finite and > 0, got " + std::to_string(p.scale) +
+                    "; the usual value is 1/sqrt(head-dim)");
+    }
+    const auto addressable = [](int64_t b, int64_t h, int64_t n, int64_t d, const char* name) {
+        int64_t size = 4; // bytes of the largest element type
+        for (const int64_t side : {b, h, n, d}) {
+            if (__builtin_mul_overflow(size, side, &size)) {
+                throw Error(std::string(name) + " would have " + std::to_string(b) + " x " + std::to_string(h) + " x " +
+                            std::to_string(n) + " x " + std::to_string(d) + " elements, more than 2^63 bytes");
+            }
+        }
+    };
+    addressable(p.batch, p.heads, p.q_len, p.head_dim, "Q");
+    addressable(p.batch, p.kv_heads, p.kv_len, p.head_dim, "K");
+}
+
+} // namespace flash

@@ -1,0 +1,49 @@
+// Where a rung runs: the memory that its pointers point to, and the clock that times it.
+// `host_backend()` is the CPU's own; CUDA and SIMT bring theirs.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace flash {
+
+/// Memory that the rung may read and write. Freed on destruction.
+class Memory {
+  public:
+    virtual ~Memory() = default;
+    virtual void* data() const = 0; // as the rung sees it; aligned to 256 bytes
+    virtual size_t bytes() const = 0;
+    virtual void write(size_t offset, const void* source, size_t bytes) = 0;     // host -> memory
+    virtual void read(size_t offset, void* destination, size_t bytes) const = 0; // memory -> host
+};
+
+class Backend {
+  public:
+    virtual ~Backend() = default;
+    virtual std::string name() const = 0;        // "cpu", "cuda" or "simt"
+    virtual std::string description() const = 0; // what it runs on, for people: processor and threads, or GPU
+
+    /// Throws Error, with what would help, when the machine cannot run rungs of this backend (no GPU, too old, ...).
+    virtual void require_device() const {}
+
+    /// Bytes that `allocate` could still hand out; used to refuse a problem before it is tried.
+    virtual size_t available_bytes() const = 0;
+
+    /// Throws Error when there is not that much memory.
+    virtual std::unique_ptr<Memory> allocate(size_t bytes) = 0;
+
+    /// Waits for the work to end; throws Error when it failed.
+    virtual void synchronize() {}
+
+    /// Empties the caches that a repeated run would otherwise find warm.
+    virtual void flush_caches() = 0;
+
+    /// Seconds that `work` takes, measured by the backend's own clock (CUDA events on a GPU), its end included.
+    virtual double time(const std::function<void()>& work) = 0;
+};
+
+Backend& host_backend();
+
+} // namespace flash

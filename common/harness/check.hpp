@@ -1,0 +1,36 @@
+// What "correct" means to the harness: a verdict on one output. The verdict itself is made in reference/.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "common/attention.hpp"
+#include "common/types.hpp"
+
+namespace flash {
+
+/// Q, K, V on the host, as floats that are exactly representable in `dtype`.
+struct Inputs {
+    DType dtype = DType::fp32;
+    std::span<const float> q, k, v;
+};
+
+/// O and LSE on the host; O converted from the rung's type, which is exact.
+struct Outputs {
+    std::span<const float> o, lse;
+};
+
+struct Verdict {
+    bool ok = false;
+    double o_error = 0, o_bound = 0;     // max |O - oracle| and what the rule allows
+    double lse_error = 0, lse_bound = 0; // of the row with the largest error / bound
+    std::string message;                 // when not ok: where the first violation is and how large
+};
+
+/// Called with the fraction done, 0 to 1, from any thread, now and then.
+using Progress = std::function<void(double)>;
+
+using Check = Verdict (*)(const Problem&, const Inputs&, const Outputs&, const Progress&);
+
+} // namespace flash

@@ -1,0 +1,52 @@
+// One rung of the ladder, as its main hands it to the harness.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/attention.hpp"
+#include "common/harness/backend.hpp"
+#include "common/harness/check.hpp"
+#include "common/types.hpp"
+
+namespace flash {
+
+/// O and LSE from Q, K and V; the pointers are memory of the rung's backend.
+/// The problem has been validated; every element of O and LSE is written, nothing else is.
+template <class T> using Forward = void (*)(const Problem&, const T* Q, const T* K, const T* V, T* O, float* LSE);
+
+struct Rung {
+    std::string name; // the folder's: "05_one_pass_softmax"
+    std::string idea; // one line, for --help and the tour's table
+
+    // The types it supports are the functions it names.
+    Forward<float> fp32 = nullptr;
+    Forward<Half> fp16 = nullptr;
+    Forward<Bfloat16> bf16 = nullptr;
+
+    std::vector<int64_t> head_dims = {}; // empty: any
+
+    /// Bytes it allocates on its backend beyond Q, K, V, O and LSE; null: a negligible amount.
+    int64_t (*workspace_bytes)(const Problem&) = nullptr;
+
+    Backend& (*backend)() = host_backend;
+
+    /// How an output is judged; every main passes flash::reference::check.
+    Check check = nullptr;
+
+    /// Rung 01 leaves the row maximum out on purpose: exp overflows at logits past 88.
+    bool overflows = false;
+
+    bool supports(DType type) const {
+        return type == DType::fp32 ? fp32 != nullptr : type == DType::fp16 ? fp16 != nullptr : bf16 != nullptr;
+    }
+    std::vector<DType> dtypes() const; // in the order fp32, fp16, bf16; the first is the default
+};
+
+/// The program of one rung: reads the command line, runs the rung, checks and reports (see --help).
+/// Returns the exit code: 0 passed, 1 wrong result, 2 bad input or no usable device.
+/// A conformance test links another definition of this very function, so that a rung is registered once.
+int rung_main(const Rung& rung, int argc, char** argv);
+
+} // namespace flash

@@ -1,0 +1,86 @@
+// Element types: fp32, fp16 and bf16, with conversions that round to nearest, ties to even.
+// Written here rather than taken from cuda_fp16.h so that no CUDA toolkit is needed to build anything.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace flash {
+
+/// IEEE binary16: 1 sign, 5 exponent, 10 mantissa bits. Largest finite value 65504.
+struct Half {
+    uint16_t bits;
+};
+
+/// bfloat16: the upper half of a float. 1 sign, 8 exponent, 7 mantissa bits.
+struct Bfloat16 {
+    uint16_t bits;
+};
+
+enum class DType { fp32, fp16, bf16 };
+
+constexpr const char* dtype_name(DType t) {
+    return t == DType::fp32 ? "fp32" : t == DType::fp16 ? "fp16" : "bf16";
+}
+constexpr int dtype_bytes(DType t) { return t == DType::fp32 ? 4 : 2; }
+
+template <class T> inline constexpr DType dtype_of = DType::fp32;
+template <> inline constexpr DType dtype_of<Half> = DType::fp16;
+template <> inline constexpr DType dtype_of<Bfloat16> = DType::bf16;
+
+constexpr float to_float(float x) { return x; }
+
+constexpr float to_float(Bfloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+
+constexpr float to_float(Half x) {
+    const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
+    const uint32_t exponent = (x.bits >> 10) & 0x1fu;
+    const uint32_t mantissa = x.bits & 0x3ffu;
+    if (exponent == 0) { // zero or subnormal: mantissa * 2^-24, exact in fp32
+        const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+        return sign != 0 ? -magnitude : magnitude;
+    }
+    const uint32_t wide = exponent == 31 ? 255 : exponent + 112; // 112 = 127 - 15, the two biases
+    return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+}
+
+/// Rounds x to T. Overflow gives infinity, NaN stays NaN.
+template <class T> constexpr T from_float(float x);
+
+template <> constexpr float from_float<float>(float x) { return x; }
+
+template <> constexpr Bfloat16 from_float<Bfloat16>(float x) {
+    const uint32_t u = std::bit_cast<uint32_t>(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) { // NaN: keep it quiet, never let the carry turn it into infinity
+        return {static_cast<uint16_t>(u >> 16 | 0x40u)};
+    }
+    const uint32_t half_ulp_or_less = 0x7fffu + (u >> 16 & 1u); // ties go to the even mantissa
+    return {static_cast<uint16_t>((u + half_ulp_or_less) >> 16)};
+}
+
+template <> constexpr Half from_float<Half>(float x) {
+    const uint32_t u = std::bit_cast<uint32_t>(x);
+    const uint32_t sign = u >> 16 & 0x8000u;
+    const uint32_t magnitude = u & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) {
+        return {static_cast<uint16_t>(sign | 0x7e00u)};
+    }
+    if (magnitude >= 0x477ff000u) { // 65520 and above round to infinity
+        return {static_cast<uint16_t>(sign | 0x7c00u)};
+    }
+    if (magnitude < 0x38800000u) { // below 2^-14: subnormal; adding 0.5 leaves x in units of 2^-24, rounded
+        const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+        return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u))};
+    }
+    const uint32_t half_ulp_or_less = 0xfffu + (magnitude >> 13 & 1u);
+    return {static_cast<uint16_t>(sign | (magnitude + half_ulp_or_less - (112u << 23)) >> 13)};
+}
+
+/// x as the nearest value of `type`, held in a float.
+constexpr float round_to(DType type, float x) {
+    return type == DType::fp32   ? x
+           : type == DType::fp16 ? to_float(from_float<Half>(x))
+                                 : to_float(from_float<Bfloat16>(x));
+}
+
+} // namespace flash

@@ -1,0 +1,6 @@
+find_package(Eigen3 3.4 REQUIRED NO_MODULE)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(Catch2 3 REQUIRED)
+find_package(OpenMP REQUIRED)
+find_package(Threads REQUIRED)

@@ -1,0 +1,12 @@
+#include "steps/05_one_pass_softmax/one_pass_softmax.hpp"
+
+#include "common/harness/rung.hpp"
+#include "reference/check.hpp"
+
+int main(int argc, char** argv) {
+    return flash::rung_main({.name = "05_one_pass_softmax",
+                             .idea = "rescale O as well: one pass over K and V",
+                             .fp32 = step05::attention,
+                             .check = flash::reference::check},
+                            argc, argv);
+}
