@@ -31,7 +31,7 @@ class DeviceRun {
     /// Seconds of one run, caches flushed before it.
     double time();
 
-    std::vector<float> o() const;   // O, converted to float
+    std::vector<float> o() const; // O, converted to float
     std::vector<float> lse() const;
 
     /// O in the rung's own type, bit by bit, for comparing repeated runs.

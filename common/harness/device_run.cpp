@@ -1,0 +1,224 @@
+#include "common/harness/device_run.hpp"
+
+#include <cstring>
+#include <span>
+
+#include "common/harness/limits.hpp"
+
+namespace flash {
+namespace {
+
+// An ordinary number in every type (-0.85 as fp32 and bf16, -1.84 as fp16), because a kernel that reads, scales and
+// writes back a value outside O would leave a NaN or a zero as it was.
+constexpr uint16_t canary = 0xbf5a;
+
+uint16_t half_word(size_t index, std::span<const uint16_t> pattern) { return pattern[index % pattern.size()]; }
+
+void fill(std::span<std::byte> bytes, std::span<const uint16_t> pattern) {
+    for (size_t i = 0; i < bytes.size() / 2; ++i) {
+        const uint16_t word = half_word(i, pattern);
+        std::memcpy(bytes.data() + 2 * i, &word, sizeof word);
+    }
+}
+
+/// A quiet NaN of the type, as 16-bit words, lowest first.
+std::vector<uint16_t> quiet_nan(DType type) {
+    switch (type) {
+    case DType::fp16:
+        return {0x7e00};
+    case DType::bf16:
+        return {0x7fc0};
+    default:
+        return {0x0000, 0x7fc0};
+    }
+}
+
+template <class T> void convert(std::span<const float> values, std::byte* to) {
+    for (const float value : values) {
+        const T element = from_float<T>(value);
+        std::memcpy(to, &element, sizeof element);
+        to += sizeof element;
+    }
+}
+
+template <class T> std::vector<float> to_floats(std::span<const std::byte> bits) {
+    std::vector<float> values(bits.size() / sizeof(T));
+    for (size_t i = 0; i < values.size(); ++i) {
+        T element;
+        std::memcpy(&element, bits.data() + i * sizeof(T), sizeof element);
+        values[i] = to_float(element);
+    }
+    return values;
+}
+
+/// The tensor in `type`, with NaN before and after it.
+std::vector<std::byte> surrounded(DType type, std::span<const float> values, size_t margin) {
+    std::vector<std::byte> bits(values.size() * static_cast<size_t>(dtype_bytes(type)) + 2 * margin);
+    const std::vector<uint16_t> nan = quiet_nan(type);
+    fill(std::span(bits).first(margin), nan);
+    fill(std::span(bits).last(margin), nan);
+    std::byte* const tensor = bits.data() + margin;
+    switch (type) {
+    case DType::fp32:
+        convert<float>(values, tensor);
+        break;
+    case DType::fp16:
+        convert<Half>(values, tensor);
+        break;
+    case DType::bf16:
+        convert<Bfloat16>(values, tensor);
+        break;
+    }
+    return bits;
+}
+
+/// Where byte `offset` of an allocation lies, seen from the tensor inside it.
+std::string place(const char* name, size_t offset, size_t margin, size_t bytes) {
+    const std::string tensor(name);
+    if (offset < margin) {
+        return "memory before " + tensor + " was overwritten, " + std::to_string(margin - offset) +
+               " bytes ahead of its start";
+    }
+    if (offset >= margin + bytes) {
+        return "memory after " + tensor + " was overwritten, at byte " + std::to_string(offset - margin - bytes) +
+               " past its end";
+    }
+    return tensor + ", an input, was overwritten at byte " + std::to_string(offset - margin);
+}
+
+std::vector<std::byte> contents(const Memory& memory) {
+    std::vector<std::byte> bits(memory.bytes());
+    memory.read(0, bits.data(), bits.size());
+    return bits;
+}
+
+} // namespace
+
+DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs, size_t margin)
+    : rung_(rung), problem_(problem), dtype_(inputs.dtype) {
+    validate(problem);
+    require_supported(rung, problem, inputs.dtype);
+    const auto require_size = [](std::span<const float> tensor, int64_t size, const char* name) {
+        if (tensor.size() != static_cast<size_t>(size)) {
+            throw Error(std::string(name) + " has " + std::to_string(tensor.size()) + " elements, the problem needs " +
+                        std::to_string(size));
+        }
+    };
+    require_size(inputs.q, problem.q_size(), "Q");
+    require_size(inputs.k, problem.kv_size(), "K");
+    require_size(inputs.v, problem.kv_size(), "V");
+    if (margin % 256 != 0) {
+        throw std::invalid_argument("DeviceRun: the margin must be a multiple of 256, or the tensors lose alignment");
+    }
+
+    Backend& backend = rung.backend();
+    require_memory(rung, problem, inputs.dtype, margin);
+    const auto upload = [&](std::span<const float> values, Tensor& tensor, std::vector<std::byte>& bits) {
+        bits = surrounded(inputs.dtype, values, margin);
+        tensor = {backend.allocate(bits.size()), bits.size() - 2 * margin, margin};
+        tensor.memory->write(0, bits.data(), bits.size());
+    };
+    upload(inputs.q, q_, q_bits_);
+    upload(inputs.k, k_, k_bits_);
+    upload(inputs.v, v_, v_bits_);
+    const auto reserve = [&](size_t bytes, Tensor& tensor) {
+        tensor = {backend.allocate(bytes + 2 * margin), bytes, margin};
+    };
+    reserve(q_.bytes, o_);
+    reserve(static_cast<size_t>(problem.lse_size()) * sizeof(float), lse_);
+    poison();
+}
+
+void DeviceRun::poison() {
+    const auto refill = [](Tensor& tensor, DType type) {
+        std::vector<std::byte> bits(tensor.memory->bytes());
+        fill(bits, std::span(&canary, 1));
+        fill(std::span(bits).subspan(tensor.margin, tensor.bytes), quiet_nan(type));
+        tensor.memory->write(0, bits.data(), bits.size());
+    };
+    refill(o_, dtype_);
+    refill(lse_, DType::fp32);
+}
+
+void DeviceRun::run() {
+    const auto call = [this]<class T>(Forward<T> forward) {
+        forward(problem_, static_cast<const T*>(q_.data()), static_cast<const T*>(k_.data()),
+                static_cast<const T*>(v_.data()), static_cast<T*>(o_.data()), static_cast<float*>(lse_.data()));
+    };
+    switch (dtype_) {
+    case DType::fp32:
+        call(rung_.fp32);
+        break;
+    case DType::fp16:
+        call(rung_.fp16);
+        break;
+    case DType::bf16:
+        call(rung_.bf16);
+        break;
+    }
+    rung_.backend().synchronize();
+}
+
+double DeviceRun::time() {
+    Backend& backend = rung_.backend();
+    backend.flush_caches();
+    return backend.time([this] { run(); });
+}
+
+std::vector<std::byte> DeviceRun::o_bits() const {
+    std::vector<std::byte> bits(o_.bytes);
+    o_.memory->read(o_.margin, bits.data(), bits.size());
+    return bits;
+}
+
+std::vector<float> DeviceRun::o() const {
+    const std::vector<std::byte> bits = o_bits();
+    switch (dtype_) {
+    case DType::fp16:
+        return to_floats<Half>(bits);
+    case DType::bf16:
+        return to_floats<Bfloat16>(bits);
+    default:
+        return to_floats<float>(bits);
+    }
+}
+
+std::vector<float> DeviceRun::lse() const {
+    std::vector<float> values(lse_.bytes / sizeof(float));
+    lse_.memory->read(lse_.margin, values.data(), lse_.bytes);
+    return values;
+}
+
+std::string DeviceRun::damage() const {
+    const auto changed_input = [](const Tensor& tensor, const std::vector<std::byte>& uploaded, const char* name) {
+        const std::vector<std::byte> now = contents(*tensor.memory);
+        for (size_t i = 0; i < now.size(); ++i) {
+            if (now[i] != uploaded[i]) {
+                return place(name, i, tensor.margin, tensor.bytes);
+            }
+        }
+        return std::string();
+    };
+    const auto broken_canary = [](const Tensor& tensor, const char* name) {
+        const std::vector<std::byte> now = contents(*tensor.memory);
+        std::vector<std::byte> untouched(now.size());
+        fill(untouched, std::span(&canary, 1));
+        for (size_t i = 0; i < now.size(); ++i) {
+            const bool inside = i >= tensor.margin && i < tensor.margin + tensor.bytes;
+            if (!inside && now[i] != untouched[i]) {
+                return place(name, i, tensor.margin, tensor.bytes);
+            }
+        }
+        return std::string();
+    };
+    for (const std::string& found :
+         {broken_canary(o_, "O"), broken_canary(lse_, "LSE"), //
+          changed_input(q_, q_bits_, "Q"), changed_input(k_, k_bits_, "K"), changed_input(v_, v_bits_, "V")}) {
+        if (!found.empty()) {
+            return found;
+        }
+    }
+    return {};
+}
+
+} // namespace flash

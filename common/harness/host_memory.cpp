@@ -1,0 +1,104 @@
+#include "common/harness/host_memory.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <optional>
+
+namespace flash {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The number that follows `key` in a file of "key value" lines.
+std::optional<size_t> read_field(const fs::path& path, const std::string& key) {
+    std::ifstream file(path);
+    std::string word;
+    while (file >> word) {
+        if (size_t value = 0; word == key && file >> value) {
+            return value;
+        }
+    }
+    return std::nullopt;
+}
+
+/// The number that a file consists of; nothing when it is absent or says "max".
+std::optional<size_t> read_number(const fs::path& path) {
+    std::ifstream file(path);
+    size_t value = 0;
+    return file >> value ? std::optional(value) : std::nullopt;
+}
+
+size_t system_available() {
+    if (const auto kib = read_field("/proc/meminfo", "MemAvailable:")) {
+        return *kib * 1024;
+    }
+    return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// What is left in `group` and each group above it, up to `root`. A limit counts the page cache too,
+/// but the kernel drops that part (inactive_file) before it refuses memory.
+size_t group_available(const fs::path& root, const fs::path& group, const char* limit_file, const char* usage_file,
+                       const char* cache_field) {
+    size_t available = std::numeric_limits<size_t>::max();
+    fs::path path = group;
+    while (true) {
+        const fs::path folder = root / path;
+        const auto limit = read_number(folder / limit_file);
+        const auto usage = read_number(folder / usage_file);
+        if (limit && usage) {
+            const size_t cache = read_field(folder / "memory.stat", cache_field).value_or(0);
+            const size_t used = *usage - std::min(*usage, cache);
+            available = std::min(available, *limit - std::min(*limit, used));
+        }
+        if (path.empty()) {
+            return available;
+        }
+        path = path.parent_path();
+    }
+}
+
+size_t cgroup_available() {
+    size_t available = std::numeric_limits<size_t>::max();
+    std::ifstream file("/proc/self/cgroup"); // lines of "id:controllers:/path"; version 2 names no controllers
+    std::string line;
+    while (std::getline(file, line)) {
+        const size_t first = line.find(':');
+        const size_t second = line.find(':', first + 1);
+        if (first == std::string::npos || second == std::string::npos) {
+            continue;
+        }
+        const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+        const fs::path group = fs::path(line.substr(second + 1)).relative_path();
+        if (controllers == ",,") {
+            available = std::min(
+                available, group_available("/sys/fs/cgroup", group, "memory.max", "memory.current", "inactive_file"));
+        } else if (controllers.find(",memory,") != std::string::npos) {
+            available = std::min(available, group_available("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
+                                                            "memory.usage_in_bytes", "total_inactive_file"));
+        }
+    }
+    return available;
+}
+
+} // namespace
+
+size_t available_host_memory() { return std::min(system_available(), cgroup_available()); }
+
+std::string format_bytes(double bytes) {
+    static const char* const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t unit = 0;
+    while (bytes >= 1024 && unit + 1 < std::size(units)) {
+        bytes /= 1024;
+        ++unit;
+    }
+    char text[32];
+    std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+    return text;
+}
+
+} // namespace flash

@@ -1,0 +1,16 @@
+// The host's memory: how much a program may still ask for.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace flash {
+
+/// Bytes that this process may still allocate: what the kernel calls available,
+/// or what the control group (a container's limit) leaves, whichever is smaller.
+size_t available_host_memory();
+
+/// "3.2 GiB": for people.
+std::string format_bytes(double bytes);
+
+} // namespace flash
