@@ -1,15 +1,42 @@
 # flash_add_rung(NN_name): the program NN_name and its conformance test test_NN_name, from the folder steps/NN_name.
 # Both are the same object files; the program links the command line, the test links the conformance suite,
-# and each of these defines rung_main.
+# and each of these defines rung_main. A folder with a .cu file is a CUDA rung: the backend decides how it is built.
 function(flash_add_rung name)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
-  add_library(${name}_objects OBJECT ${sources})
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
+  if(NOT sources AND NOT kernels)
+    message(FATAL_ERROR "flash_add_rung(${name}): there is no .cpp or .cu file in ${folder}")
+  endif()
+
+  if(kernels AND FLASH_BACKEND STREQUAL "cpu")
+    set(reason "needs the simt or cuda backend")
+    message(STATUS "left out: ${name} ${reason}")
+    set_property(GLOBAL APPEND_STRING PROPERTY FLASH_RUNGS "${name}\tleft out\t${reason}\n")
+    return()
+  endif()
+
+  add_library(${name}_objects OBJECT ${sources} ${kernels})
   target_link_libraries(${name}_objects PUBLIC flash_cpu flash_harness flash_reference)
+  if(kernels)
+    target_link_libraries(${name}_objects PUBLIC flash_device)
+  endif()
+  if(kernels AND FLASH_BACKEND STREQUAL "simt")
+    # g++ takes an unknown ending for a linker script; -x names the language.
+    set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+  endif()
 
   add_executable(${name})
   target_link_libraries(${name} PRIVATE ${name}_objects flash_cli)
+  set_property(GLOBAL APPEND_STRING PROPERTY FLASH_RUNGS "${name}\tbuilt\t$<TARGET_FILE:${name}>\n")
 
   add_executable(test_${name})
   target_link_libraries(test_${name} PRIVATE ${name}_objects flash_conformance)
-  add_test(NAME conformance.${name} COMMAND test_${name})
+  flash_discover_tests(test_${name} ${name})
+endfunction()
+
+# rungs.tsv in the build folder: name, "built" or "left out", and the program or the reason. scripts/ read it.
+function(flash_write_rung_list)
+  get_property(rungs GLOBAL PROPERTY FLASH_RUNGS)
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/rungs.tsv CONTENT "${rungs}")
 endfunction()

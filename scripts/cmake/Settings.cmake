@@ -1,4 +1,8 @@
-# Language level, build type and warnings for our own targets.
+# Language level, build type, instruction set and warnings for our own targets.
+if(CMAKE_SOURCE_DIR STREQUAL CMAKE_BINARY_DIR)
+  message(FATAL_ERROR "Build in a folder of its own: cmake -B build")
+endif()
+
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -7,16 +11,25 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
-option(FLASH_NATIVE "Compile for this machine's instruction set (-march=native)" ON)
+option(FLASH_NATIVE "Compile for this computer's instruction set (-march=native)" ON)
 option(FLASH_WERROR "Treat warnings in this project's own code as errors" ON)
+option(FLASH_SANITIZE "Find memory errors and undefined behaviour at run time (ASan and UBSan)" OFF)
 
 # Everything of ours links this; dependencies' headers are system headers and stay silent.
+# nvcc's own options stand in Backend.cmake: it takes none of these without a prefix.
 add_library(flash_settings INTERFACE)
 target_include_directories(flash_settings INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(flash_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow)
+set(options -Wall -Wextra -Wpedantic -Wshadow)
 if(FLASH_WERROR)
-  target_compile_options(flash_settings INTERFACE -Werror)
+  list(APPEND options -Werror)
 endif()
 if(FLASH_NATIVE)
-  target_compile_options(flash_settings INTERFACE -march=native)
+  list(APPEND options -march=native)
 endif()
+if(FLASH_SANITIZE)
+  # Without "recover" a finding ends the program, so that a test cannot pass over it.
+  set(sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  list(APPEND options ${sanitizers})
+  target_link_options(flash_settings INTERFACE ${sanitizers})
+endif()
+target_compile_options(flash_settings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${options}>")

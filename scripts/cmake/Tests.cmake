@@ -1,0 +1,19 @@
+# flash_discover_tests(target [prefix]): every Catch2 test case of the program becomes one test of ctest,
+# named "prefix: case" (the prefix is the target's name unless given).
+function(flash_discover_tests target)
+  set(prefix ${target})
+  if(ARGC GREATER 1)
+    set(prefix ${ARGV1})
+  endif()
+  # Asked for its cases when ctest runs, not when it is built: a build must not depend on a GPU or on run time.
+  catch_discover_tests(${target} TEST_PREFIX "${prefix}: " DISCOVERY_MODE PRE_TEST
+                       PROPERTIES TIMEOUT 900)
+endfunction()
+
+# flash_add_test(target SOURCES ... LIBRARIES ...): a Catch2 program with its own main from Catch2, and its tests.
+function(flash_add_test target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
+  add_executable(${target} ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE flash_settings ${arg_LIBRARIES} Catch2::Catch2WithMain)
+  flash_discover_tests(${target})
+endfunction()
