@@ -30,9 +30,11 @@ function(flash_add_rung name)
   target_link_libraries(${name} PRIVATE ${name}_objects flash_cli)
   set_property(GLOBAL APPEND_STRING PROPERTY FLASH_RUNGS "${name}\tbuilt\t$<TARGET_FILE:${name}>\n")
 
-  add_executable(test_${name})
-  target_link_libraries(test_${name} PRIVATE ${name}_objects flash_conformance)
-  flash_discover_tests(test_${name} ${name})
+  if(TARGET flash_conformance)
+    add_executable(test_${name})
+    target_link_libraries(test_${name} PRIVATE ${name}_objects flash_conformance)
+    flash_discover_tests(test_${name} ${name})
+  endif()
 endfunction()
 
 # rungs.tsv in the build folder: name, "built" or "left out", and the program or the reason. scripts/ read it.
