@@ -1,0 +1,59 @@
+#include "reference/naive.hpp"
+
+#include <Eigen/Dense>
+
+#include <cmath>
+#include <limits>
+
+#include "reference/row_tiles.hpp"
+
+namespace flash::reference {
+namespace {
+
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using ConstTile = Eigen::Map<const Matrix>;
+
+// Turns one row of scores into its softmax, in place.
+template <class Row> void softmax(Row&& s) {
+    const float m = s.template maxCoeff<Eigen::PropagateNaN>();
+    if (!std::isfinite(m)) { // by hand, because Eigen's vectorised exp maps NaN to a number
+        s.setConstant(std::numeric_limits<float>::quiet_NaN());
+        return;
+    }
+    s = (s.array() - m).exp();
+    s /= s.sum();
+}
+
+} // namespace
+
+std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress& progress) {
+    std::vector<float> result(static_cast<size_t>(p.q_size()));
+    const int64_t d = p.head_dim;
+    const auto round = [type = inputs.dtype](float x) { return round_to(type, x); };
+
+    for_each_row_tile(p, progress, [&](const RowTile& tile) {
+        const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
+        const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
+        const ConstTile Q(inputs.q.data() + offset, tile.rows, d);
+        const ConstTile K(inputs.k.data() + p.kv_offset(tile.b, tile.h), keys, d);
+        const ConstTile V(inputs.v.data() + p.kv_offset(tile.b, tile.h), keys, d);
+        Eigen::Map<Matrix> O(result.data() + offset, tile.rows, d);
+
+        Matrix S = p.scale * (Q * K.transpose());
+        for (int64_t i = 0; i < tile.rows; ++i) {
+            const int64_t visible = p.visible_keys(tile.first + i);
+            if (visible > 0) {
+                softmax(S.row(i).head(visible));
+            }
+            S.row(i).tail(keys - visible).setZero();
+        }
+        const Matrix P = inputs.dtype == DType::fp32 ? std::move(S) : Matrix(S.unaryExpr(round));
+        O.noalias() = P * V;
+        if (inputs.dtype != DType::fp32) {
+            O = O.unaryExpr(round).eval();
+        }
+    });
+    return result;
+}
+
+} // namespace flash::reference

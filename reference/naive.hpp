@@ -1,0 +1,17 @@
+// The yardstick: plain unfused attention with the rounding that a kernel of the same type cannot avoid.
+#pragma once
+
+#include <vector>
+
+#include "common/harness/check.hpp"
+
+namespace flash::reference {
+
+/// O (B, H, N_q, d) as unfused attention computes it in `inputs.dtype`: S = scale * Q K^T accumulated and kept in fp32;
+/// P = softmax(S) in fp32, normalised, then rounded to the type; O = P V accumulated in fp32, then rounded to the type.
+/// For fp32 nothing is rounded further. A row that sees no key is 0; a row with a score that is not finite is NaN.
+///
+/// S is never rounded to 16 bits: fp16 ends at 65504, and scores before scaling are soon larger than that.
+std::vector<float> naive(const Problem& problem, const Inputs& inputs, const Progress& progress = {});
+
+} // namespace flash::reference

@@ -1,0 +1,75 @@
+#include "reference/oracle.hpp"
+
+#include <Eigen/Dense>
+
+#include <cmath>
+#include <limits>
+
+#include "reference/row_tiles.hpp"
+
+namespace flash::reference {
+namespace {
+
+using MatrixF = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using MatrixD = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using ConstTile = Eigen::Map<const MatrixF>;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+// Keys that are converted to double at a time, so that a head's K and V are never held twice.
+constexpr int64_t key_block = 512;
+
+// Turns one row of scores into its softmax, in place, and returns its log-sum-exp.
+template <class Row> double softmax(Row&& s) {
+    const double m = s.template maxCoeff<Eigen::PropagateNaN>();
+    if (!std::isfinite(m)) { // by hand, because Eigen's vectorised exp maps NaN to a number
+        s.setConstant(nan);
+        return nan;
+    }
+    s = (s.array() - m).exp(); // the same softmax: a factor exp(-m) above and below the fraction
+    const double l = s.sum();
+    s /= l;
+    return m + std::log(l);
+}
+
+} // namespace
+
+Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress) {
+    Exact exact{std::vector<double>(static_cast<size_t>(p.q_size())),
+                std::vector<double>(static_cast<size_t>(p.lse_size()))};
+    const int64_t d = p.head_dim;
+
+    for_each_row_tile(p, progress, [&](const RowTile& tile) {
+        const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
+        const float* K = inputs.k.data() + p.kv_offset(tile.b, tile.h);
+        const float* V = inputs.v.data() + p.kv_offset(tile.b, tile.h);
+        double* LSE = exact.lse.data() + offset / d;
+        Eigen::Map<MatrixD> O(exact.o.data() + offset, tile.rows, d);
+        const int64_t keys = p.visible_keys(tile.first + tile.rows - 1); // the last row sees the most
+
+        const MatrixD Q = ConstTile(inputs.q.data() + offset, tile.rows, d).cast<double>();
+        MatrixD S(tile.rows, keys);
+        for (int64_t j = 0; j < keys; j += key_block) {
+            const int64_t n = std::min(key_block, keys - j);
+            const MatrixD K_block = ConstTile(K + j * d, n, d).cast<double>();
+            S.middleCols(j, n).noalias() = static_cast<double>(p.scale) * Q * K_block.transpose();
+        }
+
+        for (int64_t i = 0; i < tile.rows; ++i) {
+            const int64_t visible = p.visible_keys(tile.first + i);
+            LSE[i] = visible > 0 ? softmax(S.row(i).head(visible)) : -infinity;
+            S.row(i).tail(keys - visible).setZero();
+        }
+
+        O.setZero();
+        for (int64_t j = 0; j < keys; j += key_block) {
+            const int64_t n = std::min(key_block, keys - j);
+            const MatrixD V_block = ConstTile(V + j * d, n, d).cast<double>();
+            O.noalias() += S.middleCols(j, n) * V_block;
+        }
+    });
+    return exact;
+}
+
+} // namespace flash::reference

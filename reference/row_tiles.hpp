@@ -1,0 +1,48 @@
+// The loop that everything in reference/ runs: over heads and, inside a head, over tiles of query rows.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+
+#include "common/harness/check.hpp"
+
+namespace flash::reference {
+
+/// The query rows first .. first + rows - 1 of head (b, h).
+struct RowTile {
+    int64_t b, h, first, rows;
+};
+
+/// Calls work(RowTile) once for every tile of every head, in parallel over all of them. Tiles are chosen so that
+/// one holds at most about a million scores: nothing here ever needs N_q x N_kv memory.
+/// An exception thrown by `work` (out of memory, say) is thrown again here, once all threads have stopped.
+template <class Work> void for_each_row_tile(const Problem& p, const Progress& progress, Work work) {
+    constexpr int64_t most_rows = 128, most_scores = int64_t{1} << 20;
+    const int64_t tile_rows = std::clamp<int64_t>(most_scores / p.kv_len, 1, most_rows);
+    const int64_t tiles_per_head = (p.q_len + tile_rows - 1) / tile_rows;
+    const int64_t tiles = p.batch * p.heads * tiles_per_head;
+
+    std::atomic<int64_t> done = 0;
+    std::exception_ptr failure;
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t t = 0; t < tiles; ++t) {
+        try {
+            const int64_t head = t / tiles_per_head, first = t % tiles_per_head * tile_rows;
+            work(RowTile{head / p.heads, head % p.heads, first, std::min(tile_rows, p.q_len - first)});
+            const int64_t now = ++done;
+            if (progress) {
+                progress(static_cast<double>(now) / static_cast<double>(tiles));
+            }
+        } catch (...) { // an exception must not leave a parallel region
+#pragma omp critical
+            failure = std::current_exception();
+        }
+    }
+    if (failure) {
+        std::rethrow_exception(failure);
+    }
+}
+
+} // namespace flash::reference
