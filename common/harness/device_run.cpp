@@ -3,6 +3,7 @@
 #include <cstring>
 #include <span>
 
+#include "common/harness/convert.hpp"
 #include "common/harness/limits.hpp"
 
 namespace flash {
@@ -12,12 +13,9 @@ namespace {
 // writes back a value outside O would leave a NaN or a zero as it was.
 constexpr uint16_t canary = 0xbf5a;
 
-uint16_t half_word(size_t index, std::span<const uint16_t> pattern) { return pattern[index % pattern.size()]; }
-
 void fill(std::span<std::byte> bytes, std::span<const uint16_t> pattern) {
     for (size_t i = 0; i < bytes.size() / 2; ++i) {
-        const uint16_t word = half_word(i, pattern);
-        std::memcpy(bytes.data() + 2 * i, &word, sizeof word);
+        std::memcpy(bytes.data() + 2 * i, &pattern[i % pattern.size()], 2);
     }
 }
 
@@ -33,42 +31,13 @@ std::vector<uint16_t> quiet_nan(DType type) {
     }
 }
 
-template <class T> void convert(std::span<const float> values, std::byte* to) {
-    for (const float value : values) {
-        const T element = from_float<T>(value);
-        std::memcpy(to, &element, sizeof element);
-        to += sizeof element;
-    }
-}
-
-template <class T> std::vector<float> to_floats(std::span<const std::byte> bits) {
-    std::vector<float> values(bits.size() / sizeof(T));
-    for (size_t i = 0; i < values.size(); ++i) {
-        T element;
-        std::memcpy(&element, bits.data() + i * sizeof(T), sizeof element);
-        values[i] = to_float(element);
-    }
-    return values;
-}
-
 /// The tensor in `type`, with NaN before and after it.
 std::vector<std::byte> surrounded(DType type, std::span<const float> values, size_t margin) {
     std::vector<std::byte> bits(values.size() * static_cast<size_t>(dtype_bytes(type)) + 2 * margin);
     const std::vector<uint16_t> nan = quiet_nan(type);
     fill(std::span(bits).first(margin), nan);
     fill(std::span(bits).last(margin), nan);
-    std::byte* const tensor = bits.data() + margin;
-    switch (type) {
-    case DType::fp32:
-        convert<float>(values, tensor);
-        break;
-    case DType::fp16:
-        convert<Half>(values, tensor);
-        break;
-    case DType::bf16:
-        convert<Bfloat16>(values, tensor);
-        break;
-    }
+    to_bytes(type, values, bits.data() + margin);
     return bits;
 }
 
@@ -173,14 +142,9 @@ std::vector<std::byte> DeviceRun::o_bits() const {
 
 std::vector<float> DeviceRun::o() const {
     const std::vector<std::byte> bits = o_bits();
-    switch (dtype_) {
-    case DType::fp16:
-        return to_floats<Half>(bits);
-    case DType::bf16:
-        return to_floats<Bfloat16>(bits);
-    default:
-        return to_floats<float>(bits);
-    }
+    std::vector<float> values(static_cast<size_t>(problem_.q_size()));
+    to_floats(dtype_, bits.data(), values);
+    return values;
 }
 
 std::vector<float> DeviceRun::lse() const {

@@ -14,6 +14,7 @@
 #include "common/attention.hpp"
 #include "common/harness/backend.hpp"
 #include "common/harness/host_memory.hpp"
+#include "common/harness/text.hpp"
 
 namespace flash {
 namespace {

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <string>
 
 namespace flash {
 namespace {
@@ -88,17 +88,5 @@ size_t cgroup_available() {
 } // namespace
 
 size_t available_host_memory() { return std::min(system_available(), cgroup_available()); }
-
-std::string format_bytes(double bytes) {
-    static const char* const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    size_t unit = 0;
-    while (bytes >= 1024 && unit + 1 < std::size(units)) {
-        bytes /= 1024;
-        ++unit;
-    }
-    char text[32];
-    std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
-    return text;
-}
 
 } // namespace flash

@@ -2,15 +2,11 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
 namespace flash {
 
 /// Bytes that this process may still allocate: what the kernel calls available,
 /// or what the control group (a container's limit) leaves, whichever is smaller.
 size_t available_host_memory();
-
-/// "3.2 GiB": for people.
-std::string format_bytes(double bytes);
 
 } // namespace flash

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/harness/host_memory.hpp"
+#include "common/harness/text.hpp"
 
 namespace flash {
 

@@ -1,0 +1,16 @@
+// Text for people.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace flash {
+
+/// "3.2 GiB"
+std::string format_bytes(double bytes);
+
+/// 'text' for a message: shortened, and without characters that would upset a terminal.
+/// Names come from files that anybody may have written.
+std::string in_quotes(std::string_view text);
+
+} // namespace flash
