@@ -1,0 +1,19 @@
+// The device vocabulary: all that a kernel file includes.
+//
+// Kernels are written in ordinary CUDA. Two spellings differ, because the language's own need nvcc:
+//   flash::launch(kernel, grid, block, smem_bytes, arguments...)    for  kernel<<<grid, block,
+//   smem_bytes>>>(arguments...) flash::dynamic_shared<float>()                                  for  extern __shared__
+//   float smem[];
+// So the same file compiles with nvcc for a GPU and with g++ for the SIMT backend, which executes it on the CPU.
+#pragma once
+
+#include "common/cuda/device_buffer.hpp"
+#include "common/cuda/sizes.hpp"
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+
+#include "common/cuda/launch.hpp"
+#else
+#include "common/simt/cuda_on_cpu.hpp"
+#endif

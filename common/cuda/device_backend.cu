@@ -1,0 +1,188 @@
+#include "common/cuda/device_backend.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+
+#include "common/cuda/error.hpp"
+
+namespace flash {
+namespace {
+
+const char* const without_gpu = "without one, the same kernels run on the CPU: cmake --preset simt";
+
+/// "12.4" for 12040, as the driver and the runtime report their versions.
+std::string version(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
+
+/// The architectures that nvcc was asked for: "8.0, 9.0".
+std::string built_for() {
+    std::string list;
+    for (const int architecture : {__CUDA_ARCH_LIST__}) {
+        list += (list.empty() ? "" : ", ") + std::to_string(architecture / 100) + "." +
+                std::to_string(architecture % 100 / 10);
+    }
+    return list;
+}
+
+/// Compiled for the same architectures as every kernel of the program; the driver says here whether it can load them.
+__global__ void probe() {}
+
+cudaDeviceProp properties() {
+    cudaDeviceProp found{};
+    FLASH_CHECK_CUDA(cudaGetDeviceProperties(&found, 0));
+    return found;
+}
+
+/// From the stream-ordered pool, which keeps freed memory: a rung's workspace then costs microseconds, not the
+/// milliseconds in which cudaMalloc maps gigabytes.
+class CudaMemory final : public Memory {
+  public:
+    explicit CudaMemory(size_t bytes) : bytes_(bytes) {
+        FLASH_CHECK_CUDA(cudaMallocAsync(&data_, std::max<size_t>(bytes, 1), nullptr));
+    }
+    // The status is dropped: a destructor cannot throw, and the next checked call reports the same error.
+    ~CudaMemory() override { cudaFreeAsync(data_, nullptr); }
+    CudaMemory(const CudaMemory&) = delete;
+    CudaMemory& operator=(const CudaMemory&) = delete;
+
+    void* data() const override { return data_; }
+    size_t bytes() const override { return bytes_; }
+
+    void write(size_t offset, const void* source, size_t bytes) override {
+        FLASH_CHECK_CUDA(cudaMemcpy(static_cast<char*>(data_) + offset, source, bytes, cudaMemcpyHostToDevice));
+    }
+    void read(size_t offset, void* destination, size_t bytes) const override {
+        FLASH_CHECK_CUDA(
+            cudaMemcpy(destination, static_cast<const char*>(data_) + offset, bytes, cudaMemcpyDeviceToHost));
+    }
+
+  private:
+    size_t bytes_;
+    void* data_ = nullptr;
+};
+
+/// Two CUDA events: the GPU itself notes when it passes them.
+class Stopwatch {
+  public:
+    Stopwatch() {
+        FLASH_CHECK_CUDA(cudaEventCreate(&start_));
+        FLASH_CHECK_CUDA(cudaEventCreate(&stop_));
+    }
+    ~Stopwatch() {
+        cudaEventDestroy(start_);
+        cudaEventDestroy(stop_);
+    }
+    Stopwatch(const Stopwatch&) = delete;
+    Stopwatch& operator=(const Stopwatch&) = delete;
+
+    double seconds(const std::function<void()>& work) {
+        FLASH_CHECK_CUDA(cudaEventRecord(start_));
+        work();
+        FLASH_CHECK_CUDA(cudaEventRecord(stop_));
+        FLASH_CHECK_CUDA(cudaEventSynchronize(stop_));
+        float milliseconds = 0;
+        FLASH_CHECK_CUDA(cudaEventElapsedTime(&milliseconds, start_, stop_));
+        return static_cast<double>(milliseconds) / 1000;
+    }
+
+  private:
+    cudaEvent_t start_ = nullptr;
+    cudaEvent_t stop_ = nullptr;
+};
+
+class CudaBackend final : public Backend {
+  public:
+    std::string name() const override { return "cuda"; }
+
+    std::string description() const override {
+        const cudaDeviceProp gpu = properties();
+        int driver = 0;
+        FLASH_CHECK_CUDA(cudaDriverGetVersion(&driver));
+        std::ostringstream text;
+        text << gpu.name << ", compute capability " << gpu.major << '.' << gpu.minor << ", " << gpu.multiProcessorCount
+             << " SMs, driver for CUDA " << version(driver) << ", built with CUDA " << version(CUDART_VERSION);
+        return text.str();
+    }
+
+    void require_device() const override {
+        int driver = 0;
+        int devices = 0;
+        cudaDriverGetVersion(&driver);
+        const cudaError_t status = cudaGetDeviceCount(&devices);
+        if (status == cudaErrorInsufficientDriver && driver == 0) {
+            throw Error(std::string("there is no NVIDIA driver, so no GPU to run this kernel on\n") + without_gpu);
+        }
+        if (status == cudaErrorInsufficientDriver) {
+            throw Error("the NVIDIA driver is too old: it supports CUDA " + version(driver) +
+                        ", and this program was built with CUDA " + version(CUDART_VERSION) +
+                        "\nupdate the driver, or build with an older CUDA Toolkit (12.4 or later)");
+        }
+        if (status == cudaErrorNoDevice || (status == cudaSuccess && devices == 0)) {
+            throw Error(std::string("there is a CUDA driver but no GPU that it may use "
+                                    "(CUDA_VISIBLE_DEVICES hides GPUs when it is set)\n") +
+                        without_gpu);
+        }
+        FLASH_CHECK_CUDA(status);
+
+        cudaFuncAttributes attributes{};
+        const cudaError_t loaded = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(probe));
+        if (loaded == cudaErrorNoKernelImageForDevice || loaded == cudaErrorInvalidDeviceFunction ||
+            loaded == cudaErrorUnsupportedPtxVersion) {
+            cudaGetLastError();
+            const cudaDeviceProp gpu = properties();
+            const std::string own = std::to_string(gpu.major) + std::to_string(gpu.minor);
+            throw Error(std::string(gpu.name) + " has compute capability " + std::to_string(gpu.major) + "." +
+                        std::to_string(gpu.minor) + ", and this program was built for " + built_for() +
+                        "\nfor 8.0 or newer, build it for this GPU: nvcc --generate-code=arch=compute_" + own +
+                        ",code=sm_" + own + " ...");
+        }
+        FLASH_CHECK_CUDA(loaded);
+
+        // Freed memory stays in the pool instead of going back to the driver at every synchronisation.
+        uint64_t keep_all = UINT64_MAX;
+        FLASH_CHECK_CUDA(cudaMemPoolSetAttribute(pool(), cudaMemPoolAttrReleaseThreshold, &keep_all));
+    }
+
+    size_t available_bytes() const override {
+        size_t free = 0;
+        size_t total = 0;
+        FLASH_CHECK_CUDA(cudaMemGetInfo(&free, &total));
+        uint64_t reserved = 0;
+        uint64_t used = 0;
+        FLASH_CHECK_CUDA(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrReservedMemCurrent, &reserved));
+        FLASH_CHECK_CUDA(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrUsedMemCurrent, &used));
+        return free + (reserved - used);
+    }
+
+    std::unique_ptr<Memory> allocate(size_t bytes) override { return std::make_unique<CudaMemory>(bytes); }
+
+    void synchronize() override { FLASH_CHECK_CUDA(cudaDeviceSynchronize()); }
+
+    void flush_caches() override {
+        if (!flush_buffer_) {
+            flush_buffer_ = allocate(2 * static_cast<size_t>(properties().l2CacheSize));
+        }
+        FLASH_CHECK_CUDA(cudaMemset(flush_buffer_->data(), 0, flush_buffer_->bytes()));
+    }
+
+    double time(const std::function<void()>& work) override { return Stopwatch().seconds(work); }
+
+  private:
+    static cudaMemPool_t pool() {
+        cudaMemPool_t found = nullptr;
+        FLASH_CHECK_CUDA(cudaDeviceGetDefaultMemPool(&found, 0));
+        return found;
+    }
+
+    std::unique_ptr<Memory> flush_buffer_;
+};
+
+} // namespace
+
+Backend& device_backend() {
+    // Never destroyed: at exit the CUDA runtime may be gone before a static object would free its memory.
+    static CudaBackend& backend = *new CudaBackend;
+    return backend;
+}
+
+} // namespace flash

@@ -1,0 +1,90 @@
+#include "common/cuda/launch.hpp"
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "common/cuda/error.hpp"
+
+namespace flash {
+namespace {
+
+/// The kernel's name as the source spells it: "void step08::flash_attention_2<64>(...)" without its parameters.
+std::string kernel_name(const void* kernel) {
+    const char* mangled = nullptr;
+    if (cudaFuncGetName(&mangled, kernel) != cudaSuccess) {
+        cudaGetLastError();
+        return "a kernel";
+    }
+    int status = 0;
+    char* const demangled = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+    std::string name = status == 0 ? demangled : mangled;
+    std::free(demangled);
+    return name.substr(0, name.find('('));
+}
+
+std::string describe(dim3 size) {
+    return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
+}
+
+[[noreturn]] void refuse(const void* kernel, const Grid& grid, const std::string& reason) {
+    throw Error("cannot launch " + kernel_name(kernel) + "\nat " + grid.where.file_name() + ":" +
+                std::to_string(grid.where.line()) + ": " + reason);
+}
+
+int device_limit(cudaDeviceAttr attribute) {
+    int device = 0;
+    int value = 0;
+    FLASH_CHECK_CUDA(cudaGetDevice(&device));
+    FLASH_CHECK_CUDA(cudaDeviceGetAttribute(&value, attribute, device));
+    return value;
+}
+
+} // namespace
+
+void prepare_launch(const void* kernel, const Grid& grid, dim3 block, size_t smem_bytes) {
+    // Compute capability 5.0 to 12.x agree on these; CUDA itself would only say "invalid configuration argument".
+    constexpr unsigned max_grid_x = 2147483647;
+    constexpr unsigned max_grid_yz = 65535;
+    const dim3 blocks = grid.size;
+    if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || block.x == 0 || block.y == 0 || block.z == 0) {
+        refuse(kernel, grid, "a grid of " + describe(blocks) + " blocks of " + describe(block) + " threads is empty");
+    }
+    if (blocks.x > max_grid_x || blocks.y > max_grid_yz || blocks.z > max_grid_yz) {
+        refuse(kernel, grid,
+               "a grid of " + describe(blocks) +
+                   " blocks is too large; the limit is 2147483647 in x and "
+                   "65535 in y and z");
+    }
+
+    cudaFuncAttributes attributes{};
+    FLASH_CHECK_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+    const size_t threads = size_t{block.x} * block.y * block.z;
+    if (threads > static_cast<size_t>(attributes.maxThreadsPerBlock)) {
+        refuse(kernel, grid,
+               std::to_string(threads) + " threads a block are too many: at " + std::to_string(attributes.numRegs) +
+                   " registers a thread it can have " + std::to_string(attributes.maxThreadsPerBlock));
+    }
+    const auto most = static_cast<size_t>(device_limit(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+    if (smem_bytes + attributes.sharedSizeBytes > most) {
+        refuse(kernel, grid,
+               std::to_string(smem_bytes + attributes.sharedSizeBytes) +
+                   " bytes of shared memory a block are too many: this device has " + std::to_string(most));
+    }
+    if (smem_bytes > static_cast<size_t>(attributes.maxDynamicSharedSizeBytes)) {
+        FLASH_CHECK_CUDA(
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem_bytes)));
+    }
+}
+
+void check_launch(const void* kernel, const Grid& grid, dim3 block, size_t smem_bytes) {
+    const cudaError_t status = cudaGetLastError();
+    if (status != cudaSuccess) {
+        refuse(kernel, grid,
+               "<<<" + describe(grid.size) + " blocks, " + describe(block) + " threads, " + std::to_string(smem_bytes) +
+                   " bytes>>> failed: " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) + ")");
+    }
+}
+
+} // namespace flash
