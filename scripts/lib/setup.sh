@@ -1,0 +1,127 @@
+# Set-up: finds what the build needs and installs what is missing with apt. Sourced, never run.
+# Nothing here calls apt when everything is found.
+
+CMAKE_WANTED=3.25
+
+# What a person who has no apt must install, for messages.
+NEEDED="a C++20 compiler (g++ 11 or later, or clang++ 14 with its OpenMP library), CMake $CMAKE_WANTED or later, Ninja or make,
+Python 3, Eigen 3.4, CLI11 2, nlohmann-json 3, Catch2 3, and Boost.Context for CUDA kernels on the CPU"
+
+# Every library of the build, as packages: on a bare machine they are all installed in one go.
+# The build itself (scripts/cmake/Dependencies.cmake) decides whether one of them is missing.
+LIBRARY_PACKAGES=(libeigen3-dev libcli11-dev nlohmann-json3-dev catch2)
+
+# missing_tools: packages of the programs that are not there, one a line.
+missing_tools() {
+    local version
+    if ! command -v "${CXX:-c++}" >/dev/null && ! command -v g++ >/dev/null && ! command -v clang++ >/dev/null; then
+        echo g++
+    fi
+    version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9.]*\).*/\1/p' || true)
+    if [[ -z $version ]] || ! version_at_least "$version" "$CMAKE_WANTED"; then
+        echo cmake
+    fi
+    if ! command -v ninja >/dev/null && ! command -v make >/dev/null; then
+        echo ninja-build
+    fi
+    if ! command -v python3 >/dev/null; then
+        echo python3
+    fi
+}
+
+# as_root COMMAND...: as root, or through sudo.
+as_root() {
+    if [[ $(id -u) -eq 0 ]]; then
+        "$@"
+    elif [[ -t 0 ]]; then
+        sudo -- "$@" # may ask for the password
+    else
+        sudo -n -- "$@"
+    fi
+}
+
+apt_get() { # waits for another apt to end, and never asks
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=120 "$@"
+}
+
+# os_release FIELD: of this system, "" when unknown.
+os_release() { (. /etc/os-release 2>/dev/null && printf '%s' "${!1:-}") || true; }
+
+# require_apt PACKAGE...: stops with what to do when this script cannot install the packages.
+require_apt() {
+    if ! command -v apt-get >/dev/null; then
+        die "something is missing, and this system ($(os_release PRETTY_NAME)) has no apt. Please install $NEEDED.
+Missing, by the names of Debian's packages: $*
+Missing libraries alone CMake can download: FLASH_FETCH=ON $PROGRAM"
+    fi
+    if [[ $(id -u) -ne 0 ]] && ! command -v sudo >/dev/null; then
+        die "packages are missing, and there is no sudo. Please run as root: apt-get install $*"
+    fi
+    if [[ $(id -u) -ne 0 && ! -t 0 ]] && ! sudo -n true 2>/dev/null; then
+        die "packages are missing, and sudo would ask for a password. Please run: sudo apt-get install $*"
+    fi
+}
+
+# candidate PACKAGE: the version that apt would install, "" when there is none.
+candidate() { apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: \([^(].*\)/\1/p'; }
+
+# Debian 12 has Catch2 2.13, its backports have 3.7. They are read through a source list that exists only while this
+# runs, with package lists in a folder of their own, so that the system's sources stay as they are.
+# Prints the downloaded packages' paths.
+download_catch2_from_backports() {
+    local mirror apt_options
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
+    [[ -n $mirror ]] || return 1
+    mkdir -p "$WORK/backports/lists/partial" "$WORK/backports/packages"
+    echo "deb $mirror bookworm-backports main" >"$WORK/backports/sources.list"
+    apt_options=(-o "Dir::Etc::sourcelist=$WORK/backports/sources.list" -o Dir::Etc::sourceparts=-
+        -o "Dir::State::Lists=$WORK/backports/lists" -o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=")
+    as_root apt-get "${apt_options[@]}" -q update &&
+        (cd "$WORK/backports/packages" && as_root apt-get "${apt_options[@]}" -q download catch2 libcatch2-dev)
+}
+
+# install PACKAGE...
+install() {
+    local packages=() package log=$WORK/apt.log backported=()
+    require_apt "$@"
+    say "Installing with apt: $*"
+    run_logged "$log" "  reading the package lists" apt_get -q update || apt_failed "$log"
+    for package in "$@"; do
+        if [[ $package == catch2 ]] && ! version_at_least "$(candidate catch2)" 3; then
+            if [[ $(os_release VERSION_CODENAME) == bookworm ]] &&
+                run_logged "$log" "  Catch2 3 from bookworm-backports" download_catch2_from_backports; then
+                backported=("$WORK"/backports/packages/*.deb)
+            else
+                warn "this system's Catch2 is older than 3; CMake will download its pinned sources"
+                FLASH_FETCH=ON
+            fi
+        else
+            packages+=("$package")
+        fi
+    done
+    run_logged "$log" "  installing" apt_get -q install --no-install-recommends "${packages[@]}" "${backported[@]}" ||
+        apt_failed "$log"
+    hash -r # forget where programs were not
+}
+
+apt_failed() {
+    tail -n 15 "$1" >&2
+    die "apt could not install the packages (its last lines are above). Needed are $NEEDED."
+}
+
+# install_tools: the programs that a build needs. On a machine that lacks some, the libraries come along, because
+# asking CMake for them takes the programs.
+install_tools() {
+    local tools
+    mapfile -t tools < <(missing_tools)
+    if [[ ${#tools[@]} -gt 0 ]]; then
+        if [[ $BACKEND == simt ]]; then
+            LIBRARY_PACKAGES+=(libboost-context-dev)
+        fi
+        install "${tools[@]}" "${LIBRARY_PACKAGES[@]}"
+        mapfile -t tools < <(missing_tools)
+        if [[ ${#tools[@]} -gt 0 ]]; then
+            die "this system's packages are too old: ${tools[*]} still missing. Needed are $NEEDED."
+        fi
+    fi
+}
