@@ -16,8 +16,8 @@ die() {
 }
 # wrong_option ARGUMENT
 wrong_option() { die "unknown option '$1'; see $PROGRAM --help"; }
-# The value of an option: option_value NAME "$@" with $@ beginning at the option.
-option_value() { [[ $# -ge 3 && -n $3 ]] && printf '%s' "$3" || die "$1 needs a value; see $PROGRAM --help"; }
+# needs_value "$@", with $1 the option: stops unless a value follows it.
+needs_value() { [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value; see $PROGRAM --help"; }
 
 # run_logged LOG LABEL COMMAND...: runs the command with its output in LOG and says LABEL, a dot every two seconds, and
 # how long it took. Returns the command's exit code.
@@ -35,6 +35,20 @@ run_logged() {
         printf ' done (%d s)\n' $((SECONDS - start))
     else
         printf ' failed (%d s)\n' $((SECONDS - start))
+    fi
+    return "$code"
+}
+
+# run_silently LOG LABEL COMMAND...: the same without a lasting trace: on a terminal LABEL and dots show on stderr while
+# the command runs, elsewhere nothing.
+run_silently() {
+    local log=$1 label=$2 code=0
+    shift 2
+    if [[ -t 2 ]]; then
+        run_logged "$log" "$label" "$@" >&2 || code=$?
+        printf '\033[1A\033[2K' >&2 # up one line, and clear it
+    else
+        "$@" >"$log" 2>&1 </dev/null || code=$?
     fi
     return "$code"
 }
