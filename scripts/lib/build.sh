@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Choosing the backend, configuring and building. Sourced, never run; needs common.sh and setup.sh.
 
 PRESETS="cpu simt cuda asan"

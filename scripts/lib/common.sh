@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared by the scripts of this folder: where we are, how we speak, how we wait. Sourced, never run.
 set -euo pipefail
 

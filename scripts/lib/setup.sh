@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Set-up: finds what the build needs and installs what is missing with apt. Sourced, never run.
 # Nothing here calls apt when everything is found.
 
@@ -11,21 +12,23 @@ Python 3, Eigen 3.4, CLI11 2, nlohmann-json 3, Catch2 3, and Boost.Context for C
 # The build itself (scripts/cmake/Dependencies.cmake) decides whether one of them is missing.
 LIBRARY_PACKAGES=(libeigen3-dev libcli11-dev nlohmann-json3-dev catch2)
 
-# missing_tools: packages of the programs that are not there, one a line.
-missing_tools() {
+# find_missing_tools: sets MISSING to the packages of the programs that are not there.
+# (No process substitution in these scripts: it needs /dev/fd, which a root without /proc does not have.)
+find_missing_tools() {
     local version
+    MISSING=()
     if ! command -v "${CXX:-c++}" >/dev/null && ! command -v g++ >/dev/null && ! command -v clang++ >/dev/null; then
-        echo g++
+        MISSING+=(g++)
     fi
     version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9.]*\).*/\1/p' || true)
     if [[ -z $version ]] || ! version_at_least "$version" "$CMAKE_WANTED"; then
-        echo cmake
+        MISSING+=(cmake)
     fi
     if ! command -v ninja >/dev/null && ! command -v make >/dev/null; then
-        echo ninja-build
+        MISSING+=(ninja-build)
     fi
     if ! command -v python3 >/dev/null; then
-        echo python3
+        MISSING+=(python3)
     fi
 }
 
@@ -112,16 +115,15 @@ apt_failed() {
 # install_tools: the programs that a build needs. On a machine that lacks some, the libraries come along, because
 # asking CMake for them takes the programs.
 install_tools() {
-    local tools
-    mapfile -t tools < <(missing_tools)
-    if [[ ${#tools[@]} -gt 0 ]]; then
+    find_missing_tools
+    if [[ ${#MISSING[@]} -gt 0 ]]; then
         if [[ $BACKEND == simt ]]; then
             LIBRARY_PACKAGES+=(libboost-context-dev)
         fi
-        install "${tools[@]}" "${LIBRARY_PACKAGES[@]}"
-        mapfile -t tools < <(missing_tools)
-        if [[ ${#tools[@]} -gt 0 ]]; then
-            die "this system's packages are too old: ${tools[*]} still missing. Needed are $NEEDED."
+        install "${MISSING[@]}" "${LIBRARY_PACKAGES[@]}"
+        find_missing_tools
+        if [[ ${#MISSING[@]} -gt 0 ]]; then
+            die "this system's packages are too old: ${MISSING[*]} still missing. Needed are $NEEDED."
         fi
     fi
 }
