@@ -15,18 +15,13 @@ using MatrixD = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::Row
 using ConstTile = Eigen::Map<const MatrixF>;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 // Keys that are converted to double at a time, so that a head's K and V are never held twice.
 constexpr int64_t key_block = 512;
 
-// Turns one row of scores into its softmax, in place, and returns its log-sum-exp.
+// Turns one row of scores into its softmax, in place, and returns its log-sum-exp. NaN anywhere gives NaN everywhere.
 template <class Row> double softmax(Row&& s) {
-    const double m = s.template maxCoeff<Eigen::PropagateNaN>();
-    if (!std::isfinite(m)) { // by hand, because Eigen's vectorised exp maps NaN to a number
-        s.setConstant(nan);
-        return nan;
-    }
+    const double m = s.maxCoeff();
     s = (s.array() - m).exp(); // the same softmax: a factor exp(-m) above and below the fraction
     const double l = s.sum();
     s /= l;
