@@ -1,0 +1,38 @@
+// Rung 01: naive attention.
+//
+// The idea: attention as it is defined, one line of Eigen for each of S, P and O.
+// Look at: the N_q x N_kv matrices S and P. Each has N_q * N_kv floats, and each is written to memory and read again.
+// What is missing, on purpose: the row maximum. exp(x) exceeds the largest float above x = 88.72; from there on the
+// row sum is infinite, and inf / inf is NaN.
+#include "steps/01_naive_attention/naive_attention.hpp"
+
+#include "common/cpu/head.hpp"
+#include "common/cpu/mask.hpp"
+
+namespace step01 {
+
+using namespace flash::cpu;
+
+void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+    Matrix S(p.q_len, p.kv_len), P(p.q_len, p.kv_len);
+    for (int64_t bh = 0; bh < p.batch * p.heads; ++bh) {
+        Head h = head(p, bh, Q, K, V, O, LSE);
+        S.noalias() = p.scale * h.Q * h.K.transpose(); // Eigen spreads its products over the cores
+        mask(S, p, 0, 0);
+#pragma omp parallel for
+        for (int64_t i = 0; i < p.q_len; ++i) {
+            P.row(i) = exponential(S.row(i).array());
+            const float l = P.row(i).sum();
+            P.row(i) /= l == 0 ? 1 : l; // l == 0: the query sees no key, its P is already 0
+            h.LSE(i) = std::log(l);     // log(0) = -inf
+        }
+        h.O.noalias() = P * h.V;
+    }
+}
+
+int64_t workspace_bytes(const flash::Problem& p) {
+    const double bytes = 2.0 * sizeof(float) * static_cast<double>(p.q_len) * static_cast<double>(p.kv_len);
+    return static_cast<int64_t>(std::min(bytes, 0x1p62)); // a huge problem must not wrap around to a small number
+}
+
+} // namespace step01

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "common/attention.hpp"
+
+namespace step01 {
+
+/// O and LSE of every head; see common/attention.hpp for shapes and layout.
+void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE);
+
+/// Bytes of S and P of one head.
+int64_t workspace_bytes(const flash::Problem& p);
+
+} // namespace step01

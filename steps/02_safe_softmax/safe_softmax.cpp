@@ -1,0 +1,41 @@
+// Rung 02: safe softmax.
+//
+// The idea: subtract the maximum of each row of scores before the exponential. The softmax stays the same, because
+// exp(x - m) / sum exp(x - m) = exp(x) / sum exp(x), and no exponential exceeds 1 any more.
+// Against rung 01: three lines, those with `m`.
+// Look at: LSE, which gets m back, and at `shift`: a query that sees no key has m = -inf, and -inf - -inf is NaN.
+// Gained: right results for logits of any size. S is read once more than in rung 01, for the maximum.
+#include "steps/02_safe_softmax/safe_softmax.hpp"
+
+#include "common/cpu/head.hpp"
+#include "common/cpu/mask.hpp"
+
+namespace step02 {
+
+using namespace flash::cpu;
+
+void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+    Matrix S(p.q_len, p.kv_len), P(p.q_len, p.kv_len);
+    for (int64_t bh = 0; bh < p.batch * p.heads; ++bh) {
+        Head h = head(p, bh, Q, K, V, O, LSE);
+        S.noalias() = p.scale * h.Q * h.K.transpose(); // Eigen spreads its products over the cores
+        mask(S, p, 0, 0);
+#pragma omp parallel for
+        for (int64_t i = 0; i < p.q_len; ++i) {
+            const float m = S.row(i).maxCoeff();
+            const float shift = m == -infinity ? 0 : m;
+            P.row(i) = exponential(S.row(i).array() - shift);
+            const float l = P.row(i).sum();
+            P.row(i) /= l == 0 ? 1 : l; // l == 0: the query sees no key, its P is already 0
+            h.LSE(i) = m + std::log(l); // log(0) = -inf
+        }
+        h.O.noalias() = P * h.V;
+    }
+}
+
+int64_t workspace_bytes(const flash::Problem& p) {
+    const double bytes = 2.0 * sizeof(float) * static_cast<double>(p.q_len) * static_cast<double>(p.kv_len);
+    return static_cast<int64_t>(std::min(bytes, 0x1p62)); // a huge problem must not wrap around to a small number
+}
+
+} // namespace step02

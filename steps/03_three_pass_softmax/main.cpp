@@ -1,0 +1,12 @@
+#include "steps/03_three_pass_softmax/three_pass_softmax.hpp"
+
+#include "common/harness/rung.hpp"
+#include "reference/check.hpp"
+
+int main(int argc, char** argv) {
+    return flash::rung_main({.name = "03_three_pass_softmax",
+                             .idea = "tiles: one pass for the maximum, one for the sum, one for O",
+                             .fp32 = step03::attention,
+                             .check = flash::reference::check},
+                            argc, argv);
+}

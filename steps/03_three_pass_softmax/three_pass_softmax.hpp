@@ -1,0 +1,10 @@
+#pragma once
+
+#include "common/attention.hpp"
+
+namespace step03 {
+
+/// O and LSE of every head; see common/attention.hpp for shapes and layout.
+void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE);
+
+} // namespace step03
