@@ -1,36 +1,116 @@
+// The program of a rung, from the command line to the exit code.
 #include <cstdio>
-#include <random>
+#include <exception>
+#include <new>
 
 #include "common/harness/device_run.hpp"
+#include "common/harness/inputs.hpp"
+#include "common/harness/limits.hpp"
+#include "common/harness/options.hpp"
+#include "common/harness/output_file.hpp"
+#include "common/harness/progress.hpp"
+#include "common/harness/report.hpp"
+#include "common/harness/safetensors.hpp"
 
 namespace flash {
+namespace {
 
-// The first version: one fixed problem, no options yet.
+/// Bytes on the host beside the tensors that the rung sees: the values as floats, what DeviceRun keeps of them,
+/// and the reference's results (O and LSE in double, the baseline's O).
+double host_bytes(const Problem& p, DType dtype, bool check) {
+    const auto q = static_cast<double>(p.q_size()), kv = static_cast<double>(p.kv_size());
+    const auto lse = static_cast<double>(p.lse_size());
+    const double inputs = (q + 2 * kv) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
+    const double outputs = (q + lse) * sizeof(float);
+    const double reference = q * (sizeof(double) + sizeof(float)) + 3 * lse * sizeof(double);
+    return inputs + outputs + (check ? reference : 0);
+}
+
+void write_output(const std::string& path, const Report& report, const std::vector<float>& o,
+                  const std::vector<float>& lse) {
+    const Problem& p = report.problem;
+    write_safetensors(
+        path,
+        {{"o", report.dtype, {p.batch, p.heads, p.q_len, p.head_dim}, o},
+         {"lse", DType::fp32, {p.batch, p.heads, p.q_len}, lse}},
+        {{"rung", report.rung.name}, {"causal", p.causal ? "true" : "false"}, {"scale", std::to_string(p.scale)}});
+}
+
+Report run(const Rung& rung, const Options& options) {
+    Report report;
+    report.rung = rung;
+    report.input = options.input;
+    report.seed = options.seed.value_or(0);
+    // Everything that can be refused is refused before anything takes time.
+    report.dtype = options.dtype.value_or(rung.dtypes().at(0));
+    report.problem = make_problem(rung, options);
+    const Problem& problem = report.problem;
+    require_supported(rung, problem, report.dtype);
+    if (options.output) {
+        require_writable(*options.output);
+    }
+    Backend& backend = rung.backend();
+    backend.require_device();
+    require_memory(rung, problem, report.dtype, DeviceRun::default_margin,
+                   host_bytes(problem, report.dtype, options.check));
+
+    HostTensors tensors;
+    {
+        ProgressLine progress("preparing the input");
+        tensors = make_tensors(problem, report.dtype, options, progress.callback());
+    }
+    DeviceRun device(rung, problem, tensors.view());
+    {
+        ProgressLine progress("running " + rung.name);
+        report.first_seconds = backend.time([&] { device.run(); });
+    }
+    report.damage = device.damage();
+    const std::vector<float> o = device.o(), lse = device.lse();
+    if (options.check) {
+        ProgressLine progress("checking against the reference");
+        report.verdict = rung.check(problem, tensors.view(), {o, lse}, progress.callback());
+    }
+    if (!report.ok()) {
+        return report;
+    }
+    if (options.output) {
+        write_output(*options.output, report, o, lse);
+    }
+    if (options.bench) {
+        ProgressLine progress("timing " + rung.name);
+        report.benchmark = benchmark(device, backend, progress.callback());
+    }
+    return report;
+}
+
+/// The reasons of exit code 2, under the program's name.
+int refuse(const Rung& rung, const char* reason) {
+    std::fprintf(stderr, "%s: %s\n", rung.name.c_str(), reason);
+    return 2;
+}
+
+} // namespace
+
 int rung_main(const Rung& rung, int argc, char** argv) {
     try {
-        if (argc > 1) {
-            throw Error(std::string("unknown argument ") + argv[1]);
+        const std::optional<Options> options = parse_options(rung, argc, argv);
+        if (!options) {
+            return 0;
         }
-        Problem problem{.heads = 4, .kv_heads = 4, .q_len = 256, .kv_len = 256};
-        std::mt19937_64 generator(0);
-        std::normal_distribution<float> normal;
-        std::vector<float> q(static_cast<size_t>(problem.q_size())), k(static_cast<size_t>(problem.kv_size())), v(k);
-        const DType type = rung.dtypes().at(0);
-        for (auto* tensor : {&q, &k, &v}) {
-            for (float& x : *tensor) {
-                x = round_to(type, normal(generator));
-            }
+        const Report report = run(rung, *options);
+        const std::string text = options->json ? format_json(report) : format_text(report);
+        if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+            throw Error("cannot write the report to the standard output");
         }
-        const Inputs inputs{type, q, k, v};
-        DeviceRun run(rung, problem, inputs);
-        run.run();
-        const std::vector<float> o = run.o(), lse = run.lse();
-        const Verdict verdict = rung.check(problem, inputs, {o, lse}, {});
-        std::printf("%s %s\n", rung.name.c_str(), verdict.ok ? "passed" : "FAILED");
-        return verdict.ok ? 0 : 1;
-    } catch (const Error& error) {
-        std::fprintf(stderr, "%s: %s\n", rung.name.c_str(), error.what());
-        return 2;
+        if (!report.ok() && options->output) {
+            std::fprintf(stderr, "%s: %s was not written, because the result is wrong; --no-check writes it\n",
+                         rung.name.c_str(), options->output->c_str());
+        }
+        return report.ok() ? 0 : 1;
+    } catch (const std::bad_alloc&) {
+        return refuse(rung, "out of memory; try a smaller --batch, --heads, --q-len or --kv-len");
+    } catch (const std::exception& error) {
+        return refuse(rung, error.what());
     }
 }
 

@@ -1,0 +1,26 @@
+// The problem and its tensors, from the options: random, or out of a file.
+#pragma once
+
+#include <vector>
+
+#include "common/harness/check.hpp"
+#include "common/harness/options.hpp"
+
+namespace flash {
+
+/// Q, K and V, every value exactly representable in `dtype`.
+struct HostTensors {
+    DType dtype = DType::fp32;
+    std::vector<float> q, k, v;
+
+    Inputs view() const { return {dtype, q, k, v}; }
+};
+
+/// The problem that the options, and the header of the file they name, describe. Reads no tensor yet, so that a
+/// problem that is too large can be refused before. Throws Error when shapes disagree or a value makes no sense.
+Problem make_problem(const Rung& rung, const Options& options);
+
+/// Throws Error when a tensor cannot be read, or when a finite value of the file is too large for `dtype`.
+HostTensors make_tensors(const Problem& problem, DType dtype, const Options& options, const Progress& progress);
+
+} // namespace flash
