@@ -1,0 +1,199 @@
+#include "reference/conformance/cases.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace flash::conformance {
+namespace {
+
+struct Shape {
+    int64_t q_len, kv_len;
+    int64_t longer() const { return std::max(q_len, kv_len); }
+};
+
+// Small, ragged and lopsided: most mistakes show where a tile is cut short.
+constexpr std::array shapes = {Shape{1, 1},     Shape{1, 239},   Shape{239, 1},     Shape{3, 799},    Shape{799, 3},
+                               Shape{64, 128},  Shape{128, 64},  Shape{97, 97},     Shape{113, 203},  Shape{203, 113},
+                               Shape{127, 512}, Shape{512, 127}, Shape{128, 217},   Shape{217, 128},  Shape{200, 200},
+                               Shape{256, 512}, Shape{512, 256}, Shape{1023, 1024}, Shape{1024, 1023}};
+
+// Where kinds of input other than N(0,1) are tried: a single query, tiles that fit, tiles that do not, and more
+// queries than keys, so that with a mask whole tiles see nothing.
+constexpr std::array some_shapes = {Shape{1, 239}, Shape{64, 128}, Shape{97, 97}, Shape{200, 200}, Shape{512, 127}};
+
+constexpr std::array detect_shapes = {Shape{1, 1},    Shape{5, 71},  Shape{71, 5},   Shape{64, 128},
+                                      Shape{128, 64}, Shape{97, 97}, Shape{200, 200}};
+
+struct Heads {
+    int64_t q, kv;
+};
+constexpr std::array six_heads = {Heads{6, 6}, Heads{6, 2}, Heads{6, 1}};
+
+// The scale when it is not the default: another value than 1/sqrt(d) for every d, and small enough that N(0,1) inputs
+// do not overflow rung 01.
+constexpr float other_scale = 0.3f;
+
+// What is left to choose once shape, head dim and type are fixed.
+struct Combination {
+    bool causal;
+    Heads heads;
+    bool default_scale;
+};
+
+// All twelve, in such an order that any two in a row, counted around the end, differ in the mask, any three in a row
+// have all head groupings, and entry n + 6 is entry n with the other scale.
+std::array<Combination, 12> combinations() {
+    std::array<Combination, 12> all{};
+    for (size_t n = 0; n < all.size(); ++n) {
+        all[n] = {n % 2 == 1, six_heads[n % 3], n < 6};
+    }
+    return all;
+}
+
+Problem make_problem(Shape shape, int64_t d, const Combination& c) {
+    // Two batches for about half of the cases, and of the smaller ones only: they add no new tiles.
+    const bool two_batches = !c.default_scale && shape.longer() <= 217;
+    return {.batch = two_batches ? 2 : 1,
+            .heads = c.heads.q,
+            .kv_heads = c.heads.kv,
+            .q_len = shape.q_len,
+            .kv_len = shape.kv_len,
+            .head_dim = d,
+            .scale = c.default_scale ? default_scale(d) : other_scale,
+            .causal = c.causal};
+}
+
+std::string shape_name(Shape shape) { return std::to_string(shape.q_len) + "x" + std::to_string(shape.kv_len); }
+
+} // namespace
+
+std::string kind_name(Kind kind) {
+    switch (kind) {
+    case Kind::normal:
+        return "normal";
+    case Kind::outliers:
+        return "outliers";
+    case Kind::equal_keys:
+        return "equal keys";
+    case Kind::logits_1e4:
+        return "logits of 1e4";
+    case Kind::logits_6e4:
+        return "logits of 6e4";
+    case Kind::logits_negative:
+        return "logits below -5e4";
+    case Kind::nan_row:
+        return "NaN in a row of Q";
+    case Kind::inf_row:
+        return "infinity in a row of Q";
+    case Kind::nan_head:
+        return "NaN in a K/V head";
+    }
+    return {};
+}
+
+bool overflows_exp(Kind kind) {
+    return kind == Kind::logits_1e4 || kind == Kind::logits_6e4 || kind == Kind::logits_negative;
+}
+
+std::string Case::group() const { return kind_name(kind) + " " + shape_name({problem.q_len, problem.kv_len}); }
+
+std::string Case::name() const {
+    char text[160];
+    const Problem& p = problem;
+    std::snprintf(text, sizeof text, "%s d=%lld %s B=%lld H=%lld/%lld scale=%.3g", dtype_name(dtype),
+                  static_cast<long long>(p.head_dim), p.causal ? "causal" : "full", static_cast<long long>(p.batch),
+                  static_cast<long long>(p.heads), static_cast<long long>(p.kv_heads), static_cast<double>(p.scale));
+    return text;
+}
+
+Scope scope_of(const Rung& rung) {
+    Scope scope{rung.dtypes(), rung.head_dims};
+    if (scope.head_dims.empty()) {
+        scope.head_dims = {1, 5, 32, 64, 128, 256};
+    }
+    if (rung.backend().name() == "simt") {
+        scope.longest = 512;
+    }
+    return scope;
+}
+
+List full(const Scope& scope) {
+    constexpr std::array other_kinds = {Kind::outliers,        Kind::equal_keys, Kind::logits_1e4, Kind::logits_6e4,
+                                        Kind::logits_negative, Kind::nan_row,    Kind::inf_row,    Kind::nan_head};
+    List list;
+    for (size_t s = 0; s < shapes.size(); ++s) {
+        const Shape shape = shapes[s];
+        if (shape.longer() > scope.longest) {
+            list.left_out.push_back(shape_name(shape) + ": too long for this backend");
+            continue;
+        }
+        // The usual head dims meet every combination; the others, and all of them on the two largest shapes, meet
+        // two: one mask and one grouping with both scales, another one for the next head dim and for the next shape.
+        size_t thinned = 0;
+        for (const DType dtype : scope.dtypes) {
+            for (size_t k = 0; k < scope.head_dims.size(); ++k) {
+                const int64_t d = scope.head_dims[k];
+                const bool thin = shape.longer() > 800 || (d != 32 && d != 64 && d != 128);
+                const std::array<Combination, 12> all = combinations();
+                for (size_t n = 0; n < all.size(); ++n) {
+                    if (thin && n % 6 != (s + k) % 6) {
+                        ++thinned;
+                        continue;
+                    }
+                    const bool repeat = all[n].heads.kv == 2 && shape.longer() <= 512;
+                    list.cases.push_back({Kind::normal, dtype, make_problem(shape, d, all[n]), repeat ? 3 : 1});
+                }
+            }
+        }
+        if (thinned > 0) {
+            list.left_out.push_back("normal " + shape_name(shape) + ": " + std::to_string(thinned) +
+                                    " of the combinations of mask, heads and scale");
+        }
+    }
+    for (size_t kind = 0; kind < other_kinds.size(); ++kind) {
+        for (size_t s = 0; s < some_shapes.size(); ++s) {
+            for (const DType dtype : scope.dtypes) {
+                for (size_t k = 0; k < scope.head_dims.size(); ++k) {
+                    // Both masks; the grouping and the scale go round.
+                    for (const size_t n : {s + k + kind, s + k + kind + 7}) {
+                        const Combination& c = combinations()[n % 12];
+                        list.cases.push_back(
+                            {other_kinds[kind], dtype, make_problem(some_shapes[s], scope.head_dims[k], c)});
+                    }
+                }
+            }
+        }
+    }
+    list.left_out.push_back(
+        "inputs other than N(0,1): 14 of the 19 shapes, and 10 of the 12 combinations of mask, heads "
+        "and scale on each of the others");
+    return list;
+}
+
+List detect(const Scope& scope) {
+    constexpr std::array two_heads = {Heads{2, 2}, Heads{2, 1}};
+    constexpr std::array kinds = {Kind::normal, Kind::outliers, Kind::logits_1e4, Kind::nan_row, Kind::nan_head};
+    List list;
+    for (const Kind kind : kinds) {
+        for (size_t s = 0; s < detect_shapes.size(); ++s) {
+            const Shape shape = detect_shapes[s];
+            if (kind != Kind::normal && (shape.q_len != 97 || shape.kv_len != 97)) {
+                continue;
+            }
+            for (const DType dtype : scope.dtypes) {
+                for (size_t k = 0; k < scope.head_dims.size(); ++k) {
+                    for (const bool causal : {false, true}) {
+                        const size_t n = s + k + (causal ? 1 : 0);
+                        list.cases.push_back(
+                            {kind, dtype,
+                             make_problem(shape, scope.head_dims[k], {causal, two_heads[n % 2], n % 4 < 2})});
+                    }
+                }
+            }
+        }
+    }
+    return list;
+}
+
+} // namespace flash::conformance

@@ -1,0 +1,60 @@
+// Which problems a rung is tried on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/harness/rung.hpp"
+
+namespace flash::conformance {
+
+/// What Q, K and V hold. All values are representable in the case's type.
+enum class Kind {
+    normal,          // N(0,1)
+    outliers,        // N(0,1), and N(0, sd 10) on top of one value in a thousand
+    equal_keys,      // all keys of a head are equal, so O is the mean of the visible V
+    logits_1e4,      // the largest |score| is 1e4
+    logits_6e4,      // 6e4, close to the end of fp16
+    logits_negative, // every score lies between -6e4 and -5e4
+    nan_row,         // NaN in one row of Q
+    inf_row,         // infinity in one row of Q, such that a score of that row is +inf
+    nan_head,        // K and V of one K/V head are NaN; the heads beside it must not notice
+};
+
+std::string kind_name(Kind kind);
+
+/// Rung 01 has no maximum to subtract; these scores overflow its exponentials.
+bool overflows_exp(Kind kind);
+
+struct Case {
+    Kind kind = Kind::normal;
+    DType dtype = DType::fp32;
+    Problem problem;
+    int runs = 1; // more than one: all must give the same bits
+
+    std::string group() const; // "normal 113x203": kind and N_q x N_kv
+    std::string name() const;  // "fp32 d=64 causal B=1 H=6/2 scale=0.3": all the rest
+};
+
+/// What a rung can do, and how much its backend can bear.
+struct Scope {
+    std::vector<DType> dtypes;
+    std::vector<int64_t> head_dims;
+    int64_t longest = 1024; // larger N_q and N_kv are left out
+};
+
+/// Every head dim of interest when the rung takes any; N <= 512 on SIMT.
+Scope scope_of(const Rung& rung);
+
+struct List {
+    std::vector<Case> cases;
+    std::vector<std::string> left_out; // what the design names and this list does not hold, line by line
+};
+
+/// Every shape with every head dim, mask, head grouping and scale, thinned where stated; every kind of input on some.
+List full(const Scope& scope);
+
+/// For runs with race and bounds detection, under every schedule: N <= 200, two heads.
+List detect(const Scope& scope);
+
+} // namespace flash::conformance

@@ -1,0 +1,161 @@
+#include "reference/conformance/inputs.hpp"
+
+#include <Eigen/Dense>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "common/harness/random.hpp"
+
+namespace flash::conformance {
+namespace {
+
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+uint64_t seed_of(const std::string& name) {
+    std::seed_seq sequence(name.begin(), name.end());
+    std::array<uint32_t, 2> words{};
+    sequence.generate(words.begin(), words.end());
+    return uint64_t{words[0]} << 32 | words[1];
+}
+
+double uniform(std::mt19937_64& bits) { return static_cast<double>(bits() >> 11) * 0x1p-53; } // in [0, 1)
+
+// The largest |score| of the problem, masked ones included.
+double largest_score(const Problem& p, const Tensors& t) {
+    float largest = 0;
+    for (int64_t b = 0; b < p.batch; ++b) {
+        for (int64_t h = 0; h < p.heads; ++h) {
+            const Eigen::Map<const Matrix> Q(t.q.data() + p.q_offset(b, h), p.q_len, p.head_dim);
+            const Eigen::Map<const Matrix> K(t.k.data() + p.kv_offset(b, h), p.kv_len, p.head_dim);
+            largest = std::max(largest, (Q * K.transpose()).cwiseAbs().maxCoeff());
+        }
+    }
+    return static_cast<double>(p.scale * largest);
+}
+
+// Scales Q and K alike, so that the largest |score| becomes `target`.
+void grow_scores(const Problem& p, Tensors& t, double target) {
+    const float factor = static_cast<float>(std::sqrt(target / largest_score(p, t)));
+    for (std::vector<float>* tensor : {&t.q, &t.k}) {
+        for (float& x : *tensor) {
+            x *= factor;
+        }
+    }
+}
+
+void add_outliers(std::vector<float>& tensor, std::mt19937_64& bits, NormalGenerator& normal) {
+    for (float& x : tensor) {
+        if (uniform(bits) < 0.001) {
+            x += 10 * normal();
+        }
+    }
+}
+
+// Every key of a head becomes the head's first.
+void repeat_first_key(const Problem& p, std::vector<float>& k) {
+    const auto head_size = p.kv_len * p.head_dim;
+    for (auto head = k.begin(); head != k.end(); head += head_size) {
+        for (auto key = head; key != head + head_size; key += p.head_dim) {
+            std::copy(head, head + p.head_dim, key);
+        }
+    }
+}
+
+// Scores between -6e4 and -5e4: all elements of Q nearly one number, all of K nearly its negative, within 3%.
+void make_scores_negative(const Problem& p, Tensors& t, std::mt19937_64& bits) {
+    const double size = std::sqrt(5.5e4 / (static_cast<double>(p.scale) * static_cast<double>(p.head_dim)));
+    for (float& x : t.q) {
+        x = static_cast<float>(size * (0.97 + 0.06 * uniform(bits)));
+    }
+    for (float& x : t.k) {
+        x = static_cast<float>(-size * (0.97 + 0.06 * uniform(bits)));
+    }
+}
+
+// NaN or infinity at one element of Q, in a head and a row in the middle of those that see a key.
+void spoil_row(const Problem& p, Tensors& t, bool infinite) {
+    const int64_t blind = p.causal ? std::max<int64_t>(0, p.q_len - p.kv_len) : 0; // the first rows, which see nothing
+    const int64_t b = p.batch / 2, h = p.heads / 2, i = blind + (p.q_len - blind) / 2, x = p.head_dim / 2;
+    float& q = t.q[static_cast<size_t>(p.q_offset(b, h) + i * p.head_dim + x)];
+    if (infinite) { // with key 0's sign, so that its score is +inf: a row of -inf alone looks like one that sees
+                    // nothing
+        const float key = t.k[static_cast<size_t>(p.kv_offset(b, h) + x)];
+        q = std::copysign(std::numeric_limits<float>::infinity(), key);
+    } else {
+        q = std::numeric_limits<float>::quiet_NaN();
+    }
+    t.spoilt.assign(static_cast<size_t>(p.lse_size()), false);
+    t.spoilt[static_cast<size_t>(p.q_offset(b, h) / p.head_dim + i)] = true;
+}
+
+// K and V of one K/V head in the middle become NaN, and with them every row of the heads that read it.
+void spoil_head(const Problem& p, Tensors& t) {
+    const int64_t b = p.batch / 2, h = p.heads / 2;
+    const auto spoil = [&](std::vector<float>& tensor) {
+        const auto head = tensor.begin() + p.kv_offset(b, h);
+        std::fill(head, head + p.kv_len * p.head_dim, std::numeric_limits<float>::quiet_NaN());
+    };
+    spoil(t.k);
+    spoil(t.v);
+    t.spoilt.assign(static_cast<size_t>(p.lse_size()), false);
+    for (int64_t other = 0; other < p.heads; ++other) {
+        if (p.kv_head(other) == p.kv_head(h)) {
+            const auto row = t.spoilt.begin() + p.q_offset(b, other) / p.head_dim;
+            std::fill(row, row + p.q_len, true);
+        }
+    }
+}
+
+} // namespace
+
+Tensors make_inputs(const Case& c) {
+    const Problem& p = c.problem;
+    const uint64_t seed = seed_of(c.group() + " " + c.name());
+    NormalGenerator normal(seed);
+    std::mt19937_64 bits(seed + 1);
+    Tensors t;
+    const auto fill = [&](std::vector<float>& tensor, int64_t size) {
+        tensor.resize(static_cast<size_t>(size));
+        std::ranges::generate(tensor, [&] { return normal(); });
+    };
+    fill(t.q, p.q_size());
+    fill(t.k, p.kv_size());
+    fill(t.v, p.kv_size());
+
+    switch (c.kind) {
+    case Kind::outliers:
+        add_outliers(t.q, bits, normal);
+        add_outliers(t.k, bits, normal);
+        add_outliers(t.v, bits, normal);
+        break;
+    case Kind::equal_keys:
+        repeat_first_key(p, t.k);
+        break;
+    case Kind::logits_1e4:
+        grow_scores(p, t, 1e4);
+        break;
+    case Kind::logits_6e4:
+        grow_scores(p, t, 6e4);
+        break;
+    case Kind::logits_negative:
+        make_scores_negative(p, t, bits);
+        break;
+    default:
+        break;
+    }
+    for (std::vector<float>* tensor : {&t.q, &t.k, &t.v}) {
+        std::ranges::transform(*tensor, tensor->begin(), [&](float x) { return round_to(c.dtype, x); });
+    }
+    if (c.kind == Kind::nan_row || c.kind == Kind::inf_row) {
+        spoil_row(p, t, c.kind == Kind::inf_row);
+    } else if (c.kind == Kind::nan_head) {
+        spoil_head(p, t);
+    }
+    return t;
+}
+
+} // namespace flash::conformance

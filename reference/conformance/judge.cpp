@@ -1,0 +1,135 @@
+#include "reference/conformance/judge.hpp"
+
+#include <bit>
+#include <cmath>
+#include <exception>
+
+#include "common/harness/device_run.hpp"
+
+namespace flash::conformance {
+namespace {
+
+// NaN before and after each tensor must reach as far as a kernel may stray: more rows than any tile has.
+size_t margin_of(const Case& c) {
+    constexpr int64_t rows = 256;
+    return static_cast<size_t>(rows * c.problem.head_dim * dtype_bytes(c.dtype)); // a multiple of 256, as rows is
+}
+
+// The distance between x and the next larger magnitude of the type.
+double unit_in_last_place(DType type, float x) {
+    const int mantissa_bits = type == DType::fp32 ? 23 : type == DType::fp16 ? 10 : 7;
+    const int smallest_exponent = type == DType::fp16 ? -14 : -126;
+    const int exponent = x == 0 ? smallest_exponent : std::max(std::ilogb(x), smallest_exponent);
+    return std::ldexp(1.0, exponent - mantissa_bits);
+}
+
+std::string place(const Problem& p, size_t row) {
+    const int64_t r = static_cast<int64_t>(row);
+    return "(b=" + std::to_string(r / p.q_len / p.heads) + ", h=" + std::to_string(r / p.q_len % p.heads) +
+           ", i=" + std::to_string(r % p.q_len) + ")";
+}
+
+// Rows with NaN or infinity in their inputs must show it, in every element. Empty, or where one does not.
+std::string finite_where_spoilt(const Prepared& prepared, const Outputs& got) {
+    const Problem& p = prepared.c.problem;
+    const size_t d = static_cast<size_t>(p.head_dim);
+    for (size_t row = 0; row < prepared.tensors.spoilt.size(); ++row) {
+        const int64_t i = static_cast<int64_t>(row) % p.q_len;
+        if (!prepared.tensors.spoilt[row] || p.visible_keys(i) == 0) {
+            continue;
+        }
+        bool finite = std::isfinite(got.lse[row]);
+        for (size_t x = row * d; x < (row + 1) * d; ++x) {
+            finite = finite || std::isfinite(got.o[x]);
+        }
+        if (finite) {
+            return "row " + place(p, row) + " is finite, though its inputs hold NaN or infinity";
+        }
+    }
+    return {};
+}
+
+// With one key the softmax is 1, whatever the score, so O is V. Empty, or where it is not.
+std::string differs_from_only_value(const Prepared& prepared, const Outputs& got) {
+    const Problem& p = prepared.c.problem;
+    const size_t d = static_cast<size_t>(p.head_dim);
+    for (size_t row = 0; row < got.lse.size(); ++row) {
+        const int64_t r = static_cast<int64_t>(row);
+        const bool spoilt = !prepared.tensors.spoilt.empty() && prepared.tensors.spoilt[row];
+        if (spoilt || p.visible_keys(r % p.q_len) == 0) {
+            continue;
+        }
+        const size_t value = static_cast<size_t>(p.kv_offset(r / p.q_len / p.heads, r / p.q_len % p.heads));
+        for (size_t x = 0; x < d; ++x) {
+            const float v = prepared.tensors.v[value + x], o = got.o[row * d + x];
+            const double error = std::abs(static_cast<double>(o) - static_cast<double>(v));
+            if (!(error <= unit_in_last_place(prepared.c.dtype, v))) {
+                return "with one key O must be V, but row " + place(p, row) + " has O = " + std::to_string(o) +
+                       " where V = " + std::to_string(v);
+            }
+        }
+    }
+    return {};
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return std::ranges::equal(
+        a, b, {}, [](float x) { return std::bit_cast<uint32_t>(x); },
+        [](float x) { return std::bit_cast<uint32_t>(x); });
+}
+
+std::vector<std::string> run_and_judge(const Rung& rung, const Prepared& prepared) {
+    const Case& c = prepared.c;
+    const Tensors& t = prepared.tensors;
+    std::vector<std::string> wrong;
+    const auto note = [&](std::string message) {
+        if (!message.empty()) {
+            wrong.push_back(std::move(message));
+        }
+    };
+
+    DeviceRun run(rung, c.problem, {c.dtype, t.q, t.k, t.v}, margin_of(c));
+    run.run();
+    note(run.damage());
+    const std::vector<float> o = run.o(), lse = run.lse();
+    const Outputs got{o, lse};
+    const Verdict verdict = reference::compare(c.problem, prepared.expected, got);
+    if (rung.overflows && overflows_exp(c.kind)) {
+        note(verdict.ok ? "right, where leaving the maximum out must overflow" : "");
+        return wrong;
+    }
+    note(verdict.message);
+    note(finite_where_spoilt(prepared, got));
+    if (c.problem.kv_len == 1) {
+        note(differs_from_only_value(prepared, got));
+    }
+
+    const std::vector<std::byte> bits = run.o_bits();
+    for (int repetition = 1; repetition < c.runs && wrong.empty(); ++repetition) {
+        run.poison();
+        run.run();
+        if (run.o_bits() != bits || !same_bits(run.lse(), lse)) {
+            note("run " + std::to_string(repetition + 1) + " gave other bits than the first");
+        }
+    }
+    return wrong;
+}
+
+} // namespace
+
+Prepared prepare(const Case& c) {
+    Prepared prepared{c, make_inputs(c), {}};
+    const Tensors& t = prepared.tensors;
+    prepared.expected = reference::expect(c.problem, {c.dtype, t.q, t.k, t.v}, t.spoilt);
+    return prepared;
+}
+
+std::vector<std::string> judge(const Rung& rung, const Prepared& prepared) {
+    try {
+        return run_and_judge(rung, prepared);
+    } catch (const std::exception& error) {
+        return {std::string("it threw: ") + error.what()};
+    }
+}
+
+} // namespace flash::conformance

@@ -1,0 +1,33 @@
+// One rung on one case of the suite: everything that must hold. The suite, and the tests that feed it wrong
+// attentions, both judge through here.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "reference/check.hpp"
+#include "reference/conformance/cases.hpp"
+#include "reference/conformance/inputs.hpp"
+
+namespace flash::conformance {
+
+/// A case with its inputs and what they should give; any number of rungs can be judged by it.
+struct Prepared {
+    Case c;
+    Tensors tensors;
+    reference::Expectation expected;
+};
+
+Prepared prepare(const Case& c);
+
+/// Runs the rung on the case, outputs poisoned and canaries around every tensor, and lists what is wrong:
+///   - O or LSE outside the rule's bounds (reference/check.hpp);
+///   - something written outside O and LSE;
+///   - a row whose inputs hold NaN or infinity that came out finite;
+///   - one key, and O further from V than one unit in the last place;
+///   - other bits in a repeated run;
+///   - an exception.
+/// A rung that overflows (rung 01) must give a wrong result where the inputs make it overflow.
+std::vector<std::string> judge(const Rung& rung, const Prepared& prepared);
+
+} // namespace flash::conformance
