@@ -93,6 +93,7 @@ class Stopwatch {
 class CudaBackend final : public Backend {
   public:
     std::string name() const override { return "cuda"; }
+    bool uses_host_memory() const override { return false; }
 
     std::string description() const override {
         const cudaDeviceProp gpu = properties();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
 
 #include "common/attention.hpp"
@@ -12,10 +11,13 @@ namespace flash {
 /// How many tiles of `tile` elements cover `size` elements.
 constexpr int64_t ceil_div(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
 
-/// `size` as the int that kernels count with (offsets in memory stay 64-bit). Throws Error when it does not fit.
+/// `size` as the int that kernels count with (offsets in memory stay 64-bit). Throws Error when it is above two
+/// thousand million: an int reaches 7% further, which leaves room for the end of the last tile.
 inline int as_int(int64_t size, const char* name) {
-    if (size > std::numeric_limits<int>::max()) {
-        throw Error(std::string(name) + " is " + std::to_string(size) + "; a CUDA rung counts to 2147483647 at most");
+    constexpr int64_t most = 2'000'000'000;
+    if (size > most) {
+        throw Error(std::string(name) + " is " + std::to_string(size) + "; the CUDA rungs count to " +
+                    std::to_string(most) + " at most");
     }
     return static_cast<int>(size);
 }

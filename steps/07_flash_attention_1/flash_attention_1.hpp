@@ -1,0 +1,11 @@
+#pragma once
+
+#include "common/attention.hpp"
+
+namespace step07 {
+
+/// O and LSE of every head; the pointers are device memory, and the work may still run when this returns.
+/// See common/attention.hpp for shapes and layout. Head dim 32, 64 or 128.
+void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE);
+
+} // namespace step07
