@@ -1,5 +1,6 @@
 #include "common/harness/host_memory.hpp"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,8 +34,8 @@ std::optional<size_t> read_number(const fs::path& path) {
     return file >> value ? std::optional(value) : std::nullopt;
 }
 
-size_t system_available() {
-    if (const auto kib = read_field("/proc/meminfo", "MemAvailable:")) {
+size_t system_available(const fs::path& root) {
+    if (const auto kib = read_field(root / "proc/meminfo", "MemAvailable:")) {
         return *kib * 1024;
     }
     return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -62,9 +63,9 @@ size_t group_available(const fs::path& root, const fs::path& group, const char* 
     }
 }
 
-size_t cgroup_available() {
+size_t cgroup_available(const fs::path& root) {
     size_t available = std::numeric_limits<size_t>::max();
-    std::ifstream file("/proc/self/cgroup"); // lines of "id:controllers:/path"; version 2 names no controllers
+    std::ifstream file(root / "proc/self/cgroup"); // lines of "id:controllers:/path"; version 2 names no controllers
     std::string line;
     while (std::getline(file, line)) {
         const size_t first = line.find(':');
@@ -75,18 +76,29 @@ size_t cgroup_available() {
         const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
         const fs::path group = fs::path(line.substr(second + 1)).relative_path();
         if (controllers == ",,") {
-            available = std::min(
-                available, group_available("/sys/fs/cgroup", group, "memory.max", "memory.current", "inactive_file"));
+            available = std::min(available, group_available(root / "sys/fs/cgroup", group, "memory.max",
+                                                            "memory.current", "inactive_file"));
         } else if (controllers.find(",memory,") != std::string::npos) {
-            available = std::min(available, group_available("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
-                                                            "memory.usage_in_bytes", "total_inactive_file"));
+            available =
+                std::min(available, group_available(root / "sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
+                                                    "memory.usage_in_bytes", "total_inactive_file"));
         }
     }
     return available;
 }
 
+/// What `ulimit -v` leaves of the address space. A rung's threads cannot survive a failed allocation.
+size_t address_space_available() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return std::numeric_limits<size_t>::max();
+    }
+    const size_t used = read_field("/proc/self/status", "VmSize:").value_or(0) * 1024;
+    return limit.rlim_cur - std::min<size_t>(limit.rlim_cur, used);
+}
+
 } // namespace
 
-size_t available_host_memory() { return std::min(system_available(), cgroup_available()); }
+size_t available_host_memory() { return std::min({system_available(), cgroup_available(), address_space_available()}); }
 
 } // namespace flash
