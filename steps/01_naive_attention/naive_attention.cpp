@@ -6,6 +6,8 @@
 // row sum is infinite, and inf / inf is NaN.
 #include "steps/01_naive_attention/naive_attention.hpp"
 
+#include <omp.h>
+
 #include "common/cpu/head.hpp"
 #include "common/cpu/mask.hpp"
 
@@ -14,25 +16,29 @@ namespace step01 {
 using namespace flash::cpu;
 
 void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
-    Matrix S(p.q_len, p.kv_len), P(p.q_len, p.kv_len);
-    for (int64_t bh = 0; bh < p.batch * p.heads; ++bh) {
-        Head h = head(p, bh, Q, K, V, O, LSE);
-        S.noalias() = p.scale * h.Q * h.K.transpose(); // Eigen spreads its products over the cores
-        mask(S, p, 0, 0);
-#pragma omp parallel for
-        for (int64_t i = 0; i < p.q_len; ++i) {
-            P.row(i) = exponential(S.row(i).array());
-            const float l = P.row(i).sum();
-            P.row(i) /= l == 0 ? 1 : l; // l == 0: the query sees no key, its P is already 0
-            h.LSE(i) = std::log(l);     // log(0) = -inf
+#pragma omp parallel
+    {
+        Matrix S(p.q_len, p.kv_len), P(p.q_len, p.kv_len); // of one head; each thread has its own
+#pragma omp for
+        for (int64_t bh = 0; bh < p.batch * p.heads; ++bh) {
+            Head h = head(p, bh, Q, K, V, O, LSE);
+            S.noalias() = p.scale * h.Q * h.K.transpose();
+            mask(S, p, 0, 0);
+            for (int64_t i = 0; i < p.q_len; ++i) {
+                P.row(i) = exponential(S.row(i).array());
+                const float l = P.row(i).sum();
+                P.row(i) /= l == 0 ? 1 : l; // l == 0: the query sees no key, its P is already 0
+                h.LSE(i) = std::log(l);     // log(0) = -inf
+            }
+            h.O.noalias() = P * h.V;
         }
-        h.O.noalias() = P * h.V;
     }
 }
 
 int64_t workspace_bytes(const flash::Problem& p) {
-    const double bytes = 2.0 * sizeof(float) * static_cast<double>(p.q_len) * static_cast<double>(p.kv_len);
-    return static_cast<int64_t>(std::min(bytes, 0x1p62)); // a huge problem must not wrap around to a small number
+    const auto threads = static_cast<double>(std::min<int64_t>(omp_get_max_threads(), p.batch * p.heads));
+    const double matrix = sizeof(float) * static_cast<double>(p.q_len) * static_cast<double>(p.kv_len);
+    return static_cast<int64_t>(std::min(threads * 2 * matrix, 0x1p62)); // huge problems must not wrap around
 }
 
 } // namespace step01
