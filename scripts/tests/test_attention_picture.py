@@ -87,15 +87,15 @@ class AttentionPicture(unittest.TestCase):
 
     def test_attention_of_a_word(self):
         out = self.shows("--query", "tea")  # the second tea: 8 of 8 + 5 for the first, 1 of 13 for each other token
-        self.assertIn("head 1:", out)
-        self.assertIn("tea    4 attends to  tea (1) 62%  [CLS] (0) 8%", out)
+        self.assertIn("Head 1:", out)
+        self.assertIn("tea (4) attends to tea (1) 62%, [CLS] (0) 8%", out)
 
     def test_head_0_attends_evenly(self):
-        self.assertIn("tea    1 attends to  [CLS] (0) 17%  tea (1) 17%", self.shows("--head", "0", "--query", "1"))
+        self.assertIn("tea (1) attends to [CLS] (0) 17%, tea (1) 17%", self.shows("--head", "0", "--query", "1"))
 
     def test_causal(self):
         self.write_result(causal=True)
-        self.assertIn("tea    1 attends to  [CLS] (0) 50%  tea (1) 50%", self.shows("--causal", "--query", "1"))
+        self.assertIn("tea (1) attends to [CLS] (0) 50%, tea (1) 50%", self.shows("--causal", "--query", "1"))
         self.assert_refused("rows of P do not sum to 1")
 
     def test_half_precision_output(self):
