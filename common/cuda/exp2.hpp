@@ -1,0 +1,20 @@
+// The exponential that the hardware has: 2^x, one instruction.
+#pragma once
+
+#ifdef __CUDACC__
+
+namespace flash {
+
+/// 2^x to about 2 ulp; results below 2^-126 are 0. (PTX ISA, "ex2.approx.ftz.f32"; exp2f adds two instructions that
+/// keep the numbers below.)
+__device__ __forceinline__ float fast_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+} // namespace flash
+
+#else
+#include "common/simt/exp2.hpp"
+#endif

@@ -1,0 +1,59 @@
+// Tensor cores through mma.sync, and the packing of its operands. (PTX ISA, "mma.m16n8k16" for .f16 and .bf16.)
+//
+// A warp multiplies together: A is 16 x 16, B is 16 x 8, C is 16 x 8, and each lane holds a few elements of each.
+// With g = lane / 4 and t = lane % 4 a lane holds, two elements of 16 bits a register, the left or upper one low:
+//
+// clang-format off
+//                k: 2t 2t+1   2t+8 2t+9             n: g                        n: 2t      2t+1
+//      A  row g    |  a[0]  |   a[2]  |    B  k 2t   |      |        C  row g   |  c[0]  |  c[1]  |
+//         row g+8  |  a[1]  |   a[3]  |       k 2t+1 | b[0] |           row g+8 |  c[2]  |  c[3]  |
+//                                             k 2t+8 |      |
+//                                             k 2t+9 | b[1] |
+// clang-format on
+//
+// C has the rows of A in the same lanes and, eight columns apart, its columns too: two C tiles side by side, rounded
+// and packed, are an A operand as they stand.
+#pragma once
+
+#include <cstdint>
+
+#include "common/types.hpp"
+
+#ifdef __CUDACC__
+
+namespace flash {
+
+/// C += A B; all 32 lanes of the warp must call it. T is Half or Bfloat16, C is fp32.
+template <class T>
+__device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    static_assert(dtype_of<T> != DType::fp32, "mma.sync m16n8k16 takes Half or Bfloat16");
+    if constexpr (dtype_of<T> == DType::fp16) {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    } else {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
+}
+
+/// Two floats, rounded to T (nearest even), in one register: `low` in bits 0-15, `high` in bits 16-31.
+template <class T> __device__ __forceinline__ uint32_t pack(float low, float high) {
+    static_assert(dtype_of<T> != DType::fp32, "pack rounds to Half or Bfloat16");
+    uint32_t packed;
+    if constexpr (dtype_of<T> == DType::fp16) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    } else {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    }
+    return packed;
+}
+
+} // namespace flash
+
+#else
+#include "common/simt/mma.hpp"
+#endif
