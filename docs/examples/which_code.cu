@@ -23,7 +23,10 @@ int main() {
         return 2;
     }
     which_code<<<1, 1>>>(architecture);
-    if (failed(cudaGetLastError(), "launching") || failed(cudaDeviceSynchronize(), "running")) {
+    if (failed(cudaGetLastError(), "launching")) {
+        return 2;
+    }
+    if (failed(cudaDeviceSynchronize(), "running")) {
         return 2;
     }
     std::printf("%s, compute capability %d.%d, runs the code compiled for compute_%d\n", gpu.name, gpu.major, gpu.minor,
