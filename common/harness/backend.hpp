@@ -17,6 +17,12 @@ class Memory {
     virtual size_t bytes() const = 0;
     virtual void write(size_t offset, const void* source, size_t bytes) = 0;     // host -> memory
     virtual void read(size_t offset, void* destination, size_t bytes) const = 0; // memory -> host
+
+    /// Says that kernels may touch only `bytes` from `offset` on. A backend that watches accesses reports the others.
+    virtual void declare(size_t offset, size_t bytes) {
+        static_cast<void>(offset);
+        static_cast<void>(bytes);
+    }
 };
 
 class Backend {
@@ -27,6 +33,9 @@ class Backend {
 
     /// Throws Error, with what would help, when the machine cannot run rungs of this backend (no GPU, too old, ...).
     virtual void require_device() const {}
+
+    /// Whether `allocate` takes the host's memory, or a device's own.
+    virtual bool uses_host_memory() const { return true; }
 
     /// Bytes that `allocate` could still hand out; used to refuse a problem before it is tried.
     virtual size_t available_bytes() const = 0;

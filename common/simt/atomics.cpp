@@ -1,0 +1,23 @@
+#include "common/simt/atomics.hpp"
+
+namespace flash::simt {
+
+uint64_t atomic_read(const void* address, unsigned bytes, const char*, Site) {
+    return bytes == 4 ? __atomic_load_n(static_cast<const uint32_t*>(address), __ATOMIC_SEQ_CST)
+                      : __atomic_load_n(static_cast<const uint64_t*>(address), __ATOMIC_SEQ_CST);
+}
+
+bool atomic_replace(void* address, unsigned bytes, uint64_t& expected, uint64_t desired) {
+    if (bytes == 8) {
+        return __atomic_compare_exchange_n(static_cast<uint64_t*>(address), &expected, desired, false, __ATOMIC_SEQ_CST,
+                                           __ATOMIC_SEQ_CST);
+    }
+    auto expected4 = static_cast<uint32_t>(expected);
+    const bool done =
+        __atomic_compare_exchange_n(static_cast<uint32_t*>(address), &expected4, static_cast<uint32_t>(desired), false,
+                                    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    expected = expected4;
+    return done;
+}
+
+} // namespace flash::simt

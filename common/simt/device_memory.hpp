@@ -1,0 +1,51 @@
+// Global memory: the buffers that kernels may touch. Each ends at a page that faults, and knows its exact bounds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/harness/backend.hpp"
+
+namespace flash::simt {
+
+/// One buffer. Its addresses come from a reserved range that nothing else uses, so that telling global memory
+/// from anything else is one comparison.
+class DeviceMemory final : public Memory {
+  public:
+    /// Throws Error when there is not that much memory.
+    explicit DeviceMemory(size_t bytes);
+    ~DeviceMemory() override;
+    DeviceMemory(const DeviceMemory&) = delete;
+    DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+    void* data() const override { return data_; }
+    size_t bytes() const override { return bytes_; }
+    void write(size_t offset, const void* source, size_t bytes) override;
+    void read(size_t offset, void* destination, size_t bytes) const override;
+    void declare(size_t offset, size_t bytes) override;
+
+    /// The part that kernels may touch: all of it, or what declare() said.
+    char* valid_begin() const { return data_ + valid_offset_; }
+    char* valid_end() const { return valid_begin() + valid_bytes_; }
+
+  private:
+    char* data_;
+    size_t bytes_;
+    size_t valid_offset_ = 0;
+    size_t valid_bytes_;
+};
+
+/// Addresses in [begin, begin + bytes) are global memory, allocated or not.
+struct Arena {
+    static constexpr size_t bytes = size_t{1} << 37;
+    char* begin;
+    bool contains(const void* address) const {
+        return static_cast<size_t>(static_cast<const char*>(address) - begin) < bytes;
+    }
+};
+const Arena& arena();
+
+/// The buffer at or around an address of the arena, null when there is none.
+const DeviceMemory* buffer_around(const void* address);
+
+} // namespace flash::simt

@@ -1,0 +1,38 @@
+// What the executable's own symbol table says about kernels: their names, and the __shared__ variables they declare.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace flash::simt {
+
+/// One __shared__ variable. It is `static thread_local` here, so it lives in each OS thread's copy of the
+/// executable's thread-local segment, at the same offset in all of them.
+struct SharedVariable {
+    std::string name; // as in the source: "K_smem"
+    size_t offset;    // in the thread-local segment
+    size_t bytes;
+    bool watched; // g++ instruments accesses only when the linkage is external
+};
+
+struct Kernel {
+    std::string name; // "step08::flash_attention_2<64>"
+    std::vector<SharedVariable> shared;
+    size_t shared_bytes = 0; // in all
+};
+
+/// Looked up once for each kernel; a stripped executable gives a name like "kernel at 0x1234" and no variables.
+const Kernel& kernel_at(const void* address);
+
+/// This OS thread's copy of the executable's thread-local segment, where __shared__ variables live.
+struct Segment {
+    char* begin = nullptr;
+    size_t bytes = 0;
+};
+Segment thread_local_segment();
+
+/// The executable's load address: a code address minus this is what addr2line understands.
+size_t load_address();
+
+} // namespace flash::simt
