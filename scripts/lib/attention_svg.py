@@ -78,7 +78,7 @@ def draw(title, note, P, words, joined, groups, queries):
     y = MATRIX_TOP + SIDE + 40
     for query in queries:
         y = draw_text(svg, y, P[query], words, joined, query) + 34
-    return svg.finish(y - 20)
+    return svg.finish(y - 10)
 
 
 def draw_groups(svg, left, P, groups):

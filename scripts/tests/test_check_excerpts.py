@@ -151,6 +151,11 @@ class CheckExcerpts(unittest.TestCase):
         self.write("README.md", "[docs](doc/one.md)\n")
         self.assert_rejected("README.md:1: link to doc/one.md: no such file")
 
+    def test_formula_that_markdown_spoils(self):
+        sound = "A $ alone.\n\nSound: $a b$, `$x\\,y$`, \\*.\n\n```math\na\\,b\n```\n"
+        self.write("docs/other.md", OTHER + sound + "Spoilt: $a \\cdot\nb\\,c$.\n")
+        self.assert_rejected("docs/other.md:16: Markdown drops the backslash of \\, in a formula")
+
     def test_no_docs_folder(self):
         result = subprocess.run([sys.executable, str(CHECK), "--root", str(self.root / "src")],
                                 capture_output=True, text=True)
