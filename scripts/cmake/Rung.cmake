@@ -1,3 +1,5 @@
+add_custom_target(rungs) # every rung, without the tests
+
 # flash_add_rung(NN_name): the program NN_name and its conformance test test_NN_name, from the folder steps/NN_name.
 # Both are the same object files; the program links the command line, the test links the conformance suite,
 # and each of these defines rung_main. A folder with a .cu file is a CUDA rung: the backend decides how it is built.
@@ -28,6 +30,7 @@ function(flash_add_rung name)
 
   add_executable(${name})
   target_link_libraries(${name} PRIVATE ${name}_objects flash_cli)
+  add_dependencies(rungs ${name})
   set_property(GLOBAL APPEND_STRING PROPERTY FLASH_RUNGS "${name}\tbuilt\t$<TARGET_FILE:${name}>\n")
 
   if(TARGET flash_conformance)

@@ -1,0 +1,136 @@
+"""Runs every built rung on the real and on a random input, and prints the table. scripts/tour calls it.
+
+    climb.py RUNGS.TSV REAL.safetensors OUTPUT.safetensors
+
+RUNGS.TSV is the build's list: name, "built" and the program, or "left out" and the reason.
+OUTPUT receives o and lse of the last rung that passed on the real input.
+Exit code: 0 all passed, 1 some did not.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors_file import SafetensorsFile
+
+# Sizes at which each rung takes moments. The SIMT backend executes a CUDA kernel thread by thread, so it gets less.
+RANDOM = {"cpu": ["--heads", "8", "--q-len", "1024", "--head-dim", "64"],
+          "simt": ["--heads", "2", "--q-len", "256", "--head-dim", "64"],
+          "cuda": ["--heads", "16", "--q-len", "4096", "--head-dim", "64"]}
+HEADING = ("", "input", "O error", "allowed", "LSE error", "allowed", "time", "GFLOP/s", "speed", "")
+WIDTHS = (2, 8, 9, 9, 9, 9, 10, 8, 7, 8)
+
+
+@dataclass
+class Rung:
+    name: str
+    built: bool
+    detail: str  # the program, or why there is none
+
+
+def main():
+    if len(sys.argv) != 4:
+        print(__doc__, file=sys.stderr)
+        return 2
+    rungs = read_rungs(Path(sys.argv[1]))
+    real, output = sys.argv[2], Path(sys.argv[3])
+    print_legend(real)
+    row(HEADING)
+    before = {}  # seconds of the rung before, by input; only times of one backend and one problem are compared
+    results = []
+    for rung in rungs:
+        if rung.built:
+            results += climb(rung, real, output, before)
+    left_out = [rung for rung in rungs if not rung.built]
+    if left_out:
+        print("\nLeft out:")
+        for rung in left_out:
+            print(f"  {rung.name} {rung.detail}")
+    failed = results.count(False)
+    print(f"\n{len(results) - failed} of {len(results)} runs passed their check against the float64 reference.")
+    return 1 if failed else 0
+
+
+def read_rungs(path):
+    rows = (line.split("\t") for line in path.read_text().splitlines() if line)
+    return [Rung(name, state == "built", detail) for name, state, detail in rows]
+
+
+def print_legend(real):
+    file = SafetensorsFile(real)
+    meta = file.metadata
+    print(f"real     Q {file.shape('q')}, K and V {file.shape('k')}: layer {meta['layer']} of {meta['model'].split()[0]}\n"
+          f"         on {meta['text'].split(';')[0]}\n"
+          "random   N(0, 1), at a size that the backend does in moments\n"
+          "time     the median of many runs on cold caches, or of one run when emulated\n"
+          "speed    how many times faster than the rung before, on the same input and backend\n")
+
+
+def climb(rung, real, output, before):
+    """Runs one rung on both inputs and prints its lines; a list of "it passed", one for each run."""
+    kind, idea = describe(rung)
+    print(f"{rung.name}: {idea}", flush=True)
+    candidate = output.with_suffix(".new")
+    passed = []
+    for label, arguments in (("real", ["--input", real, "--output", str(candidate)]), ("random", RANDOM[kind])):
+        report = run(rung, arguments, bench=kind != "simt")
+        passed.append(report is not None and report["ok"])
+        if report is None:
+            continue
+        key = (label, report["backend"])
+        show(label, report, before.get(key))
+        before[key] = report["seconds"]
+        if label == "real" and report["ok"]:
+            candidate.replace(output)
+    return passed
+
+
+def describe(rung):
+    """Its backend and its idea, from the smallest of runs."""
+    report = run(rung, ["--heads", "1", "--q-len", "1", "--no-check"], bench=False)
+    return (report["backend"], report["idea"]) if report else ("cpu", "does not run")
+
+
+def run(rung, arguments, bench):
+    """The rung's JSON report, or None when it ended without one; its own words then say why."""
+    command = [rung.detail, "--json", *arguments, *(["--bench"] if bench else [])]
+    terminal = os.isatty(2)  # there the rung shows its progress itself
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=None if terminal else subprocess.PIPE, text=True)
+    if done.returncode in (0, 1) and done.stdout:
+        return json.loads(done.stdout)
+    for line in [f"ended with exit code {done.returncode}", *(done.stderr or "").splitlines()]:
+        print(f"   {line}")
+    return None
+
+
+def show(label, report, seconds_before):
+    check = report["check"]
+    seconds = report["seconds"]
+    emulated = report["backend"] == "simt"  # says nothing about a GPU's time
+    speed = "" if emulated or not seconds_before else f"{seconds_before / seconds:.2f}x"
+    row(("", label, f"{check['o_error']:.1e}", f"{check['o_bound']:.1e}", f"{check['lse_error']:.1e}",
+         f"{check['lse_bound']:.1e}", duration(seconds), "emulated" if emulated else f"{report['gflops_per_s']:.1f}",
+         speed, "passed" if report["ok"] else "WRONG"))
+    for line in filter(None, (check["message"], report["damage"])):
+        print(f"   {line}")
+
+
+def row(cells):
+    first, second, *rest = zip(cells, WIDTHS)
+    text = "".join(f"{cell:<{width}}" for cell, width in (first, second))
+    print((text + "".join(f"{cell:>{width + 1}}" for cell, width in rest)).rstrip(), flush=True)
+
+
+def duration(seconds):
+    for unit, factor in (("s", 1), ("ms", 1e3)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
