@@ -59,6 +59,15 @@ echo [no](link.md)
 ```sh
 true
 ```
+
+<!-- run -->
+```python
+print(6 * 7)
+```
+
+```text
+42
+```
 """
 
 OTHER = "# `Second` part, twice\n\n## Same\n\n## Same\n\nBack to [one](one.md).\n"
@@ -93,7 +102,8 @@ class CheckExcerpts(unittest.TestCase):
     def test_sound_pages_pass(self):
         result = self.check()
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        self.assertIn("3 pages: 2 excerpts, 1 illustrations, 11 relative links; no problems", result.stdout)
+        self.assertIn("3 pages: 2 excerpts, 1 illustrations, 1 programs run, 11 relative links; no problems",
+                      result.stdout)
 
     def test_source_changed(self):
         self.write("src/f.cpp", SOURCE.replace("return 1", "return 3"))
@@ -150,6 +160,20 @@ class CheckExcerpts(unittest.TestCase):
     def test_readme_links(self):
         self.write("README.md", "[docs](doc/one.md)\n")
         self.assert_rejected("README.md:1: link to doc/one.md: no such file")
+
+    def test_output_differs(self):
+        self.write("docs/one.md", SOUND.replace("42", "41"))
+        result = self.check()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("docs/one.md:42: this program prints something else:\n42\n", result.stderr)
+
+    def test_program_without_output(self):
+        self.write("docs/one.md", SOUND.replace("```text", "```sh"))
+        self.assert_rejected("docs/one.md:42: <!-- run --> wants a python block, and then a text block")
+
+    def test_program_that_fails(self):
+        self.write("docs/one.md", SOUND.replace("6 * 7", "1 / 0"))
+        self.assert_rejected("docs/one.md:42: this program fails: ZeroDivisionError")
 
     def test_formula_that_markdown_spoils(self):
         sound = "A $ alone.\n\nSound: $a b$, `$x\\,y$`, \\*.\n\n```math\na\\,b\n```\n"
