@@ -36,8 +36,8 @@ struct Exp {
     }
 };
 
-/// exp of each element of an array expression, to about 1 ulp. exp(-inf) = 0 and exp(NaN) = NaN; overflows to
-/// infinity above 88.37 or 88.72, depending on the instruction set.
+/// exp of each element of an array expression, with a relative error below 2^-21. exp(-inf) = 0, exp(NaN) = NaN; it is
+/// infinite above 88.37 or 88.72, depending on the instruction set.
 template <class Array> auto exponential(const Eigen::ArrayBase<Array>& x) { return x.derived().unaryExpr(Exp{}); }
 
 } // namespace flash::cpu

@@ -19,9 +19,6 @@ using flash::Problem;
 
 namespace {
 
-constexpr int64_t Br = 128; // queries in a tile
-constexpr int64_t Bc = 128; // keys in a tile
-
 /// What to subtract from the scores of a row: its maximum, but 0 if it sees no key, because -inf - -inf is NaN.
 float shift(float m) { return m == -infinity ? 0 : m; }
 
