@@ -19,9 +19,11 @@ function(flash_add_rung name)
   endif()
 
   add_library(${name}_objects OBJECT ${sources} ${kernels})
-  target_link_libraries(${name}_objects PUBLIC flash_cpu flash_harness flash_reference)
+  target_link_libraries(${name}_objects PUBLIC flash_harness flash_reference)
   if(kernels)
     target_link_libraries(${name}_objects PUBLIC flash_device)
+  else()
+    target_link_libraries(${name}_objects PUBLIC flash_cpu)
   endif()
   if(kernels AND FLASH_BACKEND STREQUAL "simt")
     # g++ takes an unknown ending for a linker script; -x names the language.
