@@ -10,7 +10,8 @@ namespace {
 
 constexpr double warm_up_seconds = 0.2; // lets clocks rise and threads start
 constexpr double enough_seconds = 1;    // short runs are repeated until this much has been timed,
-constexpr int most = 100;               // but not more often than this
+constexpr int most = 100;               // but not more often than this,
+constexpr double patience = 3;          // nor longer than this, flushing the caches included
 constexpr double too_long = 60;         // after so much, fewer repetitions than wanted must do,
 constexpr int fewest_of_long_runs = 3;  // but never fewer than this
 
@@ -35,8 +36,7 @@ Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress) 
         ++result.warm_ups;
     } while (passed() < warm_up_seconds);
 
-    // A GPU's memory is not this process's, so there is nothing to see in it.
-    if (backend.name() != "cuda") {
+    if (backend.uses_host_memory()) { // what a device holds does not show in this process's size
         result.peak_memory = peak_memory_of([&] { run.run(); });
         ++result.warm_ups;
     }
@@ -44,7 +44,7 @@ Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress) 
     double timed = 0;
     const auto finished = [&] {
         const auto count = static_cast<int>(result.seconds.size());
-        return count >= Benchmark::fewest ? timed >= enough_seconds || count >= most
+        return count >= Benchmark::fewest ? timed >= enough_seconds || count >= most || passed() >= patience
                                           : timed >= too_long && count >= fewest_of_long_runs;
     };
     while (!finished()) {

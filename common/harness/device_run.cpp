@@ -86,12 +86,14 @@ DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inp
         bits = surrounded(inputs.dtype, values, margin);
         tensor = {backend.allocate(bits.size()), bits.size() - 2 * margin, margin};
         tensor.memory->write(0, bits.data(), bits.size());
+        tensor.memory->declare(margin, tensor.bytes);
     };
     upload(inputs.q, q_, q_bits_);
     upload(inputs.k, k_, k_bits_);
     upload(inputs.v, v_, v_bits_);
     const auto reserve = [&](size_t bytes, Tensor& tensor) {
         tensor = {backend.allocate(bytes + 2 * margin), bytes, margin};
+        tensor.memory->declare(margin, bytes);
     };
     reserve(q_.bytes, o_);
     reserve(static_cast<size_t>(problem.lse_size()) * sizeof(float), lse_);
@@ -109,7 +111,7 @@ void DeviceRun::poison() {
     refill(lse_, DType::fp32);
 }
 
-void DeviceRun::run() {
+void DeviceRun::launch() {
     const auto call = [this]<class T>(Forward<T> forward) {
         forward(problem_, static_cast<const T*>(q_.data()), static_cast<const T*>(k_.data()),
                 static_cast<const T*>(v_.data()), static_cast<T*>(o_.data()), static_cast<float*>(lse_.data()));
@@ -125,13 +127,17 @@ void DeviceRun::run() {
         call(rung_.bf16);
         break;
     }
+}
+
+void DeviceRun::run() {
+    launch();
     rung_.backend().synchronize();
 }
 
 double DeviceRun::time() {
     Backend& backend = rung_.backend();
     backend.flush_caches();
-    return backend.time([this] { run(); });
+    return backend.time([this] { launch(); });
 }
 
 std::vector<std::byte> DeviceRun::o_bits() const {

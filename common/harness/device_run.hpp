@@ -42,6 +42,8 @@ class DeviceRun {
     std::string damage() const;
 
   private:
+    void launch(); // the rung's function; its work may still be going on when this returns
+
     struct Tensor {
         std::unique_ptr<Memory> memory;
         size_t bytes = 0; // without the margins

@@ -88,17 +88,19 @@ size_t cgroup_available(const fs::path& root) {
 }
 
 /// What `ulimit -v` leaves of the address space. A rung's threads cannot survive a failed allocation.
-size_t address_space_available() {
+size_t address_space_available(const fs::path& root) {
     rlimit limit{};
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
         return std::numeric_limits<size_t>::max();
     }
-    const size_t used = read_field("/proc/self/status", "VmSize:").value_or(0) * 1024;
+    const size_t used = read_field(root / "proc/self/status", "VmSize:").value_or(0) * 1024;
     return limit.rlim_cur - std::min<size_t>(limit.rlim_cur, used);
 }
 
 } // namespace
 
-size_t available_host_memory() { return std::min({system_available(), cgroup_available(), address_space_available()}); }
+size_t available_host_memory(const fs::path& root) {
+    return std::min({system_available(root), cgroup_available(root), address_space_available(root)});
+}
 
 } // namespace flash

@@ -30,23 +30,28 @@ void require_memory(const Rung& rung, const Problem& problem, DType type, size_t
     const auto size = [](int64_t elements) { return static_cast<double>(elements); };
     const double tensors = (2 * size(problem.q_size()) + 2 * size(problem.kv_size())) * dtype_bytes(type) +
                            size(problem.lse_size()) * sizeof(float) + 10 * static_cast<double>(margin);
-    const double workspace = rung.workspace_bytes != nullptr ? size(rung.workspace_bytes(problem)) : 0;
-    Backend& backend = rung.backend();
-    const auto refuse_beyond = [&](double wanted, double available, const std::string& what) {
-        if (wanted > available) {
-            throw Error("not enough memory: this problem needs " + format_bytes(wanted) + " " + what + ", " +
-                        format_bytes(available) + " is available" +
-                        (workspace > tensors ? "\n" + rung.name + " alone allocates " + format_bytes(workspace) +
-                                                   " beyond its inputs and outputs"
-                                             : "") +
-                        "\ntry a smaller --batch, --heads, --q-len or --kv-len");
+    const auto require = [](double wanted, size_t available, const std::string& where, const std::string& why) {
+        if (wanted > static_cast<double>(available)) {
+            throw Error("not enough memory" + where + ": this problem needs " + format_bytes(wanted) + why + ", " +
+                        format_bytes(static_cast<double>(available)) +
+                        " is available\ntry a smaller --batch, --heads, --q-len or --kv-len");
         }
     };
-    if (backend.name() == "cuda") {
-        refuse_beyond(tensors + workspace, static_cast<double>(backend.available_bytes()), "on the GPU");
-        refuse_beyond(host_bytes, static_cast<double>(available_host_memory()), "on the host");
+    Backend& backend = rung.backend();
+    const size_t available = backend.available_bytes();
+    const std::string where = backend.uses_host_memory() ? "" : " on the device";
+    double wanted = tensors;
+    if (backend.uses_host_memory()) {
+        wanted += host_bytes;
     } else {
-        refuse_beyond(tensors + workspace + host_bytes, static_cast<double>(backend.available_bytes()), "of memory");
+        require(host_bytes, available_host_memory(), " on the host", "");
+    }
+    // The tensors first: when they fit, the rung can compute its workspace without an overflow.
+    require(wanted, available, where, "");
+    if (rung.workspace_bytes != nullptr) {
+        const double workspace = size(rung.workspace_bytes(problem));
+        require(wanted + workspace, available, where,
+                " (" + format_bytes(workspace) + " of it is workspace of " + rung.name + ")");
     }
 }
 

@@ -107,6 +107,7 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
     Options options;
     CLI::App app("O, LSE = attention(Q, K, V): " + rung.idea, rung.name);
     app.set_help_flag("-h,--help", "Print this help and exit");
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast); // so that a script's can be overruled
     app.allow_extras(); // so that an unknown option can be answered with the nearest known one
 
     const auto add = [&](const char* name, const char* kind, const std::string& help, auto store) {
@@ -149,7 +150,10 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
     } catch (const CLI::CallForHelp&) {
         std::fputs(app.help().c_str(), stdout);
         return std::nullopt;
-    } catch (const CLI::ParseError& error) { // a value is missing, or an option came twice
+    } catch (const CLI::ArgumentMismatch& error) { // "--q-len: 1 required N missing"
+        const std::string message = error.what();
+        throw Error(message.substr(0, message.find(':')) + " needs a value after it\nsee " + rung.name + " --help");
+    } catch (const CLI::ParseError& error) {
         throw Error(std::string(error.what()) + "\nsee " + rung.name + " --help");
     }
     if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {

@@ -26,12 +26,12 @@ OutputFile::OutputFile(const std::string& path) : name_(path) {
     std::error_code failure;
     const fs::file_status status = fs::status(path, failure);
     if (fs::exists(status) && !fs::is_regular_file(status)) { // renaming onto /dev/null would replace the device
-        refuse(path, fs::is_directory(status) ? "it is a folder" : "it is not a regular file");
+        refuse(path, fs::is_directory(status) ? "it is a directory" : "it is not a regular file");
     }
     target_ = fs::exists(status) ? fs::canonical(path, failure) : fs::path(path);
     const fs::path folder = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
     if (!fs::is_directory(folder, failure)) {
-        refuse(path, "there is no folder " + folder.string());
+        refuse(path, "there is no directory " + folder.string());
     }
     partial_ = folder / ("." + target_.filename().string() + ".partial-" + std::to_string(getpid()));
     // O_EXCL: never write through a file or link that somebody else left under this name.

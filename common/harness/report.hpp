@@ -15,7 +15,7 @@ struct Report {
     DType dtype = DType::fp32;
     std::optional<std::string> input; // the file, or else
     uint64_t seed = 0;                // the seed of random input
-    double first_seconds = 0;         // of the first run, which also starts threads and warms caches
+    double seconds = 0; // of the first run, or of a second one when that is quick: the first one starts threads
     std::optional<Benchmark> benchmark;
     std::optional<Verdict> verdict; // nothing with --no-check
     std::string damage;             // DeviceRun::damage

@@ -33,7 +33,6 @@ Json verdict_json(const Verdict& verdict) {
 std::string format_json(const Report& report) {
     const Problem& p = report.problem;
     const Backend& backend = report.rung.backend();
-    const double seconds = report.benchmark ? report.benchmark->median() : report.first_seconds;
     const Json json = {{"rung", report.rung.name},
                        {"idea", report.rung.idea},
                        {"ok", report.ok()},
@@ -51,10 +50,9 @@ std::string format_json(const Report& report) {
                        {"dtype", dtype_name(report.dtype)},
                        {"input", report.input ? Json(*report.input) : Json(nullptr)},
                        {"seed", report.input ? Json(nullptr) : Json(report.seed)},
-                       {"seconds", seconds}, // the median with --bench, else the first run
-                       {"first_run_s", report.first_seconds},
+                       {"seconds", report.seconds}, // the median with --bench
                        {"flops", p.flops()},
-                       {"gflops_per_s", p.flops() / seconds / 1e9},
+                       {"gflops_per_s", p.flops() / report.seconds / 1e9},
                        {"benchmark", report.benchmark ? benchmark_json(*report.benchmark) : Json(nullptr)},
                        {"check", report.verdict ? verdict_json(*report.verdict) : Json(nullptr)},
                        {"damage", report.damage}, // memory that was written but is not O or LSE; empty: none

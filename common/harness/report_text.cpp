@@ -24,18 +24,17 @@ std::string format_speed(double flops, double seconds) {
 }
 
 std::string time_lines(const Report& report) {
-    const double flops = report.problem.flops();
+    const std::string time =
+        "time      " + format_seconds(report.seconds) + ", " + format_speed(report.problem.flops(), report.seconds);
     if (!report.benchmark) {
-        return "time      " + format_seconds(report.first_seconds) + ", " + format_speed(flops, report.first_seconds) +
-               " (the first run; --bench repeats it)\n";
+        return time + " (one run; --bench times many)\n";
     }
     const Benchmark& bench = *report.benchmark;
-    const double median = bench.median();
     std::string lines =
-        "time      " + format_seconds(median) + ", " + format_speed(flops, median) +
+        time +
         format(": median of %zu runs with cold caches, after %d to warm up\n", bench.seconds.size(), bench.warm_ups) +
         "          " + format_seconds(bench.minimum()) + " to " + format_seconds(bench.maximum()) +
-        format(", spread %.1f%%\n", 100 * (bench.maximum() - bench.minimum()) / median);
+        format(", spread %.1f%%\n", 100 * (bench.maximum() - bench.minimum()) / bench.median());
     if (bench.cut_short()) {
         lines += format("          fewer than %d runs, because one takes so long\n", Benchmark::fewest);
     }

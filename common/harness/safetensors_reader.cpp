@@ -31,7 +31,7 @@ std::unique_ptr<std::istream> open(const std::string& path) {
         throw Error(path + ": " + (failure ? failure.message() : "no such file"));
     }
     if (!fs::is_regular_file(status)) {
-        throw Error(path + ": " + (fs::is_directory(status) ? "is a folder" : "is not a regular file") +
+        throw Error(path + ": " + (fs::is_directory(status) ? "is a directory" : "is not a regular file") +
                     "; a safetensors file is needed");
     }
     auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
@@ -77,22 +77,26 @@ void check_offsets(const std::map<std::string, TensorInfo>& tensors, uint64_t da
         ordered.emplace_back(&info, &name);
     }
     std::ranges::sort(ordered, {}, [](const auto& entry) { return std::pair(entry.first->begin, entry.first->end); });
+    const auto refuse = [](const auto& entry, const std::string& reason) {
+        throw Error("tensor " + in_quotes(*entry.second) + " has the offsets " + std::to_string(entry.first->begin) +
+                    " to " + std::to_string(entry.first->end) + reason);
+    };
+    for (const auto& entry : ordered) {
+        if (entry.first->end < entry.first->begin) {
+            refuse(entry, ": it ends before it begins");
+        }
+        if (entry.first->end > data_bytes) {
+            refuse(entry,
+                   ", but the file holds only " + std::to_string(data_bytes) + " bytes of data; is it truncated?");
+        }
+    }
     uint64_t covered = 0;
-    for (const auto& [info, name] : ordered) {
-        const std::string tensor = "tensor " + in_quotes(*name) + " has the offsets " + std::to_string(info->begin) +
-                                   " to " + std::to_string(info->end);
-        if (info->end < info->begin) {
-            throw Error(tensor + ": it ends before it begins");
+    for (const auto& entry : ordered) {
+        if (entry.first->begin != covered) {
+            refuse(entry, entry.first->begin < covered ? ", which overlap the tensor before it"
+                                                       : ", which leave a hole before it");
         }
-        if (info->end > data_bytes) {
-            throw Error(tensor + ", but the file holds only " + std::to_string(data_bytes) +
-                        " bytes of data; is it truncated?");
-        }
-        if (info->begin != covered) {
-            throw Error(tensor + (info->begin < covered ? ", which overlap the tensor before it"
-                                                        : ", which leave a hole before it"));
-        }
-        covered = info->end;
+        covered = entry.first->end;
     }
     if (covered != data_bytes) {
         throw Error("the last " + std::to_string(data_bytes - covered) + " bytes of the file belong to no tensor");

@@ -1,0 +1,59 @@
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <limits>
+
+#include "common/attention.hpp"
+
+using namespace flash;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+std::string refusal(const Problem& problem) {
+    try {
+        validate(problem);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+} // namespace
+
+TEST_CASE("offsets of grouped heads") {
+    const Problem p{.batch = 2, .heads = 6, .kv_heads = 2, .q_len = 5, .kv_len = 7, .head_dim = 3};
+    CHECK(p.q_size() == 2 * 6 * 5 * 3);
+    CHECK(p.kv_size() == 2 * 2 * 7 * 3);
+    CHECK(p.lse_size() == 2 * 6 * 5);
+    CHECK(p.kv_head(2) == 0);
+    CHECK(p.kv_head(3) == 1);
+    CHECK(p.q_offset(1, 4) == (6 + 4) * 5 * 3);
+    CHECK(p.kv_offset(1, 4) == (2 + 1) * 7 * 3);
+    CHECK(p.flops() == 4.0 * 2 * 6 * 5 * 7 * 3);
+}
+
+TEST_CASE("the causal mask is aligned to the bottom right") {
+    Problem p{.q_len = 3, .kv_len = 5, .causal = true};
+    CHECK(p.visible_keys(0) == 3);
+    CHECK(p.visible_keys(2) == 5);
+    p.q_len = 5;
+    p.kv_len = 3;
+    CHECK(p.visible_keys(0) == 0);
+    CHECK(p.visible_keys(1) == 0);
+    CHECK(p.visible_keys(2) == 1);
+    CHECK(p.visible_keys(4) == 3);
+    p.causal = false;
+    CHECK(p.visible_keys(0) == 3);
+}
+
+TEST_CASE("problems that no rung may be asked to solve") {
+    CHECK(refusal({}) == "accepted");
+    CHECK_THAT(refusal({.q_len = 0}), ContainsSubstring("q-len must be at least 1, got 0"));
+    CHECK_THAT(refusal({.heads = 3, .kv_heads = 2}), ContainsSubstring("must be a multiple of kv-heads (2)"));
+    CHECK_THAT(refusal({.scale = 0}), ContainsSubstring("scale must be finite and > 0"));
+    CHECK_THAT(refusal({.scale = std::numeric_limits<float>::quiet_NaN()}), ContainsSubstring("scale must be finite"));
+    CHECK_THAT(refusal({.scale = std::numeric_limits<float>::infinity()}), ContainsSubstring("scale must be finite"));
+    const int64_t third = int64_t{1} << 21; // three of them make 2^63
+    CHECK_THAT(refusal({.batch = third, .q_len = third, .kv_len = 1, .head_dim = third}), ContainsSubstring("Q would"));
+    CHECK_THAT(refusal({.batch = third, .kv_len = third, .head_dim = third}), ContainsSubstring("K would have"));
+}

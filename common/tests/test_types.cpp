@@ -1,0 +1,155 @@
+// fp16 and bf16 conversions: every value there is, against a definition in double and, where the processor has them,
+// against its own instructions.
+#include <bit>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#include "common/types.hpp"
+
+using namespace flash;
+
+namespace {
+
+constexpr int64_t all_floats = int64_t{1} << 32;
+
+/// A type's shape: mantissa bits without the leading one, smallest normal exponent, largest exponent.
+struct Format {
+    int mantissa, lowest, highest;
+};
+constexpr Format half{10, -14, 15};
+constexpr Format brain{7, -126, 127};
+
+/// x rounded to the format: the nearest multiple of its unit in the last place, ties to the even multiple.
+/// The value as a double; infinity when it lies beyond the largest exponent.
+double rounded(double x, const Format& format) {
+    if (x == 0 || !std::isfinite(x)) {
+        return x;
+    }
+    const int exponent = std::max(std::ilogb(x), format.lowest);
+    const double nearest = std::ldexp(std::nearbyint(std::ldexp(x, format.mantissa - exponent)), // ties to even
+                                      exponent - format.mantissa);
+    return std::abs(nearest) >= std::ldexp(1.0, format.highest + 1)
+               ? std::copysign(std::numeric_limits<double>::infinity(), x)
+               : nearest;
+}
+
+/// The value of a bit pattern, from the definition of the format.
+double value(uint16_t bits, const Format& format) {
+    const int mantissa = bits & ((1 << format.mantissa) - 1);
+    const int exponent = (bits & 0x7fff) >> format.mantissa;
+    const int most = (1 << (15 - format.mantissa)) - 1;
+    const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+    if (exponent == most) {
+        return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                             : sign * std::numeric_limits<double>::infinity();
+    }
+    const int whole = exponent == 0 ? mantissa : mantissa | 1 << format.mantissa;
+    return sign * std::ldexp(whole, std::max(exponent, 1) - 1 + format.lowest - format.mantissa);
+}
+
+bool same(double a, double b) { return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b); }
+
+template <class T> int64_t wrong_values(const Format& format) {
+    int64_t wrong = 0;
+    for (int bits = 0; bits < 65536; ++bits) {
+        const T element{static_cast<uint16_t>(bits)};
+        const float x = to_float(element);
+        wrong += !same(static_cast<double>(x), value(element.bits, format));
+        if (!std::isnan(x)) { // and back to the very same bits
+            wrong += from_float<T>(x).bits != element.bits;
+        }
+    }
+    return wrong;
+}
+
+/// Between each two neighbours of the type: their middle, and the floats directly below and above it.
+template <class T> int64_t wrong_near_ties(const Format& format) {
+    int64_t wrong = 0;
+    for (int bits = 0; bits < 65536; ++bits) {
+        const double a = value(static_cast<uint16_t>(bits), format), b = value(static_cast<uint16_t>(bits + 1), format);
+        if (!std::isfinite(a) || (bits & 0x7fff) == 0x7fff) {
+            continue;
+        }
+        // Beyond the largest finite value the next one would be a power of two.
+        const double next = std::isfinite(b) ? b : std::copysign(std::ldexp(1.0, format.highest + 1), a);
+        const auto middle = static_cast<float>((a + next) / 2); // exact: floats have more bits
+        for (const float x : {std::nextafter(middle, 0.0f), middle,
+                              std::nextafter(middle, std::copysign(std::numeric_limits<float>::infinity(), middle))}) {
+            wrong += !same(static_cast<double>(to_float(from_float<T>(x))), rounded(static_cast<double>(x), format));
+        }
+    }
+    return wrong;
+}
+
+/// Over all floats, in parallel: how many `is_wrong` says yes to.
+template <class IsWrong> int64_t count_over_all_floats(IsWrong is_wrong) {
+    int64_t wrong = 0;
+#pragma omp parallel for schedule(static) reduction(+ : wrong)
+    for (int64_t bits = 0; bits < all_floats; ++bits) {
+        wrong += is_wrong(static_cast<uint32_t>(bits)) ? 1 : 0;
+    }
+    return wrong;
+}
+
+} // namespace
+
+TEST_CASE("every fp16 and bf16 value converts to its float and back") {
+    CHECK(wrong_values<Half>(half) == 0);
+    CHECK(wrong_values<Bfloat16>(brain) == 0);
+}
+
+TEST_CASE("floats at and beside every tie round to nearest, ties to even") {
+    CHECK(wrong_near_ties<Half>(half) == 0);
+    CHECK(wrong_near_ties<Bfloat16>(brain) == 0);
+}
+
+TEST_CASE("every float rounds to the nearest bf16") {
+    // The two neighbours are the float cut off after 16 bits, and that plus one; the sum of the cut-off bits decides.
+    CHECK(count_over_all_floats([](uint32_t bits) {
+              const uint16_t got = from_float<Bfloat16>(std::bit_cast<float>(bits)).bits;
+              if ((bits & 0x7fffffff) > 0x7f800000) {
+                  return (got & 0x7fff) <= 0x7f80 || (got ^ bits >> 16) >> 15 != 0; // NaN stays NaN, with its sign
+              }
+              const uint32_t below = bits >> 16, rest = bits & 0xffff;
+              const bool up = rest > 0x8000 || (rest == 0x8000 && below % 2 == 1);
+              return got != below + (up ? 1 : 0);
+          }) == 0);
+}
+
+TEST_CASE("every float rounds to fp16 as the processor rounds it") {
+#ifdef __F16C__
+    CHECK(count_over_all_floats([](uint32_t bits) {
+              const float x = std::bit_cast<float>(bits);
+              const auto expected = static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT));
+              const uint16_t got = from_float<Half>(x).bits;
+              return (bits & 0x7fffffff) > 0x7f800000 ? (got & 0x7fff) <= 0x7c00 || (got ^ expected) >> 15 != 0
+                                                      : got != expected;
+          }) == 0);
+#else
+    SKIP("compiled for a processor without F16C");
+#endif
+}
+
+TEST_CASE("random floats round to the nearest fp16 by the definition in double") {
+    int64_t wrong = 0;
+    for (uint64_t i = 0; i < 4'000'000; ++i) {
+        const auto x = std::bit_cast<float>(static_cast<uint32_t>(i * 0x9e3779b97f4a7c15 >> 32));
+        wrong += !std::isnan(x) &&
+                 !same(static_cast<double>(to_float(from_float<Half>(x))), rounded(static_cast<double>(x), half));
+    }
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("round_to keeps fp32 and rounds the others") {
+    const float third = 1.0f / 3;
+    CHECK(round_to(DType::fp32, third) == third);
+    CHECK(round_to(DType::fp16, third) == 0.333251953125f);
+    CHECK(round_to(DType::bf16, third) == 0.333984375f);
+    CHECK(std::isinf(round_to(DType::fp16, 65520.0f)));
+    CHECK(round_to(DType::fp16, 65519.0f) == 65504.0f);
+}
