@@ -1,0 +1,59 @@
+// mbarrier: a barrier in shared memory at which arriving and waiting are two different things, so that the threads that
+// fill a buffer and the threads that read it need not meet. (PTX ISA, "mbarrier".)
+//
+// A barrier counts arrivals. When all that it expects have come, its phase ends and the next begins: phase 0, 1, 2, ...
+// A thread waits for the end of a phase by the phase's parity, 0 or 1. Of a new barrier, phase 0 is under way, and
+// waiting for parity 1 (the phase before) returns at once.
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+
+namespace flash {
+
+/// `arrivals` is how many arrivals end a phase. One thread calls it, before a __syncthreads().
+__device__ __forceinline__ void mbarrier_init(uint64_t* barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(barrier))),
+                 "r"(arrivals)
+                 : "memory");
+}
+
+/// One arrival. What the thread read and wrote before it is done when the phase ends.
+__device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(barrier)))
+                 : "memory");
+}
+
+/// One arrival, which takes place by itself when all cp.async copies that this thread has started are complete.
+__device__ __forceinline__ void cp_async_mbarrier_arrive(uint64_t* barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(barrier)))
+                 : "memory");
+}
+
+/// Waits for the end of the phase of this parity, 0 or 1.
+__device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity) {
+    const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
+    uint32_t done = 0;
+    do {
+#if __CUDA_ARCH__ >= 900 // sleeps in the hardware for a while before it answers no
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(address), "r"(parity)
+                     : "memory");
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(address), "r"(parity)
+                     : "memory");
+#endif
+    } while (done == 0);
+}
+
+} // namespace flash
+
+#else
+#include "common/simt/mbarrier.hpp"
+#endif

@@ -1,0 +1,306 @@
+// Rung 12: an asynchronous pipeline. The next tile is on its way while this one is computed.
+//
+// The idea: leave nothing for the tensor cores to wait for. cp.async copies K and V of tile j + 1 into a second buffer
+// while tile j is multiplied, and one barrier a tile is enough; it comes when the copy has long ended:
+//
+//      copies        K0 V0 | K1 V1        | K2 V2        |
+//      warps               | Q K0  P V0   | Q K1  P V1   | Q K2  P V2
+//                          ^ wait, barrier, start the next copies, compute
+//
+// And do less beside the products:
+//   - 32 rows a warp: each fragment of K and V that ldmatrix brings serves two products, not one;
+//   - exp2 in place of exp: scale * log2(e) is folded into the subtraction of the maximum, one FFMA a score;
+//   - each lane sums its own columns; the four lanes of a row add up once, at the end, not once a tile;
+//   - the mask has a branch of its own, taken in edge tiles alone;
+//   - causal tiles with the most keys start first, so that the last blocks to run are short ones.
+// Against rung 11: the above. Look at: the one barrier, and the two hazards that it removes.
+// Gained: it passes FlashAttention-2. Counter: ldmatrix for each mma, halved; the same bytes from memory.
+#include "steps/12_async_pipeline/async_pipeline.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/cuda/cp_async.hpp"
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/exp2.hpp"
+#include "common/cuda/ldmatrix.hpp"
+#include "common/cuda/mma.hpp"
+
+namespace step12 {
+namespace {
+
+constexpr int warps = 4;
+constexpr int threads = 32 * warps;
+constexpr int M = 2; // m16 tiles of a warp
+constexpr int warp_rows = 16 * M;
+constexpr int Br = warp_rows * warps; // queries
+constexpr int Bc = 64;                // keys
+constexpr unsigned every_lane = 0xffffffff;
+constexpr float log2_e = 1.44269504f;
+constexpr float ln_2 = 0.693147181f;
+
+/// Elements of shared memory: Q, and two tiles each of K and V; 96 KiB at d = 128.
+template <int d> constexpr int smem_elements = (Br + 4 * Bc) * d;
+
+/// Maximum over the 4 lanes that share a row, in each of them.
+__device__ float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(every_lane, x, 1));
+    return fmaxf(x, __shfl_xor_sync(every_lane, x, 2));
+}
+
+__device__ float row_sum(float x) {
+    x += __shfl_xor_sync(every_lane, x, 1);
+    return x + __shfl_xor_sync(every_lane, x, 2);
+}
+
+/// Bytes of a row in a tile: a row of d = 128 is two halves of 64 columns, each a tile of its own.
+template <int d> constexpr int row_bytes = d < 64 ? 2 * d : 128;
+
+/// Where chunk `chunk` (16 bytes) of row `row` lies in a tile of `rows` rows of d elements, in bytes.
+template <int d, int rows> __device__ int swizzled(int row, int chunk) {
+    constexpr int chunks = row_bytes<d> / 16;
+    const int key = d < 64 ? row / 2 % 4 : row % 8;
+    return (chunk / chunks * rows + row) * row_bytes<d> + (chunk % chunks ^ key) * 16;
+}
+
+/// What to add to swizzled(row, chunk) for row + r and chunk + c, if r is a multiple of 8 and c of 8 (d < 64: 4).
+template <int d, int rows> __device__ constexpr int further(int r, int c) {
+    return (c * 16 / row_bytes<d> * rows + r) * row_bytes<d>;
+}
+
+/// Starts copying `rows` rows of d elements into shared memory, and zeros in place of rows from `valid` on.
+template <int d, int rows, class T> __device__ void start_copy(char* smem, const T* from, int valid) {
+    constexpr int step = threads / (d / 8); // rows that the block copies at once
+    const int row = threadIdx.x / (d / 8);
+    const int chunk = threadIdx.x % (d / 8);
+    smem += swizzled<d, rows>(row, chunk);
+    from += row * d + 8 * chunk;
+#pragma unroll
+    for (int r = 0; r < rows; r += step) {
+        flash::cp_async_16(smem + further<d, rows>(r, 0), from + r * d, row + r < valid);
+    }
+}
+
+template <class T, int d>
+__global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T* K, const T* V, T* O, float* LSE,
+                                                             int heads, int wave, int Tr, int group, int N_q, int N_kv,
+                                                             float scale_log2, bool causal) {
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
+    const int t = lane % 4;                // columns 2t and 2t + 1
+    const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
+    constexpr int tile_bytes = Bc * d * sizeof(T);
+    char* Q_smem = flash::dynamic_shared<char>();
+    char* K_smem = Q_smem + Br * d * sizeof(T); // two tiles, and two of V
+    char* V_smem = K_smem + 2 * tile_bytes;
+
+    // Where the lane's row of a fragment starts in a tile. The swizzle changes it from one pair of chunks to the next,
+    // as far as a row goes; all further steps are constants, which the instructions have room for.
+    constexpr int pairs = row_bytes<d> / 32;
+    int Q_lane[pairs];
+    int K_lane[pairs];
+    int V_lane[pairs];
+#pragma unroll
+    for (int k = 0; k < pairs; ++k) {
+        Q_lane[k] = swizzled<d, Br>(warp_rows * warp + lane % 16, 2 * k + lane / 16);
+        K_lane[k] = swizzled<d, Bc>(lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2);
+        V_lane[k] = swizzled<d, Bc>(lane % 16, 2 * k + lane / 16);
+    }
+
+    // Blocks start in the order of blockIdx. `wave` heads run together, so that their K and V stay in L2; within a wave
+    // all heads' last tiles of Q come first, which see the most keys when causal.
+    const int first_head = blockIdx.x / (wave * Tr) * wave;
+    const int wave_heads = min(wave, heads - first_head);
+    const int64_t head = first_head + blockIdx.x % (wave * Tr) % wave_heads;
+    const int i0 = (Tr - 1 - blockIdx.x % (wave * Tr) / wave_heads) * Br;
+    Q += (head * N_q + i0) * d;
+    O += (head * N_q + i0) * d;
+    K += head / group * N_kv * d;
+    V += head / group * N_kv * d;
+    LSE += head * N_q + i0;
+    const int rows = min(Br, N_q - i0);
+
+    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never loaded.
+    const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
+    const int keys = causal ? first_row_keys + rows - 1 : N_kv;
+
+    float m_reg[M][2];             // in units of log2: scale * log2(e) * the largest score
+    float l_reg[M][2] = {};        // of the lane's own columns
+    float O_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+        m_reg[i][0] = m_reg[i][1] = -INFINITY;
+    }
+
+    start_copy<d, Br>(Q_smem, Q, rows);
+    if (keys > 0) {
+        start_copy<d, Bc>(K_smem, K, N_kv);
+        start_copy<d, Bc>(V_smem, V, N_kv);
+    }
+    flash::cp_async_commit();
+
+    for (int j0 = 0; j0 < keys; j0 += Bc) {
+        const int now = j0 / Bc % 2 * tile_bytes; // which of the two buffers
+        const int next = tile_bytes - now;
+        flash::cp_async_wait<0>(); // this thread's copies of tile j0 have landed
+        __syncthreads(); // so have all other threads'; and no warp still reads the tile before, in the other buffer
+        if (j0 + Bc < keys) {
+            start_copy<d, Bc>(K_smem + next, K + int64_t{j0 + Bc} * d, N_kv - j0 - Bc);
+            start_copy<d, Bc>(V_smem + next, V + int64_t{j0 + Bc} * d, N_kv - j0 - Bc);
+            flash::cp_async_commit();
+        }
+
+        float S_reg[M][Bc / 8][4] = {}; // C fragments: 16 rows x 8 keys each; S, then P in its place
+#pragma unroll
+        for (int k = 0; k < d / 16; ++k) {
+            uint32_t Q_reg[M][4]; // A fragments: 16 rows x 16 columns each
+#pragma unroll
+            for (int i = 0; i < M; ++i) {
+                flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_lane[k % pairs] + further<d, Br>(16 * i, 2 * k));
+            }
+#pragma unroll
+            for (int n = 0; n < Bc / 8; n += 2) {
+                uint32_t K_reg[4];
+                flash::ldmatrix_x4(K_reg, K_smem + (now + K_lane[k % pairs]) + further<d, Bc>(8 * n, 2 * k));
+#pragma unroll
+                for (int i = 0; i < M; ++i) {
+                    flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[i], {K_reg[0], K_reg[1]});
+                    flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[i], {K_reg[2], K_reg[3]});
+                }
+            }
+        }
+
+        if (j0 + Bc > min(N_kv, first_row_keys)) { // an edge: some row does not see the whole tile
+#pragma unroll
+            for (int i = 0; i < M; ++i) {
+#pragma unroll
+                for (int n = 0; n < Bc / 8; ++n) {
+#pragma unroll
+                    for (int c = 0; c < 4; ++c) {
+                        const int j = j0 + 8 * n + 2 * t + c % 2;
+                        if (j >= N_kv || j >= first_row_keys + row0 + 16 * i + c / 2 * 8) {
+                            S_reg[i][n][c] = -INFINITY;
+                        }
+                    }
+                }
+            }
+        }
+
+#pragma unroll
+        for (int i = 0; i < M; ++i) {
+#pragma unroll
+            for (int r = 0; r < 2; ++r) { // rows g and g + 8 of the m16 tile
+                float m_new = S_reg[i][0][2 * r];
+#pragma unroll
+                for (int n = 0; n < Bc / 8; ++n) {
+                    m_new = fmaxf(m_new, fmaxf(S_reg[i][n][2 * r], S_reg[i][n][2 * r + 1]));
+                }
+                m_new = fmaxf(m_reg[i][r], row_max(m_new) * scale_log2);
+                const float shift = m_new == -INFINITY ? 0.0f : m_new; // no visible key yet, and -inf - -inf is NaN
+                const float keep = flash::fast_exp2(m_reg[i][r] - shift);
+                m_reg[i][r] = m_new;
+                l_reg[i][r] *= keep;
+#pragma unroll
+                for (int n = 0; n < Bc / 8; ++n) {
+#pragma unroll
+                    for (int c = 2 * r; c < 2 * r + 2; ++c) {
+                        S_reg[i][n][c] = flash::fast_exp2(fmaf(S_reg[i][n][c], scale_log2, -shift));
+                        l_reg[i][r] += S_reg[i][n][c];
+                    }
+                }
+#pragma unroll
+                for (int n = 0; n < d / 8; ++n) {
+                    O_reg[i][n][2 * r] *= keep;
+                    O_reg[i][n][2 * r + 1] *= keep;
+                }
+            }
+        }
+
+#pragma unroll
+        for (int k = 0; k < Bc / 16; ++k) {
+            uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment
+#pragma unroll
+            for (int i = 0; i < M; ++i) {
+                P_reg[i][0] = flash::pack<T>(S_reg[i][2 * k][0], S_reg[i][2 * k][1]);
+                P_reg[i][1] = flash::pack<T>(S_reg[i][2 * k][2], S_reg[i][2 * k][3]);
+                P_reg[i][2] = flash::pack<T>(S_reg[i][2 * k + 1][0], S_reg[i][2 * k + 1][1]);
+                P_reg[i][3] = flash::pack<T>(S_reg[i][2 * k + 1][2], S_reg[i][2 * k + 1][3]);
+            }
+#pragma unroll
+            for (int n = 0; n < d / 8; n += 2) {
+                uint32_t V_reg[4];
+                flash::ldmatrix_x4_trans(V_reg, V_smem + (now + V_lane[n / 2 % pairs]) + further<d, Bc>(16 * k, n));
+#pragma unroll
+                for (int i = 0; i < M; ++i) {
+                    flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
+                    flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
+                }
+            }
+        }
+    }
+    flash::cp_async_wait<0>(); // with no key to see, Q may still be landing where O goes now
+    __syncthreads();           // and other threads' share of it; otherwise, this costs one barrier a block
+
+    // O through the warp's own rows of Q_smem: 4-byte pieces in, 16-byte pieces out.
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = row0 + 16 * i + 8 * r;
+            const float l = row_sum(l_reg[i][r]);
+            const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
+#pragma unroll
+            for (int n = 0; n < d / 8; ++n) {
+                *reinterpret_cast<uint32_t*>(Q_smem + swizzled<d, Br>(row, n) + 4 * t) =
+                    flash::pack<T>(O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
+            }
+            if (t == 0 && row < rows) {
+                LSE[row] = m_reg[i][r] * ln_2 + logf(l);
+            }
+        }
+    }
+    __syncwarp(); // the warp's rows of O are complete
+    for (int e = lane; e < warp_rows * d / 8; e += 32) {
+        const int row = warp_rows * warp + e / (d / 8);
+        if (row < rows) {
+            *reinterpret_cast<uint4*>(O + row * d + e % (d / 8) * 8) =
+                *reinterpret_cast<const uint4*>(Q_smem + swizzled<d, Br>(row, e % (d / 8)));
+        }
+    }
+}
+
+template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+    const int N_q = flash::as_int(p.q_len, "q-len");
+    const int N_kv = flash::as_int(p.kv_len, "kv-len");
+    const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
+    // One dimension for tiles and heads, because y and z of a grid end at 65535.
+    const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
+    constexpr int64_t L2_share = 20 << 20; // bytes of K and V that run together: half of the L2 of an A100
+    const int wave = static_cast<int>(std::clamp<int64_t>(L2_share / (p.kv_len * d * 2 * sizeof(T)), 1, heads));
+    flash::launch(async_pipeline<T, d>, blocks, threads, smem_elements<d> * sizeof(T), Q, K, V, O, LSE, heads, wave, Tr,
+                  group, N_q, N_kv, p.scale * log2_e, p.causal);
+}
+
+} // namespace
+
+template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+    switch (p.head_dim) {
+    case 32:
+        return run<T, 32>(p, Q, K, V, O, LSE);
+    case 64:
+        return run<T, 64>(p, Q, K, V, O, LSE);
+    case 128:
+        return run<T, 128>(p, Q, K, V, O, LSE);
+    }
+    throw flash::Error("head dim must be 32, 64 or 128, got " + std::to_string(p.head_dim));
+}
+
+template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,
+                        float*);
+template void attention(const flash::Problem&, const flash::Bfloat16*, const flash::Bfloat16*, const flash::Bfloat16*,
+                        flash::Bfloat16*, float*);
+
+} // namespace step12

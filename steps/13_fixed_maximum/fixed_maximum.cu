@@ -1,0 +1,375 @@
+// Rung 13: a fixed maximum. After the first tile, nothing stands between the two products but exponentials.
+//
+// The idea: softmax does not need the maximum. Any number near it will do: exp2(s - m) keeps its precision whatever m
+// is, as long as nothing overflows. So the maximum of the first tile serves all tiles that need no mask, and the row
+// maximum, its shuffles and the rescaling of O disappear from the inner loop. What is left is one straight run of
+// instructions, in which the compiler mixes the exponentials of some scores with the products of others:
+//
+//      rung 12     Q K | max, shuffle, rescale | exp2 | P V |        here     Q K .. exp2 .. P V
+//                       the tensor cores wait
+//
+// Scores that tower over the first tile's make a sum too large to trust. It is tested once, at the end: then the block
+// starts over and takes each tile's maximum, as rung 12 does. The result is right on any input; only the time differs.
+//   - The row sum is one more product, of P and a column of ones: the tensor cores have time for it, the adders not.
+//   - mbarriers in place of __syncthreads: a warp that is ahead waits only for copies, not for the slowest warp.
+//   - Q stays in registers where they suffice, d <= 64.
+// Against rung 12: the above. Look at: tile_step, and what `fixed` leaves out.
+// Gained: instructions for each mma. Counter: no shuffle and no comparison in a tile without a mask.
+#include "steps/13_fixed_maximum/fixed_maximum.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "common/cuda/cp_async.hpp"
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/exp2.hpp"
+#include "common/cuda/ldmatrix.hpp"
+#include "common/cuda/mbarrier.hpp"
+#include "common/cuda/mma.hpp"
+
+namespace step13 {
+namespace {
+
+constexpr int warps = 4;
+constexpr int threads = 32 * warps;
+constexpr int M = 2; // m16 tiles of a warp
+constexpr int warp_rows = 16 * M;
+constexpr int Br = warp_rows * warps; // queries
+constexpr int Bc = 64;                // keys
+constexpr unsigned every_lane = 0xffffffff;
+constexpr float log2_e = 1.44269504f;
+constexpr float ln_2 = 0.693147181f;
+
+/// Elements of shared memory: Q, and two tiles each of K and V; 96 KiB at d = 128.
+template <int d> constexpr int smem_elements = (Br + 4 * Bc) * d;
+
+/// Maximum over the 4 lanes that share a row, in each of them.
+__device__ float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(every_lane, x, 1));
+    return fmaxf(x, __shfl_xor_sync(every_lane, x, 2));
+}
+
+/// Bytes of a row in a tile: a row of d = 128 is two halves of 64 columns, each a tile of its own.
+template <int d> constexpr int row_bytes = d < 64 ? 2 * d : 128;
+
+/// Where chunk `chunk` (16 bytes) of row `row` lies in a tile of `rows` rows of d elements, in bytes.
+template <int d, int rows> __device__ int swizzled(int row, int chunk) {
+    constexpr int chunks = row_bytes<d> / 16;
+    const int key = d < 64 ? row / 2 % 4 : row % 8;
+    return (chunk / chunks * rows + row) * row_bytes<d> + (chunk % chunks ^ key) * 16;
+}
+
+/// What to add to swizzled(row, chunk) for row + r and chunk + c, if r is a multiple of 8 and c of 8 (d < 64: 4).
+template <int d, int rows> __device__ constexpr int further(int r, int c) {
+    return (c * 16 / row_bytes<d> * rows + r) * row_bytes<d>;
+}
+
+/// Starts copying `rows` rows of d elements into shared memory, and zeros in place of rows from `valid` on.
+template <int d, int rows, class T> __device__ void start_copy(char* smem, const T* from, int valid) {
+    constexpr int step = threads / (d / 8); // rows that the block copies at once
+    const int row = threadIdx.x / (d / 8);
+    const int chunk = threadIdx.x % (d / 8);
+    smem += swizzled<d, rows>(row, chunk);
+    from += row * d + 8 * chunk;
+#pragma unroll
+    for (int r = 0; r < rows; r += step) {
+        flash::cp_async_16(smem + further<d, rows>(r, 0), from + r * d, row + r < valid);
+    }
+}
+
+template <class T, int d>
+__global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T* K, const T* V, T* O, float* LSE,
+                                                            int heads, int wave, int Tr, int group, int N_q, int N_kv,
+                                                            float scale_log2, bool causal) {
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
+    const int t = lane % 4;                // columns 2t and 2t + 1
+    const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
+    constexpr int tile_bytes = Bc * d * sizeof(T);
+    char* Q_smem = flash::dynamic_shared<char>();
+    char* K_smem = Q_smem + Br * d * sizeof(T); // two tiles, and two of V
+    char* V_smem = K_smem + 2 * tile_bytes;
+
+    // Where the lane's row of a fragment starts in a tile. The swizzle changes it from one pair of chunks to the next,
+    // as far as a row goes; all further steps are constants, which the instructions have room for.
+    constexpr int pairs = row_bytes<d> / 32;
+    int Q_lane[pairs];
+    int K_lane[pairs];
+    int V_lane[pairs];
+#pragma unroll
+    for (int k = 0; k < pairs; ++k) {
+        Q_lane[k] = swizzled<d, Br>(warp_rows * warp + lane % 16, 2 * k + lane / 16);
+        K_lane[k] = swizzled<d, Bc>(lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2);
+        V_lane[k] = swizzled<d, Bc>(lane % 16, 2 * k + lane / 16);
+    }
+
+    // Blocks start in the order of blockIdx. `wave` heads run together, so that their K and V stay in L2; within a wave
+    // all heads' last tiles of Q come first, which see the most keys when causal.
+    const int first_head = blockIdx.x / (wave * Tr) * wave;
+    const int wave_heads = min(wave, heads - first_head);
+    const int64_t head = first_head + blockIdx.x % (wave * Tr) % wave_heads;
+    const int i0 = (Tr - 1 - blockIdx.x % (wave * Tr) / wave_heads) * Br;
+    Q += (head * N_q + i0) * d;
+    O += (head * N_q + i0) * d;
+    K += head / group * N_kv * d;
+    V += head / group * N_kv * d;
+    LSE += head * N_q + i0;
+    const int rows = min(Br, N_q - i0);
+
+    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never loaded.
+    const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
+    const int keys = causal ? first_row_keys + rows - 1 : N_kv;
+
+    // Buffer b (0 or 1) is full when all threads' copies have landed, and free when all warps have read it.
+    auto* full = reinterpret_cast<uint64_t*>(V_smem + 2 * tile_bytes);
+    uint64_t* free = full + 2;
+    if (threadIdx.x < 2) {
+        flash::mbarrier_init(full + threadIdx.x, threads);
+        flash::mbarrier_init(free + threadIdx.x, warps);
+    }
+    start_copy<d, Br>(Q_smem, Q, rows);
+    flash::cp_async_commit();
+    flash::cp_async_wait<0>(); // this thread's part of Q has landed
+    __syncthreads();           // so have all others'; and the mbarriers are initialised
+
+    constexpr bool Q_stays = d <= 64;           // in registers
+    uint32_t Q_reg[Q_stays ? d / 16 : 1][M][4]; // A fragments: 16 rows x 16 columns each
+    const auto load_Q = [&](uint32_t(&fragment)[M][4], int k) {
+#pragma unroll
+        for (int i = 0; i < M; ++i) {
+            flash::ldmatrix_x4(fragment[i], Q_smem + Q_lane[k % pairs] + further<d, Br>(16 * i, 2 * k));
+        }
+    };
+    if constexpr (Q_stays) {
+#pragma unroll
+        for (int k = 0; k < d / 16; ++k) {
+            load_Q(Q_reg[k], k);
+        }
+    }
+
+    float m_reg[M][2];        // in units of log2: scale * log2(e) * the score that is subtracted
+    float l_reg[M][4];        // C fragments of P times ones: each of the 8 columns is the row sum
+    float O_reg[M][d / 8][4]; // C fragments: 16 rows x 8 columns each
+    const uint32_t ones[2] = {flash::pack<T>(1, 1), flash::pack<T>(1, 1)};
+
+    // Copies of K and V are numbered: copy c goes to buffer c % 2, and is the (c / 2)th there.
+    int copies = 0;
+    const auto copy_tile = [&](int j0) {
+        const int buffer = copies % 2 * tile_bytes;
+        flash::mbarrier_wait(free + copies % 2, copies / 2 % 2 ^ 1); // all warps have read the copy before the last
+        start_copy<d, Bc>(K_smem + buffer, K + int64_t{j0} * d, N_kv - j0);
+        start_copy<d, Bc>(V_smem + buffer, V + int64_t{j0} * d, N_kv - j0);
+        flash::cp_async_mbarrier_arrive(full + copies % 2);
+        ++copies;
+    };
+
+    // One tile of keys, the last but one that was copied or the last. `fixed`: no row of it is masked, and m_reg stays.
+    const auto tile_step = [&](int j0, auto fixed_maximum_tag) {
+        constexpr bool fixed = decltype(fixed_maximum_tag)::value;
+        const int c = copies - 1; // number of this tile's copy
+        if (j0 + Bc < keys) {
+            copy_tile(j0 + Bc);
+        }
+        const int now = c % 2 * tile_bytes;
+        flash::mbarrier_wait(full + c % 2, c / 2 % 2); // K_smem and V_smem of this tile are complete
+
+        float S_reg[M][Bc / 8][4] = {}; // C fragments: 16 rows x 8 keys each; S, then P in its place
+#pragma unroll
+        for (int k = 0; k < d / 16; ++k) {
+            uint32_t Q_now[M][4];
+            if constexpr (!Q_stays) {
+                load_Q(Q_now, k);
+            }
+#pragma unroll
+            for (int n = 0; n < Bc / 8; n += 2) {
+                uint32_t K_reg[4];
+                flash::ldmatrix_x4(K_reg, K_smem + (now + K_lane[k % pairs]) + further<d, Bc>(8 * n, 2 * k));
+#pragma unroll
+                for (int i = 0; i < M; ++i) {
+                    const auto& Q_k = Q_stays ? Q_reg[Q_stays ? k : 0][i] : Q_now[i];
+                    flash::mma_m16n8k16<T>(S_reg[i][n], Q_k, {K_reg[0], K_reg[1]});
+                    flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_k, {K_reg[2], K_reg[3]});
+                }
+            }
+        }
+
+        if constexpr (!fixed) {
+            if (j0 + Bc > min(N_kv, first_row_keys)) { // an edge: some row does not see the whole tile
+#pragma unroll
+                for (int i = 0; i < M; ++i) {
+#pragma unroll
+                    for (int n = 0; n < Bc / 8; ++n) {
+#pragma unroll
+                        for (int e = 0; e < 4; ++e) {
+                            const int j = j0 + 8 * n + 2 * t + e % 2;
+                            if (j >= N_kv || j >= first_row_keys + row0 + 16 * i + e / 2 * 8) {
+                                S_reg[i][n][e] = -INFINITY;
+                            }
+                        }
+                    }
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < M; ++i) {
+#pragma unroll
+                for (int r = 0; r < 2; ++r) { // rows g and g + 8 of the m16 tile
+                    float m_new = S_reg[i][0][2 * r];
+#pragma unroll
+                    for (int n = 0; n < Bc / 8; ++n) {
+                        m_new = fmaxf(m_new, fmaxf(S_reg[i][n][2 * r], S_reg[i][n][2 * r + 1]));
+                    }
+                    m_new = fmaxf(m_reg[i][r], row_max(m_new) * scale_log2);
+                    const float keep = m_new == -INFINITY ? 1.0f : flash::fast_exp2(m_reg[i][r] - m_new);
+                    m_reg[i][r] = m_new;
+                    l_reg[i][2 * r] *= keep;
+                    l_reg[i][2 * r + 1] *= keep;
+#pragma unroll
+                    for (int n = 0; n < d / 8; ++n) {
+                        O_reg[i][n][2 * r] *= keep;
+                        O_reg[i][n][2 * r + 1] *= keep;
+                    }
+                }
+            }
+        }
+
+#pragma unroll
+        for (int i = 0; i < M; ++i) {
+#pragma unroll
+            for (int n = 0; n < Bc / 8; ++n) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    const float m = m_reg[i][e / 2];
+                    const float shift = !fixed && m == -INFINITY ? 0.0f : m; // no visible key yet: -inf - -inf is NaN
+                    S_reg[i][n][e] = flash::fast_exp2(fmaf(S_reg[i][n][e], scale_log2, -shift));
+                }
+            }
+        }
+
+#pragma unroll
+        for (int k = 0; k < Bc / 16; ++k) {
+            uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment
+#pragma unroll
+            for (int i = 0; i < M; ++i) {
+                P_reg[i][0] = flash::pack<T>(S_reg[i][2 * k][0], S_reg[i][2 * k][1]);
+                P_reg[i][1] = flash::pack<T>(S_reg[i][2 * k][2], S_reg[i][2 * k][3]);
+                P_reg[i][2] = flash::pack<T>(S_reg[i][2 * k + 1][0], S_reg[i][2 * k + 1][1]);
+                P_reg[i][3] = flash::pack<T>(S_reg[i][2 * k + 1][2], S_reg[i][2 * k + 1][3]);
+                flash::mma_m16n8k16<T>(l_reg[i], P_reg[i], ones);
+            }
+#pragma unroll
+            for (int n = 0; n < d / 8; n += 2) {
+                uint32_t V_reg[4];
+                flash::ldmatrix_x4_trans(V_reg, V_smem + (now + V_lane[n / 2 % pairs]) + further<d, Bc>(16 * k, n));
+#pragma unroll
+                for (int i = 0; i < M; ++i) {
+                    flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
+                    flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
+                }
+            }
+        }
+        __syncwarp(); // all lanes have read the buffer
+        if (lane == 0) {
+            flash::mbarrier_arrive(free + c % 2);
+        }
+    };
+
+    for (bool trusted = false, fix = true; !trusted; fix = false) {
+#pragma unroll
+        for (int i = 0; i < M; ++i) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                m_reg[i][e / 2] = -INFINITY;
+                l_reg[i][e] = 0;
+#pragma unroll
+                for (int n = 0; n < d / 8; ++n) {
+                    O_reg[i][n][e] = 0;
+                }
+            }
+        }
+        int j0 = 0;
+        if (keys > 0) {
+            copy_tile(0);
+            tile_step(0, std::false_type{});
+            j0 = Bc;
+        }
+        if (fix) {
+            for (; j0 + Bc <= min(N_kv, first_row_keys); j0 += Bc) {
+                tile_step(j0, std::true_type{});
+            }
+        }
+        for (; j0 < keys; j0 += Bc) {
+            tile_step(j0, std::false_type{});
+        }
+        // Sums below 2^60 leave values of V up to 2^67 room in O. NaN is not below: the second time settles it.
+        bool large = false;
+#pragma unroll
+        for (int i = 0; i < M; ++i) {
+            large |= !(l_reg[i][0] < 0x1p60f) || !(l_reg[i][2] < 0x1p60f);
+        }
+        trusted = !fix || __syncthreads_or(large) == 0; // all threads copy, so all start over together
+    }
+
+    // O through the warp's own rows of Q_smem: 4-byte pieces in, 16-byte pieces out.
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = row0 + 16 * i + 8 * r;
+            const float l = l_reg[i][2 * r];
+            const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
+#pragma unroll
+            for (int n = 0; n < d / 8; ++n) {
+                *reinterpret_cast<uint32_t*>(Q_smem + swizzled<d, Br>(row, n) + 4 * t) =
+                    flash::pack<T>(O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
+            }
+            if (t == 0 && row < rows) {
+                LSE[row] = m_reg[i][r] * ln_2 + logf(l);
+            }
+        }
+    }
+    __syncwarp(); // the warp's rows of O are complete
+    for (int e = lane; e < warp_rows * d / 8; e += 32) {
+        const int row = warp_rows * warp + e / (d / 8);
+        if (row < rows) {
+            *reinterpret_cast<uint4*>(O + row * d + e % (d / 8) * 8) =
+                *reinterpret_cast<const uint4*>(Q_smem + swizzled<d, Br>(row, e % (d / 8)));
+        }
+    }
+}
+
+template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+    const int N_q = flash::as_int(p.q_len, "q-len");
+    const int N_kv = flash::as_int(p.kv_len, "kv-len");
+    const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
+    // One dimension for tiles and heads, because y and z of a grid end at 65535.
+    const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
+    constexpr int64_t L2_share = 20 << 20; // bytes of K and V that run together: half of the L2 of an A100
+    const int wave = static_cast<int>(std::clamp<int64_t>(L2_share / (p.kv_len * d * 2 * sizeof(T)), 1, heads));
+    flash::launch(fixed_maximum<T, d>, blocks, threads, smem_elements<d> * sizeof(T) + 4 * sizeof(uint64_t), Q, K, V, O,
+                  LSE, heads, wave, Tr, group, N_q, N_kv, p.scale * log2_e, p.causal);
+}
+
+} // namespace
+
+template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+    switch (p.head_dim) {
+    case 32:
+        return run<T, 32>(p, Q, K, V, O, LSE);
+    case 64:
+        return run<T, 64>(p, Q, K, V, O, LSE);
+    case 128:
+        return run<T, 128>(p, Q, K, V, O, LSE);
+    }
+    throw flash::Error("head dim must be 32, 64 or 128, got " + std::to_string(p.head_dim));
+}
+
+template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,
+                        float*);
+template void attention(const flash::Problem&, const flash::Bfloat16*, const flash::Bfloat16*, const flash::Bfloat16*,
+                        flash::Bfloat16*, float*);
+
+} // namespace step13

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "common/attention.hpp"
+#include "common/types.hpp"
+
+namespace step13 {
+
+/// O and LSE of every head; the pointers are device memory, and the work may still run when this returns.
+/// T is flash::Half or flash::Bfloat16. See common/attention.hpp for shapes and layout. Head dim 32, 64 or 128.
+template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE);
+
+} // namespace step13
