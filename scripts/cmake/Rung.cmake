@@ -35,11 +35,9 @@ function(flash_add_rung name)
   add_dependencies(rungs ${name})
   set_property(GLOBAL APPEND_STRING PROPERTY FLASH_RUNGS "${name}\tbuilt\t$<TARGET_FILE:${name}>\n")
 
-  if(TARGET flash_conformance)
-    add_executable(test_${name})
-    target_link_libraries(test_${name} PRIVATE ${name}_objects flash_conformance)
-    flash_discover_tests(test_${name} ${name})
-  endif()
+  add_executable(test_${name})
+  target_link_libraries(test_${name} PRIVATE ${name}_objects flash_conformance)
+  flash_discover_tests(test_${name} ${name})
 endfunction()
 
 # rungs.tsv in the build folder: name, "built" or "left out", and the program or the reason. scripts/ read it.

@@ -6,8 +6,9 @@ function(flash_discover_tests target)
     set(prefix ${ARGV1})
   endif()
   # Asked for its cases when ctest runs, not when it is built: a build must not depend on a GPU or on run time.
+  # Passive: several tests run at once, and an OpenMP thread that spins while it waits takes a core from another.
   catch_discover_tests(${target} TEST_PREFIX "${prefix}: " DISCOVERY_MODE PRE_TEST
-                       PROPERTIES TIMEOUT 900)
+                       PROPERTIES TIMEOUT 900 ENVIRONMENT OMP_WAIT_POLICY=passive)
 endfunction()
 
 # flash_add_test(target SOURCES ... LIBRARIES ...): a Catch2 program with its own main from Catch2, and its tests.
