@@ -55,11 +55,11 @@ __device__ float warp_sum(float x) {
     return x;
 }
 
-/// Copies `rows` rows of d floats into shared memory, and zeros in place of rows from `valid` on.
+/// Copies `rows` rows of d floats into shared memory, and zeros in place of rows from `valid` on. A thread keeps to one
+/// column; neighbouring threads read neighbouring floats.
 template <int d> __device__ void load_tile(float* smem, int stride, const float* from, int rows, int valid) {
-    for (int e = threadIdx.x; e < rows * d; e += threads) {
-        const int r = e / d;
-        const int x = e % d;
+    const int x = threadIdx.x % d;
+    for (int r = threadIdx.x / d; r < rows; r += threads / d) {
         smem[r * stride + x] = r < valid ? from[r * d + x] : 0.0f;
     }
 }

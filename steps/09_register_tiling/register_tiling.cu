@@ -77,11 +77,11 @@ __device__ float row_sum(float x) {
     return x;
 }
 
-/// Copies `rows` rows of d floats into shared memory, and zeros in place of rows from `valid` on.
+/// Copies `rows` rows of d floats into shared memory, and zeros in place of rows from `valid` on. A thread keeps to
+/// four columns; neighbouring threads read neighbouring 16 bytes.
 template <int d> __device__ void load_tile(float* smem, int stride, const float* from, int rows, int valid) {
-    for (int e = 4 * threadIdx.x; e < rows * d; e += 4 * threads) {
-        const int r = e / d;
-        const int x = e % d;
+    const int x = 4 * (threadIdx.x % (d / 4));
+    for (int r = threadIdx.x / (d / 4); r < rows; r += threads / (d / 4)) {
         float reg[4] = {0, 0, 0, 0};
         if (r < valid) {
             load4(reg, from + r * d + x);
