@@ -72,7 +72,7 @@ template <int d, int rows, class T> __device__ void load_tile(T* smem, const T* 
 
 template <class T, int d>
 __global__ __launch_bounds__(threads, 3) void swizzle(const T* Q, const T* K, const T* V, T* O, float* LSE, int Tr,
-                                                   int group, int N_q, int N_kv, float scale, bool causal) {
+                                                      int group, int N_q, int N_kv, float scale, bool causal) {
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const int g = lane / 4;         // the lane's place in a fragment: row g and g + 8 of A and C,

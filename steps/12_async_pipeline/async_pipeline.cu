@@ -128,7 +128,6 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
     float m_reg[M][2];             // in units of log2: scale * log2(e) * the largest score
     float l_reg[M][2] = {};        // of the lane's own columns
     float O_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
-#pragma unroll
     for (int i = 0; i < M; ++i) {
         m_reg[i][0] = m_reg[i][1] = -INFINITY;
     }
@@ -155,7 +154,6 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
 #pragma unroll
         for (int k = 0; k < d / 16; ++k) {
             uint32_t Q_reg[M][4]; // A fragments: 16 rows x 16 columns each
-#pragma unroll
             for (int i = 0; i < M; ++i) {
                 flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_lane[k % pairs] + further<d, Br>(16 * i, 2 * k));
             }
@@ -163,7 +161,6 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
             for (int n = 0; n < Bc / 8; n += 2) {
                 uint32_t K_reg[4];
                 flash::ldmatrix_x4(K_reg, K_smem + (now + K_lane[k % pairs]) + further<d, Bc>(8 * n, 2 * k));
-#pragma unroll
                 for (int i = 0; i < M; ++i) {
                     flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[i], {K_reg[0], K_reg[1]});
                     flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[i], {K_reg[2], K_reg[3]});
@@ -176,7 +173,6 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
             for (int i = 0; i < M; ++i) {
 #pragma unroll
                 for (int n = 0; n < Bc / 8; ++n) {
-#pragma unroll
                     for (int c = 0; c < 4; ++c) {
                         const int j = j0 + 8 * n + 2 * t + c % 2;
                         if (j >= N_kv || j >= first_row_keys + row0 + 16 * i + c / 2 * 8) {
@@ -203,7 +199,6 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
                 l_reg[i][r] *= keep;
 #pragma unroll
                 for (int n = 0; n < Bc / 8; ++n) {
-#pragma unroll
                     for (int c = 2 * r; c < 2 * r + 2; ++c) {
                         S_reg[i][n][c] = flash::fast_exp2(fmaf(S_reg[i][n][c], scale_log2, -shift));
                         l_reg[i][r] += S_reg[i][n][c];
@@ -220,7 +215,6 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
 #pragma unroll
         for (int k = 0; k < Bc / 16; ++k) {
             uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment
-#pragma unroll
             for (int i = 0; i < M; ++i) {
                 P_reg[i][0] = flash::pack<T>(S_reg[i][2 * k][0], S_reg[i][2 * k][1]);
                 P_reg[i][1] = flash::pack<T>(S_reg[i][2 * k][2], S_reg[i][2 * k][3]);
@@ -231,7 +225,6 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
             for (int n = 0; n < d / 8; n += 2) {
                 uint32_t V_reg[4];
                 flash::ldmatrix_x4_trans(V_reg, V_smem + (now + V_lane[n / 2 % pairs]) + further<d, Bc>(16 * k, n));
-#pragma unroll
                 for (int i = 0; i < M; ++i) {
                     flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                     flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});

@@ -131,13 +131,27 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     }
     start_copy<d, Br>(Q_smem, Q, rows);
     flash::cp_async_commit();
-    flash::cp_async_wait<0>(); // this thread's part of Q has landed
-    __syncthreads();           // so have all others'; and the mbarriers are initialised
+    __syncthreads(); // the mbarriers are initialised
+
+    // Copies of K and V are numbered: copy c goes to buffer c % 2, and is the (c / 2)th there.
+    int copies = 0;
+    const auto copy_tile = [&](int j0) {
+        const int buffer = copies % 2 * tile_bytes;
+        flash::mbarrier_wait(free + copies % 2, copies / 2 % 2 ^ 1); // all warps have read the copy before the last
+        start_copy<d, Bc>(K_smem + buffer, K + int64_t{j0} * d, N_kv - j0);
+        start_copy<d, Bc>(V_smem + buffer, V + int64_t{j0} * d, N_kv - j0);
+        flash::cp_async_mbarrier_arrive(full + copies % 2);
+        ++copies;
+    };
+    if (keys > 0) {
+        copy_tile(0);
+    }
+    flash::cp_async_wait<0>(); // this thread's part of Q has landed; K and V, in no group, may take longer
+    __syncthreads();           // so have all other threads' parts
 
     constexpr bool Q_stays = d <= 64;           // in registers
     uint32_t Q_reg[Q_stays ? d / 16 : 1][M][4]; // A fragments: 16 rows x 16 columns each
     const auto load_Q = [&](uint32_t(&fragment)[M][4], int k) {
-#pragma unroll
         for (int i = 0; i < M; ++i) {
             flash::ldmatrix_x4(fragment[i], Q_smem + Q_lane[k % pairs] + further<d, Br>(16 * i, 2 * k));
         }
@@ -153,17 +167,6 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     float l_reg[M][4];        // C fragments of P times ones: each of the 8 columns is the row sum
     float O_reg[M][d / 8][4]; // C fragments: 16 rows x 8 columns each
     const uint32_t ones[2] = {flash::pack<T>(1, 1), flash::pack<T>(1, 1)};
-
-    // Copies of K and V are numbered: copy c goes to buffer c % 2, and is the (c / 2)th there.
-    int copies = 0;
-    const auto copy_tile = [&](int j0) {
-        const int buffer = copies % 2 * tile_bytes;
-        flash::mbarrier_wait(free + copies % 2, copies / 2 % 2 ^ 1); // all warps have read the copy before the last
-        start_copy<d, Bc>(K_smem + buffer, K + int64_t{j0} * d, N_kv - j0);
-        start_copy<d, Bc>(V_smem + buffer, V + int64_t{j0} * d, N_kv - j0);
-        flash::cp_async_mbarrier_arrive(full + copies % 2);
-        ++copies;
-    };
 
     // One tile of keys, the last but one that was copied or the last. `fixed`: no row of it is masked, and m_reg stays.
     const auto tile_step = [&](int j0, auto fixed_maximum_tag) {
@@ -201,7 +204,6 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
                 for (int i = 0; i < M; ++i) {
 #pragma unroll
                     for (int n = 0; n < Bc / 8; ++n) {
-#pragma unroll
                         for (int e = 0; e < 4; ++e) {
                             const int j = j0 + 8 * n + 2 * t + e % 2;
                             if (j >= N_kv || j >= first_row_keys + row0 + 16 * i + e / 2 * 8) {
@@ -238,7 +240,6 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
         for (int i = 0; i < M; ++i) {
 #pragma unroll
             for (int n = 0; n < Bc / 8; ++n) {
-#pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     const float m = m_reg[i][e / 2];
                     const float shift = !fixed && m == -INFINITY ? 0.0f : m; // no visible key yet: -inf - -inf is NaN
@@ -250,7 +251,6 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
 #pragma unroll
         for (int k = 0; k < Bc / 16; ++k) {
             uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment
-#pragma unroll
             for (int i = 0; i < M; ++i) {
                 P_reg[i][0] = flash::pack<T>(S_reg[i][2 * k][0], S_reg[i][2 * k][1]);
                 P_reg[i][1] = flash::pack<T>(S_reg[i][2 * k][2], S_reg[i][2 * k][3]);
@@ -262,7 +262,6 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
             for (int n = 0; n < d / 8; n += 2) {
                 uint32_t V_reg[4];
                 flash::ldmatrix_x4_trans(V_reg, V_smem + (now + V_lane[n / 2 % pairs]) + further<d, Bc>(16 * k, n));
-#pragma unroll
                 for (int i = 0; i < M; ++i) {
                     flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                     flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
@@ -278,7 +277,6 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     for (bool trusted = false, fix = true; !trusted; fix = false) {
 #pragma unroll
         for (int i = 0; i < M; ++i) {
-#pragma unroll
             for (int e = 0; e < 4; ++e) {
                 m_reg[i][e / 2] = -INFINITY;
                 l_reg[i][e] = 0;
@@ -290,7 +288,6 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
         }
         int j0 = 0;
         if (keys > 0) {
-            copy_tile(0);
             tile_step(0, std::false_type{});
             j0 = Bc;
         }
@@ -304,11 +301,13 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
         }
         // Sums below 2^60 leave values of V up to 2^67 room in O. NaN is not below: the second time settles it.
         bool large = false;
-#pragma unroll
         for (int i = 0; i < M; ++i) {
             large |= !(l_reg[i][0] < 0x1p60f) || !(l_reg[i][2] < 0x1p60f);
         }
         trusted = !fix || __syncthreads_or(large) == 0; // all threads copy, so all start over together
+        if (!trusted) {
+            copy_tile(0);
+        }
     }
 
     // O through the warp's own rows of Q_smem: 4-byte pieces in, 16-byte pieces out.
