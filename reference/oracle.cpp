@@ -21,8 +21,10 @@ constexpr int64_t key_block = 512;
 
 // Turns one row of scores into its softmax, in place, and returns its log-sum-exp. NaN anywhere gives NaN everywhere.
 template <class Row> double softmax(Row&& s) {
-    const double m = s.maxCoeff();
-    s = (s.array() - m).exp(); // the same softmax: a factor exp(-m) above and below the fraction
+    const double m = s.maxCoeff(); // subtracted from all: a factor exp(-m) above and below the fraction
+    s = (s.array() - m).exp();
+    // Eigen's exp stops at 5.6e-309 where the true value is 0, and products of such subnormal numbers are slow.
+    s = (s.array() < std::numeric_limits<double>::min()).select(0, s);
     const double l = s.sum();
     s /= l;
     return m + std::log(l);

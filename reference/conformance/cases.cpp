@@ -92,10 +92,6 @@ std::string kind_name(Kind kind) {
     return {};
 }
 
-bool overflows_exp(Kind kind) {
-    return kind == Kind::logits_1e4 || kind == Kind::logits_6e4 || kind == Kind::logits_negative;
-}
-
 std::string Case::group() const { return kind_name(kind) + " " + shape_name({problem.q_len, problem.kv_len}); }
 
 std::string Case::name() const {

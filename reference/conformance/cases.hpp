@@ -23,9 +23,6 @@ enum class Kind {
 
 std::string kind_name(Kind kind);
 
-/// Rung 01 has no maximum to subtract; these scores overflow its exponentials.
-bool overflows_exp(Kind kind);
-
 struct Case {
     Kind kind = Kind::normal;
     DType dtype = DType::fp32;
