@@ -149,7 +149,7 @@ TEST_CASE("--bench times at least twenty runs") {
 }
 
 TEST_CASE("--bench measures the memory of a rung that holds all scores") {
-    const std::vector<std::string> problem = {"--heads", "1",          "--q-len", "2048",  "--head-dim",
+    const std::vector<std::string> problem = {"--heads", "1",          "--q-len", "1024",  "--head-dim",
                                               "16",      "--no-check", "--bench", "--json"};
     const double scores = 1024.0 * 1024 * 4;
     const auto peak = [&](const std::string& environment) -> double {
