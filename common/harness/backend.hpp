@@ -19,9 +19,11 @@ class Memory {
     virtual void read(size_t offset, void* destination, size_t bytes) const = 0; // memory -> host
 
     /// Says that kernels may touch only `bytes` from `offset` on. A backend that watches accesses reports the others.
-    virtual void declare(size_t offset, size_t bytes) {
+    /// `name` is what it calls the buffer in its messages.
+    virtual void declare(size_t offset, size_t bytes, const std::string& name) {
         static_cast<void>(offset);
         static_cast<void>(bytes);
+        static_cast<void>(name);
     }
 };
 

@@ -82,21 +82,22 @@ DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inp
 
     Backend& backend = rung.backend();
     require_memory(rung, problem, inputs.dtype, margin);
-    const auto upload = [&](std::span<const float> values, Tensor& tensor, std::vector<std::byte>& bits) {
+    const auto upload = [&](const char* name, std::span<const float> values, Tensor& tensor,
+                            std::vector<std::byte>& bits) {
         bits = surrounded(inputs.dtype, values, margin);
         tensor = {backend.allocate(bits.size()), bits.size() - 2 * margin, margin};
         tensor.memory->write(0, bits.data(), bits.size());
-        tensor.memory->declare(margin, tensor.bytes);
+        tensor.memory->declare(margin, tensor.bytes, name);
     };
-    upload(inputs.q, q_, q_bits_);
-    upload(inputs.k, k_, k_bits_);
-    upload(inputs.v, v_, v_bits_);
-    const auto reserve = [&](size_t bytes, Tensor& tensor) {
+    upload("Q", inputs.q, q_, q_bits_);
+    upload("K", inputs.k, k_, k_bits_);
+    upload("V", inputs.v, v_, v_bits_);
+    const auto reserve = [&](const char* name, size_t bytes, Tensor& tensor) {
         tensor = {backend.allocate(bytes + 2 * margin), bytes, margin};
-        tensor.memory->declare(margin, bytes);
+        tensor.memory->declare(margin, bytes, name);
     };
-    reserve(q_.bytes, o_);
-    reserve(static_cast<size_t>(problem.lse_size()) * sizeof(float), lse_);
+    reserve("O", q_.bytes, o_);
+    reserve("LSE", static_cast<size_t>(problem.lse_size()) * sizeof(float), lse_);
     poison();
 }
 

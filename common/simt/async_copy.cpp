@@ -23,6 +23,10 @@ void land_before(unsigned group) {
     if (options().cp_async == CpAsync::late) {
         std::for_each(pending.begin(), end, land);
     }
+    if (active_watcher != nullptr) {
+        std::for_each(pending.begin(), end,
+                      [](const AsyncCopy& copy) { active_watcher->end_copy(current_block().current(), copy); });
+    }
     pending.erase(pending.begin(), end);
 }
 
@@ -32,6 +36,9 @@ void start_async_copy(void* shared, const void* global, unsigned bytes, bool val
     AsyncCopies& copies = current_block().current().copies;
     copies.pending.push_back(
         {static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr, bytes, copies.group, site});
+    if (active_watcher != nullptr) {
+        active_watcher->start_copy(current_block().current(), copies.pending.back());
+    }
     if (options().cp_async == CpAsync::early) {
         land(copies.pending.back());
     }

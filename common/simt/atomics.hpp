@@ -9,15 +9,15 @@
 namespace flash::simt {
 
 /// The 4 or 8 bytes at an address, read; the runtime notes it as part of an atomic operation.
-uint64_t atomic_read(const void* address, unsigned bytes, const char* operation, Site site);
+uint64_t atomic_read(const void* address, unsigned bytes, Site site);
 
 /// Replaces `expected` by `desired`; false, and `expected` is what was there, when another value was.
 bool atomic_replace(void* address, unsigned bytes, uint64_t& expected, uint64_t desired);
 
 /// Applies `change` to the value at `address`, indivisibly; returns the value before.
-template <class T, class Change> inline T atomic_update(T* address, const char* operation, Site site, Change change) {
+template <class T, class Change> inline T atomic_update(T* address, Site site, Change change) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8);
-    uint64_t before = atomic_read(address, sizeof(T), operation, site);
+    uint64_t before = atomic_read(address, sizeof(T), site);
     while (true) {
         T value;
         __builtin_memcpy(&value, &before, sizeof value);
@@ -36,7 +36,7 @@ template <class T, class Change> inline T atomic_update(T* address, const char* 
 #define FLASH_SIMT_ATOMIC(name, expression)                                                                            \
     template <class T>                                                                                                 \
     inline T name(T* address, std::type_identity_t<T> operand, flash::simt::Site site = flash::simt::Site::here()) {   \
-        return flash::simt::atomic_update(address, #name, site, [=](T value) -> T { return expression; });             \
+        return flash::simt::atomic_update(address, site, [=](T value) -> T { return expression; });                    \
     }
 
 FLASH_SIMT_ATOMIC(atomicAdd, value + operand)
@@ -52,8 +52,7 @@ FLASH_SIMT_ATOMIC(atomicXor, value ^ operand)
 template <class T>
 inline T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> desired,
                    flash::simt::Site site = flash::simt::Site::here()) {
-    return flash::simt::atomic_update(address, "atomicCAS", site,
-                                      [=](T value) { return value == expected ? desired : value; });
+    return flash::simt::atomic_update(address, site, [=](T value) { return value == expected ? desired : value; });
 }
 
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

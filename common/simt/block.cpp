@@ -24,16 +24,17 @@ unsigned highest(uint32_t bits) { return 31 - static_cast<unsigned>(std::countl_
 } // namespace
 
 Block& current_block() { return *running; }
-bool has_current_block() { return running != nullptr; }
 
-Block::~Block() = default;
-
-std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint3 index) {
+std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint3 index, bool watched) {
     running = this;
+    active_watcher = watched ? &watcher_ : nullptr;
     launch_ = &launch;
     kernel_ = &kernel;
     index_ = index;
     prepare();
+    if (watched) {
+        watcher_.begin_block();
+    }
     while (finished_ < thread_count_ && !fault_) {
         if (ready_warps_ == 0) {
             fault_ = stuck();
@@ -44,12 +45,12 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
     }
     current_ = nullptr;
     running = nullptr;
+    active_watcher = nullptr;
     if (fault_) {
         for (Thread& thread : threads_) { // they stand anywhere in the kernel
             thread.fiber.abandon();
         }
         fault_->kernel = kernel.name;
-        fault_->block = dim3(index);
     }
     return std::exchange(fault_, std::nullopt);
 }
@@ -68,7 +69,7 @@ void Block::prepare() {
     }
     ready_warps_ = 0;
     for (Warp& warp : warps_) {
-        warp.ready = warp.alive = 0;
+        warp.ready = warp.alive = warp.at_barrier = 0;
         warp.pending.clear();
     }
     for (unsigned number = 0; number < thread_count_; ++number) {
@@ -152,18 +153,28 @@ int Block::barrier(const char* operation, Site site, bool predicate) {
         barrier_.holds = 0;
     } else if (!(barrier_.site == site)) {
         Fault fault(FaultKind::divergent_barrier, "threads of one block are at different barriers");
-        fault.where = here(site);
-        fault.other = {dim3(threads_[barrier_.first].index), barrier_.site.file, barrier_.site.line};
+        fault.where = here(std::string("calls ") + operation, site);
+        fault.has_other = true;
+        fault.other = {dim3(index_), dim3(threads_[barrier_.first].index), "waits", Origin::of(barrier_.site)};
         stop(std::move(fault));
     }
     barrier_.holds += predicate ? 1 : 0;
+    Warp& own = warps_[current_->number / 32];
+    own.at_barrier |= 1u << current_->number % 32;
+    if (active_watcher != nullptr && own.at_barrier == own.alive) {
+        active_watcher->warp_together(current_->number / 32);
+    }
     if (++barrier_.arrived < thread_count_) {
         wait_in({operation, site, 0});
         return barrier_.result;
     }
+    if (active_watcher != nullptr) {
+        active_watcher->barrier(site);
+    }
     barrier_.arrived = 0;
     barrier_.result = barrier_.holds;
     for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
+        warps_[warp].at_barrier = 0;
         release(warp, warps_[warp].alive);
     }
     return barrier_.result;
@@ -172,14 +183,18 @@ int Block::barrier(const char* operation, Site site, bool predicate) {
 void Block::finish_current() {
     current_->finished = true;
     ++finished_;
-    Warp& warp = warps_[current_->number / 32];
+    const unsigned number = current_->number / 32;
+    Warp& warp = warps_[number];
     warp.alive &= ~(1u << current_->number % 32);
     for (size_t i = 0; i < warp.pending.size(); ++i) { // lanes that have left are not waited for
         const Rendezvous& meeting = warp.pending[i];
         if (meeting.arrived == (meeting.mask & warp.alive)) {
-            complete(warp, i);
+            complete(number, i);
             break;
         }
+    }
+    if (active_watcher != nullptr && warp.alive == 0) {
+        active_watcher->warp_together(number);
     }
 }
 
@@ -190,15 +205,12 @@ void Block::stop(Fault fault) {
     }
 }
 
-Place Block::here(Site site) const { return {dim3(current_->index), site.file, site.line}; }
+Place Block::here(const std::string& action, Site site) const {
+    return {dim3(index_), dim3(current_->index), action, Origin::of(site)};
+}
 
-bool Block::is_stack_guard(const void* address) const {
-    for (const Stack& stack : stacks_) {
-        if (stack.guards(address)) {
-            return true;
-        }
-    }
-    return false;
+bool Block::is_stack_of(const Thread& thread, const void* address) const {
+    return stacks_[thread.number].contains(address);
 }
 
 /// Nobody can run, and not all have finished: tells who waits where.
@@ -217,7 +229,7 @@ Fault Block::stuck() const {
             first = first == nullptr ? &thread : first;
         }
     }
-    const bool left = barrier_.arrived > 0 && barrier_.arrived + finished_ == thread_count_;
+    const bool left = finished_ > 0 && barrier_.arrived > 0 && barrier_.arrived + finished_ == thread_count_;
     std::ostringstream text;
     text << (left ? "threads wait at a barrier that " + std::to_string(finished_) +
                         " threads of the block left the kernel without reaching"
@@ -234,7 +246,8 @@ Fault Block::stuck() const {
         text << "\n  " << finished_ << " have left the kernel, the first is " << to_string(dim3(threads_[gone].index));
     }
     Fault fault(left ? FaultKind::missing_barrier : FaultKind::deadlock, text.str());
-    fault.where = {dim3(first->index), first->wait.site.file, first->wait.site.line};
+    fault.where = {dim3(index_), dim3(first->index), std::string("waits in ") + first->wait.operation,
+                   Origin::of(first->wait.site)};
     return fault;
 }
 

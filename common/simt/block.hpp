@@ -14,6 +14,7 @@
 #include "common/simt/launch.hpp"
 #include "common/simt/options.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/watcher.hpp"
 
 namespace flash::simt {
 
@@ -35,6 +36,7 @@ struct Thread {
 
 /// Lanes of a warp that have arrived at one collective.
 struct Rendezvous {
+    Meeting kind;
     uint32_t mask;    // who must come
     uint32_t arrived; // who has
     const char* operation;
@@ -46,39 +48,41 @@ struct Rendezvous {
 struct Warp {
     uint32_t ready = 0; // lanes that can run
     uint32_t alive = 0; // lanes that have not left the kernel
+    uint32_t at_barrier = 0;
     std::vector<Rendezvous> pending;
 };
 
 /// Runs blocks one after the other on the OS thread that made it. Everything that a kernel calls ends up here.
 class Block {
   public:
-    Block() = default;
-    ~Block();
+    Block() : watcher_(*this) {}
 
-    /// Runs one block from beginning to end; returns what was wrong with it.
-    std::optional<Fault> run(const Launch& launch, const Kernel& kernel, uint3 index);
+    /// Runs one block from beginning to end, under its watcher if `watched`; returns what was wrong with it.
+    std::optional<Fault> run(const Launch& launch, const Kernel& kernel, uint3 index, bool watched);
 
     // Called by the current thread of the block.
     const Thread& current() const { return *current_; }
     Thread& current() { return *current_; }
+    const Thread& thread(unsigned number) const { return threads_[number]; }
     const Launch& launch() const { return *launch_; }
     uint3 index() const { return index_; }
-    SharedMemory& shared() { return shared_; }
+    const Kernel& kernel() const { return *kernel_; }
+    const SharedMemory& shared() const { return shared_; }
+    Watcher& watcher() { return watcher_; }
 
     /// All threads of the block meet; returns for how many of them `predicate` holds.
     int barrier(const char* operation, Site site, bool predicate);
 
     /// The lanes of `mask` meet; the last one executes `combine` for all of them.
-    void collective(const char* operation, Site site, uint32_t mask, void* operand, Combine combine);
+    void collective(Meeting kind, const char* operation, Site site, uint32_t mask, void* operand, Combine combine);
 
     /// Stops the block: the current thread never returns from here.
     [[noreturn]] void stop(Fault fault);
 
-    /// The current thread's place, at a known line.
-    Place here(Site site) const;
+    /// What the current thread does at a line.
+    Place here(const std::string& action, Site site) const;
 
-    /// Whether the address lies in the page below a fiber's stack.
-    bool is_stack_guard(const void* address) const;
+    bool is_stack_of(const Thread& thread, const void* address) const;
 
   private:
     struct Barrier {
@@ -92,7 +96,7 @@ class Block {
     void prepare();
     Thread& next();
     void finish_current();
-    void complete(Warp& warp, size_t rendezvous);
+    void complete(unsigned warp, size_t slot);
     void wait_in(const Wait& wait);
     void release(unsigned warp, uint32_t lanes);
     Fault stuck() const;
@@ -112,11 +116,11 @@ class Block {
     uint3 index_{};
     Schedule schedule_;
     uint64_t random_ = 0;
+    Watcher watcher_;
     std::optional<Fault> fault_;
 };
 
 /// The block that this OS thread runs.
 Block& current_block();
-bool has_current_block();
 
 } // namespace flash::simt

@@ -15,8 +15,11 @@ constexpr uint32_t full_mask = 0xffffffffu;
 using Operands = std::array<void*, 32>;
 using Combine = void (*)(const Operands& operands);
 
+/// What a meeting of lanes counts as.
+enum class Meeting : uint8_t { sync, collective, mma, ldmatrix };
+
 /// The lanes of `mask` meet. `operation` names it in messages.
-void warp_collective(const char* operation, uint32_t mask, void* operand, Combine combine, Site site);
+void warp_collective(Meeting meeting, const char* operation, uint32_t mask, void* operand, Combine combine, Site site);
 
 int block_barrier(const char* operation, bool predicate, Site site);
 
@@ -56,7 +59,7 @@ inline int __syncthreads_and(int predicate, flash::simt::Site site = flash::simt
 }
 
 inline void __syncwarp(unsigned mask = flash::simt::full_mask, flash::simt::Site site = flash::simt::Site::here()) {
-    flash::simt::warp_collective("__syncwarp", mask, nullptr, nullptr, site);
+    flash::simt::warp_collective(flash::simt::Meeting::sync, "__syncwarp", mask, nullptr, nullptr, site);
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {

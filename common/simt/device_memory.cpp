@@ -51,7 +51,9 @@ const DeviceMemory* buffer_around(const void* address) {
 }
 
 DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes), valid_bytes_(bytes) {
+    static uint64_t count = 0;
     const std::lock_guard lock(owners_mutex);
+    number_ = count++;
     auto& table = owners();
     const size_t available = host_backend().available_bytes();
     const size_t wanted = bytes <= available ? slots_for(bytes) : slots + 1;
@@ -89,9 +91,18 @@ void DeviceMemory::read(size_t offset, void* destination, size_t bytes) const {
     std::memcpy(destination, data_ + offset, bytes);
 }
 
-void DeviceMemory::declare(size_t offset, size_t bytes) {
+void DeviceMemory::declare(size_t offset, size_t bytes, const std::string& name) {
     valid_offset_ = offset;
     valid_bytes_ = bytes;
+    name_ = name;
+    shadow_.reset();
+}
+
+Shadow& DeviceMemory::shadow() const {
+    if (!shadow_) {
+        shadow_ = std::make_unique<Shadow>(valid_begin(), valid_bytes_);
+    }
+    return *shadow_;
 }
 
 } // namespace flash::simt

@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "common/harness/backend.hpp"
+#include "common/simt/shadow.hpp"
 
 namespace flash::simt {
 
@@ -22,17 +25,27 @@ class DeviceMemory final : public Memory {
     size_t bytes() const override { return bytes_; }
     void write(size_t offset, const void* source, size_t bytes) override;
     void read(size_t offset, void* destination, size_t bytes) const override;
-    void declare(size_t offset, size_t bytes) override;
+    void declare(size_t offset, size_t bytes, const std::string& name) override;
 
     /// The part that kernels may touch: all of it, or what declare() said.
     char* valid_begin() const { return data_ + valid_offset_; }
     char* valid_end() const { return valid_begin() + valid_bytes_; }
+    const std::string& name() const { return name_; }
+
+    /// Counts buffers in the order of their allocation.
+    uint64_t number() const { return number_; }
+
+    /// What the race detector remembers of each byte.
+    Shadow& shadow() const;
 
   private:
     char* data_;
     size_t bytes_;
     size_t valid_offset_ = 0;
     size_t valid_bytes_;
+    std::string name_ = "a buffer in global memory";
+    uint64_t number_;
+    mutable std::unique_ptr<Shadow> shadow_; // made when it is first asked for
 };
 
 /// Addresses in [begin, begin + bytes) are global memory, allocated or not.

@@ -5,6 +5,7 @@
 
 #include "common/attention.hpp"
 #include "common/simt/dim3.hpp"
+#include "common/simt/origin.hpp"
 
 namespace flash::simt {
 
@@ -18,27 +19,36 @@ enum class FaultKind {
     divergent_barrier,    // threads of one block (or lanes of one mask) at different barriers
     missing_barrier,      // threads wait at a barrier that others left the kernel without reaching
     deadlock,             // nobody can run
-    stack_overflow,       // local variables beyond the stack of a fiber
+    invalid_access,       // the processor refused an access, and no detector was on to say why
 };
 
-/// A place that a thread has reached: the thread and the line.
+/// What a thread did, and where.
 struct Place {
-    dim3 thread;
-    std::string file; // empty when the kernel was compiled without -g
-    int line = 0;
+    dim3 block, thread;
+    std::string action; // "writes 4 bytes"
+    Origin origin;
+    SourceLine line = {}; // of the origin; found out last, because that takes time
 };
 
 struct Fault : Error {
     FaultKind kind;
+    std::string summary; // what is wrong, in a line or a few
+    std::string hint;    // what would help; may be empty
     std::string kernel;
-    dim3 block;
     Place where;
-    Place other; // the second thread of a race or a divergent barrier
+    bool has_other = false; // the second thread of a race or a divergent barrier
+    Place other;
 
-    Fault(FaultKind what, const std::string& message) : Error(message), kind(what) {}
+    Fault(FaultKind what, std::string summary_text);
 };
+
+/// The fault with its lines found out and its message (`what()`) complete.
+Fault completed(Fault fault);
 
 /// "(3,0,1)"
 std::string to_string(dim3 index);
+
+/// "1 thread", "2 threads"
+std::string plural(unsigned long long count, const std::string& noun);
 
 } // namespace flash::simt

@@ -32,11 +32,6 @@ Stack::~Stack() {
     }
 }
 
-bool Stack::guards(const void* address) const {
-    const auto* const byte = static_cast<const char*>(address);
-    return byte >= memory_ && byte < memory_ + guard;
-}
-
 void Fiber::start(const Stack& stack, std::function<void()> function) {
     boost::context::stack_context context;
     context.sp = stack.top();

@@ -21,7 +21,9 @@ class Stack {
     Stack& operator=(const Stack&) = delete;
 
     void* top() const { return memory_ + guard + bytes; }
-    bool guards(const void* address) const; // address lies in the page below
+    bool contains(const void* address) const {
+        return static_cast<size_t>(static_cast<const char*>(address) - memory_ - guard) < bytes;
+    }
 
   private:
     static constexpr size_t guard = 4096;

@@ -23,7 +23,7 @@ void check(const Launch& launch, const Kernel& kernel) {
         Fault fault(FaultKind::launch, "cannot launch " + kernel.name + "\nat " + launch.site.file + ":" +
                                            std::to_string(launch.site.line) + ": " + reason);
         fault.kernel = kernel.name;
-        fault.where = {dim3(0, 0, 0), launch.site.file, launch.site.line};
+        fault.where.line = {launch.site.file, launch.site.line};
         throw fault;
     };
     if (volume(launch.grid) == 0 || volume(launch.block) == 0) {
@@ -79,30 +79,30 @@ class BlockOrder {
     Schedule schedule_;
 };
 
-[[noreturn]] void report(const Fault& fault) {
-    std::string text = fault.what();
-    Fault complete(fault.kind, text + "\n  in " + fault.kernel + ", block " + to_string(fault.block) + ", thread " +
-                                   to_string(fault.where.thread) + ", at " + fault.where.file + ":" +
-                                   std::to_string(fault.where.line));
-    complete.kernel = fault.kernel;
-    complete.block = fault.block;
-    complete.where = fault.where;
-    complete.other = fault.other;
-    throw complete;
-}
-
 } // namespace
 
 void run(const Launch& launch) {
     const Kernel& kernel = kernel_at(launch.kernel);
     check(launch, kernel);
 
+    const Options& chosen = options();
+    if ((chosen.detect || chosen.count) && !is_instrumented()) {
+        throw Error("detecting and counting need kernels that were compiled with -fsanitize=thread\n"
+                    "see \"Two commands\" in docs/simt.md");
+    }
+
     const BlockOrder order(volume(launch.grid));
     std::mutex mutex;
     uint64_t next = 0;               // turn that nobody has taken
     uint64_t faulty = order.count(); // the earliest turn that went wrong: the one a run on one core would report
     std::optional<Fault> fault;
+    std::vector<Tally*> tallies;
     const auto work = [&](Block& block) {
+        const bool watched = block.watcher().begin_launch(chosen);
+        if (chosen.count) {
+            const std::lock_guard lock(mutex);
+            tallies.push_back(&block.watcher().tally());
+        }
         while (true) {
             uint64_t turn = 0;
             {
@@ -112,7 +112,7 @@ void run(const Launch& launch) {
                 }
                 turn = next++;
             }
-            if (auto found = block.run(launch, kernel, element(launch.grid, order[turn]))) {
+            if (auto found = block.run(launch, kernel, element(launch.grid, order[turn]), watched)) {
                 const std::lock_guard lock(mutex);
                 if (turn < faulty) {
                     faulty = turn;
@@ -123,7 +123,10 @@ void run(const Launch& launch) {
     };
     run_on_workers(order.count(), work);
     if (fault) {
-        report(*fault);
+        throw completed(std::move(*fault));
+    }
+    if (chosen.count) {
+        add_to_profile(kernel.name, launch, launch.smem_bytes + kernel.shared_bytes, tallies);
     }
 }
 

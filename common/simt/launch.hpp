@@ -18,6 +18,7 @@ struct Launch {
     Site site;
     void (*call)(const void* context);
     const void* context;
+    size_t context_bytes;
 };
 
 /// Runs all blocks and returns when they have ended. Throws Fault when the launch or the kernel is wrong.
@@ -49,7 +50,7 @@ void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_by
                    const Call& own = *static_cast<const Call*>(context);
                    std::apply(own.kernel, own.arguments);
                },
-               &call});
+               &call, sizeof call});
 }
 
 /// The block's dynamic shared memory: `smem_bytes` of the launch, aligned to 1024 bytes, not initialised.

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "common/simt/collectives.hpp"
+#include "common/simt/block.hpp"
 
 namespace flash::simt {
 namespace {
@@ -10,11 +10,35 @@ namespace {
 struct Rows {
     uint32_t* registers;
     const void* row;
+    const Thread* thread;
+    Site site;
 };
+
+/// The 8 rows of one matrix are one wavefront if their 16-byte pieces lie in different banks.
+void watch(const Operands& lanes, size_t matrices) {
+    Counters* const counters = active_watcher->counters(static_cast<const Rows*>(lanes[0])->site);
+    SharedTraffic traffic{1, 0, 0, 0};
+    for (size_t m = 0; m < matrices; ++m) {
+        uint32_t words[32] = {};
+        for (size_t i = 0; i < 8; ++i) {
+            const auto& own = *static_cast<const Rows*>(lanes[8 * m + i]);
+            active_watcher->check(*own.thread, own.row, 16, Kind::load, Origin::of(own.site));
+            words[i] = static_cast<uint32_t>(reinterpret_cast<size_t>(own.row) / 4);
+        }
+        const Wavefronts passes = wavefronts(0xff, words, 16);
+        traffic += {0, 128, passes.needed, passes.ideal};
+    }
+    if (counters != nullptr) {
+        counters->shared_load += traffic;
+    }
+}
 
 /// Without transposition lane l receives elements 2 (l % 4), 2 (l % 4) + 1 of row l / 4 of each matrix;
 /// transposed, the same of column l / 4.
 template <int Count, bool Transposed> void load(const Operands& lanes) {
+    if (active_watcher != nullptr) {
+        watch(lanes, Count);
+    }
     for (size_t m = 0; m < Count; ++m) {
         uint16_t matrix[8][8];
         for (size_t i = 0; i < 8; ++i) {
@@ -33,12 +57,12 @@ template <int Count, bool Transposed> void load(const Operands& lanes) {
 } // namespace
 
 void load_matrices(uint32_t* registers, const void* row, int count, bool transposed, Site site) {
-    Rows own{registers, row};
+    Rows own{registers, row, &current_block().current(), site};
     const char* const name = count == 1 ? "ldmatrix_x1" : count == 2 ? "ldmatrix_x2" : "ldmatrix_x4";
     const Combine combine = count == 1   ? (transposed ? load<1, true> : load<1, false>)
                             : count == 2 ? (transposed ? load<2, true> : load<2, false>)
                                          : (transposed ? load<4, true> : load<4, false>);
-    warp_collective(name, full_mask, &own, combine, site);
+    warp_collective(Meeting::ldmatrix, name, full_mask, &own, combine, site);
 }
 
 } // namespace flash::simt

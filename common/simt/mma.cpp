@@ -54,7 +54,8 @@ template <class T> void multiply(const Operands& lanes) {
 
 void mma_m16n8k16(DType type, float* c, const uint32_t* a, const uint32_t* b, Site site) {
     Fragments own{c, a, b};
-    warp_collective("mma_m16n8k16", full_mask, &own, type == DType::fp16 ? multiply<Half> : multiply<Bfloat16>, site);
+    warp_collective(Meeting::mma, "mma_m16n8k16", full_mask, &own,
+                    type == DType::fp16 ? multiply<Half> : multiply<Bfloat16>, site);
 }
 
 } // namespace flash::simt

@@ -25,16 +25,15 @@ class SharedMemory {
     size_t dynamic_bytes() const { return dynamic_bytes_; }
     const Segment& segment() const { return segment_; }
 
-    bool contains(const void* address) const {
-        const auto* const byte = static_cast<const char*>(address);
-        return static_cast<size_t>(byte - region_) < region_bytes ||
-               static_cast<size_t>(byte - segment_.begin) < segment_.bytes;
-    }
+    bool is_dynamic(const char* address) const { return static_cast<size_t>(address - region_) < region_bytes; }
+    bool is_static(const char* address) const { return static_cast<size_t>(address - segment_.begin) < segment_.bytes; }
 
-  private:
-    static constexpr size_t guard = 64 << 10; // on both sides of the dynamic part
+    /// The addresses that nothing but the dynamic part uses; only a part of them is memory.
+    const char* region_begin() const { return region_; }
+    static constexpr size_t guard = 64 << 10; // bytes on both sides that fault
     static constexpr size_t region_bytes = guard + (228 << 10) + guard;
 
+  private:
     char* region_;
     char* dynamic_ = nullptr;
     size_t dynamic_bytes_ = 0;

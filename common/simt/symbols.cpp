@@ -4,27 +4,41 @@
 #include <elf.h>
 #include <link.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
 
 namespace flash::simt {
 namespace {
 
-struct Symbol {
-    std::string name; // mangled
-    uint64_t value;
-    uint64_t size;
-    bool external;
+struct SymbolTable {
+    std::map<uint64_t, std::string> functions; // mangled names
+    std::map<uint64_t, SharedVariable> variables;
 };
 
-struct SymbolTable {
-    std::map<uint64_t, Symbol> functions;
-    std::vector<Symbol> thread_locals;
-};
+std::string demangle(const std::string& mangled) {
+    int status = 0;
+    char* const text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
+    std::string name = status == 0 ? text : mangled;
+    std::free(text);
+    return name;
+}
+
+/// "a::b::c" becomes "c".
+std::string last_part(const std::string& name) {
+    const size_t scope = name.rfind("::");
+    return scope == std::string::npos ? name : name.substr(scope + 2);
+}
+
+/// A local variable of a function: the function's mangled name is wrapped, _Z3fooi -> _ZZ3fooiE3bar.
+bool is_local(const std::string& variable, const std::string& function) {
+    return variable.starts_with("_ZZ" + function.substr(2) + "E");
+}
 
 template <class T> std::vector<T> read_array(std::ifstream& file, uint64_t offset, uint64_t bytes) {
     std::vector<T> values(bytes / sizeof(T));
@@ -48,24 +62,15 @@ SymbolTable read_own_symbols() {
             if (entry.st_name >= names.size() || entry.st_shndx == SHN_UNDEF) {
                 continue;
             }
-            const Symbol symbol{names.data() + entry.st_name, entry.st_value, entry.st_size,
-                                ELF64_ST_BIND(entry.st_info) != STB_LOCAL};
+            const std::string name = names.data() + entry.st_name;
             if (ELF64_ST_TYPE(entry.st_info) == STT_FUNC) {
-                table.functions.emplace(symbol.value, symbol);
-            } else if (ELF64_ST_TYPE(entry.st_info) == STT_TLS) {
-                table.thread_locals.push_back(symbol);
+                table.functions.emplace(entry.st_value, name);
+            } else if (ELF64_ST_TYPE(entry.st_info) == STT_TLS && name.starts_with("_ZZ")) {
+                table.variables.emplace(entry.st_value, SharedVariable{name, entry.st_value, entry.st_size});
             }
         }
     }
     return table;
-}
-
-std::string demangle(const std::string& mangled) {
-    int status = 0;
-    char* const text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
-    std::string name = status == 0 ? text : mangled;
-    std::free(text);
-    return name;
 }
 
 /// "void step08::kernel<64>(float const*)" becomes "step08::kernel<64>": the return type and the parameters go.
@@ -84,26 +89,30 @@ std::string short_name(std::string name) {
     return name;
 }
 
-Kernel look_up(const void* address) {
+const SymbolTable& symbols() {
     static const SymbolTable table = read_own_symbols();
+    return table;
+}
+
+std::mutex kernels_mutex;
+std::map<const void*, Kernel>& kernels() {
+    static std::map<const void*, Kernel> known;
+    return known;
+}
+
+Kernel look_up(const void* address) {
     const uint64_t value = reinterpret_cast<uint64_t>(address) - load_address();
-    const auto found = table.functions.find(value);
-    if (found == table.functions.end()) {
+    const auto found = symbols().functions.find(value);
+    if (found == symbols().functions.end()) {
         char text[40];
         std::snprintf(text, sizeof text, "kernel at 0x%llx", static_cast<unsigned long long>(value));
-        return {text, {}, 0};
+        return {text, "", {}, 0};
     }
-    // The mangled name of a function's local variable is that of the function, wrapped: _Z3fooi -> _ZZ3fooiE3bar.
-    const std::string& mangled = found->second.name;
-    const std::string prefix = "_ZZ" + mangled.substr(2) + "E";
-    Kernel kernel{short_name(demangle(mangled)), {}, 0};
-    for (const Symbol& variable : table.thread_locals) {
-        if (variable.name.starts_with(prefix)) {
-            const std::string name = demangle(variable.name);
-            const size_t scope = name.rfind("::");
-            kernel.shared.push_back({scope == std::string::npos ? name : name.substr(scope + 2), variable.value,
-                                     variable.size, variable.external});
-            kernel.shared_bytes += variable.size;
+    Kernel kernel{short_name(demangle(found->second)), found->second, {}, 0};
+    for (const auto& [offset, variable] : symbols().variables) {
+        if (is_local(variable.name, kernel.mangled)) {
+            kernel.shared.push_back({last_part(demangle(variable.name)), offset, variable.bytes});
+            kernel.shared_bytes += variable.bytes;
         }
     }
     return kernel;
@@ -112,11 +121,30 @@ Kernel look_up(const void* address) {
 } // namespace
 
 const Kernel& kernel_at(const void* address) {
-    static std::mutex mutex;
-    static std::map<const void*, Kernel> known;
-    const std::lock_guard lock(mutex);
-    const auto found = known.find(address);
-    return found != known.end() ? found->second : known.emplace(address, look_up(address)).first->second;
+    const std::lock_guard lock(kernels_mutex);
+    const auto found = kernels().find(address);
+    return found != kernels().end() ? found->second : kernels().emplace(address, look_up(address)).first->second;
+}
+
+const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset) {
+    const SharedVariable* nearest = nullptr;
+    for (const SharedVariable& variable : kernel.shared) { // few, in the order of their offsets
+        if (offset >= variable.offset) {
+            nearest = &variable;
+        }
+    }
+    const auto next = symbols().variables.upper_bound(offset);
+    if (next == symbols().variables.begin()) {
+        return nearest;
+    }
+    const SharedVariable& other = std::prev(next)->second;
+    if (nearest != nullptr && nearest->offset == other.offset) {
+        return nearest;
+    }
+    const std::lock_guard lock(kernels_mutex);
+    const bool of_kernel =
+        std::ranges::any_of(kernels(), [&](const auto& known) { return is_local(other.name, known.second.mangled); });
+    return of_kernel ? nearest : &other;
 }
 
 Segment thread_local_segment() {
@@ -133,6 +161,24 @@ Segment thread_local_segment() {
     };
     dl_iterate_phdr(visit, &segment);
     return segment;
+}
+
+std::pair<const char*, const char*> executable_image() {
+    std::pair<const char*, const char*> image{nullptr, nullptr};
+    const auto visit = [](dl_phdr_info* object, size_t, void* result) {
+        auto& range = *static_cast<std::pair<const char*, const char*>*>(result);
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+            const auto& part = object->dlpi_phdr[i];
+            if (part.p_type == PT_LOAD) {
+                const auto* const begin = reinterpret_cast<const char*>(object->dlpi_addr + part.p_vaddr);
+                range.first = range.first == nullptr ? begin : range.first;
+                range.second = begin + part.p_memsz;
+            }
+        }
+        return 1;
+    };
+    dl_iterate_phdr(visit, &image);
+    return image;
 }
 
 size_t load_address() {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace flash::simt {
@@ -13,11 +14,11 @@ struct SharedVariable {
     std::string name; // as in the source: "K_smem"
     size_t offset;    // in the thread-local segment
     size_t bytes;
-    bool watched; // g++ instruments accesses only when the linkage is external
 };
 
 struct Kernel {
     std::string name; // "step08::flash_attention_2<64>"
+    std::string mangled;
     std::vector<SharedVariable> shared;
     size_t shared_bytes = 0; // in all
 };
@@ -25,12 +26,19 @@ struct Kernel {
 /// Looked up once for each kernel; a stripped executable gives a name like "kernel at 0x1234" and no variables.
 const Kernel& kernel_at(const void* address);
 
+/// The variable at an offset of the thread-local segment, or the last one before it: one of the kernel's own or of a
+/// __device__ function. Null when there is none, or only another kernel's.
+const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset);
+
 /// This OS thread's copy of the executable's thread-local segment, where __shared__ variables live.
 struct Segment {
     char* begin = nullptr;
     size_t bytes = 0;
 };
 Segment thread_local_segment();
+
+/// First and last address of the executable in memory, its constants among them.
+std::pair<const char*, const char*> executable_image();
 
 /// The executable's load address: a code address minus this is what addr2line understands.
 size_t load_address();

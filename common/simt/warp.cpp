@@ -36,8 +36,8 @@ int source_lane(Shuffle kind, int lane, int argument, int width) {
 
 } // namespace
 
-void warp_collective(const char* operation, uint32_t mask, void* operand, Combine combine, Site site) {
-    current_block().collective(operation, site, mask, operand, combine);
+void warp_collective(Meeting meeting, const char* operation, uint32_t mask, void* operand, Combine combine, Site site) {
+    current_block().collective(meeting, operation, site, mask, operand, combine);
 }
 
 int block_barrier(const char* operation, bool predicate, Site site) {
@@ -47,7 +47,7 @@ int block_barrier(const char* operation, bool predicate, Site site) {
 uint32_t vote(const char* operation, uint32_t mask, bool predicate, Site site) {
     Vote own{predicate, 0};
     warp_collective(
-        operation, mask, &own,
+        Meeting::collective, operation, mask, &own,
         [](const Operands& operands) {
             uint32_t bits = 0;
             for (size_t lane = 0; lane < 32; ++lane) {
@@ -69,7 +69,7 @@ uint64_t shuffle(const char* operation, Shuffle kind, uint32_t mask, uint64_t bi
     const int lane = static_cast<int>(current_block().current().number % 32);
     Exchange own{bits, source_lane(kind, lane, argument, width), 0};
     warp_collective(
-        operation, mask, &own,
+        Meeting::collective, operation, mask, &own,
         [](const Operands& operands) {
             for (void* const operand : operands) {
                 if (operand != nullptr) {
@@ -90,14 +90,13 @@ uint32_t active_mask() {
     return 1u << current_block().current().number % 32;
 }
 
-void Block::collective(const char* operation, Site site, uint32_t mask, void* operand, Combine combine) {
+void Block::collective(Meeting kind, const char* operation, Site site, uint32_t mask, void* operand, Combine combine) {
     Warp& warp = warps_[current_->number / 32];
     const unsigned lane = current_->number % 32;
-    const uint32_t bit = 1u << lane;
-    if ((mask & bit) == 0) {
-        Fault fault(FaultKind::divergent_barrier, std::string(operation) + " is called by lane " +
-                                                      std::to_string(lane) + ", which its mask does not name");
-        fault.where = here(site);
+    if ((mask >> lane & 1) == 0) {
+        Fault fault(FaultKind::divergent_barrier,
+                    "lane " + std::to_string(lane) + " calls " + operation + " with a mask that does not name it");
+        fault.where = here("calls it", site);
         stop(std::move(fault));
     }
     size_t slot = 0;
@@ -105,33 +104,48 @@ void Block::collective(const char* operation, Site site, uint32_t mask, void* op
         ++slot;
     }
     if (slot == warp.pending.size()) {
-        warp.pending.push_back({mask, 0, operation, site, combine, {}});
+        warp.pending.push_back({kind, mask, 0, operation, site, combine, {}});
     }
     Rendezvous& meeting = warp.pending[slot];
     if (!(meeting.site == site) || meeting.combine != combine) {
-        const unsigned first = static_cast<unsigned>(std::countr_zero(meeting.arrived));
-        Fault fault(FaultKind::divergent_barrier, "lanes of one warp that must meet are at different places: " +
-                                                      std::string(operation) + " and " + meeting.operation);
-        fault.where = here(site);
-        fault.other = {dim3(threads_[current_->number / 32 * 32 + first].index), meeting.site.file, meeting.site.line};
+        Fault fault(FaultKind::divergent_barrier, "lanes of one warp that must meet are at different places");
+        fault.where = here(std::string("calls ") + operation, site);
+        const unsigned first = current_->number / 32 * 32 + static_cast<unsigned>(std::countr_zero(meeting.arrived));
+        fault.has_other = true;
+        fault.other = {dim3(index_), dim3(threads_[first].index), std::string("waits in ") + meeting.operation,
+                       Origin::of(meeting.site)};
         stop(std::move(fault));
     }
-    meeting.arrived |= bit;
+    meeting.arrived |= 1u << lane;
     meeting.operands[lane] = operand;
     if (meeting.arrived == (mask & warp.alive)) {
-        complete(warp, slot);
+        complete(current_->number / 32, slot);
     } else {
         wait_in({operation, site, mask});
     }
 }
 
-void Block::complete(Warp& warp, size_t rendezvous) {
-    const Rendezvous meeting = warp.pending[rendezvous];
-    warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(rendezvous));
+void Block::complete(unsigned warp_number, size_t slot) {
+    Warp& warp = warps_[warp_number];
+    const Rendezvous meeting = warp.pending[slot];
+    warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(slot));
     if (meeting.combine != nullptr) {
         meeting.combine(meeting.operands);
     }
-    release(current_->number / 32, meeting.arrived);
+    if (Watcher* const watcher = active_watcher) {
+        if (meeting.kind == Meeting::sync) {
+            watcher->sync_warp(warp_number);
+        }
+        if (meeting.arrived == warp.alive) {
+            watcher->warp_together(warp_number);
+        }
+        if (Counters* const counters = watcher->counters(meeting.site)) {
+            ++(meeting.kind == Meeting::mma        ? counters->mma
+               : meeting.kind == Meeting::ldmatrix ? counters->ldmatrix
+                                                   : counters->collectives);
+        }
+    }
+    release(warp_number, meeting.arrived);
 }
 
 } // namespace flash::simt

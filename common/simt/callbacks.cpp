@@ -1,0 +1,72 @@
+// The functions that code compiled with -fsanitize=thread calls. Linking without that option leaves them to us.
+#include <cstddef>
+
+#include "common/simt/instrument.hpp"
+#include "common/simt/symbols.hpp"
+#include "common/simt/watcher.hpp"
+
+namespace flash::simt {
+namespace {
+
+bool instrumented = false;
+const size_t base = load_address();
+
+[[gnu::always_inline]] inline void note(const void* address, unsigned bytes, Kind kind, const void* return_address) {
+    if (Watcher* const watcher = active_watcher) {
+        watcher->access(address, bytes, kind, Origin::of_code(return_address, base));
+    }
+}
+
+/// A copy of a struct: the accesses that a GPU needs for it, given its address.
+[[gnu::always_inline]] inline void note_range(const void* address, size_t size, Kind kind, const void* return_address) {
+    const auto* const begin = static_cast<const char*>(address);
+    const size_t low_bits = reinterpret_cast<size_t>(address) | size;
+    const unsigned step = low_bits % 4 == 0 ? 4 : low_bits % 2 == 0 ? 2 : 1;
+    for (size_t offset = 0; offset < size; offset += step) {
+        note(begin + offset, step, kind, return_address);
+    }
+}
+
+} // namespace
+
+bool is_instrumented() { return instrumented; }
+
+} // namespace flash::simt
+
+using flash::simt::Kind;
+
+// Names and signatures are the compilers' (tsan_interface.h of LLVM).
+#define FLASH_SIMT_CALLBACKS(size)                                                                                     \
+    void __tsan_read##size(void* address) {                                                                            \
+        flash::simt::note(address, size, Kind::load, __builtin_return_address(0));                                     \
+    }                                                                                                                  \
+    void __tsan_write##size(void* address) {                                                                           \
+        flash::simt::note(address, size, Kind::store, __builtin_return_address(0));                                    \
+    }                                                                                                                  \
+    void __tsan_unaligned_read##size(void* address) {                                                                  \
+        flash::simt::note(address, size, Kind::load, __builtin_return_address(0));                                     \
+    }                                                                                                                  \
+    void __tsan_unaligned_write##size(void* address) {                                                                 \
+        flash::simt::note(address, size, Kind::store, __builtin_return_address(0));                                    \
+    }
+
+extern "C" {
+FLASH_SIMT_CALLBACKS(1)
+FLASH_SIMT_CALLBACKS(2)
+FLASH_SIMT_CALLBACKS(4)
+FLASH_SIMT_CALLBACKS(8)
+FLASH_SIMT_CALLBACKS(16)
+
+void __tsan_read_range(void* address, unsigned long size) {
+    flash::simt::note_range(address, size, Kind::load, __builtin_return_address(0));
+}
+void __tsan_write_range(void* address, unsigned long size) {
+    flash::simt::note_range(address, size, Kind::store, __builtin_return_address(0));
+}
+
+void __tsan_init() { flash::simt::instrumented = true; }
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_read(void**) {}
+void __tsan_vptr_update(void**, void*) {}
+}

@@ -1,0 +1,52 @@
+// What a line of a kernel costs in memory traffic, counted as the hardware's own counters count it.
+#pragma once
+
+#include <cstdint>
+
+namespace flash::simt {
+
+inline constexpr unsigned sector_bytes = 32; // the least that global memory moves
+
+/// Requests (instructions of a warp) to global memory.
+struct GlobalTraffic {
+    uint64_t requests = 0;
+    uint64_t bytes = 0; // that the lanes asked for
+    uint64_t sectors = 0;
+    GlobalTraffic& operator+=(const GlobalTraffic& other);
+};
+
+/// Requests to shared memory. A wavefront is one pass through the 32 banks; a request needs several when lanes
+/// want different words of one bank (a conflict), or more than 128 bytes.
+struct SharedTraffic {
+    uint64_t requests = 0;
+    uint64_t bytes = 0;
+    uint64_t wavefronts = 0;
+    uint64_t ideal = 0; // wavefronts if no two words shared a bank
+    SharedTraffic& operator+=(const SharedTraffic& other);
+};
+
+/// Everything counts instructions of warps, except barriers, which are counted once a block.
+struct Counters {
+    GlobalTraffic global_load, global_store;
+    SharedTraffic shared_load, shared_store; // ldmatrix is a load
+    SharedTraffic async_store;               // cp.async: its write to shared memory; its read is a global load
+    uint64_t barriers = 0;
+    uint64_t collectives = 0; // shuffles, votes, __syncwarp
+    uint64_t mma = 0;
+    uint64_t ldmatrix = 0;
+    uint64_t cp_async = 0;
+    uint64_t atomics = 0;
+    Counters& operator+=(const Counters& other);
+};
+
+/// Wavefronts that one request needs: `words[lane]` is the first 4-byte word of the lane's access.
+/// A wavefront serves 32 lanes of up to 4 bytes, 16 lanes of 8 bytes or 8 lanes of 16 bytes.
+struct Wavefronts {
+    unsigned needed = 0, ideal = 0;
+};
+Wavefronts wavefronts(uint32_t lanes, const uint32_t (&words)[32], unsigned bytes);
+
+/// Different values among those of `lanes`.
+unsigned count_distinct(uint32_t lanes, const uint32_t (&values)[32]);
+
+} // namespace flash::simt

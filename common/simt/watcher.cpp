@@ -1,0 +1,150 @@
+#include "common/simt/watcher.hpp"
+
+#include <bit>
+
+#include "common/simt/block.hpp"
+
+namespace flash::simt {
+
+thread_local Watcher* active_watcher = nullptr;
+
+Watcher::Watcher(Block& block) : block_(block), arena_(arena()) {}
+
+bool Watcher::begin_launch(const Options& options) {
+    detect_ = options.detect;
+    count_ = options.count;
+    if (detect_) {
+        if (!detector_) {
+            detector_.emplace(block_);
+        }
+        detector_->begin_launch();
+    }
+    tally_.clear();
+    return detect_ || count_;
+}
+
+void Watcher::begin_block() {
+    if (detect_) {
+        detector_->begin_block();
+    }
+    for (WarpLog& log : logs_) {
+        log.clear();
+    }
+}
+
+Space Watcher::space_of(const char* address) const {
+    const SharedMemory& shared = block_.shared();
+    return arena_.contains(address)                                  ? Space::global
+           : shared.is_dynamic(address) || shared.is_static(address) ? Space::shared
+                                                                     : Space::elsewhere;
+}
+
+void Watcher::access(const void* where, unsigned bytes, Kind kind, Origin origin) {
+    const auto* const address = static_cast<const char*>(where);
+    const Thread& thread = block_.current();
+    const Space space = space_of(address);
+    if (detect_) {
+        check(thread, address, bytes, kind, origin);
+    }
+    if (count_ && space != Space::elsewhere) {
+        log(thread, {origin, kind, space, static_cast<uint8_t>(bytes), false}, address);
+    }
+}
+
+void Watcher::check(const Thread& thread, const void* where, unsigned bytes, Kind kind, Origin origin) {
+    if (!detect_) {
+        return;
+    }
+    const AccessEvent event{static_cast<const char*>(where), bytes, kind, origin};
+    const Space space = space_of(event.address);
+    if (space == Space::elsewhere) {
+        detector_->check_elsewhere(thread, event);
+    } else {
+        detector_->check(thread, event, space);
+    }
+}
+
+void Watcher::log(const Thread& thread, RequestKey key, const char* address) {
+    const uint32_t value = key.space == Space::global
+                               ? static_cast<uint32_t>(static_cast<size_t>(address - arena_.begin) / sector_bytes)
+                               : static_cast<uint32_t>(reinterpret_cast<size_t>(address) / 4);
+    logs_[thread.number / 32].add(thread.number % 32, key, value);
+}
+
+void Watcher::start_copy(const Thread& thread, const AsyncCopy& copy) {
+    if (detect_) {
+        detector_->start_copy(thread, copy);
+    }
+    if (count_) {
+        const Origin origin = Origin::of(copy.site);
+        const auto bytes = static_cast<uint8_t>(copy.bytes);
+        if (copy.global != nullptr) {
+            log(thread, {origin, Kind::load, Space::global, bytes, true}, copy.global);
+        }
+        log(thread, {origin, Kind::store, Space::shared, bytes, true}, copy.shared);
+    }
+}
+
+void Watcher::end_copy(const Thread& thread, const AsyncCopy& copy) {
+    if (detect_) {
+        detector_->end_copy(thread, copy);
+    }
+}
+
+void Watcher::barrier(Site site) {
+    if (detect_) {
+        detector_->barrier();
+    }
+    if (Counters* const own = counters(site)) {
+        ++own->barriers;
+    }
+}
+
+void Watcher::sync_warp(unsigned warp) {
+    if (detect_) {
+        detector_->sync_warp(warp);
+    }
+}
+
+void Watcher::warp_together(unsigned warp) {
+    if (count_) {
+        logs_[warp].flush([this](const RequestKey& key, uint32_t lanes, const WarpLog::Values& values) {
+            count(key, lanes, values);
+        });
+    }
+}
+
+Counters* Watcher::counters(Site site) { return count_ ? &tally_.lines[Origin::of(site).number()] : nullptr; }
+
+void Watcher::count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values) {
+    Counters& line = tally_.lines[key.origin.number()];
+    const uint64_t bytes = static_cast<uint64_t>(std::popcount(lanes)) * key.bytes;
+    if (key.kind == Kind::atomic) {
+        ++line.atomics;
+        return;
+    }
+    if (key.space == Space::shared) {
+        const Wavefronts passes = wavefronts(lanes, values, key.bytes);
+        line.cp_async += key.async ? 1 : 0;
+        (key.async                ? line.async_store
+         : key.kind == Kind::load ? line.shared_load
+                                  : line.shared_store) += {1, bytes, passes.needed, passes.ideal};
+        return;
+    }
+    const GlobalTraffic request{1, bytes, count_distinct(lanes, values)};
+    (key.kind == Kind::load ? line.global_load : line.global_store) += request;
+    const size_t sector = values[std::countr_zero(lanes)];
+    if (const DeviceMemory* const buffer = buffer_around(arena_.begin + sector * sector_bytes)) {
+        BufferTraffic& traffic = tally_.buffers[buffer->number()];
+        if (traffic.begin == nullptr) {
+            traffic = {std::string(buffer->name()),
+                       buffer->valid_begin(),
+                       static_cast<uint64_t>(buffer->valid_end() - buffer->valid_begin()),
+                       {},
+                       {}};
+        }
+        (key.kind == Kind::load ? traffic.load : traffic.store) += request;
+    }
+}
+
+} // namespace flash::simt

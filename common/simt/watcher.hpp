@@ -1,0 +1,61 @@
+// What a block's OS thread does with the accesses and meetings that it sees: detects, counts, or both.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "common/simt/detector.hpp"
+#include "common/simt/options.hpp"
+#include "common/simt/profile.hpp"
+#include "common/simt/warp_log.hpp"
+
+namespace flash::simt {
+
+class Watcher {
+  public:
+    explicit Watcher(Block& block);
+
+    /// Ready for a launch; false when the options want nothing watched.
+    bool begin_launch(const Options& options);
+    void begin_block();
+
+    /// An access that the current thread is about to make.
+    void access(const void* address, unsigned bytes, Kind kind, Origin origin);
+
+    /// An access by `thread` that is counted elsewhere.
+    void check(const Thread& thread, const void* address, unsigned bytes, Kind kind, Origin origin);
+
+    void start_copy(const Thread& thread, const AsyncCopy& copy);
+    void end_copy(const Thread& thread, const AsyncCopy& copy);
+
+    void barrier(Site site);
+    void sync_warp(unsigned warp);
+
+    /// The lanes of `warp` that are left have all come to one place, or there are none left: its requests are complete.
+    void warp_together(unsigned warp);
+
+    /// Adds to what the current kernel's line at `site` costs; null when nothing is counted.
+    Counters* counters(Site site);
+
+    /// What was counted since the launch began.
+    Tally& tally() { return tally_; }
+
+  private:
+    void log(const Thread& thread, RequestKey key, const char* address);
+    void count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values);
+    Space space_of(const char* address) const;
+
+    Block& block_;
+    Arena arena_;
+    std::optional<Detector> detector_;
+    bool detect_ = false;
+    bool count_ = false;
+    std::array<WarpLog, 32> logs_;
+    Tally tally_;
+};
+
+/// The watcher of this OS thread, null when nothing is watched.
+extern thread_local Watcher* active_watcher;
+
+} // namespace flash::simt
