@@ -95,18 +95,12 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
     char* K_smem = Q_smem + Br * d * sizeof(T); // two tiles, and two of V
     char* V_smem = K_smem + 2 * tile_bytes;
 
-    // Where the lane's row of a fragment starts in a tile. The swizzle changes it from one pair of chunks to the next,
-    // as far as a row goes; all further steps are constants, which the instructions have room for.
+    // Where the lane's row of a fragment starts in a tile. Chunks 2k and 2k + 1 of the same row are this XOR 32 k
+    // bytes, as far as a row goes; all further steps are constants, which the instructions have room for.
     constexpr int pairs = row_bytes<d> / 32;
-    int Q_lane[pairs];
-    int K_lane[pairs];
-    int V_lane[pairs];
-#pragma unroll
-    for (int k = 0; k < pairs; ++k) {
-        Q_lane[k] = swizzled<d, Br>(warp_rows * warp + lane % 16, 2 * k + lane / 16);
-        K_lane[k] = swizzled<d, Bc>(lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2);
-        V_lane[k] = swizzled<d, Bc>(lane % 16, 2 * k + lane / 16);
-    }
+    const int Q_lane = swizzled<d, Br>(warp_rows * warp + lane % 16, lane / 16);
+    const int K_lane = swizzled<d, Bc>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const int V_lane = swizzled<d, Bc>(lane % 16, lane / 16);
 
     // Blocks start in the order of blockIdx. `wave` heads run together, so that their K and V stay in L2; within a wave
     // all heads' last tiles of Q come first, which see the most keys when causal.
@@ -155,12 +149,12 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
         for (int k = 0; k < d / 16; ++k) {
             uint32_t Q_reg[M][4]; // A fragments: 16 rows x 16 columns each
             for (int i = 0; i < M; ++i) {
-                flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_lane[k % pairs] + further<d, Br>(16 * i, 2 * k));
+                flash::ldmatrix_x4(Q_reg[i], Q_smem + (Q_lane ^ 32 * (k % pairs)) + further<d, Br>(16 * i, 2 * k));
             }
 #pragma unroll
             for (int n = 0; n < Bc / 8; n += 2) {
                 uint32_t K_reg[4];
-                flash::ldmatrix_x4(K_reg, K_smem + (now + K_lane[k % pairs]) + further<d, Bc>(8 * n, 2 * k));
+                flash::ldmatrix_x4(K_reg, K_smem + (now + K_lane ^ 32 * (k % pairs)) + further<d, Bc>(8 * n, 2 * k));
                 for (int i = 0; i < M; ++i) {
                     flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[i], {K_reg[0], K_reg[1]});
                     flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[i], {K_reg[2], K_reg[3]});
@@ -224,7 +218,8 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
 #pragma unroll
             for (int n = 0; n < d / 8; n += 2) {
                 uint32_t V_reg[4];
-                flash::ldmatrix_x4_trans(V_reg, V_smem + (now + V_lane[n / 2 % pairs]) + further<d, Bc>(16 * k, n));
+                flash::ldmatrix_x4_trans(V_reg,
+                                         V_smem + (now + V_lane ^ 32 * (n / 2 % pairs)) + further<d, Bc>(16 * k, n));
                 for (int i = 0; i < M; ++i) {
                     flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                     flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});

@@ -65,16 +65,13 @@ template <int d, int rows> __device__ constexpr int further(int r, int c) {
     return (c * 16 / row_bytes<d> * rows + r) * row_bytes<d>;
 }
 
-/// Starts copying `rows` rows of d elements into shared memory, and zeros in place of rows from `valid` on.
+/// Starts copying the thread's part of `rows` rows of d elements: 16 bytes of each `step`th row, from `from` to `smem`.
+/// Rows from `valid` on, counted from the thread's first, become zeros.
 template <int d, int rows, class T> __device__ void start_copy(char* smem, const T* from, int valid) {
-    constexpr int step = threads / (d / 8); // rows that the block copies at once
-    const int row = threadIdx.x / (d / 8);
-    const int chunk = threadIdx.x % (d / 8);
-    smem += swizzled<d, rows>(row, chunk);
-    from += row * d + 8 * chunk;
+    constexpr int step = threads / (d / 8); // rows that the block copies at once: a multiple of 8
 #pragma unroll
     for (int r = 0; r < rows; r += step) {
-        flash::cp_async_16(smem + further<d, rows>(r, 0), from + r * d, row + r < valid);
+        flash::cp_async_16(smem + further<d, rows>(r, 0), from + r * d, r < valid);
     }
 }
 
@@ -92,18 +89,12 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     char* K_smem = Q_smem + Br * d * sizeof(T); // two tiles, and two of V
     char* V_smem = K_smem + 2 * tile_bytes;
 
-    // Where the lane's row of a fragment starts in a tile. The swizzle changes it from one pair of chunks to the next,
-    // as far as a row goes; all further steps are constants, which the instructions have room for.
+    // Where the lane's row of a fragment starts in a tile. Chunks 2k and 2k + 1 of the same row are this XOR 32 k
+    // bytes, as far as a row goes; all further steps are constants, which the instructions have room for.
     constexpr int pairs = row_bytes<d> / 32;
-    int Q_lane[pairs];
-    int K_lane[pairs];
-    int V_lane[pairs];
-#pragma unroll
-    for (int k = 0; k < pairs; ++k) {
-        Q_lane[k] = swizzled<d, Br>(warp_rows * warp + lane % 16, 2 * k + lane / 16);
-        K_lane[k] = swizzled<d, Bc>(lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2);
-        V_lane[k] = swizzled<d, Bc>(lane % 16, 2 * k + lane / 16);
-    }
+    const int Q_lane = swizzled<d, Br>(warp_rows * warp + lane % 16, lane / 16);
+    const int K_lane = swizzled<d, Bc>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const int V_lane = swizzled<d, Bc>(lane % 16, lane / 16);
 
     // Blocks start in the order of blockIdx. `wave` heads run together, so that their K and V stay in L2; within a wave
     // all heads' last tiles of Q come first, which see the most keys when causal.
@@ -129,7 +120,13 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
         flash::mbarrier_init(full + threadIdx.x, threads);
         flash::mbarrier_init(free + threadIdx.x, warps);
     }
-    start_copy<d, Br>(Q_smem, Q, rows);
+    const int copy_row = threadIdx.x / (d / 8); // the thread's first 16 bytes of each tile
+    const int copy_chunk = threadIdx.x % (d / 8);
+    const int copy_lane = swizzled<d, Bc>(copy_row, copy_chunk);
+    K += copy_row * d + 8 * copy_chunk;
+    V += copy_row * d + 8 * copy_chunk;
+    start_copy<d, Br>(Q_smem + swizzled<d, Br>(copy_row, copy_chunk), Q + copy_row * d + 8 * copy_chunk,
+                      rows - copy_row);
     flash::cp_async_commit();
     __syncthreads(); // the mbarriers are initialised
 
@@ -138,8 +135,8 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     const auto copy_tile = [&](int j0) {
         const int buffer = copies % 2 * tile_bytes;
         flash::mbarrier_wait(free + copies % 2, copies / 2 % 2 ^ 1); // all warps have read the copy before the last
-        start_copy<d, Bc>(K_smem + buffer, K + int64_t{j0} * d, N_kv - j0);
-        start_copy<d, Bc>(V_smem + buffer, V + int64_t{j0} * d, N_kv - j0);
+        start_copy<d, Bc>(K_smem + (buffer + copy_lane), K + int64_t{j0} * d, N_kv - copy_row - j0);
+        start_copy<d, Bc>(V_smem + (buffer + copy_lane), V + int64_t{j0} * d, N_kv - copy_row - j0);
         flash::cp_async_mbarrier_arrive(full + copies % 2);
         ++copies;
     };
@@ -153,7 +150,7 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     uint32_t Q_reg[Q_stays ? d / 16 : 1][M][4]; // A fragments: 16 rows x 16 columns each
     const auto load_Q = [&](uint32_t(&fragment)[M][4], int k) {
         for (int i = 0; i < M; ++i) {
-            flash::ldmatrix_x4(fragment[i], Q_smem + Q_lane[k % pairs] + further<d, Br>(16 * i, 2 * k));
+            flash::ldmatrix_x4(fragment[i], Q_smem + (Q_lane ^ 32 * (k % pairs)) + further<d, Br>(16 * i, 2 * k));
         }
     };
     if constexpr (Q_stays) {
@@ -188,7 +185,7 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
 #pragma unroll
             for (int n = 0; n < Bc / 8; n += 2) {
                 uint32_t K_reg[4];
-                flash::ldmatrix_x4(K_reg, K_smem + (now + K_lane[k % pairs]) + further<d, Bc>(8 * n, 2 * k));
+                flash::ldmatrix_x4(K_reg, K_smem + (now + K_lane ^ 32 * (k % pairs)) + further<d, Bc>(8 * n, 2 * k));
 #pragma unroll
                 for (int i = 0; i < M; ++i) {
                     const auto& Q_k = Q_stays ? Q_reg[Q_stays ? k : 0][i] : Q_now[i];
@@ -261,7 +258,8 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
 #pragma unroll
             for (int n = 0; n < d / 8; n += 2) {
                 uint32_t V_reg[4];
-                flash::ldmatrix_x4_trans(V_reg, V_smem + (now + V_lane[n / 2 % pairs]) + further<d, Bc>(16 * k, n));
+                flash::ldmatrix_x4_trans(V_reg,
+                                         V_smem + (now + V_lane ^ 32 * (n / 2 % pairs)) + further<d, Bc>(16 * k, n));
                 for (int i = 0; i < M; ++i) {
                     flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                     flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
