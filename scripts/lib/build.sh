@@ -8,15 +8,18 @@ check_preset() {
     [[ " $PRESETS " == *" $1 "* ]] || die "there is no preset '$1'; the presets are $PRESETS"
 }
 
+# rungs: the names of the ladder's rungs, one a line, in order.
+rungs() { sed -n 's/^flash_add_rung(\([^ )]*\).*/\1/p' "$ROOT/steps/CMakeLists.txt"; }
+
 # inspect: NVCC, GPU (each empty when there is none), CUDA_RUNGS (names of the rungs with a .cu file).
 inspect() {
     NVCC=$(command -v "${CUDACXX:-nvcc}" || command -v /usr/local/cuda/bin/nvcc || true)
     GPU=$(nvidia-smi -L 2>/dev/null | sed -n 's/^GPU [0-9]*: \(.*\) (UUID.*/\1/p' | head -n 1 || true)
     CUDA_RUNGS=()
-    local source
-    for source in "$ROOT"/steps/*/*.cu; do
-        if [[ -e $source ]]; then
-            CUDA_RUNGS+=("$(basename -- "$(dirname -- "$source")")")
+    local rung
+    for rung in $(rungs); do
+        if compgen -G "$ROOT/steps/$rung/*.cu" >/dev/null; then
+            CUDA_RUNGS+=("$rung")
         fi
     done
 }
