@@ -115,33 +115,36 @@ __global__ __launch_bounds__(threads) void mma_sync(const T* Q, const T* K, cons
             }
         }
 
-        const bool edge = j0 + Bc > min(N_kv, first_row_keys); // some row does not see the whole tile
-        float shift[2];
-#pragma unroll
-        for (int r = 0; r < 2; ++r) { // rows row0 and row0 + 8
-            float m_new = m_reg[r];
+        if (j0 + Bc > min(N_kv, first_row_keys)) { // an edge: some row does not see the whole tile
 #pragma unroll
             for (int n = 0; n < Bc / 8; ++n) {
 #pragma unroll
-                for (int c = 2 * r; c < 2 * r + 2; ++c) {
-                    S_reg[n][c] *= scale;
+                for (int c = 0; c < 4; ++c) {
                     const int j = j0 + 8 * n + 2 * t + c % 2;
-                    if (edge && (j >= N_kv || j >= first_row_keys + row0 + 8 * r)) {
+                    if (j >= N_kv || j >= first_row_keys + row0 + c / 2 * 8) {
                         S_reg[n][c] = -INFINITY;
                     }
-                    m_new = fmaxf(m_new, S_reg[n][c]);
                 }
             }
-            m_new = row_max(m_new);
-            shift[r] = m_new == -INFINITY ? 0.0f : m_new; // no visible key yet, and -inf - -inf is NaN
-            const float keep = __expf(m_reg[r] - shift[r]);
+        }
+
+#pragma unroll
+        for (int r = 0; r < 2; ++r) { // rows row0 and row0 + 8
+            float m_new = S_reg[0][2 * r];
+#pragma unroll
+            for (int n = 0; n < Bc / 8; ++n) {
+                m_new = fmaxf(m_new, fmaxf(S_reg[n][2 * r], S_reg[n][2 * r + 1]));
+            }
+            m_new = fmaxf(m_reg[r], scale * row_max(m_new));       // scale > 0: the maximum may be scaled in its place
+            const float shift = m_new == -INFINITY ? 0.0f : m_new; // no visible key yet, and -inf - -inf is NaN
+            const float keep = __expf(m_reg[r] - shift);
             m_reg[r] = m_new;
             float sum = 0;
 #pragma unroll
             for (int n = 0; n < Bc / 8; ++n) {
 #pragma unroll
                 for (int c = 2 * r; c < 2 * r + 2; ++c) {
-                    S_reg[n][c] = __expf(S_reg[n][c] - shift[r]);
+                    S_reg[n][c] = __expf(scale * S_reg[n][c] - shift);
                     sum += S_reg[n][c];
                 }
             }
