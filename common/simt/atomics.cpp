@@ -26,3 +26,6 @@ bool atomic_replace(void* address, unsigned bytes, uint64_t& expected, uint64_t 
 }
 
 } // namespace flash::simt
+
+void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -55,5 +55,5 @@ inline T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_ident
     return flash::simt::atomic_update(address, site, [=](T value) { return value == expected ? desired : value; });
 }
 
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __threadfence();
+void __threadfence_block();

@@ -43,6 +43,9 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
         current_ = &next();
         current_->fiber.resume();
     }
+    if (watched && !fault_) {
+        fault_ = watcher_.end_block();
+    }
     current_ = nullptr;
     running = nullptr;
     active_watcher = nullptr;
@@ -131,12 +134,8 @@ Thread& Block::next() {
 }
 
 void Block::release(unsigned warp, uint32_t lanes) {
-    const uint32_t self = current_ != nullptr && current_->number / 32 == warp ? 1u << current_->number % 32 : 0;
-    lanes &= ~self; // it is running
-    if (lanes != 0) {
-        warps_[warp].ready |= lanes;
-        ready_warps_ |= 1u << warp;
-    }
+    warps_[warp].ready |= lanes;
+    ready_warps_ |= 1u << warp;
 }
 
 void Block::wait_in(const Wait& wait) {
@@ -164,19 +163,18 @@ int Block::barrier(const char* operation, Site site, bool predicate) {
     if (active_watcher != nullptr && own.at_barrier == own.alive) {
         active_watcher->warp_together(current_->number / 32);
     }
-    if (++barrier_.arrived < thread_count_) {
-        wait_in({operation, site, 0});
-        return barrier_.result;
+    if (++barrier_.arrived == thread_count_) {
+        if (active_watcher != nullptr) {
+            active_watcher->barrier(site);
+        }
+        barrier_.arrived = 0;
+        barrier_.result = barrier_.holds;
+        for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
+            warps_[warp].at_barrier = 0;
+            release(warp, warps_[warp].alive);
+        }
     }
-    if (active_watcher != nullptr) {
-        active_watcher->barrier(site);
-    }
-    barrier_.arrived = 0;
-    barrier_.result = barrier_.holds;
-    for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
-        warps_[warp].at_barrier = 0;
-        release(warp, warps_[warp].alive);
-    }
+    wait_in({operation, site, 0}); // the last to come as well: whose turn it is, the schedule says
     return barrier_.result;
 }
 
@@ -231,8 +229,7 @@ Fault Block::stuck() const {
     }
     const bool left = finished_ > 0 && barrier_.arrived > 0 && barrier_.arrived + finished_ == thread_count_;
     std::ostringstream text;
-    text << (left ? "threads wait at a barrier that " + std::to_string(finished_) +
-                        " threads of the block left the kernel without reaching"
+    text << (left ? "threads wait at a barrier that others of the block left the kernel without reaching"
                   : "deadlock: no thread of the block can run");
     for (const auto& [where, threads] : waiting) {
         text << "\n  " << threads.size() << " of " << thread_count_ << " threads wait in " << where << ", the first is "
@@ -243,7 +240,8 @@ Fault Block::stuck() const {
         while (!threads_[gone].finished) {
             ++gone;
         }
-        text << "\n  " << finished_ << " have left the kernel, the first is " << to_string(dim3(threads_[gone].index));
+        text << "\n  " << plural(finished_, "thread") << " left the kernel, the first is "
+             << to_string(dim3(threads_[gone].index));
     }
     Fault fault(left ? FaultKind::missing_barrier : FaultKind::deadlock, text.str());
     fault.where = {dim3(index_), dim3(first->index), std::string("waits in ") + first->wait.operation,

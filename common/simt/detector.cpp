@@ -28,22 +28,27 @@ void Detector::begin_launch() {
 }
 
 void Detector::begin_block() {
+    unwritten_.reset();
     barrier();
     block_begin_ = epoch_;
     blocks_.emplace_back(epoch_, block_.index());
 }
 
 void Detector::barrier() {
+    if (unwritten_) {
+        block_.stop(std::move(*unwritten_));
+    }
     ++epoch_;
     std::ranges::fill(warp_epochs_, 0);
 }
+
+std::optional<Fault> Detector::end_block() { return std::exchange(unwritten_, std::nullopt); }
 
 void Detector::sync_warp(unsigned warp) { ++warp_epochs_[warp]; }
 
 Moment Detector::moment_of(const Thread& thread, const AccessEvent& access, Space space) const {
     const unsigned warp = thread.number / 32;
-    return {{epoch_, access.origin.number(), 1u << thread.number % 32, warp_epochs_[warp], static_cast<uint8_t>(warp),
-             access.kind == Kind::atomic ? Trace::atomic : Trace::plain},
+    return {{epoch_, access.origin.number(), 1u << thread.number % 32, warp_epochs_[warp], static_cast<uint8_t>(warp)},
             launch_begin_,
             block_begin_,
             space == Space::shared};
@@ -58,17 +63,23 @@ Place Detector::place_of(const Trace& trace, const Trace& now, const char* actio
     return {dim3((next - 1)->second), dim3(element(block_.launch().block, number)), action, Origin::from(trace.origin)};
 }
 
+Fault Detector::fault(FaultKind kind, const std::string& summary, const Thread& thread,
+                      const AccessEvent& access) const {
+    Fault found(kind, summary);
+    found.where = {dim3(block_.index()), dim3(thread.index), std::string(verb(access.kind)) + " " + quantity(access),
+                   access.origin};
+    return found;
+}
+
 void Detector::stop(FaultKind kind, const std::string& summary, const Thread& thread, const AccessEvent& access,
                     const std::string& hint, const Trace* other, const char* other_action) const {
-    Fault fault(kind, summary);
-    fault.where = {dim3(block_.index()), dim3(thread.index), std::string(verb(access.kind)) + " " + quantity(access),
-                   access.origin};
-    fault.hint = hint;
+    Fault found = fault(kind, summary, thread, access);
+    found.hint = hint;
     if (other != nullptr) {
-        fault.has_other = true;
-        fault.other = place_of(*other, moment_of(thread, access, Space::shared).now, other_action);
+        found.has_other = true;
+        found.other = place_of(*other, moment_of(thread, access, Space::shared).now, other_action);
     }
-    block_.stop(std::move(fault));
+    block_.stop(std::move(found));
 }
 
 Detector::Region Detector::find(const Thread& thread, const AccessEvent& access, Space space) const {
@@ -133,37 +144,34 @@ void Detector::check(const Thread& thread, const AccessEvent& access, Space spac
     const Moment moment = moment_of(thread, access, space);
     for (const char* byte = access.address; byte < access.address + access.bytes; byte += Shadow::granule) {
         Cell& cell = *region.shadow->at(byte);
-        if (cell.write.state == Trace::in_flight && moment.of_this_block(cell.write) && space == Space::shared) {
+        if (cell.write.in_flight && moment.of_this_block(cell.write) && space == Space::shared) {
             stop(
                 FaultKind::async_copy_in_flight, "data of a cp.async used before its wait, " + bytes_of(access.address),
                 thread, access,
                 "the thread that copies must wait for its group (cp_async_wait), then a barrier lets the others see it",
                 &cell.write, "starts the copy");
         }
-        if (access.kind != Kind::store && space == Space::shared && !moment.of_this_block(cell.write)) {
-            stop(FaultKind::uninitialised,
-                 "read of shared memory that no thread of the block has written, " + bytes_of(access.address), thread,
-                 access);
+        if (access.kind != Kind::store && space == Space::shared && !moment.of_this_block(cell.write) && !unwritten_) {
+            unwritten_ =
+                fault(FaultKind::uninitialised,
+                      "read of shared memory that no thread of the block has written, " + bytes_of(access.address),
+                      thread, access);
         }
-        const bool writes = access.kind != Kind::load;
-        if (const Trace* other = writes ? race_of_write(cell, moment) : race_of_read(cell, moment)) {
-            const bool other_wrote = other == &cell.write;
+        if (const Trace* const other = cell.race(access.kind, moment)) {
             const bool same_block = moment.of_this_block(*other);
             const bool same_warp = same_block && other->warp == moment.now.warp;
+            const bool wrote = other == &cell.write;
+            const bool read = other >= &cell.reads.last && other <= &cell.reads.other_block;
             stop(FaultKind::race, "race: two threads, " + bytes_of(access.address), thread, access,
                  same_warp    ? "they are lanes of one warp; a __syncwarp() between would order them"
                  : same_block ? "a __syncthreads() between would order them"
                               : "nothing orders threads of different blocks; only atomic operations may meet",
                  other,
-                 other->state == Trace::atomic ? "has updated it atomically"
-                 : other_wrote                 ? "has written it"
-                                               : "has read it");
+                 wrote  ? "has written it"
+                 : read ? "has read it"
+                        : "has updated it atomically");
         }
-        if (access.kind == Kind::load) {
-            remember_read(cell, moment);
-        } else {
-            remember_write(cell, moment);
-        }
+        cell.remember(access.kind, moment);
     }
 }
 
@@ -189,7 +197,7 @@ void Detector::start_copy(const Thread& thread, const AsyncCopy& copy) {
     const AccessEvent write{copy.shared, copy.bytes, Kind::store, origin};
     check(thread, write, Space::shared);
     for (const char* byte = copy.shared; byte < copy.shared + copy.bytes; byte += Shadow::granule) {
-        find(thread, write, Space::shared).shadow->at(byte)->write.state = Trace::in_flight;
+        find(thread, write, Space::shared).shadow->at(byte)->write.in_flight = true;
     }
 }
 

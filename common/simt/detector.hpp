@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,7 +25,8 @@ class Detector {
 
     void begin_launch();
     void begin_block();
-    void barrier();                // all threads of the block have met
+    void barrier(); // all threads of the block have met
+    std::optional<Fault> end_block();
     void sync_warp(unsigned warp); // lanes of a warp have met in a __syncwarp
 
     /// An access that `thread` is about to make to shared or global memory.
@@ -47,6 +49,7 @@ class Detector {
     Region find(const Thread& thread, const AccessEvent& access, Space space) const;
     Moment moment_of(const Thread& thread, const AccessEvent& access, Space space) const;
     Place place_of(const Trace& trace, const Trace& now, const char* action) const;
+    Fault fault(FaultKind kind, const std::string& summary, const Thread& thread, const AccessEvent& access) const;
     [[noreturn]] void stop(FaultKind kind, const std::string& summary, const Thread& thread, const AccessEvent& access,
                            const std::string& hint = "", const Trace* other = nullptr,
                            const char* other_action = "") const;
@@ -57,6 +60,9 @@ class Detector {
     uint32_t block_begin_ = 0;
     uint16_t warp_epochs_[32] = {};
     std::vector<std::pair<uint32_t, uint3>> blocks_; // of this launch, each with its first epoch
+    // A read of memory that nobody wrote. Kept until the next barrier: if another thread writes there before, it is a
+    // race, and that says more.
+    std::optional<Fault> unwritten_;
     std::unique_ptr<Shadow> dynamic_shadow_, static_shadow_;
     std::pair<const char*, const char*> image_; // the executable: its constants may be read
 };

@@ -33,22 +33,7 @@ bool Moment::ordered_after(const Trace& before) const {
     return before.lanes == now.lanes || before.warp_epoch != now.warp_epoch;
 }
 
-const Trace* race_of_read(const Cell& cell, const Moment& moment) {
-    const bool both_atomic = cell.write.state == Trace::atomic && moment.now.state == Trace::atomic;
-    return both_atomic || moment.ordered_after(cell.write) ? nullptr : &cell.write;
-}
-
-const Trace* race_of_write(const Cell& cell, const Moment& moment) {
-    for (const Trace* before : {&cell.read, &cell.other_warp, &cell.other_block}) {
-        if (!moment.ordered_after(*before)) {
-            return before;
-        }
-    }
-    return race_of_read(cell, moment);
-}
-
-void remember_read(Cell& cell, const Moment& moment) {
-    Trace& last = cell.read;
+void History::add(const Moment& moment) {
     const Trace& now = moment.now;
     if (last.epoch == now.epoch && last.warp == now.warp) {
         last.lanes = last.warp_epoch == now.warp_epoch ? last.lanes | now.lanes : now.lanes;
@@ -57,14 +42,40 @@ void remember_read(Cell& cell, const Moment& moment) {
         return;
     }
     if (!moment.of_this_block(last)) {
-        cell.other_block = last;
+        other_block = last;
     } else if (last.epoch == now.epoch) {
-        if (!moment.of_this_block(cell.other_warp) && cell.other_warp.epoch > cell.other_block.epoch) {
-            cell.other_block = cell.other_warp;
+        if (!moment.of_this_block(other_warp) && other_warp.epoch > other_block.epoch) {
+            other_block = other_warp;
         }
-        cell.other_warp = last;
+        other_warp = last;
     }
     last = now;
+}
+
+const Trace* History::unordered(const Moment& moment) const {
+    for (const Trace* const before : {&last, &other_warp, &other_block}) {
+        if (!moment.ordered_after(*before)) {
+            return before;
+        }
+    }
+    return nullptr;
+}
+
+const Trace* Cell::race(Kind kind, const Moment& moment) const {
+    if (!moment.ordered_after(write)) {
+        return &write;
+    }
+    const Trace* const with_read = kind == Kind::load ? nullptr : reads.unordered(moment);
+    const Trace* const with_atomic = kind == Kind::atomic ? nullptr : atomics.unordered(moment);
+    return with_read != nullptr ? with_read : with_atomic;
+}
+
+void Cell::remember(Kind kind, const Moment& moment) {
+    if (kind == Kind::store) {
+        write = moment.now;
+    } else {
+        (kind == Kind::load ? reads : atomics).add(moment);
+    }
 }
 
 } // namespace flash::simt

@@ -15,19 +15,44 @@ namespace flash::simt {
 
 /// What is remembered of an access, or of the accesses of several lanes of a warp.
 struct Trace {
-    enum State : uint8_t { plain, atomic, in_flight }; // in_flight: a cp.async that its thread has not waited for
-    uint32_t epoch = 0;                                // 0: no access
+    uint32_t epoch = 0; // 0: no access
     uint32_t origin = 0;
     uint32_t lanes = 0;
     uint16_t warp_epoch = 0; // __syncwarps of the warp since the epoch began
     uint8_t warp = 0;
-    State state = plain;
+    bool in_flight = false; // written by a cp.async that its thread has not waited for
 };
 
-/// Two bytes of memory. To find every race with a later write, it is enough to remember the last reading warp,
-/// another reading warp, and a reader in another block.
+/// The moment of an access.
+struct Moment {
+    Trace now;
+    uint32_t launch_begin; // the first epoch of this launch
+    uint32_t block_begin;  // the first epoch of this block
+    bool shared;           // shared memory: that of earlier blocks was another
+
+    bool of_this_block(const Trace& before) const { return before.epoch >= block_begin; }
+    bool ordered_after(const Trace& before) const;
+};
+
+/// Accesses that do not race with each other: reads, or atomic operations. To find out whether a later access races
+/// with any of them, it is enough to remember the last warp, another warp of its block, and one of another block.
+struct History {
+    Trace last, other_warp, other_block;
+
+    void add(const Moment& moment);
+
+    /// One of them that nothing orders before the moment, or null.
+    const Trace* unordered(const Moment& moment) const;
+};
+
+/// Two bytes of memory.
 struct Cell {
-    Trace write, read, other_warp, other_block;
+    Trace write;
+    History reads, atomics;
+
+    /// The earlier access that an access at this moment races with, or null.
+    const Trace* race(Kind kind, const Moment& moment) const;
+    void remember(Kind kind, const Moment& moment);
 };
 
 /// Cells for a range of memory; those that are never touched cost nothing.
@@ -47,23 +72,5 @@ class Shadow {
     size_t bytes_; // of the cells
     Cell* cells_;
 };
-
-/// The moment of an access.
-struct Moment {
-    Trace now;
-    uint32_t launch_begin; // the first epoch of this launch
-    uint32_t block_begin;  // the first epoch of this block
-    bool shared;           // earlier blocks had another shared memory
-
-    bool of_this_block(const Trace& before) const { return before.epoch >= block_begin; }
-    bool ordered_after(const Trace& before) const;
-};
-
-/// The earlier access that races with a read (a write, an atomic operation) at this moment; null when there is none.
-const Trace* race_of_read(const Cell& cell, const Moment& moment);
-const Trace* race_of_write(const Cell& cell, const Moment& moment);
-
-void remember_read(Cell& cell, const Moment& moment);
-inline void remember_write(Cell& cell, const Moment& moment) { cell.write = moment.now; }
 
 } // namespace flash::simt

@@ -73,8 +73,12 @@ SymbolTable read_own_symbols() {
     return table;
 }
 
-/// "void step08::kernel<64>(float const*)" becomes "step08::kernel<64>": the return type and the parameters go.
+/// "void step08::(anonymous namespace)::kernel<64>(float const*)" becomes "step08::kernel<64>".
 std::string short_name(std::string name) {
+    const std::string anonymous = "(anonymous namespace)::";
+    for (size_t at = name.find(anonymous); at != std::string::npos; at = name.find(anonymous)) {
+        name.erase(at, anonymous.size());
+    }
     int depth = 0; // of angle brackets, so that "kernel<(int)64>" keeps its arguments
     size_t begin = 0;
     for (size_t i = 0; i < name.size(); ++i) {
@@ -82,7 +86,7 @@ std::string short_name(std::string name) {
         if (depth == 0 && name[i] == ' ') {
             begin = i + 1;
         }
-        if (depth == 0 && name[i] == '(' && name.compare(i, 21, "(anonymous namespace)") != 0) {
+        if (depth == 0 && name[i] == '(') {
             return name.substr(begin, i - begin);
         }
     }

@@ -120,9 +120,8 @@ void Block::collective(Meeting kind, const char* operation, Site site, uint32_t 
     meeting.operands[lane] = operand;
     if (meeting.arrived == (mask & warp.alive)) {
         complete(current_->number / 32, slot);
-    } else {
-        wait_in({operation, site, mask});
     }
+    wait_in({operation, site, mask}); // the last to come as well: whose turn it is, the schedule says
 }
 
 void Block::complete(unsigned warp_number, size_t slot) {

@@ -32,6 +32,8 @@ void Watcher::begin_block() {
     }
 }
 
+std::optional<Fault> Watcher::end_block() { return detect_ ? detector_->end_block() : std::nullopt; }
+
 Space Watcher::space_of(const char* address) const {
     const SharedMemory& shared = block_.shared();
     return arena_.contains(address)                                  ? Space::global

@@ -19,6 +19,7 @@ class Watcher {
     /// Ready for a launch; false when the options want nothing watched.
     bool begin_launch(const Options& options);
     void begin_block();
+    std::optional<Fault> end_block();
 
     /// An access that the current thread is about to make.
     void access(const void* address, unsigned bytes, Kind kind, Origin origin);

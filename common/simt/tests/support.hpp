@@ -1,0 +1,83 @@
+// What the tests of the SIMT backend share.
+#pragma once
+
+#include <catch2/catch_test_macros.hpp>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "common/cuda/cuda.hpp"
+#include "common/simt/fault.hpp"
+#include "common/simt/options.hpp"
+#include "common/simt/profile.hpp"
+
+namespace simt_test {
+
+using namespace flash;
+using simt::Fault;
+using simt::FaultKind;
+
+/// Global memory of exactly `values.size()` elements.
+template <class T> class Buffer {
+  public:
+    explicit Buffer(const std::vector<T>& values) : buffer_(static_cast<int64_t>(values.size())), size_(values.size()) {
+        std::copy(values.begin(), values.end(), buffer_.data()); // the host can reach it here
+    }
+    explicit Buffer(size_t size) : Buffer(std::vector<T>(size)) {}
+    T* data() const { return buffer_.data(); }
+    std::vector<T> values() const { return std::vector<T>(data(), data() + size_); }
+
+  private:
+    DeviceBuffer<T> buffer_;
+    size_t size_;
+};
+
+/// Options for the length of a scope, beginning with the defaults.
+class With {
+  public:
+    explicit With(void (*change)(simt::Options&)) : before_(simt::options()) {
+        simt::options() = {};
+        change(simt::options());
+    }
+    explicit With(const simt::Options& chosen) : before_(simt::options()) { simt::options() = chosen; }
+    ~With() { simt::options() = before_; }
+    With(const With&) = delete;
+    With& operator=(const With&) = delete;
+
+  private:
+    simt::Options before_;
+};
+
+/// The fault that `launch` ends with.
+template <class Launch> Fault fault_of(Launch launch) {
+    try {
+        launch();
+    } catch (const Fault& fault) {
+        return fault;
+    }
+    FAIL("no fault was reported");
+    throw std::logic_error("not reached");
+}
+
+/// The number of the one line of `file` that ends with "// <tag>".
+inline int line_of(const char* file, const std::string& tag) {
+    std::ifstream source(file);
+    std::string line;
+    for (int number = 1; std::getline(source, line); ++number) {
+        if (line.ends_with("// " + tag)) {
+            return number;
+        }
+    }
+    FAIL("no line of " << file << " is marked // " << tag);
+    return 0;
+}
+
+/// Every schedule that the tests try.
+inline std::vector<simt::Schedule> schedules() {
+    using simt::Schedule;
+    return {{Schedule::in_order, 0},       {Schedule::reverse, 0}, {Schedule::one_warp_ahead, 1},
+            {Schedule::one_warp_ahead, 3}, {Schedule::shuffle, 1}, {Schedule::shuffle, 2},
+            {Schedule::shuffle, 3}};
+}
+
+} // namespace simt_test

@@ -1,0 +1,284 @@
+// Kernels that touch memory they must not touch, or too early: each is stopped, and the report names the place.
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "common/cuda/cp_async.hpp"
+#include "common/cuda/ldmatrix.hpp"
+#include "common/simt/tests/support.hpp"
+
+using namespace simt_test;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+int line(const char* tag) { return line_of(__FILE__, tag); }
+void detect(simt::Options& options) { options.detect = true; }
+
+__global__ void read_global(const float* in, float* out, int size) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i <= size) {    // the fault: one too many
+        out[i] = in[i]; // global read
+    }
+}
+
+__global__ void write_global(float* out, int offset) {
+    out[static_cast<int>(threadIdx.x) + offset] = 1; // global write
+}
+
+__global__ void read_dynamic(float* out, int offset) {
+    float* smem = flash::dynamic_shared<float>();
+    smem[threadIdx.x] = 1;
+    __syncthreads();
+    out[threadIdx.x] = smem[static_cast<int>(threadIdx.x) + offset]; // dynamic read
+}
+
+__global__ void write_dynamic(int offset) {
+    float* smem = flash::dynamic_shared<float>();
+    smem[static_cast<int>(threadIdx.x) + offset] = 1; // dynamic write
+}
+
+__global__ void write_static(float* out, int index) {
+    __shared__ float tile[32];
+    tile[threadIdx.x] = 1;
+    if (threadIdx.x == 7) {
+        tile[index] = 2; // static write
+    }
+    __syncthreads();
+    out[threadIdx.x] = tile[31 - threadIdx.x];
+}
+
+__global__ void follow(float* const* pointer) {
+    **pointer = 1; // wild write
+}
+
+__global__ void misaligned_load(const float* in, float4* out) {
+    out[threadIdx.x] = *reinterpret_cast<const float4*>(in + 4 * threadIdx.x + 1); // misaligned load
+}
+
+__global__ void misaligned_store(float* out) {
+    *reinterpret_cast<float2*>(out + 3 * threadIdx.x) = make_float2(1, 2); // misaligned store
+}
+
+__global__ void uninitialised(float* out) {
+    __shared__ float tile[64];
+    tile[threadIdx.x] = 1;
+    __syncthreads();
+    out[threadIdx.x] = tile[2 * threadIdx.x]; // uninitialised read
+}
+
+__global__ void uninitialised_in_second_block(float* out) {
+    __shared__ float total[1];
+    if (threadIdx.x == 0 && blockIdx.x == 0) {
+        total[threadIdx.x] = 1;
+    }
+    __syncthreads();
+    out[blockIdx.x] = total[0 * threadIdx.x]; // stale read
+}
+
+template <bool Wait> __global__ void copy_without(const float* in, float* out) {
+    float* smem = flash::dynamic_shared<float>();
+    flash::cp_async_16(smem + 4 * threadIdx.x, in + 4 * threadIdx.x); // copy
+    flash::cp_async_commit();
+    if (Wait) {
+        flash::cp_async_wait<0>();
+    }
+    out[threadIdx.x] = smem[4 * threadIdx.x]; // use
+}
+
+__global__ void copy_with_wrong_count(const float* in, float* out) {
+    float* smem = flash::dynamic_shared<float>();
+    flash::cp_async_16(smem + 4 * threadIdx.x, in + 4 * threadIdx.x);
+    flash::cp_async_commit();
+    flash::cp_async_16(smem + 128 + 4 * threadIdx.x, in + 128 + 4 * threadIdx.x); // second copy
+    flash::cp_async_commit();
+    flash::cp_async_wait<1>();
+    out[threadIdx.x] = smem[4 * threadIdx.x];
+    out[32 + threadIdx.x] = smem[128 + 4 * threadIdx.x]; // second use
+}
+
+__global__ void copy_read_by_others(const float* in, float* out) {
+    float* smem = flash::dynamic_shared<float>();
+    flash::cp_async_16(smem + 4 * threadIdx.x, in + 4 * threadIdx.x); // copy for others
+    flash::cp_async_commit();
+    flash::cp_async_wait<0>();
+    out[threadIdx.x] = smem[4 * (threadIdx.x ^ 1)]; // no barrier
+}
+
+__global__ void ldmatrix_of_copy(const float* in, uint32_t* out) {
+    float* smem = flash::dynamic_shared<float>();
+    flash::cp_async_16(smem + 4 * threadIdx.x, in + 4 * threadIdx.x);
+    flash::cp_async_commit();
+    uint32_t r[4];
+    flash::ldmatrix_x4(r, smem + 4 * threadIdx.x); // matrix of a copy
+    out[threadIdx.x] = r[0];
+}
+
+} // namespace
+
+TEST_CASE("a read past the end of global memory is reported") {
+    const With watched(detect);
+    const Buffer<float> in(100), out(101);
+    const Fault fault = fault_of([&] { launch(read_global, 2, 64, 0, in.data(), out.data(), 100); });
+    CHECK(fault.kind == FaultKind::out_of_bounds);
+    CHECK_THAT(fault.kernel, ContainsSubstring("read_global"));
+    CHECK(fault.where.block.x == 1);
+    CHECK(fault.where.thread.x == 36);
+    CHECK(fault.where.line.line == line("global read"));
+    CHECK_THAT(fault.where.line.file, ContainsSubstring("test_faults_memory.cpp"));
+    CHECK_THAT(fault.what(),
+               ContainsSubstring("4 bytes, 0 bytes past the end of a buffer in global memory (400 bytes)"));
+    CHECK_THAT(fault.what(), ContainsSubstring("thread (36,0,0) of block (1,0,0) reads 4 bytes at "));
+}
+
+TEST_CASE("a write before or past global memory is reported") {
+    const With watched(detect);
+    const Buffer<float> out(32);
+    for (const int offset : {1, -1, 5000, -5000}) {
+        CAPTURE(offset);
+        const Fault fault = fault_of([&] { launch(write_global, 1, 32, 0, out.data(), offset); });
+        CHECK(fault.kind == FaultKind::out_of_bounds);
+        CHECK(fault.where.line.line == line("global write"));
+        CHECK(fault.where.action == "writes 4 bytes");
+    }
+}
+
+TEST_CASE("memory that the harness declares off limits is reported") {
+    const With watched(detect);
+    const auto memory = device_backend().allocate(64 * sizeof(float));
+    memory->declare(16 * sizeof(float), 32 * sizeof(float), "O");
+    const auto data = static_cast<float*>(memory->data());
+    launch(write_global, 1, 32, 0, data, 16);
+    CHECK_THAT(fault_of([&] { launch(write_global, 1, 32, 0, data, 15); }).what(),
+               ContainsSubstring("4 bytes before the start of O (128 bytes)"));
+    CHECK_THAT(fault_of([&] { launch(write_global, 1, 32, 0, data, 17); }).what(),
+               ContainsSubstring("0 bytes past the end of O (128 bytes)"));
+}
+
+TEST_CASE("memory that was freed is reported") {
+    const With watched(detect);
+    float* dangling = nullptr;
+    {
+        const Buffer<float> out(32);
+        dangling = out.data();
+    }
+    CHECK(fault_of([&] { launch(write_global, 1, 32, 0, dangling, 0); }).kind == FaultKind::out_of_bounds);
+}
+
+TEST_CASE("a pointer into the host's memory is reported") {
+    const With watched(detect);
+    std::vector<float> host(1);
+    const Buffer<float*> pointer({host.data()});
+    const Fault fault = fault_of([&] { launch(follow, 1, 1, 0, pointer.data()); });
+    CHECK(fault.kind == FaultKind::out_of_bounds);
+    CHECK(fault.where.line.line == line("wild write"));
+}
+
+TEST_CASE("an access outside the dynamic shared memory is reported") {
+    const With watched(detect);
+    const Buffer<float> out(32);
+    const Fault read = fault_of([&] { launch(read_dynamic, 1, 32, 32 * sizeof(float), out.data(), 1); });
+    CHECK(read.kind == FaultKind::out_of_bounds);
+    CHECK(read.where.line.line == line("dynamic read"));
+    CHECK(read.where.thread.x == 31);
+    for (const int offset : {1, -1, 3000}) {
+        const Fault write = fault_of([&] { launch(write_dynamic, 1, 32, 32 * sizeof(float), offset); });
+        CHECK(write.kind == FaultKind::out_of_bounds);
+        CHECK(write.where.line.line == line("dynamic write"));
+    }
+    CHECK(fault_of([&] { launch(write_dynamic, 1, 32, 0, 0); }).kind == FaultKind::out_of_bounds);
+}
+
+TEST_CASE("an access outside a __shared__ array is reported") {
+    const With watched(detect);
+    const Buffer<float> out(32);
+    launch(uninitialised, 1, 1, 0, out.data()); // its array may lie behind the other one's: it must not count as inside
+    for (const int index : {32, -1}) {
+        const Fault fault = fault_of([&] { launch(write_static, 1, 32, 0, out.data(), index); });
+        CHECK(fault.kind == FaultKind::out_of_bounds);
+        CHECK(fault.where.line.line == line("static write"));
+        CHECK(fault.where.thread.x == 7);
+    }
+}
+
+TEST_CASE("a misaligned vector access is reported") {
+    const With watched(detect);
+    const Buffer<float> in(256), out(256);
+    const Fault load =
+        fault_of([&] { launch(misaligned_load, 1, 8, 0, in.data(), reinterpret_cast<float4*>(out.data())); });
+    CHECK(load.kind == FaultKind::misaligned);
+    CHECK(load.where.action == "reads 16 bytes");
+    CHECK(load.where.line.line == line("misaligned load"));
+    const Fault store = fault_of([&] { launch(misaligned_store, 1, 8, 0, out.data()); });
+    CHECK(store.kind == FaultKind::misaligned);
+    CHECK(store.where.thread.x == 1);
+    CHECK(store.where.line.line == line("misaligned store"));
+}
+
+TEST_CASE("a read of shared memory that nobody wrote is reported") {
+    const With watched(detect);
+    const Buffer<float> out(32);
+    const Fault fault = fault_of([&] { launch(uninitialised, 1, 32, 0, out.data()); });
+    CHECK(fault.kind == FaultKind::uninitialised);
+    CHECK(fault.where.thread.x == 16);
+    CHECK(fault.where.line.line == line("uninitialised read"));
+    CHECK_THAT(fault.what(), ContainsSubstring("at byte 128 of tile"));
+}
+
+TEST_CASE("what an earlier block left in shared memory counts as not written") {
+    const With watched(detect);
+    const Buffer<float> out(2);
+    const Fault fault = fault_of([&] { launch(uninitialised_in_second_block, 2, 1, 0, out.data()); });
+    CHECK(fault.kind == FaultKind::uninitialised);
+    CHECK(fault.where.block.x == 1);
+    CHECK(fault.where.line.line == line("stale read"));
+}
+
+TEST_CASE("without detectors, uninitialised shared memory holds NaN") {
+    const Buffer<float> out(32);
+    launch(uninitialised, 1, 32, 0, out.data());
+    CHECK(out.values()[15] == 1);
+    CHECK(std::isnan(out.values()[16]));
+}
+
+TEST_CASE("data of a cp.async used before its wait is reported, whenever it lands") {
+    const Buffer<float> in(256), out(64);
+    for (const simt::CpAsync policy : {simt::CpAsync::late, simt::CpAsync::early}) {
+        simt::Options options;
+        options.detect = true;
+        options.cp_async = policy;
+        const With watched(options);
+        const Fault fault = fault_of([&] { launch(copy_without<false>, 1, 32, 512, in.data(), out.data()); });
+        CHECK(fault.kind == FaultKind::async_copy_in_flight);
+        CHECK(fault.where.line.line == line("use"));
+        CHECK(fault.other.line.line == line("copy"));
+        launch(copy_without<true>, 1, 32, 512, in.data(), out.data());
+
+        const Fault second = fault_of([&] { launch(copy_with_wrong_count, 1, 32, 1024, in.data(), out.data()); });
+        CHECK(second.kind == FaultKind::async_copy_in_flight);
+        CHECK(second.where.line.line == line("second use"));
+        CHECK(second.other.line.line == line("second copy"));
+
+        const Buffer<uint32_t> matrix(32);
+        const Fault third = fault_of([&] { launch(ldmatrix_of_copy, 1, 32, 512, in.data(), matrix.data()); });
+        CHECK(third.kind == FaultKind::async_copy_in_flight);
+        CHECK(third.where.line.line == line("matrix of a copy"));
+    }
+}
+
+TEST_CASE("without detectors, cp.async that lands late shows a missing wait as NaN") {
+    const Buffer<float> in(std::vector<float>(256, 2)), out(64);
+    launch(copy_without<false>, 1, 32, 512, in.data(), out.data());
+    CHECK(std::isnan(out.values()[0]));
+    simt::Options options;
+    options.cp_async = simt::CpAsync::early;
+    const With early(options);
+    launch(copy_without<false>, 1, 32, 512, in.data(), out.data());
+    CHECK(out.values()[0] == 2);
+}
+
+TEST_CASE("a wait covers the thread's own copies alone: others need a barrier") {
+    const With watched(detect);
+    const Buffer<float> in(256), out(64);
+    const Fault fault = fault_of([&] { launch(copy_read_by_others, 1, 32, 512, in.data(), out.data()); });
+    CHECK(fault.kind == FaultKind::race);
+    CHECK(fault.where.line.line + fault.other.line.line == line("no barrier") + line("copy for others"));
+}

@@ -1,0 +1,299 @@
+// Kernels whose threads are not ordered as they must be, or wait for what never comes.
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "common/simt/tests/support.hpp"
+
+using namespace simt_test;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+int line(const char* tag) { return line_of(__FILE__, tag); }
+void detect(simt::Options& options) { options.detect = true; }
+
+template <bool Barrier> __global__ void reverse_block(float* data) {
+    __shared__ float tile[64];
+    tile[threadIdx.x] = data[threadIdx.x]; // write of tile
+    if (Barrier) {
+        __syncthreads(); // all of the tile is written before any of it is read
+    }
+    data[threadIdx.x] = tile[63 - threadIdx.x]; // read of tile
+}
+
+__global__ void write_after_read(float* data) {
+    __shared__ float tile[64];
+    for (int round = 0; round < 2; ++round) {
+        tile[threadIdx.x] = data[threadIdx.x];      // next round's write
+        __syncthreads();                            // all of the tile is written; but nothing waits for the reads
+        data[threadIdx.x] = tile[63 - threadIdx.x]; // this round's read
+    }
+}
+
+__global__ void same_word(float* out) {
+    __shared__ float total[2];
+    total[threadIdx.x / 32] = static_cast<float>(threadIdx.x); // all lanes write one word
+    __syncthreads();
+    out[threadIdx.x] = total[threadIdx.x / 32];
+}
+
+template <bool Sync> __global__ void neighbours(float* data) {
+    __shared__ float tile[32];
+    tile[threadIdx.x] = data[threadIdx.x]; // write by a lane
+    if (Sync) {
+        __syncwarp(); // each lane's element is written before its neighbour reads it
+    }
+    data[threadIdx.x] = tile[threadIdx.x ^ 1]; // read by its neighbour
+}
+
+__global__ void halves(unsigned short* out) {
+    __shared__ unsigned short tile[64];
+    tile[threadIdx.x] = static_cast<unsigned short>(threadIdx.x); // two threads, one word, different halves
+    __syncthreads();
+    out[threadIdx.x] = tile[63 - threadIdx.x];
+}
+
+__global__ void sum_blocks(float* sum) {
+    sum[0] = sum[0] + 1; // sum of blocks
+}
+
+__global__ void sum_blocks_atomically(float* sum) { atomicAdd(sum, 1.0f); }
+
+__global__ void read_of_other_block(float* data) {
+    if (blockIdx.x == 0) {
+        data[threadIdx.x + 32] = data[threadIdx.x]; // first block's read
+    } else {
+        data[threadIdx.x] = 0; // second block's write
+    }
+}
+
+template <bool Store> __global__ void atomic_and_plain(int* sum, unsigned thread) {
+    atomicAdd(sum, 1); // atomic
+    if (threadIdx.x == thread && Store) {
+        sum[0] = 0; // plain store
+    } else if (threadIdx.x == thread) {
+        sum[1] = sum[0]; // plain load
+    }
+}
+
+template <bool Synced> __global__ void pass_global(float* data) {
+    data[threadIdx.x] = 1; // global write
+    if (Synced) {
+        __syncthreads(); // orders global memory within the block too
+    }
+    data[64 + threadIdx.x] = data[63 - threadIdx.x]; // global read
+}
+
+__global__ void divergent(float* out) {
+    if (threadIdx.x < 32) {
+        __syncthreads(); // first barrier
+    } else {
+        __syncthreads(); // second barrier
+    }
+    out[threadIdx.x] = 1;
+}
+
+__global__ void early_return(float* out, int size) {
+    if (static_cast<int>(threadIdx.x) >= size) {
+        return;
+    }
+    __syncthreads(); // never complete
+    out[threadIdx.x] = 1;
+}
+
+__global__ void lost_lanes(int* out) {
+    int value = 0;
+    if (threadIdx.x < 16) {
+        value = __shfl_xor_sync(0xffffffffu, value, 1); // half a warp
+    } else {
+        __syncthreads(); // the other half
+    }
+    out[threadIdx.x] = value;
+}
+
+__global__ void divergent_shuffle(int* out) {
+    int value = 1;
+    if (threadIdx.x % 2 == 0) {
+        value = __shfl_xor_sync(0xffffffffu, value, 2); // even lanes
+    } else {
+        value = __shfl_xor_sync(0xffffffffu, value, 2); // odd lanes
+    }
+    out[threadIdx.x] = value;
+}
+
+__global__ void wrong_mask(int* out) {
+    out[threadIdx.x] = __shfl_sync(0xffffu, 1, 0); // lane not named
+}
+
+} // namespace
+
+TEST_CASE("a missing barrier is a race, in every schedule") {
+    const Buffer<float> data(64);
+    for (const simt::Schedule& schedule : schedules()) {
+        CAPTURE(simt::to_string(schedule));
+        simt::Options options;
+        options.detect = true;
+        options.schedule = schedule;
+        const With watched(options);
+        const Fault fault = fault_of([&] { launch(reverse_block<false>, 1, 64, 0, data.data()); });
+        CHECK(fault.kind == FaultKind::race);
+        CHECK(fault.where.line.line + fault.other.line.line == line("read of tile") + line("write of tile"));
+        CHECK(fault.where.thread.x + fault.other.thread.x == 63);
+        launch(reverse_block<true>, 1, 64, 0, data.data());
+    }
+}
+
+TEST_CASE("a tile overwritten while others read it is a race") {
+    const With watched(detect);
+    const Buffer<float> data(64);
+    const Fault fault = fault_of([&] { launch(write_after_read, 1, 64, 0, data.data()); });
+    CHECK(fault.kind == FaultKind::race);
+    CHECK_THAT(fault.kernel, ContainsSubstring("write_after_read"));
+    CHECK(fault.where.line.line + fault.other.line.line == line("next round's write") + line("this round's read"));
+    CHECK_THAT(fault.what(), ContainsSubstring("__syncthreads()"));
+}
+
+TEST_CASE("two writes of one word are a race") {
+    const With watched(detect);
+    const Buffer<float> out(64);
+    const Fault fault = fault_of([&] { launch(same_word, 1, 64, 0, out.data()); });
+    CHECK(fault.kind == FaultKind::race);
+    CHECK(fault.where.thread.x == 1);
+    CHECK(fault.other.thread.x == 0);
+    CHECK(fault.where.line.line == line("all lanes write one word"));
+}
+
+TEST_CASE("lanes of a warp race without __syncwarp") {
+    const With watched(detect);
+    const Buffer<float> data(32);
+    const Fault fault = fault_of([&] { launch(neighbours<false>, 1, 32, 0, data.data()); });
+    CHECK(fault.kind == FaultKind::race);
+    CHECK(fault.where.thread.x == (fault.other.thread.x ^ 1));
+    CHECK_THAT(fault.what(), ContainsSubstring("__syncwarp()"));
+    simt::options().schedule = {simt::Schedule::reverse, 0};
+    CHECK_NOTHROW(launch(neighbours<true>, 1, 32, 0, data.data()));
+}
+
+TEST_CASE("the halves of a word are different places") {
+    const With watched(detect);
+    const Buffer<unsigned short> out(64);
+    CHECK_NOTHROW(launch(halves, 1, 64, 0, out.data()));
+}
+
+TEST_CASE("blocks race on global memory") {
+    const With watched(detect);
+    const Buffer<float> sum(1);
+    const Fault fault = fault_of([&] { launch(sum_blocks, 2, 1, 0, sum.data()); });
+    CHECK(fault.kind == FaultKind::race);
+    CHECK(fault.where.block.x == 1);
+    CHECK(fault.other.block.x == 0);
+    CHECK(fault.where.line.line == line("sum of blocks"));
+    CHECK(fault.other.line.line == line("sum of blocks"));
+    CHECK_NOTHROW(launch(sum_blocks_atomically, 8, 64, 0, sum.data()));
+    CHECK_NOTHROW(launch(sum_blocks, 1, 1, 0, sum.data())); // another launch comes after
+}
+
+TEST_CASE("blocks race on global memory whichever comes first") {
+    const Buffer<float> data(64);
+    for (const simt::Schedule& schedule : schedules()) {
+        simt::Options options;
+        options.detect = true;
+        options.schedule = schedule;
+        const With watched(options);
+        const Fault fault = fault_of([&] { launch(read_of_other_block, 2, 32, 0, data.data()); });
+        CHECK(fault.kind == FaultKind::race);
+        CHECK(fault.where.block.x != fault.other.block.x);
+        CHECK(fault.where.line.line + fault.other.line.line ==
+              line("first block's read") + line("second block's write"));
+    }
+}
+
+TEST_CASE("an atomic and a plain access race") {
+    const Buffer<int> sum(2);
+    for (const simt::Schedule& schedule : schedules()) {
+        simt::Options options;
+        options.detect = true;
+        options.schedule = schedule;
+        const With watched(options);
+        for (const unsigned thread : {0u, 40u, 63u}) {
+            CAPTURE(simt::to_string(schedule), thread);
+            const Fault store = fault_of([&] { launch(atomic_and_plain<true>, 1, 64, 0, sum.data(), thread); });
+            CHECK(store.kind == FaultKind::race);
+            CHECK(store.where.line.line + store.other.line.line == line("plain store") + line("atomic"));
+            const Fault load = fault_of([&] { launch(atomic_and_plain<false>, 1, 64, 0, sum.data(), thread); });
+            CHECK(load.kind == FaultKind::race);
+            CHECK(load.where.line.line + load.other.line.line == line("plain load") + line("atomic"));
+        }
+    }
+}
+
+TEST_CASE("threads of a block race on global memory without a barrier") {
+    const With watched(detect);
+    const Buffer<float> data(128);
+    const Fault fault = fault_of([&] { launch(pass_global<false>, 1, 64, 0, data.data()); });
+    CHECK(fault.kind == FaultKind::race);
+    CHECK(fault.where.line.line + fault.other.line.line == line("global write") + line("global read"));
+    CHECK_NOTHROW(launch(pass_global<true>, 1, 64, 0, data.data()));
+}
+
+TEST_CASE("a divergent barrier names both lines") {
+    const Buffer<float> out(64);
+    for (const simt::Schedule& schedule : schedules()) {
+        simt::Options options;
+        options.schedule = schedule;
+        const With scheduled(options);
+        const Fault fault = fault_of([&] { launch(divergent, 1, 64, 0, out.data()); });
+        CHECK(fault.kind == FaultKind::divergent_barrier);
+        CHECK(fault.where.line.line + fault.other.line.line == line("first barrier") + line("second barrier"));
+        CHECK(fault.where.line.line != fault.other.line.line);
+        CHECK((fault.where.thread.x < 32) == (fault.where.line.line == line("first barrier")));
+    }
+}
+
+TEST_CASE("a barrier that some threads left the kernel without reaching is reported") {
+    const Buffer<float> out(64);
+    const Fault fault = fault_of([&] { launch(early_return, 1, 64, 0, out.data(), 50); });
+    CHECK(fault.kind == FaultKind::missing_barrier);
+    CHECK(fault.where.line.line == line("never complete"));
+    CHECK_THAT(fault.what(), ContainsSubstring("14 threads left the kernel"));
+    CHECK_THAT(fault.what(), ContainsSubstring("the first is (50,0,0)"));
+    CHECK_NOTHROW(launch(early_return, 1, 64, 0, out.data(), 64));
+}
+
+TEST_CASE("a deadlock tells who waits where") {
+    const Buffer<int> out(32);
+    const Fault fault = fault_of([&] { launch(lost_lanes, 1, 32, 0, out.data()); });
+    CHECK(fault.kind == FaultKind::deadlock);
+    CHECK_THAT(fault.what(), ContainsSubstring("16 of 32 threads wait in __shfl_xor_sync at "));
+    CHECK_THAT(fault.what(), ContainsSubstring(":" + std::to_string(line("half a warp")) + " with mask 0xffffffff"));
+    CHECK_THAT(fault.what(), ContainsSubstring("16 of 32 threads wait in __syncthreads at "));
+    CHECK_THAT(fault.what(),
+               ContainsSubstring(":" + std::to_string(line("the other half")) + ", the first is (16,0,0)"));
+}
+
+TEST_CASE("lanes that must meet at different places are reported") {
+    const Buffer<int> out(32);
+    const Fault fault = fault_of([&] { launch(divergent_shuffle, 1, 32, 0, out.data()); });
+    CHECK(fault.kind == FaultKind::divergent_barrier);
+    CHECK(fault.where.line.line == line("odd lanes"));
+    CHECK(fault.other.line.line == line("even lanes"));
+    const Fault unnamed = fault_of([&] { launch(wrong_mask, 1, 32, 0, out.data()); });
+    CHECK(unnamed.kind == FaultKind::divergent_barrier);
+    CHECK(unnamed.where.thread.x == 16);
+    CHECK(unnamed.where.line.line == line("lane not named"));
+}
+
+TEST_CASE("after a fault the next launch works") {
+    const Buffer<float> out(64);
+    fault_of([&] { launch(divergent, 4, 64, 0, out.data()); });
+    const Buffer<float> data(std::vector<float>(64, 3));
+    launch(reverse_block<true>, 1, 64, 0, data.data());
+    CHECK(data.values() == std::vector<float>(64, 3));
+}
+
+TEST_CASE("of several faulty blocks the first is reported") {
+    const Buffer<float> out(64);
+    for (int repeat = 0; repeat < 20; ++repeat) {
+        const Fault fault = fault_of([&] { launch(early_return, 100, 64, 0, out.data(), 50); });
+        CHECK(fault.where.block.x == 0);
+    }
+}
