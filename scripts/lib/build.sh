@@ -65,11 +65,12 @@ describe_choice() {
 
 configure_once() { # with the downloads that FLASH_FETCH allows; by default none, since apt has what we need
     local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}")
-    local cache=$BUILD/CMakeCache.txt
-    if [[ -e $cache ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$ROOT" "$cache"; then
-        options+=(--fresh) # the folder was copied or moved here; CMake refuses such a cache
-    elif [[ ! -e $cache ]] && command -v ninja >/dev/null; then
-        options+=(-G Ninja)
+    if ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$ROOT" "$BUILD/CMakeCache.txt" ||
+        [[ ! -e $BUILD/build.ninja && ! -e $BUILD/Makefile ]]; then
+        options+=(--fresh) # there is no build folder, or it was moved here or never finished; CMake would keep its cache
+        if command -v ninja >/dev/null; then
+            options+=(-G Ninja)
+        fi
     fi
     (cd "$ROOT" && cmake "${options[@]}")
 }

@@ -25,7 +25,7 @@ find_missing_tools() {
         MISSING+=(cmake)
     fi
     if ! command -v ninja >/dev/null && ! command -v make >/dev/null; then
-        MISSING+=(ninja-build)
+        MISSING+=(make) # and not Ninja: a plain `cmake -B build` finds make by itself
     fi
     if ! command -v python3 >/dev/null; then
         MISSING+=(python3)
