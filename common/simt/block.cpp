@@ -24,6 +24,7 @@ unsigned highest(uint32_t bits) { return 31 - static_cast<unsigned>(std::countl_
 } // namespace
 
 Block& current_block() { return *running; }
+bool is_running_block() { return running != nullptr; }
 
 std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint3 index, bool watched) {
     running = this;
@@ -209,6 +210,10 @@ Place Block::here(const std::string& action, Site site) const {
 
 bool Block::is_stack_of(const Thread& thread, const void* address) const {
     return stacks_[thread.number].contains(address);
+}
+
+bool Block::is_stack_guard(const Thread& thread, const void* address) const {
+    return stacks_[thread.number].guards(address);
 }
 
 /// Nobody can run, and not all have finished: tells who waits where.

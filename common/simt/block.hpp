@@ -14,6 +14,7 @@
 #include "common/simt/launch.hpp"
 #include "common/simt/options.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/traps.hpp"
 #include "common/simt/watcher.hpp"
 
 namespace flash::simt {
@@ -83,6 +84,7 @@ class Block {
     Place here(const std::string& action, Site site) const;
 
     bool is_stack_of(const Thread& thread, const void* address) const;
+    bool is_stack_guard(const Thread& thread, const void* address) const; // the addresses below the stack
 
   private:
     struct Barrier {
@@ -103,6 +105,7 @@ class Block {
     uint64_t draw();
 
     SharedMemory shared_;
+    TrapStack trap_stack_;
     std::vector<Stack> stacks_;
     std::deque<Thread> threads_; // as many as any block had so far: a fiber outlives its thread and serves the next
     std::array<Warp, 32> warps_;
@@ -122,5 +125,6 @@ class Block {
 
 /// The block that this OS thread runs.
 Block& current_block();
+bool is_running_block();
 
 } // namespace flash::simt

@@ -9,7 +9,7 @@
 
 namespace flash::simt {
 
-/// Memory for one fiber, with a page below it that faults when the stack overflows. Pages are used as they are touched.
+/// Memory for one fiber, with addresses below it that fault when the stack overflows. Pages are used as they are touched.
 class Stack {
   public:
     static constexpr size_t bytes = 128 << 10;
@@ -24,9 +24,12 @@ class Stack {
     bool contains(const void* address) const {
         return static_cast<size_t>(static_cast<const char*>(address) - memory_ - guard) < bytes;
     }
+    bool guards(const void* address) const {
+        return static_cast<size_t>(static_cast<const char*>(address) - memory_) < guard;
+    }
 
   private:
-    static constexpr size_t guard = 4096;
+    static constexpr size_t guard = 1 << 20; // wide, because a large array may reach far below the stack at once
     char* memory_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "common/simt/block.hpp"
 #include "common/simt/symbols.hpp"
+#include "common/simt/traps.hpp"
 #include "common/simt/workers.hpp"
 
 namespace flash::simt {
@@ -121,6 +122,7 @@ void run(const Launch& launch) {
             }
         }
     };
+    const TrapHandlers traps;
     run_on_workers(order.count(), work);
     if (fault) {
         throw completed(std::move(*fault));

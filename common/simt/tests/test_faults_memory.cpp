@@ -112,6 +112,12 @@ __global__ void ldmatrix_of_copy(const float* in, uint32_t* out) {
     out[threadIdx.x] = r[0];
 }
 
+__global__ void deep(float* out) {
+    volatile float local[64 << 10];
+    local[threadIdx.x] = 1; // stack
+    out[threadIdx.x] = local[threadIdx.x];
+}
+
 } // namespace
 
 TEST_CASE("a read past the end of global memory is reported") {
@@ -281,4 +287,33 @@ TEST_CASE("a wait covers the thread's own copies alone: others need a barrier") 
     const Fault fault = fault_of([&] { launch(copy_read_by_others, 1, 32, 512, in.data(), out.data()); });
     CHECK(fault.kind == FaultKind::race);
     CHECK(fault.where.line.line + fault.other.line.line == line("no barrier") + line("copy for others"));
+}
+
+TEST_CASE("without detectors, guard pages report what lies far enough outside") {
+    const Buffer<float> out(64);
+    for (const int offset : {1 << 18, -(1 << 18)}) {
+        const Fault fault = fault_of([&] { launch(write_global, 1, 32, 0, out.data(), offset); });
+        CHECK(fault.kind == FaultKind::out_of_bounds);
+        CHECK(fault.where.line.line == line("global write"));
+        CHECK(fault.where.thread.x == 0);
+    }
+    CHECK_THAT(fault_of([&] { launch(write_global, 1, 32, 0, out.data(), 64); }).what(),
+               ContainsSubstring("an address 0 bytes past the end of a buffer in global memory"));
+    const Fault dynamic = fault_of([&] { launch(write_dynamic, 1, 32, 1024, 256); });
+    CHECK(dynamic.kind == FaultKind::out_of_bounds);
+    CHECK_THAT(dynamic.what(), ContainsSubstring("outside the dynamic shared memory (1024 bytes)"));
+    const Buffer<float*> pointer({nullptr});
+    CHECK(fault_of([&] { launch(follow, 1, 1, 0, pointer.data()); }).kind == FaultKind::invalid_access);
+    const Buffer<float> in(256);
+    const Fault vector =
+        fault_of([&] { launch(misaligned_load, 1, 8, 0, in.data(), reinterpret_cast<float4*>(out.data())); });
+    CHECK(vector.kind == FaultKind::invalid_access);
+    CHECK(vector.where.line.line == line("misaligned load"));
+}
+
+TEST_CASE("too many local variables are reported") {
+    const Buffer<float> out(32);
+    const Fault fault = fault_of([&] { launch(deep, 1, 32, 0, out.data()); });
+    CHECK_THAT(fault.what(), ContainsSubstring("local variables exceed 128 KiB"));
+    CHECK_NOTHROW(launch(write_global, 1, 32, 0, out.data(), 0));
 }
