@@ -20,7 +20,7 @@
 namespace step07 {
 namespace {
 
-constexpr int threads = 512;
+constexpr int threads = 1024; // a head has one block, so the block is as large as can be
 constexpr int warps = threads / 32;
 constexpr unsigned every_lane = 0xffffffff;
 
