@@ -1,6 +1,8 @@
 #include "common/harness/device_run.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "common/harness/convert.hpp"
@@ -55,10 +57,19 @@ std::string place(const char* name, size_t offset, size_t margin, size_t bytes) 
     return tensor + ", an input, was overwritten at byte " + std::to_string(offset - margin);
 }
 
-std::vector<std::byte> contents(const Memory& memory) {
-    std::vector<std::byte> bits(memory.bytes());
-    memory.read(0, bits.data(), bits.size());
-    return bits;
+/// The first byte of `memory` from `offset` on that is not as expected. Read in pieces: a tensor may be large.
+std::optional<size_t> first_difference(const Memory& memory, size_t offset, std::span<const std::byte> expected) {
+    constexpr size_t piece = 1 << 20;
+    std::vector<std::byte> now;
+    for (size_t done = 0; done < expected.size(); done += piece) {
+        const auto part = expected.subspan(done, std::min(piece, expected.size() - done));
+        now.resize(part.size());
+        memory.read(offset + done, now.data(), now.size());
+        if (const auto [got, want] = std::ranges::mismatch(now, part); got != now.end()) {
+            return offset + done + static_cast<size_t>(got - now.begin());
+        }
+    }
+    return std::nullopt;
 }
 
 } // namespace
@@ -103,8 +114,9 @@ DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inp
 
 void DeviceRun::poison() {
     const auto refill = [](Tensor& tensor, DType type) {
-        std::vector<std::byte> bits(tensor.memory->bytes());
-        fill(bits, std::span(&canary, 1));
+        std::vector<std::byte> bits(tensor.bytes + 2 * tensor.margin);
+        fill(std::span(bits).first(tensor.margin), std::span(&canary, 1));
+        fill(std::span(bits).last(tensor.margin), std::span(&canary, 1));
         fill(std::span(bits).subspan(tensor.margin, tensor.bytes), quiet_nan(type));
         tensor.memory->write(0, bits.data(), bits.size());
     };
@@ -161,35 +173,21 @@ std::vector<float> DeviceRun::lse() const {
 }
 
 std::string DeviceRun::damage() const {
-    const auto changed_input = [](const Tensor& tensor, const std::vector<std::byte>& uploaded, const char* name) {
-        const std::vector<std::byte> now = contents(*tensor.memory);
-        for (size_t i = 0; i < now.size(); ++i) {
-            if (now[i] != uploaded[i]) {
-                return place(name, i, tensor.margin, tensor.bytes);
-            }
-        }
-        return std::string();
-    };
-    const auto broken_canary = [](const Tensor& tensor, const char* name) {
-        const std::vector<std::byte> now = contents(*tensor.memory);
-        std::vector<std::byte> untouched(now.size());
+    const auto broken_canary = [](const Tensor& tensor) {
+        std::vector<std::byte> untouched(tensor.margin);
         fill(untouched, std::span(&canary, 1));
-        for (size_t i = 0; i < now.size(); ++i) {
-            const bool inside = i >= tensor.margin && i < tensor.margin + tensor.bytes;
-            if (!inside && now[i] != untouched[i]) {
-                return place(name, i, tensor.margin, tensor.bytes);
-            }
-        }
-        return std::string();
+        const auto before = first_difference(*tensor.memory, 0, untouched);
+        return before ? before : first_difference(*tensor.memory, tensor.margin + tensor.bytes, untouched);
     };
-    for (const std::string& found :
-         {broken_canary(o_, "O"), broken_canary(lse_, "LSE"), //
-          changed_input(q_, q_bits_, "Q"), changed_input(k_, k_bits_, "K"), changed_input(v_, v_bits_, "V")}) {
-        if (!found.empty()) {
-            return found;
-        }
-    }
-    return {};
+    const auto report = [](const char* name, const Tensor& tensor, std::optional<size_t> offset) {
+        return offset ? place(name, *offset, tensor.margin, tensor.bytes) : std::string();
+    };
+    std::string found = report("O", o_, broken_canary(o_));
+    found = !found.empty() ? found : report("LSE", lse_, broken_canary(lse_));
+    found = !found.empty() ? found : report("Q", q_, first_difference(*q_.memory, 0, q_bits_));
+    found = !found.empty() ? found : report("K", k_, first_difference(*k_.memory, 0, k_bits_));
+    found = !found.empty() ? found : report("V", v_, first_difference(*v_.memory, 0, v_bits_));
+    return found;
 }
 
 } // namespace flash
