@@ -25,6 +25,7 @@
 #include "common/cuda/exp2.hpp"
 #include "common/cuda/ldmatrix.hpp"
 #include "common/cuda/mma.hpp"
+#include "common/cuda/swizzle.hpp"
 
 namespace step12 {
 namespace {
@@ -39,8 +40,8 @@ constexpr unsigned every_lane = 0xffffffff;
 constexpr float log2_e = 1.44269504f;
 constexpr float ln_2 = 0.693147181f;
 
-/// Elements of shared memory: Q, and two tiles each of K and V; 96 KiB at d = 128.
-template <int d> constexpr int smem_elements = (Br + 4 * Bc) * d;
+/// Bytes of shared memory: Q, and two tiles each of K and V; 96 KiB at d = 128.
+template <int d> constexpr int tile_bytes = (Br + 4 * Bc) * d * 2;
 
 /// Maximum over the 4 lanes that share a row, in each of them.
 __device__ float row_max(float x) {
@@ -53,31 +54,13 @@ __device__ float row_sum(float x) {
     return x + __shfl_xor_sync(every_lane, x, 2);
 }
 
-/// Bytes of a row in a tile: a row of d = 128 is two halves of 64 columns, each a tile of its own.
-template <int d> constexpr int row_bytes = d < 64 ? 2 * d : 128;
-
-/// Where chunk `chunk` (16 bytes) of row `row` lies in a tile of `rows` rows of d elements, in bytes.
-template <int d, int rows> __device__ int swizzled(int row, int chunk) {
-    constexpr int chunks = row_bytes<d> / 16;
-    const int key = d < 64 ? row / 2 % 4 : row % 8;
-    return (chunk / chunks * rows + row) * row_bytes<d> + (chunk % chunks ^ key) * 16;
-}
-
-/// What to add to swizzled(row, chunk) for row + r and chunk + c, if r is a multiple of 8 and c of 8 (d < 64: 4).
-template <int d, int rows> __device__ constexpr int further(int r, int c) {
-    return (c * 16 / row_bytes<d> * rows + r) * row_bytes<d>;
-}
-
-/// Starts copying `rows` rows of d elements into shared memory, and zeros in place of rows from `valid` on.
+/// Starts copying the thread's part of a tile: 16 bytes of each `step`th row, from `from` to `smem`.
+/// Rows from `valid` on, counted from the thread's first, become zeros.
 template <int d, int rows, class T> __device__ void start_copy(char* smem, const T* from, int valid) {
-    constexpr int step = threads / (d / 8); // rows that the block copies at once
-    const int row = threadIdx.x / (d / 8);
-    const int chunk = threadIdx.x % (d / 8);
-    smem += swizzled<d, rows>(row, chunk);
-    from += row * d + 8 * chunk;
+    constexpr int step = threads / (d / 8); // rows that the block copies at once: a multiple of 8
 #pragma unroll
     for (int r = 0; r < rows; r += step) {
-        flash::cp_async_16(smem + further<d, rows>(r, 0), from + r * d, row + r < valid);
+        flash::cp_async_16(smem + r * flash::SwizzledTile<d, rows>::row_bytes, from + r * d, r < valid);
     }
 }
 
@@ -90,17 +73,16 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
     const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
     const int t = lane % 4;                // columns 2t and 2t + 1
     const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
-    constexpr int tile_bytes = Bc * d * sizeof(T);
+    using Q_tile = flash::SwizzledTile<d, Br>;
+    using KV_tile = flash::SwizzledTile<d, Bc>;
     char* Q_smem = flash::dynamic_shared<char>();
-    char* K_smem = Q_smem + Br * d * sizeof(T); // two tiles, and two of V
-    char* V_smem = K_smem + 2 * tile_bytes;
+    char* K_smem = Q_smem + Q_tile::bytes; // two tiles, and two of V
+    char* V_smem = K_smem + 2 * KV_tile::bytes;
 
-    // Where the lane's row of a fragment starts in a tile. Chunks 2k and 2k + 1 of the same row are this XOR 32 k
-    // bytes, as far as a row goes; all further steps are constants, which the instructions have room for.
-    constexpr int pairs = row_bytes<d> / 32;
-    const int Q_lane = swizzled<d, Br>(warp_rows * warp + lane % 16, lane / 16);
-    const int K_lane = swizzled<d, Bc>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-    const int V_lane = swizzled<d, Bc>(lane % 16, lane / 16);
+    // Where the lane's row of the first fragment starts; those of all others are constants away.
+    const int Q_lane = Q_tile::offset(warp_rows * warp + lane % 16, lane / 16);
+    const int K_lane = KV_tile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const int V_lane = KV_tile::offset(lane % 16, lane / 16);
 
     // Blocks start in the order of blockIdx. `wave` heads run together, so that their K and V stay in L2; within a wave
     // all heads' last tiles of Q come first, which see the most keys when causal.
@@ -126,21 +108,27 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
         m_reg[i][0] = m_reg[i][1] = -INFINITY;
     }
 
-    start_copy<d, Br>(Q_smem, Q, rows);
+    const int copy_row = threadIdx.x / (d / 8); // the thread's first 16 bytes of each tile
+    const int copy_chunk = threadIdx.x % (d / 8);
+    const int copy_lane = KV_tile::offset(copy_row, copy_chunk);
+    Q += copy_row * d + 8 * copy_chunk;
+    K += copy_row * d + 8 * copy_chunk;
+    V += copy_row * d + 8 * copy_chunk;
+    start_copy<d, Br>(Q_smem + Q_tile::offset(copy_row, copy_chunk), Q, rows - copy_row);
     if (keys > 0) {
-        start_copy<d, Bc>(K_smem, K, N_kv);
-        start_copy<d, Bc>(V_smem, V, N_kv);
+        start_copy<d, Bc>(K_smem + copy_lane, K, N_kv - copy_row);
+        start_copy<d, Bc>(V_smem + copy_lane, V, N_kv - copy_row);
     }
     flash::cp_async_commit();
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        const int now = j0 / Bc % 2 * tile_bytes; // which of the two buffers
-        const int next = tile_bytes - now;
+        const int now = j0 / Bc % 2 * KV_tile::bytes; // which of the two buffers
+        const int next = KV_tile::bytes - now;
         flash::cp_async_wait<0>(); // this thread's copies of tile j0 have landed
         __syncthreads(); // so have all other threads'; and no warp still reads the tile before, in the other buffer
         if (j0 + Bc < keys) {
-            start_copy<d, Bc>(K_smem + next, K + int64_t{j0 + Bc} * d, N_kv - j0 - Bc);
-            start_copy<d, Bc>(V_smem + next, V + int64_t{j0 + Bc} * d, N_kv - j0 - Bc);
+            start_copy<d, Bc>(K_smem + (next + copy_lane), K + int64_t{j0 + Bc} * d, N_kv - copy_row - j0 - Bc);
+            start_copy<d, Bc>(V_smem + (next + copy_lane), V + int64_t{j0 + Bc} * d, N_kv - copy_row - j0 - Bc);
             flash::cp_async_commit();
         }
 
@@ -149,12 +137,12 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
         for (int k = 0; k < d / 16; ++k) {
             uint32_t Q_reg[M][4]; // A fragments: 16 rows x 16 columns each
             for (int i = 0; i < M; ++i) {
-                flash::ldmatrix_x4(Q_reg[i], Q_smem + (Q_lane ^ 32 * (k % pairs)) + further<d, Br>(16 * i, 2 * k));
+                flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_tile::further(Q_lane, 16 * i, k));
             }
 #pragma unroll
             for (int n = 0; n < Bc / 8; n += 2) {
                 uint32_t K_reg[4];
-                flash::ldmatrix_x4(K_reg, K_smem + (now + K_lane ^ 32 * (k % pairs)) + further<d, Bc>(8 * n, 2 * k));
+                flash::ldmatrix_x4(K_reg, K_smem + KV_tile::further(now + K_lane, 8 * n, k));
                 for (int i = 0; i < M; ++i) {
                     flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[i], {K_reg[0], K_reg[1]});
                     flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[i], {K_reg[2], K_reg[3]});
@@ -210,16 +198,15 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
         for (int k = 0; k < Bc / 16; ++k) {
             uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment
             for (int i = 0; i < M; ++i) {
-                P_reg[i][0] = flash::pack<T>(S_reg[i][2 * k][0], S_reg[i][2 * k][1]);
-                P_reg[i][1] = flash::pack<T>(S_reg[i][2 * k][2], S_reg[i][2 * k][3]);
-                P_reg[i][2] = flash::pack<T>(S_reg[i][2 * k + 1][0], S_reg[i][2 * k + 1][1]);
-                P_reg[i][3] = flash::pack<T>(S_reg[i][2 * k + 1][2], S_reg[i][2 * k + 1][3]);
+                for (int e = 0; e < 4; ++e) {
+                    const auto& S = S_reg[i][2 * k + e / 2];
+                    P_reg[i][e] = flash::pack<T>(S[e % 2 * 2], S[e % 2 * 2 + 1]);
+                }
             }
 #pragma unroll
             for (int n = 0; n < d / 8; n += 2) {
                 uint32_t V_reg[4];
-                flash::ldmatrix_x4_trans(V_reg,
-                                         V_smem + (now + V_lane ^ 32 * (n / 2 % pairs)) + further<d, Bc>(16 * k, n));
+                flash::ldmatrix_x4_trans(V_reg, V_smem + KV_tile::further(now + V_lane, 16 * k, n / 2));
                 for (int i = 0; i < M; ++i) {
                     flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                     flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
@@ -240,7 +227,7 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
             const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
 #pragma unroll
             for (int n = 0; n < d / 8; ++n) {
-                *reinterpret_cast<uint32_t*>(Q_smem + swizzled<d, Br>(row, n) + 4 * t) =
+                *reinterpret_cast<uint32_t*>(Q_smem + Q_tile::offset(row, n) + 4 * t) =
                     flash::pack<T>(O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
             }
             if (t == 0 && row < rows) {
@@ -253,7 +240,7 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
         const int row = warp_rows * warp + e / (d / 8);
         if (row < rows) {
             *reinterpret_cast<uint4*>(O + row * d + e % (d / 8) * 8) =
-                *reinterpret_cast<const uint4*>(Q_smem + swizzled<d, Br>(row, e % (d / 8)));
+                *reinterpret_cast<const uint4*>(Q_smem + Q_tile::offset(row, e % (d / 8)));
         }
     }
 }
@@ -268,8 +255,8 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
     constexpr int64_t L2_share = 20 << 20; // bytes of K and V that run together: half of the L2 of an A100
     const int wave = static_cast<int>(std::clamp<int64_t>(L2_share / (p.kv_len * d * 2 * sizeof(T)), 1, heads));
-    flash::launch(async_pipeline<T, d>, blocks, threads, smem_elements<d> * sizeof(T), Q, K, V, O, LSE, heads, wave, Tr,
-                  group, N_q, N_kv, p.scale * log2_e, p.causal);
+    flash::launch(async_pipeline<T, d>, blocks, threads, tile_bytes<d>, Q, K, V, O, LSE, heads, wave, Tr, group, N_q,
+                  N_kv, p.scale * log2_e, p.causal);
 }
 
 } // namespace

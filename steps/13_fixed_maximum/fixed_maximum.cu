@@ -27,6 +27,7 @@
 #include "common/cuda/ldmatrix.hpp"
 #include "common/cuda/mbarrier.hpp"
 #include "common/cuda/mma.hpp"
+#include "common/cuda/swizzle.hpp"
 
 namespace step13 {
 namespace {
@@ -41,8 +42,8 @@ constexpr unsigned every_lane = 0xffffffff;
 constexpr float log2_e = 1.44269504f;
 constexpr float ln_2 = 0.693147181f;
 
-/// Elements of shared memory: Q, and two tiles each of K and V; 96 KiB at d = 128.
-template <int d> constexpr int smem_elements = (Br + 4 * Bc) * d;
+/// Bytes of shared memory: Q, and two tiles each of K and V; 96 KiB at d = 128.
+template <int d> constexpr int tile_bytes = (Br + 4 * Bc) * d * 2;
 
 /// Maximum over the 4 lanes that share a row, in each of them.
 __device__ float row_max(float x) {
@@ -50,28 +51,13 @@ __device__ float row_max(float x) {
     return fmaxf(x, __shfl_xor_sync(every_lane, x, 2));
 }
 
-/// Bytes of a row in a tile: a row of d = 128 is two halves of 64 columns, each a tile of its own.
-template <int d> constexpr int row_bytes = d < 64 ? 2 * d : 128;
-
-/// Where chunk `chunk` (16 bytes) of row `row` lies in a tile of `rows` rows of d elements, in bytes.
-template <int d, int rows> __device__ int swizzled(int row, int chunk) {
-    constexpr int chunks = row_bytes<d> / 16;
-    const int key = d < 64 ? row / 2 % 4 : row % 8;
-    return (chunk / chunks * rows + row) * row_bytes<d> + (chunk % chunks ^ key) * 16;
-}
-
-/// What to add to swizzled(row, chunk) for row + r and chunk + c, if r is a multiple of 8 and c of 8 (d < 64: 4).
-template <int d, int rows> __device__ constexpr int further(int r, int c) {
-    return (c * 16 / row_bytes<d> * rows + r) * row_bytes<d>;
-}
-
-/// Starts copying the thread's part of `rows` rows of d elements: 16 bytes of each `step`th row, from `from` to `smem`.
+/// Starts copying the thread's part of a tile: 16 bytes of each `step`th row, from `from` to `smem`.
 /// Rows from `valid` on, counted from the thread's first, become zeros.
 template <int d, int rows, class T> __device__ void start_copy(char* smem, const T* from, int valid) {
     constexpr int step = threads / (d / 8); // rows that the block copies at once: a multiple of 8
 #pragma unroll
     for (int r = 0; r < rows; r += step) {
-        flash::cp_async_16(smem + further<d, rows>(r, 0), from + r * d, r < valid);
+        flash::cp_async_16(smem + r * flash::SwizzledTile<d, rows>::row_bytes, from + r * d, r < valid);
     }
 }
 
@@ -84,17 +70,16 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
     const int t = lane % 4;                // columns 2t and 2t + 1
     const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
-    constexpr int tile_bytes = Bc * d * sizeof(T);
+    using Q_tile = flash::SwizzledTile<d, Br>;
+    using KV_tile = flash::SwizzledTile<d, Bc>;
     char* Q_smem = flash::dynamic_shared<char>();
-    char* K_smem = Q_smem + Br * d * sizeof(T); // two tiles, and two of V
-    char* V_smem = K_smem + 2 * tile_bytes;
+    char* K_smem = Q_smem + Q_tile::bytes; // two tiles, and two of V
+    char* V_smem = K_smem + 2 * KV_tile::bytes;
 
-    // Where the lane's row of a fragment starts in a tile. Chunks 2k and 2k + 1 of the same row are this XOR 32 k
-    // bytes, as far as a row goes; all further steps are constants, which the instructions have room for.
-    constexpr int pairs = row_bytes<d> / 32;
-    const int Q_lane = swizzled<d, Br>(warp_rows * warp + lane % 16, lane / 16);
-    const int K_lane = swizzled<d, Bc>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-    const int V_lane = swizzled<d, Bc>(lane % 16, lane / 16);
+    // Where the lane's row of the first fragment starts; those of all others are constants away.
+    const int Q_lane = Q_tile::offset(warp_rows * warp + lane % 16, lane / 16);
+    const int K_lane = KV_tile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const int V_lane = KV_tile::offset(lane % 16, lane / 16);
 
     // Blocks start in the order of blockIdx. `wave` heads run together, so that their K and V stay in L2; within a wave
     // all heads' last tiles of Q come first, which see the most keys when causal.
@@ -114,7 +99,7 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     const int keys = causal ? first_row_keys + rows - 1 : N_kv;
 
     // Buffer b (0 or 1) is full when all threads' copies have landed, and free when all warps have read it.
-    auto* full = reinterpret_cast<uint64_t*>(V_smem + 2 * tile_bytes);
+    auto* full = reinterpret_cast<uint64_t*>(V_smem + 2 * KV_tile::bytes);
     uint64_t* free = full + 2;
     if (threadIdx.x < 2) {
         flash::mbarrier_init(full + threadIdx.x, threads);
@@ -122,18 +107,18 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     }
     const int copy_row = threadIdx.x / (d / 8); // the thread's first 16 bytes of each tile
     const int copy_chunk = threadIdx.x % (d / 8);
-    const int copy_lane = swizzled<d, Bc>(copy_row, copy_chunk);
+    const int copy_lane = KV_tile::offset(copy_row, copy_chunk);
+    Q += copy_row * d + 8 * copy_chunk;
     K += copy_row * d + 8 * copy_chunk;
     V += copy_row * d + 8 * copy_chunk;
-    start_copy<d, Br>(Q_smem + swizzled<d, Br>(copy_row, copy_chunk), Q + copy_row * d + 8 * copy_chunk,
-                      rows - copy_row);
+    start_copy<d, Br>(Q_smem + Q_tile::offset(copy_row, copy_chunk), Q, rows - copy_row);
     flash::cp_async_commit();
     __syncthreads(); // the mbarriers are initialised
 
     // Copies of K and V are numbered: copy c goes to buffer c % 2, and is the (c / 2)th there.
     int copies = 0;
     const auto copy_tile = [&](int j0) {
-        const int buffer = copies % 2 * tile_bytes;
+        const int buffer = copies % 2 * KV_tile::bytes;
         flash::mbarrier_wait(free + copies % 2, copies / 2 % 2 ^ 1); // all warps have read the copy before the last
         start_copy<d, Bc>(K_smem + (buffer + copy_lane), K + int64_t{j0} * d, N_kv - copy_row - j0);
         start_copy<d, Bc>(V_smem + (buffer + copy_lane), V + int64_t{j0} * d, N_kv - copy_row - j0);
@@ -150,7 +135,7 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     uint32_t Q_reg[Q_stays ? d / 16 : 1][M][4]; // A fragments: 16 rows x 16 columns each
     const auto load_Q = [&](uint32_t(&fragment)[M][4], int k) {
         for (int i = 0; i < M; ++i) {
-            flash::ldmatrix_x4(fragment[i], Q_smem + (Q_lane ^ 32 * (k % pairs)) + further<d, Br>(16 * i, 2 * k));
+            flash::ldmatrix_x4(fragment[i], Q_smem + Q_tile::further(Q_lane, 16 * i, k));
         }
     };
     if constexpr (Q_stays) {
@@ -172,7 +157,7 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
         if (j0 + Bc < keys) {
             copy_tile(j0 + Bc);
         }
-        const int now = c % 2 * tile_bytes;
+        const int now = c % 2 * KV_tile::bytes;
         flash::mbarrier_wait(full + c % 2, c / 2 % 2); // K_smem and V_smem of this tile are complete
 
         float S_reg[M][Bc / 8][4] = {}; // C fragments: 16 rows x 8 keys each; S, then P in its place
@@ -185,7 +170,7 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
 #pragma unroll
             for (int n = 0; n < Bc / 8; n += 2) {
                 uint32_t K_reg[4];
-                flash::ldmatrix_x4(K_reg, K_smem + (now + K_lane ^ 32 * (k % pairs)) + further<d, Bc>(8 * n, 2 * k));
+                flash::ldmatrix_x4(K_reg, K_smem + KV_tile::further(now + K_lane, 8 * n, k));
 #pragma unroll
                 for (int i = 0; i < M; ++i) {
                     const auto& Q_k = Q_stays ? Q_reg[Q_stays ? k : 0][i] : Q_now[i];
@@ -196,38 +181,28 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
         }
 
         if constexpr (!fixed) {
-            if (j0 + Bc > min(N_kv, first_row_keys)) { // an edge: some row does not see the whole tile
-#pragma unroll
-                for (int i = 0; i < M; ++i) {
-#pragma unroll
-                    for (int n = 0; n < Bc / 8; ++n) {
-                        for (int e = 0; e < 4; ++e) {
-                            const int j = j0 + 8 * n + 2 * t + e % 2;
-                            if (j >= N_kv || j >= first_row_keys + row0 + 16 * i + e / 2 * 8) {
-                                S_reg[i][n][e] = -INFINITY;
-                            }
-                        }
-                    }
-                }
-            }
 #pragma unroll
             for (int i = 0; i < M; ++i) {
 #pragma unroll
                 for (int r = 0; r < 2; ++r) { // rows g and g + 8 of the m16 tile
-                    float m_new = S_reg[i][0][2 * r];
+                    const int visible = min(N_kv, first_row_keys + row0 + 16 * i + 8 * r) - j0;
+                    float m_new = -INFINITY;
 #pragma unroll
                     for (int n = 0; n < Bc / 8; ++n) {
-                        m_new = fmaxf(m_new, fmaxf(S_reg[i][n][2 * r], S_reg[i][n][2 * r + 1]));
+                        for (int e = 2 * r; e < 2 * r + 2; ++e) {
+                            S_reg[i][n][e] = 8 * n + 2 * t + e % 2 < visible ? S_reg[i][n][e] : -INFINITY;
+                            m_new = fmaxf(m_new, S_reg[i][n][e]);
+                        }
                     }
                     m_new = fmaxf(m_reg[i][r], row_max(m_new) * scale_log2);
                     const float keep = m_new == -INFINITY ? 1.0f : flash::fast_exp2(m_reg[i][r] - m_new);
                     m_reg[i][r] = m_new;
-                    l_reg[i][2 * r] *= keep;
-                    l_reg[i][2 * r + 1] *= keep;
+                    for (int e = 2 * r; e < 2 * r + 2; ++e) {
+                        l_reg[i][e] *= keep;
 #pragma unroll
-                    for (int n = 0; n < d / 8; ++n) {
-                        O_reg[i][n][2 * r] *= keep;
-                        O_reg[i][n][2 * r + 1] *= keep;
+                        for (int n = 0; n < d / 8; ++n) {
+                            O_reg[i][n][e] *= keep;
+                        }
                     }
                 }
             }
@@ -249,17 +224,16 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
         for (int k = 0; k < Bc / 16; ++k) {
             uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment
             for (int i = 0; i < M; ++i) {
-                P_reg[i][0] = flash::pack<T>(S_reg[i][2 * k][0], S_reg[i][2 * k][1]);
-                P_reg[i][1] = flash::pack<T>(S_reg[i][2 * k][2], S_reg[i][2 * k][3]);
-                P_reg[i][2] = flash::pack<T>(S_reg[i][2 * k + 1][0], S_reg[i][2 * k + 1][1]);
-                P_reg[i][3] = flash::pack<T>(S_reg[i][2 * k + 1][2], S_reg[i][2 * k + 1][3]);
+                for (int e = 0; e < 4; ++e) {
+                    const auto& S = S_reg[i][2 * k + e / 2];
+                    P_reg[i][e] = flash::pack<T>(S[e % 2 * 2], S[e % 2 * 2 + 1]);
+                }
                 flash::mma_m16n8k16<T>(l_reg[i], P_reg[i], ones);
             }
 #pragma unroll
             for (int n = 0; n < d / 8; n += 2) {
                 uint32_t V_reg[4];
-                flash::ldmatrix_x4_trans(V_reg,
-                                         V_smem + (now + V_lane ^ 32 * (n / 2 % pairs)) + further<d, Bc>(16 * k, n));
+                flash::ldmatrix_x4_trans(V_reg, V_smem + KV_tile::further(now + V_lane, 16 * k, n / 2));
                 for (int i = 0; i < M; ++i) {
                     flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                     flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
@@ -272,7 +246,7 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
         }
     };
 
-    for (bool trusted = false, fix = true; !trusted; fix = false) {
+    for (bool fix = true;; fix = false) {
 #pragma unroll
         for (int i = 0; i < M; ++i) {
             for (int e = 0; e < 4; ++e) {
@@ -289,10 +263,8 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
             tile_step(0, std::false_type{});
             j0 = Bc;
         }
-        if (fix) {
-            for (; j0 + Bc <= min(N_kv, first_row_keys); j0 += Bc) {
-                tile_step(j0, std::true_type{});
-            }
+        for (; fix && j0 + Bc <= min(N_kv, first_row_keys); j0 += Bc) {
+            tile_step(j0, std::true_type{});
         }
         for (; j0 < keys; j0 += Bc) {
             tile_step(j0, std::false_type{});
@@ -302,10 +274,10 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
         for (int i = 0; i < M; ++i) {
             large |= !(l_reg[i][0] < 0x1p60f) || !(l_reg[i][2] < 0x1p60f);
         }
-        trusted = !fix || __syncthreads_or(large) == 0; // all threads copy, so all start over together
-        if (!trusted) {
-            copy_tile(0);
+        if (!fix || __syncthreads_or(large) == 0) { // all threads copy, so all start over together
+            break;
         }
+        copy_tile(0);
     }
 
     // O through the warp's own rows of Q_smem: 4-byte pieces in, 16-byte pieces out.
@@ -318,7 +290,7 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
             const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
 #pragma unroll
             for (int n = 0; n < d / 8; ++n) {
-                *reinterpret_cast<uint32_t*>(Q_smem + swizzled<d, Br>(row, n) + 4 * t) =
+                *reinterpret_cast<uint32_t*>(Q_smem + Q_tile::offset(row, n) + 4 * t) =
                     flash::pack<T>(O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
             }
             if (t == 0 && row < rows) {
@@ -331,7 +303,7 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
         const int row = warp_rows * warp + e / (d / 8);
         if (row < rows) {
             *reinterpret_cast<uint4*>(O + row * d + e % (d / 8) * 8) =
-                *reinterpret_cast<const uint4*>(Q_smem + swizzled<d, Br>(row, e % (d / 8)));
+                *reinterpret_cast<const uint4*>(Q_smem + Q_tile::offset(row, e % (d / 8)));
         }
     }
 }
@@ -346,8 +318,8 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
     constexpr int64_t L2_share = 20 << 20; // bytes of K and V that run together: half of the L2 of an A100
     const int wave = static_cast<int>(std::clamp<int64_t>(L2_share / (p.kv_len * d * 2 * sizeof(T)), 1, heads));
-    flash::launch(fixed_maximum<T, d>, blocks, threads, smem_elements<d> * sizeof(T) + 4 * sizeof(uint64_t), Q, K, V, O,
-                  LSE, heads, wave, Tr, group, N_q, N_kv, p.scale * log2_e, p.causal);
+    flash::launch(fixed_maximum<T, d>, blocks, threads, tile_bytes<d> + 4 * sizeof(uint64_t), Q, K, V, O, LSE, heads,
+                  wave, Tr, group, N_q, N_kv, p.scale * log2_e, p.causal);
 }
 
 } // namespace
