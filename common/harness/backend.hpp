@@ -6,6 +6,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
+
+#include "common/attention.hpp"
 
 namespace flash {
 
@@ -25,6 +28,18 @@ class Memory {
         static_cast<void>(bytes);
         static_cast<void>(name);
     }
+};
+
+/// A kernel did something wrong while it ran, and the backend noticed. Programs turn it into exit code 1.
+struct KernelFault : Error {
+    using Error::Error;
+};
+
+/// An option of the command line that only this backend has.
+struct BackendFlag {
+    std::string name; // "--profile"
+    std::string help;
+    std::function<void()> use; // called when the option is given
 };
 
 class Backend {
@@ -50,6 +65,16 @@ class Backend {
 
     /// Empties the caches that a repeated run would otherwise find warm.
     virtual void flush_caches() = 0;
+
+    /// What its programs' command line offers beyond the options that all rungs have.
+    virtual std::vector<BackendFlag> flags() { return {}; }
+
+    /// Called once the rung has run for the first time; ends what the flags began. `program` is its name.
+    /// Returns lines for the report. Throws Error when it cannot write what was asked for.
+    virtual std::string end_first_run(const std::string& program) {
+        static_cast<void>(program);
+        return {};
+    }
 
     /// Seconds that `work` takes, measured by the backend's own clock (CUDA events on a GPU), its end included.
     virtual double time(const std::function<void()>& work) = 0;

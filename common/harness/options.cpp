@@ -143,6 +143,10 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
     app.add_flag("--no-check", no_check, "Do not compare with the reference");
     app.add_flag("--bench", options.bench, "Time many runs with cold caches, and measure memory");
     app.add_flag("--json", options.json, "Print one JSON document instead of text");
+    const std::vector<BackendFlag> backend_flags = rung.backend().flags();
+    for (const BackendFlag& flag : backend_flags) {
+        app.add_flag_callback(flag.name, flag.use, flag.help);
+    }
     app.footer(examples(rung.name));
 
     try {

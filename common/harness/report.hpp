@@ -19,6 +19,7 @@ struct Report {
     std::optional<Benchmark> benchmark;
     std::optional<Verdict> verdict; // nothing with --no-check
     std::string damage;             // DeviceRun::damage
+    std::string of_backend;         // lines of Backend::end_first_run
 
     bool ok() const { return damage.empty() && (!verdict || verdict->ok); }
 };

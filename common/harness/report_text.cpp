@@ -78,7 +78,8 @@ std::string format_text(const Report& report) {
                   static_cast<long long>(p.q_len), static_cast<long long>(p.kv_len), static_cast<long long>(p.head_dim),
                   p.causal ? "causal" : "full", static_cast<double>(p.scale), dtype_name(report.dtype)) +
            (report.input ? *report.input : "random, seed " + std::to_string(report.seed)) + "\n" + "backend   " +
-           backend.name() + ": " + backend.description() + "\n" + time_lines(report) + verdict_lines(report);
+           backend.name() + ": " + backend.description() + "\n" + time_lines(report) + report.of_backend +
+           verdict_lines(report);
 }
 
 } // namespace flash

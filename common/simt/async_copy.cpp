@@ -23,9 +23,9 @@ void land_before(unsigned group) {
     if (options().cp_async == CpAsync::late) {
         std::for_each(pending.begin(), end, land);
     }
-    if (active_watcher != nullptr) {
+    if (Watcher* const watcher = current_block().watching()) {
         std::for_each(pending.begin(), end,
-                      [](const AsyncCopy& copy) { active_watcher->end_copy(current_block().current(), copy); });
+                      [=](const AsyncCopy& copy) { watcher->end_copy(current_block().current(), copy); });
     }
     pending.erase(pending.begin(), end);
 }
@@ -33,11 +33,12 @@ void land_before(unsigned group) {
 } // namespace
 
 void start_async_copy(void* shared, const void* global, unsigned bytes, bool valid, Site site) {
+    const RuntimeCode runtime;
     AsyncCopies& copies = current_block().current().copies;
     copies.pending.push_back(
         {static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr, bytes, copies.group, site});
-    if (active_watcher != nullptr) {
-        active_watcher->start_copy(current_block().current(), copies.pending.back());
+    if (Watcher* const watcher = current_block().watching()) {
+        watcher->start_copy(current_block().current(), copies.pending.back());
     }
     if (options().cp_async == CpAsync::early) {
         land(copies.pending.back());
@@ -47,10 +48,14 @@ void start_async_copy(void* shared, const void* global, unsigned bytes, bool val
 void commit_async_copies(Site) { ++current_block().current().copies.group; }
 
 void wait_async_copies(unsigned in_flight, Site) {
+    const RuntimeCode runtime;
     const unsigned committed = current_block().current().copies.group;
     land_before(committed > in_flight ? committed - in_flight : 0);
 }
 
-void wait_all_async_copies(Site) { land_before(current_block().current().copies.group + 1); }
+void wait_all_async_copies(Site) {
+    const RuntimeCode runtime;
+    land_before(current_block().current().copies.group + 1);
+}
 
 } // namespace flash::simt

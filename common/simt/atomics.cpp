@@ -5,8 +5,9 @@
 namespace flash::simt {
 
 uint64_t atomic_read(const void* address, unsigned bytes, Site site) {
-    if (active_watcher != nullptr) {
-        active_watcher->access(address, bytes, Kind::atomic, Origin::of(site));
+    if (Watcher* const watcher = active_watcher) {
+        const RuntimeCode runtime;
+        watcher->access(address, bytes, Kind::atomic, Origin::of(site));
     }
     return bytes == 4 ? __atomic_load_n(static_cast<const uint32_t*>(address), __ATOMIC_SEQ_CST)
                       : __atomic_load_n(static_cast<const uint64_t*>(address), __ATOMIC_SEQ_CST);

@@ -28,7 +28,7 @@ bool is_running_block() { return running != nullptr; }
 
 std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint3 index, bool watched) {
     running = this;
-    active_watcher = watched ? &watcher_ : nullptr;
+    watching_ = watched ? &watcher_ : nullptr;
     launch_ = &launch;
     kernel_ = &kernel;
     index_ = index;
@@ -49,7 +49,6 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
     }
     current_ = nullptr;
     running = nullptr;
-    active_watcher = nullptr;
     if (fault_) {
         for (Thread& thread : threads_) { // they stand anywhere in the kernel
             thread.fiber.abandon();
@@ -88,7 +87,9 @@ void Block::prepare() {
         if (!thread.fiber.started()) {
             thread.fiber.start(stacks_[number], [this, &thread] {
                 while (true) {
+                    active_watcher = watching_;
                     launch_->call(launch_->context);
+                    active_watcher = nullptr;
                     finish_current();
                     thread.fiber.suspend();
                 }
@@ -161,12 +162,12 @@ int Block::barrier(const char* operation, Site site, bool predicate) {
     barrier_.holds += predicate ? 1 : 0;
     Warp& own = warps_[current_->number / 32];
     own.at_barrier |= 1u << current_->number % 32;
-    if (active_watcher != nullptr && own.at_barrier == own.alive) {
-        active_watcher->warp_together(current_->number / 32);
+    if (watching_ != nullptr && own.at_barrier == own.alive) {
+        watching_->warp_together(current_->number / 32);
     }
     if (++barrier_.arrived == thread_count_) {
-        if (active_watcher != nullptr) {
-            active_watcher->barrier(site);
+        if (watching_ != nullptr) {
+            watching_->barrier(site);
         }
         barrier_.arrived = 0;
         barrier_.result = barrier_.holds;
@@ -192,8 +193,8 @@ void Block::finish_current() {
             break;
         }
     }
-    if (active_watcher != nullptr && warp.alive == 0) {
-        active_watcher->warp_together(number);
+    if (watching_ != nullptr && warp.alive == 0) {
+        watching_->warp_together(number);
     }
 }
 

@@ -70,6 +70,7 @@ class Block {
     const Kernel& kernel() const { return *kernel_; }
     const SharedMemory& shared() const { return shared_; }
     Watcher& watcher() { return watcher_; }
+    Watcher* watching() const { return watching_; } // null when this block is not watched
 
     /// All threads of the block meet; returns for how many of them `predicate` holds.
     int barrier(const char* operation, Site site, bool predicate);
@@ -120,6 +121,7 @@ class Block {
     Schedule schedule_;
     uint64_t random_ = 0;
     Watcher watcher_;
+    Watcher* watching_ = nullptr;
     std::optional<Fault> fault_;
 };
 

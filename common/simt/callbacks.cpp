@@ -1,6 +1,7 @@
 // The functions that code compiled with -fsanitize=thread calls. Linking without that option leaves them to us.
 #include <cstddef>
 
+#include "common/attention.hpp"
 #include "common/simt/instrument.hpp"
 #include "common/simt/symbols.hpp"
 #include "common/simt/watcher.hpp"
@@ -13,6 +14,7 @@ const size_t base = load_address();
 
 [[gnu::always_inline]] inline void note(const void* address, unsigned bytes, Kind kind, const void* return_address) {
     if (Watcher* const watcher = active_watcher) {
+        const RuntimeCode runtime;
         watcher->access(address, bytes, kind, Origin::of_code(return_address, base));
     }
 }
@@ -30,6 +32,14 @@ const size_t base = load_address();
 } // namespace
 
 bool is_instrumented() { return instrumented; }
+
+void require_instrumented() {
+    if (!instrumented) {
+        throw Error(
+            "counting and detecting need a kernel that was compiled with -fsanitize=thread, and this one was not\n"
+            "docs/simt.md has the commands; cmake --preset simt does it by itself");
+    }
+}
 
 } // namespace flash::simt
 
@@ -50,12 +60,50 @@ using flash::simt::Kind;
         flash::simt::note(address, size, Kind::store, __builtin_return_address(0));                                    \
     }
 
+// std::atomic and shared_ptr become calls too, in the host's part of a kernel file as well.
+#define FLASH_SIMT_ATOMIC_UPDATE(bits, Type, name)                                                                     \
+    Type __tsan_atomic##bits##_##name(volatile Type* address, Type value, int) {                                       \
+        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                                      \
+    }
+#define FLASH_SIMT_ATOMIC_COMPARE(bits, Type, name)                                                                    \
+    int __tsan_atomic##bits##_compare_exchange_##name(volatile Type* address, Type* expected, Type desired, int,       \
+                                                      int) {                                                           \
+        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);     \
+    }
+#define FLASH_SIMT_ATOMIC_CALLBACKS(bits, Type)                                                                        \
+    Type __tsan_atomic##bits##_load(const volatile Type* address, int) {                                               \
+        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                             \
+    }                                                                                                                  \
+    void __tsan_atomic##bits##_store(volatile Type* address, Type value, int) {                                        \
+        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                            \
+    }                                                                                                                  \
+    Type __tsan_atomic##bits##_exchange(volatile Type* address, Type value, int) {                                     \
+        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                  \
+    }                                                                                                                  \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_add)                                                                    \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_sub)                                                                    \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_and)                                                                    \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_or)                                                                     \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_xor)                                                                    \
+    FLASH_SIMT_ATOMIC_COMPARE(bits, Type, strong)                                                                      \
+    FLASH_SIMT_ATOMIC_COMPARE(bits, Type, weak)
+
 extern "C" {
 FLASH_SIMT_CALLBACKS(1)
 FLASH_SIMT_CALLBACKS(2)
 FLASH_SIMT_CALLBACKS(4)
 FLASH_SIMT_CALLBACKS(8)
 FLASH_SIMT_CALLBACKS(16)
+
+FLASH_SIMT_ATOMIC_CALLBACKS(8, uint8_t)
+FLASH_SIMT_ATOMIC_CALLBACKS(16, uint16_t)
+FLASH_SIMT_ATOMIC_CALLBACKS(32, uint32_t)
+FLASH_SIMT_ATOMIC_CALLBACKS(64, uint64_t)
 
 void __tsan_read_range(void* address, unsigned long size) {
     flash::simt::note_range(address, size, Kind::load, __builtin_return_address(0));

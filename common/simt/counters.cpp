@@ -37,6 +37,7 @@ GlobalTraffic& GlobalTraffic::operator+=(const GlobalTraffic& other) {
     requests += other.requests;
     bytes += other.bytes;
     sectors += other.sectors;
+    ideal += other.ideal;
     return *this;
 }
 

@@ -12,6 +12,7 @@ struct GlobalTraffic {
     uint64_t requests = 0;
     uint64_t bytes = 0; // that the lanes asked for
     uint64_t sectors = 0;
+    uint64_t ideal = 0; // sectors if the bytes of each request lay side by side
     GlobalTraffic& operator+=(const GlobalTraffic& other);
 };
 

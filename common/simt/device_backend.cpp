@@ -4,11 +4,22 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common/harness/output_file.hpp"
 #include "common/simt/device_memory.hpp"
+#include "common/simt/instrument.hpp"
 #include "common/simt/options.hpp"
+#include "common/simt/profile.hpp"
+#include "common/simt/report.hpp"
 
 namespace flash {
 namespace {
+
+void write(const std::string& path, const std::string& text) {
+    require_writable(path);
+    OutputFile file(path);
+    file.write(text.data(), text.size());
+    file.commit();
+}
 
 class SimtBackend final : public Backend {
   public:
@@ -19,8 +30,11 @@ class SimtBackend final : public Backend {
     }
 
     void require_device() const override {
-        simt::options(); // refuses what the environment misspells
+        const simt::Options& options = simt::options(); // refuses what the environment misspells
         simt::arena();
+        if (options.detect || options.count) {
+            simt::require_instrumented();
+        }
     }
 
     size_t available_bytes() const override { return std::min(host_backend().available_bytes(), simt::Arena::bytes); }
@@ -28,6 +42,33 @@ class SimtBackend final : public Backend {
     std::unique_ptr<Memory> allocate(size_t bytes) override { return std::make_unique<simt::DeviceMemory>(bytes); }
 
     void flush_caches() override {} // kernels do not run here at a speed that a cache would change
+
+    std::vector<BackendFlag> flags() override {
+        return {{"--profile", "Count memory traffic line by line; writes three files NAME.profile.*",
+                 [] { simt::options().count = true; }},
+                {"--detect", "Report races, accesses out of bounds and other faults of the kernel",
+                 [] { simt::options().detect = true; }}};
+    }
+
+    std::string end_first_run(const std::string& program) override {
+        simt::Options& options = simt::options();
+        std::string lines;
+        if (options.detect) {
+            lines += "detect    no fault found, schedule " + to_string(options.schedule) + "\n";
+        }
+        if (options.count) {
+            const auto profile = simt::profile();
+            const std::string name = program + ".profile";
+            write(name + ".json", simt::to_json(profile));
+            write(name + ".txt", simt::annotated_text(profile));
+            write(name + ".html", simt::annotated_html(program, profile));
+            lines += "profile   of one run, as written in the source (docs/simt.md)\n" + simt::summary(profile) +
+                     "written   " + name + ".json, " + name + ".txt and " + name + ".html\n";
+        }
+        options.detect = false; // further runs are for the time
+        options.count = false;
+        return lines;
+    }
 
     double time(const std::function<void()>& work) override {
         const auto start = std::chrono::steady_clock::now();

@@ -15,7 +15,7 @@ std::string describe(const Place& place) {
 } // namespace
 
 Fault::Fault(FaultKind what, std::string summary_text)
-    : Error(summary_text), kind(what), summary(std::move(summary_text)) {}
+    : KernelFault(summary_text), kind(what), summary(std::move(summary_text)) {}
 
 Fault completed(Fault fault) {
     std::vector<Origin> origins{fault.where.origin};

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/attention.hpp"
+#include "common/harness/backend.hpp"
 #include "common/simt/dim3.hpp"
 #include "common/simt/origin.hpp"
 
@@ -30,7 +30,7 @@ struct Place {
     SourceLine line = {}; // of the origin; found out last, because that takes time
 };
 
-struct Fault : Error {
+struct Fault : KernelFault {
     FaultKind kind;
     std::string summary; // what is wrong, in a line or a few
     std::string hint;    // what would help; may be empty

@@ -9,7 +9,8 @@
 
 namespace flash::simt {
 
-/// Memory for one fiber, with addresses below it that fault when the stack overflows. Pages are used as they are touched.
+/// Memory for one fiber, with addresses below it that fault when the stack overflows. Pages are used as they are
+/// touched.
 class Stack {
   public:
     static constexpr size_t bytes = 128 << 10;

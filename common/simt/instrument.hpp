@@ -21,4 +21,7 @@ struct AccessEvent {
 /// Whether any kernel of this program was compiled with the calls.
 bool is_instrumented();
 
+/// Throws Error, with how to get it, unless that is so.
+void require_instrumented();
+
 } // namespace flash::simt

@@ -87,9 +87,8 @@ void run(const Launch& launch) {
     check(launch, kernel);
 
     const Options& chosen = options();
-    if ((chosen.detect || chosen.count) && !is_instrumented()) {
-        throw Error("detecting and counting need kernels that were compiled with -fsanitize=thread\n"
-                    "see \"Two commands\" in docs/simt.md");
+    if (chosen.detect || chosen.count) {
+        require_instrumented();
     }
 
     const BlockOrder order(volume(launch.grid));

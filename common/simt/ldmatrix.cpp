@@ -15,14 +15,14 @@ struct Rows {
 };
 
 /// The 8 rows of one matrix are one wavefront if their 16-byte pieces lie in different banks.
-void watch(const Operands& lanes, size_t matrices) {
-    Counters* const counters = active_watcher->counters(static_cast<const Rows*>(lanes[0])->site);
+void watch(Watcher& watcher, const Operands& lanes, size_t matrices) {
+    Counters* const counters = watcher.counters(static_cast<const Rows*>(lanes[0])->site);
     SharedTraffic traffic{1, 0, 0, 0};
     for (size_t m = 0; m < matrices; ++m) {
         uint32_t words[32] = {};
         for (size_t i = 0; i < 8; ++i) {
             const auto& own = *static_cast<const Rows*>(lanes[8 * m + i]);
-            active_watcher->check(*own.thread, own.row, 16, Kind::load, Origin::of(own.site));
+            watcher.check(*own.thread, own.row, 16, Kind::load, Origin::of(own.site));
             words[i] = static_cast<uint32_t>(reinterpret_cast<size_t>(own.row) / 4);
         }
         const Wavefronts passes = wavefronts(0xff, words, 16);
@@ -36,8 +36,8 @@ void watch(const Operands& lanes, size_t matrices) {
 /// Without transposition lane l receives elements 2 (l % 4), 2 (l % 4) + 1 of row l / 4 of each matrix;
 /// transposed, the same of column l / 4.
 template <int Count, bool Transposed> void load(const Operands& lanes) {
-    if (active_watcher != nullptr) {
-        watch(lanes, Count);
+    if (Watcher* const watcher = current_block().watching()) {
+        watch(*watcher, lanes, Count);
     }
     for (size_t m = 0; m < Count; ++m) {
         uint16_t matrix[8][8];

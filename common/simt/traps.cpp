@@ -47,6 +47,7 @@ void handle(int signal, siginfo_t* info, void* context) {
         std::signal(signal, SIG_DFL); // not a kernel's doing: the access repeats, and the program ends as it would
         return;
     }
+    active_watcher = nullptr;
     Block& block = current_block();
     // The processor names no address for a vector access that is not aligned.
     const bool has_address = info->si_code == SEGV_MAPERR || info->si_code == SEGV_ACCERR;

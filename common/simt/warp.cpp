@@ -37,10 +37,12 @@ int source_lane(Shuffle kind, int lane, int argument, int width) {
 } // namespace
 
 void warp_collective(Meeting meeting, const char* operation, uint32_t mask, void* operand, Combine combine, Site site) {
+    const RuntimeCode runtime;
     current_block().collective(meeting, operation, site, mask, operand, combine);
 }
 
 int block_barrier(const char* operation, bool predicate, Site site) {
+    const RuntimeCode runtime;
     return current_block().barrier(operation, site, predicate);
 }
 
@@ -131,7 +133,7 @@ void Block::complete(unsigned warp_number, size_t slot) {
     if (meeting.combine != nullptr) {
         meeting.combine(meeting.operands);
     }
-    if (Watcher* const watcher = active_watcher) {
+    if (Watcher* const watcher = watching_) {
         if (meeting.kind == Meeting::sync) {
             watcher->sync_warp(warp_number);
         }

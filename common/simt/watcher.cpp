@@ -133,7 +133,7 @@ void Watcher::count(const RequestKey& key, uint32_t lanes, const WarpLog::Values
                                   : line.shared_store) += {1, bytes, passes.needed, passes.ideal};
         return;
     }
-    const GlobalTraffic request{1, bytes, count_distinct(lanes, values)};
+    const GlobalTraffic request{1, bytes, count_distinct(lanes, values), (bytes + sector_bytes - 1) / sector_bytes};
     (key.kind == Kind::load ? line.global_load : line.global_store) += request;
     const size_t sector = values[std::countr_zero(lanes)];
     if (const DeviceMemory* const buffer = buffer_around(arena_.begin + sector * sector_bytes)) {

@@ -56,7 +56,21 @@ class Watcher {
     Tally tally_;
 };
 
-/// The watcher of this OS thread, null when nothing is watched.
+/// Who is told of what instrumented code does on this OS thread: null unless a watched kernel is at work.
 extern thread_local Watcher* active_watcher;
+
+/// While it lives the runtime is at work, not the kernel, and instrumented code tells nobody. Such code is in the
+/// runtime as well: of an inline function that a kernel's file and the runtime both use, like std::vector's, the linker
+/// keeps one copy, and it may be the instrumented one.
+class RuntimeCode {
+  public:
+    RuntimeCode() : before_(active_watcher) { active_watcher = nullptr; }
+    ~RuntimeCode() { active_watcher = before_; }
+    RuntimeCode(const RuntimeCode&) = delete;
+    RuntimeCode& operator=(const RuntimeCode&) = delete;
+
+  private:
+    Watcher* before_;
+};
 
 } // namespace flash::simt
