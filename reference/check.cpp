@@ -159,7 +159,8 @@ Verdict compare(const Problem& p, const Expectation& e, const Outputs& outputs) 
         const std::string x = width > 1 ? text(", x=%lld", static_cast<long long>(index % width)) : "";
         return text("%s at (b=%lld, h=%lld, i=%lld%s) is %.9g, expected %.9g +- %.3g", name,
                     static_cast<long long>(row / p.q_len / p.heads), static_cast<long long>(row / p.q_len % p.heads),
-                    static_cast<long long>(row % p.q_len), x.c_str(), got, want, bound);
+                    static_cast<long long>(row % p.q_len), x.c_str(), std::isnan(got) ? std::abs(got) : got, want,
+                    bound);
     };
     const auto report = [&](const Comparison& c, const char* name, int64_t width, std::span<const float> got,
                             const std::vector<double>& want, auto bound) {

@@ -18,15 +18,19 @@ constexpr std::array shapes = {Shape{1, 1},     Shape{1, 239},   Shape{239, 1}, 
                                Shape{127, 512}, Shape{512, 127}, Shape{128, 217},   Shape{217, 128},  Shape{200, 200},
                                Shape{256, 512}, Shape{512, 256}, Shape{1023, 1024}, Shape{1024, 1023}};
 
-// Where kinds of input other than N(0,1) are tried: a single query, tiles that fit, tiles that do not, and more
-// queries than keys, so that with a mask whole tiles see nothing.
-constexpr std::array some_shapes = {Shape{1, 239}, Shape{64, 128}, Shape{97, 97}, Shape{200, 200}, Shape{512, 127}};
+// Where kinds of input other than N(0,1) are tried: a single query, tiles that fit and tiles that do not, many keys,
+// and more queries than keys, so that with a mask whole tiles see nothing.
+constexpr std::array some_shapes = {Shape{1, 239}, Shape{64, 128}, Shape{97, 97}, Shape{127, 512}, Shape{512, 127}};
 
 constexpr std::array detect_shapes = {Shape{1, 1},    Shape{5, 71},  Shape{71, 5},   Shape{64, 128},
                                       Shape{128, 64}, Shape{97, 97}, Shape{200, 200}};
 
+constexpr std::array other_kinds = {Kind::outliers,   Kind::one_sign,   Kind::equal_keys,
+                                    Kind::logits_1e4, Kind::logits_6e4, Kind::logits_negative,
+                                    Kind::nan_row,    Kind::inf_row,    Kind::nan_head};
+
 struct Heads {
-    int64_t q, kv;
+    int64_t q = 1, kv = 1;
 };
 constexpr std::array six_heads = {Heads{6, 6}, Heads{6, 2}, Heads{6, 1}};
 
@@ -36,20 +40,20 @@ constexpr float other_scale = 0.3f;
 
 // What is left to choose once shape, head dim and type are fixed.
 struct Combination {
-    bool causal;
+    bool causal = false;
     Heads heads;
-    bool default_scale;
+    bool default_scale = true;
 };
 
 // All twelve, in such an order that any two in a row, counted around the end, differ in the mask, any three in a row
 // have all head groupings, and entry n + 6 is entry n with the other scale.
-std::array<Combination, 12> combinations() {
+constexpr std::array combinations = [] {
     std::array<Combination, 12> all{};
     for (size_t n = 0; n < all.size(); ++n) {
         all[n] = {n % 2 == 1, six_heads[n % 3], n < 6};
     }
     return all;
-}
+}();
 
 Problem make_problem(Shape shape, int64_t d, const Combination& c) {
     // Two batches for about half of the cases, and of the smaller ones only: they add no new tiles.
@@ -74,6 +78,8 @@ std::string kind_name(Kind kind) {
         return "normal";
     case Kind::outliers:
         return "outliers";
+    case Kind::one_sign:
+        return "V of one sign";
     case Kind::equal_keys:
         return "equal keys";
     case Kind::logits_1e4:
@@ -114,80 +120,92 @@ Scope scope_of(const Rung& rung) {
     return scope;
 }
 
-List full(const Scope& scope) {
-    constexpr std::array other_kinds = {Kind::outliers,        Kind::equal_keys, Kind::logits_1e4, Kind::logits_6e4,
-                                        Kind::logits_negative, Kind::nan_row,    Kind::inf_row,    Kind::nan_head};
-    List list;
-    for (size_t s = 0; s < shapes.size(); ++s) {
-        const Shape shape = shapes[s];
-        if (shape.longer() > scope.longest) {
-            list.left_out.push_back(shape_name(shape) + ": too long for this backend");
-            continue;
-        }
-        // The usual head dims meet every combination; the others, and all of them on the two largest shapes, meet
-        // two: one mask and one grouping with both scales, another one for the next head dim and for the next shape.
-        size_t thinned = 0;
-        for (const DType dtype : scope.dtypes) {
-            for (size_t k = 0; k < scope.head_dims.size(); ++k) {
-                const int64_t d = scope.head_dims[k];
-                const bool thin = shape.longer() > 800 || (d != 32 && d != 64 && d != 128);
-                const std::array<Combination, 12> all = combinations();
-                for (size_t n = 0; n < all.size(); ++n) {
-                    if (thin && n % 6 != (s + k) % 6) {
-                        ++thinned;
-                        continue;
-                    }
-                    const bool repeat = all[n].heads.kv == 2 && shape.longer() <= 512;
-                    list.cases.push_back({Kind::normal, dtype, make_problem(shape, d, all[n]), repeat ? 3 : 1});
+namespace {
+
+// N(0,1) on one shape. The usual head dims meet every combination; the others, and all of them on the largest shapes,
+// meet two of the twelve: one mask and one grouping with both scales, and the next head dim and shape meet the next
+// two.
+void add_normal(List& list, const Scope& scope, size_t s) {
+    const Shape shape = shapes[s];
+    size_t left_out = 0;
+    for (const DType dtype : scope.dtypes) {
+        for (size_t k = 0; k < scope.head_dims.size(); ++k) {
+            const int64_t d = scope.head_dims[k];
+            const bool thin = shape.longer() > 800 || (d != 32 && d != 64 && d != 128);
+            for (size_t n = 0; n < combinations.size(); ++n) {
+                if (thin && n % 6 != (s + k) % 6) {
+                    ++left_out;
+                    continue;
                 }
+                const Combination& c = combinations[n];
+                const bool repeat = c.heads.kv == 2 && shape.longer() <= 512;
+                list.cases.push_back({Kind::normal, dtype, make_problem(shape, d, c), repeat ? 3 : 1});
             }
         }
-        if (thinned > 0) {
-            list.left_out.push_back("normal " + shape_name(shape) + ": " + std::to_string(thinned) +
-                                    " of the combinations of mask, heads and scale");
+    }
+    if (left_out > 0) {
+        list.left_out.push_back("normal " + shape_name(shape) + ": " + std::to_string(left_out) +
+                                " of the combinations of head dim, mask, heads and scale");
+    }
+}
+
+// Another kind of input on one shape: both masks with every head dim; grouping and scale go round.
+void add_kind(List& list, const Scope& scope, Kind kind, Shape shape, size_t first) {
+    for (const DType dtype : scope.dtypes) {
+        for (size_t k = 0; k < scope.head_dims.size(); ++k) {
+            for (const size_t n : {first + k, first + k + 7}) {
+                Case c{kind, dtype, make_problem(shape, scope.head_dims[k], combinations[n % 12])};
+                if (kind == Kind::nan_head) {
+                    c.problem.batch = 2; // so that with one K/V head, too, there is one without NaN
+                }
+                list.cases.push_back(c);
+            }
+        }
+    }
+}
+
+} // namespace
+
+List full(const Scope& scope) {
+    List list;
+    for (size_t s = 0; s < shapes.size(); ++s) {
+        if (shapes[s].longer() > scope.longest) {
+            list.left_out.push_back(shape_name(shapes[s]) + ": too long for this backend");
+        } else {
+            add_normal(list, scope, s);
         }
     }
     for (size_t kind = 0; kind < other_kinds.size(); ++kind) {
         for (size_t s = 0; s < some_shapes.size(); ++s) {
-            for (const DType dtype : scope.dtypes) {
-                for (size_t k = 0; k < scope.head_dims.size(); ++k) {
-                    // Both masks; the grouping and the scale go round.
-                    for (const size_t n : {s + k + kind, s + k + kind + 7}) {
-                        const Combination& c = combinations()[n % 12];
-                        list.cases.push_back(
-                            {other_kinds[kind], dtype, make_problem(some_shapes[s], scope.head_dims[k], c)});
-                    }
-                }
-            }
+            add_kind(list, scope, other_kinds[kind], some_shapes[s], s + kind);
         }
     }
-    list.left_out.push_back(
-        "inputs other than N(0,1): 14 of the 19 shapes, and 10 of the 12 combinations of mask, heads "
-        "and scale on each of the others");
+    list.left_out.push_back("inputs other than N(0,1): " + std::to_string(shapes.size() - some_shapes.size()) +
+                            " of the " + std::to_string(shapes.size()) +
+                            " shapes, and 10 of the 12 combinations of mask, heads and " +
+                            "scale on each of the others");
     return list;
 }
 
 List detect(const Scope& scope) {
     constexpr std::array two_heads = {Heads{2, 2}, Heads{2, 1}};
-    constexpr std::array kinds = {Kind::normal, Kind::outliers, Kind::logits_1e4, Kind::nan_row, Kind::nan_head};
     List list;
-    for (const Kind kind : kinds) {
-        for (size_t s = 0; s < detect_shapes.size(); ++s) {
-            const Shape shape = detect_shapes[s];
-            if (kind != Kind::normal && (shape.q_len != 97 || shape.kv_len != 97)) {
-                continue;
-            }
-            for (const DType dtype : scope.dtypes) {
-                for (size_t k = 0; k < scope.head_dims.size(); ++k) {
-                    for (const bool causal : {false, true}) {
-                        const size_t n = s + k + (causal ? 1 : 0);
-                        list.cases.push_back(
-                            {kind, dtype,
-                             make_problem(shape, scope.head_dims[k], {causal, two_heads[n % 2], n % 4 < 2})});
-                    }
+    const auto add = [&](Kind kind, Shape shape, size_t s) {
+        for (const DType dtype : scope.dtypes) {
+            for (size_t k = 0; k < scope.head_dims.size(); ++k) {
+                for (const bool causal : {false, true}) {
+                    const size_t n = s + k + (causal ? 1 : 0);
+                    const Combination c{causal, two_heads[n % 2], n % 4 < 2};
+                    list.cases.push_back({kind, dtype, make_problem(shape, scope.head_dims[k], c)});
                 }
             }
         }
+    };
+    for (size_t s = 0; s < detect_shapes.size(); ++s) {
+        add(Kind::normal, detect_shapes[s], s);
+    }
+    for (const Kind kind : {Kind::outliers, Kind::logits_negative, Kind::nan_row}) {
+        add(kind, {97, 97}, 0);
     }
     return list;
 }

@@ -12,6 +12,7 @@ namespace flash::conformance {
 enum class Kind {
     normal,          // N(0,1)
     outliers,        // N(0,1), and N(0, sd 10) on top of one value in a thousand
+    one_sign,        // N(0,1), and V N(4,1): nothing cancels, so what accumulation loses adds up
     equal_keys,      // all keys of a head are equal, so O is the mean of the visible V
     logits_1e4,      // the largest |score| is 1e4
     logits_6e4,      // 6e4, close to the end of fp16

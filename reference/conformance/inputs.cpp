@@ -132,6 +132,9 @@ Tensors make_inputs(const Case& c) {
         add_outliers(t.k, bits, normal);
         add_outliers(t.v, bits, normal);
         break;
+    case Kind::one_sign:
+        std::ranges::transform(t.v, t.v.begin(), [](float x) { return x + 4; });
+        break;
     case Kind::equal_keys:
         repeat_first_key(p, t.k);
         break;

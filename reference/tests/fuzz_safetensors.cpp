@@ -2,7 +2,8 @@
 // tensor can be read and has the size that its shape says. The corpus is replayed by fuzz_replay.cpp in every test
 // run; to search for more (clang with its compiler-rt; from the repository's root, all in one command):
 //
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -o /tmp/fuzz_safetensors
+//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -o
+//   /tmp/fuzz_safetensors
 //     reference/tests/fuzz_safetensors.cpp common/harness/{safetensors_reader,safetensors_header,convert,text}.cpp &&
 //   /tmp/fuzz_safetensors -max_total_time=600 -max_len=4096 -malloc_limit_mb=1 -rss_limit_mb=512
 //     -dict=reference/tests/fuzz_safetensors.dict reference/tests/corpus/safetensors

@@ -1,0 +1,202 @@
+// Does the conformance suite bite? Attentions with one known mistake each go through the very code that judges rungs,
+// and each must be rejected, in every type and by both lists. Correct ones must pass.
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "common/harness/progress.hpp"
+#include "reference/conformance/judge.hpp"
+#include "reference/tests/defective_attention.hpp"
+
+namespace {
+
+using namespace flash;
+using conformance::Case;
+using conformance::List;
+using conformance::Prepared;
+using conformance::Scope;
+using tests::Defect;
+
+struct Suspect {
+    Rung rung;
+    std::string sign;        // what the suite's message must contain: the right reason, not just any
+    bool needs_full = false; // shows only with more heads, keys or runs than the list `detect` has
+};
+
+template <Defect defect> Rung rung(const char* name) {
+    return {.name = name,
+            .idea = "for testing",
+            .fp32 = tests::attention<defect, float>,
+            .fp16 = tests::attention<defect, Half>,
+            .bf16 = tests::attention<defect, Bfloat16>};
+}
+
+template <Defect defect> Suspect suspect(const char* name, const char* sign) { return {rung<defect>(name), sign}; }
+
+std::vector<Suspect> suspects() {
+    std::vector<Suspect> all = {
+        suspect<Defect::drops_last_partial_tile>("drops the last partial tile of keys", "LSE at"),
+        suspect<Defect::drops_last_key>("drops the last key", "LSE at"),
+        suspect<Defect::overlapping_last_tile>("last tile of keys overlaps the one before", "LSE at"),
+        suspect<Defect::unmasked_padding>("counts the zeros that pad the last tile as keys", "LSE at"),
+        suspect<Defect::drops_last_query_tile>("drops the last partial tile of queries", "O at"),
+        suspect<Defect::forgets_to_rescale_o>("forgets to rescale O", "O at"),
+        suspect<Defect::forgets_to_rescale_l>("forgets to rescale l", "LSE at"),
+        suspect<Defect::forgets_to_divide>("forgets to divide by l", "O at"),
+        suspect<Defect::no_maximum>("leaves the maximum out", "O at"),
+        suspect<Defect::maximum_starts_at_zero>("maximum starts at 0", "O at"),
+        suspect<Defect::maximum_starts_at_minus_10000>("maximum starts at -10000", "O at"),
+        suspect<Defect::top_left_causal>("causal mask aligned top-left", "LSE at"),
+        suspect<Defect::causal_without_diagonal>("causal mask hides the diagonal", "LSE at"),
+        suspect<Defect::causal_one_too_many>("causal mask shows one key too many", "LSE at"),
+        suspect<Defect::finite_mask>("masks with -FLT_MAX, not -inf", "expected -inf"),
+        suspect<Defect::blind_rows_unwritten>("leaves rows that see nothing unwritten", "expected -inf"),
+        suspect<Defect::blind_rows_nan>("gives 0 / 0 in rows that see nothing", "O at"),
+        suspect<Defect::lse_base_2>("LSE in base 2", "LSE at"),
+        suspect<Defect::lse_without_maximum>("LSE without the maximum", "LSE at"),
+        suspect<Defect::kv_head_modulo>("head h reads K/V head h % H_kv", "LSE at"),
+        suspect<Defect::first_batch_only>("reads the first batch's K and V for all", "LSE at"),
+        suspect<Defect::reads_past_the_end>("NaN past the end of V leaks in through 0 * NaN", "is nan"),
+        suspect<Defect::writes_past_o>("writes one element past O", "memory after O"),
+        suspect<Defect::writes_past_lse>("writes one element past LSE", "memory after LSE"),
+        suspect<Defect::writes_to_q>("writes to Q", "Q, an input"),
+        suspect<Defect::ignores_scale>("ignores scale", "LSE at"),
+        suspect<Defect::all_zeros>("O all zeros, LSE right", "O is zero everywhere"),
+        suspect<Defect::hides_nan>("turns NaN rows into 0", "is finite"),
+        suspect<Defect::order_depends_on_run>("order of summation depends on the run", "other bits"),
+        suspect<Defect::tf32_inputs>("fp32 inputs rounded to TF32", "at"),
+        suspect<Defect::accumulates_in_type>("accumulates O in 16 bits", "O at"),
+        suspect<Defect::rounds_scores_to_type>("rounds S to 16 bits", "LSE at"),
+    };
+    for (Suspect& s : all) {
+        s.needs_full =
+            s.sign == "other bits" || s.rung.name.ends_with("% H_kv") || s.rung.name.starts_with("accumulates");
+        if (s.sign == "at") { // rounding to 10 bits of mantissa changes nothing in fp16 and bf16
+            s.rung.fp16 = nullptr;
+            s.rung.bf16 = nullptr;
+        }
+        if (s.rung.name.ends_with("16 bits")) {
+            s.rung.fp32 = nullptr;
+        }
+    }
+    return all;
+}
+
+// The head dims of the CUDA rungs, the harder case: CPU rungs are tried with more. N <= 512, as on SIMT.
+Scope scope(DType type) { return {{type}, {32, 64, 128}, 512}; }
+
+std::string joined(const std::vector<std::string>& messages) {
+    std::string all;
+    for (const std::string& message : messages) {
+        all += all.empty() ? message : "\n" + message;
+    }
+    return all;
+}
+
+std::string short_text(const std::string& text, size_t length) {
+    const std::string line = text.substr(0, text.find('\n'));
+    return line.size() <= length ? line : line.substr(0, length - 3) + "...";
+}
+
+// Feeds all suspects that have the type to the list, each until its first rejection, and prints who fell where.
+// The smallest problems come first, because they tell most suspects from correct attentions in no time.
+void reject_all(const std::string& title, List list, DType type, bool is_full) {
+    std::ranges::stable_sort(list.cases, {}, [](const Case& c) { return c.problem.flops(); });
+    struct Verdict {
+        Suspect suspect;
+        std::string where, why;
+    };
+    std::vector<Verdict> verdicts;
+    for (const Suspect& s : suspects()) {
+        if (s.rung.supports(type) && (is_full || !s.needs_full)) {
+            verdicts.push_back({s, {}, {}});
+        }
+    }
+    size_t at_large = verdicts.size();
+    ProgressLine progress("wrong attentions, " + title);
+    for (size_t n = 0; n < list.cases.size() && at_large > 0; ++n) {
+        const Prepared prepared = conformance::prepare(list.cases[n]);
+        for (Verdict& v : verdicts) {
+            const std::string why = v.where.empty() ? joined(conformance::judge(v.suspect.rung, prepared)) : "";
+            if (!why.empty()) {
+                v.where = list.cases[n].group() + " " + list.cases[n].name();
+                v.why = why;
+                --at_large;
+            }
+        }
+        progress.update(static_cast<double>(n) / static_cast<double>(list.cases.size()));
+    }
+
+    std::printf("\n%s\n%-50s  %-72s  %s\n", title.c_str(), "wrong attention", "rejected by", "because");
+    for (const Verdict& v : verdicts) {
+        std::printf("%-50s  %-72s  %s\n", v.suspect.rung.name.c_str(), v.where.empty() ? "NOTHING" : v.where.c_str(),
+                    short_text(v.why, 100).c_str());
+    }
+    std::fflush(stdout);
+    for (const Verdict& v : verdicts) {
+        CAPTURE(title, v.suspect.rung.name, v.where, v.why);
+        CHECK_FALSE(v.where.empty());
+        CHECK(v.why.find(v.suspect.sign) != std::string::npos);
+    }
+}
+
+// Every case of the list must accept correct attentions and reject zeros; and rung 01, which has no maximum, must be
+// excused exactly where it overflows.
+void accept_correct(const List& list) {
+    std::vector<Rung> correct = {rung<Defect::none>("correct"), rung<Defect::none_base_2>("correct, base 2"),
+                                 rung<Defect::no_maximum>("no maximum, and says so")};
+    correct[2].overflows = true;
+    size_t overflows = 0;
+    ProgressLine progress("correct attentions");
+    for (size_t n = 0; n < list.cases.size(); ++n) {
+        const Case& c = list.cases[n];
+        CAPTURE(c.group(), c.name());
+        const Prepared prepared = conformance::prepare(c);
+        for (const Rung& r : correct) {
+            INFO(r.name);
+            CHECK(joined(conformance::judge(r, prepared)) == "");
+        }
+
+        const std::vector<float> zeros(static_cast<size_t>(c.problem.q_size()));
+        const std::vector<float> lse(prepared.expected.lse.begin(), prepared.expected.lse.end());
+        const Verdict verdict = reference::compare(c.problem, prepared.expected, {zeros, lse});
+        CHECK(verdict.message.find("O at") != std::string::npos); // the bound alone rejects zeros
+        CHECK(verdict.message.find("O is zero everywhere") != std::string::npos);
+        CHECK(verdict.message.find("LSE at") == std::string::npos);
+
+        Rung pretender = correct[0]; // right, but registered as one that overflows: found out where it must
+        pretender.overflows = true;
+        const bool found_out = !conformance::judge(pretender, prepared).empty();
+        const bool huge = c.kind == conformance::Kind::logits_1e4 || c.kind == conformance::Kind::logits_6e4 ||
+                          c.kind == conformance::Kind::logits_negative;
+        CHECK((found_out || !huge));
+        overflows += found_out ? 1 : 0;
+        progress.update(static_cast<double>(n) / static_cast<double>(list.cases.size()));
+    }
+    std::printf("%zu cases accept correct attentions and reject zeros; %zu demand that rung 01 overflow\n",
+                list.cases.size(), overflows);
+}
+
+} // namespace
+
+TEST_CASE("the full list rejects every wrong attention, fp32") {
+    reject_all("list `full`, fp32", conformance::full(scope(DType::fp32)), DType::fp32, true);
+}
+TEST_CASE("the full list rejects every wrong attention, fp16") {
+    reject_all("list `full`, fp16", conformance::full(scope(DType::fp16)), DType::fp16, true);
+}
+TEST_CASE("the full list rejects every wrong attention, bf16") {
+    reject_all("list `full`, bf16", conformance::full(scope(DType::bf16)), DType::bf16, true);
+}
+TEST_CASE("the detect list rejects every wrong attention") {
+    for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
+        reject_all(std::string("list `detect`, ") + dtype_name(type), conformance::detect(scope(type)), type, false);
+    }
+}
+
+TEST_CASE("the full list accepts correct attentions, fp32") { accept_correct(conformance::full(scope(DType::fp32))); }
+TEST_CASE("the full list accepts correct attentions, fp16") { accept_correct(conformance::full(scope(DType::fp16))); }
+TEST_CASE("the full list accepts correct attentions, bf16") { accept_correct(conformance::full(scope(DType::bf16))); }
