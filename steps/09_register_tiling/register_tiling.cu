@@ -77,16 +77,20 @@ __device__ float row_sum(float x) {
     return x;
 }
 
-/// Copies `rows` rows of d floats into shared memory, and zeros in place of rows from `valid` on. A thread keeps to
-/// four columns; neighbouring threads read neighbouring 16 bytes.
-template <int d> __device__ void load_tile(float* smem, int stride, const float* from, int rows, int valid) {
+/// Copies a tile of `rows` rows of d floats into shared memory, and zeros in place of rows from `valid` on. A thread
+/// keeps to four columns; neighbouring threads read neighbouring 16 bytes.
+template <int d, int rows> __device__ void load_tile(float* smem, int stride, const float* from, int valid) {
+    constexpr int pass = threads / (d / 4); // rows that the block copies at a time
     const int x = 4 * (threadIdx.x % (d / 4));
-    for (int r = threadIdx.x / (d / 4); r < rows; r += threads / (d / 4)) {
+    // Unrolled: all the loads are under way before the first store waits for its own.
+#pragma unroll
+    for (int r0 = 0; r0 < rows; r0 += pass) {
+        const int r = r0 + threadIdx.x / (d / 4);
         float reg[4] = {0, 0, 0, 0};
         if (r < valid) {
-            load4(reg, from + r * d + x);
+            load4(reg, &from[r * d + x]);
         }
-        store4(smem + r * stride + x, reg);
+        store4(&smem[r * stride + x], reg);
     }
 }
 
@@ -137,11 +141,11 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
         }
     }
 
-    load_tile<d>(smem + T::Q_smem, T::stride, Q, Br, rows);
+    load_tile<d, Br>(smem + T::Q_smem, T::stride, Q, rows);
     for (int j0 = 0; j0 < keys; j0 += Bc) {
         __syncthreads(); // slower warps still read K_smem and V_smem of the pass before
-        load_tile<d>(K_smem, T::stride, K + int64_t{j0} * d, Bc, N_kv - j0);
-        load_tile<d>(V_smem, d, V + int64_t{j0} * d, Bc, N_kv - j0);
+        load_tile<d, Bc>(K_smem, T::stride, K + int64_t{j0} * d, N_kv - j0);
+        load_tile<d, Bc>(V_smem, d, V + int64_t{j0} * d, N_kv - j0);
         __syncthreads(); // K_smem and V_smem are complete, and before the first pass Q_smem
 
         float S_reg[R][C] = {}; // S, then P in its place
@@ -150,12 +154,12 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
             float q[R][4];
 #pragma unroll
             for (int i = 0; i < R; ++i) {
-                load4(q[i], Q_smem + 4 * i * T::stride + x);
+                load4(q[i], &Q_smem[4 * i * T::stride + x]);
             }
 #pragma unroll
             for (int k = 0; k < C; ++k) {
                 float key[4];
-                load4(key, K_smem + (8 * k + lane_c) * T::stride + x);
+                load4(key, &K_smem[(8 * k + lane_c) * T::stride + x]);
 #pragma unroll
                 for (int i = 0; i < R; ++i) {
 #pragma unroll
@@ -213,14 +217,14 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
                 float p[R][4];
 #pragma unroll
                 for (int i = 0; i < R; ++i) {
-                    load4(p[i], P_smem + 4 * i * T::P_stride + c);
+                    load4(p[i], &P_smem[4 * i * T::P_stride + c]);
                 }
 #pragma unroll
                 for (int t = 0; t < 4; ++t) {
                     float v[d / 8];
 #pragma unroll
                     for (int n = 0; n < d / 8; n += 4) {
-                        load4(v + n, V_smem + (c0 + c + t) * d + 8 * n + 4 * lane_c);
+                        load4(&v[n], &V_smem[(c0 + c + t) * d + 8 * n + 4 * lane_c]);
                     }
 #pragma unroll
                     for (int i = 0; i < R; ++i) {
@@ -239,12 +243,13 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
         if (row0 + 4 * i < rows) {
             const float normalise = l_reg[i] == 0 ? 0.0f : 1 / l_reg[i]; // a row that sees no key gets O = 0
 #pragma unroll
-            for (int n = 0; n < d / 8; ++n) {
-                O_reg[i][n] *= normalise;
-            }
-#pragma unroll
             for (int n = 0; n < d / 8; n += 4) {
-                store4(O + (row0 + 4 * i) * d + 8 * n + 4 * lane_c, &O_reg[i][n]);
+                float o[4];
+#pragma unroll
+                for (int t = 0; t < 4; ++t) {
+                    o[t] = O_reg[i][n + t] * normalise;
+                }
+                store4(&O[(row0 + 4 * i) * d + 8 * n + 4 * lane_c], o);
             }
             if (lane_c == 0) {
                 LSE[row0 + 4 * i] = m_reg[i] + logf(l_reg[i]);
