@@ -27,7 +27,14 @@ def scaling_tables(record):
         if N // 2 in lengths:
             growth.append([f"{N // 2} to {N}", *(f"{row['median_s'] / rows[name, N // 2]['median_s']:.2f}"
                                                  for name, row in zip(RUNGS, of))])
+    neighbours = {}
+    for before, after in zip(RUNGS, RUNGS[1:]):
+        pairs = [(rows[before, N]["median_s"], rows[after, N]["median_s"]) for N in lengths]
+        neighbours[f"time in ms, {before[:2]} and {after[:2]}"] = markdown_table(
+            ["N", before[:2], after[:2], f"{after[:2]} / {before[:2]}"],
+            [[str(N), milliseconds(a), milliseconds(b), f"{b / a:.2f}"] for N, (a, b) in zip(lengths, pairs)])
     return {
+        **neighbours,
         "time in ms": markdown_table(["N", *short], time),
         "growth of time": markdown_table(["N", *short], growth),
         "memory in MiB": markdown_table(["N", *short], memory),
