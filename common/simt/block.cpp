@@ -1,6 +1,7 @@
 #include "common/simt/block.hpp"
 
 #include <bit>
+#include <cstdlib>
 #include <map>
 #include <sstream>
 #include <utility>
@@ -8,26 +9,23 @@
 namespace flash::simt {
 namespace {
 
-thread_local Block* running = nullptr;
-
-/// The n-th set bit of `bits`, n from 0.
-unsigned nth_bit(uint32_t bits, unsigned n) {
-    for (; n > 0; --n) {
-        bits &= bits - 1;
-    }
-    return static_cast<unsigned>(std::countr_zero(bits));
-}
-
 unsigned lowest(uint32_t bits) { return static_cast<unsigned>(std::countr_zero(bits)); }
 unsigned highest(uint32_t bits) { return 31 - static_cast<unsigned>(std::countl_zero(bits)); }
 
+/// One of the set bits of `bits`, by a random number.
+unsigned any_bit(uint32_t bits, unsigned random) {
+    for (unsigned skip = random % static_cast<unsigned>(std::popcount(bits)); skip > 0; --skip) {
+        bits &= bits - 1;
+    }
+    return lowest(bits);
+}
+
 } // namespace
 
-Block& current_block() { return *running; }
-bool is_running_block() { return running != nullptr; }
+constinit thread_local Block* running_block = nullptr;
 
 std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint3 index, bool watched) {
-    running = this;
+    running_block = this;
     watching_ = watched ? &watcher_ : nullptr;
     launch_ = &launch;
     kernel_ = &kernel;
@@ -42,16 +40,16 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
             break;
         }
         current_ = &next();
-        current_->fiber.resume();
+        scheduler_.switch_to(current_->fiber);
     }
     if (watched && !fault_) {
         fault_ = watcher_.end_block();
     }
     current_ = nullptr;
-    running = nullptr;
+    running_block = nullptr;
     if (fault_) {
         for (Thread& thread : threads_) { // they stand anywhere in the kernel
-            thread.fiber.abandon();
+            thread.fiber.forget();
         }
         fault_->kernel = kernel.name;
     }
@@ -66,9 +64,8 @@ void Block::prepare() {
     random_ = schedule_.number ^ (index_.x + 0x9e3779b97f4a7c15u * (index_.y + 0x9e3779b97f4a7c15u * index_.z));
     finished_ = 0;
     barrier_ = {};
-    while (threads_.size() < thread_count_) {
-        stacks_.emplace_back();
-        threads_.emplace_back();
+    while (stacks_.size() < thread_count_) {
+        stacks_.emplace_back(stacks_.size());
     }
     ready_warps_ = 0;
     for (Warp& warp : warps_) {
@@ -80,21 +77,50 @@ void Block::prepare() {
         thread.index = element(launch_->block, number);
         thread.number = number;
         thread.finished = false;
-        thread.wait = {};
         thread.copies.clear();
         warps_[number / 32].alive |= 1u << number % 32;
         release(number / 32, 1u << number % 32);
         if (!thread.fiber.started()) {
-            thread.fiber.start(stacks_[number], [this, &thread] {
-                while (true) {
-                    active_watcher = watching_;
-                    launch_->call(launch_->context);
-                    active_watcher = nullptr;
-                    finish_current();
-                    thread.fiber.suspend();
-                }
-            });
+            thread.fiber.start(
+                stacks_[number], [](void* self) { current_block().serve(*static_cast<Thread*>(self)); }, &thread);
         }
+    }
+}
+
+/// What a fiber does: a thread of this block, then one of the next.
+void Block::serve(Thread& thread) {
+    while (true) {
+        active_watcher = watching_;
+        launch_->call(launch_->context);
+        active_watcher = nullptr;
+        finish_current();
+        thread.fiber.switch_to(finished_ < thread_count_ && ready_warps_ != 0 ? (current_ = &next())->fiber
+                                                                              : scheduler_);
+    }
+}
+
+/// The number of the thread whose turn it is by the schedule; at least one can run.
+unsigned Block::choose() {
+    switch (schedule_.kind) {
+    case Schedule::reverse: {
+        const unsigned warp = highest(ready_warps_);
+        return warp * 32 + highest(warps_[warp].ready);
+    }
+    case Schedule::shuffle: {
+        const uint64_t random = draw();
+        const unsigned warp = any_bit(ready_warps_, static_cast<unsigned>(random >> 32));
+        return warp * 32 + any_bit(warps_[warp].ready, static_cast<unsigned>(random));
+    }
+    case Schedule::one_warp_ahead:
+        if ((ready_warps_ >> schedule_.number & 1) != 0) {
+            const auto warp = static_cast<unsigned>(schedule_.number);
+            return warp * 32 + lowest(warps_[warp].ready);
+        }
+        [[fallthrough]];
+    default: {
+        const unsigned warp = lowest(ready_warps_);
+        return warp * 32 + lowest(warps_[warp].ready);
+    }
     }
 }
 
@@ -105,50 +131,14 @@ uint64_t Block::draw() { // SplitMix64
     return z ^ z >> 31;
 }
 
-Thread& Block::next() {
-    unsigned warp = 0;
-    unsigned lane = 0;
-    switch (schedule_.kind) {
-    case Schedule::reverse:
-        warp = highest(ready_warps_);
-        lane = highest(warps_[warp].ready);
-        break;
-    case Schedule::shuffle: {
-        const uint64_t random = draw();
-        warp = nth_bit(ready_warps_,
-                       static_cast<unsigned>(random >> 32) % static_cast<unsigned>(std::popcount(ready_warps_)));
-        const uint32_t lanes = warps_[warp].ready;
-        lane = nth_bit(lanes, static_cast<unsigned>(random) % static_cast<unsigned>(std::popcount(lanes)));
-        break;
-    }
-    default: {
-        const bool ahead = schedule_.kind == Schedule::one_warp_ahead && (ready_warps_ >> schedule_.number & 1) != 0;
-        warp = ahead ? static_cast<unsigned>(schedule_.number) : lowest(ready_warps_);
-        lane = lowest(warps_[warp].ready);
-        break;
-    }
-    }
-    warps_[warp].ready &= ~(1u << lane);
-    if (warps_[warp].ready == 0) {
-        ready_warps_ &= ~(1u << warp);
-    }
-    return threads_[warp * 32 + lane];
-}
-
 void Block::release(unsigned warp, uint32_t lanes) {
     warps_[warp].ready |= lanes;
     ready_warps_ |= 1u << warp;
 }
 
-void Block::wait_in(const Wait& wait) {
-    Thread& thread = *current_;
-    thread.wait = wait;
-    thread.fiber.suspend();
-    thread.wait = {};
-}
-
 int Block::barrier(const char* operation, Site site, bool predicate) {
     if (barrier_.arrived == 0) {
+        barrier_.operation = operation;
         barrier_.site = site;
         barrier_.first = current_->number;
         barrier_.holds = 0;
@@ -176,7 +166,7 @@ int Block::barrier(const char* operation, Site site, bool predicate) {
             release(warp, warps_[warp].alive);
         }
     }
-    wait_in({operation, site, 0}); // the last to come as well: whose turn it is, the schedule says
+    yield();
     return barrier_.result;
 }
 
@@ -200,9 +190,8 @@ void Block::finish_current() {
 
 void Block::stop(Fault fault) {
     fault_ = std::move(fault);
-    while (true) {
-        current_->fiber.suspend();
-    }
+    current_->fiber.switch_to(scheduler_);
+    std::abort(); // nobody switches back
 }
 
 Place Block::here(const std::string& action, Site site) const {
@@ -219,27 +208,38 @@ bool Block::is_stack_guard(const Thread& thread, const void* address) const {
 
 /// Nobody can run, and not all have finished: tells who waits where.
 Fault Block::stuck() const {
-    std::map<std::string, std::vector<unsigned>> waiting;
-    const Thread* first = nullptr;
-    for (unsigned number = 0; number < thread_count_; ++number) {
-        const Thread& thread = threads_[number];
-        if (!thread.finished) {
-            std::ostringstream where;
-            where << thread.wait.operation << " at " << thread.wait.site.file << ':' << thread.wait.site.line;
-            if (thread.wait.mask != 0) {
-                where << " with mask 0x" << std::hex << thread.wait.mask;
-            }
-            waiting[where.str()].push_back(number);
-            first = first == nullptr ? &thread : first;
-        }
-    }
     const bool left = finished_ > 0 && barrier_.arrived > 0 && barrier_.arrived + finished_ == thread_count_;
     std::ostringstream text;
     text << (left ? "threads wait at a barrier that others of the block left the kernel without reaching"
                   : "deadlock: no thread of the block can run");
-    for (const auto& [where, threads] : waiting) {
-        text << "\n  " << threads.size() << " of " << thread_count_ << " threads wait in " << where << ", the first is "
-             << to_string(dim3(threads_[threads.front()].index));
+    struct Waiting {
+        const char* operation;
+        Site site;
+        unsigned first;
+        unsigned count = 0;
+    };
+    std::map<std::string, Waiting> places;
+    const auto add = [&](const char* operation, Site site, const std::string& mask, unsigned warp, uint32_t lanes) {
+        if (lanes != 0) {
+            const std::string place =
+                std::string(operation) + " at " + site.file + ":" + std::to_string(site.line) + mask;
+            places.try_emplace(place, Waiting{operation, site, warp * 32 + lowest(lanes)});
+            places.at(place).count += static_cast<unsigned>(std::popcount(lanes));
+        }
+    };
+    for (unsigned number = 0; number < warps_.size(); ++number) {
+        add(barrier_.operation, barrier_.site, "", number, warps_[number].at_barrier);
+        for (const Rendezvous& meeting : warps_[number].pending) {
+            std::ostringstream mask;
+            mask << " with mask 0x" << std::hex << meeting.mask;
+            add(meeting.operation, meeting.site, mask.str(), number, meeting.arrived);
+        }
+    }
+    const Waiting* first = nullptr;
+    for (const auto& [place, waiting] : places) {
+        text << "\n  " << waiting.count << " of " << thread_count_ << " threads wait in " << place << ", the first is "
+             << to_string(dim3(threads_[waiting.first].index));
+        first = first == nullptr || waiting.first < first->first ? &waiting : first;
     }
     if (finished_ > 0) {
         unsigned gone = 0;
@@ -250,8 +250,8 @@ Fault Block::stuck() const {
              << to_string(dim3(threads_[gone].index));
     }
     Fault fault(left ? FaultKind::missing_barrier : FaultKind::deadlock, text.str());
-    fault.where = {dim3(index_), dim3(first->index), std::string("waits in ") + first->wait.operation,
-                   Origin::of(first->wait.site)};
+    fault.where = {dim3(index_), dim3(threads_[first->first].index), std::string("waits in ") + first->operation,
+                   Origin::of(first->site)};
     return fault;
 }
 

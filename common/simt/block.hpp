@@ -2,8 +2,8 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <vector>
 
@@ -19,19 +19,11 @@
 
 namespace flash::simt {
 
-/// What a thread waits in, for messages.
-struct Wait {
-    const char* operation = nullptr; // null: it does not wait
-    Site site;
-    uint32_t mask = 0; // lanes of a warp collective; 0: the whole block
-};
-
 struct Thread {
-    Fiber fiber;
+    Fiber fiber; // outlives the thread
     uint3 index{};
     unsigned number = 0; // x fastest; its warp is number / 32
     bool finished = false;
-    Wait wait;
     AsyncCopies copies;
 };
 
@@ -43,7 +35,6 @@ struct Rendezvous {
     const char* operation;
     Site site;
     Combine combine;
-    Operands operands;
 };
 
 struct Warp {
@@ -51,6 +42,7 @@ struct Warp {
     uint32_t alive = 0; // lanes that have not left the kernel
     uint32_t at_barrier = 0;
     std::vector<Rendezvous> pending;
+    Operands operands{}; // a lane waits in one meeting at a time
 };
 
 /// Runs blocks one after the other on the OS thread that made it. Everything that a kernel calls ends up here.
@@ -90,6 +82,7 @@ class Block {
   private:
     struct Barrier {
         unsigned arrived = 0;
+        const char* operation = "";
         Site site;
         unsigned first = 0; // thread that came first
         int holds = 0;      // predicates among those that came
@@ -97,18 +90,23 @@ class Block {
     };
 
     void prepare();
+    unsigned choose();
     Thread& next();
     void finish_current();
+    [[noreturn]] void serve(Thread& thread);
     void complete(unsigned warp, size_t slot);
-    void wait_in(const Wait& wait);
+    [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, Site site);
+    [[noreturn, gnu::cold]] void stop_divergent(const char* operation, Site site, const Rendezvous& meeting);
+    void yield(); // lets others go on; returns when it is the current thread's turn again
     void release(unsigned warp, uint32_t lanes);
     Fault stuck() const;
     uint64_t draw();
 
     SharedMemory shared_;
     TrapStack trap_stack_;
+    Fiber scheduler_; // run() itself
     std::vector<Stack> stacks_;
-    std::deque<Thread> threads_; // as many as any block had so far: a fiber outlives its thread and serves the next
+    std::vector<Thread> threads_{1024}; // the first of them are used; their fibers serve block after block
     std::array<Warp, 32> warps_;
     uint32_t ready_warps_ = 0;
     unsigned thread_count_ = 0;
@@ -125,8 +123,38 @@ class Block {
     std::optional<Fault> fault_;
 };
 
-/// The block that this OS thread runs.
-Block& current_block();
-bool is_running_block();
+/// The thread whose turn it is.
+[[gnu::always_inline]] inline Thread& Block::next() {
+    unsigned number = 0;
+    if (schedule_.kind == Schedule::in_order) [[likely]] {
+        const auto warp = static_cast<unsigned>(std::countr_zero(ready_warps_));
+        number = warp * 32 + static_cast<unsigned>(std::countr_zero(warps_[warp].ready));
+    } else {
+        number = choose();
+    }
+    Warp& warp = warps_[number / 32];
+    warp.ready &= ~(1u << number % 32);
+    if (warp.ready == 0) {
+        ready_warps_ &= ~(1u << number / 32);
+    }
+    return threads_[number];
+}
+
+/// The last thread of a meeting gives way as well: whose turn it is, the schedule says.
+[[gnu::always_inline]] inline void Block::yield() {
+    Fiber& own = current_->fiber;
+    if (ready_warps_ == 0) [[unlikely]] {
+        own.switch_to(scheduler_); // which finds out what they all wait for
+        return;
+    }
+    current_ = &next();
+    if (&current_->fiber != &own) [[likely]] {
+        own.switch_to(current_->fiber);
+    }
+}
+
+/// The block that this OS thread runs, null when it runs none.
+extern constinit thread_local Block* running_block;
+inline Block& current_block() { return *running_block; }
 
 } // namespace flash::simt

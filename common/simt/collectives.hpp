@@ -11,9 +11,9 @@ namespace flash::simt {
 
 constexpr uint32_t full_mask = 0xffffffffu;
 
-/// One operand of each lane, null where the lane takes no part; the last lane to arrive combines them.
+/// One operand of each lane; the last lane to arrive combines those of the lanes that meet.
 using Operands = std::array<void*, 32>;
-using Combine = void (*)(const Operands& operands);
+using Combine = void (*)(const Operands& operands, uint32_t lanes);
 
 /// What a meeting of lanes counts as.
 enum class Meeting : uint8_t { sync, collective, mma, ldmatrix };
@@ -27,18 +27,16 @@ int block_barrier(const char* operation, bool predicate, Site site);
 uint32_t vote(const char* operation, uint32_t mask, bool predicate, Site site);
 
 enum class Shuffle { index, up, down, bitwise_xor };
-uint64_t shuffle(const char* operation, Shuffle kind, uint32_t mask, uint64_t bits, int argument, int width, Site site);
+uint64_t shuffle(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int width, Site site);
 
 uint32_t active_mask();
 
 /// A value of at most 8 bytes through a shuffle.
-template <class T>
-inline T shuffle_value(const char* operation, Shuffle kind, uint32_t mask, T value, int argument, int width,
-                       Site site) {
+template <class T> inline T shuffle_value(Shuffle kind, uint32_t mask, T value, int argument, int width, Site site) {
     static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
     uint64_t bits = 0;
     __builtin_memcpy(&bits, &value, sizeof value);
-    bits = shuffle(operation, kind, mask, bits, argument, width, site);
+    bits = shuffle(kind, mask, bits, argument, width, site);
     __builtin_memcpy(&value, &bits, sizeof value);
     return value;
 }
@@ -76,23 +74,20 @@ inline unsigned __activemask() { return flash::simt::active_mask(); }
 template <class T>
 inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32,
                      flash::simt::Site site = flash::simt::Site::here()) {
-    return flash::simt::shuffle_value("__shfl_sync", flash::simt::Shuffle::index, mask, value, lane, width, site);
+    return flash::simt::shuffle_value(flash::simt::Shuffle::index, mask, value, lane, width, site);
 }
 template <class T>
 inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
                         flash::simt::Site site = flash::simt::Site::here()) {
-    return flash::simt::shuffle_value("__shfl_up_sync", flash::simt::Shuffle::up, mask, value, static_cast<int>(delta),
-                                      width, site);
+    return flash::simt::shuffle_value(flash::simt::Shuffle::up, mask, value, static_cast<int>(delta), width, site);
 }
 template <class T>
 inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
                           flash::simt::Site site = flash::simt::Site::here()) {
-    return flash::simt::shuffle_value("__shfl_down_sync", flash::simt::Shuffle::down, mask, value,
-                                      static_cast<int>(delta), width, site);
+    return flash::simt::shuffle_value(flash::simt::Shuffle::down, mask, value, static_cast<int>(delta), width, site);
 }
 template <class T>
 inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
                          flash::simt::Site site = flash::simt::Site::here()) {
-    return flash::simt::shuffle_value("__shfl_xor_sync", flash::simt::Shuffle::bitwise_xor, mask, value, lane_mask,
-                                      width, site);
+    return flash::simt::shuffle_value(flash::simt::Shuffle::bitwise_xor, mask, value, lane_mask, width, site);
 }

@@ -6,16 +6,10 @@
 #include <utility>
 
 namespace flash::simt {
-namespace {
 
-/// Boost asks for an allocator to free the stack when the function ends; ours never ends and the stack is not its own.
-struct NoAllocator {
-    void deallocate(boost::context::stack_context&) noexcept {}
-};
+namespace context = boost::context::detail;
 
-} // namespace
-
-Stack::Stack() {
+Stack::Stack(size_t number) : shift_(number % 32 * 256) {
     void* const memory =
         mmap(nullptr, guard + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED || mprotect(memory, guard, PROT_NONE) != 0) {
@@ -24,7 +18,7 @@ Stack::Stack() {
     memory_ = static_cast<char*>(memory);
 }
 
-Stack::Stack(Stack&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+Stack::Stack(Stack&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), shift_(other.shift_) {}
 
 Stack::~Stack() {
     if (memory_ != nullptr) {
@@ -32,22 +26,16 @@ Stack::~Stack() {
     }
 }
 
-void Fiber::start(const Stack& stack, std::function<void()> function) {
-    boost::context::stack_context context;
-    context.sp = stack.top();
-    context.size = Stack::bytes;
-    fiber_ = boost::context::fiber(std::allocator_arg, boost::context::preallocated(context.sp, context.size, context),
-                                   NoAllocator(), [this, run = std::move(function)](boost::context::fiber&& caller) {
-                                       caller_ = std::move(caller);
-                                       run();
-                                       return std::move(caller_); // not reached
-                                   });
+void Fiber::start(const Stack& stack, void (*function)(void*), void* argument) {
+    function_ = function;
+    argument_ = argument;
+    context_ = context::make_fcontext(stack.top(), stack.size(), &Fiber::enter);
 }
 
-void Fiber::abandon() {
-    // A new object in the place of the old one, whose destructor (the unwinding) does not run.
-    ::new (static_cast<void*>(&fiber_)) boost::context::fiber();
-    ::new (static_cast<void*>(&caller_)) boost::context::fiber();
+void Fiber::enter(context::transfer_t transfer) {
+    const Switch taken = *static_cast<const Switch*>(transfer.data);
+    taken.from->context_ = transfer.fctx;
+    taken.to->function_(taken.to->argument_);
 }
 
 } // namespace flash::simt

@@ -35,7 +35,7 @@ void watch(Watcher& watcher, const Operands& lanes, size_t matrices) {
 
 /// Without transposition lane l receives elements 2 (l % 4), 2 (l % 4) + 1 of row l / 4 of each matrix;
 /// transposed, the same of column l / 4.
-template <int Count, bool Transposed> void load(const Operands& lanes) {
+template <int Count, bool Transposed> void load(const Operands& lanes, uint32_t) {
     if (Watcher* const watcher = current_block().watching()) {
         watch(*watcher, lanes, Count);
     }

@@ -17,7 +17,7 @@ template <class T> float upper(uint32_t pair) { return to_float(T{static_cast<ui
 /// Gathers A and B from the lanes' registers, multiplies, and hands each lane its part of C.
 /// Products of two 16-bit values are exact in fp32; sums are rounded one by one (the hardware's order is not
 /// published).
-template <class T> void multiply(const Operands& lanes) {
+template <class T> void multiply(const Operands& lanes, uint32_t) {
     float A[16][16];
     float B[16][8];
     for (size_t lane = 0; lane < 32; ++lane) {

@@ -43,7 +43,7 @@ std::string describe(const Block& block, const char* address) {
 
 /// Runs on the trap stack and leaves it for good, by switching to the block's scheduler.
 void handle(int signal, siginfo_t* info, void* context) {
-    if (!is_running_block()) {
+    if (running_block == nullptr) {
         std::signal(signal, SIG_DFL); // not a kernel's doing: the access repeats, and the program ends as it would
         return;
     }

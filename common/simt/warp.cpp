@@ -1,4 +1,5 @@
 // Warp collectives: lanes hand in their operands, the last one to arrive executes for all.
+#include <algorithm>
 #include <bit>
 
 #include "common/simt/block.hpp"
@@ -16,6 +17,12 @@ struct Exchange {
     int source; // lane to take from
     uint64_t result;
 };
+
+template <class Use> void for_each_lane(uint32_t lanes, Use use) {
+    for (; lanes != 0; lanes &= lanes - 1) {
+        use(static_cast<size_t>(std::countr_zero(lanes)));
+    }
+}
 
 /// The lane that `lane` reads from; a source outside its segment of `width` lanes means its own value.
 int source_lane(Shuffle kind, int lane, int argument, int width) {
@@ -36,6 +43,27 @@ int source_lane(Shuffle kind, int lane, int argument, int width) {
 
 } // namespace
 
+[[gnu::always_inline]] inline void Block::collective(Meeting kind, const char* operation, Site site, uint32_t mask,
+                                                     void* operand, Combine combine) {
+    Warp& warp = warps_[current_->number / 32];
+    const unsigned lane = current_->number % 32;
+    if ((mask >> lane & 1) == 0) {
+        stop_unnamed(operation, site);
+    }
+    auto meeting = std::ranges::find(warp.pending, mask, &Rendezvous::mask);
+    if (meeting == warp.pending.end()) {
+        meeting = warp.pending.insert(meeting, {kind, mask, 0, operation, site, combine});
+    } else if (!(meeting->site == site) || meeting->combine != combine) {
+        stop_divergent(operation, site, *meeting);
+    }
+    meeting->arrived |= 1u << lane;
+    warp.operands[lane] = operand;
+    if (meeting->arrived == (mask & warp.alive)) {
+        complete(current_->number / 32, static_cast<size_t>(meeting - warp.pending.begin()));
+    }
+    yield();
+}
+
 void warp_collective(Meeting meeting, const char* operation, uint32_t mask, void* operand, Combine combine, Site site) {
     const RuntimeCode runtime;
     current_block().collective(meeting, operation, site, mask, operand, combine);
@@ -48,42 +76,35 @@ int block_barrier(const char* operation, bool predicate, Site site) {
 
 uint32_t vote(const char* operation, uint32_t mask, bool predicate, Site site) {
     Vote own{predicate, 0};
-    warp_collective(
-        Meeting::collective, operation, mask, &own,
-        [](const Operands& operands) {
+    const RuntimeCode runtime;
+    current_block().collective(
+        Meeting::collective, operation, site, mask, &own, [](const Operands& operands, uint32_t lanes) {
             uint32_t bits = 0;
-            for (size_t lane = 0; lane < 32; ++lane) {
-                const auto* const operand = static_cast<Vote*>(operands[lane]);
-                bits |= operand != nullptr && operand->predicate ? 1u << lane : 0;
-            }
-            for (void* const operand : operands) {
-                if (operand != nullptr) {
-                    static_cast<Vote*>(operand)->result = bits;
-                }
-            }
-        },
-        site);
+            for_each_lane(lanes, [&](size_t lane) {
+                bits |= static_cast<const Vote*>(operands[lane])->predicate ? 1u << lane : 0;
+            });
+            for_each_lane(lanes, [&](size_t lane) { static_cast<Vote*>(operands[lane])->result = bits; });
+        });
     return own.result;
 }
 
-uint64_t shuffle(const char* operation, Shuffle kind, uint32_t mask, uint64_t bits, int argument, int width,
-                 Site site) {
-    const int lane = static_cast<int>(current_block().current().number % 32);
+uint64_t shuffle(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int width, Site site) {
+    constexpr const char* names[] = {"__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync"};
+    Block& block = current_block();
+    const int lane = static_cast<int>(block.current().number % 32);
     Exchange own{bits, source_lane(kind, lane, argument, width), 0};
-    warp_collective(
-        Meeting::collective, operation, mask, &own,
-        [](const Operands& operands) {
-            for (void* const operand : operands) {
-                if (operand != nullptr) {
-                    auto& receiver = *static_cast<Exchange*>(operand);
-                    const auto* const giver =
-                        static_cast<Exchange*>(operands[static_cast<size_t>(receiver.source) % 32]);
-                    // A lane that takes no part has nothing to give; on a GPU the value is undefined.
-                    receiver.result = giver != nullptr ? giver->bits : ~uint64_t{0};
-                }
-            }
-        },
-        site);
+    const RuntimeCode runtime;
+    block.collective(Meeting::collective, names[static_cast<int>(kind)], site, mask, &own,
+                     [](const Operands& operands, uint32_t lanes) {
+                         for_each_lane(lanes, [&](size_t own_lane) {
+                             auto& receiver = *static_cast<Exchange*>(operands[own_lane]);
+                             const auto source = static_cast<size_t>(receiver.source) % 32;
+                             // A lane that takes no part has nothing to give; on a GPU the value is undefined.
+                             const bool gives = (lanes >> source & 1) != 0;
+                             receiver.result =
+                                 gives ? static_cast<const Exchange*>(operands[source])->bits : ~uint64_t{0};
+                         });
+                     });
     return own.result;
 }
 
@@ -92,38 +113,21 @@ uint32_t active_mask() {
     return 1u << current_block().current().number % 32;
 }
 
-void Block::collective(Meeting kind, const char* operation, Site site, uint32_t mask, void* operand, Combine combine) {
-    Warp& warp = warps_[current_->number / 32];
-    const unsigned lane = current_->number % 32;
-    if ((mask >> lane & 1) == 0) {
-        Fault fault(FaultKind::divergent_barrier,
-                    "lane " + std::to_string(lane) + " calls " + operation + " with a mask that does not name it");
-        fault.where = here("calls it", site);
-        stop(std::move(fault));
-    }
-    size_t slot = 0;
-    while (slot < warp.pending.size() && warp.pending[slot].mask != mask) {
-        ++slot;
-    }
-    if (slot == warp.pending.size()) {
-        warp.pending.push_back({kind, mask, 0, operation, site, combine, {}});
-    }
-    Rendezvous& meeting = warp.pending[slot];
-    if (!(meeting.site == site) || meeting.combine != combine) {
-        Fault fault(FaultKind::divergent_barrier, "lanes of one warp that must meet are at different places");
-        fault.where = here(std::string("calls ") + operation, site);
-        const unsigned first = current_->number / 32 * 32 + static_cast<unsigned>(std::countr_zero(meeting.arrived));
-        fault.has_other = true;
-        fault.other = {dim3(index_), dim3(threads_[first].index), std::string("waits in ") + meeting.operation,
-                       Origin::of(meeting.site)};
-        stop(std::move(fault));
-    }
-    meeting.arrived |= 1u << lane;
-    meeting.operands[lane] = operand;
-    if (meeting.arrived == (mask & warp.alive)) {
-        complete(current_->number / 32, slot);
-    }
-    wait_in({operation, site, mask}); // the last to come as well: whose turn it is, the schedule says
+void Block::stop_unnamed(const char* operation, Site site) {
+    Fault fault(FaultKind::divergent_barrier, "lane " + std::to_string(current_->number % 32) + " calls " + operation +
+                                                  " with a mask that does not name it");
+    fault.where = here("calls it", site);
+    stop(std::move(fault));
+}
+
+void Block::stop_divergent(const char* operation, Site site, const Rendezvous& meeting) {
+    Fault fault(FaultKind::divergent_barrier, "lanes of one warp that must meet are at different places");
+    fault.where = here(std::string("calls ") + operation, site);
+    const unsigned first = current_->number / 32 * 32 + static_cast<unsigned>(std::countr_zero(meeting.arrived));
+    fault.has_other = true;
+    fault.other = {dim3(index_), dim3(threads_[first].index), std::string("waits in ") + meeting.operation,
+                   Origin::of(meeting.site)};
+    stop(std::move(fault));
 }
 
 void Block::complete(unsigned warp_number, size_t slot) {
@@ -131,7 +135,7 @@ void Block::complete(unsigned warp_number, size_t slot) {
     const Rendezvous meeting = warp.pending[slot];
     warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(slot));
     if (meeting.combine != nullptr) {
-        meeting.combine(meeting.operands);
+        meeting.combine(warp.operands, meeting.arrived);
     }
     if (Watcher* const watcher = watching_) {
         if (meeting.kind == Meeting::sync) {

@@ -6,7 +6,7 @@
 
 namespace flash::simt {
 
-thread_local Watcher* active_watcher = nullptr;
+constinit thread_local Watcher* active_watcher = nullptr;
 
 Watcher::Watcher(Block& block) : block_(block), arena_(arena()) {}
 

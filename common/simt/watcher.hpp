@@ -57,7 +57,7 @@ class Watcher {
 };
 
 /// Who is told of what instrumented code does on this OS thread: null unless a watched kernel is at work.
-extern thread_local Watcher* active_watcher;
+extern constinit thread_local Watcher* active_watcher;
 
 /// While it lives the runtime is at work, not the kernel, and instrumented code tells nobody. Such code is in the
 /// runtime as well: of an inline function that a kernel's file and the runtime both use, like std::vector's, the linker

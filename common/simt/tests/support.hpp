@@ -20,7 +20,8 @@ using simt::FaultKind;
 /// Global memory of exactly `values.size()` elements.
 template <class T> class Buffer {
   public:
-    explicit Buffer(const std::vector<T>& values) : buffer_(static_cast<int64_t>(values.size())), size_(values.size()) {
+    explicit Buffer(const std::vector<T>& values)
+        : buffer_(static_cast<int64_t>(values.size()), "data"), size_(values.size()) {
         std::copy(values.begin(), values.end(), buffer_.data()); // the host can reach it here
     }
     explicit Buffer(size_t size) : Buffer(std::vector<T>(size)) {}

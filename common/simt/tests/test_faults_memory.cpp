@@ -130,8 +130,7 @@ TEST_CASE("a read past the end of global memory is reported") {
     CHECK(fault.where.thread.x == 36);
     CHECK(fault.where.line.line == line("global read"));
     CHECK_THAT(fault.where.line.file, ContainsSubstring("test_faults_memory.cpp"));
-    CHECK_THAT(fault.what(),
-               ContainsSubstring("4 bytes, 0 bytes past the end of a buffer in global memory (400 bytes)"));
+    CHECK_THAT(fault.what(), ContainsSubstring("4 bytes, 0 bytes past the end of data (400 bytes)"));
     CHECK_THAT(fault.what(), ContainsSubstring("thread (36,0,0) of block (1,0,0) reads 4 bytes at "));
 }
 
@@ -298,7 +297,7 @@ TEST_CASE("without detectors, guard pages report what lies far enough outside") 
         CHECK(fault.where.thread.x == 0);
     }
     CHECK_THAT(fault_of([&] { launch(write_global, 1, 32, 0, out.data(), 64); }).what(),
-               ContainsSubstring("an address 0 bytes past the end of a buffer in global memory"));
+               ContainsSubstring("an address 0 bytes past the end of data"));
     const Fault dynamic = fault_of([&] { launch(write_dynamic, 1, 32, 1024, 256); });
     CHECK(dynamic.kind == FaultKind::out_of_bounds);
     CHECK_THAT(dynamic.what(), ContainsSubstring("outside the dynamic shared memory (1024 bytes)"));
