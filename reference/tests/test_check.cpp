@@ -53,7 +53,7 @@ const Problem small{
 
 } // namespace
 
-TEST_CASE("check accepts the oracle's own answer, infinities included") {
+TEST_CASE("check accepts the oracle's own answer with its infinities") {
     for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
         const Example example(small, type);
         const Verdict verdict = example.judge();
@@ -97,7 +97,7 @@ TEST_CASE("the bounds are those of the rule") {
     CHECK(rows.lse_bound == std::vector<double>{2e-5 + 0x1p-19 * 1, 2e-5 + 0x1p-19 * 100});
 }
 
-TEST_CASE("an error just inside the bound passes, just outside fails") {
+TEST_CASE("an error just inside the bound passes and just outside fails") {
     for (const DType type : {DType::fp32, DType::bf16}) {
         for (const double sign : {-1.0, 1.0}) {
             const Example example(small, type);
@@ -202,7 +202,7 @@ TEST_CASE("ignored rows take no part") {
     CHECK(heard.o_bound > 0.1);
 }
 
-TEST_CASE("a reference that is not finite is an error, not a verdict") {
+TEST_CASE("a reference that is not finite is an error and no verdict") {
     Example example(small, DType::fp32);
     example.v[1] = infinity;
     CHECK_THROWS_AS(reference::check(small, example.inputs(), {example.o, example.lse}), std::runtime_error);
@@ -213,7 +213,7 @@ TEST_CASE("a reference that is not finite is an error, not a verdict") {
     CHECK_THROWS_AS(reference::compare(small, example.expected, {example.lse, example.lse}), std::runtime_error);
 }
 
-TEST_CASE("the message says where, what, and how many") {
+TEST_CASE("the message says where and what and how many") {
     Example example(small, DType::fp32);
     example.o[(13 * 4) + 2] = 7;
     example.o[(18 * 4) + 1] = -1000;

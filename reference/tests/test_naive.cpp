@@ -47,7 +47,7 @@ TEST_CASE("naive keeps S in fp32") {
     CHECK(std::isfinite(naive(scaled, DType::fp16, {500, 1}, {400, 0, 400, 1}, v)[0]));
 }
 
-TEST_CASE("naive: mask, grouped heads, rows that see nothing, NaN") {
+TEST_CASE("naive: mask and grouped heads and rows that see nothing and NaN") {
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
     // All scores are equal, so each row is the mean of the V it sees.
     const Problem causal{.q_len = 3, .kv_len = 2, .head_dim = 1, .scale = 1, .causal = true};

@@ -149,6 +149,7 @@ void accept_correct(const List& list) {
     std::vector<Rung> correct = {rung<Defect::none>("correct"), rung<Defect::none_base_2>("correct, base 2"),
                                  rung<Defect::no_maximum>("no maximum, and says so")};
     correct[2].overflows = true;
+    correct[2].fp16 = nullptr; // which ends at 65504 = exp(11): N(0,1) inputs overflow it here and there
     size_t overflows = 0;
     ProgressLine progress("correct attentions");
     for (size_t n = 0; n < list.cases.size(); ++n) {
@@ -157,7 +158,9 @@ void accept_correct(const List& list) {
         const Prepared prepared = conformance::prepare(c);
         for (const Rung& r : correct) {
             INFO(r.name);
-            CHECK(joined(conformance::judge(r, prepared)) == "");
+            if (r.supports(c.dtype)) {
+                CHECK(joined(conformance::judge(r, prepared)) == "");
+            }
         }
 
         const std::vector<float> zeros(static_cast<size_t>(c.problem.q_size()));
@@ -182,13 +185,13 @@ void accept_correct(const List& list) {
 
 } // namespace
 
-TEST_CASE("the full list rejects every wrong attention, fp32") {
+TEST_CASE("the full list rejects every wrong attention in fp32") {
     reject_all("list `full`, fp32", conformance::full(scope(DType::fp32)), DType::fp32, true);
 }
-TEST_CASE("the full list rejects every wrong attention, fp16") {
+TEST_CASE("the full list rejects every wrong attention in fp16") {
     reject_all("list `full`, fp16", conformance::full(scope(DType::fp16)), DType::fp16, true);
 }
-TEST_CASE("the full list rejects every wrong attention, bf16") {
+TEST_CASE("the full list rejects every wrong attention in bf16") {
     reject_all("list `full`, bf16", conformance::full(scope(DType::bf16)), DType::bf16, true);
 }
 TEST_CASE("the detect list rejects every wrong attention") {
@@ -197,6 +200,6 @@ TEST_CASE("the detect list rejects every wrong attention") {
     }
 }
 
-TEST_CASE("the full list accepts correct attentions, fp32") { accept_correct(conformance::full(scope(DType::fp32))); }
-TEST_CASE("the full list accepts correct attentions, fp16") { accept_correct(conformance::full(scope(DType::fp16))); }
-TEST_CASE("the full list accepts correct attentions, bf16") { accept_correct(conformance::full(scope(DType::bf16))); }
+TEST_CASE("the full list accepts correct attentions in fp32") { accept_correct(conformance::full(scope(DType::fp32))); }
+TEST_CASE("the full list accepts correct attentions in fp16") { accept_correct(conformance::full(scope(DType::fp16))); }
+TEST_CASE("the full list accepts correct attentions in bf16") { accept_correct(conformance::full(scope(DType::bf16))); }
