@@ -13,8 +13,11 @@ namespace flash {
 /// launched until then have ended, so that a launcher may return while they run.
 template <class T> class DeviceBuffer {
   public:
-    /// Throws Error when there is not that much memory.
-    explicit DeviceBuffer(int64_t size) : memory_(device_backend().allocate(static_cast<size_t>(size) * sizeof(T))) {}
+    /// `name` is what the SIMT backend calls it in its messages. Throws Error when there is not that much memory.
+    DeviceBuffer(int64_t size, const char* name)
+        : memory_(device_backend().allocate(static_cast<size_t>(size) * sizeof(T))) {
+        memory_->declare(0, memory_->bytes(), name);
+    }
 
     T* data() const { return static_cast<T*>(memory_->data()); }
 

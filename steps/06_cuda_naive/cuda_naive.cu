@@ -140,7 +140,7 @@ void attention(const flash::Problem& p, const float* Q, const float* K, const fl
     const int d = flash::as_int(p.head_dim, "head-dim");
     const int rows = flash::as_int(p.lse_size(), "batch x heads x q-len");     // of S, all heads
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
-    const flash::DeviceBuffer<float> S(p.lse_size() * p.kv_len);
+    const flash::DeviceBuffer<float> S(p.lse_size() * p.kv_len, "S");
     const flash::DeviceBuffer<float>& P = S; // in place: half the memory, the same traffic
 
     const dim3 score_block(score_keys, score_rows);

@@ -176,8 +176,8 @@ void run(const flash::Problem& p, const float* Q, const float* K, const float* V
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
-    const flash::DeviceBuffer<float> l(p.lse_size());
-    const flash::DeviceBuffer<float> m(p.lse_size());
+    const flash::DeviceBuffer<float> l(p.lse_size(), "l");
+    const flash::DeviceBuffer<float> m(p.lse_size(), "m");
     flash::launch(flash_attention_1<d>, heads, threads, Tile<d>::floats * sizeof(float), Q, K, V, O, LSE, l.data(),
                   m.data(), group, N_q, N_kv, p.scale, p.causal);
 }
