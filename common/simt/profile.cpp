@@ -21,6 +21,7 @@ std::vector<Collected>& collected() {
 void Tally::clear() {
     lines.clear();
     buffers.clear();
+    recent_ = {};
 }
 
 void add_to_profile(const std::string& kernel, const Launch& launch, size_t shared_bytes,
@@ -37,7 +38,7 @@ void add_to_profile(const std::string& kernel, const Launch& launch, size_t shar
     found->kernel.shared_bytes = shared_bytes;
     for (const Tally* const tally : tallies) {
         for (const auto& [origin, counters] : tally->lines) {
-            found->origins[Origin::from(origin)] += counters;
+            found->origins[origin] += counters;
             found->kernel.total += counters;
         }
         for (const auto& [number, traffic] : tally->buffers) {

@@ -1,10 +1,10 @@
 // What kernels cost, kernel by kernel, line by line and buffer by buffer, since counting began.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "common/simt/counters.hpp"
@@ -24,9 +24,24 @@ struct BufferTraffic {
 
 /// What one OS thread counted during one launch. Buffers by their number, in the order of allocation.
 struct Tally {
-    std::unordered_map<uint32_t, Counters> lines; // by Origin::number()
+    std::map<Origin, Counters> lines;
     std::map<uint64_t, BufferTraffic> buffers;
+
+    Counters& line(Origin origin) {
+        Recent& recent = recent_[origin.number() % recent_.size()];
+        if (recent.counters == nullptr || recent.origin != origin) {
+            recent = {origin, &lines[origin]};
+        }
+        return *recent.counters;
+    }
     void clear();
+
+  private:
+    struct Recent {
+        Origin origin;
+        Counters* counters = nullptr;
+    };
+    std::array<Recent, 256> recent_{}; // spares most searches
 };
 
 struct LineProfile {

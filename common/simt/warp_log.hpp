@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -23,7 +24,9 @@ struct RequestKey {
     Space space;
     uint8_t bytes;
     bool async; // part of a cp.async
-    friend bool operator==(const RequestKey&, const RequestKey&) = default;
+    friend bool operator==(const RequestKey& a, const RequestKey& b) {
+        return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+    }
 };
 
 class WarpLog {

@@ -34,23 +34,30 @@ void Watcher::begin_block() {
 
 std::optional<Fault> Watcher::end_block() { return detect_ ? detector_->end_block() : std::nullopt; }
 
-Space Watcher::space_of(const char* address) const {
+[[gnu::always_inline]] inline Space Watcher::space_of(const char* address) const {
     const SharedMemory& shared = block_.shared();
     return arena_.contains(address)                                  ? Space::global
            : shared.is_dynamic(address) || shared.is_static(address) ? Space::shared
                                                                      : Space::elsewhere;
 }
 
+[[gnu::always_inline]] inline void Watcher::log(const Thread& thread, RequestKey key, const char* address) {
+    const uint32_t value = key.space == Space::global
+                               ? static_cast<uint32_t>(static_cast<size_t>(address - arena_.begin) / sector_bytes)
+                               : static_cast<uint32_t>(reinterpret_cast<size_t>(address) / 4);
+    logs_[thread.number / 32].add(thread.number % 32, key, value);
+}
+
 void Watcher::access(const void* where, unsigned bytes, Kind kind, Origin origin) {
     const auto* const address = static_cast<const char*>(where);
     const Thread& thread = block_.current();
-    const Space space = space_of(address);
-    if (detect_) {
-        check(thread, address, bytes, kind, origin);
+    if (count_) {
+        const Space space = space_of(address);
+        if (space != Space::elsewhere) {
+            log(thread, {origin, kind, space, static_cast<uint8_t>(bytes), false}, address);
+        }
     }
-    if (count_ && space != Space::elsewhere) {
-        log(thread, {origin, kind, space, static_cast<uint8_t>(bytes), false}, address);
-    }
+    check(thread, address, bytes, kind, origin);
 }
 
 void Watcher::check(const Thread& thread, const void* where, unsigned bytes, Kind kind, Origin origin) {
@@ -64,13 +71,6 @@ void Watcher::check(const Thread& thread, const void* where, unsigned bytes, Kin
     } else {
         detector_->check(thread, event, space);
     }
-}
-
-void Watcher::log(const Thread& thread, RequestKey key, const char* address) {
-    const uint32_t value = key.space == Space::global
-                               ? static_cast<uint32_t>(static_cast<size_t>(address - arena_.begin) / sector_bytes)
-                               : static_cast<uint32_t>(reinterpret_cast<size_t>(address) / 4);
-    logs_[thread.number / 32].add(thread.number % 32, key, value);
 }
 
 void Watcher::start_copy(const Thread& thread, const AsyncCopy& copy) {
@@ -116,10 +116,10 @@ void Watcher::warp_together(unsigned warp) {
     }
 }
 
-Counters* Watcher::counters(Site site) { return count_ ? &tally_.lines[Origin::of(site).number()] : nullptr; }
+Counters* Watcher::counters(Site site) { return count_ ? &tally_.line(Origin::of(site)) : nullptr; }
 
 void Watcher::count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values) {
-    Counters& line = tally_.lines[key.origin.number()];
+    Counters& line = tally_.line(key.origin);
     const uint64_t bytes = static_cast<uint64_t>(std::popcount(lanes)) * key.bytes;
     if (key.kind == Kind::atomic) {
         ++line.atomics;
