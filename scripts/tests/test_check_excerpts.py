@@ -82,6 +82,7 @@ class CheckExcerpts(unittest.TestCase):
         self.write("docs/one.md", SOUND)
         self.write("docs/other.md", OTHER)
         self.write("docs/a b.svg", "<svg/>")
+        self.write("docs/README.md", "[one](one.md) [other](other.md)\n")
         self.write("README.md", "[docs](docs/one.md) [folder](docs)\n")
 
     def write(self, path, text):
@@ -102,7 +103,7 @@ class CheckExcerpts(unittest.TestCase):
     def test_sound_pages_pass(self):
         result = self.check()
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        self.assertIn("3 pages: 2 excerpts, 1 illustrations, 1 programs run, 11 relative links; no problems",
+        self.assertIn("4 pages: 2 excerpts, 1 illustrations, 1 programs run, 13 relative links; no problems",
                       result.stdout)
 
     def test_source_changed(self):
@@ -174,6 +175,14 @@ class CheckExcerpts(unittest.TestCase):
     def test_program_that_fails(self):
         self.write("docs/one.md", SOUND.replace("6 * 7", "1 / 0"))
         self.assert_rejected("docs/one.md:42: this program fails: ZeroDivisionError")
+
+    def test_page_that_the_index_forgets(self):
+        self.write("docs/third.md", "# Third\n")
+        self.assert_rejected("docs/README.md:1: there is no link to third.md")
+
+    def test_placeholder(self):
+        self.write("docs/other.md", OTHER + "Took @TIME_05@ ms, me@example.org.\n")
+        self.assert_rejected("docs/other.md:8: @TIME_05@ is left to be filled in")
 
     def test_formula_that_markdown_spoils(self):
         sound = "A $ alone.\n\nSound: $a b$, `$x\\,y$`, \\*.\n\n```math\na\\,b\n```\n"
