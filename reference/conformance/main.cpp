@@ -82,10 +82,12 @@ int rung_main(const Rung& rung, int argc, char** argv) {
         }
     };
 
-    // The wrong rung's code would pass every other test: all rungs compute the same function.
-    add_test(Catch::Detail::make_unique<Lambda>(
-                 [&] { CHECK(std::filesystem::path(argv[0]).filename().string() == "test_" + rung.name); }),
-             "the registered name is the program's", "[full]");
+    add_test(Catch::Detail::make_unique<Lambda>([&] {
+                 const std::string program = std::filesystem::path(argv[0]).filename().string();
+                 CAPTURE(program, rung.name);
+                 CHECK(program.starts_with("test_" + rung.name));
+             }),
+             "the rung's name is the program's", "[full]");
     add_groups(rung, full, "", "[full]", done);
     add_groups(rung, detect, "detect: ", "[.][detect]", done);
 
