@@ -88,6 +88,9 @@ template <class T> int64_t wrong_near_ties(const Format& format) {
 
 /// Over all floats, in parallel: how many `is_wrong` says yes to.
 template <class IsWrong> int64_t count_over_all_floats(IsWrong is_wrong) {
+#ifdef __SANITIZE_ADDRESS__
+    SKIP("4,294,967,296 floats take minutes under a sanitizer; the ties are tried there, too");
+#endif
     int64_t wrong = 0;
 #pragma omp parallel for schedule(static) reduction(+ : wrong)
     for (int64_t bits = 0; bits < all_floats; ++bits) {
@@ -125,7 +128,8 @@ TEST_CASE("every float rounds to fp16 as the processor rounds it") {
 #ifdef __F16C__
     CHECK(count_over_all_floats([](uint32_t bits) {
               const float x = std::bit_cast<float>(bits);
-              const auto expected = static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT));
+              const auto expected =
+                  static_cast<uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0));
               const uint16_t got = from_float<Half>(x).bits;
               return (bits & 0x7fffffff) > 0x7f800000 ? (got & 0x7fff) <= 0x7c00 || (got ^ expected) >> 15 != 0
                                                       : got != expected;

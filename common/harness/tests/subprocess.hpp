@@ -7,7 +7,9 @@ namespace flash::test {
 
 struct Outcome {
     int code = -1; // -1: killed by a signal
-    std::string out, err;
+    std::string out = {}, err = {};
+    std::string progress =
+        {}; // lines of stderr that only say how long something takes: on a busy machine there may be some
 };
 
 /// Runs the fake rung with these arguments and waits for its end. `environment` is put before the command in a shell

@@ -255,10 +255,15 @@ TEST_CASE("refused before anything runs: outputs that cannot be written") {
 TEST_CASE("a write that fails half way leaves the old file, and no other") {
     const TemporaryFolder folder;
     const std::string path = folder.file("o.safetensors", "as before");
-    // No file may grow beyond a few kilobytes; the signal that comes with it is ignored, as on a full disk.
-    check_refused(run_fake_rung({"--output", path}, "", "trap '' XFSZ; ulimit -f 16"), {"cannot write", "too large"});
-    CHECK(folder.names() == std::vector<std::string>{"o.safetensors"});
-    CHECK(contents_of(path) == "as before");
+    // No file may grow beyond 1 KiB; the signal that comes with it is ignored, as there is none on a full disk.
+    // The first output fails while it is written, the second, which fits a buffer, only when it is closed.
+    for (const std::string length : {"300", "20"}) {
+        check_refused(run_fake_rung({"--heads", "1", "--q-len", length, "--head-dim", "16", "--output", path}, "",
+                                    "trap '' XFSZ; ulimit -f 2"),
+                      {"cannot write", "too large"});
+        CHECK(folder.names() == std::vector<std::string>{"o.safetensors"});
+        CHECK(contents_of(path) == "as before");
+    }
 }
 
 TEST_CASE("refused: a report that cannot be printed") {

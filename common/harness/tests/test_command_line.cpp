@@ -33,7 +33,7 @@ std::string output_bits(const std::vector<std::string>& arguments) {
 
 } // namespace
 
-TEST_CASE("--help explains every option, with examples, and succeeds") {
+TEST_CASE("option --help explains every option, with examples, and succeeds") {
     const Outcome outcome = run_fake_rung({"--help"});
     CHECK(outcome.code == 0);
     CHECK(outcome.err.empty());
@@ -65,7 +65,7 @@ TEST_CASE("of an option given twice the last one counts") {
     CHECK_THAT(run_fake_rung(small + std::vector<std::string>{"--q-len", "5"}).out, ContainsSubstring("N_q=5 "));
 }
 
-TEST_CASE("--kv-heads and --kv-len follow --heads and --q-len unless given") {
+TEST_CASE("option --kv-heads and --kv-len follow --heads and --q-len unless given") {
     CHECK_THAT(run_fake_rung({"--heads", "6", "--q-len", "5"}).out, ContainsSubstring("H=6 H_kv=6 N_q=5 N_kv=5 "));
     CHECK_THAT(run_fake_rung({"--heads", "6", "--kv-heads", "2", "--q-len", "5", "--kv-len", "3"}).out,
                ContainsSubstring("H=6 H_kv=2 N_q=5 N_kv=3 "));
@@ -94,7 +94,7 @@ TEST_CASE("a write outside the output fails, with or without the check") {
     }
 }
 
-TEST_CASE("--json prints one document with everything in it") {
+TEST_CASE("option --json prints one document with everything in it") {
     const auto arguments =
         small + std::vector<std::string>{"--json",     "--causal", "--seed",  "5", "--scale", "0.5",
                                          "--kv-heads", "1",        "--batch", "3", "--dtype", "fp16"};
@@ -129,7 +129,7 @@ TEST_CASE("--json prints one document with everything in it") {
     CHECK(failed["check"]["message"].get<std::string>().find("LSE element 0") == 0);
 }
 
-TEST_CASE("--bench times at least twenty runs") {
+TEST_CASE("option --bench times at least twenty runs") {
     const Outcome outcome = run_fake_rung(small + std::vector<std::string>{"--bench", "--json"});
     REQUIRE(outcome.code == 0);
     const Json json = Json::parse(outcome.out);
@@ -148,7 +148,10 @@ TEST_CASE("--bench times at least twenty runs") {
     CHECK_THAT(text.out, ContainsSubstring("beyond inputs and outputs"));
 }
 
-TEST_CASE("--bench measures the memory of a rung that holds all scores") {
+TEST_CASE("option --bench measures the memory of a rung that holds all scores") {
+#ifdef __SANITIZE_ADDRESS__
+    SKIP("AddressSanitizer keeps memory that was freed");
+#endif
     const std::vector<std::string> problem = {"--heads", "1",          "--q-len", "1024",  "--head-dim",
                                               "16",      "--no-check", "--bench", "--json"};
     const double scores = 1024.0 * 1024 * 4;
@@ -166,7 +169,7 @@ TEST_CASE("--bench measures the memory of a rung that holds all scores") {
     CHECK(peak("") < 0.25 * scores);
 }
 
-TEST_CASE("--output holds o in the rung's type and lse in F32, and reads back") {
+TEST_CASE("option --output holds o in the rung's type and lse in F32, and reads back") {
     const TemporaryFolder folder;
     const std::string path = (folder / "o.safetensors").string();
     const Outcome outcome =
@@ -188,7 +191,7 @@ TEST_CASE("--output holds o in the rung's type and lse in F32, and reads back") 
     CHECK(o[2 * 16] != 0);
 }
 
-TEST_CASE("--input takes the shape and the values from a file") {
+TEST_CASE("option --input takes the shape and the values from a file") {
     const TemporaryFolder folder;
     const std::string input = (folder / "qkv.safetensors").string(), output = (folder / "o.safetensors").string();
     // One key: O is V, LSE the score.
@@ -246,6 +249,7 @@ TEST_CASE("a wrong result is not written, unless nobody checks") {
 TEST_CASE("progress is shown on stderr after two seconds, and not before") {
     const Outcome slow = run_fake_rung(small, "FAKE_RUNG=slow");
     CHECK(slow.code == 0);
-    CHECK(slow.err == "running fake_rung, 2 s\n");
-    CHECK(run_fake_rung(small).err.empty());
+    CHECK(slow.err.empty());
+    CHECK_THAT(slow.progress, StartsWith("running fake_rung, 2 s\n"));
+    CHECK(run_fake_rung(small).progress.empty());
 }
