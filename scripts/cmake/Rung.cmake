@@ -38,6 +38,10 @@ function(flash_add_rung name)
   add_executable(test_${name})
   target_link_libraries(test_${name} PRIVATE ${name}_objects flash_conformance)
   flash_discover_tests(test_${name} ${name})
+
+  if(kernels AND FLASH_BACKEND STREQUAL "simt")
+    flash_add_watched_twins(${name} SOURCES ${sources} ${kernels})
+  endif()
 endfunction()
 
 # rungs.tsv in the build folder: name, "built" or "left out", and the program or the reason. scripts/ read it.
