@@ -5,12 +5,12 @@
 // queries and C keys at once, and R + C numbers make R * C multiply-adds. P V does the same with R queries and d/8
 // columns.
 //
-//      lanes of a warp      key  0  1  2 ..  7 |  8  9 ..      lane = 8 * lane_r + lane_c
-//            query 0             0  1  2 ..  7 |  0  1 ..
-//            query 1             8  9 10 .. 15 |  8  9 ..      a lane's queries: lane_r, lane_r + 4, ...   R of them
-//            query 2            16 17 18 .. 23 | 16 17 ..              its keys: lane_c, lane_c + 8, ...   C of them
-//            query 3            24 25 26 .. 31 | 24 25 ..              its columns of O: 4 lane_c + 0 1 2 3, then + 32
-//            query 4             0  1  2 ..  7 |  0  1 ..
+//      lanes of a warp      key  0  1  2 ..  7 |  8  9 ..      lane_r = 0 .. 3, lane_c = 0 .. 7
+//            query 0             0  2  4 .. 14 |  0  2 ..
+//            query 1             1  3  5 .. 15 |  1  3 ..      a lane's queries: lane_r, lane_r + 4, ...   R of them
+//            query 2            16 18 20 .. 30 | 16 18 ..              its keys: lane_c, lane_c + 8, ...   C of them
+//            query 3            17 19 21 .. 31 | 17 19 ..              its columns of O: 4 lane_c + 0 1 2 3, then + 32
+//            query 4             0  2  4 .. 14 |  0  2 ..
 //
 // Against rung 08: S_reg in place of one score at a time; float4 loads and stores; rows padded by 16 bytes, not 4.
 // Look at: how many loads stand beside how many multiply-adds in the two inner loops.
@@ -64,14 +64,14 @@ __device__ void store4(float* to, const float* reg) {
 
 /// Maximum over the 8 lanes that share a row, in each of them.
 __device__ float row_max(float x) {
-    for (int distance = 4; distance > 0; distance /= 2) {
+    for (int distance = 8; distance > 1; distance /= 2) {
         x = fmaxf(x, __shfl_xor_sync(every_lane, x, distance));
     }
     return x;
 }
 
 __device__ float row_sum(float x) {
-    for (int distance = 4; distance > 0; distance /= 2) {
+    for (int distance = 8; distance > 1; distance /= 2) {
         x += __shfl_xor_sync(every_lane, x, distance);
     }
     return x;
@@ -105,8 +105,10 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
     constexpr int Bc = T::Bc;
     constexpr int Pc = T::Pc;
     const int warp = threadIdx.x / 32;
-    const int lane_r = threadIdx.x % 32 / 8;
-    const int lane_c = threadIdx.x % 8;
+    // A load of 16 bytes a lane takes four wavefronts, but two if each lane's neighbour, or each lane's next but one,
+    // asks for the same bytes. So neighbours share their keys, and next but ones their queries.
+    const int lane_r = threadIdx.x % 2 + threadIdx.x % 32 / 16 * 2;
+    const int lane_c = threadIdx.x / 2 % 8;
     const int row0 = warp * T::warp_rows + lane_r; // the thread's rows in the tile of Q: row0, row0 + 4, ...
     float* smem = flash::dynamic_shared<float>();
     float* Q_smem = smem + T::Q_smem + row0 * T::stride; // these two are the warp's own
@@ -149,7 +151,8 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
         __syncthreads(); // K_smem and V_smem are complete, and before the first pass Q_smem
 
         float S_reg[R][C] = {}; // S, then P in its place
-#pragma unroll 2
+        // Not unrolled: one pass has work enough for the pipelines, and a larger loop proved slower.
+#pragma unroll 1
         for (int x = 0; x < d; x += 4) {
             float q[R][4];
 #pragma unroll
@@ -212,7 +215,7 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
             }
             __syncwarp(); // P_smem is complete
 
-#pragma unroll 2
+#pragma unroll 1
             for (int c = 0; c < Pc; c += 4) {
                 float p[R][4];
 #pragma unroll
