@@ -1,0 +1,105 @@
+"""The tables of chapters 06 to 09, made from the records in docs/records."""
+
+from cpu_records import markdown_table
+
+CEILING = 64.3e12  # fp32 multiply-adds in registers on an H200, two operations each
+SHORT = {"memory-efficient": "PyTorch, memory-efficient", "unfused": "PyTorch, unfused"}
+
+
+def title_of(shape):
+    return f"({shape['batch']}, {shape['heads']}, {shape['N']}, {shape['d']}) {'causal' if shape['causal'] else 'full'}"
+
+
+def label(name):
+    return SHORT.get(name, name[:2])
+
+
+def speed_table(rows):
+    """Of one shape: time, TFLOP/s, share of the ceiling, factor to the rung before and to the library."""
+    library = next((row["median_s"] for row in rows if row["program"] == "memory-efficient"), None)
+    lines, before = [], None
+    for row in rows:
+        ours = row["program"] not in SHORT
+        speed = row["flops"] / row["median_s"]
+        lines.append([label(row["program"]), f"{row['median_s'] * 1e3:.2f}", f"{speed / 1e12:.2f}",
+                      f"{100 * speed / CEILING:.1f}%", f"{before / row['median_s']:.2f}" if ours and before else "",
+                      f"{library / row['median_s']:.2f}" if library else ""])
+        before = row["median_s"] if ours else before
+    return markdown_table(["", "ms", "TFLOP/s", "of 64.3", "x the rung before", "x memory-efficient"], lines)
+
+
+def heads_table(rows):
+    """Time against the number of heads: rung 07 has one block a head."""
+    heads = sorted({row["shape"]["heads"] for row in rows})
+    rungs = sorted({row["program"] for row in rows})
+    of = {(row["shape"]["heads"], row["program"]): row for row in rows}
+    return markdown_table(
+        ["heads", *(f"{rung[:2]}, ms" for rung in rungs), *(f"{rung[:2]}, TFLOP/s" for rung in rungs)],
+        [[str(h), *(f"{of[h, rung]['median_s'] * 1e3:.1f}" for rung in rungs),
+          *(f"{of[h, rung]['flops'] / of[h, rung]['median_s'] / 1e12:.2f}" for rung in rungs)] for h in heads])
+
+
+def billions(number):
+    return f"{number / 1e9:.3g}"
+
+
+def counter_tables(counters):
+    """What ncu counted for each kernel."""
+    kernels = [(f"{rung[:2]} {kernel}" if len(of) > 1 else rung[:2], counts)
+               for rung, of in counters.items() for kernel, counts in of.items()]
+    profile, traffic, work = [], [], []
+    for name, c in kernels:
+        profile.append([name, f"{c['seconds'] * 1e3:.2f}", f"{c['occupancy_percent']:.0f}%",
+                        f"{c['sm_active_percent']:.0f}%",
+                        *(f"{c[which] * size / c['seconds'] / 1e9:.0f}" for which, size in (
+                            ("shared_load_wavefronts", 128), ("shared_store_wavefronts", 128),
+                            ("global_load_sectors", 32), ("global_store_sectors", 32)))])
+        traffic.append([name, *(billions(c[which] * 32) for which in (
+            "global_load_sectors", "global_store_sectors", "l2_read_sectors", "l2_write_sectors")),
+            billions(c["dram_read_bytes"]), billions(c["dram_write_bytes"])])
+        fma = c["multiply_adds"] / 32
+        work.append([name, billions(c["instructions"]), f"{100 * fma / c['instructions']:.0f}%",
+                     f"{c['shared_load_requests'] / fma:.3f}" if fma else "",
+                     f"{c['shared_load_wavefronts'] / fma:.3f}" if fma else ""])
+    return {
+        "profile": markdown_table(
+            ["kernel", "ms", "occupancy", "SMs at work", "shared loads, GB/s", "shared stores, GB/s",
+             "global loads, GB/s", "global stores, GB/s"], profile),
+        "traffic in GB": markdown_table(
+            ["kernel", "asked of L1: loads", "stores", "between L1 and L2: read", "written", "DRAM: read", "written"],
+            traffic),
+        "instructions": markdown_table(
+            ["kernel", "instructions of warps, 10^9", "multiply-adds among them",
+             "shared loads a multiply-add", "shared wavefronts a multiply-add"], work),
+    }
+
+
+def fp32_tables(record):
+    """From the record of scripts/measure_gpu."""
+    tables, sweep, by_shape = {}, [], {}
+    for row in record["rows"]:
+        if row["shape"]["batch"] == 1:
+            sweep.append(row)
+        else:
+            by_shape.setdefault(title_of(row["shape"]), []).append(row)
+    for title, rows in by_shape.items():
+        tables[f"speed at {title}"] = speed_table(rows)
+    tables["heads"] = heads_table(sweep)
+    return {**tables, **(counter_tables(record["counters"]) if "counters" in record else {})}
+
+
+def tiles_table(record):
+    """From the record of scripts/measure_tiles: rung 07's traffic against the shared memory of a block."""
+    lines = []
+    for row in record["rows"]:
+        c = row["counts"]
+        l2 = 32 * (c["l2_read_sectors"] + c["l2_write_sectors"])
+        lines.append([f"{row['Br']} x {row['Bc']}", f"{row['shared_bytes'] / 1024:.1f}", billions(row["predicted_bytes"]),
+                      billions(l2), f"{l2 * row['shared_bytes'] / 1e15:.2f}",
+                      billions(c["dram_read_bytes"] + c["dram_write_bytes"]), f"{c['seconds'] * 1e3:.1f}"])
+    return {"traffic against M": markdown_table(
+        ["Br x Bc", "M, KiB", "predicted, GB", "between L1 and L2, GB", "times M, 10^15 bytes^2", "DRAM, GB", "ms"],
+        lines)}
+
+
+TABLES = {"gpu_fp32": fp32_tables, "gpu_tiles": tiles_table}
