@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <exception>
 
 #include "common/harness/device_run.hpp"
@@ -65,8 +66,9 @@ std::string differs_from_only_value(const Prepared& prepared, const Outputs& got
             const float v = prepared.tensors.v[value + x], o = got.o[row * d + x];
             const double error = std::abs(static_cast<double>(o) - static_cast<double>(v));
             if (!(error <= unit_in_last_place(prepared.c.dtype, v))) {
-                return "with one key O must be V, but row " + place(p, row) + " has O = " + std::to_string(o) +
-                       " where V = " + std::to_string(v);
+                char values[64];
+                std::snprintf(values, sizeof values, "%.9g, V = %.9g", static_cast<double>(o), static_cast<double>(v));
+                return "with one key O must be V, but row " + place(p, row) + " has O = " + values;
             }
         }
     }

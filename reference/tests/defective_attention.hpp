@@ -60,6 +60,7 @@ enum class Defect {
     all_zeros,
     hides_nan, // l > 0 ? O / l : 0
     order_depends_on_run,
+    coarse_reciprocal,    // fp32 only: 1 / l wrong by 2^-20, as from a fast instruction that nobody refined
     tf32_inputs,          // fp32 only: the tensor cores' 10-bit mantissa
     accumulates_in_type,  // 16 bits only: O is rounded after every 16 keys, as by mma.sync with fp16 accumulators
     rounds_scores_to_type // 16 bits only
@@ -93,6 +94,7 @@ void attention(const Problem& p, const T* Q, const T* K, const T* V, T* O, float
         return has(Defect::none_base_2) ? std::exp2(x) : std::exp(x);
     };
     const float score_scale = has(Defect::none_base_2) ? scale * 1.44269504f : scale;
+    constexpr float inaccuracy = has(Defect::coarse_reciprocal) ? 1 + 0x1p-20f : 1.0f;
     const auto natural = [](float m) { return has(Defect::none_base_2) ? m * 0.693147181f : m; };
 
 #pragma omp parallel for collapse(3) schedule(dynamic)
@@ -190,7 +192,8 @@ void attention(const Problem& p, const T* Q, const T* K, const T* V, T* O, float
                     }
                     LSE[q / d + i] = lse;
                     for (int64_t x = 0; x < d; ++x) {
-                        const float o = has(Defect::forgets_to_divide) ? O_tile(i, x) : O_tile(i, x) / l(i);
+                        const float o =
+                            has(Defect::forgets_to_divide) ? O_tile(i, x) : O_tile(i, x) / l(i) * inaccuracy;
                         O[q + i * d + x] = from_float<T>(blind || has(Defect::all_zeros) ? 0 : o);
                     }
                 }

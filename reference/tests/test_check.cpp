@@ -66,7 +66,7 @@ TEST_CASE("check accepts the oracle's own answer with its infinities") {
 
         const Verdict whole = reference::check(small, example.inputs(), {example.o, example.lse});
         CHECK(whole.ok);
-        CHECK(whole.o_bound == verdict.o_bound);
+        CHECK(std::abs(whole.o_bound - verdict.o_bound) < 1e-12); // Eigen's sums depend on alignment, in the last bit
     }
 }
 
