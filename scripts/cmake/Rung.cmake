@@ -38,6 +38,8 @@ function(flash_add_rung name)
   add_executable(test_${name})
   target_link_libraries(test_${name} PRIVATE ${name}_objects flash_conformance)
   flash_discover_tests(test_${name} ${name})
+  add_test(NAME "${name}: runs its own kernel" COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DRUNG=${name}
+           -DPROGRAM=$<TARGET_FILE:test_${name}> -P ${PROJECT_SOURCE_DIR}/reference/conformance/OwnKernel.cmake)
 
   if(kernels AND FLASH_BACKEND STREQUAL "simt")
     flash_add_watched_twins(${name} SOURCES ${sources} ${kernels})
