@@ -11,7 +11,7 @@
 #include "common/simt/device_memory.hpp"
 #include "common/simt/fault.hpp"
 #include "common/simt/instrument.hpp"
-#include "common/simt/shadow.hpp"
+#include "common/simt/race.hpp"
 #include "common/simt/shared_memory.hpp"
 
 namespace flash::simt {
@@ -25,9 +25,10 @@ class Detector {
 
     void begin_launch();
     void begin_block();
-    void barrier(); // all threads of the block have met
     std::optional<Fault> end_block();
-    void sync_warp(unsigned warp); // lanes of a warp have met in a __syncwarp
+    void barrier();                                // all threads of the block have met
+    void sync_warp(unsigned warp, uint32_t lanes); // lanes have met in a __syncwarp
+    Clocks& clocks() { return order_.clocks(); }
 
     /// An access that `thread` is about to make to shared or global memory.
     void check(const Thread& thread, const AccessEvent& access, Space space);
@@ -44,21 +45,25 @@ class Detector {
         size_t bytes;
         std::string_view name;
         Shadow* shadow;
+        bool contains(const AccessEvent& access) const {
+            return access.address >= begin && access.address + access.bytes <= begin + bytes;
+        }
     };
 
-    Region find(const Thread& thread, const AccessEvent& access, Space space) const;
-    Moment moment_of(const Thread& thread, const AccessEvent& access, Space space) const;
+    Region find(const AccessEvent& access, Space space) const;
+    void check_cell(const Thread& thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell,
+                    History& atomics, const Trace& now);
     Place place_of(const Trace& trace, const Trace& now, const char* action) const;
     Fault fault(FaultKind kind, const std::string& summary, const Thread& thread, const AccessEvent& access) const;
-    [[noreturn]] void stop(FaultKind kind, const std::string& summary, const Thread& thread, const AccessEvent& access,
-                           const std::string& hint = "", const Trace* other = nullptr,
-                           const char* other_action = "") const;
+    [[noreturn, gnu::cold]] void stop_outside(const Thread& thread, const AccessEvent& access,
+                                              const Region& region) const;
+    [[noreturn, gnu::cold]] void stop_in_flight(const Thread& thread, const AccessEvent& access, const Region& region,
+                                                const Trace& copy) const;
+    [[noreturn, gnu::cold]] void stop_race(const Thread& thread, const AccessEvent& access, const Region& region,
+                                           const Order::Race& race) const;
 
     Block& block_;
-    uint32_t epoch_ = 0;
-    uint32_t launch_begin_ = 0;
-    uint32_t block_begin_ = 0;
-    uint16_t warp_epochs_[32] = {};
+    Order order_;
     std::vector<std::pair<uint32_t, uint3>> blocks_; // of this launch, each with its first epoch
     // A read of memory that nobody wrote. Kept until the next barrier: if another thread writes there before, it is a
     // race, and that says more.

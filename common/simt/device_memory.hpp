@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/harness/backend.hpp"
-#include "common/simt/shadow.hpp"
+#include "common/simt/race.hpp"
 
 namespace flash::simt {
 

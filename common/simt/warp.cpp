@@ -139,7 +139,7 @@ void Block::complete(unsigned warp_number, size_t slot) {
     }
     if (Watcher* const watcher = watching_) {
         if (meeting.kind == Meeting::sync) {
-            watcher->sync_warp(warp_number);
+            watcher->sync_warp(warp_number, meeting.arrived);
         }
         if (meeting.arrived == warp.alive) {
             watcher->warp_together(warp_number);

@@ -102,9 +102,9 @@ void Watcher::barrier(Site site) {
     }
 }
 
-void Watcher::sync_warp(unsigned warp) {
+void Watcher::sync_warp(unsigned warp, uint32_t lanes) {
     if (detect_) {
-        detector_->sync_warp(warp);
+        detector_->sync_warp(warp, lanes);
     }
 }
 

@@ -31,7 +31,7 @@ class Watcher {
     void end_copy(const Thread& thread, const AsyncCopy& copy);
 
     void barrier(Site site);
-    void sync_warp(unsigned warp);
+    void sync_warp(unsigned warp, uint32_t lanes);
 
     /// The lanes of `warp` that are left have all come to one place, or there are none left: its requests are complete.
     void warp_together(unsigned warp);

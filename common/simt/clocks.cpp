@@ -1,0 +1,58 @@
+#include "common/simt/clocks.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace flash::simt {
+namespace {
+
+void raise(uint32_t* values, const uint32_t* to, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+        values[i] = std::max(values[i], to[i]);
+    }
+}
+
+} // namespace
+
+void Clocks::reset(unsigned threads) {
+    if (!fresh_ || threads != threads_) {
+        threads_ = threads;
+        fresh_ = true;
+        clocks_.assign(threads, 0);
+        known_.assign(size_t{threads} * threads, 0);
+    }
+}
+
+bool Clocks::knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const {
+    const uint32_t* const own = known_.data() + size_t{thread} * threads_ + size_t{warp} * 32;
+    for (; lanes != 0; lanes &= lanes - 1) {
+        if (own[std::countr_zero(lanes)] <= clock) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void Clocks::meet(unsigned warp, uint32_t lanes) {
+    Knowledge joint(threads_);
+    for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+        release(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint);
+    }
+    for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+        acquire(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint);
+    }
+}
+
+void Clocks::release(unsigned thread, Knowledge& into) {
+    into.resize(threads_);
+    raise(into.data(), known(thread), threads_);
+    into[thread] = ++clocks_[thread];
+    fresh_ = false;
+}
+
+void Clocks::acquire(unsigned thread, const Knowledge& from) {
+    raise(known(thread), from.data(), std::min<size_t>(from.size(), threads_));
+    fresh_ = false;
+}
+
+} // namespace flash::simt

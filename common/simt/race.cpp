@@ -1,0 +1,143 @@
+#include "common/simt/race.hpp"
+
+#include <sys/mman.h>
+
+#include <bit>
+#include <new>
+#include <utility>
+
+namespace flash::simt {
+
+namespace {
+
+template <class T> T* map(size_t count) {
+    void* const memory =
+        mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        throw std::bad_alloc();
+    }
+    return static_cast<T*>(memory);
+}
+
+} // namespace
+
+Shadow::Shadow(const char* begin, size_t bytes)
+    : begin_(begin), words_(bytes / 4 + 1), cells_(map<Cell>(2 * words_)), atomics_(map<History>(2 * words_)) {}
+
+Shadow::~Shadow() {
+    munmap(cells_, 2 * words_ * sizeof(Cell));
+    munmap(atomics_, 2 * words_ * sizeof(History));
+}
+
+void Order::begin_block(unsigned threads) {
+    threads_ = threads;
+    barrier();
+    block_begin_ = epoch_;
+}
+
+void Order::barrier() {
+    ++epoch_;
+    clocks_.reset(threads_);
+    pool_.resize(1);
+}
+
+bool Order::ordered(const Trace& before, const Trace& now, bool shared) const {
+    if (before.epoch != now.epoch) {
+        return shared || of_this_block(before) || before.epoch < launch_begin_;
+    }
+    const uint32_t others = before.warp == now.warp ? before.lanes & ~now.lanes : before.lanes;
+    const auto own = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
+    return others == 0 || clocks_.knows(own, before.warp, others, before.clock);
+}
+
+const Trace* Order::unordered(const History& history, const Trace& now, bool shared) const {
+    if (!ordered(history.last, now, shared)) {
+        return &history.last;
+    }
+    if (history.last.epoch == now.epoch) {
+        for (uint32_t i = history.more; i != 0; i = pool_[i].next) {
+            if (!ordered(pool_[i].trace, now, shared)) {
+                return &pool_[i].trace;
+            }
+        }
+    }
+    return ordered(history.other_block, now, shared) ? nullptr : &history.other_block;
+}
+
+Order::Race Order::race(const Cell& cell, const History& atomics, Kind kind, const Trace& now, bool shared) const {
+    if (!ordered(cell.write, now, shared)) {
+        return {&cell.write, Kind::store};
+    }
+    if (kind != Kind::load) {
+        if (const Trace* const read = unordered(cell.reads, now, shared)) {
+            return {read, Kind::load};
+        }
+    }
+    return {kind == Kind::atomic || !cell.atomics ? nullptr : unordered(atomics, now, shared), Kind::atomic};
+}
+
+void Order::remember(Cell& cell, History& atomics, Kind kind, const Trace& now) {
+    switch (kind) {
+    case Kind::load:
+        add(cell.reads, now);
+        break;
+    case Kind::atomic:
+        add(atomics, now);
+        cell.atomics = true;
+        break;
+    case Kind::store:
+        // All that came before is ordered before this, or it would have been a race: who races with them later, races
+        // with this as well.
+        cell.write = now;
+        cell.reads = {};
+        if (cell.atomics) {
+            atomics = {};
+            cell.atomics = false;
+        }
+    }
+}
+
+void Order::add(History& history, const Trace& now) {
+    Trace& last = history.last;
+    if (last.epoch != now.epoch) {
+        if (!of_this_block(last)) {
+            history.other_block = last;
+        }
+        last = now;
+        history.more = 0;
+    } else if (last.warp == now.warp && last.clock == now.clock) {
+        last.lanes |= now.lanes;
+        last.origin = now.origin;
+        if (now.clock != 0 && history.more != 0) {
+            add_other(history, now);
+        }
+    } else {
+        add_other(history, now);
+    }
+}
+
+/// Not the warp or the clock of the last one: that goes to the list, and what the list has of this one comes forward.
+void Order::add_other(History& history, const Trace& now) {
+    if (history.last.warp != now.warp || history.last.clock != now.clock) {
+        pool_.push_back({history.last, history.more});
+        history.more = static_cast<uint32_t>(pool_.size()) - 1;
+        history.last = now;
+    }
+    for (uint32_t* link = &history.more; *link != 0;) {
+        Node& node = pool_[*link];
+        if (node.trace.warp == now.warp) {
+            if (node.trace.clock == now.clock) {
+                history.last.lanes |= std::exchange(node.trace.lanes, 0);
+            } else {
+                node.trace.lanes &= ~now.lanes; // the thread's later access stands for its earlier ones
+            }
+            if (node.trace.lanes == 0) {
+                *link = node.next;
+                continue;
+            }
+        }
+        link = &node.next;
+    }
+}
+
+} // namespace flash::simt
