@@ -1,5 +1,6 @@
-# flash_discover_tests(target [prefix [label]]): every Catch2 test case of the program becomes one test of ctest,
-# named "prefix: case" (the prefix is the target's name unless given, the label the prefix).
+# flash_discover_tests(target [prefix [label [spec]]]): every Catch2 test case of the program becomes one test of ctest,
+# named "prefix: case" (the prefix is the target's name unless given, the label the prefix). `spec` names some cases only,
+# for example [detect], which Catch2 hides otherwise.
 function(flash_discover_tests target)
   set(prefix ${target})
   if(ARGC GREATER 1)
@@ -9,10 +10,14 @@ function(flash_discover_tests target)
   if(ARGC GREATER 2)
     set(label ${ARGV2})
   endif()
+  set(spec "")
+  if(ARGC GREATER 3)
+    set(spec TEST_SPEC ${ARGV3})
+  endif()
   # Asked for its cases when ctest runs, not when it is built: a build must not depend on a GPU or on run time.
   # Passive: several tests run at once, and an OpenMP thread that spins while it waits takes a core from another.
-  catch_discover_tests(${target} TEST_PREFIX "${prefix}: " DISCOVERY_MODE PRE_TEST
-                       PROPERTIES TIMEOUT 900 LABELS ${label} ENVIRONMENT OMP_WAIT_POLICY=passive)
+  catch_discover_tests(${target} ${spec} TEST_PREFIX "${prefix}: " DISCOVERY_MODE PRE_TEST
+                       PROPERTIES TIMEOUT 900 LABELS ${label} ENVIRONMENT OMP_WAIT_POLICY=passive SKIP_RETURN_CODE 4)
 endfunction()
 
 # flash_add_test(target [LABEL label] SOURCES ... LIBRARIES ...): a Catch2 program with its own main from Catch2, and its tests.
