@@ -40,8 +40,8 @@ TEST_CASE("03, 04 and 05 hold a few tiles a thread, whatever N is") {
     constexpr int64_t d = 64;
     const size_t tile_of_scores = bytes(step05::Br, step05::Bc);
     const size_t tile_of_rows = bytes(step05::Br, d);
-    // Eigen's product packs both factors into buffers of its own, each at most a tile of scores or of rows, rounded up.
-    const size_t a_few_tiles = 4 * tile_of_scores + 6 * tile_of_rows;
+    // Scores, the Partial of the tile, the one seen so far and their merge; packed factors are on the stack.
+    const size_t a_few_tiles = 2 * tile_of_scores + 4 * tile_of_rows;
     for (const size_t rung : {2, 3, 4}) {
         for (const int64_t N : {512, 1024, 2048, 4096}) {
             const NamedRung& named = cpu_rungs()[rung];
