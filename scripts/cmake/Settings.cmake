@@ -27,9 +27,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # Two false alarms of g++ 12: `"text" + std::string` as an overlapping copy (GCC bug 105651), and its own AVX-512
   # intrinsics, which Eigen uses, as reads of uninitialised variables (105593).
   list(APPEND options -Wno-restrict -Wno-maybe-uninitialized)
-  if(FLASH_SANITIZE)
-    list(APPEND options -Wno-uninitialized) # the same intrinsics, as they look at -O1 with sanitizers
-  endif()
 endif()
 if(FLASH_NATIVE)
   list(APPEND options -march=native)
