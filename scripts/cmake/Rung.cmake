@@ -1,8 +1,9 @@
 add_custom_target(rungs) # every rung, without the tests
 
 # flash_add_rung(NN_name): the program NN_name and its conformance test test_NN_name, from the folder steps/NN_name.
-# Both are the same object files; the program links the command line, the test links the conformance suite,
-# and each of these defines rung_main. A folder with a .cu file is a CUDA rung: the backend decides how it is built.
+# Both are the same object files, of main.cpp and of NN_name_kernel (everything else); the program links the command
+# line, the test links the conformance suite, and each of these defines rung_main.
+# A folder with a .cu file is a CUDA rung: the backend decides how it is built.
 function(flash_add_rung name)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
@@ -18,25 +19,28 @@ function(flash_add_rung name)
     return()
   endif()
 
-  add_library(${name}_objects OBJECT ${sources} ${kernels})
-  target_link_libraries(${name}_objects PUBLIC flash_harness flash_reference)
+  set(kernel_sources ${sources} ${kernels})
+  list(REMOVE_ITEM kernel_sources ${folder}/main.cpp)
+  add_library(${name}_kernel OBJECT ${kernel_sources})
   if(kernels)
-    target_link_libraries(${name}_objects PUBLIC flash_device)
+    target_link_libraries(${name}_kernel PUBLIC flash_device)
   else()
-    target_link_libraries(${name}_objects PUBLIC flash_cpu)
+    target_link_libraries(${name}_kernel PUBLIC flash_cpu)
   endif()
+  add_library(${name}_main OBJECT ${folder}/main.cpp)
+  target_link_libraries(${name}_main PUBLIC flash_harness flash_reference)
   if(kernels AND FLASH_BACKEND STREQUAL "simt")
     # g++ takes an unknown ending for a linker script; -x names the language.
     set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
   endif()
 
   add_executable(${name})
-  target_link_libraries(${name} PRIVATE ${name}_objects flash_cli)
+  target_link_libraries(${name} PRIVATE ${name}_main ${name}_kernel flash_cli)
   add_dependencies(rungs ${name})
   set_property(GLOBAL APPEND_STRING PROPERTY FLASH_RUNGS "${name}\tbuilt\t$<TARGET_FILE:${name}>\n")
 
   add_executable(test_${name})
-  target_link_libraries(test_${name} PRIVATE ${name}_objects flash_conformance)
+  target_link_libraries(test_${name} PRIVATE ${name}_main ${name}_kernel flash_conformance)
   if(FLASH_SANITIZE)
     # Sanitized products are tens of times slower: the list with N <= 200, which has every kind of input and mask.
     flash_discover_tests(test_${name} ${name} ${name} [detect])
