@@ -1,6 +1,7 @@
 // The rule that decides whether a rung's output is correct.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "common/harness/check.hpp"
@@ -23,6 +24,8 @@ struct Expectation {
     std::vector<double> lse_bound; // for every row
     bool all_zero = false;         // the baseline's O is zero everywhere, so zeros are a right answer
     std::vector<bool> ignored;     // (B, H, N_q): rows that are not compared; empty: every row is
+
+    bool is_ignored(size_t row) const { return !ignored.empty() && ignored[row]; }
 };
 
 /// The first half of check(). `ignored_rows`, empty or one flag a row of LSE, marks rows that the rule leaves out

@@ -83,7 +83,7 @@ constexpr double excused_beyond = 80, overflows_beyond = 104;
 double largest_lse(const reference::Expectation& expected) {
     double largest = 0;
     for (size_t row = 0; row < expected.lse.size(); ++row) {
-        if ((expected.ignored.empty() || !expected.ignored[row]) && std::isfinite(expected.lse[row])) {
+        if (!expected.is_ignored(row) && std::isfinite(expected.lse[row])) {
             largest = std::max(largest, std::abs(expected.lse[row]));
         }
     }
