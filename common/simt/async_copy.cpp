@@ -16,18 +16,32 @@ void land(const AsyncCopy& copy) {
     }
 }
 
-/// Ends every copy of a group before `group`.
+/// Ends the first copies of a thread, by its own wait or for an mbarrier that others wait at.
+void land_first(Thread& thread, size_t count, bool for_mbarrier) {
+    AsyncCopies& copies = thread.copies;
+    for (size_t i = 0; i < count; ++i) {
+        if (options().cp_async == CpAsync::late) {
+            land(copies.pending[i]);
+        }
+        if (Watcher* const watcher = current_block().watching()) {
+            watcher->end_copy(thread, copies.pending[i], for_mbarrier);
+        }
+    }
+    copies.pending.erase(copies.pending.begin(), copies.pending.begin() + static_cast<std::ptrdiff_t>(count));
+    copies.landed += count;
+    while (!copies.announced.empty() && copies.announced.front().copies <= copies.landed) {
+        const void* const mbarrier = copies.announced.front().mbarrier;
+        copies.announced.erase(copies.announced.begin());
+        arrive_for_copies(thread, mbarrier);
+    }
+}
+
+/// Ends every copy of the current thread of a group before `group`.
 void land_before(unsigned group) {
-    auto& pending = current_block().current().copies.pending;
+    Thread& thread = current_block().current();
+    const auto& pending = thread.copies.pending;
     const auto end = std::ranges::find_if(pending, [=](const AsyncCopy& copy) { return copy.group >= group; });
-    if (options().cp_async == CpAsync::late) {
-        std::for_each(pending.begin(), end, land);
-    }
-    if (Watcher* const watcher = current_block().watching()) {
-        std::for_each(pending.begin(), end,
-                      [=](const AsyncCopy& copy) { watcher->end_copy(current_block().current(), copy); });
-    }
-    pending.erase(pending.begin(), end);
+    land_first(thread, static_cast<size_t>(end - pending.begin()), false);
 }
 
 } // namespace
@@ -56,6 +70,27 @@ void wait_async_copies(unsigned in_flight, Site) {
 void wait_all_async_copies(Site) {
     const RuntimeCode runtime;
     land_before(current_block().current().copies.group + 1);
+}
+
+void announce_arrival(const void* mbarrier) {
+    Thread& thread = current_block().current();
+    thread.copies.announced.push_back({mbarrier, thread.copies.landed + thread.copies.pending.size()});
+    if (options().cp_async == CpAsync::early || thread.copies.pending.empty()) {
+        land_first(thread, thread.copies.pending.size(), true);
+    }
+}
+
+void land_announced_copies(const void* mbarrier) {
+    Block& block = current_block();
+    for (unsigned number = 0; number < block.thread_count(); ++number) {
+        Thread& thread = block.thread(number);
+        for (const Announced& announced : thread.copies.announced) {
+            if (announced.mbarrier == mbarrier) {
+                land_first(thread, announced.copies - thread.copies.landed, true);
+                break; // the list has changed
+            }
+        }
+    }
 }
 
 } // namespace flash::simt

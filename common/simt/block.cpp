@@ -64,6 +64,7 @@ void Block::prepare() {
     random_ = schedule_.number ^ (index_.x + 0x9e3779b97f4a7c15u * (index_.y + 0x9e3779b97f4a7c15u * index_.z));
     finished_ = 0;
     barrier_ = {};
+    mbarriers_.clear();
     while (stacks_.size() < thread_count_) {
         stacks_.emplace_back(stacks_.size());
     }
@@ -77,7 +78,7 @@ void Block::prepare() {
         thread.index = element(launch_->block, number);
         thread.number = number;
         thread.finished = false;
-        thread.copies.clear();
+        thread.copies = {};
         warps_[number / 32].alive |= 1u << number % 32;
         release(number / 32, 1u << number % 32);
         if (!thread.fiber.started()) {
@@ -233,6 +234,13 @@ Fault Block::stuck() const {
             std::ostringstream mask;
             mask << " with mask 0x" << std::hex << meeting.mask;
             add(meeting.operation, meeting.site, mask.str(), number, meeting.arrived);
+        }
+    }
+    for (const auto& [address, mbarrier] : mbarriers_) {
+        for (const MBarrier::Waiting& waiting : mbarrier.waiting) {
+            std::ostringstream state;
+            state << " (" << mbarrier.arrived << " of " << mbarrier.expected << " have arrived)";
+            add("mbarrier_wait", waiting.site, state.str(), waiting.thread / 32, 1u << waiting.thread % 32);
         }
     }
     const Waiting* first = nullptr;

@@ -12,6 +12,7 @@
 #include "common/simt/fault.hpp"
 #include "common/simt/fiber.hpp"
 #include "common/simt/launch.hpp"
+#include "common/simt/mbarriers.hpp"
 #include "common/simt/options.hpp"
 #include "common/simt/shared_memory.hpp"
 #include "common/simt/traps.hpp"
@@ -56,7 +57,9 @@ class Block {
     // Called by the current thread of the block.
     const Thread& current() const { return *current_; }
     Thread& current() { return *current_; }
-    const Thread& thread(unsigned number) const { return threads_[number]; }
+    Thread& thread(unsigned number) { return threads_[number]; }
+    unsigned thread_count() const { return thread_count_; }
+    MBarriers& mbarriers() { return mbarriers_; }
     const Launch& launch() const { return *launch_; }
     uint3 index() const { return index_; }
     const Kernel& kernel() const { return *kernel_; }
@@ -69,6 +72,10 @@ class Block {
 
     /// The lanes of `mask` meet; the last one executes `combine` for all of them.
     void collective(Meeting kind, const char* operation, Site site, uint32_t mask, void* operand, Combine combine);
+
+    /// Lets others go on; returns when it is the current thread's turn again.
+    void yield();
+    void release(unsigned thread) { release(thread / 32, 1u << thread % 32); } // it may go on
 
     /// Stops the block: the current thread never returns from here.
     [[noreturn]] void stop(Fault fault);
@@ -97,7 +104,6 @@ class Block {
     void complete(unsigned warp, size_t slot);
     [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, Site site);
     [[noreturn, gnu::cold]] void stop_divergent(const char* operation, Site site, const Rendezvous& meeting);
-    void yield(); // lets others go on; returns when it is the current thread's turn again
     void release(unsigned warp, uint32_t lanes);
     Fault stuck() const;
     uint64_t draw();
@@ -112,6 +118,7 @@ class Block {
     unsigned thread_count_ = 0;
     unsigned finished_ = 0;
     Barrier barrier_;
+    MBarriers mbarriers_;
     Thread* current_ = nullptr;
     const Launch* launch_ = nullptr;
     const Kernel* kernel_ = nullptr;

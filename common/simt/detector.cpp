@@ -194,12 +194,43 @@ void Detector::start_copy(const Thread& thread, const AsyncCopy& copy) {
     });
 }
 
-void Detector::end_copy(const Thread& thread, const AsyncCopy& copy) {
+void Detector::end_copy(const Thread& thread, const AsyncCopy& copy, bool for_mbarrier) {
     const AccessEvent write{copy.shared, copy.bytes, Kind::store, Origin::of(copy.site)};
-    const Trace now = order_.now(thread.number, write.origin);
+    Trace now = order_.now(thread.number, write.origin);
     find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell, History&) {
+        if (for_mbarrier) {
+            // As of its start: what the thread did since then is not handed on by the mbarrier.
+            now.clock = cell.write.epoch == now.epoch ? cell.write.clock : 0;
+        }
         cell.write = now;
     });
+}
+
+/// What was gathered in an earlier epoch, all threads know.
+void Detector::begin_gathering(MBarrier& barrier) const {
+    if (barrier.gathered_epoch != order_.epoch()) {
+        barrier.gathered.clear();
+        barrier.gathered_epoch = order_.epoch();
+    }
+}
+
+void Detector::release(const Thread& thread, MBarrier& barrier) {
+    begin_gathering(barrier);
+    order_.clocks().release(thread.number, barrier.gathered);
+}
+
+/// Copies that landed in a later epoch than they were started in count as its first accesses (end_copy).
+void Detector::hand_on_copies(const Thread& thread, MBarrier& barrier) {
+    begin_gathering(barrier);
+    barrier.gathered.resize(block_.thread_count());
+    uint32_t& clock = barrier.gathered[thread.number];
+    clock = std::max(clock, 1u);
+}
+
+void Detector::acquire(const Thread& thread, const MBarrier& barrier) {
+    if (barrier.handed_on_epoch == order_.epoch()) {
+        order_.clocks().acquire(thread.number, barrier.handed_on);
+    }
 }
 
 } // namespace flash::simt

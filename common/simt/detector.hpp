@@ -17,6 +17,7 @@
 namespace flash::simt {
 
 class Block;
+struct MBarrier;
 struct Thread;
 
 class Detector {
@@ -28,7 +29,6 @@ class Detector {
     std::optional<Fault> end_block();
     void barrier();                                // all threads of the block have met
     void sync_warp(unsigned warp, uint32_t lanes); // lanes have met in a __syncwarp
-    Clocks& clocks() { return order_.clocks(); }
 
     /// An access that `thread` is about to make to shared or global memory.
     void check(const Thread& thread, const AccessEvent& access, Space space);
@@ -37,7 +37,11 @@ class Detector {
     void check_elsewhere(const Thread& thread, const AccessEvent& access);
 
     void start_copy(const Thread& thread, const AsyncCopy& copy);
-    void end_copy(const Thread& thread, const AsyncCopy& copy);
+    void end_copy(const Thread& thread, const AsyncCopy& copy, bool for_mbarrier);
+
+    void release(const Thread& thread, MBarrier& barrier);
+    void hand_on_copies(const Thread& thread, MBarrier& barrier);
+    void acquire(const Thread& thread, const MBarrier& barrier);
 
   private:
     struct Region { // what an address lies in
@@ -50,6 +54,7 @@ class Detector {
         }
     };
 
+    void begin_gathering(MBarrier& barrier) const;
     Region find(const AccessEvent& access, Space space) const;
     void check_cell(const Thread& thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell,
                     History& atomics, const Trace& now);

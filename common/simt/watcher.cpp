@@ -87,9 +87,27 @@ void Watcher::start_copy(const Thread& thread, const AsyncCopy& copy) {
     }
 }
 
-void Watcher::end_copy(const Thread& thread, const AsyncCopy& copy) {
+void Watcher::end_copy(const Thread& thread, const AsyncCopy& copy, bool for_mbarrier) {
     if (detect_) {
-        detector_->end_copy(thread, copy);
+        detector_->end_copy(thread, copy, for_mbarrier);
+    }
+}
+
+void Watcher::release(const Thread& thread, MBarrier& barrier) {
+    if (detect_) {
+        detector_->release(thread, barrier);
+    }
+}
+
+void Watcher::hand_on_copies(const Thread& thread, MBarrier& barrier) {
+    if (detect_) {
+        detector_->hand_on_copies(thread, barrier);
+    }
+}
+
+void Watcher::acquire(const Thread& thread, const MBarrier& barrier) {
+    if (detect_) {
+        detector_->acquire(thread, barrier);
     }
 }
 

@@ -12,6 +12,8 @@
 
 namespace flash::simt {
 
+struct MBarrier;
+
 class Watcher {
   public:
     explicit Watcher(Block& block);
@@ -28,7 +30,11 @@ class Watcher {
     void check(const Thread& thread, const void* address, unsigned bytes, Kind kind, Origin origin);
 
     void start_copy(const Thread& thread, const AsyncCopy& copy);
-    void end_copy(const Thread& thread, const AsyncCopy& copy);
+    void end_copy(const Thread& thread, const AsyncCopy& copy, bool for_mbarrier);
+
+    void release(const Thread& thread, MBarrier& barrier); // it arrives
+    void hand_on_copies(const Thread& thread, MBarrier& barrier);
+    void acquire(const Thread& thread, const MBarrier& barrier); // its wait is over
 
     void barrier(Site site);
     void sync_warp(unsigned warp, uint32_t lanes);
