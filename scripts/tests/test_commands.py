@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""scripts/tour, test and step on a small clone whose compiler, CMake and apt are stand-ins that write down their calls."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+# What stands in for each program. $HERE is the folder of the stand-ins; `missing` and `broken` there steer them.
+STAND_INS = {
+    "cmake": """
+        case "$1" in
+        --version) echo "cmake version 3.30.0" ;;
+        --preset)
+            if [ -e "$HERE/missing" ]; then echo "-- missing packages: $(cat "$HERE/missing")"; exit 1; fi
+            mkdir -p "build-$2"
+            echo "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" > "build-$2/CMakeCache.txt"
+            touch "build-$2/Makefile"
+            if [ "$2" = cpu ]; then second="left out\\tneeds a backend"; else second="built\\t$HERE/rung"; fi
+            printf "01_first\\tbuilt\\t$HERE/rung\\n02_second\\t$second\\n" > "build-$2/rungs.tsv" ;;
+        --build) if [ -e "$HERE/broken" ]; then echo "error: broken"; exit 1; fi ;;
+        esac""",
+    "ctest": """
+        echo "1/12 Test #1: one ......***Skipped   0.01 sec"
+        if [ -e "$HERE/broken" ]; then echo "92% tests passed, 1 tests failed out of 12"; exit 8; fi
+        echo "100% tests passed, 0 tests failed out of 12" """,
+    "apt-get": """
+        case "$*" in
+        *indextargets*) echo "http://mirror.example/debian/" ;;
+        *install*) rm -f "$HERE/missing" ;;
+        *download*) touch catch2_3.deb libcatch2-dev_3.deb ;;
+        esac""",
+    "apt-cache": 'echo "  Candidate: $(cat "$HERE/candidate" 2>/dev/null || echo 3.7.1)"',
+    "sudo": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
+    "nvidia-smi": "exit 1",
+    "c++": "exit 0",
+    "make": "exit 0",
+    "rung": """
+        case "$*" in *--json*) cat "$HERE/report" ;; *) echo "arguments: $*" ;; esac
+        echo "from the rung" >&2
+        exit "$(cat "$HERE/exit_code" 2>/dev/null || echo 0)" """,
+}
+
+REPORT = {"rung": "01_first", "idea": "an idea", "ok": True, "backend": "cpu", "seconds": 0.002, "gflops_per_s": 7.5,
+          "damage": "", "check": {"o_error": 1e-6, "o_bound": 1e-4, "lse_error": 2e-6, "lse_bound": 3e-5, "message": ""}}
+
+
+class Commands(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.clone = Path(folder.name).resolve() / "my clone"  # a path with a space, on purpose
+        shutil.copytree(ROOT / "scripts", self.clone / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+        for rung in ("01_first", "02_second"):
+            (self.clone / "steps" / rung).mkdir(parents=True)
+        (self.clone / "steps/02_second/kernel.cu").touch()
+        (self.clone / "steps/03_not_registered").mkdir()
+        (self.clone / "steps/CMakeLists.txt").write_text("flash_add_rung(01_first)\nflash_add_rung(02_second)\n")
+        self.here = self.clone / "stand-ins"
+        self.here.mkdir()
+        for name, body in STAND_INS.items():
+            path = self.here / name
+            path.write_text(f'#!/bin/sh\nHERE="{self.here}"\necho "{name} $*" >> "$HERE/calls"\n{body}\n')
+            path.chmod(path.stat().st_mode | stat.S_IEXEC)
+        (self.here / "calls").touch()
+        self.put("report", json.dumps(REPORT))
+
+    def put(self, name, text=""):
+        (self.here / name).write_text(text)
+
+    def calls(self, program):
+        lines = (self.here / "calls").read_text().splitlines()
+        return [line for line in lines if line.split()[0] == program]
+
+    def run_script(self, *arguments):
+        environment = {**os.environ, "PATH": f"{self.here}:{os.environ['PATH']}", "CUDACXX": "no-such-nvcc"}
+        command = [self.clone / "scripts" / arguments[0], *arguments[1:]]
+        return subprocess.run(command, cwd="/", env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+    def test_help_and_wrong_options(self):
+        for script in ("tour", "test", "step"):
+            self.assertEqual(self.run_script(script, "--help").returncode, 0)
+            self.assertIn(f"Usage: scripts/{script}", self.run_script(script, "--help").stdout)
+            for wrong in (["--nonsense"], ["--preset"], ["--preset", "nonsense"]):
+                done = self.run_script(script, *wrong)
+                self.assertEqual(done.returncode, 2)
+                self.assertEqual(done.stdout, "")
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_step_finds_a_rung_and_gets_out_of_its_way(self):
+        self.put("exit_code", "1")
+        for name in ("1", "01", "01_first"):
+            done = self.run_script("step", name, "--causal", "a b")
+            self.assertEqual((done.returncode, done.stdout, done.stderr),
+                             (1, "arguments: --causal a b\n", "from the rung\n"))
+
+    def test_step_refuses_what_is_no_rung(self):
+        for name in ("3", "03_not_registered", "first", "", "-1", "1000"):
+            done = self.run_script("step", name)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("the rungs are 01_first 02_second", self.run_script("step", "3").stderr)
+
+    def test_step_says_why_a_rung_is_left_out(self):
+        done = self.run_script("step", "--preset", "cpu", "2")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("02_second needs a backend", done.stderr)
+
+    def test_step_shows_what_the_compiler_says(self):
+        self.put("broken")
+        done = self.run_script("step", "1")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("error: broken", done.stderr)
+
+    def test_apt_is_left_alone_when_nothing_is_missing(self):
+        self.assertEqual(self.run_script("test").returncode, 0)
+        self.assertEqual(self.calls("apt-get"), [])
+        self.assertEqual(self.calls("sudo"), [])
+
+    def test_what_is_missing_is_installed(self):
+        self.put("missing", "libeigen3-dev catch2")
+        done = self.run_script("test")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("Installing with apt: libeigen3-dev catch2", done.stdout)
+        installed = [call for call in self.calls("apt-get") if " install " in call]
+        self.assertEqual(len(installed), 1)
+        self.assertTrue(installed[0].endswith(" libeigen3-dev catch2"), installed)
+
+    def test_an_old_catch2_is_replaced(self):
+        self.put("missing", "catch2")
+        self.put("candidate", "2.13.10-1")
+        done = self.run_script("test")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        debian_12 = "VERSION_CODENAME=bookworm" in Path("/etc/os-release").read_text()
+        if debian_12:
+            installed = [call for call in self.calls("apt-get") if " install " in call]
+            self.assertIn("libcatch2-dev_3.deb", installed[0])
+        else:
+            self.assertTrue(any("-DFLASH_FETCH=ON" in call for call in self.calls("cmake")))
+
+    def test_failures_to_build_and_of_tests(self):
+        done = self.run_script("test")
+        self.assertIn("100% tests passed, 0 tests failed out of 12", done.stdout)
+        self.assertIn("11 test cases passed, 1 were skipped", done.stdout)
+        self.put("broken")
+        self.assertEqual(self.run_script("test").returncode, 1)
+        self.assertEqual(self.run_script("tour").returncode, 1)
+
+    def test_the_ladder(self):
+        for report, code, word in ((REPORT, 0, "passed"), ({**REPORT, "ok": False}, 1, "WRONG")):
+            self.put("report", json.dumps(report))
+            done = self.climb()
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertIn(word, done.stdout)
+        self.assertIn("02_second needs a backend", done.stdout)
+
+    def test_the_ladder_goes_on_when_a_rung_cannot_run(self):
+        self.put("exit_code", "2")
+        done = self.climb()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("from the rung", done.stdout)
+        self.assertIn("0 of 2 runs passed", done.stdout)
+
+    def climb(self):
+        rungs = self.here / "rungs.tsv"
+        rungs.write_text(f"01_first\tbuilt\t{self.here}/rung\n02_second\tleft out\tneeds a backend\n")
+        real = ROOT / "reference/data/minilm_layer1.safetensors"
+        output = self.here / "output"
+        output.with_suffix(".new").touch()  # what a rung would have written
+        return subprocess.run([sys.executable, "-B", ROOT / "scripts/lib/climb.py", rungs, real, output],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+class BuildCommands(unittest.TestCase):
+    def check(self, page, name="docs/01_first.md"):
+        with tempfile.TemporaryDirectory() as folder:
+            clone = Path(folder)
+            (clone / "scripts").mkdir()
+            shutil.copy(ROOT / "scripts/check_build_commands", clone / "scripts")
+            for directory in ("docs", "steps/01_first", "common", "reference"):
+                (clone / directory).mkdir(parents=True)
+            (clone / "README.md").touch()
+            (clone / name).write_text(page)
+            done = subprocess.run([clone / "scripts/check_build_commands"], capture_output=True, text=True)
+            self.assertEqual(sorted(path.name for path in clone.iterdir()),
+                             ["README.md", "common", "docs", "reference", "scripts", "steps"])
+        return done
+
+    def page(self, command):
+        return f"text\n\n<!-- build -->\n```sh\n{command}\n```\n"
+
+    def program(self, help_text):
+        return f"printf '#!/bin/sh\\necho {help_text}\\n' > 01_first # g++ steps/01_first/main.cpp\nchmod +x 01_first"
+
+    def test_a_command_that_works(self):
+        done = self.check(self.page(self.program("01_first helps")))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_commands_that_do_not(self):
+        for command, why in (("false # steps/01_first/", "exit code 1"), ("true # steps/01_first/", "no program"),
+                             ("echo steps/01_first/", "not silent"), (self.program("nothing"), "--help"),
+                             ("true", "builds steps/01_first")):
+            done = self.check(self.page(command))
+            self.assertEqual(done.returncode, 1, command)
+            self.assertIn(why, done.stdout)
+
+    def test_a_chapter_without_a_command(self):
+        done = self.check("text\n")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("docs/01_first.md: no <!-- build --> block", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
