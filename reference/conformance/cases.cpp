@@ -124,14 +124,15 @@ namespace {
 
 // N(0,1) on one shape. The usual head dims meet every combination; the others, and all of them on the largest shapes,
 // meet two of the twelve: one mask and one grouping with both scales, and the next head dim and shape meet the next
-// two.
+// two. For a backend that cannot bear the longest shapes (SIMT executes thread by thread), the largest begin earlier.
 void add_normal(List& list, const Scope& scope, size_t s) {
     const Shape shape = shapes[s];
+    const int64_t large = scope.longest < 1024 ? 100 : 800;
     size_t left_out = 0;
     for (const DType dtype : scope.dtypes) {
         for (size_t k = 0; k < scope.head_dims.size(); ++k) {
             const int64_t d = scope.head_dims[k];
-            const bool thin = shape.longer() > 800 || (d != 32 && d != 64 && d != 128);
+            const bool thin = shape.longer() > large || (d != 32 && d != 64 && d != 128);
             for (size_t n = 0; n < combinations.size(); ++n) {
                 if (thin && n % 6 != (s + k) % 6) {
                     ++left_out;
