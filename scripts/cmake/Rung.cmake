@@ -29,6 +29,9 @@ function(flash_add_rung name)
   endif()
   add_library(${name}_main OBJECT ${folder}/main.cpp)
   target_link_libraries(${name}_main PUBLIC flash_harness flash_reference)
+  if(NOT kernels)
+    target_link_libraries(${name}_main PUBLIC flash_cpu) # the rung's header may show Eigen's matrices
+  endif()
   if(kernels AND FLASH_BACKEND STREQUAL "simt")
     # g++ takes an unknown ending for a linker script; -x names the language.
     set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
