@@ -51,7 +51,7 @@ function(flash_add_rung name)
     flash_discover_tests(test_${name} ${name})
   endif()
   add_test(NAME "${name}: runs its own kernel" COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DRUNG=${name}
-           -DPROGRAM=$<TARGET_FILE:test_${name}> -P ${PROJECT_SOURCE_DIR}/reference/conformance/OwnKernel.cmake)
+           -DPROGRAM=$<TARGET_FILE:test_${name}> -P ${PROJECT_SOURCE_DIR}/scripts/cmake/OwnKernel.cmake)
 
   if(kernels AND FLASH_BACKEND STREQUAL "simt")
     flash_add_watched_twins(${name} SOURCES ${sources} ${kernels})
