@@ -13,7 +13,11 @@ rungs() { sed -n 's/^flash_add_rung(\([^ )]*\).*/\1/p' "$ROOT/steps/CMakeLists.t
 
 # inspect: NVCC, GPU (each empty when there is none), CUDA_RUNGS (names of the rungs with a .cu file).
 inspect() {
-    NVCC=$(command -v "${CUDACXX:-nvcc}" || command -v /usr/local/cuda/bin/nvcc || true)
+    if [[ -n ${CUDACXX:-} ]]; then
+        NVCC=$(command -v "$CUDACXX" || true)
+    else
+        NVCC=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc || true)
+    fi
     GPU=$(nvidia-smi -L 2>/dev/null | sed -n 's/^GPU [0-9]*: \(.*\) (UUID.*/\1/p' | head -n 1 || true)
     CUDA_RUNGS=()
     local rung

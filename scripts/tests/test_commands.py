@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-# What stands in for each program. $HERE is the folder of the stand-ins; `missing` and `broken` there steer them.
+# What stands in for each program. $HERE is the folder of the stand-ins; files there steer them.
 STAND_INS = {
     "cmake": """
         case "$1" in
@@ -29,7 +29,7 @@ STAND_INS = {
         esac""",
     "ctest": """
         echo "1/12 Test #1: one ......***Skipped   0.01 sec"
-        if [ -e "$HERE/broken" ]; then echo "92% tests passed, 1 tests failed out of 12"; exit 8; fi
+        if [ -e "$HERE/failing" ]; then echo "92% tests passed, 1 tests failed out of 12"; exit 8; fi
         echo "100% tests passed, 0 tests failed out of 12" """,
     "apt-get": """
         case "$*" in
@@ -39,11 +39,11 @@ STAND_INS = {
         esac""",
     "apt-cache": 'echo "  Candidate: $(cat "$HERE/candidate" 2>/dev/null || echo 3.7.1)"',
     "sudo": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
-    "nvidia-smi": "exit 1",
+    "nvidia-smi": 'cat "$HERE/gpu" 2>/dev/null',
     "c++": "exit 0",
     "make": "exit 0",
     "rung": """
-        case "$*" in *--json*) cat "$HERE/report" ;; *) echo "arguments: $*" ;; esac
+        case "$*" in *--json*) cat "$HERE/report" ;; *) printf '<%s>' "$@" ;; esac
         echo "from the rung" >&2
         exit "$(cat "$HERE/exit_code" 2>/dev/null || echo 0)" """,
 }
@@ -80,7 +80,7 @@ class Commands(unittest.TestCase):
         return [line for line in lines if line.split()[0] == program]
 
     def run_script(self, *arguments):
-        environment = {**os.environ, "PATH": f"{self.here}:{os.environ['PATH']}", "CUDACXX": "no-such-nvcc"}
+        environment = {**os.environ, "PATH": f"{self.here}:{os.environ['PATH']}", "CUDACXX": "stand-in-nvcc"}
         command = [self.clone / "scripts" / arguments[0], *arguments[1:]]
         return subprocess.run(command, cwd="/", env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
@@ -99,7 +99,7 @@ class Commands(unittest.TestCase):
         for name in ("1", "01", "01_first"):
             done = self.run_script("step", name, "--causal", "a b")
             self.assertEqual((done.returncode, done.stdout, done.stderr),
-                             (1, "arguments: --causal a b\n", "from the rung\n"))
+                             (1, "<--causal><a b>", "from the rung\n"))
 
     def test_step_refuses_what_is_no_rung(self):
         for name in ("3", "03_not_registered", "first", "", "-1", "1000"):
@@ -144,12 +144,26 @@ class Commands(unittest.TestCase):
         else:
             self.assertTrue(any("-DFLASH_FETCH=ON" in call for call in self.calls("cmake")))
 
+    def test_where_cuda_rungs_run(self):
+        self.assertIn("on the CPU by the SIMT backend", self.run_script("test").stdout)
+        self.put("gpu", "GPU 0: NVIDIA Something (UUID: GPU-1)\n")
+        self.assertIn("on the CPU by the SIMT backend", self.run_script("test").stdout)  # there is no nvcc yet
+        self.put("stand-in-nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
+        (self.here / "stand-in-nvcc").chmod(0o755)
+        done = self.run_script("test")
+        for words in ("NVIDIA Something", "13.0", "on the GPU"):
+            self.assertIn(words, done.stdout)
+        (self.clone / "steps/02_second/kernel.cu").unlink()
+        self.assertIn("all of them run on the CPU", self.run_script("test").stdout)
+
     def test_failures_to_build_and_of_tests(self):
         done = self.run_script("test")
         self.assertIn("100% tests passed, 0 tests failed out of 12", done.stdout)
         self.assertIn("11 test cases passed, 1 were skipped", done.stdout)
-        self.put("broken")
+        self.put("failing")
         self.assertEqual(self.run_script("test").returncode, 1)
+        self.put("broken")
+        self.assertIn("error: broken", self.run_script("test").stdout)
         self.assertEqual(self.run_script("tour").returncode, 1)
 
     def test_the_ladder(self):
