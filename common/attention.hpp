@@ -35,7 +35,7 @@ struct Problem {
     int64_t kv_len = 1;    // N_kv
     int64_t head_dim = 64; // d
     float scale = default_scale(64);
-    bool causal = false;   // bottom-right aligned: query i sees key j iff j <= i + N_kv - N_q
+    bool causal = false; // bottom-right aligned: query i sees key j iff j <= i + N_kv - N_q
 
     int64_t q_size() const { return batch * heads * q_len * head_dim; } // also the size of O
     int64_t kv_size() const { return batch * kv_heads * kv_len * head_dim; }

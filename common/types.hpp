@@ -19,9 +19,7 @@ struct Bfloat16 {
 
 enum class DType { fp32, fp16, bf16 };
 
-constexpr const char* dtype_name(DType t) {
-    return t == DType::fp32 ? "fp32" : t == DType::fp16 ? "fp16" : "bf16";
-}
+constexpr const char* dtype_name(DType t) { return t == DType::fp32 ? "fp32" : t == DType::fp16 ? "fp16" : "bf16"; }
 constexpr int dtype_bytes(DType t) { return t == DType::fp32 ? 4 : 2; }
 
 template <class T> inline constexpr DType dtype_of = DType::fp32;

@@ -13,10 +13,10 @@ namespace flash {
 /// Starts a copy of 16 bytes past L1; fills with zeros when not `valid`, and then does not touch global memory.
 /// Both addresses are multiples of 16.
 __device__ __forceinline__ void cp_async_16(void* shared, const void* global, bool valid = true) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
-                 "l"(global), "r"(valid ? 16 : 0)
-                 : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+        "l"(global), "r"(valid ? 16 : 0)
+        : "memory");
 }
 
 /// Closes a group: the copies that this thread started since the last commit. A group may be empty.
