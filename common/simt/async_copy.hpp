@@ -28,6 +28,13 @@ struct AsyncCopies {
     std::vector<Announced> announced;
     unsigned group = 0; // that the next commit closes
     uint64_t landed = 0;
+
+    void clear() { // and keep the memory
+        pending.clear();
+        announced.clear();
+        group = 0;
+        landed = 0;
+    }
 };
 
 void start_async_copy(void* shared, const void* global, unsigned bytes, bool valid, Site site);

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstdlib>
+#include <exception>
 #include <map>
 #include <sstream>
 #include <utility>
@@ -78,7 +79,7 @@ void Block::prepare() {
         thread.index = element(launch_->block, number);
         thread.number = number;
         thread.finished = false;
-        thread.copies = {};
+        thread.copies.clear();
         warps_[number / 32].alive |= 1u << number % 32;
         release(number / 32, 1u << number % 32);
         if (!thread.fiber.started()) {
@@ -91,9 +92,17 @@ void Block::prepare() {
 /// What a fiber does: a thread of this block, then one of the next.
 void Block::serve(Thread& thread) {
     while (true) {
+        std::string failure; // of the runtime: out of memory, say. A kernel throws nothing
         active_watcher = watching_;
-        launch_->call(launch_->context);
+        try {
+            launch_->call(launch_->context);
+        } catch (const std::exception& error) {
+            failure = error.what();
+        }
         active_watcher = nullptr;
+        if (!failure.empty()) {
+            stop(Fault(FaultKind::invalid_access, "the kernel could not be executed: " + failure));
+        }
         finish_current();
         thread.fiber.switch_to(finished_ < thread_count_ && ready_warps_ != 0 ? (current_ = &next())->fiber
                                                                               : scheduler_);

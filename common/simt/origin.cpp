@@ -49,7 +49,8 @@ bool is_runtime(const std::string& file) {
     const bool tests = file.find("common/simt/tests/") != std::string::npos;
     return !tests &&
            (file.find("common/simt/") != std::string::npos || file.find("common/cuda/") != std::string::npos ||
-            file.find("common/types.hpp") != std::string::npos || file.starts_with("/usr/"));
+            file.find("common/types.hpp") != std::string::npos || file.starts_with("/usr/include/") ||
+            file.starts_with("/usr/lib/"));
 }
 
 /// "/home/me/flash-steps/steps/x.cu:57 (discriminator 3)"

@@ -13,7 +13,7 @@ const char* const style = R"(
   --global: #1f6feb; --shared: #8250df; --bad: #b42318; --bad-page: #ffe9e6; --comment: #57694f; }
 @media (prefers-color-scheme: dark) { :root { --text: #e6e9ed; --dim: #99a3ad; --page: #14181d; --band: #1c2229;
   --rule: #343c46; --global: #6cb0ff; --shared: #c79bff; --bad: #ff9a8a; --bad-page: #40201d; --comment: #9fb796; } }
-body { margin: 0 auto; padding: 1.5rem; max-width: 1500px; font: 15px/1.45 system-ui, sans-serif; color: var(--text);
+body { margin: 0 auto; padding: 1.5rem; max-width: 1700px; font: 15px/1.45 system-ui, sans-serif; color: var(--text);
   background: var(--page); }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 p, li { max-width: 60rem; } .dim { color: var(--dim); }
@@ -92,7 +92,8 @@ std::string bar(const char* kind, uint64_t part, uint64_t most) {
 void write_totals(std::ostream& out, const KernelProfile& kernel) {
     out << "<h2>" << escaped(kernel.name) << "</h2>\n<p class=dim>" << size_of(kernel.grid) << " blocks of "
         << size_of(kernel.block) << " threads, " << with_commas(kernel.shared_bytes)
-        << " bytes of shared memory a block, launched " << with_commas(kernel.launches) << " times</p>\n";
+        << " bytes of shared memory a block, " << with_commas(kernel.launches)
+        << (kernel.launches == 1 ? " launch" : " launches") << "</p>\n";
     out << "<div class=scroll><table class=totals><tr><th class=left>global memory<th>requests<th>sectors"
            "<th>a request<th>bytes asked for</tr>\n";
     const auto global_row = [&](const std::string& name, const GlobalTraffic& traffic) {
@@ -135,7 +136,7 @@ void write_listing(std::ostream& out, const Listing& listing) {
     }
     out << "<h2>" << escaped(listing.file) << (listing.readable ? "" : " (cannot be read here)") << "</h2>\n"
         << "<div class=scroll><table class=listing><tr><th colspan=2>global sectors<th>a request<th colspan=2>shared "
-           "wavefronts<th>ways<th>line<th class=left>source<th class=left>also</tr>\n";
+           "wavefronts<th>ways<th class=left>also<th>line<th class=left>source</tr>\n";
     for (const ListedLine& line : listing.lines) {
         const GlobalTraffic global = all_global(line.counters);
         const SharedTraffic shared = all_shared(line.counters);
@@ -148,10 +149,9 @@ void write_listing(std::ostream& out, const Listing& listing) {
         out << bar("s", shared.wavefronts, most_wavefronts) << "<td class=s>"
             << (shared.requests > 0 ? with_commas(shared.wavefronts) : "") << "<td class=\""
             << (found.conflicted ? "bad" : "s") << "\">" << (shared.requests > 0 ? fixed(ways(shared), 2) : "");
-        out << "<td class=number>" << line.number << "<td class=source>" << source_line(line.text) << "<td class=e>"
-            << (found.uncoalesced ? "<span class=mark>uncoalesced</span> " : "")
+        out << "<td class=e>" << (found.uncoalesced ? "<span class=mark>uncoalesced</span> " : "")
             << (found.conflicted ? "<span class=mark>bank conflicts</span> " : "") << events(line.counters)
-            << "</tr>\n";
+            << "<td class=number>" << line.number << "<td class=source>" << source_line(line.text) << "</tr>\n";
     }
     out << "</table></div>\n";
 }
