@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,10 @@ METRICS = {
     "l2_write_sectors": "lts__t_sectors_srcunit_tex_op_write.sum",
     "dram_read_bytes": "dram__bytes_read.sum",
     "dram_write_bytes": "dram__bytes_write.sum",
+    "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "mma": "sm__inst_executed_pipe_tensor_op_hmma.sum",
+    "ldmatrix": "smsp__sass_inst_executed_op_ldsm.sum",
     "instructions": "smsp__inst_executed.sum",
     "multiply_adds": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
 }
@@ -62,6 +67,22 @@ def program(folder, name):
             return path.resolve()
     return stop(f"there is no program {name} in {folder}; build it: cmake --preset cuda && "
                 "cmake --build --preset cuda --target rungs")
+
+
+def cuda_rungs(folder):
+    """Name and program of each CUDA rung of the ladder."""
+    ladder = re.findall(r"^flash_add_rung\((\w+)\)", (ROOT / "steps/CMakeLists.txt").read_text(encoding="utf-8"), re.M)
+    return [(name, program(folder, name)) for name in ladder if any((ROOT / "steps" / name).glob("*.cu"))]
+
+
+def types_and_head_dims(path):
+    """What a rung supports, as its --help says."""
+    text = subprocess.run([str(path), "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    head_dims = re.search(r"--head-dim .*?: ([\d, ]+) \(", text)
+    dtypes = re.search(r"--dtype .*?: ([\w, ]+) \(", text)
+    if not head_dims or not dtypes:
+        stop(f"{path} --help does not list its head dims and types")
+    return dtypes[1].split(", "), head_dims[1].split(", ")
 
 
 def run(path, *arguments):

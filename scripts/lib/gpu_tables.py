@@ -88,18 +88,21 @@ def fp32_tables(record):
     return {**tables, **(counter_tables(record["counters"]) if "counters" in record else {})}
 
 
-def tiles_table(record):
+def tiles_tables(record):
     """From the record of scripts/measure_tiles: rung 07's traffic against the shared memory of a block."""
-    lines = []
-    for row in record["rows"]:
-        c = row["counts"]
-        l2 = 32 * (c["l2_read_sectors"] + c["l2_write_sectors"])
-        lines.append([f"{row['Br']} x {row['Bc']}", f"{row['shared_bytes'] / 1024:.1f}", billions(row["predicted_bytes"]),
-                      billions(l2), f"{l2 * row['shared_bytes'] / 1e15:.2f}",
-                      billions(c["dram_read_bytes"] + c["dram_write_bytes"]), f"{c['seconds'] * 1e3:.1f}"])
-    return {"traffic against M": markdown_table(
-        ["Br x Bc", "M, KiB", "predicted, GB", "between L1 and L2, GB", "times M, 10^15 bytes^2", "DRAM, GB", "ms"],
-        lines)}
+    tables = {}
+    for heads in sorted({row["heads"] for row in record["rows"]}):
+        lines = []
+        for row in record["rows"]:
+            if row["heads"] == heads:
+                c = row["counts"]
+                l2 = 32 * (c["l2_read_sectors"] + c["l2_write_sectors"])
+                lines.append([f"{row['Br']} x {row['Bc']}", f"{row['shared_bytes'] / 1024:.1f}",
+                              billions(row["predicted_bytes"]), billions(l2),
+                              billions(c["dram_read_bytes"] + c["dram_write_bytes"]), f"{c['seconds'] * 1e3:.1f}"])
+        tables[f"traffic against M, {heads} heads"] = markdown_table(
+            ["Br x Bc", "M, KiB", "predicted, GB", "between L1 and L2, GB", "DRAM, GB", "ms"], lines)
+    return tables
 
 
-TABLES = {"gpu_fp32": fp32_tables, "gpu_tiles": tiles_table}
+TABLES = {"gpu_fp32": fp32_tables, "gpu_tiles": tiles_tables}
