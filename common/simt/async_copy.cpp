@@ -16,32 +16,29 @@ void land(const AsyncCopy& copy) {
     }
 }
 
-/// Ends the first copies of a thread, by its own wait or for an mbarrier that others wait at.
-void land_first(Thread& thread, size_t count, bool for_mbarrier) {
+/// Lands what has not landed of a thread's first `count` copies; arrivals that follow them take place.
+void land_first(Thread& thread, uint32_t count) {
     AsyncCopies& copies = thread.copies;
-    for (size_t i = 0; i < count; ++i) {
-        if (options().cp_async == CpAsync::late) {
-            land(copies.pending[i]);
-        }
-        if (Watcher* const watcher = current_block().watching()) {
-            watcher->end_copy(thread, copies.pending[i], for_mbarrier);
-        }
+    const auto end = copies.pending.begin() + (std::max(count, copies.landed) - copies.landed);
+    if (options().cp_async == CpAsync::late) {
+        std::for_each(copies.pending.begin(), end, land);
     }
-    copies.pending.erase(copies.pending.begin(), copies.pending.begin() + static_cast<std::ptrdiff_t>(count));
-    copies.landed += count;
+    copies.landed += static_cast<uint32_t>(end - copies.pending.begin());
+    copies.pending.erase(copies.pending.begin(), end);
     while (!copies.announced.empty() && copies.announced.front().copies <= copies.landed) {
-        const void* const mbarrier = copies.announced.front().mbarrier;
+        const Announced announced = copies.announced.front();
         copies.announced.erase(copies.announced.begin());
-        arrive_for_copies(thread, mbarrier);
+        arrive_for_copies(thread, announced);
     }
 }
 
-/// Ends every copy of the current thread of a group before `group`.
-void land_before(unsigned group) {
+/// The current thread waits for its first `count` copies.
+void wait_for_first(uint32_t count) {
     Thread& thread = current_block().current();
-    const auto& pending = thread.copies.pending;
-    const auto end = std::ranges::find_if(pending, [=](const AsyncCopy& copy) { return copy.group >= group; });
-    land_first(thread, static_cast<size_t>(end - pending.begin()), false);
+    land_first(thread, count);
+    if (Watcher* const watcher = current_block().watching()) {
+        watcher->wait_for_copies(thread, count);
+    }
 }
 
 } // namespace
@@ -50,7 +47,7 @@ void start_async_copy(void* shared, const void* global, unsigned bytes, bool val
     const RuntimeCode runtime;
     AsyncCopies& copies = current_block().current().copies;
     copies.pending.push_back(
-        {static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr, bytes, copies.group, site});
+        {static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr, bytes, site});
     if (Watcher* const watcher = current_block().watching()) {
         watcher->start_copy(current_block().current(), copies.pending.back());
     }
@@ -59,24 +56,30 @@ void start_async_copy(void* shared, const void* global, unsigned bytes, bool val
     }
 }
 
-void commit_async_copies(Site) { ++current_block().current().copies.group; }
+void commit_async_copies(Site) {
+    AsyncCopies& copies = current_block().current().copies;
+    copies.groups.push_back(copies.started());
+}
 
 void wait_async_copies(unsigned in_flight, Site) {
     const RuntimeCode runtime;
-    const unsigned committed = current_block().current().copies.group;
-    land_before(committed > in_flight ? committed - in_flight : 0);
+    const auto& groups = current_block().current().copies.groups;
+    if (groups.size() > in_flight) {
+        wait_for_first(groups[groups.size() - 1 - in_flight]);
+    }
 }
 
 void wait_all_async_copies(Site) {
     const RuntimeCode runtime;
-    land_before(current_block().current().copies.group + 1);
+    wait_for_first(current_block().current().copies.started());
 }
 
 void announce_arrival(const void* mbarrier) {
     Thread& thread = current_block().current();
-    thread.copies.announced.push_back({mbarrier, thread.copies.landed + thread.copies.pending.size()});
+    const uint32_t started = thread.copies.started();
+    thread.copies.announced.push_back({mbarrier, started});
     if (options().cp_async == CpAsync::early || thread.copies.pending.empty()) {
-        land_first(thread, thread.copies.pending.size(), true);
+        land_first(thread, started);
     }
 }
 
@@ -86,7 +89,7 @@ void land_announced_copies(const void* mbarrier) {
         Thread& thread = block.thread(number);
         for (const Announced& announced : thread.copies.announced) {
             if (announced.mbarrier == mbarrier) {
-                land_first(thread, announced.copies - thread.copies.landed, true);
+                land_first(thread, announced.copies);
                 break; // the list has changed
             }
         }

@@ -12,28 +12,28 @@ struct AsyncCopy {
     char* shared;
     const char* global; // null: fill with zeros
     unsigned bytes;
-    unsigned group;
     Site site;
 };
 
 /// An arrival at an mbarrier that takes place when the copies started before it have landed.
 struct Announced {
     const void* mbarrier;
-    uint64_t copies; // how many the thread had started
+    uint32_t copies; // how many the thread had started
 };
 
-/// The copies of one thread that it has not waited for, oldest first.
+/// The copies of one thread. They land in the order in which they were started.
 struct AsyncCopies {
-    std::vector<AsyncCopy> pending;
+    std::vector<AsyncCopy> pending; // those that have not landed
+    uint32_t landed = 0;            // how many have
+    std::vector<uint32_t> groups;   // for each commit, how many had been started
     std::vector<Announced> announced;
-    unsigned group = 0; // that the next commit closes
-    uint64_t landed = 0;
 
+    uint32_t started() const { return landed + static_cast<uint32_t>(pending.size()); }
     void clear() { // and keep the memory
         pending.clear();
-        announced.clear();
-        group = 0;
         landed = 0;
+        groups.clear();
+        announced.clear();
     }
 };
 
@@ -51,6 +51,6 @@ void announce_arrival(const void* mbarrier);
 
 /// Lands all copies of the block that arrivals at this mbarrier follow, and lets them arrive.
 void land_announced_copies(const void* mbarrier);
-void arrive_for_copies(const Thread& thread, const void* mbarrier); // in mbarrier.cpp
+void arrive_for_copies(const Thread& thread, const Announced& announced); // in mbarrier.cpp
 
 } // namespace flash::simt

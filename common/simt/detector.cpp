@@ -35,6 +35,7 @@ void Detector::begin_block() {
     unwritten_.reset();
     order_.begin_block(static_cast<unsigned>(volume(block_.launch().block)));
     blocks_.emplace_back(order_.epoch(), block_.index());
+    flights_.assign(block_.thread_count(), {});
 }
 
 std::optional<Fault> Detector::end_block() { return std::exchange(unwritten_, std::nullopt); }
@@ -96,6 +97,10 @@ void Detector::stop_in_flight(const Thread& thread, const AccessEvent& access, c
 
 void Detector::stop_race(const Thread& thread, const AccessEvent& access, const Region& region,
                          const Order::Race& race) const {
+    if (race.other->copy != 0 && race.other->warp == thread.number / 32 &&
+        race.other->lanes == 1u << thread.number % 32 && order_.of_this_block(*race.other)) {
+        stop_in_flight(thread, access, region, *race.other); // its own copy; only others have waited for that
+    }
     const bool same_block = order_.of_this_block(*race.other);
     const bool same_warp = same_block && race.other->warp == thread.number / 32;
     Fault found =
@@ -192,24 +197,32 @@ void Detector::start_copy(const Thread& thread, const AsyncCopy& copy) {
     find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [](Cell& cell, History&) {
         cell.write.in_flight = 1;
     });
+    flights_[thread.number].copies.push_back(copy);
 }
 
-void Detector::end_copy(const Thread& thread, const AsyncCopy& copy, bool for_mbarrier) {
-    const AccessEvent write{copy.shared, copy.bytes, Kind::store, Origin::of(copy.site)};
-    Trace now = order_.now(thread.number, write.origin);
-    find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell, History&) {
-        if (for_mbarrier) {
-            // As of its start: what the thread did since then is not handed on by the mbarrier.
-            now.clock = cell.write.epoch == now.epoch ? cell.write.clock : 0;
-        }
-        cell.write = now;
-    });
+/// Somebody has waited for the first `count` copies of a thread: they are in flight no more.
+void Detector::end_copies(unsigned starter, uint32_t count) {
+    Flights& flights = flights_[starter];
+    for (; flights.ended < count; ++flights.ended) {
+        const AsyncCopy& copy = flights.copies.front();
+        const AccessEvent write{copy.shared, copy.bytes, Kind::store, Origin::of(copy.site)};
+        const Trace landed = order_.landed(starter, flights.ended, write.origin);
+        find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell, History&) {
+            cell.write = landed;
+        });
+        flights.copies.pop_front();
+    }
 }
 
-/// What was gathered in an earlier epoch, all threads know.
+void Detector::wait_for_copies(const Thread& thread, uint32_t count) {
+    end_copies(thread.number, count);
+    order_.clocks().learn_copies(thread.number, thread.number, count);
+}
+
+/// Clocks that were gathered in an earlier epoch, all threads know.
 void Detector::begin_gathering(MBarrier& barrier) const {
     if (barrier.gathered_epoch != order_.epoch()) {
-        barrier.gathered.clear();
+        barrier.gathered.clocks.clear();
         barrier.gathered_epoch = order_.epoch();
     }
 }
@@ -219,17 +232,21 @@ void Detector::release(const Thread& thread, MBarrier& barrier) {
     order_.clocks().release(thread.number, barrier.gathered);
 }
 
-/// Copies that landed in a later epoch than they were started in count as its first accesses (end_copy).
-void Detector::hand_on_copies(const Thread& thread, MBarrier& barrier) {
+void Detector::hand_on_copies(const Thread& thread, uint32_t count, MBarrier& barrier) {
     begin_gathering(barrier);
-    barrier.gathered.resize(block_.thread_count());
-    uint32_t& clock = barrier.gathered[thread.number];
-    clock = std::max(clock, 1u);
+    barrier.gathered.copies.resize(block_.thread_count());
+    uint32_t& known = barrier.gathered.copies[thread.number];
+    known = std::max(known, count);
 }
 
 void Detector::acquire(const Thread& thread, const MBarrier& barrier) {
-    if (barrier.handed_on_epoch == order_.epoch()) {
-        order_.clocks().acquire(thread.number, barrier.handed_on);
+    Clocks::Knowledge knowledge = barrier.handed_on;
+    if (barrier.handed_on_epoch != order_.epoch()) {
+        knowledge.clocks.clear();
+    }
+    order_.clocks().acquire(thread.number, knowledge);
+    for (unsigned starter = 0; starter < knowledge.copies.size(); ++starter) {
+        end_copies(starter, knowledge.copies[starter]);
     }
 }
 

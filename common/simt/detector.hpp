@@ -1,6 +1,7 @@
 // Watches every access of a block to global and shared memory, and stops the block at the first that is wrong.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -37,10 +38,10 @@ class Detector {
     void check_elsewhere(const Thread& thread, const AccessEvent& access);
 
     void start_copy(const Thread& thread, const AsyncCopy& copy);
-    void end_copy(const Thread& thread, const AsyncCopy& copy, bool for_mbarrier);
+    void wait_for_copies(const Thread& thread, uint32_t count);
 
     void release(const Thread& thread, MBarrier& barrier);
-    void hand_on_copies(const Thread& thread, MBarrier& barrier);
+    void hand_on_copies(const Thread& thread, uint32_t count, MBarrier& barrier);
     void acquire(const Thread& thread, const MBarrier& barrier);
 
   private:
@@ -54,6 +55,12 @@ class Detector {
         }
     };
 
+    struct Flights {                  // the copies that a thread has started
+        std::deque<AsyncCopy> copies; // those that nobody has waited for
+        uint32_t ended = 0;           // how many came before
+    };
+
+    void end_copies(unsigned starter, uint32_t count);
     void begin_gathering(MBarrier& barrier) const;
     Region find(const AccessEvent& access, Space space) const;
     void check_cell(const Thread& thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell,
@@ -73,6 +80,7 @@ class Detector {
     // A read of memory that nobody wrote. Kept until the next barrier: if another thread writes there before, it is a
     // race, and that says more.
     std::optional<Fault> unwritten_;
+    std::vector<Flights> flights_; // of each thread of the block
     std::unique_ptr<Shadow> dynamic_shadow_, static_shadow_;
     std::pair<const char*, const char*> image_; // the executable: its constants may be read
 };

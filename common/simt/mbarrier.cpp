@@ -26,9 +26,8 @@ MBarrier& find(const char* operation, uint64_t* barrier, Site site) {
 void end_phase(MBarrier& barrier) {
     ++barrier.phase;
     barrier.arrived = 0;
-    barrier.handed_on.swap(barrier.gathered);
+    barrier.handed_on = barrier.gathered; // who waits for this phase has waited for those before
     barrier.handed_on_epoch = barrier.gathered_epoch;
-    barrier.gathered.clear();
     for (const MBarrier::Waiting& waiting : barrier.waiting) {
         current_block().release(waiting.thread);
     }
@@ -80,10 +79,10 @@ void arrive_after_copies(uint64_t* address, Site site) {
     end_phase_if_due(address, barrier);
 }
 
-void arrive_for_copies(const Thread& thread, const void* address) {
-    MBarrier& barrier = current_block().mbarriers().at(address);
+void arrive_for_copies(const Thread& thread, const Announced& announced) {
+    MBarrier& barrier = current_block().mbarriers().at(announced.mbarrier);
     if (Watcher* const watcher = current_block().watching()) {
-        watcher->hand_on_copies(thread, barrier);
+        watcher->hand_on_copies(thread, announced.copies, barrier);
     }
     --barrier.announced;
     arrive(barrier);

@@ -22,8 +22,8 @@ struct MBarrier {
     };
     std::vector<Waiting> waiting; // for the end of this phase
 
-    // What those who arrive hand on to those who wait. It holds for the epoch in which it was gathered: at the next
-    // __syncthreads, all know more.
+    // What those who arrive hand on to those who wait, for this phase and for the one before. The clocks hold for the
+    // epoch in which they were gathered: at the next __syncthreads all know more. Of copies they do not.
     Clocks::Knowledge gathered, handed_on;
     uint32_t gathered_epoch = 0, handed_on_epoch = 0;
 };

@@ -19,14 +19,17 @@ template <class T> T* map(size_t count) {
     return static_cast<T*>(memory);
 }
 
+/// Whether two accesses differ in their lanes alone.
+bool alike(const Trace& a, const Trace& b) { return a.warp == b.warp && a.clock == b.clock && a.origin == b.origin; }
+
 } // namespace
 
 Shadow::Shadow(const char* begin, size_t bytes)
-    : begin_(begin), words_(bytes / 4 + 1), cells_(map<Cell>(2 * words_)), atomics_(map<History>(2 * words_)) {}
+    : begin_(begin), words_(bytes / 4 + 1), cells_(map<Cell>(4 * words_)), atomics_(map<History>(4 * words_)) {}
 
 Shadow::~Shadow() {
-    munmap(cells_, 2 * words_ * sizeof(Cell));
-    munmap(atomics_, 2 * words_ * sizeof(History));
+    munmap(cells_, 4 * words_ * sizeof(Cell));
+    munmap(atomics_, 4 * words_ * sizeof(History));
 }
 
 void Order::begin_block(unsigned threads) {
@@ -39,14 +42,19 @@ void Order::barrier() {
     ++epoch_;
     clocks_.reset(threads_);
     pool_.resize(1);
+    unused_ = 0;
 }
 
 bool Order::ordered(const Trace& before, const Trace& now, bool shared) const {
     if (before.epoch != now.epoch) {
         return shared || of_this_block(before) || before.epoch < launch_begin_;
     }
-    const uint32_t others = before.warp == now.warp ? before.lanes & ~now.lanes : before.lanes;
     const auto own = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
+    if (before.copy != 0) {
+        const auto starter = static_cast<unsigned>(std::countr_zero(before.lanes)) + before.warp * 32;
+        return clocks_.knows_copy(own, starter, before.clock);
+    }
+    const uint32_t others = before.warp == now.warp ? before.lanes & ~now.lanes : before.lanes;
     return others == 0 || clocks_.knows(own, before.warp, others, before.clock);
 }
 
@@ -105,9 +113,8 @@ void Order::add(History& history, const Trace& now) {
         }
         last = now;
         history.more = 0;
-    } else if (last.warp == now.warp && last.clock == now.clock) {
+    } else if (alike(last, now)) {
         last.lanes |= now.lanes;
-        last.origin = now.origin;
         if (now.clock != 0 && history.more != 0) {
             add_other(history, now);
         }
@@ -116,27 +123,34 @@ void Order::add(History& history, const Trace& now) {
     }
 }
 
-/// Not the warp or the clock of the last one: that goes to the list, and what the list has of this one comes forward.
+/// Not like the last one: that goes to the list, and what the list has of this one comes forward.
 void Order::add_other(History& history, const Trace& now) {
-    if (history.last.warp != now.warp || history.last.clock != now.clock) {
-        pool_.push_back({history.last, history.more});
-        history.more = static_cast<uint32_t>(pool_.size()) - 1;
+    if (!alike(history.last, now)) {
+        uint32_t node = unused_;
+        if (node != 0) {
+            unused_ = pool_[node].next;
+        } else {
+            node = static_cast<uint32_t>(pool_.size());
+            pool_.emplace_back();
+        }
+        pool_[node] = {history.last, history.more};
+        history.more = node;
         history.last = now;
     }
     for (uint32_t* link = &history.more; *link != 0;) {
         Node& node = pool_[*link];
-        if (node.trace.warp == now.warp) {
-            if (node.trace.clock == now.clock) {
-                history.last.lanes |= std::exchange(node.trace.lanes, 0);
-            } else {
-                node.trace.lanes &= ~now.lanes; // the thread's later access stands for its earlier ones
-            }
-            if (node.trace.lanes == 0) {
-                *link = node.next;
-                continue;
-            }
+        if (alike(node.trace, now)) {
+            history.last.lanes |= std::exchange(node.trace.lanes, 0);
+        } else if (node.trace.warp == now.warp && node.trace.clock != now.clock) {
+            node.trace.lanes &= ~now.lanes; // the thread's later access stands for its earlier ones
         }
-        link = &node.next;
+        if (node.trace.lanes == 0) {
+            const uint32_t empty = *link;
+            *link = std::exchange(node.next, unused_);
+            unused_ = empty;
+        } else {
+            link = &node.next;
+        }
     }
 }
 

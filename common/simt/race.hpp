@@ -2,8 +2,10 @@
 //
 // A race is two accesses of the same bytes by different threads, at least one a write and not both atomic, that nothing
 // orders. __syncthreads begins a new epoch: accesses in different epochs of a block are ordered. Within an epoch it
-// takes
-// __syncwarp or an mbarrier (clocks.hpp). The threads of different blocks have no order at all.
+// takes __syncwarp or an mbarrier (clocks.hpp). The threads of different blocks have no order at all.
+//
+// A cp.async writes at an unknown moment. Its cells are marked as in flight, over epochs too, until some thread has
+// waited for it; from then on it is a write that those know of who have waited, or to whom that was handed on.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +22,10 @@ struct Trace {
     uint32_t epoch = 0; // 0: no access
     uint32_t origin = 0;
     uint32_t lanes = 0;
-    uint32_t clock : 24 = 0;
+    uint32_t clock : 24 = 0; // of a copy: its number
     uint32_t warp : 5 = 0;
-    uint32_t in_flight : 1 = 0; // written by a cp.async that its thread has not waited for
+    uint32_t copy : 1 = 0;      // written by a cp.async
+    uint32_t in_flight : 1 = 0; // which nobody has waited for
 };
 
 /// Accesses that do not race with each other, reads or atomic operations, since the last write.
@@ -32,11 +35,11 @@ struct History {
     Trace other_block; // one in another block of the launch
 };
 
-/// Four bytes of memory, or two when they are used apart. One line of the processor's cache.
+/// Four bytes of memory, or one when they are used apart. One line of the processor's cache.
 struct alignas(64) Cell {
     Trace write;
     History reads;
-    bool halves = false;  // the upper two bytes have a cell of their own
+    bool apart = false;   // its other three bytes have cells of their own
     bool atomics = false; // there is a history of atomic operations
 };
 static_assert(sizeof(Cell) == 64);
@@ -53,29 +56,38 @@ class Shadow {
     template <class Use> void visit(const char* address, unsigned bytes, bool store, Use use) {
         size_t word = static_cast<size_t>(address - begin_) / 4;
         if (bytes < 4) {
-            Cell& lower = cells_[word];
-            if (!lower.halves) {
-                cells_[words_ + word] = lower;
-                atomics_[words_ + word] = atomics_[word];
-                lower.halves = true;
+            take_apart(word);
+            const size_t first = reinterpret_cast<size_t>(address) % 4;
+            for (size_t byte = first; byte < first + bytes; ++byte) {
+                use(cells_[byte * words_ + word], atomics_[byte * words_ + word]);
             }
-            const size_t half = reinterpret_cast<size_t>(address) % 4 < 2 ? word : words_ + word;
-            use(cells_[half], atomics_[half]);
             return;
         }
         for (unsigned offset = 0; offset < bytes; offset += 4, ++word) {
             use(cells_[word], atomics_[word]);
-            if (cells_[word].halves) {
-                use(cells_[words_ + word], atomics_[words_ + word]);
-                cells_[word].halves = !store; // a whole word written is one again
+            if (cells_[word].apart) {
+                for (size_t byte = 1; byte < 4; ++byte) {
+                    use(cells_[byte * words_ + word], atomics_[byte * words_ + word]);
+                }
+                cells_[word].apart = !store; // a whole word written is one again
             }
         }
     }
 
   private:
+    void take_apart(size_t word) {
+        if (!cells_[word].apart) {
+            for (size_t byte = 1; byte < 4; ++byte) {
+                cells_[byte * words_ + word] = cells_[word];
+                atomics_[byte * words_ + word] = atomics_[word];
+            }
+            cells_[word].apart = true;
+        }
+    }
+
     const char* begin_;
     size_t words_;
-    Cell* cells_; // of the words, or their lower halves; then of the upper halves
+    Cell* cells_; // of the words, or their first bytes; then of all second bytes, and so on
     History* atomics_;
 };
 
@@ -90,7 +102,12 @@ class Order {
 
     /// An access that a thread makes now.
     Trace now(unsigned thread, Origin origin) const {
-        return {epoch_, origin.number(), 1u << thread % 32, clocks_.clock(thread), thread / 32, 0};
+        return {epoch_, origin.number(), 1u << thread % 32, clocks_.clock(thread), thread / 32, 0, 0};
+    }
+
+    /// The write of a copy, now that a thread has waited for it.
+    Trace landed(unsigned starter, uint32_t number, Origin origin) const {
+        return {epoch_, origin.number(), 1u << starter % 32, number, starter / 32, 1, 0};
     }
 
     bool of_this_block(const Trace& trace) const { return trace.epoch >= block_begin_; }
@@ -121,6 +138,7 @@ class Order {
     unsigned threads_ = 0;
     Clocks clocks_;
     std::vector<Node> pool_; // of this epoch; the first one is not used
+    uint32_t unused_ = 0;    // a list of nodes that can be used again
 };
 
 } // namespace flash::simt

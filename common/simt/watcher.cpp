@@ -87,9 +87,9 @@ void Watcher::start_copy(const Thread& thread, const AsyncCopy& copy) {
     }
 }
 
-void Watcher::end_copy(const Thread& thread, const AsyncCopy& copy, bool for_mbarrier) {
+void Watcher::wait_for_copies(const Thread& thread, uint32_t count) {
     if (detect_) {
-        detector_->end_copy(thread, copy, for_mbarrier);
+        detector_->wait_for_copies(thread, count);
     }
 }
 
@@ -99,9 +99,9 @@ void Watcher::release(const Thread& thread, MBarrier& barrier) {
     }
 }
 
-void Watcher::hand_on_copies(const Thread& thread, MBarrier& barrier) {
+void Watcher::hand_on_copies(const Thread& thread, uint32_t count, MBarrier& barrier) {
     if (detect_) {
-        detector_->hand_on_copies(thread, barrier);
+        detector_->hand_on_copies(thread, count, barrier);
     }
 }
 

@@ -30,10 +30,10 @@ class Watcher {
     void check(const Thread& thread, const void* address, unsigned bytes, Kind kind, Origin origin);
 
     void start_copy(const Thread& thread, const AsyncCopy& copy);
-    void end_copy(const Thread& thread, const AsyncCopy& copy, bool for_mbarrier);
+    void wait_for_copies(const Thread& thread, uint32_t count); // its first ones
 
     void release(const Thread& thread, MBarrier& barrier); // it arrives
-    void hand_on_copies(const Thread& thread, MBarrier& barrier);
+    void hand_on_copies(const Thread& thread, uint32_t count, MBarrier& barrier);
     void acquire(const Thread& thread, const MBarrier& barrier); // its wait is over
 
     void barrier(Site site);
