@@ -4,7 +4,6 @@
 #include <elf.h>
 #include <link.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -35,10 +34,15 @@ std::string last_part(const std::string& name) {
     return scope == std::string::npos ? name : name.substr(scope + 2);
 }
 
-/// A local variable of a function: the function's mangled name is wrapped, _Z3fooi -> _ZZ3fooiE3bar.
+/// A local variable of a function: the function's mangled name is wrapped, _Z3fooi -> _ZZ3fooiE3bar. One more Z for
+/// each lambda around it.
 bool is_local(const std::string& variable, const std::string& function) {
-    return variable.starts_with("_ZZ" + function.substr(2) + "E");
+    const std::string wrapped = "Z" + function.substr(2) + "E";
+    return variable.compare(variable.find_first_not_of('Z', 2) - 1, wrapped.size(), wrapped) == 0;
 }
+
+/// Whether that function is a kernel: __global__ puts a tag behind its name.
+bool is_of_kernel(const std::string& variable) { return variable.find("B6kernel") != std::string::npos; }
 
 template <class T> std::vector<T> read_array(std::ifstream& file, uint64_t offset, uint64_t bytes) {
     std::vector<T> values(bytes / sizeof(T));
@@ -73,11 +77,12 @@ SymbolTable read_own_symbols() {
     return table;
 }
 
-/// "void step08::(anonymous namespace)::kernel<64>(float const*)" becomes "step08::kernel<64>".
+/// "void step08::(anonymous namespace)::sums[abi:kernel]<64>(float const*)" becomes "step08::sums<64>".
 std::string short_name(std::string name) {
-    const std::string anonymous = "(anonymous namespace)::";
-    for (size_t at = name.find(anonymous); at != std::string::npos; at = name.find(anonymous)) {
-        name.erase(at, anonymous.size());
+    for (const std::string part : {"(anonymous namespace)::", "[abi:kernel]"}) {
+        for (size_t at = name.find(part); at != std::string::npos; at = name.find(part)) {
+            name.erase(at, part.size());
+        }
     }
     int depth = 0; // of angle brackets, so that "kernel<(int)64>" keeps its arguments
     size_t begin = 0;
@@ -138,17 +143,10 @@ const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset) 
         }
     }
     const auto next = symbols().variables.upper_bound(offset);
-    if (next == symbols().variables.begin()) {
+    if (next == symbols().variables.begin() || is_of_kernel(std::prev(next)->second.name)) {
         return nearest;
     }
-    const SharedVariable& other = std::prev(next)->second;
-    if (nearest != nullptr && nearest->offset == other.offset) {
-        return nearest;
-    }
-    const std::lock_guard lock(kernels_mutex);
-    const bool of_kernel =
-        std::ranges::any_of(kernels(), [&](const auto& known) { return is_local(other.name, known.second.mangled); });
-    return of_kernel ? nearest : &other;
+    return &std::prev(next)->second;
 }
 
 Segment thread_local_segment() {
