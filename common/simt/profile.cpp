@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/simt/device_memory.hpp"
+
 namespace flash::simt {
 namespace {
 
@@ -17,6 +19,18 @@ std::vector<Collected>& collected() {
 }
 
 } // namespace
+
+BufferTraffic& Tally::of(const DeviceMemory& buffer) {
+    BufferTraffic& traffic = buffers[buffer.number()];
+    if (traffic.begin == nullptr) {
+        traffic = {std::string(buffer.name()),
+                   buffer.valid_begin(),
+                   static_cast<uint64_t>(buffer.valid_end() - buffer.valid_begin()),
+                   {},
+                   {}};
+    }
+    return traffic;
+}
 
 void Tally::clear() {
     lines.clear();

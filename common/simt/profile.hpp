@@ -34,6 +34,7 @@ struct Tally {
         }
         return *recent.counters;
     }
+    BufferTraffic& of(const DeviceMemory& buffer);
     void clear();
 
   private:

@@ -8,6 +8,22 @@ namespace flash::simt {
 
 constinit thread_local Watcher* active_watcher = nullptr;
 
+namespace {
+
+/// Those of `lanes` whose sector is one of the buffer's; sectors are numbered from the arena's beginning.
+uint32_t lanes_inside(const DeviceMemory& buffer, const char* arena, uint32_t lanes, const WarpLog::Values& sectors) {
+    const size_t first = static_cast<size_t>(buffer.valid_begin() - arena) / sector_bytes;
+    const size_t last = static_cast<size_t>(buffer.valid_end() - 1 - arena) / sector_bytes;
+    uint32_t inside = 0;
+    for (; lanes != 0; lanes &= lanes - 1) {
+        const int lane = std::countr_zero(lanes);
+        inside |= first <= sectors[lane] && sectors[lane] <= last ? 1u << lane : 0;
+    }
+    return inside;
+}
+
+} // namespace
+
 Watcher::Watcher(Block& block) : block_(block), arena_(arena()) {}
 
 bool Watcher::begin_launch(const Options& options) {
@@ -153,17 +169,20 @@ void Watcher::count(const RequestKey& key, uint32_t lanes, const WarpLog::Values
     }
     const GlobalTraffic request{1, bytes, count_distinct(lanes, values), (bytes + sector_bytes - 1) / sector_bytes};
     (key.kind == Kind::load ? line.global_load : line.global_store) += request;
-    const size_t sector = values[std::countr_zero(lanes)];
-    if (const DeviceMemory* const buffer = buffer_around(arena_.begin + sector * sector_bytes)) {
-        BufferTraffic& traffic = tally_.buffers[buffer->number()];
-        if (traffic.begin == nullptr) {
-            traffic = {std::string(buffer->name()),
-                       buffer->valid_begin(),
-                       static_cast<uint64_t>(buffer->valid_end() - buffer->valid_begin()),
-                       {},
-                       {}};
+    // Lanes that were put together may yet use different buffers: one function is called for K, then for V, say.
+    for (uint32_t left = lanes; left != 0;) {
+        const size_t sector = values[std::countr_zero(left)];
+        const DeviceMemory* const buffer = buffer_around(arena_.begin + sector * sector_bytes);
+        if (buffer == nullptr) {
+            left &= left - 1;
+            continue;
         }
-        (key.kind == Kind::load ? traffic.load : traffic.store) += request;
+        const uint32_t own = lanes_inside(*buffer, arena_.begin, left, values);
+        left &= ~own;
+        const uint64_t own_bytes = static_cast<uint64_t>(std::popcount(own)) * key.bytes;
+        BufferTraffic& traffic = tally_.of(*buffer);
+        (key.kind == Kind::load ? traffic.load : traffic.store) +=
+            {1, own_bytes, count_distinct(own, values), (own_bytes + sector_bytes - 1) / sector_bytes};
     }
 }
 
