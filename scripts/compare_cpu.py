@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from cpu_records import ROOT, provenance, write_record
+from records import ROOT, provenance, write_record
 from cpu_tables import comparison_tables
 
 SHAPES = [  # B, H, N, d, causal

@@ -160,10 +160,10 @@ class CudaBackend final : public Backend {
     void synchronize() override { FLASH_CHECK_CUDA(cudaDeviceSynchronize()); }
 
     void flush_caches() override {
-        if (!flush_buffer_) {
-            flush_buffer_ = allocate(2 * static_cast<size_t>(properties().l2CacheSize));
-        }
-        FLASH_CHECK_CUDA(cudaMemset(flush_buffer_->data(), 0, flush_buffer_->bytes()));
+        int L2_bytes = 0;
+        FLASH_CHECK_CUDA(cudaDeviceGetAttribute(&L2_bytes, cudaDevAttrL2CacheSize, 0));
+        const std::unique_ptr<Memory> buffer = allocate(2 * static_cast<size_t>(L2_bytes));
+        FLASH_CHECK_CUDA(cudaMemset(buffer->data(), 0, buffer->bytes()));
     }
 
     double time(const std::function<void()>& work) override { return Stopwatch().seconds(work); }
@@ -174,8 +174,6 @@ class CudaBackend final : public Backend {
         FLASH_CHECK_CUDA(cudaDeviceGetDefaultMemPool(&found, 0));
         return found;
     }
-
-    std::unique_ptr<Memory> flush_buffer_;
 };
 
 } // namespace

@@ -1,6 +1,6 @@
 """The tables of chapters 01 to 05, made from the records in docs/records."""
 
-from cpu_records import markdown_table
+from records import markdown_table
 
 RUNGS = ("01_naive_attention", "02_safe_softmax", "03_three_pass_softmax", "04_two_pass_softmax",
          "05_one_pass_softmax")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cpu_records import ROOT, first_line
+from records import ROOT, first_line
 
 RUNGS = ("06_cuda_naive", "07_flash_attention_1", "08_flash_attention_2", "09_register_tiling")
 

@@ -1,6 +1,6 @@
 """The tables of chapters 06 to 09, made from the records in docs/records."""
 
-from cpu_records import markdown_table
+from records import markdown_table
 
 CEILING = 64.3e12  # fp32 multiply-adds in registers on an H200, two operations each
 SHORT = {"memory-efficient": "PyTorch, memory-efficient", "unfused": "PyTorch, unfused"}

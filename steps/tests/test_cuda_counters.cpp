@@ -1,0 +1,143 @@
+// What rungs 06 to 09 claim about their traffic, counted on the SIMT backend.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "common/simt/report.hpp"
+#include "steps/06_cuda_naive/cuda_naive.hpp"
+#include "steps/07_flash_attention_1/flash_attention_1.hpp"
+#include "steps/08_flash_attention_2/flash_attention_2.hpp"
+#include "steps/09_register_tiling/register_tiling.hpp"
+#include "steps/tests/column_order.hpp"
+#include "steps/tests/count_kernels.hpp"
+
+namespace {
+
+using namespace flash::tests;
+using flash::Problem;
+using flash::simt::KernelProfile;
+
+Problem one_head(int64_t N_q, int64_t N_kv, int64_t d) { return {.q_len = N_q, .kv_len = N_kv, .head_dim = d}; }
+
+constexpr uint64_t floats(int64_t count) { return static_cast<uint64_t>(count) * 4; } // bytes
+
+/// The one kernel of rung 07, 08 or 09.
+KernelProfile only_kernel(Attention attention, const Problem& p) {
+    const std::vector<KernelProfile> kernels = count_kernels(attention, p);
+    REQUIRE(kernels.size() == 1);
+    return kernels[0];
+}
+
+void check_no_large_buffer(const KernelProfile& kernel, const Problem& p) {
+    for (const flash::simt::BufferTraffic& found : kernel.buffers) {
+        INFO(found.name);
+        CHECK(found.bytes <= floats(std::max(p.q_size(), p.kv_size())));
+    }
+}
+
+} // namespace
+
+TEST_CASE("06 writes two N x N matrices and reads both back") {
+    const int64_t N = GENERATE(64, 100, 257);
+    const int64_t d = GENERATE(32, 64);
+    const Problem p = one_head(N, N, d);
+    const std::vector<KernelProfile> kernels = count_kernels(step06::attention, p);
+    REQUIRE(kernels.size() == 3);
+    const auto S_in = [&](size_t kernel) { return buffer(kernels[kernel], "S"); }; // P is in its place
+    CHECK(S_in(0).store.bytes == floats(N * N));                                   // S
+    CHECK(S_in(1).store.bytes == floats(N * N));                                   // P
+    CHECK(S_in(2).store.bytes == 0);
+    // A row is read twice: for m and l, and, out of the cache, for P.
+    CHECK(S_in(1).load.bytes == 2 * floats(N * N));
+    // Lanes of a warp read the same element of P: one request of one sector an element and 32 columns of O.
+    CHECK(S_in(2).load.requests == static_cast<uint64_t>(N * N * d / 32));
+    CHECK(S_in(2).load.sectors == S_in(2).load.requests);
+}
+
+TEST_CASE("06 stores S and O in full sectors, and in column order one sector an element") {
+    const Problem p = one_head(128, 128, 64);
+    const std::vector<KernelProfile> rows = count_kernels(step06::attention, p);
+    const std::vector<KernelProfile> columns = count_kernels(column_order::products, p);
+    REQUIRE(rows.size() == 3);
+    REQUIRE(columns.size() == 2);
+    const auto sectors = [](const flash::simt::GlobalTraffic& traffic) {
+        return static_cast<double>(traffic.sectors) / static_cast<double>(traffic.requests);
+    };
+    CHECK(sectors(rows[0].total.global_store) == 4); // of 32 bytes: 32 lanes x 4 bytes
+    CHECK(sectors(columns[0].total.global_store) == 32);
+    CHECK(sectors(rows[2].total.global_store) == 4);
+    CHECK(sectors(columns[1].total.global_store) == 32);
+    CHECK(sectors(buffer(rows[0], "K").load) == 8);
+    CHECK(sectors(buffer(rows[0], "Q").load) == 4);
+    CHECK(sectors(buffer(columns[0], "Q").load) == 32);
+    CHECK(sectors(buffer(columns[0], "K").load) == 1);
+    CHECK(sectors(buffer(rows[2], "V").load) == 4);
+    CHECK(sectors(buffer(columns[1], "S").load) == 32);
+}
+
+TEST_CASE("07 keeps S and P on the chip, and takes O through memory once for each tile of K") {
+    const int64_t N = GENERATE(64, 100, 192, 257);
+    const Problem p = one_head(N, N, 64);
+    const KernelProfile kernel = only_kernel(step07::attention, p);
+    check_no_large_buffer(kernel, p);
+    const int64_t Tc = (N + 63) / 64; // Bc = 64
+    CHECK(buffer(kernel, "O").load.bytes == floats(Tc * p.q_size()));
+    CHECK(buffer(kernel, "O").store.bytes == floats((Tc + 1) * p.q_size())); // and once the zeros before
+    CHECK(buffer(kernel, "Q").load.bytes == floats(Tc * p.q_size()));
+    CHECK(buffer(kernel, "K").load.bytes == floats(p.kv_size()));
+    CHECK(buffer(kernel, "V").load.bytes == floats(p.kv_size()));
+}
+
+TEST_CASE("08 and 09 write O and LSE once, and read K and V for each tile of Q") {
+    struct Claim {
+        Attention attention;
+        int64_t Br;
+    };
+    const Claim claim = GENERATE(Claim{step08::attention, 64}, Claim{step09::attention, 128});
+    const int64_t N = GENERATE(1, 64, 100, 192, 257);
+    const Problem p = one_head(N, N + 31, 64);
+    const KernelProfile kernel = only_kernel(claim.attention, p);
+    check_no_large_buffer(kernel, p);
+    const int64_t Tr = (N + claim.Br - 1) / claim.Br;
+    CHECK(kernel.grid.x == static_cast<unsigned>(Tr));
+    CHECK(buffer(kernel, "O").store.bytes == floats(p.q_size()));
+    CHECK(buffer(kernel, "O").load.bytes == 0);
+    CHECK(buffer(kernel, "LSE").store.bytes == floats(p.lse_size()));
+    CHECK(buffer(kernel, "Q").load.bytes == floats(p.q_size()));
+    CHECK(buffer(kernel, "K").load.bytes == floats(Tr * p.kv_size()));
+    CHECK(buffer(kernel, "V").load.bytes == floats(Tr * p.kv_size()));
+    CHECK(buffer(kernel, "l").bytes + buffer(kernel, "m").bytes + buffer(kernel, "S").bytes == 0);
+}
+
+TEST_CASE("with a causal mask 08 and 09 leave out the tiles that no row sees") {
+    const Problem full = one_head(512, 512, 32);
+    Problem causal = full;
+    causal.causal = true;
+    const KernelProfile all = only_kernel(step08::attention, full);
+    const KernelProfile some = only_kernel(step08::attention, causal);
+    // Tiles of 64 x 32: tile row i of 8 sees 2 i + 2 of 16 tiles of K, 72 of 128 in all.
+    CHECK(buffer(all, "K").load.bytes == 128 * floats(32 * 32));
+    CHECK(buffer(some, "K").load.bytes == 72 * floats(32 * 32));
+    CHECK(buffer(only_kernel(step09::attention, causal), "K").load.bytes ==
+          20 * floats(64 * 32)); // 128 x 64: row i of 4 sees 2 i + 2 of 8
+}
+
+TEST_CASE("09 reads shared memory at least seven times less than 08") {
+    const int64_t N = GENERATE(128, 256, 384);
+    const Problem p = one_head(N, N, 64);
+    const auto loaded = [&](Attention attention) { return only_kernel(attention, p).total.shared_load.bytes; };
+    // Bytes that the lanes read for each multiply-add of Q K^T and of P V, which are N^2 d each.
+    const auto N2d = static_cast<uint64_t>(N * N * 64);
+    CHECK(loaded(step08::attention) >= N2d * 8 + N2d * 6); // q and k; v, and p for two columns of O, or for each
+    CHECK(loaded(step09::attention) == N2d * 1 + N2d * 1); // (8 + 8) numbers for 8 x 8
+}
+
+TEST_CASE("no line of rungs 06 to 09 has conflicts between banks") {
+    const Attention attention = GENERATE(step06::attention, step07::attention, step08::attention, step09::attention);
+    const int64_t d = GENERATE(32, 64, 128);
+    for (const KernelProfile& kernel : count_kernels(attention, one_head(150, 150, d))) {
+        for (const flash::simt::LineProfile& line : kernel.lines) {
+            INFO(kernel.name << ", line " << line.line.line);
+            CHECK_FALSE(flash::simt::findings(line.counters).conflicted); // more than 1.1-way
+        }
+    }
+}
