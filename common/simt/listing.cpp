@@ -5,6 +5,7 @@
 #include <map>
 
 #include "common/simt/fault.hpp"
+#include "common/simt/report.hpp"
 
 namespace flash::simt {
 
@@ -36,6 +37,31 @@ std::vector<Listing> listings(const std::vector<KernelProfile>& kernels) {
         }
     }
     return all;
+}
+
+GlobalTraffic all_global(const Counters& counters) {
+    GlobalTraffic sum = counters.global_load;
+    return sum += counters.global_store;
+}
+
+SharedTraffic all_shared(const Counters& counters) {
+    SharedTraffic sum = counters.shared_load;
+    sum += counters.shared_store;
+    return sum += counters.async_store;
+}
+
+Share share_of(const Counters& line, const Counters& kernel) {
+    const auto part = [](uint64_t own, uint64_t all) {
+        return all == 0 ? 0 : static_cast<double>(own) / static_cast<double>(all);
+    };
+    return {part(all_global(line).sectors, all_global(kernel).sectors),
+            part(all_shared(line).wavefronts, all_shared(kernel).wavefronts)};
+}
+
+bool matters(const Counters& line, const Counters& kernel) {
+    const Share share = share_of(line, kernel);
+    const Findings found = findings(line);
+    return share.sectors >= 0.05 || share.wavefronts >= 0.05 || found.conflicted || found.uncoalesced;
 }
 
 std::string events(const Counters& counters) {

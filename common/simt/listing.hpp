@@ -23,6 +23,19 @@ struct Listing {
 
 std::vector<Listing> listings(const std::vector<KernelProfile>& kernels);
 
+/// Loads and stores of a line together.
+GlobalTraffic all_global(const Counters& counters);
+SharedTraffic all_shared(const Counters& counters);
+
+/// A line's part of its kernel's traffic, from 0 to 1.
+struct Share {
+    double sectors, wavefronts;
+};
+Share share_of(const Counters& line, const Counters& kernel);
+
+/// A line with a twentieth of the kernel's traffic of either kind, or with a finding.
+bool matters(const Counters& line, const Counters& kernel);
+
 /// "64 barriers, 128 collectives": what is counted beside memory traffic.
 std::string events(const Counters& counters);
 

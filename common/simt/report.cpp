@@ -25,15 +25,6 @@ std::string per_request(const GlobalTraffic& traffic) {
     return fixed(static_cast<double>(traffic.sectors) / static_cast<double>(traffic.requests), 2);
 }
 
-SharedTraffic all_shared(const Counters& counters) {
-    SharedTraffic sum = counters.shared_load;
-    sum += counters.shared_store;
-    sum += counters.async_store;
-    return sum;
-}
-
-uint64_t all_sectors(const Counters& counters) { return counters.global_load.sectors + counters.global_store.sectors; }
-
 void write_global(std::ostream& out, const char* name, const GlobalTraffic& traffic) {
     if (traffic.requests > 0) {
         out << "  " << name << with_commas(traffic.requests) << " requests, " << with_commas(traffic.sectors)
@@ -53,33 +44,25 @@ std::string marks(const Findings& found) {
     return std::string(found.uncoalesced ? "  <- uncoalesced" : "") + (found.conflicted ? "  <- bank conflicts" : "");
 }
 
-/// Lines with a twentieth of the kernel's traffic of either kind, and all with a finding.
 void write_lines(std::ostream& out, const KernelProfile& kernel) {
-    const double sectors = static_cast<double>(all_sectors(kernel.total));
-    const double wavefronts = static_cast<double>(all_shared(kernel.total).wavefronts);
     bool first = true;
     for (const LineProfile& line : kernel.lines) {
-        const double own_sectors = static_cast<double>(all_sectors(line.counters));
-        const double own_wavefronts = static_cast<double>(all_shared(line.counters).wavefronts);
-        const Findings found = findings(line.counters);
-        if (own_sectors * 20 < sectors && own_wavefronts * 20 < wavefronts && !found.conflicted && !found.uncoalesced) {
+        if (!matters(line.counters, kernel.total)) {
             continue;
         }
-        if (own_sectors == 0 && own_wavefronts == 0) {
-            continue;
-        }
+        const Share share = share_of(line.counters, kernel.total);
         out << (first ? "  lines that matter\n" : "");
         first = false;
         out << "    "
             << (line.line.file.empty() ? "unknown line" : line.line.file + ":" + std::to_string(line.line.line));
-        if (own_sectors > 0) {
-            out << "  " << fixed(100 * own_sectors / sectors, 0) << "% of sectors";
+        if (share.sectors > 0) {
+            out << "  " << fixed(100 * share.sectors, 0) << "% of sectors";
         }
-        if (own_wavefronts > 0) {
-            out << "  " << fixed(100 * own_wavefronts / wavefronts, 0) << "% of wavefronts, "
+        if (share.wavefronts > 0) {
+            out << "  " << fixed(100 * share.wavefronts, 0) << "% of wavefronts, "
                 << fixed(ways(all_shared(line.counters)), 2) << "-way";
         }
-        out << marks(found) << '\n';
+        out << marks(findings(line.counters)) << '\n';
     }
 }
 
@@ -195,8 +178,7 @@ std::string annotated_text(const std::vector<KernelProfile>& kernels) {
             << "      global    sectors      shared\n"
             << "    requests  a request  wavefronts   ways\n";
         for (const ListedLine& line : listing.lines) {
-            GlobalTraffic global = line.counters.global_load;
-            global += line.counters.global_store;
+            const GlobalTraffic global = all_global(line.counters);
             const SharedTraffic shared = all_shared(line.counters);
             const Findings found = findings(line.counters);
             out << padded(global.requests > 0 ? with_commas(global.requests) : "", 12)

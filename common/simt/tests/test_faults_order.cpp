@@ -29,6 +29,21 @@ __global__ void write_after_read(float* data) {
     }
 }
 
+__global__ void read_at_two_lines(float* out) {
+    __shared__ float total[1];
+    if (threadIdx.x == 0) {
+        total[threadIdx.x] = 0;
+    }
+    __syncthreads(); // the total is zero
+    if (threadIdx.x < 16) {
+        out[threadIdx.x] = total[threadIdx.x / 64]; // lower lanes read
+    } else if (threadIdx.x < 32) {
+        out[threadIdx.x] = total[threadIdx.x / 64]; // upper lanes read
+    } else if (threadIdx.x == 40) {
+        total[threadIdx.x / 64] = 1; // written meanwhile
+    }
+}
+
 __global__ void same_word(float* out) {
     __shared__ float total[2];
     total[threadIdx.x / 32] = static_cast<float>(threadIdx.x); // all lanes write one word
@@ -150,6 +165,15 @@ TEST_CASE("a tile overwritten while others read it is a race") {
     CHECK_THAT(fault.kernel, ContainsSubstring("write_after_read"));
     CHECK(fault.where.line.line + fault.other.line.line == line("next round's write") + line("this round's read"));
     CHECK_THAT(fault.what(), ContainsSubstring("__syncthreads()"));
+}
+
+TEST_CASE("a race names the line at which the thread that it names was") {
+    const With watched(detect);
+    const Buffer<float> out(64);
+    const Fault fault = fault_of([&] { launch(read_at_two_lines, 1, 64, 0, out.data()); });
+    CHECK(fault.where.line.line == line("written meanwhile"));
+    CHECK(fault.other.thread.x < 32);
+    CHECK(fault.other.line.line == line(fault.other.thread.x < 16 ? "lower lanes read" : "upper lanes read"));
 }
 
 TEST_CASE("two writes of one word are a race") {

@@ -109,8 +109,27 @@ TEST_CASE("the HTML page is complete in itself and escapes the source") {
     CHECK_THAT(page, ContainsSubstring("prefers-color-scheme: dark"));
     CHECK_THAT(page, ContainsSubstring("for (int c = 0; c &lt; 32; ++c) {"));
     CHECK_THAT(page, !ContainsSubstring("<script") && !ContainsSubstring("<link") && !ContainsSubstring("<img"));
-    const std::string bad = line_with(page, "both bad</span>");
-    CHECK_THAT(bad, ContainsSubstring("<tr class=bad>") && ContainsSubstring(">uncoalesced<") &&
-                        ContainsSubstring(">bank conflicts<") && ContainsSubstring("3,072"));
-    CHECK_THAT(line_with(page, "both good</span>"), !ContainsSubstring("class=bad"));
+    const auto row_of = [&](const char* tag) {
+        return line_with(page, "id=L1-" + std::to_string(line_of(__FILE__, tag)) + ">");
+    };
+    const std::string bad = row_of("both bad");
+    CHECK_THAT(bad, ContainsSubstring("<tr class=bad") && ContainsSubstring(">uncoalesced<") &&
+                        ContainsSubstring(">bank conflicts<") && ContainsSubstring(">3,072<") &&
+                        ContainsSubstring("both bad</span>"));
+    CHECK_THAT(bad, ContainsSubstring("title=\"loads: 96 requests, 3,072 sectors, 384 at best\""));
+    CHECK_THAT(bad, ContainsSubstring("title=\"stores: 96 requests, 3,072 wavefronts, 96 at best\""));
+    CHECK_THAT(row_of("both good"), !ContainsSubstring("class=bad") && ContainsSubstring("both good</span>"));
+}
+
+TEST_CASE("the HTML page begins with the lines that matter, and links to them") {
+    const std::string page = simt::annotated_html("title", profile_of_transposition());
+    const auto link_to = [](const char* tag) {
+        const std::string number = std::to_string(line_of(__FILE__, tag));
+        return "<a href=\"#L1-" + number + "\">line " + number + "</a>";
+    };
+    CHECK_THAT(line_with(page, link_to("both bad")), ContainsSubstring("<td class=bad>32.0<") &&
+                                                         ContainsSubstring("<td class=bad>32.00<") &&
+                                                         ContainsSubstring("tile[32 * threadIdx.x + c]"));
+    CHECK_THAT(line_with(page, link_to("both good")), !ContainsSubstring("class=bad"));
+    CHECK_THAT(page, !ContainsSubstring(link_to("one lane")));
 }
