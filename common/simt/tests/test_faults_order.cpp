@@ -35,11 +35,14 @@ __global__ void read_at_two_lines(float* out) {
         total[threadIdx.x] = 0;
     }
     __syncthreads(); // the total is zero
+    if (threadIdx.x >= 16 && threadIdx.x < 32) {
+        out[threadIdx.x] = total[threadIdx.x / 64]; // upper lanes read
+    }
+    __shfl_sync(0xffffffffu, 0, 0); // the lower lanes come after the upper ones
     if (threadIdx.x < 16) {
         out[threadIdx.x] = total[threadIdx.x / 64]; // lower lanes read
-    } else if (threadIdx.x < 32) {
-        out[threadIdx.x] = total[threadIdx.x / 64]; // upper lanes read
-    } else if (threadIdx.x == 40) {
+    }
+    if (threadIdx.x == 40) {
         total[threadIdx.x / 64] = 1; // written meanwhile
     }
 }

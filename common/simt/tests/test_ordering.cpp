@@ -249,10 +249,8 @@ template <bool wait_at_mbarrier> __global__ void waited_for_twice(const float* i
     own(out) = smem[4 * neighbour_warp()]; // use by another warp
 }
 
-enum class Reading { after_wait, without_wait, after_others_waited };
-
 /// A thread reads its own copy, which it must wait for as others must.
-template <Reading reading> __global__ void own_copy(const float* in, float* out) {
+template <bool wait> __global__ void own_copy(const float* in, float* out) {
     const float* smem = flash::dynamic_shared<float>();
     __shared__ uint64_t full[1];
     if (threadIdx.x == 0) {
@@ -261,10 +259,27 @@ template <Reading reading> __global__ void own_copy(const float* in, float* out)
     __syncthreads(); // the mbarrier is initialised
     copy_own(in);
     cp_async_mbarrier_arrive(full);
-    if (reading == Reading::after_wait || (reading == Reading::after_others_waited && threadIdx.x == 95)) {
+    if (wait) {
         mbarrier_wait(full, 0); // all copies have landed
     }
     own(out) = smem[4 * threadIdx.x]; // own copy read
+}
+
+/// It reads it when others have waited, of which it knows nothing: a shuffle orders no memory.
+template <bool wait> __global__ void own_copy_later(const float* in, float* out) {
+    const float* smem = flash::dynamic_shared<float>();
+    __shared__ uint64_t full[1];
+    if (threadIdx.x == 0) {
+        mbarrier_init(full, threads);
+    }
+    __syncthreads(); // the mbarrier is initialised
+    copy_own(in);
+    cp_async_mbarrier_arrive(full);
+    if (wait || threadIdx.x != 70) {
+        mbarrier_wait(full, 0); // all copies have landed
+    }
+    __shfl_sync(0xffffffffu, 0, 0);
+    own(out) = smem[4 * threadIdx.x]; // own copy read later
 }
 
 /// As before, with a __syncthreads between copy and use: it does not wait for copies.
@@ -352,10 +367,10 @@ template <bool sync> __global__ void one_lane_waits(const float* in, float* out)
     }
 }
 
-/// Arrivals in one epoch, the wait in another; and what a thread does between its copy and the moment at which that
-/// lands is not handed on with the copy.
+/// Arrivals in one epoch, the wait in another: what warp 0 writes in between is not handed on with its copies, whenever
+/// those land.
 template <bool ordered> __global__ void after_the_copy(const float* in, float* out) {
-    __shared__ float tile[threads];
+    __shared__ float tile[32];
     __shared__ uint64_t full[1];
     if (threadIdx.x == 0) {
         mbarrier_init(full, threads);
@@ -363,13 +378,17 @@ template <bool ordered> __global__ void after_the_copy(const float* in, float* o
     __syncthreads(); // the mbarrier is initialised
     copy_own(in);
     cp_async_mbarrier_arrive(full);
-    __syncthreads();              // a new epoch, with the copies in flight
-    tile[threadIdx.x] = own(out); // write after the copy
-    mbarrier_wait(full, 0);       // all copies have landed
-    if (ordered) {
-        __syncthreads(); // and the tile is written
+    __syncthreads(); // a new epoch, with the copies in flight
+    if (threadIdx.x < 32) {
+        tile[threadIdx.x] = in[threadIdx.x]; // write after the copy
     }
-    own(out) = tile[neighbour_warp()]; // read after the wait
+    if (ordered) {
+        __syncthreads(); // the tile is written
+    }
+    if (threadIdx.x >= 64) {
+        mbarrier_wait(full, 0);            // all copies have landed
+        own(out) = tile[threadIdx.x - 64]; // read after the wait
+    }
 }
 
 /// A second phase in a later epoch than the first.
@@ -435,9 +454,10 @@ TEST_CASE("ordering: copies waited for by their own threads") {
 }
 
 TEST_CASE("ordering: copies handed to an mbarrier") {
-    must_pass(own_copy<Reading::after_wait>);
-    must_be_in_flight(own_copy<Reading::without_wait>, "own copy read");
-    must_be_in_flight(own_copy<Reading::after_others_waited>, "own copy read");
+    must_pass(own_copy<true>);
+    must_be_in_flight(own_copy<false>, "own copy read");
+    must_pass(own_copy_later<true>);
+    must_be_in_flight(own_copy_later<false>, "own copy read later");
     must_pass(copy_and_barrier<true>);
     must_be_in_flight(copy_and_barrier<false>, "read in another epoch");
     must_pass(one_waits_for_all);
