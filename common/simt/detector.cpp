@@ -105,7 +105,7 @@ void Detector::stop_race(const Thread& thread, const AccessEvent& access, const 
     const bool same_warp = same_block && race.other->warp == thread.number / 32;
     Fault found =
         fault(FaultKind::race, "race: two threads, " + in_region(access, region.begin, region.name), thread, access);
-    found.hint = same_warp    ? "they are lanes of one warp; a __syncwarp() between would order them"
+    found.hint = same_warp    ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would order them"
                  : same_block ? "a __syncthreads() between would order them"
                               : "nothing orders threads of different blocks; only atomic operations may meet";
     found.has_other = true;

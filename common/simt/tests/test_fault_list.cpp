@@ -190,7 +190,8 @@ TEST_CASE("fault: a race in shared memory", "[faults]") {
 
 TEST_CASE("fault: a race within a warp", "[faults]") {
     list(race_in_warp<false>, race_in_warp<true>, FaultKind::race,
-         {"write before a __syncwarp", "read after a __syncwarp"}, "a __syncwarp() between would order them");
+         {"write before a __syncwarp", "read after a __syncwarp"},
+         "a __syncwarp() or __syncthreads() between would order them");
 }
 
 TEST_CASE("fault: a race of blocks in global memory", "[faults]") {
