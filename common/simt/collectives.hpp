@@ -27,7 +27,7 @@ int block_barrier(const char* operation, bool predicate, Site site);
 uint32_t vote(const char* operation, uint32_t mask, bool predicate, Site site);
 
 enum class Shuffle { index, up, down, bitwise_xor };
-uint64_t shuffle(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int width, Site site);
+uint64_t exchange(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int width, Site site);
 
 uint32_t active_mask();
 
@@ -36,7 +36,7 @@ template <class T> inline T shuffle_value(Shuffle kind, uint32_t mask, T value, 
     static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
     uint64_t bits = 0;
     __builtin_memcpy(&bits, &value, sizeof value);
-    bits = shuffle(kind, mask, bits, argument, width, site);
+    bits = exchange(kind, mask, bits, argument, width, site);
     __builtin_memcpy(&value, &bits, sizeof value);
     return value;
 }

@@ -88,7 +88,7 @@ uint32_t vote(const char* operation, uint32_t mask, bool predicate, Site site) {
     return own.result;
 }
 
-uint64_t shuffle(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int width, Site site) {
+uint64_t exchange(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int width, Site site) {
     constexpr const char* names[] = {"__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync"};
     Block& block = current_block();
     const int lane = static_cast<int>(block.current().number % 32);
