@@ -108,7 +108,7 @@ TEST_CASE("the limit on shared memory can be chosen, and __shared__ variables co
 }
 
 TEST_CASE("dynamic shared memory is aligned to 1024 bytes") {
-    const Buffer<int> out({7});
+    const Buffer<int> out(std::vector<int>{7});
     for (const size_t bytes : {4, 1000, 1024, 41728}) {
         launch(alignment_of_shared, 1, 1, bytes, out.data());
         CHECK(out.values()[0] == 0);
