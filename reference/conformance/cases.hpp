@@ -19,6 +19,7 @@ enum class Kind {
     logits_negative, // every score lies between -6e4 and -5e4
     nan_row,         // NaN in one row of Q
     inf_row,         // infinity in one row of Q, such that a score of that row is +inf
+    real_text,       // one layer of a transformer on a page of a book: reference/data
     nan_head,        // K and V of one K/V head are NaN; the heads beside it must not notice
 };
 
@@ -49,7 +50,8 @@ struct List {
     std::vector<std::string> left_out; // what the design names and this list does not hold, line by line
 };
 
-/// Every shape with every head dim, mask, head grouping and scale, thinned where stated; every kind of input on some.
+/// Every shape with every head dim, mask, head grouping and scale, thinned where stated; every other kind of input on
+/// some of them.
 List full(const Scope& scope);
 
 /// For runs with race and bounds detection, under every schedule: N <= 200, two heads.

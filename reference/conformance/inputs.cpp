@@ -7,8 +7,10 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "common/harness/random.hpp"
+#include "common/harness/safetensors.hpp"
 
 namespace flash::conformance {
 namespace {
@@ -110,6 +112,16 @@ void spoil_head(const Problem& p, Tensors& t) {
     }
 }
 
+void read_real_text(const Problem& p, Tensors& t) {
+    SafetensorsReader file(FLASH_REAL_TEXT);
+    for (const auto& [name, tensor] : {std::pair{"q", &t.q}, {"k", &t.k}, {"v", &t.v}}) {
+        if (file.info(name).shape != std::vector{p.batch, p.heads, p.q_len, p.head_dim}) {
+            throw Error(std::string(FLASH_REAL_TEXT) + ": the suite expects another shape");
+        }
+        *tensor = file.read(name);
+    }
+}
+
 } // namespace
 
 Tensors make_inputs(const Case& c) {
@@ -143,6 +155,9 @@ Tensors make_inputs(const Case& c) {
         break;
     case Kind::logits_6e4:
         grow_scores(p, t, 6e4);
+        break;
+    case Kind::real_text:
+        read_real_text(p, t);
         break;
     case Kind::logits_negative:
         make_scores_negative(p, t, bits);

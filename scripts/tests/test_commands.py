@@ -192,16 +192,21 @@ class Commands(unittest.TestCase):
 
 
 class BuildCommands(unittest.TestCase):
-    def check(self, page, name="docs/01_first.md"):
+    def check(self, page, name="docs/01_first.md", **environment):
         with tempfile.TemporaryDirectory() as folder:
             clone = Path(folder)
-            (clone / "scripts").mkdir()
-            shutil.copy(ROOT / "scripts/check_build_commands", clone / "scripts")
+            (clone / "scripts/lib").mkdir(parents=True)
+            for script in ("check_build_commands", "lib/shared_compiler.py"):
+                shutil.copy(ROOT / "scripts" / script, clone / "scripts" / script)
             for directory in ("docs", "steps/01_first", "common", "reference"):
                 (clone / directory).mkdir(parents=True)
             (clone / "README.md").touch()
             (clone / name).write_text(page)
-            done = subprocess.run([clone / "scripts/check_build_commands"], capture_output=True, text=True)
+            (clone / "common/part.cpp").write_text("int part() { return 1; }\n")
+            (clone / "steps/01_first/main.cpp").write_text('#include <cstdio>\nint part();\nint main() { puts("01_first"); '
+                                                           'return part() - 1 + WRONG; }\n')
+            done = subprocess.run([clone / "scripts/check_build_commands"], capture_output=True, text=True,
+                                  env={**os.environ, **environment})
             self.assertEqual(sorted(path.name for path in clone.iterdir()),
                              ["README.md", "common", "docs", "reference", "scripts", "steps"])
         return done
@@ -223,6 +228,22 @@ class BuildCommands(unittest.TestCase):
             done = self.check(self.page(command))
             self.assertEqual(done.returncode, 1, command)
             self.assertIn(why, done.stdout)
+
+    def test_commands_share_what_they_compile_alike(self):
+        command = "g++ -O1 -DWRONG={} steps/01_first/*.cpp common/*.cpp -o 01_first"
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "log"
+            compiler = Path(folder) / "g++"
+            compiler.write_text(f'#!/bin/sh\necho "$@" >>{log}\nexec {shutil.which("g++")} "$@"\n')
+            compiler.chmod(0o755)
+            path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+            done = self.check(self.page(command.format(0)) + self.page(command.format("0 ")), PATH=path)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(sum("-c common/part.cpp" in line for line in log.read_text().splitlines()), 1)
+            # Other options are another object, and a program that is wrong stays wrong.
+            done = self.check(self.page(command.format(0)) + self.page(command.format(1)), PATH=path)
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.stdout.count("builds "), 1, done.stdout)
 
     def test_a_chapter_without_a_command(self):
         done = self.check("text\n")

@@ -41,7 +41,7 @@ Outcome run_fake_rung(const std::vector<std::string>& arguments, const std::stri
     Outcome outcome{.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1, .out = contents_of(folder / "out")};
     std::istringstream lines(contents_of(folder / "err"));
     for (std::string line; std::getline(lines, line);) {
-        (is_progress(line) ? outcome.progress : outcome.err) += line + "\n";
+        (is_progress(line) ? outcome.progress : outcome.err) += line + (lines.eof() ? "" : "\n");
     }
     return outcome;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "common/harness/safetensors.hpp"
@@ -252,4 +253,18 @@ TEST_CASE("progress is shown on stderr after two seconds, and not before") {
     CHECK(slow.err.empty());
     CHECK_THAT(slow.progress, StartsWith("running fake_rung, 2 s\n"));
     CHECK(run_fake_rung(small).progress.empty());
+}
+
+TEST_CASE("on a terminal, progress is one line that is wiped in the end") {
+    if (std::system("command -v script >/dev/null") != 0) {
+        SKIP("there is no program `script` to stand for a terminal");
+    }
+    const TemporaryFolder folder;
+    const std::string shown = (folder / "shown").string();
+    const std::string command = "FAKE_RUNG=slow script -qec \"'" FAKE_RUNG "' --q-len 4 --head-dim 16\" /dev/null >'";
+    REQUIRE(std::system((command + shown + "' </dev/null").c_str()) == 0);
+    const std::string text = contents_of(shown);
+    CHECK_THAT(text, ContainsSubstring("\r\033[Krunning fake_rung, 2 s\r\033[K"));
+    CHECK(text.find("2 s\r\n") == std::string::npos);
+    CHECK_THAT(text, ContainsSubstring("\r\033[Kfake_rung: attention by its definition")); // wiped, then the report
 }
