@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "common/attention.hpp"
 
@@ -20,6 +21,16 @@ inline int as_int(int64_t size, const char* name) {
                     std::to_string(most) + " at most");
     }
     return static_cast<int>(size);
+}
+
+/// run(std::integral_constant<int, d>{}) for the one of `head_dims` that d is. Throws Error when it is none of them.
+template <int... head_dims, class Run> void for_head_dim(int64_t d, const Run& run) {
+    const bool known = ((d == head_dims && (run(std::integral_constant<int, head_dims>{}), true)) || ...);
+    if (!known) {
+        std::string all;
+        ((all += all.empty() ? std::to_string(head_dims) : ", " + std::to_string(head_dims)), ...);
+        throw Error("head dim must be one of " + all + ", got " + std::to_string(d));
+    }
 }
 
 } // namespace flash

@@ -204,15 +204,7 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
 } // namespace
 
 template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    switch (p.head_dim) {
-    case 32:
-        return run<T, 32>(p, Q, K, V, O, LSE);
-    case 64:
-        return run<T, 64>(p, Q, K, V, O, LSE);
-    case 128:
-        return run<T, 128>(p, Q, K, V, O, LSE);
-    }
-    throw flash::Error("head dim must be 32, 64 or 128, got " + std::to_string(p.head_dim));
+    flash::for_head_dim<32, 64, 128>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
 }
 
 template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,

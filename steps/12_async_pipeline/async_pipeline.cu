@@ -8,17 +8,19 @@
 //                          ^ wait, barrier, start the next copies, compute
 //
 // And do less beside the products:
-//   - 32 rows a warp: each fragment of K and V that ldmatrix brings serves two products, not one;
 //   - exp2 in place of exp: scale * log2(e) is folded into the subtraction of the maximum, one FFMA a score;
-//   - each lane sums its own columns; the four lanes of a row add up once, at the end, not once a tile;
-//   - the mask has a branch of its own, taken in edge tiles alone;
+//   - the row sum is one more product, of P and a column of ones: no additions, no shuffles, not even at the end;
+//   - tiles that every row sees whole have a loop of their own, without a mask;
+//   - a lane computes one address for each operand; those of its other fragments are an XOR and a constant away;
 //   - causal tiles with the most keys start first, so that the last blocks to run are short ones.
 // Against rung 11: the above. Look at: the one barrier, and the two hazards that it removes.
-// Gained: it passes FlashAttention-2. Counter: ldmatrix for each mma, halved; the same bytes from memory.
+// Gained: it passes FlashAttention-2. Counters: instructions for each mma, 6.1 before and 3.2 now (d = 128, full
+// tiles); the same bytes from memory.
 #include "steps/12_async_pipeline/async_pipeline.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "common/cuda/cp_async.hpp"
 #include "common/cuda/cuda.hpp"
@@ -37,21 +39,11 @@ constexpr int warp_rows = 16 * M;
 constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 constexpr unsigned every_lane = 0xffffffff;
-constexpr float log2_e = 1.44269504f;
-constexpr float ln_2 = 0.693147181f;
-
-/// Bytes of shared memory: Q, and two tiles each of K and V; 96 KiB at d = 128.
-template <int d> constexpr int tile_bytes = (Br + 4 * Bc) * d * 2;
 
 /// Maximum over the 4 lanes that share a row, in each of them.
 __device__ float row_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(every_lane, x, 1));
     return fmaxf(x, __shfl_xor_sync(every_lane, x, 2));
-}
-
-__device__ float row_sum(float x) {
-    x += __shfl_xor_sync(every_lane, x, 1);
-    return x + __shfl_xor_sync(every_lane, x, 2);
 }
 
 /// Starts copying the thread's part of a tile: 16 bytes of each `step`th row, from `from` to `smem`.
@@ -65,9 +57,10 @@ template <int d, int rows, class T> __device__ void start_copy(char* smem, const
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T* K, const T* V, T* O, float* LSE,
-                                                             int heads, int wave, int Tr, int group, int N_q, int N_kv,
-                                                             float scale_log2, bool causal) {
+__global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void async_pipeline(const T* Q, const T* K, const T* V, T* O,
+                                                                           float* LSE, int heads, int wave, int Tr,
+                                                                           int group, int N_q, int N_kv,
+                                                                           float scale_log2, bool causal) {
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
@@ -90,10 +83,12 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
     const int wave_heads = min(wave, heads - first_head);
     const int64_t head = first_head + blockIdx.x % (wave * Tr) % wave_heads;
     const int i0 = (Tr - 1 - blockIdx.x % (wave * Tr) / wave_heads) * Br;
-    Q += (head * N_q + i0) * d;
+    const int copy_row = threadIdx.x / (d / 8); // where the thread's first 16 bytes of a tile are
+    const int copy_chunk = threadIdx.x % (d / 8);
+    Q += (head * N_q + i0) * d + copy_row * d + 8 * copy_chunk;
+    K += head / group * N_kv * d + copy_row * d + 8 * copy_chunk;
+    V += head / group * N_kv * d + copy_row * d + 8 * copy_chunk;
     O += (head * N_q + i0) * d;
-    K += head / group * N_kv * d;
-    V += head / group * N_kv * d;
     LSE += head * N_q + i0;
     const int rows = min(Br, N_q - i0);
 
@@ -102,33 +97,31 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
     const int keys = causal ? first_row_keys + rows - 1 : N_kv;
 
     float m_reg[M][2];             // in units of log2: scale * log2(e) * the largest score
-    float l_reg[M][2] = {};        // of the lane's own columns
+    float l_reg[M][4] = {};        // C fragments of P times ones: each of the 8 columns is the row sum
     float O_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
+    const uint32_t ones[2] = {flash::pack<T>(1, 1), flash::pack<T>(1, 1)};
     for (int i = 0; i < M; ++i) {
         m_reg[i][0] = m_reg[i][1] = -INFINITY;
     }
 
-    const int copy_row = threadIdx.x / (d / 8); // the thread's first 16 bytes of each tile
-    const int copy_chunk = threadIdx.x % (d / 8);
     const int copy_lane = KV_tile::offset(copy_row, copy_chunk);
-    Q += copy_row * d + 8 * copy_chunk;
-    K += copy_row * d + 8 * copy_chunk;
-    V += copy_row * d + 8 * copy_chunk;
     start_copy<d, Br>(Q_smem + Q_tile::offset(copy_row, copy_chunk), Q, rows - copy_row);
+    const auto copy_tile = [&](int j0, int buffer) {
+        start_copy<d, Bc>(K_smem + (buffer + copy_lane), K + int64_t{j0} * d, N_kv - copy_row - j0);
+        start_copy<d, Bc>(V_smem + (buffer + copy_lane), V + int64_t{j0} * d, N_kv - copy_row - j0);
+    };
     if (keys > 0) {
-        start_copy<d, Bc>(K_smem + copy_lane, K, N_kv - copy_row);
-        start_copy<d, Bc>(V_smem + copy_lane, V, N_kv - copy_row);
+        copy_tile(0, 0);
     }
-    flash::cp_async_commit();
+    flash::cp_async_commit(); // Q, and K and V of the first tile
 
-    for (int j0 = 0; j0 < keys; j0 += Bc) {
-        const int now = j0 / Bc % 2 * KV_tile::bytes; // which of the two buffers
-        const int next = KV_tile::bytes - now;
-        flash::cp_async_wait<0>(); // this thread's copies of tile j0 have landed
+    // One tile of keys. `edge`: some row does not see the whole tile.
+    const auto tile_step = [&](int j0, auto edge) {
+        const int now = j0 & Bc ? KV_tile::bytes : 0; // which of the two buffers
+        flash::cp_async_wait<0>();                    // this thread's copies of tile j0 have landed
         __syncthreads(); // so have all other threads'; and no warp still reads the tile before, in the other buffer
         if (j0 + Bc < keys) {
-            start_copy<d, Bc>(K_smem + (next + copy_lane), K + int64_t{j0 + Bc} * d, N_kv - copy_row - j0 - Bc);
-            start_copy<d, Bc>(V_smem + (next + copy_lane), V + int64_t{j0 + Bc} * d, N_kv - copy_row - j0 - Bc);
+            copy_tile(j0 + Bc, KV_tile::bytes - now);
             flash::cp_async_commit();
         }
 
@@ -150,46 +143,46 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
             }
         }
 
-        if (j0 + Bc > min(N_kv, first_row_keys)) { // an edge: some row does not see the whole tile
-#pragma unroll
-            for (int i = 0; i < M; ++i) {
-#pragma unroll
-                for (int n = 0; n < Bc / 8; ++n) {
-                    for (int c = 0; c < 4; ++c) {
-                        const int j = j0 + 8 * n + 2 * t + c % 2;
-                        if (j >= N_kv || j >= first_row_keys + row0 + 16 * i + c / 2 * 8) {
-                            S_reg[i][n][c] = -INFINITY;
-                        }
-                    }
-                }
-            }
-        }
-
 #pragma unroll
         for (int i = 0; i < M; ++i) {
 #pragma unroll
             for (int r = 0; r < 2; ++r) { // rows g and g + 8 of the m16 tile
+                if constexpr (edge.value) {
+                    // How many keys the row sees, from the lane's first in this tile.
+                    const int visible = min(N_kv, first_row_keys + row0 + 16 * i + 8 * r) - j0 - 2 * t;
+#pragma unroll
+                    for (int n = 0; n < Bc / 8; ++n) {
+                        for (int e = 0; e < 2; ++e) {
+                            S_reg[i][n][2 * r + e] = 8 * n + e < visible ? S_reg[i][n][2 * r + e] : -INFINITY;
+                        }
+                    }
+                }
                 float m_new = S_reg[i][0][2 * r];
 #pragma unroll
                 for (int n = 0; n < Bc / 8; ++n) {
                     m_new = fmaxf(m_new, fmaxf(S_reg[i][n][2 * r], S_reg[i][n][2 * r + 1]));
                 }
                 m_new = fmaxf(m_reg[i][r], row_max(m_new) * scale_log2);
-                const float shift = m_new == -INFINITY ? 0.0f : m_new; // no visible key yet, and -inf - -inf is NaN
-                const float keep = flash::fast_exp2(m_reg[i][r] - shift);
+                if constexpr (edge.value) {
+                    m_new = m_new == -INFINITY ? 0.0f : m_new; // no key to see: any number, but -inf - -inf is NaN
+                }
+                const float keep = flash::fast_exp2(m_reg[i][r] - m_new);
                 m_reg[i][r] = m_new;
-                l_reg[i][r] *= keep;
+                for (int e = 2 * r; e < 2 * r + 2; ++e) {
+                    l_reg[i][e] *= keep;
 #pragma unroll
-                for (int n = 0; n < Bc / 8; ++n) {
-                    for (int c = 2 * r; c < 2 * r + 2; ++c) {
-                        S_reg[i][n][c] = flash::fast_exp2(fmaf(S_reg[i][n][c], scale_log2, -shift));
-                        l_reg[i][r] += S_reg[i][n][c];
+                    for (int n = 0; n < d / 8; ++n) {
+                        O_reg[i][n][e] *= keep;
                     }
                 }
+            }
+        }
 #pragma unroll
-                for (int n = 0; n < d / 8; ++n) {
-                    O_reg[i][n][2 * r] *= keep;
-                    O_reg[i][n][2 * r + 1] *= keep;
+        for (int i = 0; i < M; ++i) {
+#pragma unroll
+            for (int n = 0; n < Bc / 8; ++n) {
+                for (int e = 0; e < 4; ++e) {
+                    S_reg[i][n][e] = flash::fast_exp2(fmaf(S_reg[i][n][e], scale_log2, -m_reg[i][e / 2]));
                 }
             }
         }
@@ -202,6 +195,7 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
                     const auto& S = S_reg[i][2 * k + e / 2];
                     P_reg[i][e] = flash::pack<T>(S[e % 2 * 2], S[e % 2 * 2 + 1]);
                 }
+                flash::mma_m16n8k16<T>(l_reg[i], P_reg[i], ones);
             }
 #pragma unroll
             for (int n = 0; n < d / 8; n += 2) {
@@ -213,6 +207,14 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
                 }
             }
         }
+    };
+
+    int j0 = 0;
+    for (; j0 + Bc <= min(N_kv, first_row_keys); j0 += Bc) {
+        tile_step(j0, std::false_type{});
+    }
+    for (; j0 < keys; j0 += Bc) {
+        tile_step(j0, std::true_type{});
     }
     flash::cp_async_wait<0>(); // with no key to see, Q may still be landing where O goes now
     __syncthreads();           // and other threads' share of it; otherwise, this costs one barrier a block
@@ -223,7 +225,7 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const int row = row0 + 16 * i + 8 * r;
-            const float l = row_sum(l_reg[i][r]);
+            const float l = l_reg[i][2 * r];
             const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
 #pragma unroll
             for (int n = 0; n < d / 8; ++n) {
@@ -231,7 +233,7 @@ __global__ __launch_bounds__(threads, 2) void async_pipeline(const T* Q, const T
                     flash::pack<T>(O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
             }
             if (t == 0 && row < rows) {
-                LSE[row] = m_reg[i][r] * ln_2 + logf(l);
+                LSE[row] = m_reg[i][r] * flash::ln_2 + logf(l);
             }
         }
     }
@@ -253,24 +255,17 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    constexpr int64_t L2_share = 20 << 20; // bytes of K and V that run together: half of the L2 of an A100
+    constexpr int smem_bytes = (Br + 4 * Bc) * d * 2; // Q, and two tiles each of K and V: 96 KiB at d = 128
+    constexpr int64_t L2_share = 20 << 20;            // bytes of K and V that run together: half of the L2 of an A100
     const int wave = static_cast<int>(std::clamp<int64_t>(L2_share / (p.kv_len * d * 2 * sizeof(T)), 1, heads));
-    flash::launch(async_pipeline<T, d>, blocks, threads, tile_bytes<d>, Q, K, V, O, LSE, heads, wave, Tr, group, N_q,
-                  N_kv, p.scale * log2_e, p.causal);
+    flash::launch(async_pipeline<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, heads, wave, Tr, group, N_q, N_kv,
+                  p.scale * flash::log2_e, p.causal);
 }
 
 } // namespace
 
 template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    switch (p.head_dim) {
-    case 32:
-        return run<T, 32>(p, Q, K, V, O, LSE);
-    case 64:
-        return run<T, 64>(p, Q, K, V, O, LSE);
-    case 128:
-        return run<T, 128>(p, Q, K, V, O, LSE);
-    }
-    throw flash::Error("head dim must be 32, 64 or 128, got " + std::to_string(p.head_dim));
+    flash::for_head_dim<32, 64, 128>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
 }
 
 template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,

@@ -1,20 +1,16 @@
 // Rung 13: a fixed maximum. After the first tile, nothing stands between the two products but exponentials.
 //
-// The idea: softmax does not need the maximum. Any number near it will do: exp2(s - m) keeps its precision whatever m
-// is, as long as nothing overflows. So the maximum of the first tile serves all tiles that need no mask, and the row
-// maximum, its shuffles and the rescaling of O disappear from the inner loop. What is left is one straight run of
-// instructions, in which the compiler mixes the exponentials of some scores with the products of others:
+// The idea: softmax does not need the maximum. Any number m near it will do: exp2(s - m) keeps its precision, as long
+// as nothing overflows. So the maximum of the first tile serves all others, and the row maximum, its shuffles and the
+// rescaling of O leave the inner loop: one straight run of instructions, in which the compiler mixes the exponentials
+// of some scores with the products of others. The registers that this frees hold Q, if d <= 64.
 //
 //      rung 12     Q K | max, shuffle, rescale | exp2 | P V |        here     Q K .. exp2 .. P V
-//                       the tensor cores wait
 //
-// Scores that tower over the first tile's make a sum too large to trust. It is tested once, at the end: then the block
-// starts over and takes each tile's maximum, as rung 12 does. The result is right on any input; only the time differs.
-//   - The row sum is one more product, of P and a column of ones: the tensor cores have time for it, the adders not.
-//   - mbarriers in place of __syncthreads: a warp that is ahead waits only for copies, not for the slowest warp.
-//   - Q stays in registers where they suffice, d <= 64.
-// Against rung 12: the above. Look at: tile_step, and what `fixed` leaves out.
-// Gained: instructions for each mma. Counter: no shuffle and no comparison in a tile without a mask.
+// Scores that tower over the first tile's make a sum too large to trust. A test at the end finds it, and the block
+// starts over with every tile's maximum, as in rung 12: right on any input, and slower on such.
+// Against rung 12: the above. Look at: the three kinds of tiles, and what each leaves out.
+// Gained: 1.28 times FlashAttention-2, where rung 12 is at 1.12. Counter: instructions for each mma, 2.3 (d = 128).
 #include "steps/13_fixed_maximum/fixed_maximum.hpp"
 
 #include <algorithm>
@@ -25,7 +21,6 @@
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/exp2.hpp"
 #include "common/cuda/ldmatrix.hpp"
-#include "common/cuda/mbarrier.hpp"
 #include "common/cuda/mma.hpp"
 #include "common/cuda/swizzle.hpp"
 
@@ -39,11 +34,10 @@ constexpr int warp_rows = 16 * M;
 constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 constexpr unsigned every_lane = 0xffffffff;
-constexpr float log2_e = 1.44269504f;
-constexpr float ln_2 = 0.693147181f;
 
-/// Bytes of shared memory: Q, and two tiles each of K and V; 96 KiB at d = 128.
-template <int d> constexpr int tile_bytes = (Br + 4 * Bc) * d * 2;
+/// Every row sees all of a `seen` tile; an `edge` is masked. In both m_reg stays. `any` is masked, and may raise it.
+enum class Tile { any, seen, edge };
+template <Tile kind> constexpr std::integral_constant<Tile, kind> of_kind{};
 
 /// Maximum over the 4 lanes that share a row, in each of them.
 __device__ float row_max(float x) {
@@ -62,9 +56,10 @@ template <int d, int rows, class T> __device__ void start_copy(char* smem, const
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T* K, const T* V, T* O, float* LSE,
-                                                            int heads, int wave, int Tr, int group, int N_q, int N_kv,
-                                                            float scale_log2, bool causal) {
+__global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const T* Q, const T* K, const T* V, T* O,
+                                                                          float* LSE, int heads, int wave, int Tr,
+                                                                          int group, int N_q, int N_kv,
+                                                                          float scale_log2, bool causal) {
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
@@ -87,10 +82,12 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     const int wave_heads = min(wave, heads - first_head);
     const int64_t head = first_head + blockIdx.x % (wave * Tr) % wave_heads;
     const int i0 = (Tr - 1 - blockIdx.x % (wave * Tr) / wave_heads) * Br;
-    Q += (head * N_q + i0) * d;
+    const int copy_row = threadIdx.x / (d / 8); // where the thread's first 16 bytes of a tile are
+    const int copy_chunk = threadIdx.x % (d / 8);
+    Q += (head * N_q + i0) * d + copy_row * d + 8 * copy_chunk;
+    K += head / group * N_kv * d + copy_row * d + 8 * copy_chunk;
+    V += head / group * N_kv * d + copy_row * d + 8 * copy_chunk;
     O += (head * N_q + i0) * d;
-    K += head / group * N_kv * d;
-    V += head / group * N_kv * d;
     LSE += head * N_q + i0;
     const int rows = min(Br, N_q - i0);
 
@@ -98,104 +95,86 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
     const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
     const int keys = causal ? first_row_keys + rows - 1 : N_kv;
 
-    // Buffer b (0 or 1) is full when all threads' copies have landed, and free when all warps have read it.
-    auto* full = reinterpret_cast<uint64_t*>(V_smem + 2 * KV_tile::bytes);
-    uint64_t* free = full + 2;
-    if (threadIdx.x < 2) {
-        flash::mbarrier_init(full + threadIdx.x, threads);
-        flash::mbarrier_init(free + threadIdx.x, warps);
-    }
-    const int copy_row = threadIdx.x / (d / 8); // the thread's first 16 bytes of each tile
-    const int copy_chunk = threadIdx.x % (d / 8);
     const int copy_lane = KV_tile::offset(copy_row, copy_chunk);
-    Q += copy_row * d + 8 * copy_chunk;
-    K += copy_row * d + 8 * copy_chunk;
-    V += copy_row * d + 8 * copy_chunk;
     start_copy<d, Br>(Q_smem + Q_tile::offset(copy_row, copy_chunk), Q, rows - copy_row);
-    flash::cp_async_commit();
-    __syncthreads(); // the mbarriers are initialised
-
-    // Copies of K and V are numbered: copy c goes to buffer c % 2, and is the (c / 2)th there.
-    int copies = 0;
-    const auto copy_tile = [&](int j0) {
-        const int buffer = copies % 2 * KV_tile::bytes;
-        flash::mbarrier_wait(free + copies % 2, copies / 2 % 2 ^ 1); // all warps have read the copy before the last
+    const auto copy_tile = [&](int j0, int buffer) {
         start_copy<d, Bc>(K_smem + (buffer + copy_lane), K + int64_t{j0} * d, N_kv - copy_row - j0);
         start_copy<d, Bc>(V_smem + (buffer + copy_lane), V + int64_t{j0} * d, N_kv - copy_row - j0);
-        flash::cp_async_mbarrier_arrive(full + copies % 2);
-        ++copies;
     };
     if (keys > 0) {
-        copy_tile(0);
+        copy_tile(0, 0);
     }
-    flash::cp_async_wait<0>(); // this thread's part of Q has landed; K and V, in no group, may take longer
-    __syncthreads();           // so have all other threads' parts
+    flash::cp_async_commit(); // Q, and K and V of the first tile
 
-    constexpr bool Q_stays = d <= 64;           // in registers
-    uint32_t Q_reg[Q_stays ? d / 16 : 1][M][4]; // A fragments: 16 rows x 16 columns each
-    const auto load_Q = [&](uint32_t(&fragment)[M][4], int k) {
+    float m_reg[M][2];            // in units of log2: scale * log2(e) * the score that is subtracted
+    float l_reg[M][4];            // C fragments of P times ones: each of the 8 columns is the row sum
+    float O_reg[M][d / 8][4];     // C fragments: 16 rows x 8 columns each
+    uint32_t Q_reg[d / 16][M][4]; // A fragments: 16 rows x 16 columns each
+    const uint32_t ones[2] = {flash::pack<T>(1, 1), flash::pack<T>(1, 1)};
+    const auto clear = [&] {
         for (int i = 0; i < M; ++i) {
-            flash::ldmatrix_x4(fragment[i], Q_smem + Q_tile::further(Q_lane, 16 * i, k));
+            for (int e = 0; e < 4; ++e) {
+                m_reg[i][e / 2] = -INFINITY;
+                l_reg[i][e] = 0;
+#pragma unroll
+                for (int n = 0; n < d / 8; ++n) {
+                    O_reg[i][n][e] = 0;
+                }
+            }
         }
     };
-    if constexpr (Q_stays) {
-#pragma unroll
-        for (int k = 0; k < d / 16; ++k) {
-            load_Q(Q_reg[k], k);
-        }
-    }
 
-    float m_reg[M][2];        // in units of log2: scale * log2(e) * the score that is subtracted
-    float l_reg[M][4];        // C fragments of P times ones: each of the 8 columns is the row sum
-    float O_reg[M][d / 8][4]; // C fragments: 16 rows x 8 columns each
-    const uint32_t ones[2] = {flash::pack<T>(1, 1), flash::pack<T>(1, 1)};
-
-    // One tile of keys, the last but one that was copied or the last. `fixed`: no row of it is masked, and m_reg stays.
-    const auto tile_step = [&](int j0, auto fixed_maximum_tag) {
-        constexpr bool fixed = decltype(fixed_maximum_tag)::value;
-        const int c = copies - 1; // number of this tile's copy
+    const auto tile_step = [&](int j0, auto kind) {
+        const int now = j0 & Bc ? KV_tile::bytes : 0; // which of the two buffers
+        flash::cp_async_wait<0>();                    // this thread's copies of tile j0 have landed
+        __syncthreads(); // so have all other threads'; and no warp still reads the tile before, in the other buffer
         if (j0 + Bc < keys) {
-            copy_tile(j0 + Bc);
+            copy_tile(j0 + Bc, KV_tile::bytes - now);
+            flash::cp_async_commit();
         }
-        const int now = c % 2 * KV_tile::bytes;
-        flash::mbarrier_wait(full + c % 2, c / 2 % 2); // K_smem and V_smem of this tile are complete
 
         float S_reg[M][Bc / 8][4] = {}; // C fragments: 16 rows x 8 keys each; S, then P in its place
 #pragma unroll
         for (int k = 0; k < d / 16; ++k) {
-            uint32_t Q_now[M][4];
-            if constexpr (!Q_stays) {
-                load_Q(Q_now, k);
+            if constexpr (kind.value == Tile::any || d > 64) { // else it is there since the first tile
+                for (int i = 0; i < M; ++i) {
+                    flash::ldmatrix_x4(Q_reg[k][i], Q_smem + Q_tile::further(Q_lane, 16 * i, k));
+                }
             }
 #pragma unroll
             for (int n = 0; n < Bc / 8; n += 2) {
                 uint32_t K_reg[4];
                 flash::ldmatrix_x4(K_reg, K_smem + KV_tile::further(now + K_lane, 8 * n, k));
-#pragma unroll
                 for (int i = 0; i < M; ++i) {
-                    const auto& Q_k = Q_stays ? Q_reg[Q_stays ? k : 0][i] : Q_now[i];
-                    flash::mma_m16n8k16<T>(S_reg[i][n], Q_k, {K_reg[0], K_reg[1]});
-                    flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_k, {K_reg[2], K_reg[3]});
+                    flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[k][i], {K_reg[0], K_reg[1]});
+                    flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[k][i], {K_reg[2], K_reg[3]});
                 }
             }
         }
 
-        if constexpr (!fixed) {
 #pragma unroll
-            for (int i = 0; i < M; ++i) {
+        for (int i = 0; i < M; ++i) {
 #pragma unroll
-                for (int r = 0; r < 2; ++r) { // rows g and g + 8 of the m16 tile
-                    const int visible = min(N_kv, first_row_keys + row0 + 16 * i + 8 * r) - j0;
-                    float m_new = -INFINITY;
+            for (int r = 0; r < 2; ++r) { // rows g and g + 8 of the m16 tile
+                if constexpr (kind.value != Tile::seen) {
+                    // How many keys the row sees, from the lane's first in this tile.
+                    const int visible = min(N_kv, first_row_keys + row0 + 16 * i + 8 * r) - j0 - 2 * t;
 #pragma unroll
                     for (int n = 0; n < Bc / 8; ++n) {
-                        for (int e = 2 * r; e < 2 * r + 2; ++e) {
-                            S_reg[i][n][e] = 8 * n + 2 * t + e % 2 < visible ? S_reg[i][n][e] : -INFINITY;
-                            m_new = fmaxf(m_new, S_reg[i][n][e]);
+                        for (int e = 0; e < 2; ++e) {
+                            S_reg[i][n][2 * r + e] = 8 * n + e < visible ? S_reg[i][n][2 * r + e] : -INFINITY;
                         }
                     }
+                }
+                if constexpr (kind.value == Tile::any) {
+                    float m_new = S_reg[i][0][2 * r];
+#pragma unroll
+                    for (int n = 0; n < Bc / 8; ++n) {
+                        m_new = fmaxf(m_new, fmaxf(S_reg[i][n][2 * r], S_reg[i][n][2 * r + 1]));
+                    }
                     m_new = fmaxf(m_reg[i][r], row_max(m_new) * scale_log2);
-                    const float keep = m_new == -INFINITY ? 1.0f : flash::fast_exp2(m_reg[i][r] - m_new);
+                    m_new = m_new == -INFINITY ? 0.0f : m_new; // no key to see: any number, but -inf - -inf is NaN
+                    const float keep = flash::fast_exp2(m_reg[i][r] - m_new);
                     m_reg[i][r] = m_new;
                     for (int e = 2 * r; e < 2 * r + 2; ++e) {
                         l_reg[i][e] *= keep;
@@ -207,15 +186,12 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
                 }
             }
         }
-
 #pragma unroll
         for (int i = 0; i < M; ++i) {
 #pragma unroll
             for (int n = 0; n < Bc / 8; ++n) {
                 for (int e = 0; e < 4; ++e) {
-                    const float m = m_reg[i][e / 2];
-                    const float shift = !fixed && m == -INFINITY ? 0.0f : m; // no visible key yet: -inf - -inf is NaN
-                    S_reg[i][n][e] = flash::fast_exp2(fmaf(S_reg[i][n][e], scale_log2, -shift));
+                    S_reg[i][n][e] = flash::fast_exp2(fmaf(S_reg[i][n][e], scale_log2, -m_reg[i][e / 2]));
                 }
             }
         }
@@ -240,44 +216,32 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
                 }
             }
         }
-        __syncwarp(); // all lanes have read the buffer
-        if (lane == 0) {
-            flash::mbarrier_arrive(free + c % 2);
-        }
     };
 
-    for (bool fix = true;; fix = false) {
-#pragma unroll
-        for (int i = 0; i < M; ++i) {
-            for (int e = 0; e < 4; ++e) {
-                m_reg[i][e / 2] = -INFINITY;
-                l_reg[i][e] = 0;
-#pragma unroll
-                for (int n = 0; n < d / 8; ++n) {
-                    O_reg[i][n][e] = 0;
-                }
-            }
+    clear();
+    if (keys > 0) {
+        tile_step(0, of_kind<Tile::any>); // a row that sees no key here sees none at all
+    }
+    int j0 = Bc;
+    for (; j0 + Bc <= min(N_kv, first_row_keys); j0 += Bc) {
+        tile_step(j0, of_kind<Tile::seen>);
+    }
+    for (; j0 < keys; j0 += Bc) {
+        tile_step(j0, of_kind<Tile::edge>);
+    }
+
+    // Sums below 2^60 leave values of V up to 2^67 room in O. NaN is not below, and stays when all starts over.
+    const float sum = l_reg[0][0] + l_reg[0][2] + l_reg[1][0] + l_reg[1][2]; // of the lane's four rows
+    flash::cp_async_wait<0>(); // with no key to see, Q may still be landing where O goes below
+    // Other threads' share of it, too; and no warp still reads the buffers. All threads copy, so all start over.
+    if (__syncthreads_or(!(sum < 0x1p60f))) {
+        clear();
+        copy_tile(0, 0);
+        flash::cp_async_commit();
+        for (j0 = 0; j0 < keys; j0 += Bc) {
+            tile_step(j0, of_kind<Tile::any>);
         }
-        int j0 = 0;
-        if (keys > 0) {
-            tile_step(0, std::false_type{});
-            j0 = Bc;
-        }
-        for (; fix && j0 + Bc <= min(N_kv, first_row_keys); j0 += Bc) {
-            tile_step(j0, std::true_type{});
-        }
-        for (; j0 < keys; j0 += Bc) {
-            tile_step(j0, std::false_type{});
-        }
-        // Sums below 2^60 leave values of V up to 2^67 room in O. NaN is not below: the second time settles it.
-        bool large = false;
-        for (int i = 0; i < M; ++i) {
-            large |= !(l_reg[i][0] < 0x1p60f) || !(l_reg[i][2] < 0x1p60f);
-        }
-        if (!fix || __syncthreads_or(large) == 0) { // all threads copy, so all start over together
-            break;
-        }
-        copy_tile(0);
+        __syncwarp(); // the warp has read its rows of Q_smem, where O goes
     }
 
     // O through the warp's own rows of Q_smem: 4-byte pieces in, 16-byte pieces out.
@@ -294,7 +258,7 @@ __global__ __launch_bounds__(threads, 2) void fixed_maximum(const T* Q, const T*
                     flash::pack<T>(O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
             }
             if (t == 0 && row < rows) {
-                LSE[row] = m_reg[i][r] * ln_2 + logf(l);
+                LSE[row] = m_reg[i][r] * flash::ln_2 + logf(l);
             }
         }
     }
@@ -314,26 +278,18 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
-    // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    constexpr int64_t L2_share = 20 << 20; // bytes of K and V that run together: half of the L2 of an A100
+    constexpr int smem_bytes = (Br + 4 * Bc) * d * 2; // Q, and two tiles each of K and V: 96 KiB at d = 128
+    constexpr int64_t L2_share = 20 << 20;            // bytes of K and V that run together: half of the L2 of an A100
     const int wave = static_cast<int>(std::clamp<int64_t>(L2_share / (p.kv_len * d * 2 * sizeof(T)), 1, heads));
-    flash::launch(fixed_maximum<T, d>, blocks, threads, tile_bytes<d> + 4 * sizeof(uint64_t), Q, K, V, O, LSE, heads,
-                  wave, Tr, group, N_q, N_kv, p.scale * log2_e, p.causal);
+    flash::launch(fixed_maximum<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, heads, wave, Tr, group, N_q, N_kv,
+                  p.scale * flash::log2_e, p.causal);
 }
 
 } // namespace
 
 template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    switch (p.head_dim) {
-    case 32:
-        return run<T, 32>(p, Q, K, V, O, LSE);
-    case 64:
-        return run<T, 64>(p, Q, K, V, O, LSE);
-    case 128:
-        return run<T, 128>(p, Q, K, V, O, LSE);
-    }
-    throw flash::Error("head dim must be 32, 64 or 128, got " + std::to_string(p.head_dim));
+    flash::for_head_dim<32, 64, 128>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
 }
 
 template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,
