@@ -28,7 +28,8 @@ def taken_apart(arguments):
         elif argument == "-x":
             language = ["-x", next(rest, "none")]
         elif Path(argument).suffix in SOURCES:
-            sources.append((argument, [] if language == ["-x", "none"] else language))
+            plain = argument.endswith(".cpp") or language == ["-x", "none"]  # whose language is clear without -x
+            sources.append((argument, [] if plain else language))
         else:
             options.append(argument)
     return options, sources, output
