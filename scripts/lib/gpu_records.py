@@ -31,7 +31,8 @@ METRICS = {
     "dram_write_bytes": "dram__bytes_write.sum",
     "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-    "mma": "sm__inst_executed_pipe_tensor_op_hmma.sum",
+    "tensor_pipe": "sm__inst_executed_pipe_tensor_op_hmma.sum",
+    "tensor_pipe_moves": "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",  # constants: HFMA2.MMA in SASS
     "ldmatrix": "smsp__sass_inst_executed_op_ldsm.sum",
     "instructions": "smsp__inst_executed.sum",
     "multiply_adds": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",

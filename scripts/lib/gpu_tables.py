@@ -1,4 +1,4 @@
-"""The tables of chapters 06 to 09, made from the records in docs/records."""
+"""The tables of the CUDA rungs' chapters, made from the records in docs/records."""
 
 from records import markdown_table
 
@@ -105,4 +105,38 @@ def tiles_tables(record):
     return tables
 
 
-TABLES = {"gpu_fp32": fp32_tables, "gpu_tiles": tiles_tables}
+COUNTS = {"global load requests": "loads: requests", "global load sectors": "sectors",
+          "global store requests": "stores: requests", "global store sectors": "sectors", "mma": "mma",
+          "ldmatrix": "ldmatrix", "shared load wavefronts": "shared loads: wavefronts",
+          "shared store wavefronts": "shared stores: wavefronts", "ways of bank conflicts": "ways"}
+
+
+def counters_tables(record):
+    """From the record of scripts/check_counters: for each problem a row a kernel, GPU / SIMT where they differ."""
+    tables = {}
+    for number, problem in enumerate(dict.fromkeys(row["problem"] for row in record["rows"]), 1):
+        kernels = {}
+        for row in record["rows"]:
+            if row["problem"] == problem:
+                both = f"{row['gpu']:,}", f"{row['simt']:,}"
+                cells = kernels.setdefault((row["rung"], row["kernel"]), {})
+                cells[row["counter"]] = both[0] if both[0] == both[1] else " / ".join(both)
+        tables[f"problem {number}"] = markdown_table(
+            ["kernel", *COUNTS.values()],
+            [[f"{rung[:2]} {kernel}", *(cells.get(counter, "") for counter in COUNTS)]
+             for (rung, kernel), cells in kernels.items()])
+    return tables
+
+
+def sanitize_tables(record):
+    """From the record of scripts/sanitize."""
+    tools = list(dict.fromkeys(row["tool"] for row in record["rows"]))
+    rungs = list(dict.fromkeys(row["rung"] for row in record["rows"]))
+    of = {(row["rung"], row["tool"]): row for row in record["rows"]}
+    return {"runs without a report": markdown_table(
+        ["rung", *tools], [[rung, *(f"{of[rung, tool]['runs'] - of[rung, tool]['reported']} of {of[rung, tool]['runs']}"
+                                    for tool in tools)] for rung in rungs])}
+
+
+TABLES = {"gpu_fp32": fp32_tables, "gpu_tiles": tiles_tables, "gpu_counters": counters_tables,
+          "gpu_sanitize": sanitize_tables}
