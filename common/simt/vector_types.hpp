@@ -4,6 +4,12 @@
 
 #include <cstdint>
 
+#if defined(__clang__) && defined(__x86_64__)
+#if __has_feature(thread_sanitizer)
+#define FLASH_SIMT_OPAQUE_COPIES
+#endif
+#endif
+
 namespace flash::simt {
 
 template <int Bytes> struct Whole;
@@ -13,7 +19,13 @@ template <> struct Whole<16> { typedef uint32_t __attribute__((vector_size(16), 
 
 template <class T> inline __attribute__((always_inline)) void copy_whole(T* to, const T* from) {
     using Access = typename Whole<sizeof(T)>::type;
+#ifdef FLASH_SIMT_OPAQUE_COPIES
+    Access whole = *reinterpret_cast<const Access*>(from);
+    asm("" : "+x"(whole)); // no instruction, but clang++ cannot split what it does not see through
+    *reinterpret_cast<Access*>(to) = whole;
+#else
     *reinterpret_cast<Access*>(to) = *reinterpret_cast<const Access*>(from);
+#endif
 }
 
 } // namespace flash::simt
@@ -49,3 +61,4 @@ FLASH_SIMT_VECTORS(unsigned short, ushort)
 
 #undef FLASH_SIMT_VECTORS
 #undef FLASH_SIMT_COPIED_WHOLE
+#undef FLASH_SIMT_OPAQUE_COPIES

@@ -42,8 +42,8 @@ __global__ void diverging(const float* in, float* out, const int* rounds) {
     }
 }
 
-/// Word read by each lane: lane * stride, in shared memory.
-template <class T> __global__ void shared_stride(float* out, int stride) {
+/// Word read by each lane: lane * stride, in shared memory. `zero` is 0; a compiler that knew would drop the write.
+template <class T> __global__ void shared_stride(float* out, int stride, int zero) {
     float* smem = flash::dynamic_shared<float>();
     for (int i = threadIdx.x; i < 4096; i += 32) {
         smem[i] = 1;
@@ -51,7 +51,7 @@ template <class T> __global__ void shared_stride(float* out, int stride) {
     __syncthreads();
     T* vectors = reinterpret_cast<T*>(smem);
     const T value = vectors[threadIdx.x * stride]; // shared read
-    vectors[threadIdx.x * stride] = value;         // shared write
+    vectors[threadIdx.x * stride + zero] = value;  // shared write
     out[threadIdx.x] = *reinterpret_cast<const float*>(&value);
 }
 
@@ -168,7 +168,7 @@ TEST_CASE("shared memory: bank conflicts by stride") {
     const auto check = [&]<class T>(T, std::vector<Conflict> conflicts, uint64_t ideal) {
         for (const auto [stride, wavefronts] : conflicts) {
             CAPTURE(sizeof(T), stride);
-            counted(shared_stride<T>, 1, 32, 4096 * sizeof(float), out.data(), stride);
+            counted(shared_stride<T>, 1, 32, 4096 * sizeof(float), out.data(), stride, 0);
             const Counters read = at("shared read"), write = at("shared write");
             CHECK(read.shared_load.requests == 1);
             CHECK(read.shared_load.bytes == 32 * sizeof(T));
