@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 
 #include "common/harness/output_file.hpp"
 #include "common/simt/device_memory.hpp"
 #include "common/simt/instrument.hpp"
 #include "common/simt/options.hpp"
 #include "common/simt/profile.hpp"
+#include "common/simt/program.hpp"
 #include "common/simt/report.hpp"
 
 namespace flash {
@@ -29,15 +29,11 @@ void write(const std::string& path, const std::string& text) {
 /// Programs of their own, because being watched costs time even when nobody looks.
 void hand_over() {
     std::error_code ignored;
-    const std::string twin = std::filesystem::read_symlink("/proc/self/exe", ignored).string() + "_watched";
+    const std::string twin = simt::program_file() + "_watched";
     if (!std::filesystem::exists(twin, ignored)) {
         return;
     }
-    std::ifstream file("/proc/self/cmdline", std::ios::binary); // each argument ends with a zero
-    std::vector<std::string> arguments;
-    for (std::string argument; std::getline(file, argument, '\0');) {
-        arguments.push_back(argument);
-    }
+    std::vector<std::string> arguments = simt::program_arguments();
     std::vector<char*> pointers;
     for (std::string& argument : arguments) {
         pointers.push_back(argument.data());

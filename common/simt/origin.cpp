@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "common/simt/program.hpp"
 #include "common/simt/symbols.hpp"
 
 namespace flash::simt {
@@ -80,9 +81,7 @@ std::map<uint32_t, SourceLine> run_addr2line(const std::vector<uint32_t>& addres
         std::fprintf(input, "0x%x\n", address - 1); // a return address stands behind its call
     }
     std::fclose(input);
-    std::error_code ignored;
-    const std::string command = "addr2line -a -i -e '" + fs::read_symlink("/proc/self/exe", ignored).string() + "' < " +
-                                std::string(name) + " 2>/dev/null";
+    const std::string command = "addr2line -a -i -e '" + program_file() + "' < " + std::string(name) + " 2>/dev/null";
     if (std::FILE* const output = popen(command.c_str(), "r")) {
         char text[4096];
         uint32_t address = 0;

@@ -12,6 +12,8 @@
 #include <map>
 #include <mutex>
 
+#include "common/simt/program.hpp"
+
 namespace flash::simt {
 namespace {
 
@@ -53,7 +55,7 @@ template <class T> std::vector<T> read_array(std::ifstream& file, uint64_t offse
 
 SymbolTable read_own_symbols() {
     SymbolTable table;
-    std::ifstream file("/proc/self/exe", std::ios::binary);
+    std::ifstream file(program_file(), std::ios::binary);
     const auto header = read_array<Elf64_Ehdr>(file, 0, sizeof(Elf64_Ehdr)).at(0);
     const auto sections = read_array<Elf64_Shdr>(file, header.e_shoff, header.e_shnum * sizeof(Elf64_Shdr));
     for (const Elf64_Shdr& section : sections) {

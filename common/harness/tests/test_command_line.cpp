@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "common/harness/safetensors.hpp"
@@ -146,7 +147,9 @@ TEST_CASE("option --bench times at least twenty runs") {
 
     const Outcome text = run_fake_rung(small + std::vector<std::string>{"--bench"});
     CHECK_THAT(text.out, ContainsSubstring("median of "));
-    CHECK_THAT(text.out, ContainsSubstring("beyond inputs and outputs"));
+    if (std::filesystem::exists("/proc/self/clear_refs")) { // else the system does not tell
+        CHECK_THAT(text.out, ContainsSubstring("beyond inputs and outputs"));
+    }
 }
 
 TEST_CASE("option --bench measures the memory of a rung that holds all scores") {
@@ -256,8 +259,8 @@ TEST_CASE("progress is shown on stderr after two seconds, and not before") {
 }
 
 TEST_CASE("on a terminal, progress is one line that is wiped in the end") {
-    if (std::system("command -v script >/dev/null") != 0) {
-        SKIP("there is no program `script` to stand for a terminal");
+    if (std::system("script -qec true /dev/null >/dev/null 2>&1 </dev/null") != 0) {
+        SKIP("no program `script`, or no /dev/pts for it, to stand for a terminal");
     }
     const TemporaryFolder folder;
     const std::string shown = (folder / "shown").string();
