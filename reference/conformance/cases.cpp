@@ -22,7 +22,8 @@ constexpr std::array shapes = {Shape{1, 1},     Shape{1, 239},   Shape{239, 1}, 
 // and more queries than keys, so that with a mask whole tiles see nothing.
 constexpr std::array some_shapes = {Shape{1, 239}, Shape{64, 128}, Shape{97, 97}, Shape{127, 512}, Shape{512, 127}};
 
-constexpr std::array detect_shapes = {Shape{1, 1},    Shape{5, 71},  Shape{71, 5},   Shape{64, 128},
+// The third has more than 128 queries that see no key when causal: a whole block of the tensor-core rungs.
+constexpr std::array detect_shapes = {Shape{1, 1},    Shape{5, 71},  Shape{200, 5},  Shape{64, 128},
                                       Shape{128, 64}, Shape{97, 97}, Shape{200, 200}};
 
 constexpr std::array other_kinds = {Kind::outliers,   Kind::one_sign,   Kind::equal_keys,
