@@ -58,3 +58,37 @@ def comparison_tables(record):
         lines += ["", f"Times as fast as {library}", ""]
         lines += markdown_table(["rung", "case", *map(str, comparison.lengths), "geo. mean", "least"], rows)
     return lines
+
+
+LABELS = {"FA2": "FlashAttention-2"}
+
+
+def label(program):
+    return program[:2] if program[0].isdigit() else LABELS.get(program, program)
+
+
+def chapter_tables(record):
+    """{title: lines} for the chapters: TFLOP/s of a head dim and mask, and how many times as fast as each library."""
+    comparison = Comparison(record)
+    tables = {}
+    for group in comparison.groups:
+        rows = []
+        for name in comparison.programs:
+            values = [comparison.tflops((*group, N), name) for N in comparison.lengths]
+            rows.append([label(name), *(f"{value:.0f}" for value in values), f"{geometric_mean(values):.0f}"])
+        tables[f"TFLOP/s, {group_name(group)}"] = markdown_table(
+            ["N", *map(str, comparison.lengths), "geo. mean"], rows)
+    rungs = [name for name in comparison.programs if name[0].isdigit()]
+    for library in [name for name in comparison.programs if name not in rungs]:
+        rows = []
+        for name in rungs:
+            ratios = comparison.ratios(name, library)
+            rows.append([label(name), *(f"{geometric_mean(comparison.ratios(name, library, group)):.2f}"
+                                        for group in comparison.groups),
+                         f"{geometric_mean(ratios):.3f}", f"{min(ratios):.2f}"])
+        tables[f"times as fast as {library}"] = markdown_table(
+            ["rung", *map(group_name, comparison.groups), f"all {len(comparison.flops)}", "least"], rows)
+    return tables
+
+
+TABLES = {"gpu_bf16": chapter_tables, "gpu_bf16_d32": chapter_tables}
