@@ -36,6 +36,10 @@ METRICS = {
     "ldmatrix": "smsp__sass_inst_executed_op_ldsm.sum",
     "instructions": "smsp__inst_executed.sum",
     "multiply_adds": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "tensor_active_percent": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+    "registers": "launch__registers_per_thread",
+    "local_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",  # of spilled registers
+    "local_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
 }
 
 
