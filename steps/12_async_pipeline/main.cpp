@@ -6,7 +6,7 @@
 
 int main(int argc, char** argv) {
     return flash::rung_main({.name = "12_async_pipeline",
-                             .idea = "cp.async loads the next tile meanwhile; 32 rows a warp; the sum reduced once",
+                             .idea = "cp.async loads the next tile meanwhile; a product makes the row sums",
                              .fp16 = step12::attention<flash::Half>,
                              .bf16 = step12::attention<flash::Bfloat16>,
                              .head_dims = {32, 64, 128},
