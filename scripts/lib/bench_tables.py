@@ -4,6 +4,7 @@ import re
 
 from benched import UNITS, code_of
 from records import ROOT, markdown_table
+from tensor_tables import tensor_tables
 
 
 def title_of(problem):
@@ -42,7 +43,7 @@ def milliseconds(row):
 def share(record, row):
     """Of the measured ceiling of the unit that does the products."""
     ceiling = record["ceilings"].get(row.get("unit"))
-    return f"{100 * speed(row) / ceiling:.3g}%" if ceiling else ""
+    return f"{100 * speed(row) / ceiling:.1f}%" if ceiling else ""
 
 
 def factor(before, row):
@@ -67,8 +68,8 @@ def details(record, problem):
                       three_digits(row["compulsory_bytes"] / row["median_s"] / 1e9), share(record, row),
                       factor(before, row) if ours else "", factor(naive, row), factor(best, row)])
         before = row if ours else before
-    return markdown_table(["rung", "type", "ms", "spread", "TFLOP/s", "GB/s", "of its unit", "x the rung before",
-                           "x rung 06", "x the best library"], lines)
+    return left_aligned(markdown_table(["rung", "type", "ms", "spread", "TFLOP/s", "GB/s", "of its unit",
+                                        "x the rung before", "x rung 06", "x the best library"], lines))
 
 
 def ceilings_table(record):
@@ -80,7 +81,7 @@ def ceilings_table(record):
                       ("cpu_copy_bytes_per_s", "copy in the processor's memory, read + write")):
         if found.get(key):
             lines.append([name, f"{three_digits(found[key] / 1e9)} GB/s"])
-    return markdown_table(["unit", "measured"], lines)
+    return left_aligned(markdown_table(["unit", "measured"], lines))
 
 
 def ladder_rungs():
@@ -113,9 +114,43 @@ def ladder(record, problem, rungs):
     return table
 
 
+def left_aligned(table):
+    """The same table with names in its first column."""
+    return [table[0], table[1].replace("---:", "---", 1), *table[2:]]
+
+
+def ways(kernel):
+    """Turns that the accesses to shared memory took, over those that they would take without bank conflicts."""
+    turns = kernel["shared_load_wavefronts"] + kernel["shared_store_wavefronts"]
+    extra = kernel["shared_load_conflicts"] + kernel["shared_store_conflicts"]
+    return turns / (turns - extra) if turns else None
+
+
+def counters_table(counters):
+    """What ncu counted, a row a kernel."""
+    def sectors(kernel, access):
+        requests = kernel[f"global_{access}_requests"]
+        return f"{kernel[f'global_{access}_sectors'] / requests:.1f}" if requests else ""
+
+    lines = []
+    for rung, kernels in counters.items():
+        for name, kernel in kernels.items():
+            lines.append([f"{rung[:2]} {name}",
+                          three_digits((kernel["dram_read_bytes"] + kernel["dram_write_bytes"]) / 1e9),
+                          sectors(kernel, "load"), sectors(kernel, "store"),
+                          f"{ways(kernel):.2f}" if ways(kernel) else "", f"{kernel['occupancy_percent']:.0f}%",
+                          f"{kernel['tensor_active_percent']:.0f}%", f"{kernel['registers']:.0f}",
+                          f"{kernel['local_load_sectors'] + kernel['local_store_sectors']:.0f}"])
+    return left_aligned(markdown_table(["kernel", "DRAM, GB", "sectors a load", "sectors a store",
+                                        "shared turns / ideal", "occupancy", "tensor pipe at work", "registers",
+                                        "spilled sectors"], lines))
+
+
 def bench_tables(record):
     """From a record of scripts/bench."""
     problems = problems_of(record)
     tables = {f"at {title_of(problem)}": details(record, problem) for problem in problems}
-    return {**tables, "ceilings": ceilings_table(record),
+    if record.get("counters"):
+        tables["counters"] = counters_table(record["counters"])
+    return {**tables, **tensor_tables(record), "ceilings": ceilings_table(record),
             "ladder": ladder(record, problems[0], list(ladder_rungs()))}

@@ -57,9 +57,15 @@ STAND_INS = {
                   'case "$*" in -L) echo "GPU 0: NVIDIA RTX 1" ;; *compute_cap*) echo 9.0 ;;\n'
                   '*clocks.mem*) echo "1980 MHz, 2619 MHz, 100 W, 40" ;;\n'
                   '*) echo "NVIDIA RTX 1, 580, 1980 MHz, 700 W" ;; esac',
-    "ncu": 'echo \'"ID","Kernel Name","dram__bytes_read.sum"\'; echo \'"","",""\'\n'
-           'echo \'"0","a::kernel<1>(int)","8"\'',
 }
+# ncu: one kernel, in which every metric is 8, but no conflict is counted.
+NCU = """#!/usr/bin/env python3
+import sys
+metrics = sys.argv[sys.argv.index("--metrics") + 1].split(",")
+for row in (["ID", "Kernel Name", *metrics], [""] * (len(metrics) + 2),
+            ["0", "a::kernel<1>(int)", *("0" if "conflicts" in name else "8" for name in metrics)]):
+    print(",".join(f'"{cell}"' for cell in row))
+"""
 
 
 class Bench(unittest.TestCase):
@@ -71,6 +77,7 @@ class Bench(unittest.TestCase):
         self.build.mkdir()
         for name, body in STAND_INS.items():
             self.program(self.here / name, f'#!/bin/sh\nHERE="{self.here}"\n{body}\n')
+        self.program(self.here / "ncu", NCU)
         self.tsv = ""
         for name in ("01_naive_attention", "02_safe_softmax", "08_flash_attention_2", "09_register_tiling",
                      "10_mma_sync"):
@@ -111,7 +118,9 @@ class Bench(unittest.TestCase):
         self.assertEqual((record["gpu"], record["cuda"], record["before"]["power"]), ("NVIDIA RTX 1", "13.0", "100 W"))
         self.assertEqual(record["flags"], {"CMAKE_CXX_FLAGS_RELEASE": "-O3"})
         self.assertEqual(record["ceilings"], {"cpu_fma_flops": 2e12, "ffma_flops": 6e13, "mma_sync_flops": 6e14})
-        self.assertEqual(record["counters"]["10_mma_sync"], {"kernel": {"dram_read_bytes": 8.0}})
+        self.assertEqual(list(record["counters"]), ["08_flash_attention_2", "09_register_tiling", "10_mma_sync"])
+        self.assertEqual(record["counters"]["10_mma_sync"]["kernel"]["dram_read_bytes"], 8)
+        self.assertIn("| 10 kernel | 1.6e-08 | 1.0 | 1.0 | 1.00 | 8% |", done.stdout)
         self.assertEqual([row["noisy"] for row in ours[:5]], [True, False, False, False, False])
         self.assertIn("1 of 10: 01_naive_attention", done.stderr)
         self.assertIn("about 92 s, and the check", done.stderr)  # 16 times N = 1024's second; 5.75 times
