@@ -8,7 +8,7 @@
 //      rung 12     Q K | max, shuffle, rescale | exp2 | P V |        here     Q K .. exp2 .. P V
 //
 // Scores that tower over the first tile's make a sum too large to trust. A test at the end finds it, and the block
-// starts over with every tile's maximum, as in rung 12: right wherever |V| < 2^67, and slower on such.
+// starts over with every tile's maximum, as in rung 12: slower on such scores, and right wherever |V| < 2^67.
 // Against rung 12: the above. Look at: the three kinds of tiles, and what each leaves out.
 // Gained: 1.28 times FlashAttention-2, where rung 12 is at 1.12. Counter: instructions for each mma, 2.3 (d = 128).
 #include "steps/13_fixed_maximum/fixed_maximum.hpp"
