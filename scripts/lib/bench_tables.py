@@ -84,6 +84,19 @@ def ceilings_table(record):
     return left_aligned(markdown_table(["unit", "measured"], lines))
 
 
+def against_N(record):
+    """Milliseconds of every rung and library against N."""
+    problems = problems_of(record)
+    of = {(row["program"], row["dtype"], row["problem"]["N"]): row for row in record["rows"]}
+    lines = []
+    for name, dtype in dict.fromkeys((row["program"], row["dtype"]) for row in record["rows"]):
+        rows = [of.get((name, dtype, problem["N"])) for problem in problems]
+        first = next(filter(None, rows))
+        lines.append([library_name(first) if first.get("library") else name, dtype,
+                      *(milliseconds(row) if row else "" for row in rows)])
+    return left_aligned(markdown_table(["rung", "type", *(f"N = {problem['N']}" for problem in problems)], lines))
+
+
 def ladder_rungs():
     """Name and idea of every rung of the ladder, as steps/ has them."""
     names = re.findall(r"^flash_add_rung\((\w+)\)", (ROOT / "steps/CMakeLists.txt").read_text(encoding="utf-8"), re.M)
@@ -149,6 +162,8 @@ def counters_table(counters):
 def bench_tables(record):
     """From a record of scripts/bench."""
     problems = problems_of(record)
+    if record.get("series"):
+        return {"ms against N": against_N(record), "ceilings": ceilings_table(record)}
     tables = {f"at {title_of(problem)}": details(record, problem) for problem in problems}
     if record.get("counters"):
         tables["counters"] = counters_table(record["counters"])

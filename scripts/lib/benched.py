@@ -150,15 +150,17 @@ def timing(seconds):
             "spread": round(spread(seconds), 4), "noisy": spread(seconds) > NOISY, "repetitions": len(seconds)}
 
 
-def time_rung(name, path, backend, problem, check=True):
-    """A row of the record. Raises Refused."""
+def time_rung(name, path, backend, problem, check=True, once=False):
+    """A row of the record; `once`: a single run, warm, in place of the median of many. Raises Refused."""
     dtype = dtype_of(path)
-    if backend == "cpu":
+    if backend == "cpu" and not once:
         expected = estimate(path, problem, dtype)
         if expected > 2:
             print(f"  about {expected:.0f} s{', and the check' if check else ''}", file=sys.stderr, flush=True)
-    report = report_of(path, *arguments_of(problem, dtype), "--bench", *([] if check else ["--no-check"]))
-    bench, verdict = report["benchmark"], report["check"]
+    report = report_of(path, *arguments_of(problem, dtype), *([] if once else ["--bench"]),
+                       *([] if check else ["--no-check"]))
+    bench = report["benchmark"] or {"seconds": [report["seconds"]], "cut_short": True, "peak_memory_bytes": None}
+    verdict = report["check"]
     row = {"program": name, "code": code_of(name), "problem": problem, "backend": backend,
            "on": report["description"], "dtype": dtype, "unit": unit_of(name, backend, dtype), "flops": report["flops"],
            "compulsory_bytes": compulsory_bytes(problem, dtype), **timing(bench["seconds"]),

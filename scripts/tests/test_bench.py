@@ -19,7 +19,7 @@ import benched
 
 # A rung that answers as the harness does. $HERE is the folder of the stand-ins; files there steer it.
 RUNG = """#!/usr/bin/env python3
-import json, os, sys
+import json, os, sys, time
 name, here, arguments = os.path.basename(sys.argv[0]), "{here}", sys.argv[1:]
 with open(here + "/calls", "a") as calls:
     print(name, *arguments, file=calls)
@@ -30,6 +30,10 @@ if "--help" in arguments:
 if os.path.exists(here + "/refuse_" + name):
     print(name + ": not enough memory", file=sys.stderr)
     sys.exit(2)
+if os.path.exists(here + "/stop_" + name) and "--bench" in arguments:
+    import signal
+    os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(20)
 def value(option):
     return int(arguments[arguments.index(option) + 1])
 flops = 4.0 * value("--batch") * value("--heads") * value("--q-len") ** 2 * value("--head-dim")
@@ -168,9 +172,28 @@ class Bench(unittest.TestCase):
         self.assertTrue(self.record()["quick"])
         self.assertNotIn("--q-len 4096", (self.here / "calls").read_text())
 
+    def test_an_interrupted_run_keeps_what_it_measured(self):
+        (self.here / "stop_09_register_tiling").touch()
+        done = self.bench("--record")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("interrupted: 3 rows", done.stderr)
+        self.assertTrue(self.record()["interrupted"])
+        self.assertEqual([row["program"][:2] for row in self.record()["rows"]], ["01", "02", "08"])
+        self.assertFalse((ROOT / "docs/records/bench_rtx_1.json").exists())  # that is no record
+
+    def test_a_series_over_N(self):
+        done = self.bench("--series")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([row["problem"]["N"] for row in self.record()["rows"][::5]], [1024, 4096, 16384])
+        self.assertNotIn("counters", self.record())
+        runs = [call for call in self.calls() if "--q-len 16384" in call and "--batch 1 " in call]
+        self.assertEqual([("--bench" in call, "--no-check" in call) for call in runs],
+                         [(False, True)] * 2 + [(True, True)] * 3)  # the two rungs on the processor run once
+        self.assertIn("| 10_mma_sync | bf16 | 2.00 | 2.00 | 2.00 |", done.stdout)
+
     def test_wrong_options(self):
-        for wrong in (["--quick", "--record"], ["--only", "09", "--record"], ["--nonsense"], ["--only", "nothing"],
-                      ["--output", str(self.here / "nowhere/record.json")], ["--programs", str(self.here)]):
+        for wrong in (["--quick", "--record"], ["--quick", "--series"], ["--only", "09", "--record"], ["--nonsense"],
+                      ["--only", "nothing"], ["--output", str(self.here / "nowhere/record.json")], ["--programs", str(self.here)]):
             done = self.bench(*wrong)
             self.assertEqual((done.returncode, done.stdout), (2, ""), wrong)
         self.assertEqual(self.bench("--help").returncode, 0)

@@ -14,8 +14,8 @@ sys.path.insert(0, str(ROOT / "scripts/lib"))
 sys.dont_write_bytecode = True
 import bench_svg
 from bench_tables import problems_of, rows_of, speed, three_digits
-from memory_svg import memory_svg
 from plot_svg import Plot, decades, powers, spread_out
+from scaling_svg import memory_svg, time_svg
 
 RECORD = json.loads((ROOT / "docs/records/bench_h200.json").read_text(encoding="utf-8"))
 SCALING = json.loads((ROOT / "docs/records/cpu_scaling.json").read_text(encoding="utf-8"))
@@ -59,7 +59,8 @@ class Plots(unittest.TestCase):
         self.assertEqual(svg.count("<circle"), len(rungs))
 
     def test_every_picture_names_its_source_and_fits_light_and_dark_pages(self):
-        for svg, source in ((bench_svg.ladder_svg(RECORD), "scripts/bench"), (memory_svg(SCALING), "scripts/measure_cpu"),
+        for svg, source in ((bench_svg.ladder_svg(RECORD), "scripts/bench"),
+                            (memory_svg(SCALING), "scripts/measure_cpu"), (time_svg(SCALING), "scripts/measure_cpu"),
                             (bench_svg.roofline_svg(RECORD), "scripts/bench"),
                             (bench_svg.traffic_of_rungs_svg(RECORD), "scripts/bench"),
                             (bench_svg.conflicts_svg(RECORD), "scripts/bench")):

@@ -1,12 +1,34 @@
-"""Draws the memory that attention needs beyond its tensors, against N, from the record of scripts/measure_cpu."""
+"""Draws time and memory of the CPU rungs against N, from the record of scripts/measure_cpu."""
 
 import math
 
-from plot_svg import Plot, powers
+from plot_svg import COLOURS, Plot, decades, powers
 
 HEADS, d = 8, 64  # of that record
 H200 = 141e9  # bytes
 RUNGS = (("01_naive_attention", "orange", "rung 01, S of all heads"), ("05_one_pass_softmax", "blue", "rung 05, tiles"))
+
+
+def source(record):
+    return f"{record['cores']} cores of {record['processor']}; scripts/measure_cpu, {record['date']}"
+
+
+def time_svg(record):
+    """Medians of rungs 01 to 05."""
+    lengths = sorted({row["N"] for row in record["rows"]})
+    limits = decades([row["median_s"] * 1e3 for row in record["rows"]])
+    plot = Plot("Time against N: the rungs on the CPU",
+                [f"B = 1, H = {HEADS}, d = {d}, fp32, full; medians", source(record)], limits,
+                (lengths[0], lengths[-1]), size=(760, 420), margins=(64, 190, 84, 60))
+    plot.y_axis("ms", powers(limits))
+    plot.x_axis("N", [(N, f"{N:,}") for N in lengths])
+    for name, colour in zip(dict.fromkeys(row["rung"] for row in record["rows"]), COLOURS):
+        points = [(plot.x(row["N"]), plot.y(row["median_s"] * 1e3)) for row in record["rows"] if row["rung"] == name]
+        plot.path(points, f"{colour} line")
+        for x, y in points:
+            plot.dot(x, y, colour, 3)
+        plot.labels.append((points[-1][1], name.replace("_", " "), colour))
+    return plot.finish()
 
 
 def memory_svg(record):
@@ -18,7 +40,7 @@ def memory_svg(record):
     x_limits, y_limits = (1e3, 1e6), (1e5, 1e14)
     plot = Plot("Memory against N: standard attention and tiles",
                 [f"B = 1, H = {HEADS}, d = {d}, fp32; points: peak beyond Q, K, V, O and LSE, measured",
-                 f"{record['cores']} cores of {record['processor']}; scripts/measure_cpu, {record['date']}"],
+                 source(record)],
                 y_limits, x_limits, size=(800, 440), margins=(72, 240, 84, 60))
     names = {1e3: "kB", 1e6: "MB", 1e9: "GB", 1e12: "TB"}
     plot.y_axis("bytes", [(value, f"{value / unit:g} {names[unit]}") for value, _ in powers(y_limits)
