@@ -193,7 +193,8 @@ class Bench(unittest.TestCase):
 
     def test_wrong_options(self):
         for wrong in (["--quick", "--record"], ["--quick", "--series"], ["--only", "09", "--record"], ["--nonsense"],
-                      ["--only", "nothing"], ["--output", str(self.here / "nowhere/record.json")], ["--programs", str(self.here)]):
+                      ["--only", "nothing"], ["--programs", str(self.here)],
+                      ["--output", str(self.here / "nowhere/record.json")]):
             done = self.bench(*wrong)
             self.assertEqual((done.returncode, done.stdout), (2, ""), wrong)
         self.assertEqual(self.bench("--help").returncode, 0)
