@@ -151,6 +151,15 @@ class Bench(unittest.TestCase):
             self.assertNotIn("gpu", self.record())
             self.assertNotIn("ffma_flops", self.record()["ceilings"])
 
+    def test_a_rung_that_is_not_built_is_left_out(self):
+        (self.build / "09_register_tiling").unlink()
+        (self.build / "rungs.tsv").write_text(self.tsv + "14_warp_specialization\tleft out\tneeds sm_90\n")
+        done = self.bench("--no-counters")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("left out: 09_register_tiling is not built yet: cmake --build", done.stderr)
+        self.assertIn("left out: 14_warp_specialization needs sm_90", done.stderr)
+        self.assertEqual(len(self.record()["rows"]), 8)
+
     def test_a_rung_that_refuses_is_left_out_with_its_words(self):
         (self.here / "refuse_08_flash_attention_2").touch()
         done = self.bench()
