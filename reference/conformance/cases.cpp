@@ -128,25 +128,30 @@ namespace {
 /// SIMT executes thread by thread: what is cheap elsewhere is cut down there.
 bool is_slow(const Scope& scope) { return scope.longest < 1024; }
 
+/// Whether, on a slow backend, it is another type's turn at case `number`.
+bool is_for_another_type(const Scope& scope, size_t type, size_t number) {
+    return is_slow(scope) && (number + type) % scope.dtypes.size() != 0;
+}
+
 // N(0,1) on one shape. The usual head dims meet every combination; the others, and all of them on the largest shapes,
 // meet two of the twelve: one mask and one grouping with both scales, and the next head dim and shape meet the next
-// two. On a slow backend the largest begin earlier.
+// two. On a slow backend the largest begin earlier, and of two types each takes every second case.
 void add_normal(List& list, const Scope& scope, size_t s) {
     const Shape shape = shapes[s];
     const int64_t large = is_slow(scope) ? 100 : 800;
     size_t left_out = 0;
-    for (const DType dtype : scope.dtypes) {
+    for (size_t t = 0; t < scope.dtypes.size(); ++t) {
         for (size_t k = 0; k < scope.head_dims.size(); ++k) {
             const int64_t d = scope.head_dims[k];
             const bool thin = shape.longer() > large || (d != 32 && d != 64 && d != 128);
             for (size_t n = 0; n < combinations.size(); ++n) {
-                if (thin && n % 6 != (s + k) % 6) {
+                if ((thin && n % 6 != (s + k) % 6) || is_for_another_type(scope, t, s + k + n / 6)) {
                     ++left_out;
                     continue;
                 }
                 const Combination& c = combinations[n];
                 const bool repeat = c.heads.kv == 2 && shape.longer() <= (is_slow(scope) ? 128 : 512);
-                list.cases.push_back({Kind::normal, dtype, make_problem(shape, d, c), repeat ? 3 : 1});
+                list.cases.push_back({Kind::normal, scope.dtypes[t], make_problem(shape, d, c), repeat ? 3 : 1});
             }
         }
     }
@@ -157,15 +162,16 @@ void add_normal(List& list, const Scope& scope, size_t s) {
 }
 
 // Another kind of input on one shape: both masks with every head dim; grouping and scale go round. On a slow backend
-// the masks take turns on large shapes.
+// the masks take turns on large shapes, and the types everywhere.
 void add_kind(List& list, const Scope& scope, Kind kind, Shape shape, size_t first) {
-    for (const DType dtype : scope.dtypes) {
+    for (size_t t = 0; t < scope.dtypes.size(); ++t) {
         for (size_t k = 0; k < scope.head_dims.size(); ++k) {
             for (const size_t n : {first + k, first + k + 7}) {
-                if (is_slow(scope) && shape.longer() > 256 && n != first + k) {
+                const bool another_mask = is_slow(scope) && shape.longer() > 256 && n != first + k;
+                if (another_mask || is_for_another_type(scope, t, n)) {
                     continue;
                 }
-                Case c{kind, dtype, make_problem(shape, scope.head_dims[k], combinations[n % 12])};
+                Case c{kind, scope.dtypes[t], make_problem(shape, scope.head_dims[k], combinations[n % 12])};
                 if (kind == Kind::nan_head) {
                     c.problem.batch = 2; // so that with one K/V head, too, there is one without NaN
                 }
@@ -214,6 +220,12 @@ List full(const Scope& scope) {
                             " of the " + std::to_string(shapes.size()) +
                             " shapes, and 10 of the 12 combinations of mask, heads and " +
                             "scale on each of the others");
+    if (is_slow(scope)) {
+        list.left_out.push_back("these inputs on shapes beyond 256: one mask a head dim");
+        if (scope.dtypes.size() > 1) {
+            list.left_out.push_back("of several types, each case is for one");
+        }
+    }
     return list;
 }
 
