@@ -86,7 +86,8 @@ std::vector<Suspect> suspects() {
     return all;
 }
 
-// The head dims are the CUDA rungs', spread over the types. N <= 512, as on SIMT.
+// The lists of SIMT, N <= 512. Wrong attentions are tried with one head dim, which their mistakes do not depend on;
+// correct ones with those of the CUDA rungs, spread over the types.
 Scope scope(DType type, std::vector<int64_t> head_dims = {64}) { return {{type}, std::move(head_dims), 512}; }
 
 std::string joined(const std::vector<std::string>& messages) {

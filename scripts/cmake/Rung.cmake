@@ -45,7 +45,7 @@ function(flash_add_rung name)
   add_executable(test_${name})
   target_link_libraries(test_${name} PRIVATE ${name}_main ${name}_kernel flash_conformance)
   if(FLASH_SANITIZE)
-    # Sanitized products are tens of times slower: the list with N <= 200, which has every kind of input and mask.
+    # Sanitized products are tens of times slower: the list with N <= 200, with both masks and some other inputs.
     flash_discover_tests(test_${name} ${name} ${name} [detect])
   else()
     flash_discover_tests(test_${name} ${name})
