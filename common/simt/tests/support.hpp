@@ -81,4 +81,19 @@ inline std::vector<simt::Schedule> schedules() {
             {Schedule::shuffle, 3}};
 }
 
+/// With detectors, in every schedule and with both landings of cp.async.
+template <class Use> void in_every_way(Use use) {
+    for (const simt::Schedule& schedule : schedules()) {
+        for (const simt::CpAsync landing : {simt::CpAsync::late, simt::CpAsync::early}) {
+            simt::Options options;
+            options.detect = true;
+            options.schedule = schedule;
+            options.cp_async = landing;
+            const With chosen(options);
+            CAPTURE(simt::to_string(schedule), landing == simt::CpAsync::late);
+            use();
+        }
+    }
+}
+
 } // namespace simt_test

@@ -118,20 +118,6 @@ __global__ void nothing(const float*, float*) {}
 
 using KernelOfList = void (*)(const float*, float*);
 
-template <class Use> void in_every_way(Use use) {
-    for (const simt::Schedule& schedule : schedules()) {
-        for (const simt::CpAsync landing : {simt::CpAsync::late, simt::CpAsync::early}) {
-            simt::Options options;
-            options.detect = true;
-            options.schedule = schedule;
-            options.cp_async = landing;
-            const With chosen(options);
-            CAPTURE(simt::to_string(schedule), landing == simt::CpAsync::late);
-            use();
-        }
-    }
-}
-
 void run(KernelOfList kernel) {
     const Buffer<float> in(blocks * threads), out(blocks * threads);
     launch(kernel, blocks, threads, threads * sizeof(float), static_cast<const float*>(in.data()), out.data());

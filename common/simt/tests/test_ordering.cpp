@@ -15,20 +15,6 @@ constexpr unsigned threads = 96; // three warps
 
 int line(const char* tag) { return line_of(__FILE__, tag); }
 
-template <class Use> void in_every_way(Use use) {
-    for (const simt::Schedule& schedule : schedules()) {
-        for (const simt::CpAsync landing : {simt::CpAsync::late, simt::CpAsync::early}) {
-            simt::Options options;
-            options.detect = true;
-            options.schedule = schedule;
-            options.cp_async = landing;
-            const With chosen(options);
-            CAPTURE(simt::to_string(schedule), landing == simt::CpAsync::late);
-            use();
-        }
-    }
-}
-
 using OneBuffer = void (*)(const float* in, float* out);
 
 /// `blocks` of 96 threads, each with an element of `in` and of `out`.
