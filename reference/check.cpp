@@ -6,6 +6,9 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <utility>
+
+#include "reference/sample.hpp"
 
 namespace flash::reference {
 namespace {
@@ -97,11 +100,14 @@ Verdict compare(const Problem& p, const Expectation& e, const Outputs& outputs) 
             .o_bound = e.o_bound,
             .lse_error = lse.worst.error,
             .lse_bound = lse.worst.bound,
+            .rows = lse.compared,
             .message = message};
 }
 
-Verdict check(const Problem& p, const Inputs& inputs, const Outputs& outputs, const Progress& progress) {
-    return compare(p, expect(p, inputs, {}, progress), outputs);
+Verdict check(const Problem& p, const Inputs& inputs, const Outputs& outputs, const Progress& progress,
+              int64_t rows_of_head) {
+    std::vector<bool> left_out = rows_of_head > 0 ? rows_left_out(p, rows_of_head) : std::vector<bool>();
+    return compare(p, expect(p, inputs, std::move(left_out), progress), outputs);
 }
 
 } // namespace flash::reference

@@ -14,8 +14,10 @@ namespace flash::reference {
 /// with A_i = scale * max_j sum_x |q_ix k_jx| over the keys that row i sees, A their maximum,
 /// u = 0, 2^-11, 2^-8 and tau = 2e-5, 1e-3, 4e-3 for fp32, fp16, bf16.
 /// Equal infinities agree; NaN never does; an O that is all zeros where the baseline is not is rejected.
+/// With `rows_of_head` above 0 the rule is applied to a sample of about that many rows of each head (sample.hpp).
 /// Throws std::runtime_error when the baseline itself is not finite.
-Verdict check(const Problem& problem, const Inputs& inputs, const Outputs& outputs, const Progress& progress = {});
+Verdict check(const Problem& problem, const Inputs& inputs, const Outputs& outputs, const Progress& progress = {},
+              int64_t rows_of_head = 0);
 
 /// What an output of one problem is compared with. It depends on the inputs alone, so many outputs may share it.
 struct Expectation {
@@ -28,8 +30,8 @@ struct Expectation {
     bool is_ignored(size_t row) const { return !ignored.empty() && ignored[row]; }
 };
 
-/// The first half of check(). `ignored_rows`, empty or one flag a row of LSE, marks rows that the rule leaves out
-/// because their inputs hold NaN or infinity. They take no part in any maximum.
+/// The first half of check(). `ignored_rows`, empty or one flag a row of LSE, marks rows that the rule leaves out,
+/// because their inputs hold NaN or infinity or because a sample is enough. They take no part in any maximum.
 Expectation expect(const Problem& problem, const Inputs& inputs, std::vector<bool> ignored_rows = {},
                    const Progress& progress = {});
 

@@ -23,10 +23,11 @@ double lse_tolerance(DType type) { return type == DType::fp32 ? 2e-5 : type == D
 
 // A_i for every row, 0 where a row sees no key. An fp32 score is wrong by some units of 2^-24 A_i, however it is
 // summed up.
-std::vector<double> score_magnitudes(const Problem& p, const Inputs& inputs, const Progress& progress) {
+std::vector<double> score_magnitudes(const Problem& p, const Inputs& inputs, const Progress& progress,
+                                     const std::vector<bool>& ignored_rows) {
     std::vector<double> A(static_cast<size_t>(p.lse_size()));
     const int64_t d = p.head_dim;
-    for_each_row_tile(p, progress, [&](const RowTile& tile) {
+    for_each_row_tile(p, ignored_rows, progress, [&](const RowTile& tile) {
         const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
         const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
         const Matrix Q = ConstTile(inputs.q.data() + offset, tile.rows, d).cwiseAbs();
@@ -60,9 +61,9 @@ std::string not_finite(const Problem& p, size_t row) {
 } // namespace
 
 Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ignored_rows, const Progress& progress) {
-    Exact exact = oracle(p, inputs, part(progress, 0.0, 0.6));
-    const std::vector<float> baseline = naive(p, inputs, part(progress, 0.6, 0.85));
-    const std::vector<double> A = score_magnitudes(p, inputs, part(progress, 0.85, 1.0));
+    Exact exact = oracle(p, inputs, part(progress, 0.0, 0.6), ignored_rows);
+    const std::vector<float> baseline = naive(p, inputs, part(progress, 0.6, 0.85), ignored_rows);
+    const std::vector<double> A = score_magnitudes(p, inputs, part(progress, 0.85, 1.0), ignored_rows);
 
     Expectation e;
     e.ignored = std::move(ignored_rows);

@@ -22,12 +22,13 @@ template <class Row> void softmax(Row&& s) {
 
 } // namespace
 
-std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress& progress) {
+std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress& progress,
+                         const std::vector<bool>& ignored_rows) {
     std::vector<float> result(static_cast<size_t>(p.q_size()));
     const int64_t d = p.head_dim;
     const auto round = [type = inputs.dtype](float x) { return round_to(type, x); };
 
-    for_each_row_tile(p, progress, [&](const RowTile& tile) {
+    for_each_row_tile(p, ignored_rows, progress, [&](const RowTile& tile) {
         const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
         const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
         const ConstTile Q(inputs.q.data() + offset, tile.rows, d);

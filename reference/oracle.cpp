@@ -32,12 +32,12 @@ template <class Row> double softmax(Row&& s) {
 
 } // namespace
 
-Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress) {
+Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress, const std::vector<bool>& ignored_rows) {
     Exact exact{std::vector<double>(static_cast<size_t>(p.q_size())),
                 std::vector<double>(static_cast<size_t>(p.lse_size()))};
     const int64_t d = p.head_dim;
 
-    for_each_row_tile(p, progress, [&](const RowTile& tile) {
+    for_each_row_tile(p, ignored_rows, progress, [&](const RowTile& tile) {
         const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
         const float* K = inputs.k.data() + p.kv_offset(tile.b, tile.h);
         const float* V = inputs.v.data() + p.kv_offset(tile.b, tile.h);

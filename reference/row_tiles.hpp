@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <vector>
 
 #include "common/harness/check.hpp"
 
@@ -15,12 +16,18 @@ struct RowTile {
     int64_t b, h, first, rows;
 };
 
-/// Calls work(RowTile) once for every tile of every head, in parallel over all of them. Tiles are chosen so that
-/// one holds at most about a million scores: nothing here ever needs N_q x N_kv memory.
-/// An exception thrown by `work` (out of memory, say) is thrown again here, once all threads have stopped.
-template <class Work> void for_each_row_tile(const Problem& p, const Progress& progress, Work work) {
+/// How many rows a tile has. It holds at most about a million scores: nothing here ever needs N_q x N_kv memory.
+inline int64_t tile_rows_of(const Problem& p) {
     constexpr int64_t most_rows = 128, most_scores = int64_t{1} << 20;
-    const int64_t tile_rows = std::clamp<int64_t>(most_scores / p.kv_len, 1, most_rows);
+    return std::clamp<int64_t>(most_scores / p.kv_len, 1, most_rows);
+}
+
+/// Calls work(RowTile) once for every tile of every head, in parallel over all of them. `ignored`, empty or one flag a
+/// row of LSE, marks rows that nobody asks for; a tile that has no other row is left out.
+/// An exception thrown by `work` (out of memory, say) is thrown again here, once all threads have stopped.
+template <class Work>
+void for_each_row_tile(const Problem& p, const std::vector<bool>& ignored, const Progress& progress, Work work) {
+    const int64_t tile_rows = tile_rows_of(p);
     const int64_t tiles_per_head = (p.q_len + tile_rows - 1) / tile_rows;
     const int64_t tiles = p.batch * p.heads * tiles_per_head;
 
@@ -30,7 +37,11 @@ template <class Work> void for_each_row_tile(const Problem& p, const Progress& p
     for (int64_t t = 0; t < tiles; ++t) {
         try {
             const int64_t head = t / tiles_per_head, first = t % tiles_per_head * tile_rows;
-            work(RowTile{head / p.heads, head % p.heads, first, std::min(tile_rows, p.q_len - first)});
+            const int64_t rows = std::min(tile_rows, p.q_len - first);
+            const auto flags = ignored.begin() + (ignored.empty() ? 0 : head * p.q_len + first);
+            if (ignored.empty() || !std::all_of(flags, flags + rows, [](bool flag) { return flag; })) {
+                work(RowTile{head / p.heads, head % p.heads, first, rows});
+            }
             const int64_t now = ++done;
             if (progress) {
                 progress(static_cast<double>(now) / static_cast<double>(tiles));

@@ -166,6 +166,16 @@ class CudaBackend final : public Backend {
         FLASH_CHECK_CUDA(cudaMemset(buffer->data(), 0, buffer->bytes()));
     }
 
+    std::optional<size_t> peak_memory_of(const std::function<void()>& work) override {
+        uint64_t before = 0;
+        uint64_t most = 0; // writing 0 sets the pool's mark back to what is in use
+        FLASH_CHECK_CUDA(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrUsedMemCurrent, &before));
+        FLASH_CHECK_CUDA(cudaMemPoolSetAttribute(pool(), cudaMemPoolAttrUsedMemHigh, &most));
+        work();
+        FLASH_CHECK_CUDA(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrUsedMemHigh, &most));
+        return most - before;
+    }
+
     double time(const std::function<void()>& work) override { return Stopwatch().seconds(work); }
 
   private:

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,14 @@ class Backend {
     virtual std::string end_first_run(const std::string& program) {
         static_cast<void>(program);
         return {};
+    }
+
+    /// The most memory that was in use at once during `work`, in bytes beyond what was in use before it; nothing where
+    /// it cannot be measured. `work` is called in any case. Call `work` once before, so that threads and libraries have
+    /// been set up and are not counted.
+    virtual std::optional<size_t> peak_memory_of(const std::function<void()>& work) {
+        work();
+        return std::nullopt;
     }
 
     /// Seconds that `work` takes, measured by the backend's own clock (CUDA events on a GPU), its end included.

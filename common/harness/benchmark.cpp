@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "common/harness/peak_memory.hpp"
-
 namespace flash {
 namespace {
 
@@ -36,10 +34,8 @@ Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress) 
         ++result.warm_ups;
     } while (passed() < warm_up_seconds);
 
-    if (backend.uses_host_memory()) { // what a device holds does not show in this process's size
-        result.peak_memory = peak_memory_of([&] { run.run(); });
-        ++result.warm_ups;
-    }
+    result.peak_memory = backend.peak_memory_of([&] { run.run(); });
+    ++result.warm_ups;
 
     double timed = 0;
     const auto finished = [&] {

@@ -25,12 +25,14 @@ struct Verdict {
     bool ok = false;
     double o_error = 0, o_bound = 0;     // max |O - oracle| and what the rule allows
     double lse_error = 0, lse_bound = 0; // of the row with the largest error / bound
+    int64_t rows = 0;                    // how many of the B H N_q rows were compared
     std::string message;                 // when not ok: where the first violation is and how large
 };
 
 /// Called with the fraction done, 0 to 1, from any thread, now and then.
 using Progress = std::function<void(double)>;
 
-using Check = Verdict (*)(const Problem&, const Inputs&, const Outputs&, const Progress&);
+/// With `rows_of_head` above 0 about that many rows of each head are compared, else all of them.
+using Check = Verdict (*)(const Problem&, const Inputs&, const Outputs&, const Progress&, int64_t rows_of_head);
 
 } // namespace flash

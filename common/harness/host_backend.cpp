@@ -14,6 +14,7 @@
 #include "common/attention.hpp"
 #include "common/harness/backend.hpp"
 #include "common/harness/host_memory.hpp"
+#include "common/harness/peak_memory.hpp"
 #include "common/harness/text.hpp"
 
 namespace flash {
@@ -114,6 +115,10 @@ class HostBackend final : public Backend {
             sum += buffer[i];
         }
         flush_sum_ = sum;
+    }
+
+    std::optional<size_t> peak_memory_of(const std::function<void()>& work) override {
+        return flash::peak_memory_of(work);
     }
 
     double time(const std::function<void()>& work) override {

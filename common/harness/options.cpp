@@ -141,6 +141,13 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
         [&](const std::string& text) { options.output = text; });
     bool no_check = false;
     app.add_flag("--no-check", no_check, "Do not compare with the reference");
+    add("--check-rows", "N", "Compare about N rows of each head with the reference (all)",
+        [&](const std::string& text) {
+            options.check_rows = parse_number<int64_t>("--check-rows", text, "a whole number");
+            if (options.check_rows < 1) {
+                throw Error("--check-rows must be 1 or more, got " + text + "; --no-check compares none");
+            }
+        });
     app.add_flag("--bench", options.bench, "Time many runs with cold caches, and measure memory");
     app.add_flag("--json", options.json, "Print one JSON document instead of text");
     const std::vector<BackendFlag> backend_flags = rung.backend().flags();

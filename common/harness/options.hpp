@@ -18,6 +18,7 @@ struct Options {
     std::optional<uint64_t> seed;
     std::optional<std::string> input, output;
     bool check = true;
+    int64_t check_rows = 0; // of each head; 0: all
     bool bench = false;
     bool json = false;
 };

@@ -25,6 +25,7 @@ Json verdict_json(const Verdict& verdict) {
             {"o_bound", verdict.o_bound},
             {"lse_error", verdict.lse_error},
             {"lse_bound", verdict.lse_bound},
+            {"rows", verdict.rows},
             {"message", verdict.message}};
 }
 

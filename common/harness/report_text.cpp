@@ -51,6 +51,11 @@ std::string verdict_lines(const Report& report) {
         const Verdict& verdict = *report.verdict;
         lines += format("O         error %.3g, allowed %.3g\n", verdict.o_error, verdict.o_bound) +
                  format("LSE       error %.3g, allowed %.3g\n", verdict.lse_error, verdict.lse_bound);
+        if (verdict.rows < report.problem.lse_size()) {
+            lines += format("          of %lld rows; the other %lld were not compared\n",
+                            static_cast<long long>(verdict.rows),
+                            static_cast<long long>(report.problem.lse_size() - verdict.rows));
+        }
     }
     if (report.ok()) {
         return lines + (report.verdict ? "passed\n" : "not checked\n");

@@ -69,7 +69,7 @@ Report run(const Rung& rung, const Options& options) {
     const std::vector<float> o = device.o(), lse = device.lse();
     if (options.check) {
         ProgressLine progress("checking against the reference");
-        report.verdict = rung.check(problem, tensors.view(), {o, lse}, progress.callback());
+        report.verdict = rung.check(problem, tensors.view(), {o, lse}, progress.callback(), options.check_rows);
     }
     if (!report.ok()) {
         return report;

@@ -92,6 +92,10 @@ class SimtBackend final : public Backend {
         return lines;
     }
 
+    std::optional<size_t> peak_memory_of(const std::function<void()>& work) override {
+        return host_backend().peak_memory_of(work); // device memory is this process's own
+    }
+
     double time(const std::function<void()>& work) override {
         const auto start = std::chrono::steady_clock::now();
         work();

@@ -131,6 +131,22 @@ TEST_CASE("option --json prints one document with everything in it") {
     CHECK(failed["check"]["message"].get<std::string>().find("LSE element 0") == 0);
 }
 
+TEST_CASE("option --check-rows says how many rows were compared") {
+    const Outcome all = run_fake_rung(small);
+    CHECK(all.out.find("not compared") == std::string::npos);
+    const Outcome some = run_fake_rung(small + std::vector<std::string>{"--check-rows", "2"}); // 1 batch, 2 heads
+    CHECK(some.code == 0);
+    CHECK_THAT(some.out, ContainsSubstring("of 4 rows; the other 14 were not compared"));
+    CHECK(Json::parse(
+              run_fake_rung(small + std::vector<std::string>{"--check-rows", "2", "--json"}).out)["check"]["rows"] ==
+          4);
+    for (const char* rows : {"0", "-3"}) {
+        const Outcome refused = run_fake_rung({"--check-rows", rows});
+        CHECK(refused.code == 2);
+        CHECK_THAT(refused.err, ContainsSubstring("--check-rows must be 1 or more"));
+    }
+}
+
 TEST_CASE("option --bench times at least twenty runs") {
     const Outcome outcome = run_fake_rung(small + std::vector<std::string>{"--bench", "--json"});
     REQUIRE(outcome.code == 0);
