@@ -43,6 +43,12 @@ int device_limit(cudaDeviceAttr attribute) {
 
 } // namespace
 
+int blocks_an_sm(size_t smem_bytes) {
+    const int own = device_limit(cudaDevAttrReservedSharedMemoryPerBlock); // what the system keeps of each block's part
+    return static_cast<int>(static_cast<size_t>(device_limit(cudaDevAttrMaxSharedMemoryPerMultiprocessor)) /
+                            (smem_bytes + static_cast<size_t>(own)));
+}
+
 void prepare_launch(const void* kernel, const Grid& grid, dim3 block, size_t smem_bytes) {
     // Compute capability 5.0 to 12.x agree on these; CUDA itself would only say "invalid configuration argument".
     constexpr unsigned max_grid_x = 2147483647;

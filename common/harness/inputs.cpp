@@ -1,6 +1,7 @@
 #include "common/harness/inputs.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "common/harness/random.hpp"
@@ -71,6 +72,31 @@ void convert(std::vector<float>& values, DType type, const std::string& tensor) 
     }
 }
 
+/// Q, K and V, one after the other, are one sequence of numbers. Its parts are independent, so that they can be made
+/// side by side; the values depend on the seed alone, not on the number of threads.
+void fill_with_normal_numbers(HostTensors& tensors, uint64_t seed, const Progress& progress) {
+    constexpr int64_t part_size = 1 << 20;
+    const auto q_end = static_cast<int64_t>(tensors.q.size()), k_end = q_end + static_cast<int64_t>(tensors.k.size());
+    const int64_t size = k_end + static_cast<int64_t>(tensors.v.size());
+    const int64_t parts = (size + part_size - 1) / part_size;
+    const auto element = [&](int64_t i) -> float& {
+        return i < q_end   ? tensors.q[static_cast<size_t>(i)]
+               : i < k_end ? tensors.k[static_cast<size_t>(i - q_end)]
+                           : tensors.v[static_cast<size_t>(i - k_end)];
+    };
+    std::atomic<int64_t> done = 0;
+#ifdef _OPENMP
+#pragma omp parallel for schedule(dynamic)
+#endif
+    for (int64_t part = 0; part < parts; ++part) {
+        NormalGenerator normal(seed, static_cast<uint32_t>(part));
+        for (int64_t i = part * part_size; i < std::min(size, (part + 1) * part_size); ++i) {
+            element(i) = round_to(tensors.dtype, normal());
+        }
+        progress(static_cast<double>(++done) / static_cast<double>(parts));
+    }
+}
+
 } // namespace
 
 Problem make_problem(const Rung& rung, const Options& options) {
@@ -107,21 +133,10 @@ HostTensors make_tensors(const Problem& problem, DType dtype, const Options& opt
         }
         return tensors;
     }
-    NormalGenerator normal(options.seed.value_or(0));
-    const double total = static_cast<double>(problem.q_size()) + 2 * static_cast<double>(problem.kv_size());
-    double done = 0;
-    const auto fill = [&](std::vector<float>& values, int64_t size) {
-        values.resize(static_cast<size_t>(size));
-        for (float& value : values) {
-            value = round_to(dtype, normal());
-            if (++done; std::fmod(done, 1 << 20) == 0) {
-                progress(done / total);
-            }
-        }
-    };
-    fill(tensors.q, problem.q_size());
-    fill(tensors.k, problem.kv_size());
-    fill(tensors.v, problem.kv_size());
+    tensors.q.resize(static_cast<size_t>(problem.q_size()));
+    tensors.k.resize(static_cast<size_t>(problem.kv_size()));
+    tensors.v.resize(static_cast<size_t>(problem.kv_size()));
+    fill_with_normal_numbers(tensors, options.seed.value_or(0), progress);
     return tensors;
 }
 

@@ -30,6 +30,13 @@ double portable_log(double x) {
 
 } // namespace
 
+NormalGenerator::NormalGenerator(uint64_t seed, uint32_t part) : bits_(seed) {
+    if (part > 0) {
+        std::seed_seq words{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), part};
+        bits_.seed(words);
+    }
+}
+
 /// Marsaglia's polar method: a point (x, y) uniform in the unit circle, at distance sqrt(s) from its centre,
 /// gives two independent normal numbers, x and y times sqrt(-2 log(s) / s).
 float NormalGenerator::operator()() {

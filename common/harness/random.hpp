@@ -12,6 +12,9 @@ class NormalGenerator {
   public:
     explicit NormalGenerator(uint64_t seed) : bits_(seed) {}
 
+    /// Part `part` of a sequence that several generators make side by side. Part 0 is NormalGenerator(seed).
+    NormalGenerator(uint64_t seed, uint32_t part);
+
     float operator()();
 
   private:

@@ -18,6 +18,18 @@ TEST_CASE("a seed gives the same bits everywhere") {
     CHECK(NormalGenerator(1)() != NormalGenerator(2)());
 }
 
+TEST_CASE("the parts of a seed's sequence differ, and the first one is the seed's own") {
+    CHECK(NormalGenerator(7, 0)() == NormalGenerator(7)());
+    const float first[] = {NormalGenerator(7)(), NormalGenerator(7, 1)(), NormalGenerator(7, 2)(),
+                           NormalGenerator(8, 1)(), NormalGenerator((uint64_t{1} << 32) + 7, 1)()};
+    for (const float& a : first) {
+        for (const float& b : first) {
+            CHECK((&a == &b || a != b));
+        }
+    }
+    CHECK(NormalGenerator(7, 1)() == first[1]);
+}
+
 TEST_CASE("the numbers are those of the polar method with the C library's logarithm") {
     NormalGenerator normal(42);
     std::mt19937_64 bits(42);

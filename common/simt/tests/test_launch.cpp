@@ -107,6 +107,15 @@ TEST_CASE("the limit on shared memory can be chosen, and __shared__ variables co
                ContainsSubstring("102400 bytes of shared memory a block are too many: the limit is 101376"));
 }
 
+TEST_CASE("an SM has 1 KiB more than a block may have, and each block costs 1 KiB more than it asks for") {
+    const auto [kib, block_kib, fit] =
+        GENERATE(std::array{99, 99, 1}, std::array{99, 49, 2}, std::array{163, 82, 1}, std::array{163, 81, 2},
+                 std::array{227, 113, 2}, std::array{227, 114, 1}, std::array{227, 0, 228}, std::array{99, 100, 0});
+    const With size([kib](simt::Options& options) { options.shared_kib = kib; });
+    CAPTURE(kib, block_kib);
+    CHECK(flash::blocks_an_sm(static_cast<size_t>(block_kib) << 10) == fit);
+}
+
 TEST_CASE("dynamic shared memory is aligned to 1024 bytes") {
     const Buffer<int> out(std::vector<int>{7});
     for (const size_t bytes : {4, 1000, 1024, 41728}) {
