@@ -25,7 +25,7 @@ double Benchmark::median() const {
 double Benchmark::minimum() const { return std::ranges::min(seconds); }
 double Benchmark::maximum() const { return std::ranges::max(seconds); }
 
-Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress) {
+Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress, std::optional<int> repetitions) {
     Benchmark result;
     const auto start = std::chrono::steady_clock::now();
     const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
@@ -40,13 +40,14 @@ Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress) 
     double timed = 0;
     const auto finished = [&] {
         const auto count = static_cast<int>(result.seconds.size());
-        return count >= Benchmark::fewest ? timed >= enough_seconds || count >= most || passed() >= patience
-                                          : timed >= too_long && count >= fewest_of_long_runs;
+        return repetitions                  ? count >= *repetitions
+               : count >= Benchmark::fewest ? timed >= enough_seconds || count >= most || passed() >= patience
+                                            : timed >= too_long && count >= fewest_of_long_runs;
     };
     while (!finished()) {
         result.seconds.push_back(run.time());
         timed += result.seconds.back();
-        progress(static_cast<double>(result.seconds.size()) / Benchmark::fewest);
+        progress(static_cast<double>(result.seconds.size()) / repetitions.value_or(Benchmark::fewest));
     }
     return result;
 }

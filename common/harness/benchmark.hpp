@@ -23,7 +23,8 @@ struct Benchmark {
     bool cut_short() const { return seconds.size() < fewest; }
 };
 
-/// Times `run` with the caches flushed before each repetition. The backend must be the one that `run` uses.
-Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress);
+/// Times `run` with the caches flushed before each repetition, `repetitions` times, or as often as a good median needs.
+/// The backend must be the one that `run` uses.
+Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress, std::optional<int> repetitions = {});
 
 } // namespace flash

@@ -149,6 +149,14 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
             }
         });
     app.add_flag("--bench", options.bench, "Time many runs with cold caches, and measure memory");
+    add("--repetitions", "N", "How many runs --bench times (20 or more, fewer when they take minutes)",
+        [&](const std::string& text) {
+            options.repetitions = parse_number<int>("--repetitions", text, "a whole number");
+            if (*options.repetitions < 1) {
+                throw Error("--repetitions must be 1 or more, got " + text);
+            }
+            options.bench = true;
+        });
     app.add_flag("--json", options.json, "Print one JSON document instead of text");
     const std::vector<BackendFlag> backend_flags = rung.backend().flags();
     for (const BackendFlag& flag : backend_flags) {

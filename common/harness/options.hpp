@@ -20,6 +20,7 @@ struct Options {
     bool check = true;
     int64_t check_rows = 0; // of each head; 0: all
     bool bench = false;
+    std::optional<int> repetitions; // of --bench
     bool json = false;
 };
 

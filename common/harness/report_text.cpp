@@ -36,7 +36,7 @@ std::string time_lines(const Report& report) {
         "          " + format_seconds(bench.minimum()) + " to " + format_seconds(bench.maximum()) +
         format(", spread %.1f%%\n", 100 * (bench.maximum() - bench.minimum()) / bench.median());
     if (bench.cut_short()) {
-        lines += format("          fewer than %d runs, because one takes so long\n", Benchmark::fewest);
+        lines += format("          fewer than %d runs: the median says less\n", Benchmark::fewest);
     }
     lines += "memory    " +
              (bench.peak_memory ? format_bytes(static_cast<double>(*bench.peak_memory)) + " beyond inputs and outputs"

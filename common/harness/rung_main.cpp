@@ -83,7 +83,7 @@ Report run(const Rung& rung, const Options& options) {
     }
     if (options.bench) {
         ProgressLine progress("timing " + rung.name);
-        report.benchmark = benchmark(device, backend, progress.callback());
+        report.benchmark = benchmark(device, backend, progress.callback(), options.repetitions);
         report.seconds = report.benchmark->median();
     }
     return report;

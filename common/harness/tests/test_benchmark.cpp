@@ -29,7 +29,7 @@ int runs = 0;
 
 void forward(const Problem&, const float*, const float*, const float*, float*, float*) { ++runs; }
 
-Benchmark bench(double seconds) {
+Benchmark bench(double seconds, std::optional<int> repetitions = {}) {
     fake_clock = {};
     fake_clock.seconds = seconds;
     runs = 0;
@@ -39,7 +39,8 @@ Benchmark bench(double seconds) {
     const Problem problem{.head_dim = 2};
     const std::vector<float> x(2);
     DeviceRun run(rung, problem, {DType::fp32, x, x, x});
-    return benchmark(run, fake_clock, [](double) {});
+    return benchmark(
+        run, fake_clock, [](double) {}, repetitions);
 }
 
 } // namespace
@@ -55,6 +56,13 @@ TEST_CASE("twenty repetitions or more, each with cold caches") {
     CHECK(bench(0.02).seconds.size() == 50); // until a second has been timed
     CHECK(bench(1).seconds.size() == 20);
     CHECK_FALSE(bench(2.9).cut_short());
+}
+
+TEST_CASE("as many repetitions as asked for") {
+    CHECK(bench(1e-6, 3).seconds.size() == 3);
+    CHECK(bench(1e-6, 3).cut_short());
+    CHECK(bench(100, 1).seconds.size() == 1);
+    CHECK(bench(1e-6, 150).seconds.size() == 150);
 }
 
 TEST_CASE("fewer repetitions when they would take minutes") {

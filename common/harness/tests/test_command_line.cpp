@@ -161,6 +161,13 @@ TEST_CASE("option --bench times at least twenty runs") {
     CHECK(bench["median_s"] <= bench["max_s"]);
     CHECK(json["seconds"] == bench["median_s"]);
 
+    const Outcome three =
+        run_fake_rung(small + std::vector<std::string>{"--repetitions", "3"}); // --bench goes without saying
+    CHECK_THAT(three.out, ContainsSubstring("median of 3 runs"));
+    const Outcome none = run_fake_rung({"--repetitions", "0"});
+    CHECK(none.code == 2);
+    CHECK_THAT(none.err, ContainsSubstring("--repetitions must be 1 or more"));
+
     const Outcome text = run_fake_rung(small + std::vector<std::string>{"--bench"});
     CHECK_THAT(text.out, ContainsSubstring("median of "));
     if (std::filesystem::exists("/proc/self/clear_refs")) { // else the system does not tell
