@@ -1,12 +1,14 @@
 """Counts of the SIMT backend, and those of ncu under the same names. scripts/check_counters compares them."""
 
 import json
+import os
 import re
 import subprocess
 import tempfile
 from pathlib import Path
 
 from gpu_records import stop
+from records import first_line
 
 EQUAL = ("global load requests", "global load sectors", "global store requests", "global store sectors", "mma",
          "ldmatrix")
@@ -35,11 +37,21 @@ def ways(total):
     return sum(part["wavefronts"] for part in parts) / ideal if ideal else 1.0
 
 
+def like_the_gpu():
+    """The environment in which the SIMT backend has as much shared memory as the GPU here, if there is one: rung 13
+    chooses its tiles by it. FLASH_SIMT_SHARED_KIB, where it is set, stays."""
+    capability = first_line("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
+    kib = {"8.0": 163, "8.7": 163, "9.0": 227, "10.0": 227, "10.3": 227, "8.6": 99, "8.9": 99, "12.0": 99, "12.1": 99}
+    own = {"FLASH_SIMT_SHARED_KIB": str(kib[capability])} if capability in kib else {}
+    return {**own, **os.environ}
+
+
 def profile(path, arguments):
     """{kernel: its totals} from a run with --profile."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(path), *arguments, "--no-check", "--profile"]
-        done = subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(command, cwd=folder, env=like_the_gpu(), stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             stop(f"{' '.join(command)} failed with exit code {done.returncode}:\n{done.stderr}")
         kernels = json.loads((Path(folder) / f"{path.name}.profile.json").read_text(encoding="utf-8"))["kernels"]

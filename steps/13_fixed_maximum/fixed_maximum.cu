@@ -32,7 +32,6 @@ constexpr int threads = 32 * warps;
 constexpr int M = 2; // m16 tiles of a warp
 constexpr int warp_rows = 16 * M;
 constexpr int Br = warp_rows * warps; // queries
-constexpr int Bc = 64;                // keys
 constexpr unsigned every_lane = 0xffffffff;
 
 /// Every row sees all of a `seen` tile; an `edge` is masked. In both m_reg stays. `any` is masked, and may raise it.
@@ -55,7 +54,7 @@ template <int d, int rows, class T> __device__ void start_copy(char* smem, const
     }
 }
 
-template <class T, int d>
+template <class T, int d, int Bc>
 __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const T* Q, const T* K, const T* V, T* O,
                                                                           float* LSE, int heads, int wave, int Tr,
                                                                           int group, int N_q, int N_kv,
@@ -272,24 +271,36 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
     }
 }
 
-template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+/// Q, and two tiles each of K and V.
+template <int d, int Bc> constexpr int smem_bytes = (Br + 4 * Bc) * d * 2;
+
+template <class T, int d, int Bc>
+void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    constexpr int smem_bytes = (Br + 4 * Bc) * d * 2; // Q, and two tiles each of K and V: 96 KiB at d = 128
-    constexpr int64_t L2_share = 20 << 20;            // bytes of K and V that run together: half of the L2 of an A100
+    constexpr int64_t L2_share = 20 << 20; // bytes of K and V that run together: half of the L2 of an A100
     const int wave = static_cast<int>(std::clamp<int64_t>(L2_share / (p.kv_len * d * 2 * sizeof(T)), 1, heads));
-    flash::launch(fixed_maximum<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, heads, wave, Tr, group, N_q, N_kv,
-                  p.scale * flash::log2_e, p.causal);
+    flash::launch(fixed_maximum<T, d, Bc>, blocks, threads, smem_bytes<d, Bc>, Q, K, V, O, LSE, heads, wave, Tr, group,
+                  N_q, N_kv, p.scale * flash::log2_e, p.causal);
 }
 
 } // namespace
 
 template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    flash::for_head_dim<32, 64, 128>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
+    flash::for_head_dim<32, 64, 128>(p.head_dim, [&](auto d) {
+        // Two blocks an SM overlap each other. At d = 128 that is 192 KiB for tiles of 64 keys, and on a GPU that has
+        // less, but room for two with tiles of 32, those win. Where only one block fits either way, 64 keys do.
+        if constexpr (d.value == 128) {
+            if (flash::blocks_an_sm(smem_bytes<d, 64>) == 1 && flash::blocks_an_sm(smem_bytes<d, 32>) == 2) {
+                return run<T, d, 32>(p, Q, K, V, O, LSE);
+            }
+        }
+        run<T, d, 64>(p, Q, K, V, O, LSE);
+    });
 }
 
 template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,
