@@ -15,6 +15,7 @@ if(FLASH_SANITIZE AND NOT FLASH_BACKEND STREQUAL "cpu")
 endif()
 
 if(FLASH_BACKEND STREQUAL "cuda")
+  include(Architectures) # flash_choose_architectures()
   find_program(FLASH_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
   if(NOT FLASH_NVCC AND NOT DEFINED ENV{CUDACXX} AND NOT CMAKE_CUDA_COMPILER)
     message(FATAL_ERROR
@@ -26,16 +27,11 @@ if(FLASH_BACKEND STREQUAL "cuda")
     set(CMAKE_CUDA_COMPILER ${FLASH_NVCC})
   endif()
 
-  # "native" asks the GPU, so without one it fails; sm_80 and sm_90 are what the ladder is written for.
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
-    execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE gpus ERROR_QUIET RESULT_VARIABLE failed)
-    if(NOT failed AND gpus MATCHES "^GPU ")
-      set(architectures native)
-    else()
-      set(architectures 80 90)
-    endif()
-    set(CMAKE_CUDA_ARCHITECTURES ${architectures} CACHE STRING "GPU architectures to compile for")
+  set(nvcc ${CMAKE_CUDA_COMPILER})
+  if(NOT nvcc)
+    set(nvcc $ENV{CUDACXX})
   endif()
+  flash_choose_architectures("${nvcc}")
   enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 20) # not before enable_language: CMake's own test of the compiler would fail
   if(CMAKE_VERSION VERSION_LESS 3.26) # it does not know yet how to ask nvcc for C++20

@@ -11,7 +11,8 @@ check_preset() {
 # rungs: the names of the ladder's rungs, one a line, in order.
 rungs() { sed -n 's/^flash_add_rung(\([^ )]*\).*/\1/p' "$ROOT/steps/CMakeLists.txt"; }
 
-# inspect: NVCC, GPU (each empty when there is none), CUDA_RUNGS (names of the rungs with a .cu file).
+# inspect: NVCC, GPU (each empty when there is none), TOO_OLD (why the CUDA rungs do not run on that GPU, or empty),
+# CUDA_RUNGS (names of the rungs with a .cu file).
 inspect() {
     if [[ -n ${CUDACXX:-} ]]; then
         NVCC=$(command -v "$CUDACXX" || true)
@@ -19,8 +20,14 @@ inspect() {
         NVCC=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc || true)
     fi
     GPU=$(nvidia-smi -L 2>/dev/null | sed -n 's/^GPU [0-9]*: \(.*\) (UUID.*/\1/p' | head -n 1 || true)
+    local capability rung
+    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+        grep -xE '[0-9]+\.[0-9]' | sort -V | tail -n 1 || true)
+    TOO_OLD=''
+    if [[ -n $capability && ${capability%.*} -lt 8 ]]; then
+        TOO_OLD="; its compute capability is $capability, and the CUDA rungs need 8.0"
+    fi
     CUDA_RUNGS=()
-    local rung
     for rung in $(rungs); do
         if compgen -G "$ROOT/steps/$rung/*.cu" >/dev/null; then
             CUDA_RUNGS+=("$rung")
@@ -36,7 +43,7 @@ choose_backend() {
     if [[ -z $PRESET ]]; then
         if [[ ${#CUDA_RUNGS[@]} -eq 0 ]]; then
             PRESET=cpu
-        elif [[ -n $GPU && -n $NVCC ]]; then
+        elif [[ -n $GPU && -z $TOO_OLD && -n $NVCC ]]; then
             PRESET=cuda
         else
             PRESET=simt
@@ -54,7 +61,7 @@ describe_choice() {
     if [[ -n $NVCC ]]; then
         version=$("$NVCC" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p' || true)
     fi
-    say "GPU:          ${GPU:-none}"
+    say "GPU:          ${GPU:-none}$TOO_OLD"
     say "CUDA Toolkit: ${version:-none}"
     if [[ ${#CUDA_RUNGS[@]} -eq 0 ]]; then
         say "Rungs:        all of them run on the CPU"

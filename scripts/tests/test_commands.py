@@ -39,7 +39,11 @@ STAND_INS = {
         esac""",
     "apt-cache": 'echo "  Candidate: $(cat "$HERE/candidate" 2>/dev/null || echo 3.7.1)"',
     "sudo": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
-    "nvidia-smi": 'cat "$HERE/gpu" 2>/dev/null',
+    "nvidia-smi": """
+        case "$*" in
+        -L) cat "$HERE/gpu" 2>/dev/null ;;
+        *compute_cap*) cat "$HERE/capability" 2>/dev/null ;;
+        esac""",
     "c++": "exit 0",
     "make": "exit 0",
     "rung": """
@@ -153,6 +157,12 @@ class Commands(unittest.TestCase):
         done = self.run_script("test")
         for words in ("NVIDIA Something", "13.0", "on the GPU"):
             self.assertIn(words, done.stdout)
+        self.put("capability", "7.5\n[N/A]\n")
+        done = self.run_script("test")
+        self.assertIn("its compute capability is 7.5, and the CUDA rungs need 8.0", done.stdout)
+        self.assertIn("on the CPU by the SIMT backend", done.stdout)
+        self.put("capability", "7.5\n12.0\n")  # one of them will do
+        self.assertIn("on the GPU", self.run_script("test").stdout)
         (self.clone / "steps/02_second/kernel.cu").unlink()
         self.assertIn("all of them run on the CPU", self.run_script("test").stdout)
 

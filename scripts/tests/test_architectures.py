@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""For which GPUs a build for CUDA compiles, with stand-ins for nvidia-smi and nvcc; and once with the real nvcc."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CUDA_12_4 = "50 60 70 75 80 86 87 89 90"
+CUDA_13_0 = "75 80 86 87 88 89 90 100 110 103 120 121"
+NVCC = shutil.which("nvcc")
+
+
+class Architectures(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.here = Path(folder.name)
+        (self.here / "choose.cmake").write_text(
+            "cmake_minimum_required(VERSION 3.25)\n"
+            f"include({ROOT}/scripts/cmake/Architectures.cmake)\n"
+            f'flash_choose_architectures("{self.here}/nvcc")\n'
+            'message(STATUS "chosen: ${CMAKE_CUDA_ARCHITECTURES}, ENV: $ENV{CUDAARCHS}")\n')
+        self.stand_in("nvcc", "".join(f"echo compute_{one}\n" for one in CUDA_13_0.split()))
+
+    def stand_in(self, name, body):
+        path = self.here / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def gpus(self, *capabilities):
+        self.stand_in("nvidia-smi", f'[ "$*" = "--query-gpu=compute_cap --format=csv,noheader" ] || exit 2\n'
+                      f'printf "%s\\n" {" ".join(capabilities)}')
+
+    def run_cmake(self, *arguments, **environment):
+        inherited = {key: value for key, value in os.environ.items() if key not in ("CUDAARCHS", "CUDACXX")}
+        # An nvidia-smi behind the stand-ins' folder would be a real one.
+        path = os.pathsep.join([str(self.here), *(folder for folder in os.environ["PATH"].split(os.pathsep)
+                                                  if not (Path(folder) / "nvidia-smi").exists())])
+        return subprocess.run([shutil.which("cmake"), *arguments], env={**inherited, "PATH": path, **environment},
+                              cwd=self.here, capture_output=True, text=True)
+
+    def chosen(self, *arguments, **environment):
+        done = self.run_cmake(*arguments, "-P", "choose.cmake", **environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.split("chosen: ")[1].split(",")[0], done.stdout
+
+    def test_every_gpu_that_the_toolkit_knows(self):
+        for capability, architecture in (("8.0", "80"), ("8.6", "86"), ("8.9", "89"), ("9.0", "90"), ("10.0", "100"),
+                                         ("12.0", "120")):
+            self.gpus(capability)
+            self.assertEqual(self.chosen()[0], architecture)
+
+    def test_several_gpus(self):
+        self.gpus("9.0", "9.0", "8.6")
+        self.assertEqual(self.chosen()[0], "90;86")
+        self.gpus("7.5", "8.6")  # the old one is left out
+        self.assertEqual(self.chosen()[0], "86")
+
+    def test_no_gpu(self):
+        for body in (None, 'echo "NVIDIA-SMI has failed because it could not communicate with the driver"; exit 9',
+                     'echo "No devices were found"', "exit 0", 'echo "[N/A]"'):
+            if body:
+                self.stand_in("nvidia-smi", body)
+            chosen, said = self.chosen()
+            self.assertEqual(chosen, "80;90", body)
+            self.assertIn("nvidia-smi finds no GPU; building for compute capability 8.0 and 9.0", said)
+
+    def test_the_users_choice(self):
+        self.gpus("9.0")
+        self.assertEqual(self.chosen("-DCMAKE_CUDA_ARCHITECTURES=86;89")[0], "86;89")
+        self.assertEqual(self.chosen("-DCMAKE_CUDA_ARCHITECTURES=native")[0], "native")
+        chosen, said = self.chosen(CUDAARCHS="86")  # CMake itself reads it when CUDA is enabled
+        self.assertEqual(chosen, "")
+        self.assertIn("ENV: 86", said)
+
+    def test_a_gpu_that_is_too_old(self):
+        for capability in ("7.5", "3.7"):
+            self.gpus(capability)
+            done = self.run_cmake("-P", "choose.cmake")
+            self.assertEqual(done.returncode, 1)
+            said = " ".join(done.stderr.split())  # CMake breaks long lines
+            self.assertIn(f"The GPU here has compute capability {capability}; the CUDA rungs need 8.0 or newer.", said)
+            self.assertIn("cmake --preset simt", said)
+            self.assertEqual(self.chosen("-DCMAKE_CUDA_ARCHITECTURES=80")[0], "80")
+
+    def test_a_gpu_that_is_too_new(self):
+        self.stand_in("nvcc", "".join(f"echo compute_{one}\n" for one in CUDA_12_4.split()))
+        for capability in ("10.0", "12.0"):
+            self.gpus(capability)
+            chosen, said = self.chosen()
+            self.assertEqual(chosen, "90-virtual")
+            self.assertIn(f"this nvcc does not know compute capability {capability}; building PTX for compute_90", said)
+        self.stand_in("nvcc", "".join(f"echo compute_{one}\n" for one in (*CUDA_12_4.split(), 100, 120)))
+        self.gpus("12.1")  # code for 12.0 runs on it
+        self.assertEqual(self.chosen()[0], "120")
+
+    def test_a_compiler_that_lists_nothing(self):
+        self.stand_in("nvcc", "exit 1")
+        self.gpus("8.9")
+        self.assertEqual(self.chosen()[0], "89")
+
+    @unittest.skipUnless(NVCC, "there is no nvcc")
+    def test_a_whole_configuration(self):
+        (self.here / "nvcc").unlink()
+        (self.here / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(tiny LANGUAGES NONE)\n"
+            f"list(APPEND CMAKE_MODULE_PATH {ROOT}/scripts/cmake)\nadd_library(flash_settings INTERFACE)\n"
+            "include(Backend)\nadd_library(kernel OBJECT kernel.cu)\n")
+        (self.here / "kernel.cu").write_text("__global__ void kernel() {}\n")
+        for gpu, architecture in (("8.6", "86"), (None, "80;90")):
+            if gpu:
+                self.gpus(gpu)
+            else:
+                (self.here / "nvidia-smi").unlink()
+            done = self.run_cmake("--fresh", "-B", "build", "-DFLASH_BACKEND=cuda", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"CMAKE_CUDA_ARCHITECTURES:STRING={architecture}\n",
+                          (self.here / "build/CMakeCache.txt").read_text())
+            commands = (self.here / "build/compile_commands.json").read_text()
+            for one in architecture.split(";"):
+                self.assertIn(f"arch=compute_{one},code=[compute_{one},sm_{one}]", commands)
+
+
+if __name__ == "__main__":
+    unittest.main()
