@@ -1,8 +1,7 @@
 """The tables of the CUDA rungs' chapters, made from the records in docs/records."""
 
-from records import markdown_table
+from records import markdown_table, read_record
 
-CEILING = 64.3e12  # fp32 multiply-adds in registers on an H200, two operations each
 SHORT = {"memory-efficient": "PyTorch, memory-efficient", "unfused": "PyTorch, unfused"}
 
 
@@ -16,16 +15,18 @@ def label(name):
 
 def speed_table(rows):
     """Of one shape: time, TFLOP/s, share of the ceiling, factor to the rung before and to the library."""
+    ceiling = read_record("bench_h200")["ceilings"]["ffma_flops"]  # of the same kind of GPU
     library = next((row["median_s"] for row in rows if row["program"] == "memory-efficient"), None)
     lines, before = [], None
     for row in rows:
         ours = row["program"] not in SHORT
         speed = row["flops"] / row["median_s"]
         lines.append([label(row["program"]), f"{row['median_s'] * 1e3:.2f}", f"{speed / 1e12:.2f}",
-                      f"{100 * speed / CEILING:.1f}%", f"{before / row['median_s']:.2f}" if ours and before else "",
+                      f"{100 * speed / ceiling:.1f}%", f"{before / row['median_s']:.2f}" if ours and before else "",
                       f"{library / row['median_s']:.2f}" if library else ""])
         before = row["median_s"] if ours else before
-    return markdown_table(["", "ms", "TFLOP/s", "of 64.3", "x the rung before", "x memory-efficient"], lines)
+    return markdown_table(["", "ms", "TFLOP/s", f"of {ceiling / 1e12:.1f}", "x the rung before", "x memory-efficient"],
+                          lines)
 
 
 def heads_table(rows):
@@ -138,5 +139,25 @@ def sanitize_tables(record):
                                     for tool in tools)] for rung in rungs])}
 
 
+def shared_memory_tables(record):
+    """From the record of scripts/measure_shared_memory: rungs 12 and 13 by tile size and shared memory of an SM."""
+    cases = list(dict.fromkeys((row["causal"], row["N"]) for row in record["rows"]))
+    of = {(row["rung"], row["shared_kib_an_sm"], row["Bc"], (row["causal"], row["N"])): row for row in record["rows"]}
+    tables = {}
+    for rung in dict.fromkeys(variant["rung"] for variant in record["variants"]):
+        rows = []
+        for variant in record["variants"]:
+            if variant["rung"] == rung:
+                kib, Bc = variant["shared_kib_an_sm"], variant["Bc"]
+                speeds = [of[rung, kib, Bc, case]["flops"] / of[rung, kib, Bc, case]["median_s"] for case in cases]
+                rows.append([str(kib), f"128 x {Bc}", str((128 + 4 * Bc) * record["d"] * 2 // 1024),
+                             str(variant["blocks_an_sm"]), f"{variant['occupancy_percent']:.1f}%",
+                             *(f"{speed / 1e12:.0f}" for speed in speeds)])
+        tables[f"rung {rung[:2]}"] = markdown_table(
+            ["KiB an SM", "tile", "KiB a block", "blocks an SM", "occupancy",
+             *(f"{'causal' if causal else 'full'} {N}" for causal, N in cases)], rows)
+    return tables
+
+
 TABLES = {"gpu_fp32": fp32_tables, "gpu_tiles": tiles_tables, "gpu_counters": counters_tables,
-          "gpu_sanitize": sanitize_tables}
+          "gpu_sanitize": sanitize_tables, "gpu_shared_memory": shared_memory_tables}
