@@ -28,7 +28,7 @@ NUMBER = r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?"
 PLACEHOLDER = re.compile(r"\{(?::([^{}]*))?\}")
 UNITS = (r"%|percent|[TG]FLOP/s|[TGM]B/s|T/s|ms|[µun]s|s|seconds?|minutes?|hours?|[TGMk]B|[GMK]iB|bytes|GHz|MHz|"
          r"clocks|times|fold|registers|spills|wavefronts|sectors|requests|instructions|operations|products|barriers|"
-         r"shuffles|loads|stores")
+         r"shuffles|collectives|loads|stores|repeats|mutants")
 UNIT = rf"(?:\s?(?:{UNITS})(?!\w)|-way(?!\w))"
 FIGURE = re.compile(rf"(?<![\w.,^_]){NUMBER}(?={UNIT}|\s(?:to|and|or)\s{NUMBER}{UNIT})|"
                     r"(?<![\w.])\d+\.\d+(?:e-?\d+)?(?![\w.]*\d)")

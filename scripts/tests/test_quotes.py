@@ -101,7 +101,7 @@ class Prose(unittest.TestCase):
         for figure in ("384 TFLOP/s", "3 GFLOP/s", "4 T/s", "4214 GB/s", "4.2 TB/s", "16 ms", "7 s", "7 seconds",
                        "8 us", "8 µs", "9 ns", "141 GB", "64 MiB", "32 KiB", "12%", "3 times", "168 registers",
                        "3 spills", "16 wavefronts", "4 sectors", "1,553 instructions", "2 requests", "17 clocks",
-                       "0.876", "16-way", "40 bytes"):
+                       "0.876", "16-way", "40 bytes", "528 collectives", "2,400 repeats"):
             with self.subTest(figure):
                 complaint = self.complaint(("Below the table", f"It is {figure}. Below the table"))
                 self.assertTrue(complaint.startswith(f"page.md:24: {re.match('[0-9.,]+', figure)[0]} comes from no"))
