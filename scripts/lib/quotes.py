@@ -199,6 +199,9 @@ class Entries:
             except Exception as error:  # whatever an expression can do wrong
                 raise ValueError(f"quoted.toml: {name}: {expression}: {type(error).__name__}: {error}") from error
 
-    def pages(self):
-        """All pages that have entries."""
-        return list({**self.quoted, **self.given})
+    def without_place(self, pages):
+        """Complaints about entries for pages that are not there, and for any page that are on none; {name: text}."""
+        return [*(f"quoted.toml: there is no page {name}" for name in {**self.quoted, **self.given}
+                  if name not in (*pages, "*")),
+                *(f"quoted.toml: no page has the text '{key}'" for key in self.given.get("*", {})
+                  if not any(pattern_of(key)[0].search(prose_of(text)) for text in pages.values()))]

@@ -142,6 +142,14 @@ class Prose(unittest.TestCase):
         for text in ("[names\n", "[names]\nx = \"1 / 0\"\n"):
             self.assertRaises(ValueError, quotes.Entries, text)
 
+    def test_entries_without_a_place(self):
+        entries = quotes.Entries(ENTRIES)
+        other = "Here it is 128 bytes that stands on other pages."
+        self.assertEqual(entries.without_place({"page.md": SOUND, "other.md": other}), [])
+        self.assertEqual(entries.without_place({"page.md": SOUND}),
+                         ["quoted.toml: no page has the text 'that stands on other pages'"])
+        self.assertEqual(entries.without_place({"other.md": other}), ["quoted.toml: there is no page page.md"])
+
     def test_writing(self):
         page = SOUND.replace("takes 12.5 ms", "takes 999 ms").replace("1,250", "1")
         text, complaints = self.check(page)
