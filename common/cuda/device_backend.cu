@@ -131,11 +131,17 @@ class CudaBackend final : public Backend {
             loaded == cudaErrorUnsupportedPtxVersion) {
             cudaGetLastError();
             const cudaDeviceProp gpu = properties();
+            const std::string capability = std::to_string(gpu.major) + "." + std::to_string(gpu.minor);
             const std::string own = std::to_string(gpu.major) + std::to_string(gpu.minor);
-            throw Error(std::string(gpu.name) + " has compute capability " + std::to_string(gpu.major) + "." +
-                        std::to_string(gpu.minor) + ", and this program was built for " + built_for() +
-                        "\nfor 8.0 or newer, build it for this GPU: nvcc --generate-code=arch=compute_" + own +
-                        ",code=sm_" + own + " ...");
+            if (gpu.major < 8) {
+                throw Error(std::string(gpu.name) + " has compute capability " + capability +
+                            "; the CUDA rungs need 8.0 or newer\non this computer the same kernels run on the CPU: " +
+                            "cmake --preset simt");
+            }
+            throw Error(std::string(gpu.name) + " has compute capability " + capability +
+                        ", and this program was built for " + built_for() +
+                        "\nbuild it for this GPU: nvcc --generate-code=arch=compute_" + own + ",code=sm_" + own +
+                        " ...");
         }
         FLASH_CHECK_CUDA(loaded);
 
