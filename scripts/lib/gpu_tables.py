@@ -159,5 +159,21 @@ def shared_memory_tables(record):
     return tables
 
 
+def architectures_tables(record):
+    """From the record of scripts/check_architectures: of all kernels of a rung the most registers, and what is spilled."""
+    architectures = list(dict.fromkeys(row["architecture"] for row in record["rows"]))
+    rows = []
+    for rung in dict.fromkeys(row["rung"] for row in record["rows"]):
+        cells = []
+        for architecture in architectures:
+            kernels = [row for row in record["rows"] if (row["rung"], row["architecture"]) == (rung, architecture)]
+            spilled = sum(kernel["spill_stores"] for kernel in kernels)
+            most = max((kernel["registers"] for kernel in kernels), default="failed")
+            cells.append(f"{most}, {spilled} B spilled" if spilled else str(most))
+        rows.append([rung[:2], *cells])
+    return {"registers": markdown_table(["rung", *(f"sm_{one}" for one in architectures)], rows)}
+
+
 TABLES = {"gpu_fp32": fp32_tables, "gpu_tiles": tiles_tables, "gpu_counters": counters_tables,
-          "gpu_sanitize": sanitize_tables, "gpu_shared_memory": shared_memory_tables}
+          "gpu_sanitize": sanitize_tables, "gpu_shared_memory": shared_memory_tables,
+          "gpu_architectures": architectures_tables}

@@ -35,13 +35,10 @@ class Architectures(unittest.TestCase):
         self.stand_in("nvidia-smi", f'[ "$*" = "--query-gpu=compute_cap --format=csv,noheader" ] || exit 2\n'
                       f'printf "%s\\n" {" ".join(capabilities)}')
 
-    def run_cmake(self, *arguments, **environment):
+    def run_cmake(self, *arguments, path="", **environment):
         inherited = {key: value for key, value in os.environ.items() if key not in ("CUDAARCHS", "CUDACXX")}
-        # An nvidia-smi behind the stand-ins' folder would be a real one.
-        path = os.pathsep.join([str(self.here), *(folder for folder in os.environ["PATH"].split(os.pathsep)
-                                                  if not (Path(folder) / "nvidia-smi").exists())])
-        return subprocess.run([shutil.which("cmake"), *arguments], env={**inherited, "PATH": path, **environment},
-                              cwd=self.here, capture_output=True, text=True)
+        return subprocess.run([shutil.which("cmake"), *arguments], cwd=self.here, capture_output=True, text=True,
+                              env={**inherited, "PATH": f"{self.here}{path}", **environment})
 
     def chosen(self, *arguments, **environment):
         done = self.run_cmake(*arguments, "-P", "choose.cmake", **environment)
@@ -115,8 +112,9 @@ class Architectures(unittest.TestCase):
             if gpu:
                 self.gpus(gpu)
             else:
-                (self.here / "nvidia-smi").unlink()
-            done = self.run_cmake("--fresh", "-B", "build", "-DFLASH_BACKEND=cuda", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+                self.stand_in("nvidia-smi", "exit 9")
+            done = self.run_cmake("--fresh", "-B", "build", "-DFLASH_BACKEND=cuda", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+                                  path=os.pathsep + os.environ["PATH"])
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"CMAKE_CUDA_ARCHITECTURES:STRING={architecture}\n",
                           (self.here / "build/CMakeCache.txt").read_text())
