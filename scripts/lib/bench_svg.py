@@ -2,17 +2,22 @@
 
 from bench_tables import problems_of, rows_of, speed, three_digits, title_of, ways
 from plot_svg import Plot, decades, powers
+from traffic_formula import formula_dram_bytes, formula_l2_bytes
 
 COLOUR = {"cpu_fma_flops": "grey", "ffma_flops": "blue", "mma_sync_flops": "orange", "wgmma_flops": "green"}
 CEILING = {"cpu_fma_flops": "the cores' multiply-adds", "ffma_flops": "fp32 multiply-adds",
            "mma_sync_flops": "mma.sync, bf16", "wgmma_flops": "wgmma, bf16"}
 
 
-def source(record, problem):
-    """What stands under the title: where and when, and which record."""
-    gpu = f"{record['gpu']} (CUDA {record['cuda']}, driver {record['driver']})" if record.get("gpu") else "no GPU"
-    return [f"(B, H, N, d) = {title_of(problem)}; {gpu}",
-            f"{record['cores']} cores of {record['processor']}; scripts/bench, {record['date']}"]
+def source(record, what):
+    """What stands under the title: what was measured, by which script, when and where."""
+    gpu = f"{record['gpu']} (CUDA {record['cuda']}, driver {record['driver']}), " if record.get("gpu") else ""
+    return [f"{what}; {record['command']}, {record['date']}",
+            f"{gpu}{record['cores']} cores of {record['processor']}"]
+
+
+def shape(problem):
+    return f"(B, H, N, d) = {title_of(problem)}"
 
 
 def used_ceilings(record, rungs):
@@ -27,7 +32,7 @@ def ladder_svg(record):
     rungs, libraries = rows_of(record, problem)
     ceilings = used_ceilings(record, rungs)
     limits = decades([speed(row) / 1e12 for row in rungs + libraries] + [value / 1e12 for _, value in ceilings])
-    plot = Plot("The ladder: TFLOP/s of every rung on one problem", source(record, problem), limits,
+    plot = Plot("The ladder: TFLOP/s of every rung on one problem", source(record, shape(problem)), limits,
                 size=(820, 500), margins=(64, 222, 84, 112))
     plot.y_axis("TFLOP/s", powers(limits))
     for unit, value in ceilings:
@@ -73,7 +78,7 @@ def roofline_svg(record):
     copy = record["ceilings"]["copy_bytes_per_s"]
     x_limits = decades([value for _, value in at])
     y_limits = decades([speed(row) / 1e12 for row, _ in at] + [value / 1e12 for _, value in ceilings])
-    plot = Plot("Roofline: speed against operations a byte of DRAM", source(record, record["counted_problem"]),
+    plot = Plot("Roofline: speed against operations a byte of DRAM", source(record, shape(record["counted_problem"])),
                 y_limits, x_limits, margins=(64, 200, 84, 60))
     plot.y_axis("TFLOP/s", powers(y_limits))
     plot.x_axis("FLOP a byte from or to DRAM, counted by ncu", powers(x_limits))
@@ -94,32 +99,38 @@ def roofline_svg(record):
 
 
 def traffic_of_rungs_svg(record):
-    """Bytes between L1 and L2, bytes from and to DRAM, and those that no kernel can avoid."""
+    """Bytes between L1 and L2 and bytes from and to DRAM, beside what the formulas of traffic_formula.py say."""
     rungs = counted(record)
-    marks = [("purple", "between L1 and L2", lambda row, kernels: l2_bytes(kernels)),
-             ("orange", "from and to DRAM", lambda row, kernels: dram_bytes(kernels)),
-             ("grey", "Q, K, V, O and LSE, once each", lambda row, kernels: row["compulsory_bytes"])]
-    limits = decades([of(*rung) / 1e9 for rung in rungs for _, _, of in marks])
-    plot = Plot("Traffic of every CUDA rung", source(record, record["counted_problem"]), limits,
-                size=(760, 460), margins=(64, 210, 84, 100))
+    problem = record["counted_problem"]
+    marks = [("purple", "between L1 and L2", lambda row, kernels: l2_bytes(kernels),
+              lambda row, kernels: formula_l2_bytes(row, problem, kernels)),
+             ("orange", "from and to DRAM", lambda row, kernels: dram_bytes(kernels),
+              lambda row, kernels: formula_dram_bytes(row, problem))]
+    limits = decades([of(*rung) / 1e9 for rung in rungs for *_, measured, formula in marks
+                      for of in (measured, formula) if of(*rung)])
+    plot = Plot("Traffic of every CUDA rung", source(record, shape(problem)), limits,
+                size=(820, 480), margins=(64, 222, 84, 100))
     plot.y_axis("GB", powers(limits))
     step = (plot.right - plot.left) / len(rungs)
     for place, (row, kernels) in enumerate(rungs):
         x = round(plot.left + step * (place + 0.5), 1)
-        values = [(colour, of(row, kernels) / 1e9) for colour, _, of in marks]
-        for colour, value in values[:-1]:
-            plot.dot(x, plot.y(value), colour)
-        least = plot.y(values[-1][1])
-        plot.path([(x - 16, least), (x + 16, least)], "grey line")
-        plot.beside([(x, plot.y(value), three_digits(value)) for _, value in values[:-1]])
+        for colour, _, _, formula in marks:
+            if formula(row, kernels):
+                y = plot.y(formula(row, kernels) / 1e9)
+                plot.path([(x - 15, y), (x + 15, y)], f"{colour} line")
+        for colour, _, measured, _ in marks:
+            plot.dot(x, plot.y(measured(row, kernels) / 1e9), colour)
+        plot.beside([(x + 8, plot.y(measured(row, kernels) / 1e9), three_digits(measured(row, kernels) / 1e9))
+                     for *_, measured, _ in marks])
         plot.text(x + 4, plot.bottom + 16, row["program"].replace("_", " "), "small", "end", -38)
-    for line, (colour, text, _) in enumerate(marks):
-        x, y = plot.right + 24, plot.top + 16 + 24 * line
-        if colour == "grey":
-            plot.path([(x - 8, y), (x + 8, y)], "grey line")
+    legend = [(colour, text + kind) for colour, text, *_ in marks for kind in (", counted", ", by the formula")]
+    for line, (colour, text) in enumerate(legend):
+        x, y = plot.right + 30, plot.top + 16 + 22 * line
+        if line % 2:
+            plot.path([(x - 10, y), (x + 10, y)], f"{colour} line")
         else:
             plot.dot(x, y, colour)
-        plot.text(x + 14, y + 4, text, "small")
+        plot.text(x + 16, y + 4, text, "small")
     return plot.finish()
 
 
@@ -127,7 +138,7 @@ def conflicts_svg(record):
     """Bank conflicts of every CUDA rung: how many times the ideal number of turns its shared accesses take."""
     rungs = counted(record)
     limits = (1.0, 10.0)
-    plot = Plot("Bank conflicts of every CUDA rung", source(record, record["counted_problem"]), limits,
+    plot = Plot("Bank conflicts of every CUDA rung", source(record, shape(record["counted_problem"])), limits,
                 size=(760, 420), margins=(64, 40, 84, 100))
     plot.y_axis("times the ideal", [(value, f"{value}") for value in (1, 2, 4, 8)])
     step = (plot.right - plot.left) / len(rungs)

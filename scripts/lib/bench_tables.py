@@ -84,17 +84,30 @@ def ceilings_table(record):
     return left_aligned(markdown_table(["unit", "measured"], lines))
 
 
-def against_N(record):
-    """Milliseconds of every rung and library against N."""
+def against_N(record, cell):
+    """A line a rung and library, a column an N; `cell` makes a text of a row of the record."""
     problems = problems_of(record)
     of = {(row["program"], row["dtype"], row["problem"]["N"]): row for row in record["rows"]}
+    refused = {(entry["program"], entry["problem"]["N"]) for entry in record["left_out"] if "problem" in entry}
     lines = []
     for name, dtype in dict.fromkeys((row["program"], row["dtype"]) for row in record["rows"]):
-        rows = [of.get((name, dtype, problem["N"])) for problem in problems]
-        first = next(filter(None, rows))
+        rows = [(problem["N"], of.get((name, dtype, problem["N"]))) for problem in problems]
+        first = next(row for _, row in rows if row)
         lines.append([library_name(first) if first.get("library") else name, dtype,
-                      *(milliseconds(row) if row else "" for row in rows)])
-    return left_aligned(markdown_table(["rung", "type", *(f"N = {problem['N']}" for problem in problems)], lines))
+                      *(cell(row) if row else "does not fit" if (name, N) in refused else "" for N, row in rows)])
+    return left_aligned(markdown_table(["rung", "type", *(f"N = {problem['N']:,}" for problem in problems)], lines))
+
+
+def footprint(row):
+    """Bytes of Q, K, V, O and LSE and of what the rung needs besides; None where that was not measured."""
+    extra = row["peak_memory_bytes"]
+    return None if extra is None else row["compulsory_bytes"] + extra
+
+
+def size(number):
+    """134 MB and the like."""
+    unit = next((unit for unit in (1e9, 1e6) if number >= unit), 1e3)
+    return three_digits(number / unit) + {1e9: " GB", 1e6: " MB", 1e3: " kB"}[unit]
 
 
 def ladder_rungs():
@@ -162,8 +175,12 @@ def counters_table(counters):
 def bench_tables(record):
     """From a record of scripts/bench."""
     problems = problems_of(record)
-    if record.get("series"):
-        return {"ms against N": against_N(record), "ceilings": ceilings_table(record)}
+    kind = record.get("kind", "bench")
+    if kind == "series":
+        return {"ms against N": against_N(record, milliseconds),
+                "TFLOP/s against N": against_N(record, lambda row: three_digits(speed(row) / 1e12))}
+    if kind == "memory":
+        return {"bytes against N": against_N(record, lambda row: size(footprint(row)) if footprint(row) else "?")}
     tables = {f"at {title_of(problem)}": details(record, problem) for problem in problems}
     if record.get("counters"):
         tables["counters"] = counters_table(record["counters"])

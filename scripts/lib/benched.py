@@ -150,15 +150,17 @@ def timing(seconds):
             "spread": round(spread(seconds), 4), "noisy": spread(seconds) > NOISY, "repetitions": len(seconds)}
 
 
-def time_rung(name, path, backend, problem, check=True, once=False):
-    """A row of the record; `once`: a single run, warm, in place of the median of many. Raises Refused."""
+def time_rung(name, path, backend, problem, plan, check=True):
+    """A row of the record. Raises Refused."""
     dtype = dtype_of(path)
-    if backend == "cpu" and not once:
+    runs = plan.runs.get(backend)
+    if backend == "cpu" and runs is None:
         expected = estimate(path, problem, dtype)
         if expected > 2:
             print(f"  about {expected:.0f} s{', and the check' if check else ''}", file=sys.stderr, flush=True)
-    report = report_of(path, *arguments_of(problem, dtype), *([] if once else ["--bench"]),
-                       *([] if check else ["--no-check"]))
+    how_often = ["--bench"] if runs is None else ["--repetitions", runs] if runs else []
+    checking = [] if check and not plan.check_rows else ["--check-rows", plan.check_rows] if check else ["--no-check"]
+    report = report_of(path, *arguments_of(problem, dtype), *how_often, *checking)
     bench = report["benchmark"] or {"seconds": [report["seconds"]], "cut_short": True, "peak_memory_bytes": None}
     verdict = report["check"]
     row = {"program": name, "code": code_of(name), "problem": problem, "backend": backend,
@@ -166,6 +168,7 @@ def time_rung(name, path, backend, problem, check=True, once=False):
            "compulsory_bytes": compulsory_bytes(problem, dtype), **timing(bench["seconds"]),
            "cut_short": bench["cut_short"], "peak_memory_bytes": bench["peak_memory_bytes"],
            "of_allowed_error": round(verdict["o_error"] / verdict["o_bound"], 4) if verdict else None,
+           "checked_rows": verdict["rows"] if verdict else 0,
            "compiler": report["compiler"]}
     return row if backend == "cpu" else {**row, "gpu_after": gpu_state()}
 

@@ -38,6 +38,7 @@ METRICS = {
     "multiply_adds": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
     "tensor_active_percent": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
     "registers": "launch__registers_per_thread",
+    "blocks": "launch__grid_size",
     "local_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",  # of spilled registers
     "local_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
 }
@@ -49,9 +50,9 @@ def stop(message):
 
 def gpu_provenance(command, commit):
     """Where and how something was measured; `commit` when the sources travelled without their history."""
-    query = "name,driver_version,clocks.max.sm,power.limit"
-    gpu, driver, clock, power = (first_line("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
-                                 .split(", ") + ["unknown"] * 4)[:4]
+    query = "name,driver_version,clocks.max.sm,power.limit,memory.total"
+    gpu, driver, clock, power, memory = (first_line("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
+                                         .split(", ") + ["unknown"] * 5)[:5]
     nvcc = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout.split("release ")
     return {
         "command": command,
@@ -61,6 +62,7 @@ def gpu_provenance(command, commit):
         "driver": driver,
         "max_sm_clock": clock,
         "power_limit": power,
+        "memory": memory,
         "cuda": nvcc[1].split(",")[0] if len(nvcc) > 1 else "unknown",
     }
 

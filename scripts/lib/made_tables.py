@@ -8,7 +8,8 @@ import compare_tables
 import cpu_tables
 import gpu_tables
 
-BENCH = {path.stem: bench_tables.bench_tables for path in sorted(RECORDS.glob("bench_*.json"))}
+BENCH = {path.stem: bench_tables.bench_tables for kind in ("bench", "series", "memory")
+         for path in sorted(RECORDS.glob(f"{kind}_*.json"))}
 TABLES = {**cpu_tables.TABLES, **gpu_tables.TABLES, **compare_tables.TABLES, **BENCH}
 
 

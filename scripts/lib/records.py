@@ -53,13 +53,18 @@ def provenance(command, compiler="g++"):
     }
 
 
+def write_json(path, record):
+    """Beside, then renamed: a file that is there stays whole whatever happens meanwhile."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    beside.rename(path)
+
+
 def write_record(name, record):
     """Writes docs/records/NAME.json and returns its path."""
     RECORDS.mkdir(parents=True, exist_ok=True)
     path = RECORDS / f"{name}.json"
-    beside = path.with_suffix(".json.new")
-    beside.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    beside.rename(path)
+    write_json(path, record)
     return path
 
 

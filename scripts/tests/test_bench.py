@@ -27,25 +27,27 @@ types = "bf16, fp16" if name.startswith("10") else "fp32"
 if "--help" in arguments:
     print("  --dtype TYPE                Type of Q, K, V and O: " + types + " (x)")
     sys.exit(0)
-if os.path.exists(here + "/refuse_" + name):
+def value(option):
+    return int(arguments[arguments.index(option) + 1])
+if os.path.exists(here + "/refuse_" + name) and value("--q-len") >= int(open(here + "/refuse_" + name).read() or 0):
     print(name + ": not enough memory", file=sys.stderr)
     sys.exit(2)
 if os.path.exists(here + "/stop_" + name) and "--bench" in arguments:
     import signal
     os.kill(os.getppid(), signal.SIGTERM)
     time.sleep(20)
-def value(option):
-    return int(arguments[arguments.index(option) + 1])
+timed = "--bench" in arguments or "--repetitions" in arguments
 flops = 4.0 * value("--batch") * value("--heads") * value("--q-len") ** 2 * value("--head-dim")
 wrong = os.path.exists(here + "/wrong_" + name)
-times = {{"01": [1, 1, 1.2], "02": [0.5] * 3, "08": [0.02] * 3, "09": [0.01, 0.01, 0.0101], "10": [0.002] * 3}}
+times = {{"01": [1, 1, 1.2], "02": [0.5] * 3, "06": [0.04] * 3, "08": [0.02] * 3, "09": [0.01, 0.01, 0.0101], "10": [0.002] * 3}}
 times = times[name[:2]]
 print(json.dumps({{
     "rung": name, "idea": "an idea", "ok": not wrong, "backend": "cpu", "description": "here", "dtype": "fp32",
     "seconds": times[0], "flops": flops, "damage": "", "compiler": "12",
-    "benchmark": {{"seconds": times, "cut_short": True, "peak_memory_bytes": None}} if "--bench" in arguments else None,
+    "benchmark": {{"seconds": times, "cut_short": True, "peak_memory_bytes": 4 * value("--q-len") ** 2}} if timed else None,
     "check": None if "--no-check" in arguments
-             else {{"o_error": 1e-6, "o_bound": 1e-4, "message": "O differs" if wrong else ""}}}}))
+             else {{"o_error": 1e-6, "o_bound": 1e-4, "rows": value("--check-rows") if "--check-rows" in arguments else 9,
+                   "message": "O differs" if wrong else ""}}}}))
 sys.exit(1 if wrong else 0)
 """
 # A compiler whose programs print ceilings, and what nvidia-smi and ncu answer.
@@ -60,7 +62,7 @@ STAND_INS = {
     "nvidia-smi": 'if [ ! -e "$HERE/gpu" ]; then exit 9; fi\n'
                   'case "$*" in -L) echo "GPU 0: NVIDIA RTX 1" ;; *compute_cap*) echo 9.0 ;;\n'
                   '*clocks.mem*) echo "1980 MHz, 2619 MHz, 100 W, 40" ;;\n'
-                  '*) echo "NVIDIA RTX 1, 580, 1980 MHz, 700 W" ;; esac',
+                  '*) echo "NVIDIA RTX 1, 580, 1980 MHz, 700 W, 24000 MiB" ;; esac',
 }
 # ncu: one kernel, in which every metric is 8, but no conflict is counted.
 NCU = """#!/usr/bin/env python3
@@ -190,18 +192,75 @@ class Bench(unittest.TestCase):
         self.assertEqual([row["program"][:2] for row in self.record()["rows"]], ["01", "02", "08"])
         self.assertFalse((ROOT / "docs/records/bench_rtx_1.json").exists())  # that is no record
 
+    def test_resuming(self):
+        self.assertEqual(self.bench("--resume").returncode, 2)  # there is nothing yet
+        (self.here / "stop_09_register_tiling").touch()
+        self.assertEqual(self.bench().returncode, 1)
+        (self.here / "stop_09_register_tiling").unlink()
+        (self.here / "calls").unlink()
+        refused = self.bench("--resume", "--series")  # of another kind
+        self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+        self.assertIn("leave --resume out", refused.stderr)
+
+        kept = self.build / "bench/bench.json"
+        record = json.loads(kept.read_text())
+        record["rows"][1]["code"] = "of another version"
+        record["rows"][0]["median_s"] = 77.0
+        kept.write_text(json.dumps(record))
+        done = self.bench("--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 rows are kept", done.stderr)
+        self.assertEqual(len(self.record()["rows"]), 10)
+        self.assertEqual(self.record()["rows"][0]["median_s"], 77)
+        self.assertNotIn("interrupted", self.record())
+        self.assertEqual([row["program"][:2] for row in self.record()["rows"]], ["01", "02", "08", "09", "10"] * 2)
+        first = [call[:2] for call in self.calls() if "--bench" in call and "--batch 4 " in call]
+        self.assertEqual(first, ["02", "09", "10"])
+
     def test_a_series_over_N(self):
         done = self.bench("--series")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual([row["problem"]["N"] for row in self.record()["rows"][::5]], [1024, 4096, 16384])
+        self.assertEqual([row["problem"]["N"] for row in self.record()["rows"][::5]],
+                         [512, 1024, 2048, 4096, 8192, 16384])
         self.assertNotIn("counters", self.record())
         runs = [call for call in self.calls() if "--q-len 16384" in call and "--batch 1 " in call]
-        self.assertEqual([("--bench" in call, "--no-check" in call) for call in runs],
-                         [(False, True)] * 2 + [(True, True)] * 3)  # the two rungs on the processor run once
-        self.assertIn("| 10_mma_sync | bf16 | 2.00 | 2.00 | 2.00 |", done.stdout)
+        self.assertEqual(["--bench" in call for call in runs], [False] * 2 + [True] * 3)  # the processor's run once
+        self.assertEqual({row["checked_rows"] for row in self.record()["rows"]}, {256})
+        self.assertIn("| 10_mma_sync | bf16 | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 |", done.stdout)
+        self.assertIn("| 10_mma_sync | bf16 | 34.4 | 68.7 | 137 | 275 | 550 | 1100 |", done.stdout)
+
+    def test_memory_over_N(self):
+        self.program(self.build / "06_cuda_naive", RUNG.format(here=self.here))
+        (self.build / "rungs.tsv").write_text(self.tsv + f"06_cuda_naive\tbuilt\t{self.build}/06_cuda_naive\n")
+        (self.here / "refuse_06_cuda_naive").write_text("8192")
+        done = self.bench("--memory")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = self.record()
+        lengths = {name: [row["problem"]["N"] for row in record["rows"] if row["program"][:2] == name]
+                   for name in ("01", "02", "06", "08", "10")}
+        self.assertEqual(lengths, {"01": [1024, 2048, 4096, 8192, 16384], "02": [], "06": [1024, 2048, 4096],
+                                   "08": [1024 << i for i in range(8)], "10": []})  # 06 is asked once more, at 8192
+        self.assertEqual(len([call for call in self.calls() if call.startswith("06") and "--json" in call]), 4)
+        self.assertEqual(bench_tables.footprint(record["rows"][0]), 8 * 1024 * (4 * 64 + 1) * 4 + 4 * 1024 ** 2)
+        self.assertIn("| 06_cuda_naive | fp32 | 12.6 MB | 33.6 MB | 101 MB | does not fit |  |  |  |  |", done.stdout)
+        picture = (self.build / "bench/memory.svg").read_text()
+        self.assertIn("from here on rung 06 does not fit", picture)
+        self.assertIn("all memory of the GPU, 25 GB", picture)
+
+    def test_a_page_with_pictures_is_left_in_the_build_folder(self):
+        for arguments, kind, names in (((), "bench", ("ladder", "traffic", "conflicts")), (("--series",), "series", ("time",))):
+            done = self.bench(*arguments)
+            self.assertIn(f"bench/{kind}.md", done.stderr)
+            page = (self.build / f"bench/{kind}.md").read_text()
+            for name in names:
+                self.assertIn(f"]({name}.svg)", page)
+                self.assertIn("10 mma sync", (self.build / f"bench/{name}.svg").read_text())
+            self.assertIn("| 10_mma_sync | bf16 |", page)
+            self.assertIn("NVIDIA RTX 1", page)
+            self.assertEqual(json.loads((self.build / f"bench/{kind}.json").read_text()), self.record())
 
     def test_wrong_options(self):
-        for wrong in (["--quick", "--record"], ["--quick", "--series"], ["--only", "09", "--record"], ["--nonsense"],
+        for wrong in (["--quick", "--record"], ["--memory", "--series"], ["--only", "09", "--record"], ["--nonsense"],
                       ["--only", "nothing"], ["--programs", str(self.here)],
                       ["--output", str(self.here / "nowhere/record.json")]):
             done = self.bench(*wrong)
