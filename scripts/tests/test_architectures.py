@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""For which GPUs a build for CUDA compiles, with stand-ins for nvidia-smi and nvcc; and once with the real nvcc."""
+"""For which GPUs a build for CUDA compiles, and scripts/check_architectures: with stand-ins for nvidia-smi and nvcc, and
+once with the real nvcc."""
 
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import textwrap
 import unittest
 from pathlib import Path
 
@@ -121,6 +124,50 @@ class Architectures(unittest.TestCase):
             commands = (self.here / "build/compile_commands.json").read_text()
             for one in architecture.split(";"):
                 self.assertIn(f"arch=compute_{one},code=[compute_{one},sm_{one}]", commands)
+
+    def check(self, *arguments, nvcc=None):
+        if nvcc:
+            self.stand_in("nvcc", f"""
+                case "$*" in
+                --list-gpu-code) echo sm_80; echo sm_90 ;;
+                --version) echo "Cuda compilation tools, release 12.4, V12.4.131" ;;
+                *) {nvcc} ;;
+                esac""")
+        else:
+            (self.here / "nvcc").unlink(missing_ok=True)
+        return subprocess.run([sys.executable, "-B", ROOT / "scripts/check_architectures", *arguments],
+                              env={**os.environ, "PATH": f"{self.here}:/usr/bin:/bin" if nvcc else str(self.here)},
+                              capture_output=True, text=True)
+
+    def test_registers_and_spills(self):
+        done = self.check("--kernels", nvcc=textwrap.dedent("""
+            echo "ptxas info    : 0 bytes gmem"
+            for d in 64 128; do
+                echo "ptxas info    : Compiling entry function '_Z6kernelILi${d}EEvv' for 'sm_xx'"
+                echo "ptxas info    : Function properties for _Z6kernelILi${d}EEvv"
+                echo "    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads"
+                echo "ptxas info    : Used $((d + 40)) registers, used 1 barriers, 8 bytes cumulative stack size, 96 bytes smem"
+            done"""))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for words in ("kernel<128>: 168 registers, 8 bytes of stack, 4 and 12 bytes spilled and fetched, "
+                      "96 bytes of static shared memory", "| rung | sm_80 | sm_90 |", "| 13 | 168, 8 B spilled | 168, 8 B spilled |",
+                      "left out: sm_120, which this nvcc (12.4.131) does not know"):
+            self.assertIn(words, done.stdout)
+        self.assertRegex(done.stdout, r"(\d+) of \1 compile without a warning")
+
+    def test_a_kernel_that_does_not_compile(self):
+        done = self.check("--only", "13", nvcc='echo "kernel.cu(3): error: no"; exit 1')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("kernel.cu(3): error: no", done.stderr)
+        self.assertIn("0 of 2 compile", done.stdout)
+        self.assertEqual(self.check("--only", "13", nvcc="true").returncode, 1)  # nothing came of it
+
+    def test_what_check_architectures_refuses(self):
+        self.assertEqual(self.check("--help").returncode, 0)
+        self.assertIn("there is no nvcc in PATH", self.check().stderr)
+        for wrong in (["--arch", "x"], ["--arch", "120"], ["--only", "no such rung"]):
+            done = self.check(*wrong, nvcc="true")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
 
 
 if __name__ == "__main__":
