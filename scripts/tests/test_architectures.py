@@ -15,6 +15,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 CUDA_12_4 = "50 60 70 75 80 86 87 89 90"
 CUDA_13_0 = "75 80 86 87 88 89 90 100 110 103 120 121"
 NVCC = shutil.which("nvcc")
+PTXAS = textwrap.dedent("""
+    echo "ptxas info    : 0 bytes gmem"
+    for d in 64 128; do
+        echo "ptxas info    : Compiling entry function '_Z6kernelILi${d}EEvv' for 'sm_xx'"
+        echo "ptxas info    : Function properties for _Z6kernelILi${d}EEvv"
+        echo "    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads"
+        echo "ptxas info    : Used $((d + 40)) registers, used 1 barriers, 8 bytes cumulative stack size, 96 bytes smem"
+    done""")
 
 
 class Architectures(unittest.TestCase):
@@ -140,14 +148,7 @@ class Architectures(unittest.TestCase):
                               capture_output=True, text=True)
 
     def test_registers_and_spills(self):
-        done = self.check("--kernels", nvcc=textwrap.dedent("""
-            echo "ptxas info    : 0 bytes gmem"
-            for d in 64 128; do
-                echo "ptxas info    : Compiling entry function '_Z6kernelILi${d}EEvv' for 'sm_xx'"
-                echo "ptxas info    : Function properties for _Z6kernelILi${d}EEvv"
-                echo "    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads"
-                echo "ptxas info    : Used $((d + 40)) registers, used 1 barriers, 8 bytes cumulative stack size, 96 bytes smem"
-            done"""))
+        done = self.check("--kernels", nvcc=PTXAS)
         self.assertEqual(done.returncode, 0, done.stderr)
         for words in ("kernel<128>: 168 registers, 8 bytes of stack, 4 and 12 bytes spilled and fetched, "
                       "96 bytes of static shared memory", "| rung | sm_80 | sm_90 |", "| 13 | 168, 8 B spilled | 168, 8 B spilled |",
@@ -161,6 +162,7 @@ class Architectures(unittest.TestCase):
         self.assertIn("kernel.cu(3): error: no", done.stderr)
         self.assertIn("0 of 2 compile", done.stdout)
         self.assertEqual(self.check("--only", "13", nvcc="true").returncode, 1)  # nothing came of it
+        self.assertEqual(self.check("--only", "13", nvcc=f"{PTXAS}\nexit 2").returncode, 1)  # a warning is an error
 
     def test_what_check_architectures_refuses(self):
         self.assertEqual(self.check("--help").returncode, 0)
