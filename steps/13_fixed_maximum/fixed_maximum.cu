@@ -292,8 +292,8 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, floa
 
 template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     flash::for_head_dim<32, 64, 128>(p.head_dim, [&](auto d) {
-        // Two blocks an SM overlap each other. At d = 128 that is 192 KiB for tiles of 64 keys, and on a GPU that has
-        // less, but room for two with tiles of 32, those win. Where only one block fits either way, 64 keys do.
+        // Two blocks an SM overlap each other. At d = 128 they take 194 KiB with tiles of 64 keys. Where there is less,
+        // but room for two with tiles of 32, those win (A100). Where one fits either way, 64 keys do (RTX cards).
         if constexpr (d.value == 128) {
             if (flash::blocks_an_sm(smem_bytes<d, 64>) == 1 && flash::blocks_an_sm(smem_bytes<d, 32>) == 2) {
                 return run<T, d, 32>(p, Q, K, V, O, LSE);
