@@ -27,8 +27,7 @@
 namespace step13 {
 namespace {
 
-constexpr int warps = 4;
-constexpr int threads = 32 * warps;
+constexpr int warps = 4, threads = 32 * warps;
 constexpr int M = 2; // m16 tiles of a warp
 constexpr int warp_rows = 16 * M;
 constexpr int Br = warp_rows * warps; // queries
@@ -75,8 +74,7 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
     const int K_lane = KV_tile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     const int V_lane = KV_tile::offset(lane % 16, lane / 16);
 
-    // Blocks start in the order of blockIdx. `wave` heads run together, so that their K and V stay in L2; within a wave
-    // all heads' last tiles of Q come first, which see the most keys when causal.
+    // Blocks start in the order of blockIdx: `wave` heads at a time, whose K and V stay in L2, last tiles of Q first.
     const int first_head = blockIdx.x / (wave * Tr) * wave;
     const int wave_heads = min(wave, heads - first_head);
     const int64_t head = first_head + blockIdx.x % (wave * Tr) % wave_heads;
@@ -271,11 +269,7 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
     }
 }
 
-/// Q, and two tiles each of K and V.
-template <int d, int Bc> constexpr int smem_bytes = (Br + 4 * Bc) * d * 2;
-
-template <class T, int d, int Bc>
-void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
@@ -284,23 +278,18 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, floa
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
     constexpr int64_t L2_share = 20 << 20; // bytes of K and V that run together: half of the L2 of an A100
     const int wave = static_cast<int>(std::clamp<int64_t>(L2_share / (p.kv_len * d * 2 * sizeof(T)), 1, heads));
-    flash::launch(fixed_maximum<T, d, Bc>, blocks, threads, smem_bytes<d, Bc>, Q, K, V, O, LSE, heads, wave, Tr, group,
-                  N_q, N_kv, p.scale * flash::log2_e, p.causal);
+    // Two blocks an SM overlap each other. If only tiles of 32 keys leave room for two (d = 128 on an A100), those win.
+    constexpr int small = d == 128 ? 32 : 64;
+    const auto smem_bytes = [](int Bc) { return (Br + 4 * Bc) * d * 2; }; // Q, and two tiles each of K and V
+    const int Bc = flash::blocks_an_sm(smem_bytes(64)) == 1 && flash::blocks_an_sm(smem_bytes(small)) == 2 ? small : 64;
+    flash::launch(Bc == 64 ? fixed_maximum<T, d, 64> : fixed_maximum<T, d, small>, blocks, threads, smem_bytes(Bc), Q,
+                  K, V, O, LSE, heads, wave, Tr, group, N_q, N_kv, p.scale * flash::log2_e, p.causal);
 }
 
 } // namespace
 
 template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    flash::for_head_dim<32, 64, 128>(p.head_dim, [&](auto d) {
-        // Two blocks an SM overlap each other. At d = 128 they take 194 KiB with tiles of 64 keys. Where there is less,
-        // but room for two with tiles of 32, those win (A100). Where one fits either way, 64 keys do (RTX cards).
-        if constexpr (d.value == 128) {
-            if (flash::blocks_an_sm(smem_bytes<d, 64>) == 1 && flash::blocks_an_sm(smem_bytes<d, 32>) == 2) {
-                return run<T, d, 32>(p, Q, K, V, O, LSE);
-            }
-        }
-        run<T, d, 64>(p, Q, K, V, O, LSE);
-    });
+    flash::for_head_dim<32, 64, 128>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
 }
 
 template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,
