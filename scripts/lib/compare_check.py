@@ -11,7 +11,7 @@ def expected(q, k, v, causal):
     O and LSE are computed in float64. The bound is twice the error of unfused attention that accumulates in float32 and
     rounds P and O, with terms for rounding that no kernel avoids (docs/00_attention.md).
     """
-    roundoff, tau = {torch.float16: (2**-11, 1e-3), torch.bfloat16: (2**-8, 4e-3)}[q.dtype]
+    roundoff, tau = {torch.float16: (2**-11, 1e-3), torch.bfloat16: (2**-8, 4e-3), torch.float32: (0, 2e-5)}[q.dtype]
     scale = 1 / math.sqrt(q.shape[1])
     hidden = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).triu(1 + len(k) - len(q)) if causal else None
 

@@ -6,11 +6,13 @@ from records import RECORDS, read_record
 import bench_tables
 import compare_tables
 import cpu_tables
+import experiment_tables
 import gpu_tables
 
 BENCH = {path.stem: bench_tables.bench_tables for kind in ("bench", "series", "memory")
          for path in sorted(RECORDS.glob(f"{kind}_*.json"))}
-TABLES = {**cpu_tables.TABLES, **gpu_tables.TABLES, **compare_tables.TABLES, **BENCH}
+TABLES = {**cpu_tables.TABLES, **gpu_tables.TABLES, **compare_tables.TABLES,
+          **experiment_tables.TABLES, **BENCH}
 
 
 @cache

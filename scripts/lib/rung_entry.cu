@@ -1,5 +1,6 @@
 // A rung as a function of C, so that Python can call it on tensors that are already on the GPU. scripts/compare
-// compiles this file once for each rung, with RUNG_HEADER="steps/NN_name/name.hpp" and RUNG=stepNN.
+// compiles this file once for each rung, with RUNG_HEADER="steps/NN_name/name.hpp" and RUNG=stepNN; scripts/experiments
+// does the same for its variants, and adds RUNG_FP32 for a rung that computes in fp32 alone.
 #include RUNG_HEADER
 
 #include <cstdint>
@@ -30,11 +31,16 @@ extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int c
                                .scale = scale,
                                .causal = causal != 0};
         flash::validate(p);
+#ifdef RUNG_FP32
+        attention<float>(p, Q, K, V, O, LSE);
+        (void)bf16;
+#else
         if (bf16 != 0) {
             attention<flash::Bfloat16>(p, Q, K, V, O, LSE);
         } else {
             attention<flash::Half>(p, Q, K, V, O, LSE);
         }
+#endif
         return 0;
     } catch (const std::exception& error) {
         std::snprintf(message, message_size, "%s", error.what());
