@@ -211,7 +211,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 rows are kept", done.stderr)
         self.assertEqual(len(self.record()["rows"]), 10)
-        self.assertEqual(self.record()["rows"][0]["median_s"], 77)
+        self.assertEqual((self.record()["rows"][0]["median_s"], self.record()["rows_of_an_earlier_run"]), (77, 2))
         self.assertNotIn("interrupted", self.record())
         self.assertEqual([row["program"][:2] for row in self.record()["rows"]], ["01", "02", "08", "09", "10"] * 2)
         first = [call[:2] for call in self.calls() if "--bench" in call and "--batch 4 " in call]
