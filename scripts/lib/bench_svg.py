@@ -123,7 +123,7 @@ def traffic_of_rungs_svg(record):
         plot.beside([(x + 8, plot.y(measured(row, kernels) / 1e9), three_digits(measured(row, kernels) / 1e9))
                      for *_, measured, _ in marks])
         plot.text(x + 4, plot.bottom + 16, row["program"].replace("_", " "), "small", "end", -38)
-    legend = [(colour, text + kind) for colour, text, *_ in marks for kind in (", counted", ", by the formula")]
+    legend = [(colour, text + kind) for colour, text, *_ in marks for kind in (", counted", ", formula")]
     for line, (colour, text) in enumerate(legend):
         x, y = plot.right + 30, plot.top + 16 + 22 * line
         if line % 2:
