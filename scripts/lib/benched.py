@@ -62,25 +62,33 @@ def output_of(command):
     return done.stdout if done.returncode == 0 else None
 
 
-def compiled(source, compiler, folder):
-    """The JSON that a program of scripts/lib prints, compiled on the fly; {} when it cannot be compiled or run."""
-    program = Path(folder) / source.replace(".", "_")
-    if shutil.which(compiler[0]) and output_of([*compiler, ROOT / "scripts/lib" / source, "-o", program]) is not None:
-        output = output_of([program])
-        return json.loads(output) if output else {}
-    return {}
+class Ceilings:
+    """What each unit of this machine reaches by itself; without a GPU those of the processor alone. The programs that
+    measure it are compiled on the fly, once; those that cannot be compiled are left out."""
 
-
-def ceilings(gpu):
-    """What each unit of this machine reaches by itself; without a GPU those of the processor alone."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = compiled("ceilings.cpp", ["g++", "-std=gnu++20", "-O3", "-march=native", "-fopenmp"], folder)
+    def __init__(self, gpu):
+        self.folder = tempfile.TemporaryDirectory()
+        self.best = {}
+        sources = [("ceilings.cpp", ["g++", "-std=gnu++20", "-O3", "-march=native", "-fopenmp"])]
         if gpu:
             capability = first_line("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
             codes = "arch=compute_90a,code=sm_90a"  # wgmma exists in this code alone
             target = f"--generate-code={codes}" if capability == "9.0" else "-arch=native"
-            found |= compiled("ceilings.cu", ["nvcc", "-std=c++20", "-O3", target], folder)
-    return found
+            sources.append(("ceilings.cu", ["nvcc", "-std=c++20", "-O3", target]))
+        self.programs = []
+        for source, compiler in sources:
+            program = Path(self.folder.name) / source.replace(".", "_")
+            command = [*compiler, ROOT / "scripts/lib" / source, "-o", program]
+            if shutil.which(compiler[0]) and output_of(command) is not None:
+                self.programs.append(program)
+
+    def measure(self):
+        """{unit: speed}, and some facts about the machine. Of a speed the best of all calls: heat and other programs
+        can only lower it."""
+        for program in self.programs:
+            for name, value in json.loads(output_of([program]) or "{}").items():
+                self.best[name] = max(value, self.best.get(name, value))
+        return dict(self.best)
 
 
 def dtype_of(path):

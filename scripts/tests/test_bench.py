@@ -297,6 +297,17 @@ class Bench(unittest.TestCase):
         self.assertEqual(bench_tables.milliseconds(row), "500 (noisy)")
         self.assertEqual(bench_tables.milliseconds({**row, "code": "another"}), "500 (noisy) (older code)")
 
+    def test_of_a_ceiling_the_best_counts(self):
+        (self.here / "speeds").write_text("1 3 2")
+        self.program(self.here / "g++", '#!/bin/sh\nfor last; do :; done\n'
+                     f'printf \'#!/bin/sh\\nset -- $(cat {self.here}/speeds); echo "{{\\"cpu_fma_flops\\": $1}}"; shift; '
+                     f'echo "$@" > {self.here}/speeds\\n\' > "$last"; chmod +x "$last"\n')
+        with mock.patch.dict(os.environ, {"PATH": f"{self.here}:{os.environ['PATH']}"}):
+            ceilings = benched.Ceilings(gpu=False)
+            self.addCleanup(ceilings.folder.cleanup)
+            self.assertEqual([ceilings.measure() for _ in range(3)],
+                             [{"cpu_fma_flops": 1}, {"cpu_fma_flops": 3}, {"cpu_fma_flops": 3}])
+
     def test_a_fingerprint_ignores_comments_and_spaces(self):
         with mock.patch.object(benched, "ROOT", self.here):
             folder = self.here / "steps/77_x"
