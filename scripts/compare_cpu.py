@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from records import ROOT, provenance, write_record
+from records import ROOT, aligned, provenance, write_record
 from cpu_tables import comparison_tables
 
 SHAPES = [  # B, H, N, d, causal
@@ -109,7 +109,7 @@ def main():
             row, record["backend"] = compare(shape, options.rounds, threads, folder)
             record["rows"].append(row)
     for title, lines in comparison_tables(record).items():
-        print(f"\n{title}\n\n" + "\n".join(lines))
+        print(f"\n{title}\n\n" + aligned(lines))
     worst = max(row["difference_from_pytorch"] for row in record["rows"])
     print(f"\nlargest difference between the two outputs: {worst:.1e}")
     if options.record:
