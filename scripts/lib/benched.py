@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from gpu_records import nvcc_target
 from records import ROOT, first_line
 
 NOISY = 0.05  # a spread, (longest - shortest) / median, beyond which a row is marked
@@ -73,7 +74,7 @@ class Ceilings:
         if gpu:
             capability = first_line("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
             codes = "arch=compute_90a,code=sm_90a"  # wgmma exists in this code alone
-            target = f"--generate-code={codes}" if capability == "9.0" else "-arch=native"
+            target = f"--generate-code={codes}" if capability == "9.0" else nvcc_target()
             sources.append(("ceilings.cu", ["nvcc", "-std=c++20", "-O3", target]))
         self.programs = []
         for source, compiler in sources:

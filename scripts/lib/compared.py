@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from records import ROOT
-from gpu_records import stop
+from gpu_records import nvcc_target, stop
 
 LIBRARIES = {"FA2": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
 
@@ -46,7 +46,7 @@ def build(folders, build_folder):
         name = os.path.basename(folder)
         header = os.path.relpath(os.path.join(folder, list_of(folder, ".hpp")[0]), ROOT)
         target = build_folder / f"{name}.so"
-        command = ["nvcc", "-std=c++20", "-O3", "-arch=native", "-shared", "-Xcompiler=-fPIC", "-I.",
+        command = ["nvcc", "-std=c++20", "-O3", nvcc_target(), "-shared", "-Xcompiler=-fPIC", "-I.",
                    f'-DRUNG_HEADER="{header}"', f"-DRUNG=step{re.match('[0-9]+', name)[0]}", "-o", str(target),
                    "scripts/lib/rung_entry.cu", "common/cuda/launch.cu", os.path.join(folder, list_of(folder, ".cu")[0])]
         print(f"building {name}", file=sys.stderr)

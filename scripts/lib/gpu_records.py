@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,18 @@ def gpu_provenance(command, commit):
         "memory": memory,
         "cuda": nvcc[1].split(",")[0] if len(nvcc) > 1 else "unknown",
     }
+
+
+def nvcc_target():
+    """nvcc's option to compile for the GPU of this computer. Where nvcc does not know it yet, the newest PTX that the GPU
+    can run, which the driver compiles when the program starts."""
+    capability = first_line("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader").replace(".", "")
+    if not shutil.which("nvcc"):
+        return "-arch=native"  # who runs it will say so
+    listed = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True).stdout
+    known = sorted(int(number) for number in re.findall(r"compute_(\d+)", listed))
+    older = [number for number in known if capability.isdigit() and number <= int(capability)]
+    return f"-arch=compute_{older[-1]}" if older and older[-1] != int(capability) else "-arch=native"
 
 
 def program(folder, name):

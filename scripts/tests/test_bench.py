@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT / "scripts/lib"))
 sys.dont_write_bytecode = True
 import bench_tables
 import benched
+import gpu_records
 import records
 
 # A rung that answers as the harness does. $HERE is the folder of the stand-ins; files there steer it.
@@ -61,6 +62,7 @@ STAND_INS = {
            'for last; do :; done; printf \'#!/bin/sh\\necho "{\\\\"cpu_fma_flops\\\\": 2e12}"\\n\' > "$last"\n'
            'chmod +x "$last"',
     "nvcc": 'if [ "$1" = --version ]; then echo "release 13.0, V13"; exit; fi\n'
+            'if [ "$1" = --list-gpu-arch ]; then echo "compute_80 compute_90 compute_120"; exit; fi\n'
             'for last; do :; done\n'
             'printf \'#!/bin/sh\\necho "{\\\\"ffma_flops\\\\": 6e13, \\\\"mma_sync_flops\\\\": 6e14}"\\n\' > "$last"\n'
             'chmod +x "$last"',
@@ -315,6 +317,13 @@ class Bench(unittest.TestCase):
             self.addCleanup(ceilings.folder.cleanup)
             self.assertEqual([ceilings.measure() for _ in range(3)],
                              [{"cpu_fma_flops": 1}, {"cpu_fma_flops": 3}, {"cpu_fma_flops": 3}])
+
+    def test_nvcc_compiles_for_a_gpu_that_it_does_not_know(self):
+        with mock.patch.dict(os.environ, {"PATH": f"{self.here}:{os.environ['PATH']}"}):
+            for capability, target in (("9.0", "native"), ("12.0", "native"), ("12.1", "compute_120"),
+                                       ("10.3", "compute_90"), ("8.6", "compute_80"), ("", "native")):
+                self.program(self.here / "nvidia-smi", f"#!/bin/sh\necho {capability}\n")
+                self.assertEqual(gpu_records.nvcc_target(), f"-arch={target}", capability)
 
     def test_a_fingerprint_ignores_comments_and_spaces(self):
         with mock.patch.object(benched, "ROOT", self.here):
