@@ -81,7 +81,8 @@ def markdown_table(header, rows):
 def aligned(table):
     """The lines of a Markdown table as one text whose columns stand below each other, for a terminal."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-    widths = [max(len(row[column]) for number, row in enumerate(rows) if number != 1) for column in range(len(rows[0]))]
+    widths = [max(3, *(len(row[column]) for number, row in enumerate(rows) if number != 1))
+              for column in range(len(rows[0]))]
     to_the_right = [cell.endswith(":") for cell in rows[1]]
     rows[1] = ["-" * (width - 1) + (":" if right else "-") for width, right in zip(widths, to_the_right)]
     return "\n".join("| " + " | ".join(cell.rjust(width) if right else cell.ljust(width)

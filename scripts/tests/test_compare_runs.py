@@ -48,7 +48,7 @@ class CompareRuns(unittest.TestCase):
         done = self.compare(RECORD)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(self.row_of(done, "09"),
-                         ["09_register_tiling", "fp32", "10.0", "10.0", "+0.0%", "3.0%", "", ""])
+                         ["09_register_tiling", "fp32", "10.0", "10.0", "0.0%", "3.0%", "", ""])
         self.assertNotIn("faster", done.stdout)
         self.assertIn("0 of 4 slower beyond the noise", done.stdout)
 
