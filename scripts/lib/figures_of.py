@@ -47,6 +47,7 @@ def row_of(record, program, **where):
     first = rows_of(record)[0]
     named = {**{name: first[name] for name in PROBLEM if name in first}, **where}
     found = [row for row in rows(record, **named) if str(row["program"]).startswith(program)]
+    found = [row for row in found if row["program"] == program] or found
     if len(found) != 1:
         raise ValueError(f"{record} has {len(found)} rows of {program} with {named}, and it should be one")
     return found[0]
@@ -82,6 +83,14 @@ def counter(record, program, name, kernel=None):
     return sum(counts[name] for of, counts in found[0].items() if kernel in (None, of))
 
 
+def tried(program, name):
+    """What ncu counted of an experiment of rung 09, or of that rung itself."""
+    found = [one["counts"] for one in read_record("gpu_experiments")["variants"] if one["program"].startswith(program)]
+    if len(found) != 1 or not found[0]:
+        raise ValueError(f"gpu_experiments has no counts of {program}")
+    return found[0][name]
+
+
 def ceiling(record, name):
     """What a unit of the machine reached by itself, in operations or bytes a second."""
     return read_record(record)["ceilings"][name]
@@ -111,7 +120,18 @@ def cell(record, title, row, column):
     return number(found[0][header.index(column)])
 
 
+def tried_cell(rung, row, column):
+    """A number of a rung's log, of a row by how it begins; "" is the rung as it is."""
+    return cell("gpu_experiments", f"rung {rung}", row or f"rung {rung}", column)
+
+
+def lost(rung, row, column):
+    """By how many per cent it is less than in the rung as it is."""
+    return 100 * (1 - tried_cell(rung, row, column) / tried_cell(rung, "", column))
+
+
 NAMES = {function.__name__: function
-         for function in (ms, tflops, faster, field, counter, ceiling, stated, counted, cell, rows)}
+         for function in (ms, tflops, faster, field, counter, tried, tried_cell, lost, ceiling, stated, counted, cell,
+                          rows)}
 NAMES |= {function.__name__: function
-          for function in (range, min, max, sum, round, math.sqrt, math.exp, math.log)}
+          for function in (abs, range, min, max, sum, round, math.sqrt, math.exp, math.log)}

@@ -15,7 +15,6 @@ REASONS = {
     "prediction": "made before it was measured, or a bound that was reckoned",
     "hardware": "a property of a machine, from its maker",
     "definition": "chosen: a size of the problem, of a tile or of a type",
-    "trial": "measured once, on a variant or with a tool that no record is kept of",
     "command": "printed by the command that stands beside it",
     "listing": "stands in a listing of the same page, perhaps with more digits; this is checked",
     "exercise": "an example to reckon with",

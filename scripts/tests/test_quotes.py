@@ -57,7 +57,7 @@ whole = "12.5"
 [given."page.md"]
 '2 to 3% were' = "prediction"
 'says 0.25' = "listing"
-'| change | ms |' = "trial"
+'| change | ms |' = "command"
 
 [given."*"]
 '128 bytes' = "definition"
@@ -109,7 +109,7 @@ class Prose(unittest.TestCase):
         self.assertIn(" 14 comes from no", self.complaint(("Below", "Or 14 to 15 ms. Below"), entries=entries))
 
     def test_figures_of_a_table_that_is_written_by_hand(self):
-        without = ENTRIES.replace("'| change | ms |' = \"trial\"\n", "")
+        without = ENTRIES.replace("'| change | ms |' = \"command\"\n", "")
         self.assertIn("page.md:17: 14 comes from no record", self.complaint(entries=without))
 
     def test_only_the_placeholders_of_a_text_are_quoted(self):
