@@ -15,8 +15,9 @@ from records import ROOT
 FOLDER = ROOT / "docs/experiments"
 HUNK = re.compile(r"^@@ -(\d+)[^\n]*@@[^\n]*\n((?:[ +-][^\n]*\n|\n)*)", re.M)
 # What ptxas says of a kernel, with the option -v.
-KERNEL = re.compile(r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<stack>\d+) bytes stack frame, (?P<spill_stores>\d+) "
-                    r"bytes spill stores, (?P<spill_loads>\d+) bytes spill loads.*?Used (?P<registers>\d+) registers", re.S)
+KERNEL = re.compile(r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<stack>\d+) bytes stack frame, "
+                    r"(?P<spill_stores>\d+) bytes spill stores, (?P<spill_loads>\d+) bytes spill loads"
+                    r".*?Used (?P<registers>\d+) registers", re.S)
 # What scripts/sass says of a loop, and how a kernel is called there.
 LOOP = re.compile(r"^(?P<kernel>.+) sm_\w+: (?P<instructions>\d+) instructions, (?P<products>\d+) HMMA", re.M)
 ARGUMENTS = re.compile(r"<(?:flash::Bfloat16, )?(?P<d>\d+)(?:, (?P<Bc>\d+))?>$")
@@ -60,14 +61,15 @@ def read_experiment(path):
     head, mark, diff = path.read_text(encoding="utf-8").partition("diff --git ")
     said = dict(re.findall(r"^([A-Z][a-z ]+): (\S.*)$", head, re.M))
     if not mark or not {"What", "Predicted"} <= said.keys() <= {"What", "Predicted", "Wrong on purpose"}:
-        raise Wrong(f"{path.name}: before 'diff --git' there should be lines 'What: ...' and 'Predicted: ...', and perhaps "
-                    "'Wrong on purpose: yes'")
+        raise Wrong(f"{path.name}: before 'diff --git' there should be lines 'What: ...' and 'Predicted: ...', and "
+                    "perhaps 'Wrong on purpose: yes'")
     variant = Variant(path.stem, rung_named(path.stem[:2]), said["What"], said["Predicted"],
                       "Wrong on purpose" in said, mark + diff)
     changed = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", diff, re.M))
     kernel = next((ROOT / "steps" / variant.rung).glob("*.cu")).relative_to(ROOT).as_posix()
     if changed != {kernel}:
-        raise Wrong(f"{path.name}: it changes {', '.join(sorted(changed)) or 'nothing'}, and should change {kernel} alone")
+        raise Wrong(f"{path.name}: it changes {', '.join(sorted(changed)) or 'nothing'}, "
+                    f"and should change {kernel} alone")
     return variant
 
 
@@ -77,7 +79,7 @@ def experiments():
 
 
 def patched(text, variant):
-    """The text with the patch's changes, each where its lines stand; nearest to where it says, if they do repeatedly."""
+    """The text with the patch's changes, each where its lines stand, nearest to where it says. Raises Wrong."""
     for line, body in HUNK.findall(variant.diff):
         lines = body.splitlines(keepends=True)
         old, new = ("".join(one[1:] or "\n" for one in lines if one[0] not in sign) for sign in "+-")
@@ -94,9 +96,9 @@ def library_of(variant, folder):
 
 
 def build(variant, folder, architecture):
-    """Compiles it into a library with the function of scripts/lib/rung_entry.cu. Returns (variant, its kernels, seconds).
+    """Compiles it into a library with the function of scripts/lib/rung_entry.cu.
 
-    Raises Wrong when it does not compile.
+    Returns (variant, its kernels, seconds). Raises Wrong when it does not compile.
     """
     start = time.monotonic()
     path, text = variant.source()
@@ -116,9 +118,9 @@ def build(variant, folder, architecture):
 
 
 def kernels_of(said, library, tensor):
-    """Of each kernel of a library: registers, spills, and what its best loop with products has, if there is a cuobjdump.
+    """Of each kernel of a library registers, spills, and what its best loop with products has.
 
-    Of a kernel for several types, the one for bf16.
+    The last if there is a cuobjdump. Of a kernel for several types, the one for bf16.
     """
     found = [{name: text if name == "kernel" else int(text) for name, text in match.groupdict().items()}
              for match in KERNEL.finditer(said)]
@@ -126,7 +128,8 @@ def kernels_of(said, library, tensor):
                             text=True, check=True).stdout.splitlines()
     loops = {}
     if tensor and shutil.which("cuobjdump"):
-        sass = subprocess.run([sys.executable, ROOT / "scripts/sass", library], stdout=subprocess.PIPE, text=True).stdout
+        sass = subprocess.run([sys.executable, ROOT / "scripts/sass", library], stdout=subprocess.PIPE,
+                              text=True).stdout
         for loop in LOOP.finditer(sass):
             counts = int(loop["instructions"]), int(loop["products"])
             best = loops.setdefault(loop["kernel"], counts)
