@@ -30,7 +30,7 @@ def speed(row):
 def three_digits(value):
     """1234, 123, 12.3, 1.23, 0.123, 0.0123."""
     if value < 0.1:
-        return f"{value:.3g}"
+        return f"{value:#.3g}"
     return f"{value:.{3 if value < 1 else max(3 - len(str(int(value))), 0)}f}"
 
 

@@ -135,7 +135,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(record["ceilings"], {"cpu_fma_flops": 2e12, "ffma_flops": 6e13, "mma_sync_flops": 6e14})
         self.assertEqual(list(record["counters"]), ["08_flash_attention_2", "09_register_tiling", "10_mma_sync"])
         self.assertEqual(record["counters"]["10_mma_sync"]["kernel"]["dram_read_bytes"], 8)
-        self.assertIn("| 10 kernel | 1.6e-08 | 1.0 | 1.0 | 1.00 | 8% |", done.table)
+        self.assertIn("| 10 kernel | 1.60e-08 | 1.0 | 1.0 | 1.00 | 8% |", done.table)
         self.assertEqual([row["noisy"] for row in ours[:5]], [True, False, False, False, False])
         self.assertIn("1 of 10: 01_naive_attention", done.stderr)
         self.assertIn("about 92 s, and the check", done.stderr)  # 16 times N = 1024's second; 5.75 times
