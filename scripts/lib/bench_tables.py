@@ -3,7 +3,7 @@
 import re
 
 from benched import UNITS, code_of
-from records import ROOT, markdown_table
+from records import ROOT, ladder_names, markdown_table
 from tensor_tables import tensor_tables
 
 
@@ -112,8 +112,7 @@ def size(number):
 
 def ladder_rungs():
     """Name and idea of every rung of the ladder, as steps/ has them."""
-    names = re.findall(r"^flash_add_rung\((\w+)\)", (ROOT / "steps/CMakeLists.txt").read_text(encoding="utf-8"), re.M)
-    for name in names:
+    for name in ladder_names():
         main = (ROOT / "steps" / name / "main.cpp").read_text(encoding="utf-8")
         literals = re.search(r'\.idea\s*=\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', main)
         yield name, "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals[1])) if literals else ""

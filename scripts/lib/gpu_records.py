@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from records import ROOT, first_line
+from records import ROOT, first_line, ladder_names
 
 RUNGS = ("06_cuda_naive", "07_flash_attention_1", "08_flash_attention_2", "09_register_tiling")
 
@@ -91,8 +91,7 @@ def program(folder, name):
 
 def cuda_rungs(folder):
     """Name and program of each CUDA rung of the ladder."""
-    ladder = re.findall(r"^flash_add_rung\((\w+)\)", (ROOT / "steps/CMakeLists.txt").read_text(encoding="utf-8"), re.M)
-    return [(name, program(folder, name)) for name in ladder if any((ROOT / "steps" / name).glob("*.cu"))]
+    return [(name, program(folder, name)) for name in ladder_names() if any((ROOT / "steps" / name).glob("*.cu"))]
 
 
 def types_and_head_dims(path):

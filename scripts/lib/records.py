@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 
@@ -37,6 +38,12 @@ def instruction_sets():
     except (OSError, IndexError):
         return []
     return [name for name in ("sse2", "avx", "avx2", "fma", "avx512f") if name in flags]
+
+
+def ladder_names():
+    """The rungs' names, in order, as steps/CMakeLists.txt has them."""
+    text = (ROOT / "steps/CMakeLists.txt").read_text(encoding="utf-8")
+    return re.findall(r"^flash_add_rung\((\w+)", text, re.M)
 
 
 def provenance(command, compiler="g++"):
