@@ -9,7 +9,7 @@ namespace flash::reference {
 std::vector<bool> rows_left_out(const Problem& p, int64_t rows_of_head) {
     const int64_t tile_rows = tile_rows_of(p);
     const int64_t tiles = (p.q_len + tile_rows - 1) / tile_rows;
-    const int64_t wanted = std::max<int64_t>((rows_of_head + tile_rows - 1) / tile_rows, 2);
+    const int64_t wanted = std::max<int64_t>((rows_of_head + tile_rows - 1) / tile_rows, 3); // one of the inner ones
     if (rows_of_head >= p.q_len || wanted >= tiles) {
         return {};
     }
