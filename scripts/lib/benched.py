@@ -67,9 +67,10 @@ class Ceilings:
     """What each unit of this machine reaches by itself; without a GPU those of the processor alone. The programs that
     measure it are compiled on the fly, once; those that cannot be compiled are left out."""
 
-    def __init__(self, gpu):
+    def __init__(self, gpu, earlier=()):
+        """`earlier`: what an earlier run on this machine measured; it counts, too."""
         self.folder = tempfile.TemporaryDirectory()
-        self.best = {}
+        self.best = dict(earlier)
         sources = [("ceilings.cpp", ["g++", "-std=gnu++20", "-O3", "-march=native", "-fopenmp"])]
         if gpu:
             capability = first_line("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
