@@ -52,6 +52,18 @@ template <class T> __device__ __forceinline__ uint32_t pack(float low, float hig
     return packed;
 }
 
+/// As pack, but what is too large for fp16 becomes its largest number, 65504, in place of infinity. bf16 has the range
+/// of fp32 and needs no such care. (PTX ISA, "cvt", modifier .satfinite.)
+template <class T> __device__ __forceinline__ uint32_t pack_saturated(float low, float high) {
+    if constexpr (dtype_of<T> == DType::fp16) {
+        uint32_t packed;
+        asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+        return packed;
+    } else {
+        return pack<T>(low, high);
+    }
+}
+
 } // namespace flash
 
 #else

@@ -1,6 +1,7 @@
 // Twin of the mma.sync wrappers in common/cuda/mma.hpp.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "common/simt/site.hpp"
@@ -28,6 +29,13 @@ inline void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (
 /// Two floats, rounded to T, in one register: `low` in bits 0-15, `high` in bits 16-31.
 template <class T> inline uint32_t pack(float low, float high) {
     return from_float<T>(low).bits | static_cast<uint32_t>(from_float<T>(high).bits) << 16;
+}
+
+/// As pack, but what is too large for fp16 becomes its largest number, 65504, in place of infinity.
+template <class T> inline uint32_t pack_saturated(float low, float high) {
+    constexpr float most = dtype_of<T> == DType::fp16 ? 65504.0f : INFINITY;
+    const auto clamped = [](float x) { return x > most ? most : x < -most ? -most : x; }; // NaN stays
+    return pack<T>(clamped(low), clamped(high));
 }
 
 } // namespace flash
