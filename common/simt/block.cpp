@@ -66,9 +66,6 @@ void Block::prepare() {
     finished_ = 0;
     barrier_ = {};
     mbarriers_.clear();
-    while (stacks_.size() < thread_count_) {
-        stacks_.emplace_back(stacks_.size());
-    }
     ready_warps_ = 0;
     for (Warp& warp : warps_) {
         warp.ready = warp.alive = warp.at_barrier = 0;
@@ -84,7 +81,8 @@ void Block::prepare() {
         release(number / 32, 1u << number % 32);
         if (!thread.fiber.started()) {
             thread.fiber.start(
-                stacks_[number], [](void* self) { current_block().serve(*static_cast<Thread*>(self)); }, &thread);
+                stacks_.top(number), stacks_.size(number),
+                [](void* self) { current_block().serve(*static_cast<Thread*>(self)); }, &thread);
         }
     }
 }
@@ -209,11 +207,11 @@ Place Block::here(const std::string& action, Site site) const {
 }
 
 bool Block::is_stack_of(const Thread& thread, const void* address) const {
-    return stacks_[thread.number].contains(address);
+    return stacks_.contains(thread.number, address);
 }
 
 bool Block::is_stack_guard(const Thread& thread, const void* address) const {
-    return stacks_[thread.number].guards(address);
+    return stacks_.guards(thread.number, address);
 }
 
 /// Nobody can run, and not all have finished: tells who waits where.

@@ -51,6 +51,9 @@ class Block {
   public:
     Block() : watcher_(*this) {}
 
+    /// Memory for a block of so many threads. Throws std::bad_alloc.
+    void reserve(unsigned threads) { stacks_.reserve(threads); }
+
     /// Runs one block from beginning to end, under its watcher if `watched`; returns what was wrong with it.
     std::optional<Fault> run(const Launch& launch, const Kernel& kernel, uint3 index, bool watched);
 
@@ -111,7 +114,7 @@ class Block {
     SharedMemory shared_;
     TrapStack trap_stack_;
     Fiber scheduler_; // run() itself
-    std::vector<Stack> stacks_;
+    Stacks stacks_;
     std::vector<Thread> threads_{1024}; // the first of them are used; their fibers serve block after block
     std::array<Warp, 32> warps_;
     uint32_t ready_warps_ = 0;

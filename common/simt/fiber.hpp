@@ -5,34 +5,40 @@
 #include <boost/context/detail/fcontext.hpp>
 
 #include <cstddef>
+#include <vector>
 
 namespace flash::simt {
 
-/// Memory for one fiber, with addresses below it that fault when the stack overflows. Pages are used as they are
-/// touched.
-class Stack {
+/// The stacks of a block's fibers. Pages are used as they are touched.
+class Stacks {
   public:
-    static constexpr size_t bytes = 128 << 10;
+    static constexpr size_t bytes = 128 << 10; // of one
 
-    /// `number` spreads the stacks' tops over the sets of the cache: all of a warp's are in use at once.
-    explicit Stack(size_t number);
-    ~Stack();
-    Stack(Stack&& other) noexcept;
-    Stack(const Stack&) = delete;
-    Stack& operator=(const Stack&) = delete;
+    ~Stacks();
 
-    size_t size() const { return bytes - shift_; }
-    void* top() const { return memory_ + guard + size(); }
-    bool contains(const void* address) const { return distance(address) - guard < bytes; }
-    bool guards(const void* address) const { return distance(address) < guard; }
+    /// Makes sure that there are `count`. Throws std::bad_alloc when there is no memory for them.
+    void reserve(unsigned count);
+
+    void* top(unsigned number) const { return low(number) + size(number); }
+    size_t size(unsigned number) const { return bytes - shift(number); }
+    bool contains(unsigned number, const void* address) const { return distance(number, address) < bytes; }
+
+    /// Below each stack lie addresses that fault when it overflows, as long as the system allows so many mappings: a
+    /// thousand for each worker. Beyond that they are memory that nobody else uses.
+    bool guards(unsigned number, const void* address) const { return distance(number, address) + guard < guard; }
 
   private:
     static constexpr size_t guard = 1 << 20; // wide, because a large array may reach far below the stack at once
-    size_t distance(const void* address) const {
-        return static_cast<size_t>(static_cast<const char*>(address) - memory_);
+    static constexpr size_t of_warp = 32 * (guard + bytes);
+
+    /// Spreads the tops over the sets of the cache: all of a warp's are in use at once.
+    static size_t shift(unsigned number) { return number % 32 * 256; }
+    char* low(unsigned number) const { return warps_[number / 32] + number % 32 * (guard + bytes) + guard; }
+    size_t distance(unsigned number, const void* address) const {
+        return static_cast<size_t>(static_cast<const char*>(address) - low(number));
     }
-    char* memory_;
-    size_t shift_;
+
+    std::vector<char*> warps_;
 };
 
 /// Boost.Context's lowest layer: its fiber class unwinds the stack of a fiber that is given up, and that needs
@@ -41,7 +47,7 @@ class Stack {
 class Fiber {
   public:
     /// Gives the fiber its stack and its function, which must not return.
-    void start(const Stack& stack, void (*function)(void*), void* argument);
+    void start(void* stack_top, size_t stack_bytes, void (*function)(void*), void* argument);
     bool started() const { return context_ != nullptr; }
     void forget() { context_ = nullptr; }
 

@@ -122,7 +122,7 @@ void run(const Launch& launch) {
         }
     };
     const TrapHandlers traps;
-    run_on_workers(order.count(), work);
+    run_on_workers(order.count(), static_cast<unsigned>(volume(launch.block)), work);
     if (fault) {
         throw completed(std::move(*fault));
     }

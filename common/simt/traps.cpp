@@ -36,7 +36,7 @@ std::string describe(const Block& block, const char* address) {
                plural(shared.dynamic_bytes(), "byte") + ")";
     }
     if (block.is_stack_guard(block.current(), address)) {
-        return "the thread's local variables exceed " + std::to_string(Stack::bytes >> 10) + " KiB";
+        return "the thread's local variables exceed " + std::to_string(Stacks::bytes >> 10) + " KiB";
     }
     return "";
 }
