@@ -184,11 +184,12 @@ void Block::finish_current() {
     const unsigned number = current_->number / 32;
     Warp& warp = warps_[number];
     warp.alive &= ~(1u << current_->number % 32);
-    for (size_t i = 0; i < warp.pending.size(); ++i) { // lanes that have left are not waited for
+    for (size_t i = 0; i < warp.pending.size();) { // lanes that have left are not waited for, in any meeting
         const Rendezvous& meeting = warp.pending[i];
         if (meeting.arrived == (meeting.mask & warp.alive)) {
-            complete(number, i);
-            break;
+            complete(number, i); // takes it out of the list
+        } else {
+            ++i;
         }
     }
     if (watching_ != nullptr && warp.alive == 0) {

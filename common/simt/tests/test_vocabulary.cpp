@@ -60,6 +60,15 @@ __global__ void lanes_that_left(int* out) {
     out[threadIdx.x] = static_cast<int>(__ballot_sync(full, 1));
 }
 
+/// Lanes 0 and 1 each wait for lane 2 in a meeting of their own; it leaves, and then they meet each other.
+__global__ void lane_of_two_meetings_left(int* out) {
+    if (threadIdx.x < 2) {
+        const unsigned mask = threadIdx.x == 0 ? 0b101u : 0b110u;
+        const int own = static_cast<int>(__ballot_sync(mask, 1));
+        out[threadIdx.x] = __shfl_xor_sync(0b011u, own, 1);
+    }
+}
+
 template <class T> __global__ void atomics(T* cells) {
     const T t = static_cast<T>(threadIdx.x);
     atomicAdd(&cells[0], t);
@@ -185,6 +194,15 @@ TEST_CASE("parts of a warp meet on their own, and lanes that left are not waited
     launch(lanes_that_left, 1, 32, 0, left.data());
     CHECK(left.values()[5] == (1 << 20) - 1);
     CHECK(left.values()[25] == 0);
+    for (const simt::Schedule& schedule : schedules()) {
+        simt::Options options;
+        options.schedule = schedule;
+        const With scheduled(options);
+        CAPTURE(simt::to_string(schedule));
+        const Buffer<int> two(2);
+        launch(lane_of_two_meetings_left, 1, 3, 0, two.data());
+        CHECK(two.values() == std::vector<int>{0b010, 0b001});
+    }
 }
 
 TEST_CASE("atomic operations of many blocks at once lose nothing") {
