@@ -1,12 +1,17 @@
 #include "common/simt/origin.hpp"
 
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <sstream>
 #include <string_view>
 
 #include "common/simt/program.hpp"
@@ -68,37 +73,61 @@ std::string shorten(const std::string& file) {
     return path.is_relative() || relative.empty() || *relative.begin() == ".." ? path.string() : relative.string();
 }
 
-/// One line for each address: `addr2line -a -i` prints the address, then the chain of inlined calls, innermost first.
-std::map<uint32_t, SourceLine> run_addr2line(const std::vector<uint32_t>& addresses) {
-    std::map<uint32_t, SourceLine> lines;
-    char name[] = "/tmp/flash-simt-XXXXXX";
-    const int file = mkstemp(name);
-    if (file < 0) {
-        return lines;
+/// What `addr2line -a -i` says of addresses, which it takes from a file; empty when it cannot be started. Without a
+/// shell in between, so that a path may have any characters.
+std::string run_addr2line(const std::string& addresses) {
+    std::string program = program_file();
+    std::string words[] = {"addr2line", "-a", "-i", "-e", program};
+    char* const arguments[] = {words[0].data(), words[1].data(), words[2].data(),
+                               words[3].data(), words[4].data(), nullptr};
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::tmpfile(), std::fclose);
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::tmpfile(), std::fclose);
+    if (!in || !out) {
+        return "";
     }
-    std::FILE* const input = fdopen(file, "w");
+    std::fputs(addresses.c_str(), in.get());
+    std::rewind(in.get());
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, fileno(in.get()), STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&files, fileno(out.get()), STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    pid_t child = 0;
+    const bool started = posix_spawnp(&child, words[0].c_str(), &files, nullptr, arguments, environ) == 0;
+    posix_spawn_file_actions_destroy(&files);
+    if (!started) {
+        return "";
+    }
+    waitpid(child, nullptr, 0);
+    std::rewind(out.get()); // the child has moved the place that both share
+    std::string text;
+    char part[4096];
+    for (size_t size = 0; (size = std::fread(part, 1, sizeof part, out.get())) > 0;) {
+        text.append(part, size);
+    }
+    return text;
+}
+
+/// One line for each address: it prints the address, then the chain of inlined calls, innermost first.
+std::map<uint32_t, SourceLine> look_up(const std::vector<uint32_t>& addresses) {
+    std::ostringstream wanted;
     for (const uint32_t address : addresses) {
-        std::fprintf(input, "0x%x\n", address - 1); // a return address stands behind its call
+        wanted << "0x" << std::hex << address - 1 << '\n'; // a return address stands behind its call
     }
-    std::fclose(input);
-    const std::string command = "addr2line -a -i -e '" + program_file() + "' < " + std::string(name) + " 2>/dev/null";
-    if (std::FILE* const output = popen(command.c_str(), "r")) {
-        char text[4096];
-        uint32_t address = 0;
-        while (std::fgets(text, sizeof text, output) != nullptr) {
-            if (std::string_view(text).starts_with("0x")) {
-                address = static_cast<uint32_t>(std::strtoul(text, nullptr, 16)) + 1;
-                continue;
-            }
-            const SourceLine line = parse(text);
-            SourceLine& chosen = lines[address];
-            if (chosen.line == 0 && line.line != 0 && !is_runtime(line.file)) {
-                chosen = {shorten(line.file), line.line};
-            }
+    std::istringstream output(run_addr2line(wanted.str()));
+    std::map<uint32_t, SourceLine> lines;
+    uint32_t address = 0;
+    for (std::string text; std::getline(output, text);) {
+        if (text.starts_with("0x")) {
+            address = static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 16)) + 1;
+            continue;
         }
-        pclose(output);
+        const SourceLine line = parse(text);
+        SourceLine& chosen = lines[address];
+        if (chosen.line == 0 && line.line != 0 && !is_runtime(line.file)) {
+            chosen = {shorten(line.file), line.line};
+        }
     }
-    unlink(name);
     return lines;
 }
 
@@ -140,7 +169,7 @@ std::vector<SourceLine> resolve(const std::vector<Origin>& origins) {
         }
     }
     if (!unknown.empty()) {
-        for (auto& [address, line] : run_addr2line(unknown)) {
+        for (auto& [address, line] : look_up(unknown)) {
             known[address] = line;
         }
     }

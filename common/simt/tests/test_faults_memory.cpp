@@ -1,8 +1,13 @@
 // Kernels that touch memory they must not touch, or too early: each is stopped, and the report names the place.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <filesystem>
 
 #include "common/cuda/cp_async.hpp"
 #include "common/cuda/ldmatrix.hpp"
+#include "common/simt/program.hpp"
 #include "common/simt/tests/support.hpp"
 
 using namespace simt_test;
@@ -315,4 +320,21 @@ TEST_CASE("too many local variables are reported") {
     const Fault fault = fault_of([&] { launch(deep, 1, 32, 0, out.data()); });
     CHECK_THAT(fault.what(), ContainsSubstring("local variables exceed 128 KiB"));
     CHECK_NOTHROW(launch(write_global, 1, 32, 0, out.data(), 0));
+}
+
+TEST_CASE("a program whose path has spaces and quotes knows its source lines") {
+    namespace fs = std::filesystem;
+    const fs::path folder = fs::temp_directory_path() / ("it's a \"test\" " + std::to_string(getpid()));
+    fs::create_directory(folder);
+    const fs::path copy = folder / "test_simt";
+    fs::copy_file(simt::program_file(), copy);
+    const pid_t child = fork();
+    if (child == 0) {
+        execl(copy.c_str(), copy.c_str(), "a read past the end of global memory is reported", nullptr);
+        _exit(127);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    fs::remove_all(folder);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
