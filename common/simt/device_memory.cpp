@@ -1,6 +1,7 @@
 #include "common/simt/device_memory.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -13,10 +14,12 @@
 namespace flash::simt {
 namespace {
 
-constexpr size_t page = 4096;
 constexpr size_t alignment = 256; // as cudaMalloc gives
 constexpr size_t slot_bytes = size_t{1} << 21;
 constexpr size_t slots = Arena::bytes / slot_bytes;
+
+/// 4 KiB on most systems, 64 KiB on some with AArch64.
+size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 constexpr size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
@@ -37,7 +40,7 @@ std::vector<const DeviceMemory*>& owners() {
 }
 std::mutex owners_mutex;
 
-size_t slots_for(size_t bytes) { return (round_up(bytes, page) + page + slot_bytes - 1) / slot_bytes; }
+size_t slots_for(size_t bytes) { return (round_up(bytes, page_bytes()) + page_bytes() + slot_bytes - 1) / slot_bytes; }
 
 } // namespace
 
@@ -56,21 +59,24 @@ DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes), valid_bytes_(bytes) {
     number_ = count++;
     auto& table = owners();
     const size_t available = host_backend().available_bytes();
+    const auto refuse = [&](const std::string& reason) {
+        throw Error("not enough memory: " + format_bytes(static_cast<double>(bytes)) + " wanted, " + reason);
+    };
     const size_t wanted = bytes <= available ? slots_for(bytes) : slots + 1;
     // A free slot before each buffer too, so that its lower end is guarded.
     const auto free = std::search_n(table.begin(), table.end(), wanted + 1, nullptr);
     if (free == table.end()) {
-        throw Error("not enough memory: " + format_bytes(static_cast<double>(bytes)) + " wanted, " +
-                    format_bytes(static_cast<double>(std::min(available, Arena::bytes))) +
-                    " available; try a smaller problem");
+        refuse(format_bytes(static_cast<double>(std::min(available, Arena::bytes))) +
+               " available; try a smaller problem");
     }
     const size_t first = static_cast<size_t>(free - table.begin()) + 1;
-    std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(first), wanted, this);
-
-    char* const end = arena().begin + (first + wanted) * slot_bytes - page;
+    char* const end = arena().begin + (first + wanted) * slot_bytes - page_bytes();
     data_ = end - round_up(bytes, alignment);
-    const size_t pages = round_up(bytes, page);
-    mprotect(end - pages, pages, PROT_READ | PROT_WRITE);
+    const size_t pages = round_up(bytes, page_bytes());
+    if (mprotect(end - pages, pages, PROT_READ | PROT_WRITE) != 0) {
+        refuse("which the system refuses (a limit of ulimit?)");
+    }
+    std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(first), wanted, this);
     std::memset(data_, 0xff, bytes); // NaN in every type: a GPU's fresh memory is not zero either
 }
 
@@ -78,7 +84,7 @@ DeviceMemory::~DeviceMemory() {
     const std::lock_guard lock(owners_mutex);
     std::ranges::replace(owners(), static_cast<const DeviceMemory*>(this), nullptr);
     char* const end = data_ + round_up(bytes_, alignment);
-    const size_t pages = round_up(bytes_, page);
+    const size_t pages = round_up(bytes_, page_bytes());
     // Mapped anew without access: gives the memory back and makes use after free fault.
     mmap(end - pages, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }

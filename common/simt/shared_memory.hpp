@@ -30,8 +30,8 @@ class SharedMemory {
 
     /// The addresses that nothing but the dynamic part uses; only a part of them is memory.
     const char* region_begin() const { return region_; }
-    static constexpr size_t guard = 64 << 10; // bytes on both sides that fault
-    static constexpr size_t region_bytes = guard + (228 << 10) + guard;
+    static constexpr size_t guard = 64 << 10;                           // bytes on both sides that fault
+    static constexpr size_t region_bytes = guard + (256 << 10) + guard; // whole pages, of 64 KiB too
 
   private:
     char* region_;
