@@ -57,6 +57,7 @@ void start_async_copy(void* shared, const void* global, unsigned bytes, bool val
 }
 
 void commit_async_copies(Site) {
+    const RuntimeCode runtime;
     AsyncCopies& copies = current_block().current().copies;
     copies.groups.push_back(copies.started());
 }
