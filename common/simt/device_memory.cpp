@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/attention.hpp"
-#include "common/harness/text.hpp"
+#include "common/cuda/device_buffer.hpp"
 
 namespace flash::simt {
 namespace {
@@ -58,23 +58,21 @@ DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes), valid_bytes_(bytes) {
     const std::lock_guard lock(owners_mutex);
     number_ = count++;
     auto& table = owners();
-    const size_t available = host_backend().available_bytes();
     const auto refuse = [&](const std::string& reason) {
-        throw Error("not enough memory: " + format_bytes(static_cast<double>(bytes)) + " wanted, " + reason);
+        throw Error("not enough memory: a buffer of " + std::to_string(bytes) + " bytes " + reason);
     };
-    const size_t wanted = bytes <= available ? slots_for(bytes) : slots + 1;
+    const size_t wanted = bytes <= Arena::bytes ? slots_for(bytes) : slots;
     // A free slot before each buffer too, so that its lower end is guarded.
     const auto free = std::search_n(table.begin(), table.end(), wanted + 1, nullptr);
     if (free == table.end()) {
-        refuse(format_bytes(static_cast<double>(std::min(available, Arena::bytes))) +
-               " available; try a smaller problem");
+        refuse("does not fit the " + std::to_string(Arena::bytes) + " that all buffers have; try a smaller problem");
     }
     const size_t first = static_cast<size_t>(free - table.begin()) + 1;
     char* const end = arena().begin + (first + wanted) * slot_bytes - page_bytes();
     data_ = end - round_up(bytes, alignment);
     const size_t pages = round_up(bytes, page_bytes());
     if (mprotect(end - pages, pages, PROT_READ | PROT_WRITE) != 0) {
-        refuse("which the system refuses (a limit of ulimit?)");
+        refuse("is more than the system gives (a limit of ulimit?)");
     }
     std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(first), wanted, this);
     std::memset(data_, 0xff, bytes); // NaN in every type: a GPU's fresh memory is not zero either
@@ -87,14 +85,6 @@ DeviceMemory::~DeviceMemory() {
     const size_t pages = round_up(bytes_, page_bytes());
     // Mapped anew without access: gives the memory back and makes use after free fault.
     mmap(end - pages, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-}
-
-void DeviceMemory::write(size_t offset, const void* source, size_t bytes) {
-    std::memcpy(data_ + offset, source, bytes);
-}
-
-void DeviceMemory::read(size_t offset, void* destination, size_t bytes) const {
-    std::memcpy(destination, data_ + offset, bytes);
 }
 
 void DeviceMemory::declare(size_t offset, size_t bytes, const std::string& name) {
@@ -112,3 +102,11 @@ Shadow& DeviceMemory::shadow() const {
 }
 
 } // namespace flash::simt
+
+void* flash::allocate_device_memory(size_t bytes, const char* name) {
+    auto memory = std::make_unique<simt::DeviceMemory>(bytes);
+    memory->declare(0, bytes, name);
+    return memory.release()->data();
+}
+
+void flash::free_device_memory(void* memory) noexcept { delete simt::buffer_around(memory); }

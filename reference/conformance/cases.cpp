@@ -113,7 +113,7 @@ std::string Case::name() const {
 }
 
 Scope scope_of(const Rung& rung) {
-    Scope scope{rung.dtypes(), rung.head_dims};
+    Scope scope{rung.dtypes(), {rung.head_dims.begin(), rung.head_dims.end()}};
     if (scope.head_dims.empty()) {
         scope.head_dims = {1, 5, 32, 64, 128, 256};
     }

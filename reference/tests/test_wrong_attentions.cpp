@@ -28,7 +28,6 @@ struct Suspect {
 
 template <Defect defect> Rung rung(const char* name) {
     return {.name = name,
-            .idea = "for testing",
             .fp32 = tests::attention<defect, float>,
             .fp16 = tests::attention<defect, Half>,
             .bf16 = tests::attention<defect, Bfloat16>};

@@ -5,7 +5,6 @@
 
 int main(int argc, char** argv) {
     return flash::rung_main({.name = "04_two_pass_softmax",
-                             .idea = "the online sum: maximum and sum in one pass",
                              .fp32 = step04::attention,
                              .check = flash::reference::check},
                             argc, argv);

@@ -5,6 +5,7 @@
 
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "common/simt/device_memory.hpp"
 #include "common/simt/tests/support.hpp"
 
 using namespace simt_test;
@@ -47,24 +48,25 @@ TEST_CASE("memory that the system refuses is an error that says so") {
     getrlimit(RLIMIT_DATA, &before);
     const rlimit little{rlim_t{1} << 20, before.rlim_max};
     std::string message;
-    device_backend().allocate(4); // what is set up once, is
+    simt::DeviceMemory{4}; // what is set up once, is
     setrlimit(RLIMIT_DATA, &little);
     try {
-        device_backend().allocate(size_t{64} << 20);
+        simt::DeviceMemory{size_t{64} << 20};
     } catch (const Error& error) {
         message = error.what();
     }
     setrlimit(RLIMIT_DATA, &before);
-    CHECK_THAT(message, ContainsSubstring("not enough memory: 64.0 MiB wanted"));
-    CHECK_NOTHROW(device_backend().allocate(size_t{64} << 20));
+    CHECK_THAT(message,
+               ContainsSubstring("not enough memory: a buffer of 67108864 bytes is more than the system gives"));
+    CHECK_NOTHROW(simt::DeviceMemory{size_t{64} << 20});
 }
 
 TEST_CASE("buffers begin and end where pages of 64 KiB allow it") {
     pages_are_large = true;
     for (const size_t bytes : {size_t{4}, size_t{5000}, large_page, 3 * large_page + 4}) {
         CAPTURE(bytes);
-        const auto buffer = device_backend().allocate(bytes);
-        auto* const data = static_cast<unsigned char*>(buffer->data());
+        const simt::DeviceMemory buffer(bytes);
+        auto* const data = static_cast<unsigned char*>(buffer.data());
         CHECK(data[0] == 0xff);
         CHECK(data[bytes - 1] == 0xff);
     }
