@@ -55,5 +55,5 @@ template <class T> __device__ __forceinline__ uint32_t pack(float low, float hig
 } // namespace flash
 
 #else
-#include "common/simt/mma.hpp"
+#include "common/simt/vocabulary/mma.hpp"
 #endif

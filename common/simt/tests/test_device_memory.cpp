@@ -5,7 +5,7 @@
 
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "common/simt/device_memory.hpp"
+#include "common/simt/machine/device_memory.hpp"
 #include "common/simt/tests/support.hpp"
 
 using namespace simt_test;
@@ -66,7 +66,7 @@ TEST_CASE("buffers begin and end where pages of 64 KiB allow it") {
     for (const size_t bytes : {size_t{4}, size_t{5000}, large_page, 3 * large_page + 4}) {
         CAPTURE(bytes);
         const simt::DeviceMemory buffer(bytes);
-        auto* const data = static_cast<unsigned char*>(buffer.data());
+        auto* const data = reinterpret_cast<unsigned char*>(buffer.data());
         CHECK(data[0] == 0xff);
         CHECK(data[bytes - 1] == 0xff);
     }

@@ -7,8 +7,8 @@
 
 #include "common/cuda/cp_async.hpp"
 #include "common/cuda/ldmatrix.hpp"
-#include "common/simt/device_memory.hpp"
-#include "common/simt/program.hpp"
+#include "common/simt/machine/device_memory.hpp"
+#include "common/simt/machine/program.hpp"
 #include "common/simt/tests/support.hpp"
 
 // This file is watched, and the linker keeps its copy of vector's functions for the runtime, too.

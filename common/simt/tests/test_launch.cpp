@@ -6,9 +6,9 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <numeric>
 
-#include "common/simt/program.hpp"
+#include "common/simt/machine/program.hpp"
+#include "common/simt/machine/workers.hpp"
 #include "common/simt/tests/support.hpp"
-#include "common/simt/workers.hpp"
 
 using namespace simt_test;
 using Catch::Matchers::ContainsSubstring;
