@@ -10,13 +10,20 @@ namespace {
 
 const size_t base = load_address();
 
+/// Apart from note(), so that nothing is saved and restored where nobody listens.
+[[gnu::noinline]] void tell(const void* address, unsigned bytes, Kind kind, const void* return_address) {
+    const Observers& observers = *active_observers;
+    const RuntimeCode runtime;
+    const AccessEvent event{static_cast<const char*>(address), bytes, kind, Origin::of_code(return_address, base)};
+    const unsigned thread = current_block().current().number;
+    for (Observer* const observer : observers) {
+        observer->access(thread, event);
+    }
+}
+
 [[gnu::always_inline]] inline void note(const void* address, unsigned bytes, Kind kind, const void* return_address) {
-    if (const Observers* const observers = active_observers) {
-        const RuntimeCode runtime;
-        const AccessEvent event{static_cast<const char*>(address), bytes, kind, Origin::of_code(return_address, base)};
-        for (Observer* const observer : *observers) {
-            observer->access(current_block().current().number, event);
-        }
+    if (active_observers != nullptr) {
+        tell(address, bytes, kind, return_address);
     }
 }
 

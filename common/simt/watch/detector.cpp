@@ -121,7 +121,7 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
                  : same_block ? "a __syncthreads() between would order them"
                               : "nothing orders threads of different blocks; only atomic operations may meet";
     found.has_other = true;
-    found.other = place_of(*race.other, order_.now(thread, access.origin),
+    found.other = place_of(*race.other, order_.now(thread, access.origin, access.kind),
                            race.kind == Kind::store  ? "has written it"
                            : race.kind == Kind::load ? "has read it"
                                                      : "has updated it atomically");
@@ -176,7 +176,7 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
                               std::to_string(access.bytes),
                           thread, access));
     }
-    const Trace now = order_.now(thread, access.origin);
+    const Trace now = order_.now(thread, access.origin, access.kind);
     region.shadow->visit(access.address, access.bytes, access.kind == Kind::store,
                          [&](Cell& cell) { check_cell(thread, access, region, space == Space::shared, cell, now); });
 }

@@ -77,18 +77,22 @@ Order::Race Order::race(const Cell& cell, Kind kind, const Trace& now, bool shar
     if (!ordered(cell.write, now, shared)) {
         return {&cell.write, Kind::store};
     }
+    if (kind == Kind::load && !cell.atomics) {
+        return {};
+    }
     const Trace* const other = unordered(cell.since, kind, now, shared);
     return {other, other != nullptr && other->atomic != 0 ? Kind::atomic : Kind::load};
 }
 
-void Order::remember(Cell& cell, Kind kind, Trace now) {
+void Order::remember(Cell& cell, Kind kind, const Trace& now) {
     if (kind == Kind::store) {
         // All that came before is ordered before this, or it would have been a race: who races with them later, races
         // with this as well.
         cell.write = now;
         cell.since = {};
+        cell.atomics = false;
     } else {
-        now.atomic = kind == Kind::atomic ? 1 : 0;
+        cell.atomics = cell.atomics || kind == Kind::atomic;
         add(cell.since, now);
     }
 }

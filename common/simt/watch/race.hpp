@@ -42,7 +42,8 @@ struct History {
 struct alignas(64) Cell {
     Trace write;
     History since;
-    bool apart = false; // its other three bytes have cells of their own
+    bool apart = false;   // its other three bytes have cells of their own
+    bool atomics = false; // there are atomic operations among `since`
 };
 static_assert(sizeof(Cell) == 64);
 
@@ -101,8 +102,9 @@ class Order {
     uint32_t epoch() const { return epoch_; }
 
     /// An access that a thread makes now.
-    Trace now(unsigned thread, Origin origin) const {
-        return {epoch_, origin.number(), 1u << thread % 32, clocks_.clock(thread), thread / 32, 0, 0, 0};
+    Trace now(unsigned thread, Origin origin, Kind kind) const {
+        return {epoch_, origin.number(),     1u << thread % 32, clocks_.clock(thread), thread / 32, 0,
+                0,      kind == Kind::atomic};
     }
 
     /// The write of a copy, now that a thread has waited for it.
@@ -119,7 +121,7 @@ class Order {
         Kind kind = Kind::load; // of the other access
     };
     Race race(const Cell& cell, Kind kind, const Trace& now, bool shared) const;
-    void remember(Cell& cell, Kind kind, Trace now);
+    void remember(Cell& cell, Kind kind, const Trace& now);
 
   private:
     struct Node {
