@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "common/attention.hpp"
-#include "common/cuda/device_buffer.hpp"
 
 namespace flash::simt {
 namespace {
@@ -95,11 +94,3 @@ void DeviceMemory::declare(size_t offset, size_t bytes, const std::string& name)
 }
 
 } // namespace flash::simt
-
-void* flash::allocate_device_memory(size_t bytes, const char* name) {
-    auto memory = std::make_unique<simt::DeviceMemory>(bytes);
-    memory->declare(0, bytes, name);
-    return memory.release()->data();
-}
-
-void flash::free_device_memory(void* memory) noexcept { delete simt::buffer_around(memory); }
