@@ -3,6 +3,7 @@ text and as one HTML page. Everything comes from the NAME.profile.json that a pr
 
 import html
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -36,6 +37,12 @@ def ways(shared):
 
 def size(count):
     return f"{count:,} B" if count < 10_000 else f"{(count + 500) // 1000:,} kB"
+
+
+def short(file):
+    """As one would type it here."""
+    relative = os.path.relpath(file)
+    return file if relative.startswith("..") else relative
 
 
 def events(counts):
@@ -83,7 +90,7 @@ def summary(document):
         rows = lines_that_matter(kernel)
         out += ["  lines that matter"] if rows else []
         for line, of_sectors, of_wavefronts in rows:
-            text = f"    {line['file']}:{line['line']}" if line["file"] else "    unknown line"
+            text = f"    {short(line['file'])}:{line['line']}" if line["file"] else "    unknown line"
             text += f"  {of_sectors:.0%} of sectors" if of_sectors else ""
             if of_wavefronts:
                 text += f"  {of_wavefronts:.0%} of wavefronts, {ways(together(line, SHARED)):.2f} ways"
@@ -117,7 +124,7 @@ def listings(document):
 
 
 def heading(file):
-    return file if Path(file).is_file() else f"{file} (cannot be read here)"
+    return short(file) if Path(file).is_file() else f"{file} (cannot be read here)"
 
 
 def text(document):

@@ -97,7 +97,7 @@ class Profile(unittest.TestCase):
                       "  global loads   10 requests, 40 sectors (4.00 per request), 320 B asked for",
                       "  cp.async into  10 requests, 60 wavefronts, 20 without conflicts (3.00 ways), 320 B",
                       "  events         5 barriers, 7 mmas", "  Q (51 kB): 320 B read, 320 B written",
-                      f"{self.here}/a b.cu:2  100% of sectors  100% of wavefronts, 2.00 ways  <- uncoalesced",
+                      "    a b.cu:2  100% of sectors  100% of wavefronts, 2.00 ways  <- uncoalesced",
                       "written  09_register_tiling.profile.txt, 09_register_tiling.profile.html"):
             self.assertIn(words, done.stdout)
         self.assertNotIn("a b.cu:3", done.stdout)
