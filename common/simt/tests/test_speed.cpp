@@ -20,8 +20,8 @@ TEST_CASE("counting and detecting cost no more than they should", "[speed]") {
     const double detecting = seconds(options);
     std::printf("running %.3f s; compiled to be watched %.3f s, counting %.3f s, detecting %.3f s\n", plain, watched,
                 counting, detecting);
-    // Usual are 6, 5 and 10. Twice as much is a busy computer; what a mistake in a fast path costs is more.
-    CHECK(watched < 15 * plain);
-    CHECK(counting < 10 * watched);
-    CHECK(detecting < 20 * watched);
+    // Usual are 6, 5 and 9 to 10, on a busy computer too.
+    CHECK(watched < 12 * plain);
+    CHECK(counting < 7 * watched);
+    CHECK(detecting < 15 * watched);
 }
