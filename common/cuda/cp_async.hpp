@@ -30,5 +30,5 @@ template <int InFlight> __device__ __forceinline__ void cp_async_wait() {
 } // namespace flash
 
 #else
-#include "common/simt/cp_async.hpp"
+#include "common/simt/vocabulary/cp_async.hpp"
 #endif

@@ -16,5 +16,5 @@
 
 #include "common/cuda/launch.hpp"
 #else
-#include "common/simt/cuda_on_cpu.hpp"
+#include "common/simt/vocabulary/cuda_on_cpu.hpp"
 #endif

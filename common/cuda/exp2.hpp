@@ -21,5 +21,5 @@ __device__ __forceinline__ float fast_exp2(float x) {
 } // namespace flash
 
 #else
-#include "common/simt/exp2.hpp"
+#include "common/simt/vocabulary/exp2.hpp"
 #endif

@@ -41,5 +41,5 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* 
 } // namespace flash
 
 #else
-#include "common/simt/ldmatrix.hpp"
+#include "common/simt/vocabulary/ldmatrix.hpp"
 #endif

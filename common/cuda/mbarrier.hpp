@@ -55,5 +55,5 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity) {
 } // namespace flash
 
 #else
-#include "common/simt/mbarrier.hpp"
+#include "common/simt/vocabulary/mbarrier.hpp"
 #endif

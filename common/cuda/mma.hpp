@@ -67,5 +67,5 @@ template <class T> __device__ __forceinline__ uint32_t pack_saturated(float low,
 } // namespace flash
 
 #else
-#include "common/simt/mma.hpp"
+#include "common/simt/vocabulary/mma.hpp"
 #endif

@@ -46,13 +46,22 @@ def like_the_gpu():
     return {**own, **os.environ}
 
 
-def profile(path, arguments):
-    """{kernel: its totals} from a run with --profile."""
+def document(path, arguments):
+    """What a run with --profile writes."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(path), *arguments, "--no-check", "--profile"]
+        command = [str(path), *arguments, *([] if "--no-check" in arguments else ["--no-check"]), "--profile"]
         done = subprocess.run(command, cwd=folder, env=like_the_gpu(), stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             stop(f"{' '.join(command)} failed with exit code {done.returncode}:\n{done.stderr}")
-        kernels = json.loads((Path(folder) / f"{path.name}.profile.json").read_text(encoding="utf-8"))["kernels"]
-    return {re.sub(r"<.*", "", kernel["name"]).split("::")[-1]: kernel["total"] for kernel in kernels}
+        return json.loads((Path(folder) / f"{path.name}.profile.json").read_text(encoding="utf-8"))
+
+
+def totals(profiled):
+    """{kernel: its totals} of a document, under the names that ncu gives them."""
+    return {re.sub(r"<.*", "", kernel["name"]).split("::")[-1]: kernel["total"] for kernel in profiled["kernels"]}
+
+
+def profile(path, arguments):
+    """{kernel: its totals} from a run with --profile."""
+    return totals(document(path, arguments))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PART = {"requests": 10, "bytes": 320, "sectors": 40, "wavefronts": 30, "ideal": 20}
-TOTAL = {"global_load": PART, "global_store": {**PART, "sectors": 20}, "shared_load": PART, "shared_store": PART,
+TOTAL = {"cp_async": 0, "atomics": 0, "global_load": PART, "global_store": {**PART, "sectors": 20}, "shared_load": PART, "shared_store": PART,
          "async_store": {**PART, "wavefronts": 60}, "barriers": 5, "collectives": 0, "mma": 7, "ldmatrix": 0}
 
 # A program of the SIMT backend: writes its counts beside itself. Counts of ncu: 8 of everything, twice 8 sectors.
@@ -22,7 +22,14 @@ if "--head-dim 48" in " ".join(sys.argv):
     print("no version for head dim 48", file=sys.stderr)
     sys.exit(2)
 print(*sys.argv[1:], file=open("{here}/calls", "a"))
-kernel = {{"name": "step09::tiles<float, 64>", "total": json.loads('{total}')}}
+total = json.loads('{total}')
+kernel = {{"name": "step09::tiles<float, 64>", "launches": 1, "grid": [3, 1, 1], "block": [32, 1, 1], "shared_bytes": 4096,
+           "total": total, "buffers": [{{"name": "Q", "bytes": 51200, "load": total["global_load"],
+                                         "store": total["global_store"]}}],
+           "lines": [{{"file": "{here}/a b.cu", "line": 2, **total, "uncoalesced": True, "conflicted": False}},
+                     {{"file": "{here}/a b.cu", "line": 3, **{{name: 0 if isinstance(value, int) else dict.fromkeys(value, 0)
+                                                              for name, value in total.items()}}, "barriers": 5,
+                      "uncoalesced": False, "conflicted": False}}]}}
 json.dump({{"kernels": [kernel]}}, open(os.path.basename(sys.argv[0]) + ".profile.json", "w"))
 """
 NCU = """#!/usr/bin/env python3
@@ -59,7 +66,7 @@ class Profile(unittest.TestCase):
         command = [sys.executable, "-B", ROOT / "scripts/profile", "--programs", self.here / "cuda",
                    "--simt-programs", self.here / "simt", *arguments]
         environment = {**os.environ, "PATH": f"{self.here}:{os.environ['PATH']}"}
-        return subprocess.run(command, env=environment, capture_output=True, text=True)
+        return subprocess.run(command, cwd=self.here, env=environment, capture_output=True, text=True)
 
     def cells(self, done):
         return {row[0]: row[1:] for row in ([cell.strip() for cell in line.strip("|").split("|")]
@@ -81,6 +88,47 @@ class Profile(unittest.TestCase):
         self.assertNotIn("warp collectives", cells)  # none on any side
         calls = (self.here / "calls").read_text().splitlines()
         self.assertEqual(len([call for call in calls if "--q-len 100 --causal" in call]), 2)
+
+    def test_the_lines_of_the_source(self):
+        (self.here / "a b.cu").write_text('// one < two\nx = y[i]; // "both"\n__syncthreads();\nlast\n')
+        done = self.profile("9")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for words in ("step09::tiles<float, 64>: 1 launch of 3 x 1 x 1 blocks, 32 x 1 x 1 threads, 4,096 bytes of shared",
+                      "  global loads   10 requests, 40 sectors (4.00 per request), 320 B asked for",
+                      "  cp.async into  10 requests, 60 wavefronts, 20 without conflicts (3.00 ways), 320 B",
+                      "  events         5 barriers, 7 mmas", "  Q (51 kB): 320 B read, 320 B written",
+                      "    a b.cu:2  100% of sectors  100% of wavefronts, 2.00 ways  <- uncoalesced",
+                      "written  09_register_tiling.profile.txt, 09_register_tiling.profile.html"):
+            self.assertIn(words, done.stdout)
+        self.assertNotIn("a b.cu:3", done.stdout)
+        text = (self.here / "09_register_tiling.profile.txt").read_text().splitlines()
+        self.assertEqual([" ".join(line.split()) for line in text[3:7]], [
+            "1 | // one < two", '20 3.00! 120 2.00 2 | x = y[i]; // "both" << 5 barriers, 7 mmas',
+            "3 | __syncthreads(); << 5 barriers", "4 | last"])
+        self.assertEqual({line.index("|") for line in text[3:7]}, {text[4].index("|")})
+        page = (self.here / "09_register_tiling.profile.html").read_text()
+        for words in ("<title>09_register_tiling: memory traffic by line</title>", "prefers-color-scheme: dark",
+                      "// one &lt; two", '<a href="#L1-2">line 2</a>', "<tr class=bad id=L1-2>", "<tr id=L1-3>",
+                      'title="loads: 10 requests, 40 sectors, 20 at best; stores: 10 requests, 20 sectors, 20 at best"',
+                      "<span class=mark>uncoalesced</span>", "<span class=comment>// &quot;both&quot;</span>"):
+            self.assertIn(words, page)
+        for words in ("<script", "<link", "<img", "bank conflicts</span>"):
+            self.assertNotIn(words, page)
+        again = self.profile(self.here / "09_register_tiling.profile.json")  # what was written is what a program writes
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("100% of wavefronts, 2.00 ways  <- uncoalesced", again.stdout)
+        (self.here / "a b.cu").unlink()
+        self.assertEqual(self.profile("9").returncode, 0)
+        self.assertIn("a b.cu (cannot be read here)", (self.here / "09_register_tiling.profile.txt").read_text())
+
+    def test_a_file_that_holds_no_profile(self):
+        (self.here / "other.json").write_text('{"version": 1}')
+        (self.here / "list.json").write_text("[1]")
+        (self.here / "half.json").write_text('{"kernels": [{"name": "x"}]}')
+        for name in ("other.json", "list.json", "half.json", "absent.json"):
+            done = self.profile(name)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), name)
+            self.assertIn(f"{name} cannot be shown", done.stderr)
 
     def test_without_a_gpu_the_simt_part_alone(self):
         (self.here / "gpu").unlink()

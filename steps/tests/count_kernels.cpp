@@ -3,7 +3,7 @@
 #include <random>
 
 #include "common/cuda/device_buffer.hpp"
-#include "common/simt/options.hpp"
+#include "common/simt/machine/simt_options.hpp"
 
 namespace flash::tests {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/attention.hpp"
-#include "common/simt/profile.hpp"
+#include "common/simt/report/profile.hpp"
 
 namespace flash::tests {
 

@@ -2,7 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "common/simt/report.hpp"
+#include "common/simt/report/profile.hpp"
 #include "steps/06_cuda_naive/cuda_naive.hpp"
 #include "steps/07_flash_attention_1/flash_attention_1.hpp"
 #include "steps/08_flash_attention_2/flash_attention_2.hpp"

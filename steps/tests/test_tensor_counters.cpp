@@ -6,8 +6,8 @@
 
 #include "common/cuda/device_buffer.hpp"
 #include "common/cuda/sizes.hpp"
-#include "common/simt/options.hpp"
-#include "common/simt/profile.hpp"
+#include "common/simt/machine/simt_options.hpp"
+#include "common/simt/report/profile.hpp"
 #include "steps/10_mma_sync/mma_sync.hpp"
 #include "steps/11_swizzle/swizzle.hpp"
 #include "steps/12_async_pipeline/async_pipeline.hpp"

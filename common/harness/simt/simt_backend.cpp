@@ -9,12 +9,11 @@
 #include <filesystem>
 
 #include "common/harness/output_file.hpp"
-#include "common/simt/device_memory.hpp"
-#include "common/simt/instrument.hpp"
-#include "common/simt/options.hpp"
-#include "common/simt/profile.hpp"
-#include "common/simt/program.hpp"
-#include "common/simt/report.hpp"
+#include "common/simt/machine/audience.hpp"
+#include "common/simt/machine/device_memory.hpp"
+#include "common/simt/machine/program.hpp"
+#include "common/simt/machine/simt_options.hpp"
+#include "common/simt/report/profile.hpp"
 
 namespace flash {
 namespace {
@@ -88,7 +87,7 @@ class SimtBackend final : public Backend {
     void flush_caches() override {} // kernels do not run here at a speed that a cache would change
 
     std::vector<BackendFlag> flags() override {
-        return {{"--profile", "Count memory traffic line by line; writes three files NAME.profile.*",
+        return {{"--profile", "Count memory traffic line by line; writes NAME.profile.json for scripts/profile",
                  [] { simt::options().count = true; }},
                 {"--detect", "Report races, accesses out of bounds and other faults of the kernel",
                  [] { simt::options().detect = true; }}};
@@ -101,13 +100,9 @@ class SimtBackend final : public Backend {
             lines += "detect    no fault found, schedule " + to_string(options.schedule) + "\n";
         }
         if (options.count) {
-            const auto profile = simt::profile();
-            const std::string name = program + ".profile";
-            write(name + ".json", simt::to_json(profile));
-            write(name + ".txt", simt::annotated_text(profile));
-            write(name + ".html", simt::annotated_html(program, profile));
-            lines += "profile   of one run, as written in the source (docs/simt.md)\n" + simt::summary(profile) +
-                     "written   " + name + ".json, " + name + ".txt and " + name + ".html\n";
+            const std::string file = program + ".profile.json";
+            write(file, simt::to_json(simt::profile()));
+            lines += "profile   of one run, line by line: " + file + "; scripts/profile " + file + " shows it\n";
         }
         options.detect = false; // further runs are for the time
         options.count = false;

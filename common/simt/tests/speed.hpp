@@ -1,4 +1,4 @@
-// A FlashAttention-2 kernel in fp32, one thread a row of Q, and how long the emulation takes for it: N = 1024, d = 64,
+// A FlashAttention-2 kernel in fp32, one thread per row of Q, and how long the emulation takes for it: N = 512, d = 64,
 // one head. Included twice: by a source that is compiled to be watched, and by one that is not.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace simt_test {
 namespace {
 
-constexpr int N = 1024, d = 64, Br = 64, Bc = 64;
+constexpr int N = 512, d = 64, Br = 64, Bc = 64;
 
 __global__ void flash_attention_rows(const float* Q, const float* K, const float* V, float* O, float scale) {
     float* K_smem = flash::dynamic_shared<float>();

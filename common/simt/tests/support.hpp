@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/cuda/cuda.hpp"
-#include "common/simt/fault.hpp"
-#include "common/simt/options.hpp"
-#include "common/simt/profile.hpp"
+#include "common/simt/machine/fault.hpp"
+#include "common/simt/machine/simt_options.hpp"
+#include "common/simt/report/profile.hpp"
 
 namespace simt_test {
 

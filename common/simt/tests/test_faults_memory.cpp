@@ -1,10 +1,18 @@
 // Kernels that touch memory they must not touch, or too early: each is stopped, and the report names the place.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <filesystem>
 
 #include "common/cuda/cp_async.hpp"
 #include "common/cuda/ldmatrix.hpp"
-#include "common/simt/device_memory.hpp"
+#include "common/simt/machine/device_memory.hpp"
+#include "common/simt/machine/program.hpp"
 #include "common/simt/tests/support.hpp"
+
+// This file is watched, and the linker keeps its copy of vector's functions for the runtime, too.
+template class std::vector<uint32_t>;
 
 using namespace simt_test;
 using Catch::Matchers::ContainsSubstring;
@@ -111,6 +119,13 @@ __global__ void ldmatrix_of_copy(const float* in, uint32_t* out) {
     uint32_t r[4];
     flash::ldmatrix_x4(r, smem + 4 * threadIdx.x); // matrix of a copy
     out[threadIdx.x] = r[0];
+}
+
+__global__ void many_commits(float* out) {
+    for (int i = 0; i < 100; ++i) {
+        flash::cp_async_commit(); // an empty group
+    }
+    out[threadIdx.x] = 1;
 }
 
 __global__ void deep(float* out) {
@@ -316,4 +331,26 @@ TEST_CASE("too many local variables are reported") {
     const Fault fault = fault_of([&] { launch(deep, 1, 32, 0, out.data()); });
     CHECK_THAT(fault.what(), ContainsSubstring("local variables exceed 128 KiB"));
     CHECK_NOTHROW(launch(write_global, 1, 32, 0, out.data(), 0));
+}
+
+TEST_CASE("what the runtime does for cp.async is not taken for an access of the kernel") {
+    const Buffer<float> out(32);
+    in_every_way([&] { CHECK_NOTHROW(launch(many_commits, 1, 32, 0, out.data())); });
+}
+
+TEST_CASE("a program whose path has spaces and quotes knows its source lines") {
+    namespace fs = std::filesystem;
+    const fs::path folder = fs::temp_directory_path() / ("it's a \"test\" " + std::to_string(getpid()));
+    fs::create_directory(folder);
+    const fs::path copy = folder / "test_simt";
+    fs::copy_file(simt::program_file(), copy);
+    const pid_t child = fork();
+    if (child == 0) {
+        execl(copy.c_str(), copy.c_str(), "a read past the end of global memory is reported", nullptr);
+        _exit(127);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    fs::remove_all(folder);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }

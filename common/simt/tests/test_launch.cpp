@@ -1,7 +1,13 @@
 // What a launch may ask for, in which order blocks and threads run, and that it is the same every time.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <numeric>
 
+#include "common/simt/machine/program.hpp"
+#include "common/simt/machine/workers.hpp"
 #include "common/simt/tests/support.hpp"
 
 using namespace simt_test;
@@ -40,6 +46,8 @@ __global__ void sign_in(int* next, int* order) {
 }
 
 __global__ void sign_in_blocks(int* next, int* order) { order[atomicAdd(next, 1)] = blockIdx.x; }
+
+__global__ void count_threads(int* count) { atomicAdd(count, 1); }
 
 __global__ void alignment_of_shared(int* out) {
     out[0] = static_cast<int>(reinterpret_cast<size_t>(flash::dynamic_shared<float>()) % 1024);
@@ -170,4 +178,45 @@ TEST_CASE("schedules run blocks in the order that they name") {
         const std::vector<int> shuffled = order_of(sign_in_blocks, 10, 1, 10, {Schedule::shuffle, seed});
         CHECK(std::is_permutation(shuffled.begin(), shuffled.end(), once.begin()));
     }
+}
+
+TEST_CASE("a block of 1024 threads runs on 1, 40 and 256 workers") {
+    for (const int workers : {1, 40, 256}) {
+        CAPTURE(workers);
+        simt::Options options;
+        options.workers = workers;
+        const With chosen(options);
+        const Buffer<int> count(1);
+        launch(count_threads, 300, 1024, 0, count.data());
+        CHECK(count.values()[0] == 300 * 1024);
+    }
+}
+
+TEST_CASE("with memory for few workers", "[.][few]") { // the test below runs it, in a process of its own
+    const rlimit little{size_t{1} << 30, size_t{1} << 30};
+    setrlimit(RLIMIT_DATA, &little);
+    const With chosen([](simt::Options& options) { options.workers = 40; });
+    const Buffer<int> count(1);
+    launch(count_threads, 300, 1024, 0, count.data());
+    CHECK(count.values()[0] == 300 * 1024);
+}
+
+TEST_CASE("where memory is short, fewer workers run the kernel, and a line says so") {
+    const std::string command = "\"" + simt::program_file() + "\" \"[few]\" 2>&1";
+    std::string text;
+    std::FILE* const output = popen(command.c_str(), "r");
+    for (int c = std::fgetc(output); c != EOF; c = std::fgetc(output)) {
+        text += static_cast<char>(c);
+    }
+    CHECK(pclose(output) == 0);
+    CHECK_THAT(text,
+               ContainsSubstring("simt: memory for ") && ContainsSubstring(" of 40 workers; going on with those"));
+}
+
+TEST_CASE("what a worker throws reaches the launch") {
+    const std::function<void(simt::Block&)> work = [](simt::Block&) { throw Error("from a worker"); };
+    CHECK_THROWS_WITH(simt::run_on_workers(3, 32, work), "from a worker");
+    const Buffer<int> count(1);
+    launch(count_threads, 3, 32, 0, count.data());
+    CHECK(count.values()[0] == 3 * 32);
 }

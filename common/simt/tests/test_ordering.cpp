@@ -94,15 +94,15 @@ __global__ void uneven_epochs(const float* in, float* out) {
     }
 }
 
-/// Variants of __syncthreads order as it does.
+/// __syncthreads_or orders as __syncthreads does.
 __global__ void variants(const float* in, float* out) {
     __shared__ float tile[threads];
     tile[threadIdx.x] = in[threadIdx.x];
-    int holds = __syncthreads_count(threadIdx.x % 2 == 0);
+    int holds = __syncthreads_or(threadIdx.x % 2 == 0);
     const float first = tile[neighbour_warp()];
     holds += __syncthreads_or(holds > 0);
     tile[threadIdx.x] = first;
-    holds += __syncthreads_and(holds > 0);
+    holds += __syncthreads_or(holds > 0);
     own(out) = tile[neighbour_warp()] + static_cast<float>(holds);
 }
 

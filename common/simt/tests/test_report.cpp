@@ -1,13 +1,11 @@
-// The profile as summary, JSON, annotated text and HTML.
+// The profile and its JSON.
 #include <algorithm>
-#include <catch2/matchers/catch_matchers_string.hpp>
 #include <nlohmann/json.hpp>
 
-#include "common/simt/report.hpp"
+#include "common/simt/report/profile.hpp"
 #include "common/simt/tests/support.hpp"
 
 using namespace simt_test;
-using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -34,14 +32,6 @@ std::vector<simt::KernelProfile> profile_of_transposition() {
     return simt::profile();
 }
 
-/// The line of a text that contains a tag.
-std::string line_with(const std::string& text, const std::string& tag) {
-    const size_t at = text.find(tag);
-    REQUIRE(at != std::string::npos);
-    const size_t begin = text.rfind('\n', at) + 1;
-    return text.substr(begin, text.find('\n', at) - begin);
-}
-
 } // namespace
 
 TEST_CASE("findings: bank conflicts and uncoalesced accesses, but no short requests") {
@@ -61,18 +51,6 @@ TEST_CASE("findings: bank conflicts and uncoalesced accesses, but no short reque
     CHECK_FALSE(found("one lane").uncoalesced);
 }
 
-TEST_CASE("the summary names the lines that matter") {
-    const std::string text = simt::summary(profile_of_transposition());
-    CHECK_THAT(text, ContainsSubstring("transpose_badly: 1 launch of 3 x 1 x 1 blocks, 32 x 1 x 1 threads, "
-                                       "4,096 bytes of shared memory"));
-    CHECK_THAT(text, ContainsSubstring("global loads   96 requests, 3,072 sectors (32.00 a request)"));
-    CHECK_THAT(text,
-               ContainsSubstring("shared stores  96 requests, 3,072 wavefronts, 96 without conflicts (32.00-way)"));
-    CHECK_THAT(text, ContainsSubstring("events         3 barriers"));
-    const std::string bad = ":" + std::to_string(line_of(__FILE__, "both bad")) + " ";
-    CHECK_THAT(line_with(text, bad), ContainsSubstring("<- uncoalesced") && ContainsSubstring("<- bank conflicts"));
-}
-
 TEST_CASE("JSON holds every count, and two runs give the same bytes") {
     const std::string first = simt::to_json(profile_of_transposition());
     const std::string second = simt::to_json(profile_of_transposition());
@@ -89,47 +67,9 @@ TEST_CASE("JSON holds every count, and two runs give the same bytes") {
     for (const auto& line : kernel.at("lines")) {
         CHECK(line.at("file").get<std::string>().ends_with("test_report.cpp"));
         sectors += line.at("global_load").at("sectors").get<uint64_t>();
+        const bool bad = line.at("line") == line_of(__FILE__, "both bad");
+        CHECK(line.at("uncoalesced") == bad);
+        CHECK(line.at("conflicted") == bad);
     }
     CHECK(sectors == 3072);
-}
-
-TEST_CASE("the annotated text has the whole source, with counts beside it") {
-    const std::string text = simt::annotated_text(profile_of_transposition());
-    const std::string bad = line_with(text, "// both bad");
-    CHECK_THAT(bad, ContainsSubstring("96     32.00!       3,072 32.00!"));
-    CHECK_THAT(bad, ContainsSubstring(std::to_string(line_of(__FILE__, "both bad")) + " |         tile["));
-    CHECK_THAT(line_with(text, "// both good"), ContainsSubstring("96      4.00           96  1.00 "));
-    CHECK_THAT(line_with(text, "// all rows are there"), ContainsSubstring("<< 3 barriers"));
-    CHECK_THAT(text, ContainsSubstring("| // The profile as summary, JSON, annotated text and HTML."));
-}
-
-TEST_CASE("the HTML page is complete in itself and escapes the source") {
-    const std::string page = simt::annotated_html("a < b", profile_of_transposition());
-    CHECK_THAT(page, ContainsSubstring("<title>a &lt; b: memory traffic by line</title>"));
-    CHECK_THAT(page, ContainsSubstring("prefers-color-scheme: dark"));
-    CHECK_THAT(page, ContainsSubstring("for (int c = 0; c &lt; 32; ++c) {"));
-    CHECK_THAT(page, !ContainsSubstring("<script") && !ContainsSubstring("<link") && !ContainsSubstring("<img"));
-    const auto row_of = [&](const char* tag) {
-        return line_with(page, "id=L1-" + std::to_string(line_of(__FILE__, tag)) + ">");
-    };
-    const std::string bad = row_of("both bad");
-    CHECK_THAT(bad, ContainsSubstring("<tr class=bad") && ContainsSubstring(">uncoalesced<") &&
-                        ContainsSubstring(">bank conflicts<") && ContainsSubstring(">3,072<") &&
-                        ContainsSubstring("both bad</span>"));
-    CHECK_THAT(bad, ContainsSubstring("title=\"loads: 96 requests, 3,072 sectors, 384 at best\""));
-    CHECK_THAT(bad, ContainsSubstring("title=\"stores: 96 requests, 3,072 wavefronts, 96 at best\""));
-    CHECK_THAT(row_of("both good"), !ContainsSubstring("class=bad") && ContainsSubstring("both good</span>"));
-}
-
-TEST_CASE("the HTML page begins with the lines that matter, and links to them") {
-    const std::string page = simt::annotated_html("title", profile_of_transposition());
-    const auto link_to = [](const char* tag) {
-        const std::string number = std::to_string(line_of(__FILE__, tag));
-        return "<a href=\"#L1-" + number + "\">line " + number + "</a>";
-    };
-    CHECK_THAT(line_with(page, link_to("both bad")), ContainsSubstring("<td class=bad>32.0<") &&
-                                                         ContainsSubstring("<td class=bad>32.00<") &&
-                                                         ContainsSubstring("tile[32 * threadIdx.x + c]"));
-    CHECK_THAT(line_with(page, link_to("both good")), !ContainsSubstring("class=bad"));
-    CHECK_THAT(page, !ContainsSubstring(link_to("one lane")));
 }

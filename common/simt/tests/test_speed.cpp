@@ -1,5 +1,5 @@
-// How long the emulation takes on one core. Hidden, because times depend on the computer: test_simt "[speed]" prints
-// them, and compares them with what we aim at.
+// How long watching takes, on one core, as a multiple of running the same kernel unwatched. Ratios of processor times, not
+// times: they hardly depend on the computer, nor on what else it does.
 #include <cstdio>
 
 #include "common/simt/tests/speed.hpp"
@@ -8,7 +8,7 @@ using namespace simt_test;
 
 double seconds_unwatched(); // speed_plain.cpp
 
-TEST_CASE("speed", "[.][speed]") {
+TEST_CASE("counting and detecting cost no more than they should", "[speed]") {
     simt::Options options;
     options.workers = 1;
     const double plain = seconds_unwatched();
@@ -20,6 +20,8 @@ TEST_CASE("speed", "[.][speed]") {
     const double detecting = seconds(options);
     std::printf("running %.3f s; compiled to be watched %.3f s, counting %.3f s, detecting %.3f s\n", plain, watched,
                 counting, detecting);
-    CHECK(plain < 0.2);
-    CHECK(counting < 3);
+    // Usual are 6, 5 and 9 to 10, on a busy computer too.
+    CHECK(watched < 12 * plain);
+    CHECK(counting < 7 * watched);
+    CHECK(detecting < 15 * watched);
 }

@@ -1,0 +1,93 @@
+#include "common/simt/machine/async_copies.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/simt/machine/block.hpp"
+
+namespace flash::simt {
+namespace {
+
+void land(const AsyncCopy& copy) {
+    if (copy.global != nullptr) {
+        std::memcpy(copy.shared, copy.global, copy.bytes);
+    } else {
+        std::memset(copy.shared, 0, copy.bytes);
+    }
+}
+
+/// Lands what has not landed of a thread's first `count` copies; arrivals that follow them take place.
+void land_first(Thread& thread, uint32_t count) {
+    AsyncCopies& copies = thread.copies;
+    const auto end = copies.pending.begin() + (std::max(count, copies.landed) - copies.landed);
+    if (options().cp_async == CpAsync::late) {
+        std::for_each(copies.pending.begin(), end, land);
+    }
+    copies.landed += static_cast<uint32_t>(end - copies.pending.begin());
+    copies.pending.erase(copies.pending.begin(), end);
+    while (!copies.announced.empty() && copies.announced.front().copies <= copies.landed) {
+        const Announced announced = copies.announced.front();
+        copies.announced.erase(copies.announced.begin());
+        arrive_for_copies(thread.number, announced);
+    }
+}
+
+} // namespace
+
+void start_async_copy(void* shared, const void* global, unsigned bytes, bool valid, Site site) {
+    const RuntimeCode runtime;
+    Block& block = current_block();
+    AsyncCopies& copies = block.current().copies;
+    copies.pending.push_back(
+        {static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr, bytes, site});
+    for (Observer* const observer : block.observers()) {
+        observer->start_copy(block.current().number, copies.pending.back());
+    }
+    if (options().cp_async == CpAsync::early) {
+        land(copies.pending.back());
+    }
+}
+
+void commit_async_copies() {
+    const RuntimeCode runtime;
+    AsyncCopies& copies = current_block().current().copies;
+    copies.groups.push_back(copies.started());
+}
+
+void wait_async_copies(unsigned in_flight) {
+    const RuntimeCode runtime;
+    Block& block = current_block();
+    Thread& thread = block.current();
+    const auto& groups = thread.copies.groups;
+    if (groups.size() > in_flight) {
+        const uint32_t count = groups[groups.size() - 1 - in_flight];
+        land_first(thread, count);
+        for (Observer* const observer : block.observers()) {
+            observer->wait_for_copies(thread.number, count);
+        }
+    }
+}
+
+void announce_arrival(const void* mbarrier) {
+    Thread& thread = current_block().current();
+    const uint32_t started = thread.copies.started();
+    thread.copies.announced.push_back({mbarrier, started});
+    if (options().cp_async == CpAsync::early || thread.copies.pending.empty()) {
+        land_first(thread, started);
+    }
+}
+
+void land_announced_copies(const void* mbarrier) {
+    Block& block = current_block();
+    for (unsigned number = 0; number < block.thread_count(); ++number) {
+        Thread& thread = block.thread(number);
+        for (const Announced& announced : thread.copies.announced) {
+            if (announced.mbarrier == mbarrier) {
+                land_first(thread, announced.copies);
+                break; // the list has changed
+            }
+        }
+    }
+}
+
+} // namespace flash::simt

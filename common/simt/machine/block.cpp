@@ -1,0 +1,270 @@
+#include "common/simt/machine/block.hpp"
+
+#include <bit>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <sstream>
+#include <utility>
+
+namespace flash::simt {
+namespace {
+
+unsigned lowest(uint32_t bits) { return static_cast<unsigned>(std::countr_zero(bits)); }
+unsigned highest(uint32_t bits) { return 31 - static_cast<unsigned>(std::countl_zero(bits)); }
+
+/// One of the set bits of `bits`, by a random number.
+unsigned any_bit(uint32_t bits, unsigned random) {
+    for (unsigned skip = random % static_cast<unsigned>(std::popcount(bits)); skip > 0; --skip) {
+        bits &= bits - 1;
+    }
+    return lowest(bits);
+}
+
+} // namespace
+
+constinit thread_local Block* running_block = nullptr;
+constinit thread_local const Observers* active_observers = nullptr;
+
+std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint3 index) {
+    running_block = this;
+    launch_ = &launch;
+    kernel_ = &kernel;
+    index_ = index;
+    prepare();
+    for (Observer* const observer : observers_) {
+        observer->begin_block();
+    }
+    while (finished_ < thread_count_ && !fault_) {
+        if (ready_warps_ == 0) {
+            fault_ = stuck();
+            break;
+        }
+        current_ = &next();
+        scheduler_.switch_to(current_->fiber);
+    }
+    for (Observer* const observer : observers_) {
+        fault_ = fault_ ? fault_ : observer->end_block();
+    }
+    current_ = nullptr;
+    running_block = nullptr;
+    if (fault_) {
+        for (Thread& thread : threads_) { // they stand anywhere in the kernel
+            thread.fiber.forget();
+        }
+        fault_->kernel = kernel.name;
+    }
+    return std::exchange(fault_, std::nullopt);
+}
+
+void Block::prepare() {
+    thread_count_ = static_cast<unsigned>(volume(launch_->block));
+    shared_.reset(*kernel_, launch_->smem_bytes);
+    schedule_ = options().schedule;
+    // Every block draws its own numbers, so that they do not depend on which OS thread runs it.
+    random_ = schedule_.number ^ (index_.x + 0x9e3779b97f4a7c15u * (index_.y + 0x9e3779b97f4a7c15u * index_.z));
+    finished_ = 0;
+    barrier_ = {};
+    mbarriers_.clear();
+    ready_warps_ = 0;
+    for (Warp& warp : warps_) {
+        warp.ready = warp.alive = warp.at_barrier = 0;
+        warp.pending.clear();
+    }
+    for (unsigned number = 0; number < thread_count_; ++number) {
+        Thread& thread = threads_[number];
+        thread.index = element(launch_->block, number);
+        thread.number = number;
+        thread.finished = false;
+        thread.copies.clear();
+        warps_[number / 32].alive |= 1u << number % 32;
+        release(number / 32, 1u << number % 32);
+        if (!thread.fiber.started()) {
+            thread.fiber.start(
+                stacks_.top(number), stacks_.size(number),
+                [](void* self) { current_block().serve(*static_cast<Thread*>(self)); }, &thread);
+        }
+    }
+}
+
+/// What a fiber does: a thread of this block, then one of the next.
+void Block::serve(Thread& thread) {
+    while (true) {
+        std::string failure; // of the runtime: out of memory, say. A kernel throws nothing
+        active_observers = observers_.empty() ? nullptr : &observers_;
+        try {
+            launch_->call(launch_->context);
+        } catch (const std::exception& error) {
+            failure = error.what();
+        }
+        active_observers = nullptr;
+        if (!failure.empty()) {
+            stop(Fault(FaultKind::invalid_access, "the kernel could not be executed: " + failure));
+        }
+        finish_current();
+        thread.fiber.switch_to(finished_ < thread_count_ && ready_warps_ != 0 ? (current_ = &next())->fiber
+                                                                              : scheduler_);
+    }
+}
+
+/// The number of the thread whose turn it is by the schedule; at least one can run.
+unsigned Block::choose() {
+    switch (schedule_.kind) {
+    case Schedule::reverse: {
+        const unsigned warp = highest(ready_warps_);
+        return warp * 32 + highest(warps_[warp].ready);
+    }
+    case Schedule::shuffle: {
+        const uint64_t random = draw();
+        const unsigned warp = any_bit(ready_warps_, static_cast<unsigned>(random >> 32));
+        return warp * 32 + any_bit(warps_[warp].ready, static_cast<unsigned>(random));
+    }
+    case Schedule::one_warp_ahead:
+        if ((ready_warps_ >> schedule_.number & 1) != 0) {
+            const auto warp = static_cast<unsigned>(schedule_.number);
+            return warp * 32 + lowest(warps_[warp].ready);
+        }
+        [[fallthrough]];
+    default: {
+        const unsigned warp = lowest(ready_warps_);
+        return warp * 32 + lowest(warps_[warp].ready);
+    }
+    }
+}
+
+uint64_t Block::draw() { // SplitMix64
+    uint64_t z = random_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+void Block::release(unsigned warp, uint32_t lanes) {
+    warps_[warp].ready |= lanes;
+    ready_warps_ |= 1u << warp;
+}
+
+int Block::barrier(const char* operation, Site site, bool predicate) {
+    if (barrier_.arrived == 0) {
+        barrier_.operation = operation;
+        barrier_.site = site;
+        barrier_.first = current_->number;
+        barrier_.holds = 0;
+    } else if (!(barrier_.site == site)) {
+        Fault fault(FaultKind::divergent_barrier, "threads of one block are at different barriers");
+        fault.where = here(std::string("calls ") + operation, site);
+        fault.has_other = true;
+        fault.other = {dim3(index_), dim3(threads_[barrier_.first].index), "waits", Origin::of(barrier_.site)};
+        stop(std::move(fault));
+    }
+    barrier_.holds += predicate ? 1 : 0;
+    Warp& own = warps_[current_->number / 32];
+    own.at_barrier |= 1u << current_->number % 32;
+    if (own.at_barrier == own.alive) {
+        for (Observer* const observer : observers_) {
+            observer->warp_together(current_->number / 32);
+        }
+    }
+    if (++barrier_.arrived == thread_count_) {
+        for (Observer* const observer : observers_) {
+            observer->barrier(site);
+        }
+        barrier_.arrived = 0;
+        barrier_.result = barrier_.holds;
+        for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
+            warps_[warp].at_barrier = 0;
+            release(warp, warps_[warp].alive);
+        }
+    }
+    yield();
+    return barrier_.result;
+}
+
+void Block::finish_current() {
+    current_->finished = true;
+    ++finished_;
+    const unsigned number = current_->number / 32;
+    Warp& warp = warps_[number];
+    warp.alive &= ~(1u << current_->number % 32);
+    for (size_t i = 0; i < warp.pending.size();) { // lanes that have left are not waited for, in any meeting
+        const Rendezvous& meeting = warp.pending[i];
+        if (meeting.arrived == (meeting.mask & warp.alive)) {
+            complete(number, i); // takes it out of the list
+        } else {
+            ++i;
+        }
+    }
+    if (warp.alive == 0) {
+        for (Observer* const observer : observers_) {
+            observer->warp_together(number);
+        }
+    }
+}
+
+void Block::stop(Fault fault) {
+    fault_ = std::move(fault);
+    current_->fiber.switch_to(scheduler_);
+    std::abort(); // nobody switches back
+}
+
+Place Block::here(const std::string& action, Site site) const {
+    return {dim3(index_), dim3(current_->index), action, Origin::of(site)};
+}
+
+/// Nobody can run, and not all have finished: tells who waits where.
+Fault Block::stuck() const {
+    const bool left = finished_ > 0 && barrier_.arrived > 0 && barrier_.arrived + finished_ == thread_count_;
+    std::ostringstream text;
+    text << (left ? "threads wait at a barrier that others of the block left the kernel without reaching"
+                  : "deadlock: no thread of the block can run");
+    struct Waiting {
+        const char* operation;
+        Site site;
+        unsigned first;
+        unsigned count = 0;
+    };
+    std::map<std::string, Waiting> places;
+    const auto add = [&](const char* operation, Site site, const std::string& mask, unsigned warp, uint32_t lanes) {
+        if (lanes != 0) {
+            const std::string place =
+                std::string(operation) + " at " + site.file + ":" + std::to_string(site.line) + mask;
+            places.try_emplace(place, Waiting{operation, site, warp * 32 + lowest(lanes)});
+            places.at(place).count += static_cast<unsigned>(std::popcount(lanes));
+        }
+    };
+    for (unsigned number = 0; number < warps_.size(); ++number) {
+        add(barrier_.operation, barrier_.site, "", number, warps_[number].at_barrier);
+        for (const Rendezvous& meeting : warps_[number].pending) {
+            std::ostringstream mask;
+            mask << " with mask 0x" << std::hex << meeting.mask;
+            add(meeting.operation, meeting.site, mask.str(), number, meeting.arrived);
+        }
+    }
+    for (const auto& [address, mbarrier] : mbarriers_) {
+        for (const MBarrier::Waiting& waiting : mbarrier.waiting) {
+            std::ostringstream state;
+            state << " (" << mbarrier.arrived << " of " << mbarrier.expected << " have arrived)";
+            add("mbarrier_wait", waiting.site, state.str(), waiting.thread / 32, 1u << waiting.thread % 32);
+        }
+    }
+    const Waiting* first = nullptr;
+    for (const auto& [place, waiting] : places) {
+        text << "\n  " << waiting.count << " of " << thread_count_ << " threads wait in " << place << ", the first is "
+             << to_string(dim3(threads_[waiting.first].index));
+        first = first == nullptr || waiting.first < first->first ? &waiting : first;
+    }
+    if (finished_ > 0) {
+        unsigned gone = 0;
+        while (!threads_[gone].finished) {
+            ++gone;
+        }
+        text << "\n  " << plural(finished_, "thread") << " left the kernel, the first is "
+             << to_string(dim3(threads_[gone].index));
+    }
+    Fault fault(left ? FaultKind::missing_barrier : FaultKind::deadlock, text.str());
+    fault.where = {dim3(index_), dim3(threads_[first->first].index), std::string("waits in ") + first->operation,
+                   Origin::of(first->site)};
+    return fault;
+}
+
+} // namespace flash::simt

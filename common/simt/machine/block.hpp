@@ -1,0 +1,198 @@
+// One CUDA block at work: its threads as fibers, whose turn it is, and what they wait for.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/simt/machine/device_memory.hpp"
+#include "common/simt/machine/fiber.hpp"
+#include "common/simt/machine/grid.hpp"
+#include "common/simt/machine/mbarriers.hpp"
+#include "common/simt/machine/observer.hpp"
+#include "common/simt/machine/shared_memory.hpp"
+#include "common/simt/machine/simt_options.hpp"
+#include "common/simt/machine/traps.hpp"
+
+namespace flash::simt {
+
+struct Thread {
+    Fiber fiber; // outlives the thread
+    uint3 index{};
+    unsigned number = 0; // x fastest; its warp is number / 32
+    bool finished = false;
+    AsyncCopies copies;
+};
+
+enum class Space : uint8_t { global, shared, elsewhere };
+
+/// Lanes of a warp that have arrived at one collective.
+struct Rendezvous {
+    Meeting kind;
+    uint32_t mask;    // who must come
+    uint32_t arrived; // who has
+    const char* operation;
+    Site site;
+    Combine combine;
+};
+
+struct Warp {
+    uint32_t ready = 0; // lanes that can run
+    uint32_t alive = 0; // lanes that have not left the kernel
+    uint32_t at_barrier = 0;
+    std::vector<Rendezvous> pending;
+    Operands operands{}; // a lane waits in one meeting at a time
+};
+
+/// Runs blocks one after the other on the OS thread that made it. Everything that a kernel calls ends up here.
+class Block {
+  public:
+    /// Who looks on from the next block on; nobody when it is empty.
+    void observe(Observers observers) { observers_ = std::move(observers); }
+    const Observers& observers() const { return observers_; }
+
+    /// Memory for a block of so many threads. Throws std::bad_alloc.
+    void reserve(unsigned threads) { stacks_.reserve(threads); }
+
+    /// Runs one block from beginning to end; returns what was wrong with it.
+    std::optional<Fault> run(const Launch& launch, const Kernel& kernel, uint3 index);
+
+    // Called by the current thread of the block.
+    const Thread& current() const { return *current_; }
+    Thread& current() { return *current_; }
+    Thread& thread(unsigned number) { return threads_[number]; }
+    unsigned thread_count() const { return thread_count_; }
+    MBarriers& mbarriers() { return mbarriers_; }
+    const Launch& launch() const { return *launch_; }
+    uint3 index() const { return index_; }
+    const Kernel& kernel() const { return *kernel_; }
+    const SharedMemory& shared() const { return shared_; }
+    Space space_of(const char* address) const {
+        return arena_.contains(address)                                    ? Space::global
+               : shared_.is_dynamic(address) || shared_.is_static(address) ? Space::shared
+                                                                           : Space::elsewhere;
+    }
+
+    /// All threads of the block meet; returns for how many of them `predicate` holds.
+    int barrier(const char* operation, Site site, bool predicate);
+
+    /// The lanes of `mask` meet; the last one executes `combine` for all of them.
+    void collective(Meeting kind, const char* operation, Site site, uint32_t mask, void* operand, Combine combine);
+
+    /// Lets others go on; returns when it is the current thread's turn again.
+    void yield();
+    void release(unsigned thread) { release(thread / 32, 1u << thread % 32); } // it may go on
+
+    /// Stops the block: the current thread never returns from here.
+    [[noreturn]] void stop(Fault fault);
+
+    /// What the current thread does at a line.
+    Place here(const std::string& action, Site site) const;
+
+    const Stacks& stacks() const { return stacks_; }
+
+  private:
+    struct Barrier {
+        unsigned arrived = 0;
+        const char* operation = "";
+        Site site;
+        unsigned first = 0; // thread that came first
+        int holds = 0;      // predicates among those that came
+        int result = 0;     // of the last time it was complete
+    };
+
+    void prepare();
+    unsigned choose();
+    Thread& next();
+    void finish_current();
+    [[noreturn]] void serve(Thread& thread);
+    void complete(unsigned warp, size_t slot);
+    [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, Site site);
+    [[noreturn, gnu::cold]] void stop_divergent(const char* operation, Site site, const Rendezvous& meeting);
+    void release(unsigned warp, uint32_t lanes);
+    Fault stuck() const;
+    uint64_t draw();
+
+    Arena arena_ = arena();
+    SharedMemory shared_;
+    TrapStack trap_stack_;
+    Fiber scheduler_; // run() itself
+    Stacks stacks_;
+    std::vector<Thread> threads_{1024}; // the first of them are used; their fibers serve block after block
+    std::array<Warp, 32> warps_;
+    uint32_t ready_warps_ = 0;
+    unsigned thread_count_ = 0;
+    unsigned finished_ = 0;
+    Barrier barrier_;
+    MBarriers mbarriers_;
+    Thread* current_ = nullptr;
+    const Launch* launch_ = nullptr;
+    const Kernel* kernel_ = nullptr;
+    uint3 index_{};
+    Schedule schedule_;
+    uint64_t random_ = 0;
+    Observers observers_;
+    std::optional<Fault> fault_;
+};
+
+/// The thread whose turn it is.
+[[gnu::always_inline]] inline Thread& Block::next() {
+    unsigned number = 0;
+    if (schedule_.kind == Schedule::in_order) [[likely]] {
+        const auto warp = static_cast<unsigned>(std::countr_zero(ready_warps_));
+        number = warp * 32 + static_cast<unsigned>(std::countr_zero(warps_[warp].ready));
+    } else {
+        number = choose();
+    }
+    Warp& warp = warps_[number / 32];
+    warp.ready &= ~(1u << number % 32);
+    if (warp.ready == 0) {
+        ready_warps_ &= ~(1u << number / 32);
+    }
+    return threads_[number];
+}
+
+/// The last thread of a meeting gives way as well: whose turn it is, the schedule says.
+[[gnu::always_inline]] inline void Block::yield() {
+    Fiber& own = current_->fiber;
+    if (ready_warps_ == 0) [[unlikely]] {
+        own.switch_to(scheduler_); // which finds out what they all wait for
+        return;
+    }
+    current_ = &next();
+    if (&current_->fiber != &own) [[likely]] {
+        own.switch_to(current_->fiber);
+    }
+}
+
+[[gnu::always_inline]] inline void Block::collective(Meeting kind, const char* operation, Site site, uint32_t mask,
+                                                     void* operand, Combine combine) {
+    Warp& warp = warps_[current_->number / 32];
+    const unsigned lane = current_->number % 32;
+    if ((mask >> lane & 1) == 0) {
+        stop_unnamed(operation, site);
+    }
+    auto meeting = std::ranges::find(warp.pending, mask, &Rendezvous::mask);
+    if (meeting == warp.pending.end()) {
+        meeting = warp.pending.insert(meeting, {kind, mask, 0, operation, site, combine});
+    } else if (!(meeting->site == site) || meeting->combine != combine) {
+        stop_divergent(operation, site, *meeting);
+    }
+    meeting->arrived |= 1u << lane;
+    warp.operands[lane] = operand;
+    if (meeting->arrived == (mask & warp.alive)) {
+        complete(current_->number / 32, static_cast<size_t>(meeting - warp.pending.begin()));
+    }
+    yield();
+}
+
+/// The block that this OS thread runs, null when it runs none.
+extern constinit thread_local Block* running_block;
+inline Block& current_block() { return *running_block; }
+
+} // namespace flash::simt

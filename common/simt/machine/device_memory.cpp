@@ -1,0 +1,96 @@
+#include "common/simt/machine/device_memory.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "common/attention.hpp"
+
+namespace flash::simt {
+namespace {
+
+constexpr size_t alignment = 256; // as cudaMalloc gives
+constexpr size_t slot_bytes = size_t{1} << 21;
+constexpr size_t slots = Arena::bytes / slot_bytes;
+
+/// 4 KiB on most systems, 64 KiB on some with AArch64.
+size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+constexpr size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
+
+Arena reserve() {
+    // Addresses only: no memory stands behind them until a buffer asks for it.
+    void* const begin = mmap(nullptr, Arena::bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (begin == MAP_FAILED) {
+        throw Error("cannot reserve 128 GiB of addresses for the SIMT backend's global memory\n"
+                    "is the address space limited (ulimit -v)?");
+    }
+    return {static_cast<char*>(begin)};
+}
+
+/// Which buffer owns each slot of the arena. A buffer owns whole slots, the last page of the last one is its guard.
+std::vector<const DeviceMemory*>& owners() {
+    static std::vector<const DeviceMemory*> table(slots);
+    return table;
+}
+std::mutex owners_mutex;
+
+size_t slots_for(size_t bytes) { return (round_up(bytes, page_bytes()) + page_bytes() + slot_bytes - 1) / slot_bytes; }
+
+} // namespace
+
+const Arena& arena() {
+    static const Arena reserved = reserve();
+    return reserved;
+}
+
+const DeviceMemory* buffer_around(const void* address) {
+    return owners()[static_cast<size_t>(static_cast<const char*>(address) - arena().begin) / slot_bytes];
+}
+
+DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes), valid_bytes_(bytes) {
+    static uint64_t count = 0;
+    const std::lock_guard lock(owners_mutex);
+    number_ = count++;
+    auto& table = owners();
+    const auto refuse = [&](const std::string& reason) {
+        throw Error("not enough memory: a buffer of " + std::to_string(bytes) + " bytes " + reason);
+    };
+    const size_t wanted = bytes <= Arena::bytes ? slots_for(bytes) : slots;
+    // A free slot before each buffer too, so that its lower end is guarded.
+    const auto free = std::search_n(table.begin(), table.end(), wanted + 1, nullptr);
+    if (free == table.end()) {
+        refuse("does not fit the " + std::to_string(Arena::bytes) + " that all buffers have; try a smaller problem");
+    }
+    const size_t first = static_cast<size_t>(free - table.begin()) + 1;
+    char* const end = arena().begin + (first + wanted) * slot_bytes - page_bytes();
+    data_ = end - round_up(bytes, alignment);
+    const size_t pages = round_up(bytes, page_bytes());
+    if (mprotect(end - pages, pages, PROT_READ | PROT_WRITE) != 0) {
+        refuse("is more than the system gives (a limit of ulimit?)");
+    }
+    std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(first), wanted, this);
+    std::memset(data_, 0xff, bytes); // NaN in every type: a GPU's fresh memory is not zero either
+}
+
+DeviceMemory::~DeviceMemory() {
+    const std::lock_guard lock(owners_mutex);
+    std::ranges::replace(owners(), static_cast<const DeviceMemory*>(this), nullptr);
+    char* const end = data_ + round_up(bytes_, alignment);
+    const size_t pages = round_up(bytes_, page_bytes());
+    // Mapped anew without access: gives the memory back and makes use after free fault.
+    mmap(end - pages, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+void DeviceMemory::declare(size_t offset, size_t bytes, const std::string& name) {
+    valid_offset_ = offset;
+    valid_bytes_ = bytes;
+    name_ = name;
+    notes_.reset();
+}
+
+} // namespace flash::simt

@@ -1,0 +1,54 @@
+// What can be wrong with a kernel or its launch. launch() throws it; programs print it and exit.
+#pragma once
+
+#include <string>
+
+#include "common/attention.hpp"
+#include "common/simt/machine/dim3.hpp"
+#include "common/simt/machine/origin.hpp"
+
+namespace flash::simt {
+
+enum class FaultKind {
+    launch,               // a grid, block or amount of shared memory that no GPU of the kind takes
+    out_of_bounds,        // memory that the block or the grid does not have
+    misaligned,           // an address that is no multiple of the access's size
+    race,                 // two threads, one place, at least one writes, nothing orders them
+    uninitialised,        // shared memory read before any thread of the block wrote it
+    async_copy_in_flight, // data of a cp.async used before its wait
+    divergent_barrier,    // threads of one block (or lanes of one mask) at different barriers
+    missing_barrier,      // threads wait at a barrier that others left the kernel without reaching
+    deadlock,             // nobody can run
+    invalid_access,       // the processor refused an access, and no detector was on to say why
+};
+
+/// What a thread did, and where.
+struct Place {
+    dim3 block, thread;
+    std::string action; // "writes 4 bytes"
+    Origin origin;
+    SourceLine line = {}; // of the origin; found out last, because that takes time
+};
+
+struct Fault : KernelFault {
+    FaultKind kind;
+    std::string summary; // what is wrong, in a line or a few
+    std::string hint;    // what would help; may be empty
+    std::string kernel;
+    Place where;
+    bool has_other = false; // the second thread of a race or a divergent barrier
+    Place other;
+
+    Fault(FaultKind what, std::string summary_text);
+};
+
+/// The fault with its lines found out and its message (`what()`) complete.
+Fault completed(Fault fault);
+
+/// "(3,0,1)"
+std::string to_string(dim3 index);
+
+/// "1 thread", "2 threads"
+std::string plural(unsigned long long count, const std::string& noun);
+
+} // namespace flash::simt

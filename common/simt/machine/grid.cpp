@@ -1,0 +1,142 @@
+#include "common/simt/machine/grid.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <string>
+
+#include "common/simt/machine/audience.hpp"
+#include "common/simt/machine/block.hpp"
+#include "common/simt/machine/symbols.hpp"
+#include "common/simt/machine/traps.hpp"
+#include "common/simt/machine/workers.hpp"
+
+namespace flash::simt {
+namespace {
+
+std::string sizes(dim3 size) {
+    return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
+}
+
+/// The limits of compute capability 8.0, except for shared memory, which can be chosen.
+void check(const Launch& launch, const Kernel& kernel) {
+    const auto refuse = [&](const std::string& reason) {
+        Fault fault(FaultKind::launch, "cannot launch " + kernel.name + "\nat " + launch.site.file + ":" +
+                                           std::to_string(launch.site.line) + ": " + reason);
+        fault.kernel = kernel.name;
+        fault.where.line = {launch.site.file, launch.site.line};
+        throw fault;
+    };
+    if (volume(launch.grid) == 0 || volume(launch.block) == 0) {
+        refuse("a grid of " + sizes(launch.grid) + " blocks of " + sizes(launch.block) + " threads is empty");
+    }
+    if (launch.grid.x > 2147483647 || launch.grid.y > 65535 || launch.grid.z > 65535) {
+        refuse("a grid of " + sizes(launch.grid) +
+               " blocks is too large; the limit is 2147483647 in x and 65535 in y "
+               "and z");
+    }
+    if (volume(launch.block) > 1024 || launch.block.z > 64) {
+        refuse(sizes(launch.block) + " threads a block are too many; the limit is 1024, and 64 in z");
+    }
+    if (kernel.shared_bytes > 48 << 10) {
+        refuse(std::to_string(kernel.shared_bytes) + " bytes of __shared__ variables are too many: beyond 49152 nvcc "
+                                                     "wants dynamic shared memory");
+    }
+    const auto most = static_cast<size_t>(options().shared_kib) << 10;
+    if (launch.smem_bytes + kernel.shared_bytes > most) {
+        refuse(std::to_string(launch.smem_bytes + kernel.shared_bytes) +
+               " bytes of shared memory a block are too many: "
+               "the limit is " +
+               std::to_string(most) + " (FLASH_SIMT_SHARED_KIB=" + std::to_string(options().shared_kib) + ")");
+    }
+}
+
+/// The order in which blocks are taken follows the schedule too.
+class BlockOrder {
+  public:
+    explicit BlockOrder(uint64_t count) : count_(count), schedule_(options().schedule) {}
+
+    uint64_t count() const { return count_; }
+    uint64_t operator[](uint64_t turn) const {
+        switch (schedule_.kind) {
+        case Schedule::reverse:
+            return count_ - 1 - turn;
+        case Schedule::shuffle: // a step that shares no factor with the count visits every block once
+            return (schedule_.number + turn % count_ * step()) % count_;
+        default:
+            return turn;
+        }
+    }
+
+  private:
+    uint64_t step() const {
+        uint64_t step = (schedule_.number % count_) | 1;
+        while (std::gcd(step, count_) != 1) {
+            ++step;
+        }
+        return step;
+    }
+    uint64_t count_;
+    Schedule schedule_;
+};
+
+} // namespace
+
+void run(const Launch& launch) {
+    const Kernel& kernel = kernel_at(launch.kernel);
+    check(launch, kernel);
+
+    const Options& chosen = options();
+    const bool observed = chosen.detect || chosen.count;
+    if (observed) {
+        require_instrumented();
+        audience->begin_launch();
+    }
+
+    const BlockOrder order(volume(launch.grid));
+    std::mutex mutex;
+    uint64_t next = 0;               // turn that nobody has taken
+    uint64_t faulty = order.count(); // the earliest turn that went wrong: the one a run on one core would report
+    std::optional<Fault> fault;
+    const auto work = [&](Block& block) {
+        block.observe(observed ? audience->observers(block) : Observers());
+        while (true) {
+            uint64_t turn = 0;
+            {
+                const std::lock_guard lock(mutex);
+                if (next >= faulty) {
+                    return;
+                }
+                turn = next++;
+            }
+            if (auto found = block.run(launch, kernel, element(launch.grid, order[turn]))) {
+                const std::lock_guard lock(mutex);
+                if (turn < faulty) {
+                    faulty = turn;
+                    fault = std::move(found);
+                }
+            }
+        }
+    };
+    const TrapHandlers traps;
+    run_on_workers(order.count(), static_cast<unsigned>(volume(launch.block)), work);
+    if (fault) {
+        throw completed(std::move(*fault));
+    }
+    if (observed) {
+        audience->end_launch(launch, kernel);
+    }
+}
+
+constinit Audience* audience = nullptr;
+
+void require_instrumented() {
+    if (!is_instrumented()) {
+        throw Error(
+            "counting and detecting need a kernel that was compiled with -fsanitize=thread, and this one was not\n"
+            "docs/simt.md has the commands; cmake --preset simt does it by itself");
+    }
+}
+
+} // namespace flash::simt

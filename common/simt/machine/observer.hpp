@@ -1,0 +1,84 @@
+// Those who look on while a block runs. The machine tells them what happens, and knows no more of them than this.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/simt/machine/async_copies.hpp"
+#include "common/simt/machine/fault.hpp"
+#include "common/simt/machine/meetings.hpp"
+#include "common/simt/machine/origin.hpp"
+#include "common/simt/machine/site.hpp"
+
+namespace flash::simt {
+
+enum class Kind : uint8_t { load, store, atomic };
+
+/// One access of one thread.
+struct AccessEvent {
+    const char* address;
+    unsigned bytes;
+    Kind kind;
+    Origin origin;
+};
+
+/// A row of 16 bytes that a lane names and its warp reads.
+struct MatrixRow {
+    unsigned thread;
+    const void* address;
+};
+
+/// Threads are named by their number in the block.
+class Observer {
+  public:
+    virtual ~Observer() = default;
+
+    virtual void begin_block() {}
+    virtual std::optional<Fault> end_block() { return std::nullopt; }
+
+    /// An access that the current thread is about to make.
+    virtual void access(unsigned /*thread*/, const AccessEvent&) {}
+
+    /// Lanes of a warp read rows together, 8 to a matrix.
+    virtual void load_matrices(std::span<const MatrixRow>, Site) {}
+
+    virtual void start_copy(unsigned /*thread*/, const AsyncCopy&) {}
+    virtual void wait_for_copies(unsigned /*thread*/, uint32_t /*count*/) {} // its first ones
+
+    // What a thread does at an mbarrier; its word is an access that no counter counts.
+    virtual void touch_mbarrier(unsigned /*thread*/, const AccessEvent&) {}
+    virtual void make_mbarrier(const void*) {}
+    virtual void release(unsigned /*thread*/, const void* /*mbarrier*/) {} // it arrives
+    virtual void hand_on_copies(unsigned /*thread*/, uint32_t /*count*/, const void* /*mbarrier*/) {}
+    virtual void end_phase(const void* /*mbarrier*/) {}
+    virtual void acquire(unsigned /*thread*/, const void* /*mbarrier*/) {} // its wait is over
+
+    virtual void barrier(Site) {} // all threads of the block have met
+    virtual void meet(Meeting, unsigned /*warp*/, uint32_t /*lanes*/, Site) {}
+
+    /// The lanes of a warp that are left have all come to one place, or there are none left.
+    virtual void warp_together(unsigned /*warp*/) {}
+};
+
+using Observers = std::vector<Observer*>;
+
+/// Who is told of what instrumented code does on this OS thread: null unless an observed kernel is at work.
+extern constinit thread_local const Observers* active_observers;
+
+/// While it lives the runtime is at work, not the kernel, and instrumented code tells nobody. Such code is in the
+/// runtime as well: of an inline function that a kernel's file and the runtime both use, like std::vector's, the linker
+/// keeps one copy, and it may be the instrumented one.
+class RuntimeCode {
+  public:
+    RuntimeCode() : before_(active_observers) { active_observers = nullptr; }
+    ~RuntimeCode() { active_observers = before_; }
+    RuntimeCode(const RuntimeCode&) = delete;
+    RuntimeCode& operator=(const RuntimeCode&) = delete;
+
+  private:
+    const Observers* before_;
+};
+
+} // namespace flash::simt

@@ -1,0 +1,198 @@
+#include "common/simt/machine/symbols.hpp"
+
+#include <cxxabi.h>
+#include <elf.h>
+#include <link.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+
+#include "common/simt/machine/program.hpp"
+
+namespace flash::simt {
+namespace {
+
+struct SymbolTable {
+    std::map<uint64_t, std::string> functions; // mangled names
+    std::map<uint64_t, SharedVariable> variables;
+};
+
+std::string demangle(const std::string& mangled) {
+    int status = 0;
+    char* const text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
+    std::string name = status == 0 ? text : mangled;
+    std::free(text);
+    return name;
+}
+
+/// "a::b::c" becomes "c".
+std::string last_part(const std::string& name) {
+    const size_t scope = name.rfind("::");
+    return scope == std::string::npos ? name : name.substr(scope + 2);
+}
+
+/// A local variable of a function: the function's mangled name is wrapped, _Z3fooi -> _ZZ3fooiE3bar. One more Z for
+/// each lambda around it.
+bool is_local(const std::string& variable, const std::string& function) {
+    const std::string wrapped = "Z" + function.substr(2) + "E";
+    return variable.compare(variable.find_first_not_of('Z', 2) - 1, wrapped.size(), wrapped) == 0;
+}
+
+/// Whether that function is a kernel: __global__ puts a tag behind its name.
+bool is_of_kernel(const std::string& variable) { return variable.find("B6kernel") != std::string::npos; }
+
+template <class T> std::vector<T> read_array(std::ifstream& file, uint64_t offset, uint64_t bytes) {
+    std::vector<T> values(bytes / sizeof(T));
+    file.seekg(static_cast<std::streamoff>(offset));
+    file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
+    return values;
+}
+
+SymbolTable read_own_symbols() {
+    SymbolTable table;
+    std::ifstream file(program_file(), std::ios::binary);
+    const auto header = read_array<Elf64_Ehdr>(file, 0, sizeof(Elf64_Ehdr)).at(0);
+    const auto sections = read_array<Elf64_Shdr>(file, header.e_shoff, header.e_shnum * sizeof(Elf64_Shdr));
+    for (const Elf64_Shdr& section : sections) {
+        if (!file || section.sh_type != SHT_SYMTAB || section.sh_link >= sections.size()) {
+            continue;
+        }
+        const Elf64_Shdr& text = sections[section.sh_link];
+        const auto names = read_array<char>(file, text.sh_offset, text.sh_size);
+        for (const Elf64_Sym& entry : read_array<Elf64_Sym>(file, section.sh_offset, section.sh_size)) {
+            if (entry.st_name >= names.size() || entry.st_shndx == SHN_UNDEF) {
+                continue;
+            }
+            const std::string name = names.data() + entry.st_name;
+            if (ELF64_ST_TYPE(entry.st_info) == STT_FUNC) {
+                table.functions.emplace(entry.st_value, name);
+            } else if (ELF64_ST_TYPE(entry.st_info) == STT_TLS && name.starts_with("_ZZ")) {
+                table.variables.emplace(entry.st_value, SharedVariable{name, entry.st_value, entry.st_size});
+            }
+        }
+    }
+    return table;
+}
+
+/// "void step08::(anonymous namespace)::sums[abi:kernel]<64>(float const*)" becomes "step08::sums<64>".
+std::string short_name(std::string name) {
+    for (const std::string part : {"(anonymous namespace)::", "[abi:kernel]"}) {
+        for (size_t at = name.find(part); at != std::string::npos; at = name.find(part)) {
+            name.erase(at, part.size());
+        }
+    }
+    int depth = 0; // of angle brackets, so that "kernel<(int)64>" keeps its arguments
+    size_t begin = 0;
+    for (size_t i = 0; i < name.size(); ++i) {
+        depth += name[i] == '<' ? 1 : name[i] == '>' ? -1 : 0;
+        if (depth == 0 && name[i] == ' ') {
+            begin = i + 1;
+        }
+        if (depth == 0 && name[i] == '(') {
+            return name.substr(begin, i - begin);
+        }
+    }
+    return name;
+}
+
+const SymbolTable& symbols() {
+    static const SymbolTable table = read_own_symbols();
+    return table;
+}
+
+std::mutex kernels_mutex;
+std::map<const void*, Kernel>& kernels() {
+    static std::map<const void*, Kernel> known;
+    return known;
+}
+
+Kernel look_up(const void* address) {
+    const uint64_t value = reinterpret_cast<uint64_t>(address) - load_address();
+    const auto found = symbols().functions.find(value);
+    if (found == symbols().functions.end()) {
+        char text[40];
+        std::snprintf(text, sizeof text, "kernel at 0x%llx", static_cast<unsigned long long>(value));
+        return {text, "", {}, 0};
+    }
+    Kernel kernel{short_name(demangle(found->second)), found->second, {}, 0};
+    for (const auto& [offset, variable] : symbols().variables) {
+        if (is_local(variable.name, kernel.mangled)) {
+            kernel.shared.push_back({last_part(demangle(variable.name)), offset, variable.bytes});
+            kernel.shared_bytes += variable.bytes;
+        }
+    }
+    return kernel;
+}
+
+} // namespace
+
+const Kernel& kernel_at(const void* address) {
+    const std::lock_guard lock(kernels_mutex);
+    const auto found = kernels().find(address);
+    return found != kernels().end() ? found->second : kernels().emplace(address, look_up(address)).first->second;
+}
+
+const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset) {
+    const SharedVariable* nearest = nullptr;
+    for (const SharedVariable& variable : kernel.shared) { // few, in the order of their offsets
+        if (offset >= variable.offset) {
+            nearest = &variable;
+        }
+    }
+    const auto next = symbols().variables.upper_bound(offset);
+    if (next == symbols().variables.begin() || is_of_kernel(std::prev(next)->second.name)) {
+        return nearest;
+    }
+    return &std::prev(next)->second;
+}
+
+Segment thread_local_segment() {
+    Segment segment;
+    // The executable is the first object that the callback is shown.
+    const auto visit = [](dl_phdr_info* object, size_t, void* result) {
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+            if (object->dlpi_phdr[i].p_type == PT_TLS) {
+                *static_cast<Segment*>(result) = {static_cast<char*>(object->dlpi_tls_data),
+                                                  object->dlpi_phdr[i].p_memsz};
+            }
+        }
+        return 1;
+    };
+    dl_iterate_phdr(visit, &segment);
+    return segment;
+}
+
+std::pair<const char*, const char*> executable_image() {
+    std::pair<const char*, const char*> image{nullptr, nullptr};
+    const auto visit = [](dl_phdr_info* object, size_t, void* result) {
+        auto& range = *static_cast<std::pair<const char*, const char*>*>(result);
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+            const auto& part = object->dlpi_phdr[i];
+            if (part.p_type == PT_LOAD) {
+                const auto* const begin = reinterpret_cast<const char*>(object->dlpi_addr + part.p_vaddr);
+                range.first = range.first == nullptr ? begin : range.first;
+                range.second = begin + part.p_memsz;
+            }
+        }
+        return 1;
+    };
+    dl_iterate_phdr(visit, &image);
+    return image;
+}
+
+size_t load_address() {
+    size_t address = 0;
+    const auto visit = [](dl_phdr_info* object, size_t, void* result) {
+        *static_cast<size_t*>(result) = object->dlpi_addr;
+        return 1;
+    };
+    dl_iterate_phdr(visit, &address);
+    return address;
+}
+
+} // namespace flash::simt

@@ -1,0 +1,88 @@
+#include "common/simt/machine/traps.hpp"
+
+#include <ucontext.h>
+
+#include "common/simt/machine/block.hpp"
+
+namespace flash::simt {
+namespace {
+
+const void* program_counter(const void* context) {
+    const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+    return reinterpret_cast<const void*>(machine.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+    return reinterpret_cast<const void*>(machine.pc);
+#else
+#error "the SIMT backend runs on x86-64 and AArch64"
+#endif
+}
+
+std::string describe(const Block& block, const char* address) {
+    const SharedMemory& shared = block.shared();
+    if (arena().contains(address)) {
+        const DeviceMemory* const buffer = buffer_around(address);
+        if (buffer == nullptr) {
+            return "out of bounds: no buffer is at this address of global memory";
+        }
+        return "out of bounds: an address " +
+               (address < buffer->valid_begin()
+                    ? plural(static_cast<size_t>(buffer->valid_begin() - address), "byte") + " before the start of "
+                    : plural(static_cast<size_t>(address - buffer->valid_end()), "byte") + " past the end of ") +
+               std::string(buffer->name());
+    }
+    if (shared.is_dynamic(address)) {
+        return "out of bounds: an address outside the dynamic shared memory (" +
+               plural(shared.dynamic_bytes(), "byte") + ")";
+    }
+    if (block.stacks().guards(block.current().number, address)) {
+        return "the thread's local variables exceed " + std::to_string(Stacks::bytes >> 10) + " KiB";
+    }
+    return "";
+}
+
+/// Runs on the trap stack and leaves it for good, by switching to the block's scheduler.
+void handle(int signal, siginfo_t* info, void* context) {
+    if (running_block == nullptr) {
+        std::signal(signal, SIG_DFL); // not a kernel's doing: the access repeats, and the program ends as it would
+        return;
+    }
+    active_observers = nullptr;
+    Block& block = current_block();
+    // The processor names no address for a vector access that is not aligned.
+    const bool has_address = info->si_code == SEGV_MAPERR || info->si_code == SEGV_ACCERR;
+    const std::string known = has_address ? describe(block, static_cast<const char*>(info->si_addr)) : "";
+    Fault fault(known.starts_with("out of bounds") ? FaultKind::out_of_bounds : FaultKind::invalid_access,
+                !known.empty() ? known
+                : has_address  ? "an access to an address that is neither in global nor in shared memory"
+                               : "an access to an address that is misaligned or no address at all");
+    fault.where = {dim3(block.index()), dim3(block.current().index), "makes it",
+                   Origin::of_code(static_cast<const char*>(program_counter(context)) + 1, load_address())};
+    block.stop(std::move(fault));
+}
+
+} // namespace
+
+TrapHandlers::TrapHandlers() {
+    struct sigaction action {};
+    action.sa_sigaction = handle;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER; // not blocked: the handler does not return
+    sigaction(SIGSEGV, &action, &segv_before_);
+    sigaction(SIGBUS, &action, &bus_before_);
+}
+
+TrapHandlers::~TrapHandlers() {
+    sigaction(SIGSEGV, &segv_before_, nullptr);
+    sigaction(SIGBUS, &bus_before_, nullptr);
+}
+
+TrapStack::TrapStack() : memory_(new char[bytes]) {
+    stack_t stack{};
+    stack.ss_sp = memory_.get();
+    stack.ss_size = bytes;
+    sigaltstack(&stack, &before_);
+}
+
+TrapStack::~TrapStack() { sigaltstack(&before_, nullptr); }
+
+} // namespace flash::simt

@@ -1,0 +1,41 @@
+// What kernels cost, kernel by kernel, line by line and buffer by buffer, since counting began.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/simt/watch/watch.hpp"
+
+namespace flash::simt {
+
+struct LineProfile {
+    SourceLine line;
+    Counters counters;
+};
+
+/// What is wrong with the memory traffic of a line, if anything.
+struct Findings {
+    bool conflicted = false;  // shared memory: more than 1.1 times the wavefronts that it could do with
+    bool uncoalesced = false; // global memory: more than 1.3 times the sectors that each request's bytes would fill
+};
+Findings findings(const Counters& counters);
+
+struct KernelProfile {
+    std::string name;
+    uint64_t launches = 0;
+    dim3 grid, block;        // of the last launch
+    size_t shared_bytes = 0; // of one block of the last launch
+    Counters total;
+    std::vector<LineProfile> lines;     // in the order of the source
+    std::vector<BufferTraffic> buffers; // in the order of their allocation
+};
+
+/// Kernels in the order of their first launch.
+std::vector<KernelProfile> profile();
+
+void clear_profile();
+
+/// One JSON document with all that was counted. scripts/profile makes listings of it.
+std::string to_json(const std::vector<KernelProfile>& kernels);
+
+} // namespace flash::simt

@@ -1,0 +1,71 @@
+#include <nlohmann/json.hpp>
+
+#include "common/simt/report/profile.hpp"
+
+namespace flash::simt {
+namespace {
+
+nlohmann::ordered_json json_of(const GlobalTraffic& traffic) {
+    return {{"requests", traffic.requests},
+            {"bytes", traffic.bytes},
+            {"sectors", traffic.sectors},
+            {"ideal", traffic.ideal}};
+}
+
+nlohmann::ordered_json json_of(const SharedTraffic& traffic) {
+    return {{"requests", traffic.requests},
+            {"bytes", traffic.bytes},
+            {"wavefronts", traffic.wavefronts},
+            {"ideal", traffic.ideal}};
+}
+
+nlohmann::ordered_json json_of(const Counters& counters) {
+    return {{"global_load", json_of(counters.global_load)},
+            {"global_store", json_of(counters.global_store)},
+            {"shared_load", json_of(counters.shared_load)},
+            {"shared_store", json_of(counters.shared_store)},
+            {"async_store", json_of(counters.async_store)},
+            {"barriers", counters.barriers},
+            {"collectives", counters.collectives},
+            {"mma", counters.mma},
+            {"ldmatrix", counters.ldmatrix},
+            {"cp_async", counters.cp_async},
+            {"atomics", counters.atomics}};
+}
+
+} // namespace
+
+std::string to_json(const std::vector<KernelProfile>& kernels) {
+    nlohmann::ordered_json document = {{"version", 1}, {"kernels", nlohmann::ordered_json::array()}};
+    for (const KernelProfile& kernel : kernels) {
+        nlohmann::ordered_json lines = nlohmann::ordered_json::array();
+        for (const LineProfile& line : kernel.lines) {
+            nlohmann::ordered_json own = {{"file", line.line.file}, {"line", line.line.line}};
+            own.update(json_of(line.counters));
+            own["uncoalesced"] = findings(line.counters).uncoalesced;
+            own["conflicted"] = findings(line.counters).conflicted;
+            if (line.line.file.empty()) {
+                document["unknown_lines"] = why_unresolved();
+            }
+            lines.push_back(own);
+        }
+        nlohmann::ordered_json buffers = nlohmann::ordered_json::array();
+        for (const BufferTraffic& buffer : kernel.buffers) {
+            buffers.push_back({{"name", buffer.name},
+                               {"bytes", buffer.bytes},
+                               {"load", json_of(buffer.load)},
+                               {"store", json_of(buffer.store)}});
+        }
+        document["kernels"].push_back({{"name", kernel.name},
+                                       {"launches", kernel.launches},
+                                       {"grid", {kernel.grid.x, kernel.grid.y, kernel.grid.z}},
+                                       {"block", {kernel.block.x, kernel.block.y, kernel.block.z}},
+                                       {"shared_bytes", kernel.shared_bytes},
+                                       {"total", json_of(kernel.total)},
+                                       {"buffers", buffers},
+                                       {"lines", lines}});
+    }
+    return document.dump(2) + "\n";
+}
+
+} // namespace flash::simt

@@ -1,0 +1,38 @@
+# cmake -DFOLDER=common/simt -P includes.cmake
+#
+# Fails unless the includes between the rooms of the SIMT backend run one way: report -> watch -> machine, and
+# vocabulary -> machine. Nothing there includes the harness, a rung or the reference.
+cmake_minimum_required(VERSION 3.25)
+set(machine machine)
+set(vocabulary machine vocabulary)
+set(watch machine watch)
+set(report machine watch report)
+
+set(checked 0)
+foreach(room IN ITEMS machine vocabulary watch report)
+  file(GLOB files ${FOLDER}/${room}/*.?pp)
+  foreach(file IN LISTS files)
+    file(STRINGS ${file} includes REGEX "^ *# *include *\"")
+    foreach(include IN LISTS includes)
+      string(REGEX REPLACE "^[^\"]*\"([^\"]*)\".*" "\\1" path "${include}")
+      math(EXPR checked "${checked} + 1")
+      if(path MATCHES "^common/simt/([a-z]+)/")
+        if(NOT CMAKE_MATCH_1 IN_LIST ${room})
+          list(APPEND wrong "${file}: ${room} must not include ${path}")
+        endif()
+      elseif(room STREQUAL "vocabulary" AND path MATCHES "^common/cuda/")
+        # a function that common/cuda declares and each backend defines
+      elseif(NOT path MATCHES "^common/(attention|types)\\.hpp$")
+        list(APPEND wrong "${file}: ${path} is not below common/simt")
+      endif()
+    endforeach()
+  endforeach()
+endforeach()
+if(checked LESS 50)
+  message(FATAL_ERROR "only ${checked} includes found in ${FOLDER}: have the rooms moved?")
+endif()
+if(wrong)
+  list(JOIN wrong "\n  " text)
+  message(FATAL_ERROR "includes that run the wrong way:\n  ${text}")
+endif()
+message(STATUS "${checked} includes, all one way")

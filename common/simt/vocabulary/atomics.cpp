@@ -1,0 +1,35 @@
+#include "common/simt/vocabulary/atomics.hpp"
+
+#include "common/simt/machine/block.hpp"
+
+namespace flash::simt {
+
+uint64_t atomic_read(const void* address, unsigned bytes, Site site) {
+    if (const Observers* const observers = active_observers) {
+        const RuntimeCode runtime;
+        const AccessEvent event{static_cast<const char*>(address), bytes, Kind::atomic, Origin::of(site)};
+        for (Observer* const observer : *observers) {
+            observer->access(current_block().current().number, event);
+        }
+    }
+    return bytes == 4 ? __atomic_load_n(static_cast<const uint32_t*>(address), __ATOMIC_SEQ_CST)
+                      : __atomic_load_n(static_cast<const uint64_t*>(address), __ATOMIC_SEQ_CST);
+}
+
+bool atomic_replace(void* address, unsigned bytes, uint64_t& expected, uint64_t desired) {
+    if (bytes == 8) {
+        return __atomic_compare_exchange_n(static_cast<uint64_t*>(address), &expected, desired, false, __ATOMIC_SEQ_CST,
+                                           __ATOMIC_SEQ_CST);
+    }
+    auto expected4 = static_cast<uint32_t>(expected);
+    const bool done =
+        __atomic_compare_exchange_n(static_cast<uint32_t*>(address), &expected4, static_cast<uint32_t>(desired), false,
+                                    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    expected = expected4;
+    return done;
+}
+
+} // namespace flash::simt
+
+void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -1,0 +1,36 @@
+// CUDA's keywords and built-in variables, as g++ and clang++ understand them.
+#pragma once
+
+#include "common/simt/machine/dim3.hpp"
+
+// `inline` gives a kernel's __shared__ variables external linkage; g++'s instrumentation leaves out the others. The tag
+// becomes part of the names in the symbol table, and tells kernels from other functions there.
+#define __global__ inline __attribute__((abi_tag("kernel")))
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __grid_constant__
+
+// One copy an OS thread, and a block runs on one OS thread.
+#define __shared__ static thread_local
+#define __constant__ static const
+
+#define threadIdx (::flash::simt::thread_index())
+#define blockIdx (::flash::simt::block_index())
+#define blockDim (::flash::simt::block_size())
+#define gridDim (::flash::simt::grid_size())
+
+inline constexpr int warpSize = 32;
+
+namespace flash::simt {
+
+// Functions of the runtime, which is compiled without instrumentation: as plain variables they would look like memory
+// traffic of the kernel. `const` because a CUDA thread sees the same value as long as it lives.
+[[gnu::const]] uint3 thread_index() noexcept;
+[[gnu::const]] uint3 block_index() noexcept;
+[[gnu::const]] dim3 block_size() noexcept;
+[[gnu::const]] dim3 grid_size() noexcept;
+
+} // namespace flash::simt

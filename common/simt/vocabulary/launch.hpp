@@ -1,0 +1,48 @@
+// Starting a kernel on the CPU: the twin of common/cuda/launch.hpp.
+#pragma once
+
+#include <cstddef>
+#include <tuple>
+
+#include "common/simt/machine/grid.hpp"
+
+namespace flash {
+namespace simt {
+
+/// The current block's dynamic shared memory.
+void* dynamic_shared_memory();
+
+} // namespace simt
+
+/// Grid of a launch, with the place in the source that asked for it: converting a dim3 records where that happens.
+struct Grid {
+    dim3 size;
+    simt::Site where;
+    Grid(dim3 blocks, simt::Site place = simt::Site::here()) : size(blocks), where(place) {}
+    Grid(unsigned blocks, simt::Site place = simt::Site::here()) : size(blocks), where(place) {}
+};
+
+/// kernel<<<grid, block, smem_bytes>>>(arguments...)
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_bytes, Arguments... arguments) {
+    struct Call {
+        void (*kernel)(Parameters...);
+        std::tuple<Parameters...> arguments;
+    };
+    const Call call{kernel, std::tuple<Parameters...>(arguments...)};
+    simt::run({reinterpret_cast<const void*>(kernel), grid.size, block, smem_bytes, grid.where,
+               [](const void* context) {
+                   const Call& own = *static_cast<const Call*>(context);
+                   std::apply(own.kernel, own.arguments);
+               },
+               &call, sizeof call});
+}
+
+/// How many blocks that ask for `smem_bytes` of dynamic shared memory would fit an SM of the GPU that is emulated: one
+/// on which a block may have what FLASH_SIMT_SHARED_KIB says. Here each core runs one block.
+int blocks_per_sm(size_t smem_bytes);
+
+/// The block's dynamic shared memory: `smem_bytes` of the launch, aligned to 1024 bytes, not initialised.
+template <class T> T* dynamic_shared() { return static_cast<T*>(simt::dynamic_shared_memory()); }
+
+} // namespace flash

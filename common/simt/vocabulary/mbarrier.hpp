@@ -1,0 +1,21 @@
+// Twin of common/cuda/mbarrier.hpp.
+#pragma once
+
+#include "common/simt/machine/mbarriers.hpp"
+
+namespace flash {
+
+inline void mbarrier_init(uint64_t* barrier, int arrivals, simt::Site site = simt::Site::here()) {
+    simt::init_mbarrier(barrier, arrivals, site);
+}
+inline void mbarrier_arrive(uint64_t* barrier, simt::Site site = simt::Site::here()) {
+    simt::arrive_at_mbarrier(barrier, site);
+}
+inline void cp_async_mbarrier_arrive(uint64_t* barrier, simt::Site site = simt::Site::here()) {
+    simt::arrive_after_copies(barrier, site);
+}
+inline void mbarrier_wait(uint64_t* barrier, int parity, simt::Site site = simt::Site::here()) {
+    simt::wait_at_mbarrier(barrier, parity, site);
+}
+
+} // namespace flash

@@ -1,0 +1,118 @@
+// The functions that code compiled with -fsanitize=thread calls. Linking without that option leaves them to us.
+#include <cstddef>
+
+#include "common/simt/machine/block.hpp"
+#include "common/simt/machine/symbols.hpp"
+#include "common/simt/watch/watch.hpp"
+
+namespace flash::simt {
+namespace {
+
+const size_t base = load_address();
+
+/// Apart from note(), so that nothing is saved and restored where nobody listens.
+[[gnu::noinline]] void tell(const void* address, unsigned bytes, Kind kind, const void* return_address) {
+    const Observers& observers = *active_observers;
+    const RuntimeCode runtime;
+    const AccessEvent event{static_cast<const char*>(address), bytes, kind, Origin::of_code(return_address, base)};
+    const unsigned thread = current_block().current().number;
+    for (Observer* const observer : observers) {
+        observer->access(thread, event);
+    }
+}
+
+[[gnu::always_inline]] inline void note(const void* address, unsigned bytes, Kind kind, const void* return_address) {
+    if (active_observers != nullptr) {
+        tell(address, bytes, kind, return_address);
+    }
+}
+
+/// A copy of a struct: the accesses that a GPU needs for it, given its address.
+[[gnu::always_inline]] inline void note_range(const void* address, size_t size, Kind kind, const void* return_address) {
+    const auto* const begin = static_cast<const char*>(address);
+    const size_t low_bits = reinterpret_cast<size_t>(address) | size;
+    const unsigned step = low_bits % 4 == 0 ? 4 : low_bits % 2 == 0 ? 2 : 1;
+    for (size_t offset = 0; offset < size; offset += step) {
+        note(begin + offset, step, kind, return_address);
+    }
+}
+
+} // namespace
+
+} // namespace flash::simt
+
+using flash::simt::Kind;
+
+// Names and signatures are the compilers' (tsan_interface.h of LLVM).
+#define FLASH_SIMT_CALLBACKS(size)                                                                                     \
+    void __tsan_read##size(void* address) {                                                                            \
+        flash::simt::note(address, size, Kind::load, __builtin_return_address(0));                                     \
+    }                                                                                                                  \
+    void __tsan_write##size(void* address) {                                                                           \
+        flash::simt::note(address, size, Kind::store, __builtin_return_address(0));                                    \
+    }                                                                                                                  \
+    void __tsan_unaligned_read##size(void* address) {                                                                  \
+        flash::simt::note(address, size, Kind::load, __builtin_return_address(0));                                     \
+    }                                                                                                                  \
+    void __tsan_unaligned_write##size(void* address) {                                                                 \
+        flash::simt::note(address, size, Kind::store, __builtin_return_address(0));                                    \
+    }
+
+// std::atomic and shared_ptr become calls too, in the host's part of a kernel file as well.
+#define FLASH_SIMT_ATOMIC_UPDATE(bits, Type, name)                                                                     \
+    Type __tsan_atomic##bits##_##name(volatile Type* address, Type value, int) {                                       \
+        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                                      \
+    }
+#define FLASH_SIMT_ATOMIC_COMPARE(bits, Type, name)                                                                    \
+    int __tsan_atomic##bits##_compare_exchange_##name(volatile Type* address, Type* expected, Type desired, int,       \
+                                                      int) {                                                           \
+        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);     \
+    }
+#define FLASH_SIMT_ATOMIC_CALLBACKS(bits, Type)                                                                        \
+    Type __tsan_atomic##bits##_load(const volatile Type* address, int) {                                               \
+        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                             \
+    }                                                                                                                  \
+    void __tsan_atomic##bits##_store(volatile Type* address, Type value, int) {                                        \
+        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                            \
+    }                                                                                                                  \
+    Type __tsan_atomic##bits##_exchange(volatile Type* address, Type value, int) {                                     \
+        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                  \
+    }                                                                                                                  \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_add)                                                                    \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_sub)                                                                    \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_and)                                                                    \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_or)                                                                     \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_xor)                                                                    \
+    FLASH_SIMT_ATOMIC_COMPARE(bits, Type, strong)                                                                      \
+    FLASH_SIMT_ATOMIC_COMPARE(bits, Type, weak)
+
+extern "C" {
+FLASH_SIMT_CALLBACKS(1)
+FLASH_SIMT_CALLBACKS(2)
+FLASH_SIMT_CALLBACKS(4)
+FLASH_SIMT_CALLBACKS(8)
+FLASH_SIMT_CALLBACKS(16)
+
+FLASH_SIMT_ATOMIC_CALLBACKS(8, uint8_t)
+FLASH_SIMT_ATOMIC_CALLBACKS(16, uint16_t)
+FLASH_SIMT_ATOMIC_CALLBACKS(32, uint32_t)
+FLASH_SIMT_ATOMIC_CALLBACKS(64, uint64_t)
+
+void __tsan_read_range(void* address, unsigned long size) {
+    flash::simt::note_range(address, size, Kind::load, __builtin_return_address(0));
+}
+void __tsan_write_range(void* address, unsigned long size) {
+    flash::simt::note_range(address, size, Kind::store, __builtin_return_address(0));
+}
+
+void __tsan_init() { flash::simt::start_watching(); }
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_read(void**) {}
+void __tsan_vptr_update(void**, void*) {}
+}

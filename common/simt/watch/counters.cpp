@@ -1,0 +1,118 @@
+#include "common/simt/watch/counters.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace flash::simt {
+namespace {
+
+/// Most requests: 32 words in sequence, or one word for all.
+bool is_simple(const uint32_t (&words)[32]) {
+    uint32_t not_sequence = 0;
+    uint32_t not_equal = 0;
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        not_sequence |= words[lane] ^ (words[0] + lane);
+        not_equal |= words[lane] ^ words[0];
+    }
+    return not_sequence == 0 || not_equal == 0;
+}
+
+/// The most different words that one of the 32 banks has to give.
+unsigned worst_bank(uint32_t* words, unsigned count) {
+    uint32_t first[32];
+    uint32_t used = 0; // banks that `first` holds a word of
+    bool conflict = false;
+    for (unsigned i = 0; i < count && !conflict; ++i) {
+        const uint32_t bank = words[i] % 32;
+        conflict = (used >> bank & 1) != 0 && first[bank] != words[i];
+        first[bank] = words[i];
+        used |= 1u << bank;
+    }
+    if (!conflict) {
+        return 1;
+    }
+    std::sort(words, words + count);
+    unsigned of_bank[32] = {};
+    unsigned worst = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        if (i == 0 || words[i] != words[i - 1]) {
+            worst = std::max(worst, ++of_bank[words[i] % 32]);
+        }
+    }
+    return worst;
+}
+
+} // namespace
+
+GlobalTraffic& GlobalTraffic::operator+=(const GlobalTraffic& other) {
+    requests += other.requests;
+    bytes += other.bytes;
+    sectors += other.sectors;
+    ideal += other.ideal;
+    return *this;
+}
+
+SharedTraffic& SharedTraffic::operator+=(const SharedTraffic& other) {
+    requests += other.requests;
+    bytes += other.bytes;
+    wavefronts += other.wavefronts;
+    ideal += other.ideal;
+    return *this;
+}
+
+Counters& Counters::operator+=(const Counters& other) {
+    global_load += other.global_load;
+    global_store += other.global_store;
+    shared_load += other.shared_load;
+    shared_store += other.shared_store;
+    async_store += other.async_store;
+    barriers += other.barriers;
+    collectives += other.collectives;
+    mma += other.mma;
+    ldmatrix += other.ldmatrix;
+    cp_async += other.cp_async;
+    atomics += other.atomics;
+    return *this;
+}
+
+Wavefronts wavefronts(uint32_t lanes, const uint32_t (&words)[32], unsigned bytes) {
+    if (bytes <= 4 && lanes == 0xffffffffu && is_simple(words)) {
+        return {1, 1};
+    }
+    const unsigned words_each = bytes > 4 ? bytes / 4 : 1;
+    const unsigned lanes_each = 32 / words_each; // that one wavefront can serve
+    Wavefronts sum;
+    for (unsigned first = 0; first < 32; first += lanes_each) {
+        uint32_t wanted[32];
+        unsigned count = 0;
+        for (unsigned lane = first; lane < first + lanes_each; ++lane) {
+            if ((lanes >> lane & 1) != 0) {
+                for (unsigned i = 0; i < words_each; ++i) {
+                    wanted[count++] = words[lane] + i;
+                }
+            }
+        }
+        if (count > 0) {
+            sum.needed += worst_bank(wanted, count);
+            ++sum.ideal;
+        }
+    }
+    return sum;
+}
+
+unsigned count_distinct(uint32_t lanes, const uint32_t (&values)[32]) {
+    uint32_t sorted[32];
+    unsigned count = 0;
+    bool ascending = true;
+    for (; lanes != 0; lanes &= lanes - 1) {
+        sorted[count] = values[std::countr_zero(lanes)];
+        ascending = ascending && (count == 0 || sorted[count - 1] <= sorted[count]);
+        ++count;
+    }
+    if (!ascending) {
+        std::sort(sorted, sorted + count);
+    }
+    return static_cast<unsigned>(std::unique(sorted, sorted + count) - sorted);
+}
+
+} // namespace flash::simt

@@ -1,0 +1,146 @@
+#include "common/simt/watch/counting.hpp"
+
+#include <bit>
+
+namespace flash::simt {
+namespace {
+
+/// Those of `lanes` whose sector is one of the buffer's; sectors are numbered from the arena's beginning.
+uint32_t lanes_inside(const DeviceMemory& buffer, const char* arena, uint32_t lanes, const WarpLog::Values& sectors) {
+    const size_t first = static_cast<size_t>(buffer.valid_begin() - arena) / sector_bytes;
+    const size_t last = static_cast<size_t>(buffer.valid_end() - 1 - arena) / sector_bytes;
+    uint32_t inside = 0;
+    for (; lanes != 0; lanes &= lanes - 1) {
+        const int lane = std::countr_zero(lanes);
+        inside |= first <= sectors[lane] && sectors[lane] <= last ? 1u << lane : 0;
+    }
+    return inside;
+}
+
+} // namespace
+
+Tally& Tally::operator+=(const Tally& other) {
+    for (const auto& [origin, counters] : other.lines) {
+        lines[origin] += counters;
+    }
+    for (const auto& [number, traffic] : other.buffers) {
+        BufferTraffic& sum =
+            buffers.try_emplace(number, BufferTraffic{traffic.name, traffic.begin, traffic.bytes, {}, {}})
+                .first->second;
+        sum.load += traffic.load;
+        sum.store += traffic.store;
+    }
+    return *this;
+}
+
+void Counting::begin_launch() {
+    tally_ = {};
+    recent_ = {};
+}
+
+void Counting::begin_block() {
+    for (WarpLog& log : logs_) {
+        log.clear();
+    }
+}
+
+Counters& Counting::line(Origin origin) {
+    Recent& recent = recent_[origin.number() % recent_.size()];
+    if (recent.counters == nullptr || recent.origin != origin) {
+        recent = {origin, &tally_.lines[origin]};
+    }
+    return *recent.counters;
+}
+
+BufferTraffic& Counting::traffic_of(const DeviceMemory& buffer) {
+    BufferTraffic& traffic = tally_.buffers[buffer.number()];
+    if (traffic.begin == nullptr) {
+        traffic.name = buffer.name();
+        traffic.begin = buffer.valid_begin();
+        traffic.bytes = static_cast<uint64_t>(buffer.valid_end() - buffer.valid_begin());
+    }
+    return traffic;
+}
+
+[[gnu::always_inline]] inline void Counting::log(unsigned thread, RequestKey key, const char* address) {
+    const uint32_t value = key.space == Space::global
+                               ? static_cast<uint32_t>(static_cast<size_t>(address - arena_.begin) / sector_bytes)
+                               : static_cast<uint32_t>(reinterpret_cast<size_t>(address) / 4);
+    logs_[thread / 32].add(thread % 32, key, value);
+}
+
+void Counting::access(unsigned thread, const AccessEvent& access) {
+    const Space space = block_.space_of(access.address);
+    if (space != Space::elsewhere) {
+        log(thread, {access.origin, access.kind, space, static_cast<uint8_t>(access.bytes), false}, access.address);
+    }
+}
+
+/// The 8 rows of one matrix are one wavefront if their 16-byte pieces lie in different banks.
+void Counting::load_matrices(std::span<const MatrixRow> rows, Site site) {
+    SharedTraffic& traffic = line(Origin::of(site)).shared_load;
+    ++traffic.requests;
+    for (size_t first = 0; first < rows.size(); first += 8) {
+        uint32_t words[32] = {};
+        for (size_t i = 0; i < 8; ++i) {
+            words[i] = static_cast<uint32_t>(reinterpret_cast<size_t>(rows[first + i].address) / 4);
+        }
+        const Wavefronts passes = wavefronts(0xff, words, 16);
+        traffic += {0, 128, passes.needed, passes.ideal};
+    }
+}
+
+void Counting::start_copy(unsigned thread, const AsyncCopy& copy) {
+    const Origin origin = Origin::of(copy.site);
+    const auto bytes = static_cast<uint8_t>(copy.bytes);
+    if (copy.global != nullptr) {
+        log(thread, {origin, Kind::load, Space::global, bytes, true}, copy.global);
+    }
+    log(thread, {origin, Kind::store, Space::shared, bytes, true}, copy.shared);
+}
+
+void Counting::meet(Meeting meeting, unsigned, uint32_t, Site site) {
+    Counters& own = line(Origin::of(site));
+    ++(meeting == Meeting::mma ? own.mma : meeting == Meeting::ldmatrix ? own.ldmatrix : own.collectives);
+}
+
+void Counting::warp_together(unsigned warp) {
+    logs_[warp].flush(
+        [this](const RequestKey& key, uint32_t lanes, const WarpLog::Values& values) { count(key, lanes, values); });
+}
+
+void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values) {
+    Counters& own_line = line(key.origin);
+    const uint64_t bytes = static_cast<uint64_t>(std::popcount(lanes)) * key.bytes;
+    if (key.kind == Kind::atomic) {
+        ++own_line.atomics;
+        return;
+    }
+    if (key.space == Space::shared) {
+        const Wavefronts passes = wavefronts(lanes, values, key.bytes);
+        own_line.cp_async += key.async ? 1 : 0;
+        (key.async                ? own_line.async_store
+         : key.kind == Kind::load ? own_line.shared_load
+                                  : own_line.shared_store) += {1, bytes, passes.needed, passes.ideal};
+        return;
+    }
+    const GlobalTraffic request{1, bytes, count_distinct(lanes, values), (bytes + sector_bytes - 1) / sector_bytes};
+    (key.kind == Kind::load ? own_line.global_load : own_line.global_store) += request;
+    // Lanes that were put together may yet use different buffers: one function is called for K, then for V, say.
+    for (uint32_t left = lanes; left != 0;) {
+        const size_t sector = values[std::countr_zero(left)];
+        const DeviceMemory* const buffer = buffer_around(arena_.begin + sector * sector_bytes);
+        if (buffer == nullptr) {
+            left &= left - 1;
+            continue;
+        }
+        const uint32_t own = lanes_inside(*buffer, arena_.begin, left, values);
+        left &= ~own;
+        const uint64_t own_bytes = static_cast<uint64_t>(std::popcount(own)) * key.bytes;
+        BufferTraffic& traffic = traffic_of(*buffer);
+        (key.kind == Kind::load ? traffic.load : traffic.store) +=
+            {1, own_bytes, count_distinct(own, values), (own_bytes + sector_bytes - 1) / sector_bytes};
+    }
+}
+
+} // namespace flash::simt

@@ -1,0 +1,62 @@
+// Counts the memory traffic of a block, line by line and buffer by buffer.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "common/simt/machine/block.hpp"
+#include "common/simt/watch/counters.hpp"
+#include "common/simt/watch/warp_log.hpp"
+
+namespace flash::simt {
+
+struct BufferTraffic {
+    std::string name; // as the harness declared it: "Q"
+    const void* begin = nullptr;
+    uint64_t bytes = 0;
+    GlobalTraffic load, store;
+};
+
+/// What was counted during a launch, on one OS thread or on all. Buffers by their number, in the order of allocation.
+struct Tally {
+    std::map<Origin, Counters> lines;
+    std::map<uint64_t, BufferTraffic> buffers;
+    Tally& operator+=(const Tally& other);
+};
+
+class Counting final : public Observer {
+  public:
+    explicit Counting(Block& block) : block_(block), arena_(arena()) {}
+
+    void begin_launch();
+    const Tally& tally() const { return tally_; }
+
+    void begin_block() override;
+    void access(unsigned thread, const AccessEvent& access) override;
+    void load_matrices(std::span<const MatrixRow> rows, Site site) override;
+    void start_copy(unsigned thread, const AsyncCopy& copy) override;
+    void barrier(Site site) override { ++line(Origin::of(site)).barriers; }
+    void meet(Meeting meeting, unsigned warp, uint32_t lanes, Site site) override;
+    void warp_together(unsigned warp) override; // its requests are complete
+
+  private:
+    struct Recent {
+        Origin origin;
+        Counters* counters = nullptr;
+    };
+
+    Counters& line(Origin origin);
+    BufferTraffic& traffic_of(const DeviceMemory& buffer);
+    void log(unsigned thread, RequestKey key, const char* address);
+    void count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values);
+
+    Block& block_;
+    Arena arena_;
+    std::array<WarpLog, 32> logs_;
+    Tally tally_;
+    std::array<Recent, 256> recent_{}; // spares most searches
+};
+
+} // namespace flash::simt

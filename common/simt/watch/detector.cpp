@@ -1,0 +1,290 @@
+#include "common/simt/watch/detector.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace flash::simt {
+namespace {
+
+const char* verb(Kind kind) {
+    return kind == Kind::load ? "reads" : kind == Kind::store ? "writes" : "updates atomically";
+}
+
+std::string quantity(const AccessEvent& access) { return plural(access.bytes, "byte"); }
+
+/// What is remembered of each byte of a buffer.
+Shadow* shadow_of(const DeviceMemory& buffer) {
+    std::unique_ptr<DeviceMemory::Notes>& notes = buffer.notes();
+    if (!notes) {
+        notes = std::make_unique<Shadow>(buffer.valid_begin(),
+                                         static_cast<size_t>(buffer.valid_end() - buffer.valid_begin()));
+    }
+    return static_cast<Shadow*>(notes.get());
+}
+
+std::string in_region(const AccessEvent& access, const char* begin, std::string_view name) {
+    return "at byte " + std::to_string(access.address - begin) + " of " + std::string(name);
+}
+
+} // namespace
+
+Detector::Detector(Block& block) : block_(block), image_(executable_image()) {
+    const SharedMemory& shared = block.shared();
+    dynamic_shadow_ = std::make_unique<Shadow>(shared.region_begin(), SharedMemory::region_bytes);
+    static_shadow_ = std::make_unique<Shadow>(shared.segment().begin, shared.segment().bytes);
+}
+
+void Detector::begin_launch() {
+    order_.begin_launch();
+    blocks_.clear();
+}
+
+void Detector::begin_block() {
+    unwritten_.reset();
+    order_.begin_block(static_cast<unsigned>(volume(block_.launch().block)));
+    blocks_.emplace_back(order_.epoch(), block_.index());
+    flights_.assign(block_.thread_count(), {});
+    handovers_.clear();
+}
+
+std::optional<Fault> Detector::end_block() { return std::exchange(unwritten_, std::nullopt); }
+
+void Detector::barrier(Site) {
+    if (unwritten_) {
+        block_.stop(std::move(*unwritten_));
+    }
+    order_.barrier();
+}
+
+void Detector::meet(Meeting meeting, unsigned warp, uint32_t lanes, Site) {
+    if (meeting == Meeting::sync) { // CUDA promises order for nothing else
+        order_.clocks().meet(warp, lanes);
+    }
+}
+
+Place Detector::place_of(const Trace& trace, const Trace& now, const char* action) const {
+    // The last block that began at or before that epoch.
+    const auto next = std::ranges::upper_bound(blocks_, trace.epoch, {}, &std::pair<uint32_t, uint3>::first);
+    const bool same_warp = trace.warp == now.warp && trace.epoch == now.epoch && trace.lanes != now.lanes;
+    const uint32_t others = same_warp ? trace.lanes & ~now.lanes : trace.lanes;
+    const unsigned number = trace.warp * 32u + static_cast<unsigned>(std::countr_zero(others));
+    return {dim3((next - 1)->second), dim3(element(block_.launch().block, number)), action, Origin::from(trace.origin)};
+}
+
+Fault Detector::fault(FaultKind kind, const std::string& summary, unsigned thread, const AccessEvent& access) const {
+    Fault found(kind, summary);
+    found.where = {dim3(block_.index()), dim3(element(block_.launch().block, thread)),
+                   std::string(verb(access.kind)) + " " + quantity(access), access.origin};
+    return found;
+}
+
+void Detector::stop_outside(unsigned thread, const AccessEvent& access, const Region& region) const {
+    std::string summary = "out of bounds: ";
+    if (region.begin == nullptr) {
+        summary += std::string(region.name) + " at this address";
+    } else {
+        const bool before = access.address < region.begin;
+        const auto distance =
+            static_cast<size_t>(before ? region.begin - access.address : access.address - region.begin);
+        summary += quantity(access) + ", " +
+                   (before                    ? plural(distance, "byte") + " before the start of "
+                    : distance < region.bytes ? "across the end of "
+                                              : plural(distance - region.bytes, "byte") + " past the end of ") +
+                   std::string(region.name) + " (" + plural(region.bytes, "byte") + ")";
+    }
+    block_.stop(fault(FaultKind::out_of_bounds, summary, thread, access));
+}
+
+void Detector::stop_in_flight(unsigned thread, const AccessEvent& access, const Region& region,
+                              const Trace& copy) const {
+    Fault found = fault(FaultKind::async_copy_in_flight,
+                        "data of a cp.async used before its wait, " + in_region(access, region.begin, region.name),
+                        thread, access);
+    found.hint =
+        "the thread that copies must wait for its group (cp_async_wait), then a barrier lets the others see it";
+    found.has_other = true;
+    found.other = place_of(copy, copy, "starts the copy");
+    block_.stop(std::move(found));
+}
+
+void Detector::stop_race(unsigned thread, const AccessEvent& access, const Region& region,
+                         const Order::Race& race) const {
+    if (race.other->copy != 0 && race.other->warp == thread / 32 && race.other->lanes == 1u << thread % 32 &&
+        order_.of_this_block(*race.other)) {
+        stop_in_flight(thread, access, region, *race.other); // its own copy; only others have waited for that
+    }
+    const bool same_block = order_.of_this_block(*race.other);
+    const bool same_warp = same_block && race.other->warp == thread / 32;
+    Fault found =
+        fault(FaultKind::race, "race: two threads, " + in_region(access, region.begin, region.name), thread, access);
+    found.hint = same_warp    ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would order them"
+                 : same_block ? "a __syncthreads() between would order them"
+                              : "nothing orders threads of different blocks; only atomic operations may meet";
+    found.has_other = true;
+    found.other = place_of(*race.other, order_.now(thread, access.origin, access.kind),
+                           race.kind == Kind::store  ? "has written it"
+                           : race.kind == Kind::load ? "has read it"
+                                                     : "has updated it atomically");
+    block_.stop(std::move(found));
+}
+
+Detector::Region Detector::find(const AccessEvent& access, Space space) const {
+    if (space == Space::global) {
+        const DeviceMemory* const buffer = buffer_around(access.address);
+        if (buffer == nullptr) {
+            return {nullptr, 0, "no buffer is in global memory", nullptr};
+        }
+        return {buffer->valid_begin(), static_cast<size_t>(buffer->valid_end() - buffer->valid_begin()), buffer->name(),
+                shadow_of(*buffer)};
+    }
+    const SharedMemory& shared = block_.shared();
+    if (!shared.is_static(access.address)) {
+        return {shared.dynamic(), shared.dynamic_bytes(), "the dynamic shared memory", dynamic_shadow_.get()};
+    }
+    const auto offset = static_cast<size_t>(access.address - shared.segment().begin);
+    if (const SharedVariable* const variable = shared_variable_near(block_.kernel(), offset)) {
+        return {shared.segment().begin + variable->offset, variable->bytes, variable->name, static_shadow_.get()};
+    }
+    return {nullptr, 0, "no __shared__ variable of the kernel is", nullptr};
+}
+
+void Detector::access(unsigned thread, const AccessEvent& access) {
+    const Space space = block_.space_of(access.address);
+    if (space == Space::elsewhere) {
+        check_elsewhere(thread, access);
+    } else {
+        check(thread, access, space);
+    }
+}
+
+void Detector::load_matrices(std::span<const MatrixRow> rows, Site site) {
+    for (const MatrixRow& row : rows) {
+        access(row.thread, {static_cast<const char*>(row.address), 16, Kind::load, Origin::of(site)});
+    }
+}
+
+/// An access to shared or global memory.
+void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
+    const Region region = find(access, space);
+    if (!region.contains(access)) {
+        stop_outside(thread, access, region);
+    }
+    if (reinterpret_cast<size_t>(access.address) % access.bytes != 0) {
+        block_.stop(fault(FaultKind::misaligned,
+                          "misaligned: an access of " + quantity(access) + " " +
+                              in_region(access, region.begin, region.name) + ", and its address is no multiple of " +
+                              std::to_string(access.bytes),
+                          thread, access));
+    }
+    const Trace now = order_.now(thread, access.origin, access.kind);
+    region.shadow->visit(access.address, access.bytes, access.kind == Kind::store,
+                         [&](Cell& cell) { check_cell(thread, access, region, space == Space::shared, cell, now); });
+}
+
+inline void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
+                                 Cell& cell, const Trace& now) {
+    if (shared && !order_.of_this_block(cell.write)) {
+        if (access.kind != Kind::store && !unwritten_) {
+            unwritten_ = fault(FaultKind::uninitialised,
+                               "read of shared memory that no thread of the block has written, " +
+                                   in_region(access, region.begin, region.name),
+                               thread, access);
+        }
+    } else if (shared && cell.write.in_flight != 0) {
+        stop_in_flight(thread, access, region, cell.write);
+    }
+    if (const Order::Race race = order_.race(cell, access.kind, now, shared); race.other != nullptr) {
+        stop_race(thread, access, region, race);
+    }
+    order_.remember(cell, access.kind, now);
+}
+
+/// An access to neither: local variables, arguments and constants are fine, anything else does not exist on a GPU.
+void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
+    const auto inside = [&](const void* begin, const void* end) {
+        return access.address >= begin && access.address < end;
+    };
+    const Launch& launch = block_.launch();
+    const auto* const arguments = static_cast<const char*>(launch.context);
+    if (!block_.stacks().contains(thread, access.address) && !inside(image_.first, image_.second) &&
+        !inside(arguments, arguments + launch.context_bytes)) {
+        block_.stop(fault(
+            FaultKind::out_of_bounds,
+            "out of bounds: an address that is neither in global nor in shared memory, nor a variable of the thread",
+            thread, access));
+    }
+}
+
+void Detector::start_copy(unsigned thread, const AsyncCopy& copy) {
+    const Origin origin = Origin::of(copy.site);
+    if (copy.global != nullptr) {
+        check(thread, {copy.global, copy.bytes, Kind::load, origin}, Space::global);
+    }
+    const AccessEvent write{copy.shared, copy.bytes, Kind::store, origin};
+    check(thread, write, Space::shared);
+    find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [](Cell& cell) {
+        cell.write.in_flight = 1;
+    });
+    flights_[thread].copies.push_back(copy);
+}
+
+/// Somebody has waited for the first `count` copies of a thread: they are in flight no more.
+void Detector::end_copies(unsigned starter, uint32_t count) {
+    Flights& flights = flights_[starter];
+    for (; flights.ended < count; ++flights.ended) {
+        const AsyncCopy& copy = flights.copies.front();
+        const AccessEvent write{copy.shared, copy.bytes, Kind::store, Origin::of(copy.site)};
+        const Trace landed = order_.landed(starter, flights.ended, write.origin);
+        find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell) {
+            cell.write = landed;
+        });
+        flights.copies.pop_front();
+    }
+}
+
+void Detector::wait_for_copies(unsigned thread, uint32_t count) {
+    end_copies(thread, count);
+    order_.clocks().learn_copies(thread, thread, count);
+}
+
+/// Clocks that were gathered in an earlier epoch, all threads know.
+Detector::Handover& Detector::gathering(const void* barrier) {
+    Handover& handover = handovers_[barrier];
+    if (handover.gathered_epoch != order_.epoch()) {
+        handover.gathered.clocks.clear();
+        handover.gathered_epoch = order_.epoch();
+    }
+    return handover;
+}
+
+void Detector::release(unsigned thread, const void* barrier) {
+    order_.clocks().release(thread, gathering(barrier).gathered);
+}
+
+void Detector::hand_on_copies(unsigned thread, uint32_t count, const void* barrier) {
+    Handover& handover = gathering(barrier);
+    handover.gathered.copies.resize(block_.thread_count());
+    uint32_t& known = handover.gathered.copies[thread];
+    known = std::max(known, count);
+}
+
+/// Who waits for this phase has waited for those before.
+void Detector::end_phase(const void* barrier) {
+    Handover& handover = handovers_[barrier];
+    handover.handed_on = handover.gathered;
+    handover.handed_on_epoch = handover.gathered_epoch;
+}
+
+void Detector::acquire(unsigned thread, const void* barrier) {
+    const Handover& handover = handovers_[barrier];
+    Clocks::Knowledge knowledge = handover.handed_on;
+    if (handover.handed_on_epoch != order_.epoch()) {
+        knowledge.clocks.clear();
+    }
+    order_.clocks().acquire(thread, knowledge);
+    for (unsigned starter = 0; starter < knowledge.copies.size(); ++starter) {
+        end_copies(starter, knowledge.copies[starter]);
+    }
+}
+
+} // namespace flash::simt

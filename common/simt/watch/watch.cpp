@@ -1,0 +1,70 @@
+#include "common/simt/watch/watch.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include "common/simt/machine/audience.hpp"
+#include "common/simt/watch/detector.hpp"
+
+namespace flash::simt {
+namespace {
+
+// Of this OS thread and its block. They outlive a launch: global memory remembers the detector's epochs.
+thread_local std::optional<Detector> detector;
+thread_local std::optional<Counting> counting;
+
+class Watch final : public Audience {
+  public:
+    void begin_launch() override { counted_.clear(); }
+
+    Observers observers(Block& block) override {
+        Observers chosen;
+        if (options().count) {
+            (counting ? *counting : counting.emplace(block)).begin_launch();
+            chosen.push_back(&*counting);
+            const std::lock_guard lock(mutex_);
+            counted_.push_back(&*counting);
+        }
+        if (options().detect) {
+            (detector ? *detector : detector.emplace(block)).begin_launch();
+            chosen.push_back(&*detector); // last, because it may stop the block
+        }
+        return chosen;
+    }
+
+    void end_launch(const Launch& launch, const Kernel& kernel) override {
+        if (counted_.empty()) {
+            return;
+        }
+        auto found = std::ranges::find(tallies(), kernel.name, &KernelTally::name);
+        if (found == tallies().end()) {
+            found = tallies().insert(found, {kernel.name, 0, {}, {}, 0, {}});
+        }
+        ++found->launches;
+        found->grid = launch.grid;
+        found->block = launch.block;
+        found->shared_bytes = launch.smem_bytes + kernel.shared_bytes;
+        for (const Counting* const one : counted_) {
+            found->tally += one->tally();
+        }
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<const Counting*> counted_; // during this launch
+};
+
+} // namespace
+
+void start_watching() {
+    static Watch watch;
+    audience = &watch;
+}
+
+std::vector<KernelTally>& tallies() {
+    static std::vector<KernelTally> all;
+    return all;
+}
+
+} // namespace flash::simt
