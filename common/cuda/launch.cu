@@ -43,10 +43,12 @@ int device_limit(cudaDeviceAttr attribute) {
 
 } // namespace
 
-int blocks_per_sm(size_t smem_bytes) {
-    const int own = device_limit(cudaDevAttrReservedSharedMemoryPerBlock); // what the system keeps of each block's part
-    return static_cast<int>(static_cast<size_t>(device_limit(cudaDevAttrMaxSharedMemoryPerMultiprocessor)) /
-                            (smem_bytes + static_cast<size_t>(own)));
+int resident_blocks(const void* kernel, int threads, size_t smem_bytes) {
+    const auto block = static_cast<unsigned>(threads);
+    prepare_launch(kernel, 1, block, smem_bytes); // raises the limit on dynamic shared memory, which counts here
+    int per_sm = 0;
+    FLASH_CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, threads, smem_bytes));
+    return per_sm * device_limit(cudaDevAttrMultiProcessorCount);
 }
 
 void prepare_launch(const void* kernel, const Grid& grid, dim3 block, size_t smem_bytes) {

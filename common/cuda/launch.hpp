@@ -34,9 +34,12 @@ void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_by
     check_launch(address, grid, block, smem_bytes);
 }
 
-/// How many blocks that ask for `smem_bytes` of dynamic shared memory fit an SM, as far as shared memory goes.
-/// (Registers and threads may allow fewer.) A launcher that has tiles of several sizes chooses by it.
-int blocks_per_sm(size_t smem_bytes);
+/// How many blocks of a launch the GPU runs at the same time: on each SM as many as its registers, threads and shared
+/// memory allow. Throws Error when not even one fits.
+int resident_blocks(const void* kernel, int threads, size_t smem_bytes);
+template <class... Parameters> int resident_blocks(void (*kernel)(Parameters...), int threads, size_t smem_bytes) {
+    return resident_blocks(reinterpret_cast<const void*>(kernel), threads, smem_bytes);
+}
 
 /// The block's dynamic shared memory: `smem_bytes` of the launch, aligned to 1024 bytes, not initialised.
 template <class T> __device__ T* dynamic_shared() {

@@ -69,3 +69,19 @@ template <class T> __device__ __forceinline__ uint32_t pack_saturated(float low,
 #else
 #include "common/simt/vocabulary/mma.hpp"
 #endif
+
+namespace flash {
+
+/// Maximum of a row of a C fragment over the 4 lanes that share it, in each of them; all 32 lanes must call it.
+__device__ inline float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+/// Sum of a row, likewise.
+__device__ inline float row_sum(float x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+} // namespace flash

@@ -5,6 +5,7 @@
 // 64 bytes, two to the width of the banks, and XORs with (r / 2 mod 4).
 #pragma once
 
+#include "common/cuda/cp_async.hpp"
 #include "common/types.hpp"
 
 #ifdef __CUDACC__
@@ -27,11 +28,26 @@ template <int d, int rows> struct SwizzledTile {
         return (chunk / chunks * rows + row) * row_bytes + (chunk % chunks ^ key) * 16;
     }
 
-    /// Where row + r and chunk + 2 k of offset `lane` = offset(row, chunk) lie, if chunk is 0 or 1 and r a multiple of
-    /// 8: the swizzle is an XOR, so the chunk may be XORed in afterwards, and the rest is a constant once r and k are.
-    static FLASH_DEVICE int further(int lane, int r, int k) {
-        return (lane ^ 32 * (k % (chunks / 2))) + (2 * k / chunks * rows + r) * row_bytes;
+    /// offset(row + r, chunk + 2 k), when `first` is offset(row, chunk). The swizzle is an XOR, and so is an addition to
+    /// a chunk whose bit is free: once r and k are constants, one XOR and a constant are left. It holds for chunk 0 or
+    /// 1, and for r a multiple of 8 for which row + r stays in the tile.
+    static FLASH_DEVICE int fragment(int first, int r, int k) {
+        static_assert(chunks % 2 == 0, "k16 steps are two chunks wide");
+        return (first ^ 32 * (k % (chunks / 2))) + (2 * k / chunks * rows + r) * row_bytes;
     }
 };
+
+/// Starts copying a thread's part of a tile into shared memory, as rung 13 does it: 16 bytes of every `step`th row.
+/// `from` is the thread's first 16 bytes in global memory, `smem` their place in the tile; rows from `valid` on, counted
+/// from the thread's first, become zeros.
+template <int d, int rows, int threads, class T>
+FLASH_DEVICE void start_copy(char* smem, const T* from, int valid) {
+    constexpr int step = threads / (d / 8); // rows that the block copies at once
+    static_assert(step % 8 == 0, "8 rows further down, the swizzle is the same");
+#pragma unroll
+    for (int r = 0; r < rows; r += step) {
+        cp_async_16(smem + r * SwizzledTile<d, rows>::row_bytes, from + r * d, r < valid);
+    }
+}
 
 } // namespace flash

@@ -115,7 +115,7 @@ TEST_CASE("the limit on shared memory can be chosen, and __shared__ variables co
                ContainsSubstring("102400 bytes of shared memory a block are too many: the limit is 101376"));
 }
 
-TEST_CASE("an SM has 1 KiB more than a block may have, and each block costs 1 KiB more than it asks for") {
+TEST_CASE("blocks at the same time: an SM has 1 KiB more than a block may have, each block costs 1 KiB more than it asks for") {
     struct Case {
         int shared_kib;
         size_t block_kib;
@@ -128,12 +128,12 @@ TEST_CASE("an SM has 1 KiB more than a block may have, and each block costs 1 Ki
                           {163, 81, 2},
                           {227, 113, 2},
                           {227, 114, 1},
-                          {227, 0, 228}}) {
+                          {227, 0, 16}}) {
         simt::Options options;
         options.shared_kib = c.shared_kib;
         const With size(options);
         CAPTURE(c.shared_kib, c.block_kib);
-        CHECK(flash::blocks_per_sm(c.block_kib << 10) == c.blocks);
+        CHECK(flash::resident_blocks(128, c.block_kib << 10) == 4 * c.blocks);
     }
 }
 

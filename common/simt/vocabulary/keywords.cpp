@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "common/simt/vocabulary/keywords.hpp"
 
 #undef threadIdx
@@ -19,7 +21,10 @@ void* dynamic_shared_memory() { return current_block().shared().dynamic(); }
 
 } // namespace flash::simt
 
-int flash::blocks_per_sm(size_t smem_bytes) {
+int flash::resident_blocks(int threads, size_t smem_bytes) {
+    constexpr int sms = 4;
+    constexpr int threads_per_sm = 2048;
     constexpr size_t own = 1 << 10; // the system keeps 1 KiB of each block's part, so the largest block leaves that
-    return static_cast<int>(((static_cast<size_t>(simt::options().shared_kib) << 10) + own) / (smem_bytes + own));
+    const size_t shared = (static_cast<size_t>(simt::options().shared_kib) << 10) + own;
+    return sms * std::min(threads_per_sm / threads, static_cast<int>(shared / (smem_bytes + own)));
 }

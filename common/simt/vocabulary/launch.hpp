@@ -38,9 +38,13 @@ void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_by
                &call, sizeof call});
 }
 
-/// How many blocks that ask for `smem_bytes` of dynamic shared memory would fit an SM of the GPU that is emulated: one
-/// on which a block may have what FLASH_SIMT_SHARED_KIB says. Here each core runs one block.
-int blocks_per_sm(size_t smem_bytes);
+/// How many blocks of a launch a GPU would run at the same time. The one that is emulated has 4 SMs, so that small
+/// problems have several waves, on each of which a block may have what FLASH_SIMT_SHARED_KIB says. Registers do not
+/// count. (Here each core runs one block.)
+int resident_blocks(int threads, size_t smem_bytes);
+template <class... Parameters> int resident_blocks(void (*)(Parameters...), int threads, size_t smem_bytes) {
+    return resident_blocks(threads, smem_bytes);
+}
 
 /// The block's dynamic shared memory: `smem_bytes` of the launch, aligned to 1024 bytes, not initialised.
 template <class T> T* dynamic_shared() { return static_cast<T*>(simt::dynamic_shared_memory()); }

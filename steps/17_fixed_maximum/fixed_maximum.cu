@@ -1,0 +1,347 @@
+// Rung 17: a fixed maximum. After the first tile, nothing stands between the two products but exponentials.
+//
+// The idea: rung 16 asks before each P V whether m still holds. The answer is nearly always yes, but P V must wait for
+// the vote. Here P V does not wait: the question comes after it, and a tile that should have been asked is undone:
+//
+//      rung 16    Q K^T - m | signs, vote | exp2 | P V          here    Q K^T - m .. exp2 .. P V | vote
+//
+//   - The row sums by P times ones give the tile's own sums for nothing: columns 1 and 3 of l start at 0 in each tile.
+//   - A sum that is too large says that weights have left their window. fp16 saturates them at 65504, so that O stays
+//     finite. The tile is subtracted again, m is raised as in rung 16, and the tile added with weights that fit.
+//   - What happened once may happen again, so from there on the warp goes on as in rung 16.
+//
+// In one straight run of instructions the compiler mixes the exponentials of some scores with the products of others.
+// The registers that are free now hold Q, if d <= 64.
+// Against rung 16: two kinds of tiles; the undoing of one; Q_reg outside of the loop, if d <= 64.
+// Look at: what happens to O when a weight is infinite. Gained: the speed of a fixed maximum, for scores of ordinary
+// spread. Counter: tensor cores at work.
+#include "steps/17_fixed_maximum/fixed_maximum.hpp"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+
+#include "common/cuda/cp_async.hpp"
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/exp2.hpp"
+#include "common/cuda/ldmatrix.hpp"
+#include "common/cuda/mma.hpp"
+#include "common/cuda/swizzle.hpp"
+
+namespace step17 {
+namespace {
+
+constexpr int warps = 4;
+constexpr int threads = 32 * warps;
+constexpr int M = 2; // m16 tiles per warp
+constexpr int warp_rows = 16 * M;
+constexpr int Br = warp_rows * warps; // queries
+constexpr int Bc = 64;                // keys
+
+/// Two elements of T that are 1, in one register.
+template <class T> constexpr uint32_t ones = flash::from_float<T>(1).bits * 0x10001u;
+
+/// Weights should be less than 2^window, and are 2^top for the largest score when m is raised. bf16 has the range of
+/// fp32: scores may rise by 100 in log2. A tile's sum of 2^limit tells that some weight has left the window.
+template <class T> constexpr bool is_fp16 = flash::dtype_of<T> == flash::DType::fp16;
+template <class T> constexpr float window = is_fp16<T> ? 14 : 60;
+template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -40; // in log2
+template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p66f;
+
+template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
+template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
+
+/// Columns 16 k to 16 k + 15 of the warp's rows of Q: lanes 0-15 name the 16 rows of columns 0-7 of a fragment, lanes
+/// 16-31 those of columns 8-15.
+template <int d> __device__ void load_Q(uint32_t (&Q_reg)[M][4], const char* Q_smem, int k) {
+    const int lane = threadIdx.x % 32;
+    const int Q_lane = Q_tile<d>::offset(threadIdx.x / 32 * warp_rows + lane % 16, lane / 16);
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+        flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_tile<d>::fragment(Q_lane, 16 * i, k));
+    }
+}
+
+/// S_reg = Q K^T - m: the warp's 32 queries and the tile's keys. C fragments, 16 rows x 8 keys each.
+template <class T, int d>
+__device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M][2], uint32_t (&Q_reg)[d / 16][M][4],
+                            const char* Q_smem, const char* K_smem) {
+    const int lane = threadIdx.x % 32;
+    // B = K^T for 16 keys: lanes 0-7 name keys 0-7 of chunk 2k, 8-15 the same of chunk 2k + 1, the rest keys 8-15.
+    const int K_lane = KV_tile<d>::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+#pragma unroll
+        for (int n = 0; n < Bc / 8; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                S_reg[i][n][c] = -m_reg[i][c / 2];
+            }
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < d / 16; ++k) {
+        if constexpr (d > 64) { // else it is in registers since the first tile
+            load_Q<d>(Q_reg[k], Q_smem, k);
+        }
+#pragma unroll
+        for (int n = 0; n < Bc / 8; n += 2) {
+            uint32_t K_reg[4];
+            flash::ldmatrix_x4(K_reg, K_smem + KV_tile<d>::fragment(K_lane, 8 * n, k));
+#pragma unroll
+            for (int i = 0; i < M; ++i) {
+                flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[k][i], {K_reg[0], K_reg[1]});
+                flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[k][i], {K_reg[2], K_reg[3]});
+            }
+        }
+    }
+}
+
+/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by causality 8 more, and no
+/// row more than `N_left`.
+__device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
+    const int t = threadIdx.x % 4;
+#pragma unroll
+    for (int n = 0; n < Bc / 8; ++n) {
+        for (int c = 0; c < 4; ++c) {
+            if (8 * n + 2 * t + c % 2 >= min(N_left, visible + c / 2 * 8)) {
+                S_reg[n][c] = -INFINITY;
+            }
+        }
+    }
+}
+
+/// Is S negative in the whole warp, so that no score has reached its row's m?
+__device__ bool all_negative(const float (&S_reg)[M][Bc / 8][4]) {
+    unsigned sign = 0x80000000;
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+#pragma unroll
+        for (int n = 0; n < Bc / 8; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                sign &= __float_as_uint(S_reg[i][n][c]);
+            }
+        }
+    }
+    return __all_sync(0xffffffff, sign != 0);
+}
+
+/// Raises m of each row whose scores have reached it (in the first tile of every row), so that the largest weight
+/// becomes 2^top_weight, and takes S, O and l along.
+template <class T, int d>
+__device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2], float (&l_reg)[M][4],
+                              float (&O_reg)[M][d / 8][4], float scale_log2, bool first) {
+    const float lowest = first ? -FLT_MAX : 0.0f; // a row that sees no key has top = -inf, and keeps m = 0
+#pragma unroll
+    for (int row = 0; row < 2 * M; ++row) { // rows g and g + 8 of each m16 tile
+        const int i = row / 2;
+        const int c = row % 2 * 2; // the row's elements in C fragments: c and c + 1
+        float top = S_reg[i][0][c];
+#pragma unroll
+        for (int n = 0; n < Bc / 8; ++n) {
+            top = fmaxf(top, fmaxf(S_reg[i][n][c], S_reg[i][n][c + 1]));
+        }
+        top = flash::row_max(top);
+        const float rise = top >= lowest ? top + (window<T> - top_weight<T>) / scale_log2 : 0.0f;
+        const float keep = flash::fast_exp2(fminf(-rise * scale_log2, 0.0f)); // m may fall in the first tile: O = l = 0
+        m_reg[i][row % 2] += rise;
+        l_reg[i][c] = keep == 0 ? 0.0f : l_reg[i][c] * keep; // not infinity times 0
+#pragma unroll
+        for (int n = 0; n < Bc / 8; ++n) {
+            S_reg[i][n][c] -= rise;
+            S_reg[i][n][c + 1] -= rise;
+        }
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            O_reg[i][n][c] = keep == 0 ? 0.0f : O_reg[i][n][c] * keep;
+            O_reg[i][n][c + 1] = keep == 0 ? 0.0f : O_reg[i][n][c + 1] * keep;
+        }
+    }
+}
+
+/// The weight of a score less m.
+template <class T> __device__ float weight(float s, float scale_log2) {
+    return flash::fast_exp2(fmaf(s, scale_log2, window<T>));
+}
+
+/// O_reg += P V with P = sign * weight(S), and l_reg += P times ones: a C fragment whose every column is the row sum.
+template <class T, int d>
+__device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], const float (&S_reg)[M][Bc / 8][4],
+                            const char* V_smem, float scale_log2, float sign = 1) {
+    const int lane = threadIdx.x % 32;
+    // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of chunk n + 1.
+    const int V_lane = KV_tile<d>::offset(lane % 16, lane / 16);
+#pragma unroll
+    for (int k = 0; k < Bc / 16; ++k) {
+        uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
+#pragma unroll
+        for (int i = 0; i < M; ++i) {
+            for (int a = 0; a < 4; ++a) {
+                const auto& S = S_reg[i][2 * k + a / 2];
+                P_reg[i][a] = flash::pack_saturated<T>(sign * weight<T>(S[a % 2 * 2], scale_log2),
+                                                       sign * weight<T>(S[a % 2 * 2 + 1], scale_log2));
+            }
+            flash::mma_m16n8k16<T>(l_reg[i], P_reg[i], {ones<T>, ones<T>});
+        }
+#pragma unroll
+        for (int n = 0; n < d / 8; n += 2) {
+            uint32_t V_reg[4];
+            flash::ldmatrix_x4_trans(V_reg, V_smem + KV_tile<d>::fragment(V_lane, 16 * k, n / 2));
+#pragma unroll
+            for (int i = 0; i < M; ++i) {
+                flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
+                flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
+            }
+        }
+    }
+}
+
+template <class T, int d>
+__global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const T* Q, const T* K, const T* V, T* O,
+                                                                          float* LSE, int heads, int wave_heads, int Tr,
+                                                                          int group, int N_q, int N_kv,
+                                                                          float scale_log2, bool causal) {
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
+    const int t = lane % 4;                // columns 2t and 2t + 1
+    const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
+    char* Q_smem = flash::dynamic_shared<char>();
+    char* K_smem = Q_smem + Q_tile<d>::bytes; // two tiles, and two of V
+    char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
+
+    // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
+    const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
+    const int in_wave = blockIdx.x % (wave_heads * Tr);
+    const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
+    const int64_t head = first_head + in_wave % wave_size;
+    const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
+    const int copy_row = threadIdx.x / (d / 8); // where the thread's first 16 bytes of a tile are
+    const int copy_chunk = threadIdx.x % (d / 8);
+    const int64_t KV_from = (head / group * N_kv + copy_row) * d + 8 * copy_chunk;
+    Q += (head * N_q + i0 + copy_row) * d + 8 * copy_chunk;
+    O += (head * N_q + i0) * d;
+    LSE += head * N_q + i0;
+    const int rows = min(Br, N_q - i0);
+
+    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never loaded.
+    const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
+    const int keys = causal ? first_row_keys + rows - 1 : N_kv;
+    const int whole = min(N_kv, first_row_keys); // keys that every row of the block sees
+
+    // All loops over these arrays are unrolled; those of two or four steps the compiler unrolls by itself.
+    float m_reg[M][2] = {};        // of rows g and g + 8 of each m16 tile: what is subtracted from their scores
+    float l_reg[M][4] = {};        // C fragments
+    float O_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
+
+    uint32_t Q_reg[d / 16][M][4]; // A fragments: 16 rows x 16 columns each
+    int lazy_until = Bc;          // keys; in the first tile every m is raised
+
+    const int copy_to = KV_tile<d>::offset(copy_row, copy_chunk);
+    const auto start_tile = [&](int j0, int buffer) { // buffer: 0 or KV_tile<d>::bytes
+        const int64_t from = KV_from + int64_t{j0} * d;
+        flash::start_copy<d, Bc, threads>(K_smem + buffer + copy_to, K + from, N_kv - copy_row - j0);
+        flash::start_copy<d, Bc, threads>(V_smem + buffer + copy_to, V + from, N_kv - copy_row - j0);
+    };
+    flash::start_copy<d, Br, threads>(Q_smem + Q_tile<d>::offset(copy_row, copy_chunk), Q, rows - copy_row);
+    if (keys > 0) {
+        start_tile(0, 0);
+    }
+    flash::cp_async_commit(); // Q, and K and V of the first tile
+
+    for (int j0 = 0; j0 < keys; j0 += Bc) {
+        const int now = j0 / Bc % 2 * KV_tile<d>::bytes; // which of the two buffers
+        flash::cp_async_wait<0>();                       // this thread's copies of tile j0 have landed
+        __syncthreads(); // so have all other threads'; and no warp still reads the tile before, in the other buffer
+        if (j0 + Bc < keys) {
+            start_tile(j0 + Bc, KV_tile<d>::bytes - now);
+            flash::cp_async_commit();
+        }
+
+        if constexpr (d <= 64) {
+            if (j0 == 0) {
+#pragma unroll
+                for (int k = 0; k < d / 16; ++k) {
+                    load_Q<d>(Q_reg[k], Q_smem, k);
+                }
+            }
+        }
+
+        float S_reg[M][Bc / 8][4];
+        if (j0 < lazy_until || j0 + Bc > whole) { // as in rung 16: first m, then P V
+            multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now);
+            if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
+#pragma unroll
+                for (int i = 0; i < M; ++i) {
+                    mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
+                }
+            }
+            if (j0 == 0 || !all_negative(S_reg)) {
+                raise_maximum<T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
+            }
+            multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now, scale_log2);
+        } else { // first P V, then the question whether m was large enough
+            multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now);
+            l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
+            multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now, scale_log2);
+            const float sum = fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3])); // of this tile
+            if (__any_sync(0xffffffff, sum >= limit<T>)) {
+                multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now);
+                multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now, scale_log2, -1); // undone
+                multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem,
+                                  K_smem + now); // again: registers for S and P V are short
+                raise_maximum<T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, false);
+                multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now, scale_log2);
+                lazy_until = keys;
+            }
+        }
+    }
+    flash::cp_async_wait<0>(); // with no key to see, Q is still landing: a block must not leave before its copies have
+
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = row0 + 16 * i + 8 * r;
+            if (row < rows) {
+                const float l = l_reg[i][2 * r];
+                const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
+#pragma unroll
+                for (int n = 0; n < d / 8; ++n) {
+                    *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) =
+                        flash::pack<T>(O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
+                }
+                if (t == 0) {
+                    LSE[row] = (m_reg[i][r] * scale_log2 - window<T>)*flash::ln_2 + logf(l);
+                }
+            }
+        }
+    }
+}
+
+template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+    const int N_q = flash::as_int(p.q_len, "q-len");
+    const int N_kv = flash::as_int(p.kv_len, "kv-len");
+    const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
+    // One dimension for tiles and heads, because y and z of a grid end at 65535.
+    const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
+    constexpr int smem_bytes = (Br + 4 * Bc) * d * sizeof(T); // Q, and two tiles each of K and V: 96 KiB at d = 128
+    const int places = flash::resident_blocks(fixed_maximum<T, d>, threads, smem_bytes);
+    const int wave_heads = std::clamp(2 * places / Tr, 1, heads);
+    flash::launch(fixed_maximum<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, heads, wave_heads, Tr, group, N_q,
+                  N_kv, p.scale * flash::log2_e, p.causal);
+}
+
+} // namespace
+
+template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
+}
+
+template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,
+                        float*);
+template void attention(const flash::Problem&, const flash::Bfloat16*, const flash::Bfloat16*, const flash::Bfloat16*,
+                        flash::Bfloat16*, float*);
+
+} // namespace step17
