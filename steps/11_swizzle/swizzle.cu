@@ -47,11 +47,15 @@ template <int d, int rows> __device__ int swizzled(int row, int chunk) {
 
 /// Copies `rows` rows of d elements into shared memory, 16 bytes at a time, and zeros in place of rows from `valid` on.
 template <int d, int rows, class T> __device__ void load_tile(char* smem, const T* from, int valid) {
-    for (int e = 8 * threadIdx.x; e < rows * d; e += 8 * threads) {
-        const bool inside = e / d < valid;
+    constexpr int chunks = d / 8;
+    constexpr int step = threads / chunks; // rows that the block copies at once
+    const int chunk = threadIdx.x % chunks;
+#pragma unroll // so that all loads are under way before the first store waits for its data
+    for (int r0 = 0; r0 < rows; r0 += step) {
+        const int r = r0 + threadIdx.x / chunks;
         const uint4 zeros = make_uint4(0, 0, 0, 0);
-        *reinterpret_cast<uint4*>(smem + swizzled<d, rows>(e / d, e % d / 8)) =
-            inside ? *reinterpret_cast<const uint4*>(from + e) : zeros;
+        *reinterpret_cast<uint4*>(smem + swizzled<d, rows>(r, chunk)) =
+            r < valid ? *reinterpret_cast<const uint4*>(from + r * d + 8 * chunk) : zeros;
     }
 }
 

@@ -10,7 +10,7 @@
 //      here       wave of h0 .. h3: i127 of each, i126 of each, .. i0 of each | wave of h4 .. h7: ...
 //
 // Against rung 13: which head and which tile of Q a block takes. Nothing in the loop changes.
-// Look at: the five lines that turn blockIdx.x into head and i0, and the launcher's choice of wave_heads.
+// Look at: the six lines that turn blockIdx.x into head and i0, and the launcher's choice of wave_heads.
 // Gained: causal problems, where they have few waves. Counter: SMs at work, from the first block's start to the last
 // one's end.
 #include "steps/14_block_order/block_order.hpp"
@@ -166,9 +166,10 @@ __global__ __launch_bounds__(threads, 2) void block_order(const T* Q, const T* K
     char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
 
     // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
-    const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
-    const int in_wave = blockIdx.x % (wave_heads * Tr);
+    const int wave = blockIdx.x / (wave_heads * Tr);
+    const int first_head = wave * wave_heads;
     const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
+    const int in_wave = blockIdx.x - first_head * Tr;
     const int64_t head = first_head + in_wave % wave_size;
     const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
     const int copy_row = threadIdx.x / (d / 8); // where the thread's first 16 bytes of a tile are

@@ -167,9 +167,10 @@ __global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* 
     char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
 
     // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
-    const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
-    const int in_wave = blockIdx.x % (wave_heads * Tr);
+    const int wave = blockIdx.x / (wave_heads * Tr);
+    const int first_head = wave * wave_heads;
     const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
+    const int in_wave = blockIdx.x - first_head * Tr;
     const int64_t head = first_head + in_wave % wave_size;
     const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
     const int copy_row = threadIdx.x / (d / 8); // where the thread's first 16 bytes of a tile are

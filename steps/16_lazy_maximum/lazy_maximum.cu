@@ -12,9 +12,9 @@
 // Weights are exp2(scale * S + window): below 2^window, and 1 for the largest score when m was raised last.
 // Rescaling only where it is needed was published with FlashAttention-4 (2026); a maximum that is fixed beforehand with
 // FlashDecoding++ (2023).
-// Against rung 15: softmax falls apart into all_negative, raise_maximum and weight, which multiply_PV calls. m is a
-// score, not its log2. Look at: what is left between the two products when nothing is raised. Gained: no shuffles and
-// no rescaling in most tiles, whatever the scores are. Counter: instructions per mma.
+// Against rung 15: softmax falls apart into all_negative, raise_maximum and exponentials. m is a score, not its log2.
+// Look at: what is left between the two products when nothing is raised.
+// Gained: no shuffles and no rescaling in most tiles, whatever the scores are. Counter: instructions per mma.
 #include "steps/16_lazy_maximum/lazy_maximum.hpp"
 
 #include <algorithm>
@@ -148,15 +148,28 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
     }
 }
 
-/// The weight of a score less m.
+/// The weight of s, a score less m.
 template <class T> __device__ float weight(float s, float scale_log2) {
     return flash::fast_exp2(fmaf(s, scale_log2, window<T>));
 }
 
-/// O_reg += P V with P = weight(S), and l_reg += P times ones: a C fragment whose every column is the row sum.
+/// S becomes P.
+template <class T> __device__ void exponentials(float (&S_reg)[M][Bc / 8][4], float scale_log2) {
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+#pragma unroll
+        for (int n = 0; n < Bc / 8; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                S_reg[i][n][c] = weight<T>(S_reg[i][n][c], scale_log2);
+            }
+        }
+    }
+}
+
+/// O_reg += P V, and l_reg += P times ones: a C fragment whose every column is the row sum.
 template <class T, int d>
-__device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], const float (&S_reg)[M][Bc / 8][4],
-                            const char* V_smem, float scale_log2) {
+__device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], const float (&P)[M][Bc / 8][4],
+                            const char* V_smem) {
     const int lane = threadIdx.x % 32;
     // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of chunk n + 1.
     const int V_lane = KV_tile<d>::offset(lane % 16, lane / 16);
@@ -166,9 +179,8 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], c
 #pragma unroll
         for (int i = 0; i < M; ++i) {
             for (int a = 0; a < 4; ++a) {
-                const auto& S = S_reg[i][2 * k + a / 2];
-                P_reg[i][a] =
-                    flash::pack<T>(weight<T>(S[a % 2 * 2], scale_log2), weight<T>(S[a % 2 * 2 + 1], scale_log2));
+                const auto& C = P[i][2 * k + a / 2];
+                P_reg[i][a] = flash::pack<T>(C[a % 2 * 2], C[a % 2 * 2 + 1]);
             }
             flash::mma_m16n8k16<T>(l_reg[i], P_reg[i], {ones<T>, ones<T>});
         }
@@ -200,9 +212,10 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(const 
     char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
 
     // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
-    const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
-    const int in_wave = blockIdx.x % (wave_heads * Tr);
+    const int wave = blockIdx.x / (wave_heads * Tr);
+    const int first_head = wave * wave_heads;
     const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
+    const int in_wave = blockIdx.x - first_head * Tr;
     const int64_t head = first_head + in_wave % wave_size;
     const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
     const int copy_row = threadIdx.x / (d / 8); // where the thread's first 16 bytes of a tile are
@@ -244,7 +257,7 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(const 
             flash::cp_async_commit();
         }
 
-        float S_reg[M][Bc / 8][4];
+        float S_reg[M][Bc / 8][4]; // S, then P in its place
         multiply_QK<T, d>(S_reg, m_reg, Q_smem, K_smem + now);
         if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
 #pragma unroll
@@ -255,7 +268,8 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(const 
         if (j0 == 0 || !all_negative(S_reg)) {
             raise_maximum<T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
         }
-        multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now, scale_log2);
+        exponentials<T>(S_reg, scale_log2);
+        multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
     }
     flash::cp_async_wait<0>(); // with no key to see, Q is still landing: a block must not leave before its copies have
 

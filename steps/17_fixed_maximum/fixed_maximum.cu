@@ -1,20 +1,20 @@
 // Rung 17: a fixed maximum. After the first tile, nothing stands between the two products but exponentials.
 //
 // The idea: rung 16 asks before each P V whether m still holds. The answer is nearly always yes, but P V must wait for
-// the vote. Here P V does not wait: the question comes after it, and a tile that should have been asked is undone:
+// the vote. Here it does not wait: the question comes after it, and a tile whose weights did not fit is mended:
 //
 //      rung 16    Q K^T - m | signs, vote | exp2 | P V          here    Q K^T - m .. exp2 .. P V | vote
 //
-//   - The row sums by P times ones give the tile's own sums for nothing: columns 1 and 3 of l start at 0 in each tile.
-//   - A sum that is too large says that weights have left their window. fp16 saturates them at 65504, so that O stays
-//     finite. The tile is subtracted again, m is raised as in rung 16, and the tile added with weights that fit.
-//   - What happened once may happen again, so from there on the warp goes on as in rung 16.
+//   - The product with ones gives each tile's own row sums for nothing: columns 1 and 3 of l start at 0 in every tile.
+//   - A sum that is too large tells that weights have left their window. fp16 saturates them at 65504, so O stays
+//     finite. Then S is computed again, m is raised as in rung 16, and what the weights lacked is added to O.
+//   - What happened once will happen again: from there on the warp goes on as in rung 16.
 //
 // In one straight run of instructions the compiler mixes the exponentials of some scores with the products of others.
 // The registers that are free now hold Q, if d <= 64.
-// Against rung 16: two kinds of tiles; the undoing of one; Q_reg outside of the loop, if d <= 64.
-// Look at: what happens to O when a weight is infinite. Gained: the speed of a fixed maximum, for scores of ordinary
-// spread. Counter: tensor cores at work.
+// Against rung 16: two kinds of tiles, the mending of one, and Q_reg outside of the loop if d <= 64.
+// Look at: what becomes of O when a weight is infinite.
+// Gained: speed, as long as scores do not rise by more than the window. Counter: tensor cores at work.
 #include "steps/17_fixed_maximum/fixed_maximum.hpp"
 
 #include <algorithm>
@@ -41,12 +41,14 @@ constexpr int Bc = 64;                // keys
 /// Two elements of T that are 1, in one register.
 template <class T> constexpr uint32_t ones = flash::from_float<T>(1).bits * 0x10001u;
 
-/// Weights should be less than 2^window, and are 2^top for the largest score when m is raised. bf16 has the range of
-/// fp32: scores may rise by 100 in log2. A tile's sum of 2^limit tells that some weight has left the window.
+/// Weights should be less than 2^window, and are 2^top_weight for the largest score when m is raised: so scores may
+/// rise by 14 in fp16, and by 100 in bf16, which has the range of fp32. A tile's sum of `limit` tells that one was too
+/// large.
 template <class T> constexpr bool is_fp16 = flash::dtype_of<T> == flash::DType::fp16;
 template <class T> constexpr float window = is_fp16<T> ? 14 : 60;
 template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -40; // in log2
 template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p66f;
+template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX; // as large as an element of P can be
 
 template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
@@ -125,9 +127,15 @@ __device__ bool all_negative(const float (&S_reg)[M][Bc / 8][4]) {
     return __all_sync(0xffffffff, sign != 0);
 }
 
+/// The weight of s, a score less m.
+template <class T> __device__ float weight(float s, float scale_log2) {
+    return flash::fast_exp2(fmaf(s, scale_log2, window<T>));
+}
+
 /// Raises m of each row whose scores have reached it (in the first tile of every row), so that the largest weight
-/// becomes 2^top_weight, and takes S, O and l along.
-template <class T, int d>
+/// becomes 2^top_weight, and takes S, O and l along. `mend`: O and l have this tile's weights, as far as they did fit,
+/// and S becomes what they lack.
+template <bool mend, class T, int d>
 __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2], float (&l_reg)[M][4],
                               float (&O_reg)[M][d / 8][4], float scale_log2, bool first) {
     const float lowest = first ? -FLT_MAX : 0.0f; // a row that sees no key has top = -inf, and keeps m = 0
@@ -147,8 +155,11 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
         l_reg[i][c] = keep == 0 ? 0.0f : l_reg[i][c] * keep; // not infinity times 0
 #pragma unroll
         for (int n = 0; n < Bc / 8; ++n) {
-            S_reg[i][n][c] -= rise;
-            S_reg[i][n][c + 1] -= rise;
+            for (int e = c; e < c + 2; ++e) {
+                const float had = keep * fminf(weight<T>(S_reg[i][n][e], scale_log2), most<T>);
+                S_reg[i][n][e] -= rise;
+                S_reg[i][n][e] = mend ? weight<T>(S_reg[i][n][e], scale_log2) - had : S_reg[i][n][e];
+            }
         }
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
@@ -158,15 +169,23 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
     }
 }
 
-/// The weight of a score less m.
-template <class T> __device__ float weight(float s, float scale_log2) {
-    return flash::fast_exp2(fmaf(s, scale_log2, window<T>));
+/// S becomes P.
+template <class T> __device__ void exponentials(float (&S_reg)[M][Bc / 8][4], float scale_log2) {
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+#pragma unroll
+        for (int n = 0; n < Bc / 8; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                S_reg[i][n][c] = weight<T>(S_reg[i][n][c], scale_log2);
+            }
+        }
+    }
 }
 
-/// O_reg += P V with P = sign * weight(S), and l_reg += P times ones: a C fragment whose every column is the row sum.
+/// O_reg += P V, and l_reg += P times ones: a C fragment whose every column is the row sum.
 template <class T, int d>
-__device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], const float (&S_reg)[M][Bc / 8][4],
-                            const char* V_smem, float scale_log2, float sign = 1) {
+__device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], const float (&P)[M][Bc / 8][4],
+                            const char* V_smem) {
     const int lane = threadIdx.x % 32;
     // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of chunk n + 1.
     const int V_lane = KV_tile<d>::offset(lane % 16, lane / 16);
@@ -176,9 +195,8 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], c
 #pragma unroll
         for (int i = 0; i < M; ++i) {
             for (int a = 0; a < 4; ++a) {
-                const auto& S = S_reg[i][2 * k + a / 2];
-                P_reg[i][a] = flash::pack_saturated<T>(sign * weight<T>(S[a % 2 * 2], scale_log2),
-                                                       sign * weight<T>(S[a % 2 * 2 + 1], scale_log2));
+                const auto& C = P[i][2 * k + a / 2];
+                P_reg[i][a] = flash::pack_saturated<T>(C[a % 2 * 2], C[a % 2 * 2 + 1]);
             }
             flash::mma_m16n8k16<T>(l_reg[i], P_reg[i], {ones<T>, ones<T>});
         }
@@ -210,9 +228,10 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
     char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
 
     // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
-    const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
-    const int in_wave = blockIdx.x % (wave_heads * Tr);
+    const int wave = blockIdx.x / (wave_heads * Tr);
+    const int first_head = wave * wave_heads;
     const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
+    const int in_wave = blockIdx.x - first_head * Tr;
     const int64_t head = first_head + in_wave % wave_size;
     const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
     const int copy_row = threadIdx.x / (d / 8); // where the thread's first 16 bytes of a tile are
@@ -257,16 +276,13 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
             flash::cp_async_commit();
         }
 
-        if constexpr (d <= 64) {
-            if (j0 == 0) {
+        if (d <= 64 && j0 == 0) {
 #pragma unroll
-                for (int k = 0; k < d / 16; ++k) {
-                    load_Q<d>(Q_reg[k], Q_smem, k);
-                }
+            for (int k = 0; k < d / 16; ++k) {
+                load_Q<d>(Q_reg[k], Q_smem, k);
             }
         }
-
-        float S_reg[M][Bc / 8][4];
+        float S_reg[M][Bc / 8][4];                // S, then P in its place
         if (j0 < lazy_until || j0 + Bc > whole) { // as in rung 16: first m, then P V
             multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now);
             if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
@@ -276,21 +292,20 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
                 }
             }
             if (j0 == 0 || !all_negative(S_reg)) {
-                raise_maximum<T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
+                raise_maximum<false, T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
             }
-            multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now, scale_log2);
+            exponentials<T>(S_reg, scale_log2);
+            multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
         } else { // first P V, then the question whether m was large enough
             multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now);
+            exponentials<T>(S_reg, scale_log2);
             l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
-            multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now, scale_log2);
+            multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
             const float sum = fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3])); // of this tile
             if (__any_sync(0xffffffff, sum >= limit<T>)) {
-                multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now);
-                multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now, scale_log2, -1); // undone
-                multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem,
-                                  K_smem + now); // again: registers for S and P V are short
-                raise_maximum<T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, false);
-                multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now, scale_log2);
+                multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now); // it was overwritten by P
+                raise_maximum<true, T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, false);
+                multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
                 lazy_until = keys;
             }
         }
