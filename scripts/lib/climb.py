@@ -28,7 +28,6 @@ WIDTHS = (2, 8, 9, 9, 9, 9, 10, 8, 7, 8)
 @dataclass
 class Rung:
     name: str
-    idea: str
     built: bool
     detail: str  # the program, or why there is none
 
@@ -37,7 +36,8 @@ def main():
     if len(sys.argv) != 5:
         print(__doc__, file=sys.stderr)
         return 2
-    rungs = read_rungs(Path(sys.argv[1]), Path(sys.argv[2]))
+    ideas = read_ideas(Path(sys.argv[1]))
+    rungs = read_rungs(Path(sys.argv[2]))
     real, output = sys.argv[3], Path(sys.argv[4])
     print_legend(real)
     row(HEADING)
@@ -45,6 +45,7 @@ def main():
     results = []
     for rung in rungs:
         if rung.built:
+            print(f"{rung.name}: {ideas[rung.name]}", flush=True)
             results += climb(rung, real, output, before)
     left_out = [rung for rung in rungs if not rung.built]
     if left_out:
@@ -56,14 +57,19 @@ def main():
     return 1 if failed else 0
 
 
-def read_rungs(ladder, built):
+def read_ideas(ladder):
+    """{name: idea}, as the manifest has them."""
     ideas = {}
     for line in ladder.read_text().splitlines():
         if line and not line.startswith("#"):
             name, *_, idea = (column.strip() for column in line.split("|"))
             ideas[name] = idea
-    rows = (line.split("\t") for line in built.read_text().splitlines() if line)
-    return [Rung(name, ideas[name], state == "built", detail) for name, state, detail in rows]
+    return ideas
+
+
+def read_rungs(path):
+    rows = (line.split("\t") for line in path.read_text().splitlines() if line)
+    return [Rung(name, state == "built", detail) for name, state, detail in rows]
 
 
 def print_legend(real):
@@ -78,7 +84,6 @@ def print_legend(real):
 
 def climb(rung, real, output, before):
     """Runs one rung on both inputs and prints its lines; a list of "it passed", one for each run."""
-    print(f"{rung.name}: {rung.idea}", flush=True)
     kind = backend_of(rung)
     candidate = output.with_suffix(".new")
     passed = []
