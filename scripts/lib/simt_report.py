@@ -4,6 +4,7 @@ as text and as one HTML page. Everything comes from the NAME.profile.json that a
 import html
 import json
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -274,3 +275,22 @@ def write(document, stem):
     for ending, content in ((".txt", text(document)), (".html", page(title, document))):
         Path(f"{stem}{ending}").write_text(content, encoding="utf-8")
     return f"{stem}.txt", f"{stem}.html"
+
+
+def show(document, stem):
+    """Prints the summary and writes the listings beside STEM.json."""
+    print(summary(document), end="")
+    print(f"written  {', '.join(write(document, stem))}")
+
+
+def main(path):
+    try:
+        show(load(path), str(Path(path).with_suffix("")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        print(f"scripts/profile: {path} cannot be shown: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:2]) if len(sys.argv) == 2 else "usage: simt_report.py NAME.profile.json")
