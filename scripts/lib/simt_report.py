@@ -1,9 +1,10 @@
-"""What the SIMT backend counted, for people: a summary of each kernel, and the source with the counts beside each line, as
-text and as one HTML page. Everything comes from the NAME.profile.json that a program's --profile writes."""
+"""What the SIMT backend counted, for people: a summary of each kernel, and the source with the counts beside each line,
+as text and as one HTML page. Everything comes from the NAME.profile.json that a program's --profile writes."""
 
 import html
 import json
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -64,7 +65,8 @@ def lines_that_matter(kernel):
 
 def launches(kernel):
     grid, block = (" x ".join(map(str, kernel[name])) for name in ("grid", "block"))
-    return (f"{kernel['launches']:,} launch{'' if kernel['launches'] == 1 else 'es'} of {grid} blocks, {block} threads, "
+    plural = "" if kernel["launches"] == 1 else "es"
+    return (f"{kernel['launches']:,} launch{plural} of {grid} blocks, {block} threads, "
             f"{kernel['shared_bytes']:,} bytes of shared memory")
 
 
@@ -101,7 +103,7 @@ def summary(document):
 
 
 def listings(document):
-    """{file: [(number, source text, counts or {})]}, kernels together; of a file that cannot be read, the counted lines."""
+    """{file: [(number, source text, counts or {})]}, kernels together; of an unreadable file, counted lines."""
     files = {}
     for kernel in document["kernels"]:
         for line in kernel["lines"]:
@@ -134,7 +136,8 @@ def text(document):
         out += [heading(file), "      global     sectors       shared", "    requests per request   wavefronts   ways"]
         for number, source, counts in lines:
             own, shared = together(counts, GLOBAL), together(counts, SHARED)
-            requests, per = (f"{own['requests']:,}", f"{own['sectors'] / own['requests']:.2f}") if own["requests"] else ("", "")
+            requests = f"{own['requests']:,}" if own["requests"] else ""
+            per = f"{own['sectors'] / own['requests']:.2f}" if own["requests"] else ""
             turns, way = (f"{shared['wavefronts']:,}", f"{ways(shared):.2f}") if shared["requests"] else ("", "")
             also = f"   << {events(counts)}" if events(counts) else ""
             out.append(f"{requests:>12}{per:>12}{'!' if counts.get('uncoalesced') else ' '}{turns:>12}{way:>7}"
@@ -171,12 +174,12 @@ td.s[style] { background: linear-gradient(to left, var(--shared-bar) var(--part)
 .listing tr.bad td.source { background: var(--bad-page); } .bad, .mark { color: var(--bad); font-weight: 700; }
 tr.bad { color: inherit; font-weight: inherit; }
 """
-PREFACE = """<p>Counted while the kernel ran on the CPU, as written: a GPU's compiler may keep a value in a register and save an
-access to shared memory. A <b class=g>sector</b> is 32 bytes of global memory; a request is one instruction of a warp, and
-4 sectors per request are ideal when each lane takes 4 bytes, 16 when it takes 16. A <b class=s>wavefront</b> is one pass
-through the 32 banks of shared memory; <b>ways</b> are wavefronts over those needed without conflict, 1.00 at best.
-<span class=mark>Red</span> marks more than 1.1 ways, and more than 1.3 times the sectors that the bytes fill. A line's loads
-and stores are counted together; resting on a number shows them apart.</p>
+PREFACE = """<p>Counted while the kernel ran on the CPU, as written: a GPU's compiler may keep a value in a register and save
+an access to shared memory. A <b class=g>sector</b> is 32 bytes of global memory; a request is one instruction of a warp,
+and 4 sectors per request are ideal when each lane takes 4 bytes, 16 when it takes 16. A <b class=s>wavefront</b> is one
+pass through the 32 banks of shared memory; <b>ways</b> are wavefronts over those needed without conflict, 1.00 at best.
+<span class=mark>Red</span> marks more than 1.1 ways, and more than 1.3 times the sectors that the bytes fill. A line's
+loads and stores are counted together; resting on a number shows them apart.</p>
 """
 
 
@@ -219,7 +222,8 @@ def totals_html(kernel):
     of_buffers = [(f"{verb} {one['name']} ({one['bytes']:,} bytes)", one[part]) for one in kernel["buffers"]
                   for part, verb in (("load", "loads of"), ("store", "stores to"))]
     return "".join((
-        f"<h2>{html.escape(kernel['name'])}</h2>\n<p class=dim>{launches(kernel)}</p>\n<div class=scroll><table class=totals>"
+        f"<h2>{html.escape(kernel['name'])}</h2>\n<p class=dim>{launches(kernel)}</p>\n"
+        "<div class=scroll><table class=totals>"
         "<tr><th class=left>global memory<th>requests<th>sectors<th>per request<th>bytes asked for</tr>\n",
         *rows([*((name, total[part]) for part, name in GLOBAL.items()), *of_buffers],
               lambda own: (f"<td>{own['sectors']:,}<td>{own['sectors'] / own['requests']:.2f}<td>{own['bytes']:,}",)),
@@ -245,16 +249,16 @@ def page(title, document):
         for line, of_sectors, of_wavefronts in lines_that_matter(kernel):
             if (place := (line["file"], line["line"])) in anchors:
                 per_request, way = rates(line)
-                out.append(f'<tr><td class=left><a href="#{anchors[place]}">line {line["line"]}</a> &ensp;<span class=code>'
-                           f"{source_html(sources[place].strip())}</span><td class=g>{f'{of_sectors:.1%}' if of_sectors else ''}"
-                           f"{per_request}<td class=s>{f'{of_wavefronts:.1%}' if of_wavefronts else ''}{way}"
-                           f"<td class=left>{marks_html(line)}</tr>\n")
+                shares = [f"{share:.1%}" if share else "" for share in (of_sectors, of_wavefronts)]
+                out.append(f'<tr><td class=left><a href="#{anchors[place]}">line {line["line"]}</a> &ensp;'
+                           f"<span class=code>{source_html(sources[place].strip())}</span><td class=g>{shares[0]}"
+                           f"{per_request}<td class=s>{shares[1]}{way}<td class=left>{marks_html(line)}</tr>\n")
         out.append("</table></div>\n")
     for file, lines in files.items():
         most_sectors = max(together(counts, GLOBAL)["sectors"] for _, _, counts in lines)
         most_wavefronts = max(together(counts, SHARED)["wavefronts"] for _, _, counts in lines)
-        out.append(f"<h2>{html.escape(heading(file))}</h2>\n<table class=listing><thead><tr><th>sectors<th>per request<th>wavefronts"
-                   "<th>ways<th class=left>also<th>line<th class=left>source</tr></thead>\n")
+        out.append(f"<h2>{html.escape(heading(file))}</h2>\n<table class=listing><thead><tr><th>sectors<th>per request"
+                   "<th>wavefronts<th>ways<th class=left>also<th>line<th class=left>source</tr></thead>\n")
         for number, source, counts in lines:
             per_request, way = rates(counts)
             out.append(f"<tr{' class=bad' if marks(counts) else ''} id={anchors[file, number]}>"
@@ -267,6 +271,26 @@ def page(title, document):
 
 def write(document, stem):
     """Writes the listings; returns their names."""
-    for ending, content in ((".txt", text(document)), (".html", page(Path(stem).name.removesuffix(".profile"), document))):
+    title = Path(stem).name.removesuffix(".profile")
+    for ending, content in ((".txt", text(document)), (".html", page(title, document))):
         Path(f"{stem}{ending}").write_text(content, encoding="utf-8")
     return f"{stem}.txt", f"{stem}.html"
+
+
+def show(document, stem):
+    """Prints the summary and writes the listings beside STEM.json."""
+    print(summary(document), end="")
+    print(f"written  {', '.join(write(document, stem))}")
+
+
+def main(path):
+    try:
+        show(load(path), str(Path(path).with_suffix("")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        print(f"scripts/profile: {path} cannot be shown: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:2]) if len(sys.argv) == 2 else "usage: simt_report.py NAME.profile.json")

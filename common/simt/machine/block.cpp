@@ -27,7 +27,6 @@ constinit thread_local Block* running_block = nullptr;
 constinit thread_local const Observers* active_observers = nullptr;
 
 std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint3 index) {
-    running_block = this;
     launch_ = &launch;
     kernel_ = &kernel;
     index_ = index;
@@ -35,6 +34,7 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
     for (Observer* const observer : observers_) {
         observer->begin_block();
     }
+    running_block = this; // from here on nothing throws
     while (finished_ < thread_count_ && !fault_) {
         if (ready_warps_ == 0) {
             fault_ = stuck();

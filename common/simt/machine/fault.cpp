@@ -33,13 +33,8 @@ Fault completed(Fault fault) {
     if (!fault.hint.empty()) {
         text += "\n  " + fault.hint;
     }
-    Fault result(fault.kind, text);
-    result.summary = std::move(fault.summary);
-    result.hint = std::move(fault.hint);
-    result.kernel = std::move(fault.kernel);
-    result.where = std::move(fault.where);
-    result.has_other = fault.has_other;
-    result.other = std::move(fault.other);
+    Fault result = std::move(fault);
+    static_cast<KernelFault&>(result) = KernelFault(text);
     return result;
 }
 

@@ -37,7 +37,7 @@ void check(const Launch& launch, const Kernel& kernel) {
                "and z");
     }
     if (volume(launch.block) > 1024 || launch.block.z > 64) {
-        refuse(sizes(launch.block) + " threads a block are too many; the limit is 1024, and 64 in z");
+        refuse(sizes(launch.block) + " threads per block are too many; the limit is 1024, and 64 in z");
     }
     if (kernel.shared_bytes > 48 << 10) {
         refuse(std::to_string(kernel.shared_bytes) + " bytes of __shared__ variables are too many: beyond 49152 nvcc "
@@ -46,7 +46,7 @@ void check(const Launch& launch, const Kernel& kernel) {
     const auto most = static_cast<size_t>(options().shared_kib) << 10;
     if (launch.smem_bytes + kernel.shared_bytes > most) {
         refuse(std::to_string(launch.smem_bytes + kernel.shared_bytes) +
-               " bytes of shared memory a block are too many: "
+               " bytes of shared memory per block are too many: "
                "the limit is " +
                std::to_string(most) + " (FLASH_SIMT_SHARED_KIB=" + std::to_string(options().shared_kib) + ")");
     }

@@ -35,20 +35,7 @@ Sites& sites() {
     return known;
 }
 
-bool is_executable(const fs::path& path) { return access(path.c_str(), X_OK) == 0; }
-
-bool have_addr2line() {
-    const char* const path = std::getenv("PATH");
-    std::string_view rest = path != nullptr ? path : "/usr/bin:/bin";
-    while (!rest.empty()) {
-        const size_t end = rest.find(':');
-        if (is_executable(fs::path(rest.substr(0, end)) / "addr2line")) {
-            return true;
-        }
-        rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
-    }
-    return false;
-}
+bool have_addr2line = true; // until it cannot be started
 
 /// Lines in these are the vocabulary, not the kernel: `float4`'s copy, a shuffle's wrapper, a standard header.
 bool is_runtime(const std::string& file) {
@@ -96,6 +83,7 @@ std::string run_addr2line(const std::string& addresses) {
     const bool started = posix_spawnp(&child, words[0].c_str(), &files, nullptr, arguments, environ) == 0;
     posix_spawn_file_actions_destroy(&files);
     if (!started) {
+        have_addr2line = false;
         return "";
     }
     waitpid(child, nullptr, 0);
@@ -186,7 +174,7 @@ std::vector<SourceLine> resolve(const std::vector<Origin>& origins) {
 }
 
 std::string why_unresolved() {
-    return have_addr2line() ? "compile the kernel with -g" : "install addr2line (package binutils)";
+    return have_addr2line ? "compile the kernel with -g" : "install addr2line (package binutils)";
 }
 
 } // namespace flash::simt

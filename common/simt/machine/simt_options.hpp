@@ -31,8 +31,8 @@ struct Options {
     CpAsync cp_async = CpAsync::late;
     bool detect = false;  // races, bounds, initialisation; needs kernels compiled with -fsanitize=thread
     bool count = false;   // memory traffic line by line; the same need
-    int workers = 0;      // OS threads that run blocks; 0: one a core. With `detect` always one
-    int shared_kib = 163; // shared memory a block may have: 163 on sm_80, 99 on sm_86, 89 and 120, 227 on sm_90
+    int workers = 0;      // OS threads that run blocks; 0: one per core. With `detect` always one
+    int shared_kib = 163; // shared memory that a block may have: 163 on sm_80, 99 on sm_86, 89 and 120, 227 on sm_90
 };
 
 /// What the next launch uses. At first it is read from the environment:
@@ -40,7 +40,7 @@ struct Options {
 ///   FLASH_SIMT_CP_ASYNC    late or early
 ///   FLASH_SIMT_DETECT      1: report races and wrong accesses
 ///   FLASH_SIMT_WORKERS     OS threads
-///   FLASH_SIMT_SHARED_KIB  shared memory a block may have
+///   FLASH_SIMT_SHARED_KIB  shared memory that a block may have
 /// Throws Error when a variable holds something else.
 Options& options();
 

@@ -105,6 +105,19 @@ const SymbolTable& symbols() {
     return table;
 }
 
+/// The executable as the loader sees it: the first object that a visitor is shown. Its thread-local segment is that of
+/// the calling thread.
+dl_phdr_info executable() {
+    dl_phdr_info found{};
+    dl_iterate_phdr(
+        [](dl_phdr_info* object, size_t, void* result) {
+            *static_cast<dl_phdr_info*>(result) = *object;
+            return 1;
+        },
+        &found);
+    return found;
+}
+
 std::mutex kernels_mutex;
 std::map<const void*, Kernel>& kernels() {
     static std::map<const void*, Kernel> known;
@@ -153,46 +166,29 @@ const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset) 
 
 Segment thread_local_segment() {
     Segment segment;
-    // The executable is the first object that the callback is shown.
-    const auto visit = [](dl_phdr_info* object, size_t, void* result) {
-        for (int i = 0; i < object->dlpi_phnum; ++i) {
-            if (object->dlpi_phdr[i].p_type == PT_TLS) {
-                *static_cast<Segment*>(result) = {static_cast<char*>(object->dlpi_tls_data),
-                                                  object->dlpi_phdr[i].p_memsz};
-            }
+    const dl_phdr_info object = executable();
+    for (int i = 0; i < object.dlpi_phnum; ++i) {
+        if (object.dlpi_phdr[i].p_type == PT_TLS) {
+            segment = {static_cast<char*>(object.dlpi_tls_data), object.dlpi_phdr[i].p_memsz};
         }
-        return 1;
-    };
-    dl_iterate_phdr(visit, &segment);
+    }
     return segment;
 }
 
 std::pair<const char*, const char*> executable_image() {
     std::pair<const char*, const char*> image{nullptr, nullptr};
-    const auto visit = [](dl_phdr_info* object, size_t, void* result) {
-        auto& range = *static_cast<std::pair<const char*, const char*>*>(result);
-        for (int i = 0; i < object->dlpi_phnum; ++i) {
-            const auto& part = object->dlpi_phdr[i];
-            if (part.p_type == PT_LOAD) {
-                const auto* const begin = reinterpret_cast<const char*>(object->dlpi_addr + part.p_vaddr);
-                range.first = range.first == nullptr ? begin : range.first;
-                range.second = begin + part.p_memsz;
-            }
+    const dl_phdr_info object = executable();
+    for (int i = 0; i < object.dlpi_phnum; ++i) {
+        const auto& part = object.dlpi_phdr[i];
+        if (part.p_type == PT_LOAD) {
+            const auto* const begin = reinterpret_cast<const char*>(object.dlpi_addr + part.p_vaddr);
+            image.first = image.first == nullptr ? begin : image.first;
+            image.second = begin + part.p_memsz;
         }
-        return 1;
-    };
-    dl_iterate_phdr(visit, &image);
+    }
     return image;
 }
 
-size_t load_address() {
-    size_t address = 0;
-    const auto visit = [](dl_phdr_info* object, size_t, void* result) {
-        *static_cast<size_t*>(result) = object->dlpi_addr;
-        return 1;
-    };
-    dl_iterate_phdr(visit, &address);
-    return address;
-}
+size_t load_address() { return executable().dlpi_addr; }
 
 } // namespace flash::simt

@@ -7,12 +7,7 @@ namespace flash::simt {
 std::vector<KernelProfile> profile() {
     std::vector<KernelProfile> kernels;
     for (const KernelTally& known : tallies()) {
-        KernelProfile& kernel = kernels.emplace_back();
-        kernel.name = known.name;
-        kernel.launches = known.launches;
-        kernel.grid = known.grid;
-        kernel.block = known.block;
-        kernel.shared_bytes = known.shared_bytes;
+        KernelProfile& kernel = kernels.emplace_back(KernelProfile{known, {}, {}, {}});
         std::vector<Origin> origins;
         for (const auto& [origin, counters] : known.tally.lines) {
             origins.push_back(origin);

@@ -20,11 +20,7 @@ struct Findings {
 };
 Findings findings(const Counters& counters);
 
-struct KernelProfile {
-    std::string name;
-    uint64_t launches = 0;
-    dim3 grid, block;        // of the last launch
-    size_t shared_bytes = 0; // of one block of the last launch
+struct KernelProfile : KernelLaunches {
     Counters total;
     std::vector<LineProfile> lines;     // in the order of the source
     std::vector<BufferTraffic> buffers; // in the order of their allocation

@@ -127,7 +127,7 @@ TEST_CASE("global loads: sectors by stride and offset") {
     CHECK(sectors(0, 0) == 2 * 1);   // one element for all
 }
 
-TEST_CASE("global memory: 16 bytes a lane are one request of 16 sectors") {
+TEST_CASE("global memory: 16 bytes per lane are one request of 16 sectors") {
     const Buffer<float> in(4 * 64), out(4 * 64);
     counted(vector_copy, 1, 64, 0, reinterpret_cast<const float4*>(in.data()), reinterpret_cast<float4*>(out.data()));
     const Counters load = at("vector load");

@@ -232,8 +232,8 @@ TEST_CASE("fault: too much shared memory, too many threads", "[faults]") {
             return std::string(fault.what());
         };
         CHECK_THAT(refusal(32, (163 << 10) + 1),
-                   ContainsSubstring("166913 bytes of shared memory a block are too many"));
-        CHECK_THAT(refusal(1025, 0), ContainsSubstring("1025 x 1 x 1 threads a block are too many"));
+                   ContainsSubstring("166913 bytes of shared memory per block are too many"));
+        CHECK_THAT(refusal(1025, 0), ContainsSubstring("1025 x 1 x 1 threads per block are too many"));
         CHECK_NOTHROW(launch(nothing, 1, 1024, 163 << 10, static_cast<const float*>(none), none));
     });
 }

@@ -91,11 +91,12 @@ TEST_CASE("a launch that no GPU takes is refused, and says why") {
     CHECK_THAT(refusal(1u, dim3(8, 0, 1), 0), ContainsSubstring("is empty"));
     CHECK_THAT(refusal(dim3(1, 65536), 32, 0), ContainsSubstring("65535 in y and z"));
     CHECK_THAT(refusal(dim3(1, 1, 65536), 32, 0), ContainsSubstring("65535 in y and z"));
-    CHECK_THAT(refusal(1u, 1025, 0), ContainsSubstring("1025 x 1 x 1 threads a block are too many; the limit is 1024"));
+    CHECK_THAT(refusal(1u, 1025, 0),
+               ContainsSubstring("1025 x 1 x 1 threads per block are too many; the limit is 1024"));
     CHECK_THAT(refusal(1u, dim3(32, 33), 0), ContainsSubstring("too many"));
     CHECK_THAT(refusal(1u, dim3(1, 1, 65), 0), ContainsSubstring("64 in z"));
     const std::string text = refusal(1u, 32, 163 * 1024 + 1);
-    CHECK_THAT(text, ContainsSubstring("166913 bytes of shared memory a block are too many: the limit is 166912"));
+    CHECK_THAT(text, ContainsSubstring("166913 bytes of shared memory per block are too many: the limit is 166912"));
     CHECK_THAT(text, ContainsSubstring("cannot launch nothing"));
     CHECK_THAT(text, ContainsSubstring("test_launch.cpp:" + std::to_string(line_of(__FILE__, "refused here"))));
     CHECK_NOTHROW(launch(nothing, dim3(1, 1, 65535), 1, 163 * 1024));
@@ -112,7 +113,7 @@ TEST_CASE("the limit on shared memory can be chosen, and __shared__ variables co
     const With smaller([](simt::Options& options) { options.shared_kib = 99; });
     CHECK_NOTHROW(launch(large_tile, 1, 32, 59 * 1024, out.data()));
     CHECK_THAT(fault_of([&] { launch(large_tile, 1, 32, 60 * 1024, out.data()); }).what(),
-               ContainsSubstring("102400 bytes of shared memory a block are too many: the limit is 101376"));
+               ContainsSubstring("102400 bytes of shared memory per block are too many: the limit is 101376"));
 }
 
 TEST_CASE("blocks at the same time: an SM has 1 KiB more than a block may have, each block costs 1 KiB more than it asks for") {

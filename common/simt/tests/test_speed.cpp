@@ -1,5 +1,5 @@
-// How long watching takes, on one core, as a multiple of running the same kernel unwatched. Ratios of processor times, not
-// times: they hardly depend on the computer, nor on what else it does.
+// How long watching takes, on one core, as a multiple of running the same kernel unwatched. Ratios of processor times,
+// not times: they hardly depend on the computer, nor on what else it does.
 #include <cstdio>
 
 #include "common/simt/tests/speed.hpp"

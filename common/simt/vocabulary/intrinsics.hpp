@@ -9,22 +9,11 @@
 
 // glibc declares functions of some of these names itself, so they must be macros.
 #define __expf(x) (::expf(x))
-#define __exp10f(x) (::exp10f(x))
 #define __logf(x) (::logf(x))
 #define __log2f(x) (::log2f(x))
-#define __powf(x, y) (::powf(x, y))
-#define __sinf(x) (::sinf(x))
-#define __cosf(x) (::cosf(x))
 
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline float __fdividef(float x, float y) { return x / y; }
-inline float __frcp_rn(float x) { return 1.0f / x; }
-inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
-inline float __fsqrt_rn(float x) { return sqrtf(x); }
-inline float __fadd_rn(float x, float y) { return x + y; }
-inline float __fsub_rn(float x, float y) { return x - y; }
-inline float __fmul_rn(float x, float y) { return x * y; }
-inline float __fdiv_rn(float x, float y) { return x / y; }
 inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
 inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
 

@@ -56,8 +56,6 @@ template <class T> inline __attribute__((always_inline)) void copy_whole(T* to, 
 FLASH_SIMT_VECTORS(float, float)
 FLASH_SIMT_VECTORS(int, int)
 FLASH_SIMT_VECTORS(unsigned, uint)
-FLASH_SIMT_VECTORS(short, short)
-FLASH_SIMT_VECTORS(unsigned short, ushort)
 
 #undef FLASH_SIMT_VECTORS
 #undef FLASH_SIMT_COPIED_WHOLE

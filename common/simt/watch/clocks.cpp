@@ -6,7 +6,7 @@
 namespace flash::simt {
 namespace {
 
-/// Of matrices with a row of `count` values a thread.
+/// Of matrices with a row of `count` values per thread.
 uint32_t* row(std::vector<uint32_t>& matrix, unsigned thread, size_t count) { return matrix.data() + thread * count; }
 
 void raise(uint32_t* values, const uint32_t* to, size_t count) {

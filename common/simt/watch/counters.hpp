@@ -26,7 +26,7 @@ struct SharedTraffic {
     SharedTraffic& operator+=(const SharedTraffic& other);
 };
 
-/// Everything counts instructions of warps, except barriers, which are counted once a block.
+/// Everything counts instructions of warps, except barriers, which are counted once per block.
 struct Counters {
     GlobalTraffic global_load, global_store;
     SharedTraffic shared_load, shared_store; // ldmatrix is a load

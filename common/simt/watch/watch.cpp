@@ -39,7 +39,8 @@ class Watch final : public Audience {
         }
         auto found = std::ranges::find(tallies(), kernel.name, &KernelTally::name);
         if (found == tallies().end()) {
-            found = tallies().insert(found, {kernel.name, 0, {}, {}, 0, {}});
+            found = tallies().emplace(found);
+            found->name = kernel.name;
         }
         ++found->launches;
         found->grid = launch.grid;

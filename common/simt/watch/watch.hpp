@@ -12,12 +12,15 @@ namespace flash::simt {
 /// From now on kernels can be observed.
 void start_watching();
 
-/// What was counted of one kernel, over all its launches.
-struct KernelTally {
+struct KernelLaunches {
     std::string name;
     uint64_t launches = 0;
     dim3 grid, block;        // of the last launch
     size_t shared_bytes = 0; // of one block of the last launch
+};
+
+/// What was counted of one kernel, over all its launches.
+struct KernelTally : KernelLaunches {
     Tally tally;
 };
 
