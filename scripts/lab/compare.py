@@ -14,16 +14,14 @@ memory-efficient kernel. Each program is held to the suite's rule, against float
 Needs a GPU, nvcc and a python3 with PyTorch; --cpu needs the programs of a build folder, and PyTorch where it is.
 """
 
-import json
 import math
 import os
-import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from lab import build, records, timing
+from lab import build, harness, records, timing
 from lab.ladder import LabError, ROOT, cuda_rungs, ladder
 
 TOKENS, HIDDEN = 16384, 2048
@@ -80,8 +78,7 @@ def cases(options):
         B, H, N, d = shape
         if options.group < 1 or H % options.group:
             raise LabError(f"--group {options.group} must divide the {H} heads")
-        found += [{"B": B, "H": H, "H_kv": H // options.group, "N_q": N, "N_kv": N, "d": d, "causal": causal,
-                   "sigma": sigma, "pattern": pattern}
+        found += [{**harness.problem(B, H, N, d, causal), "H_kv": H // options.group, "sigma": sigma, "pattern": pattern}
                   for causal in masks for sigma in options.sigma for pattern in options.pattern.split(",")]
     for case in found:
         timing.parse_pattern(case["pattern"])
@@ -210,10 +207,9 @@ def on_cpu(options):
              and (not options.rungs or {rung.name, rung.number, rung.number.lstrip("0")} & set(options.rungs))]
     if not names:
         raise LabError("no rung on the CPU is called that")
-    programs = {name: folder / "steps" / name for name in names}
-    for name, path in programs.items():
-        if not os.access(path, os.X_OK):
-            raise LabError(f"{path} is not there; build it: cmake --preset cpu && cmake --build --preset cpu --target rungs")
+    programs = {name: harness.program(folder, name) for name in names}
+    if None in programs.values():
+        raise LabError(f"not all rungs are in {folder}; cmake --preset cpu && cmake --build --preset cpu --target rungs")
     try:
         import torch
         torch.set_num_threads(len(os.sched_getaffinity(0)))
@@ -226,13 +222,11 @@ def on_cpu(options):
     rows = []
     for B, H, N, d in shapes:
         for causal in {"full": (False,), "causal": (True,), "both": (False, True)}[options.mask]:
-            case = {"B": B, "H": H, "H_kv": H, "N_q": N, "N_kv": N, "d": d, "causal": causal}
-            milliseconds, extra, share = {}, {}, {}
-            arguments = ["--batch", B, "--heads", H, "--q-len", N, "--head-dim", d, *(["--causal"] if causal else [])]
+            case, milliseconds, extra, share = harness.problem(B, H, N, d, causal), {}, {}, {}
             for turn in range(2):
                 for name, path in programs.items():
                     print(f"{title(case)}: {name}, turn {turn + 1} of 2", file=sys.stderr)
-                    report = report_of(path, *arguments, "--bench", *(["--no-check"] if turn else []))
+                    report = harness.report_of(path, *harness.arguments_of(case), "--bench", *(["--no-check"] if turn else []))
                     milliseconds.setdefault(name, []).extend(1e3 * one for one in report["benchmark"]["seconds"])
                     extra[name] = report["benchmark"]["peak_memory_bytes"]
                     if not turn:
@@ -249,16 +243,6 @@ def on_cpu(options):
     if torch:
         print(*summary(rows), sep="\n")
     return 0
-
-
-def report_of(path, *arguments):
-    """The JSON report of a rung's run. Raises LabError with the rung's own words."""
-    done = subprocess.run([str(path), *map(str, arguments), "--json"], cwd=ROOT, stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise LabError(f"{Path(path).name} {' '.join(map(str, arguments))}: {said[0]}")
-    return json.loads(done.stdout)
 
 
 def pytorch_on_cpu(torch, case, count=10):

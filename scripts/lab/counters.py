@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab import build, records
+from lab import build, harness, records
 from lab.ladder import LabError, ROOT, cuda_rungs
 
 PROBLEMS = ("--heads 2 --q-len 200 --kv-len 200 --head-dim 64",
@@ -34,12 +34,12 @@ SHARED_KIB = {"8.0": 163, "8.7": 163, "9.0": 227, "10.0": 227, "10.3": 227, "8.6
 
 
 def program(folder, name):
-    path = folder / "steps" / name
-    if not os.access(path, os.X_OK):
+    path = harness.program(folder, name)
+    if not path:
         preset = folder.name.removeprefix("build-")
-        raise LabError(f"there is no program {path}; build it: cmake --preset {preset} && "
+        raise LabError(f"there is no {name} in {folder}; build it: cmake --preset {preset} && "
                        f"cmake --build --preset {preset} --target rungs")
-    return path.resolve()
+    return path
 
 
 def parsed(output):
