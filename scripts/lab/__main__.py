@@ -17,7 +17,6 @@ VERBS = {  # verb: (module with add_arguments(parser) and main(options) -> exit 
     "sass": ("sass", "counts the instructions in the loops that hold tensor-core products"),
     "experiments": ("experiments", "builds, checks and times the patches of docs/experiments"),
     "mutations": ("mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
-    "precision": ("precision", "how precise the CPU rungs are, for growing N"),
     "check-build-commands": ("build_commands", "runs the build commands that the pages print"),
 }
 
