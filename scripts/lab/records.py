@@ -37,13 +37,15 @@ def timed(row, record):
         flat["spread"] = row.get("spread", (row["max_s"] - row["min_s"]) / row["median_s"])
         if "flops" in row:
             flat["tflops"] = row["flops"] / row["median_s"] / 1e12
-    dtype = row.get("dtype", record.get("dtype"))
+    dtype = row.get("dtype", record.get("dtype", "fp32" if record.get("command") == "scripts/measure_gpu" else None))
     if dtype:
         flat["dtype"] = dtype
     if "peak_memory_bytes" in row:
         flat["extra_bytes"] = row["peak_memory_bytes"]
     skip = {"problem", "shape", "counts", "median_s", "flops", "rung", "program", "batch", "heads", "N", "d", "causal",
             "library", "gpu_after", "peak_memory_bytes"}
+    if isinstance(row.get("problem"), str):
+        skip.remove("problem")
     return flat | {key: value for key, value in row.items() if key not in skip and key not in flat} | row.get("counts", {})
 
 

@@ -1,0 +1,523 @@
+"""What the pages of docs/ show of the records: the tables and the numbers that their expressions can name.
+
+A row is found by its record, its program (the beginning of its name is enough) and what is said of its problem: B, H,
+N, d, causal, dtype, sigma. A number's row is of the record's first problem in whatever is not said.
+"""
+
+import math
+from functools import cache
+from pathlib import Path
+
+from lab import ladder, records
+
+PROBLEM = ("B", "H", "N_q", "d", "causal")
+UNITS = {"cpu_fma_flops": "multiply-adds of all cores", "ffma_flops": "fp32 multiply-adds", "mma_sync_flops": "mma.sync",
+         "wgmma_flops": "wgmma", "ex2_per_s": "exponentials, ex2.approx",
+         "copy_bytes_per_s": "copy in the GPU's memory, read + write",
+         "cpu_copy_bytes_per_s": "copy in the processor's memory, read + write"}
+HEAD_DIMS = (128, 64, 32)
+
+
+# ---------------------------------------------------------------- rows
+
+@cache
+def loaded(record):
+    """(provenance, rows) of a record; a row is a dictionary of what it has."""
+    provenance, frame = records.load(record)
+    return provenance, [{key: value for key, value in row.items() if value is not None and value == value}
+                        for row in frame.to_dict("records")]
+
+
+def rows(record, program="", kinds=("rung", "library", "variant"), **where):
+    """The rows of a record of these kinds that have all of these values."""
+    where = {"N_q" if key == "N" else key: value for key, value in where.items()}
+    found = [row for row in loaded(record)[1] if row.get("kind") in kinds and str(row["program"]).startswith(program)
+             and all(row.get(key) == value for key, value in where.items())]
+    return [row for row in found if row["program"] == program] or found
+
+
+def some(record, *arguments, **where):
+    found = rows(record, *arguments, **where)
+    if not found:
+        said = [*map(str, arguments), *(f"{key}={value}" for key, value in where.items())]
+        raise ValueError(f"the record {record} has no rows of {', '.join(said) or 'any program'}")
+    return found
+
+
+def first_problem(record):
+    first = some(record)[0]
+    return {key: first[key] for key in PROBLEM if key in first}
+
+
+def field(record, program, name, **where):
+    """A number of the one row of a program."""
+    where = first_problem(record) | {"N_q" if key == "N" else key: value for key, value in where.items()}
+    found = some(record, program, **where)
+    if len(found) != 1 or name not in found[0]:
+        raise ValueError(f"the record {record} has {len(found)} rows of {program} with {where}, and '{name}' is "
+                         f"{'not ' if name not in found[0] else ''}in the first")
+    return found[0][name]
+
+
+def ms(record, program, **where):
+    return field(record, program, "ms", **where)
+
+
+def tflops(record, program, **where):
+    return field(record, program, "tflops", **where)
+
+
+def faster(record, program, than, **where):
+    """How many times as fast as another program on the same problem."""
+    return ms(record, than, **where) / ms(record, program, **where)
+
+
+def mean(record, program, **where):
+    """The geometric mean of TFLOP/s over all its rows with these values."""
+    return geometric_mean([row["tflops"] for row in some(record, program, **where)])
+
+
+def counter(record, program, name, kernel=""):
+    """What ncu counted in a rung, summed over its kernels, or in one of them."""
+    return sum(row[name] for row in some(record, program, kinds=("kernel",), **({"kernel": kernel} if kernel else {})))
+
+
+def dram_gb(record, program, kernel=""):
+    return (counter(record, program, "dram_read_bytes", kernel) + counter(record, program, "dram_write_bytes", kernel)) / 1e9
+
+
+def shared_tb_per_s(record, program):
+    """What the loads from shared memory took of its bandwidth, whose wavefronts are 128 bytes wide."""
+    return 128 * counter(record, program, "shared_load_wavefronts") / counter(record, program, "seconds") / 1e12
+
+
+def tried(program, name):
+    """What ncu counted of an experiment of rung 09, or of that rung itself."""
+    return some("gpu_experiments", program, kinds=("build",))[0][name]
+
+
+def cell(lines, row, column):
+    """A number of a table; the row by how its first cell begins."""
+    header, _, *cells = [[part.strip() for part in line.strip("|").split("|")] for line in lines]
+    found = [line for line in cells if line[0] == row] or [line for line in cells if line[0].startswith(row)]
+    if len(found) != 1 or header.count(column) != 1:
+        raise ValueError(f"not one row '{row}' and one column '{column}' of {'; '.join(header)}")
+    return float(found[0][header.index(column)].strip("%").replace(",", ""))
+
+
+def counted(side, program, name, problem=0):
+    """What the GPU ("gpu") or the SIMT backend ("simt") counted on one of the problems of the record gpu_counters."""
+    problems = list(dict.fromkeys(row["problem"] for row in rows("gpu_counters")))
+    return sum(row[side] for row in some("gpu_counters", program, counter=name, problem=problems[problem]))
+
+
+def ceiling(record, name):
+    """What a unit of the machine reached by itself, in operations or bytes per second."""
+    return some(record, name, kinds=("ceiling",))[0]["value"]
+
+
+def ceilings_of(record):
+    """{unit: what it reached}, of the record or of scripts/bench's on the same kind of GPU."""
+    gpu = str(loaded(record)[0].get("gpu", "")).split()
+    found = rows(record, kinds=("ceiling",))
+    if not found and gpu and (records.RECORDS / f"bench_{gpu[-1].lower()}.json").is_file():
+        found = rows(f"bench_{gpu[-1].lower()}", kinds=("ceiling",))
+    return {row["program"]: row["value"] for row in found}
+
+
+# ---------------------------------------------------------------- how numbers and tables are written
+
+def three_digits(value):
+    """1234, 123, 12.3, 1.23, 0.123, 0.0123."""
+    if value < 0.1:
+        return f"{value:#.3g}"
+    return f"{value:.{3 if value < 1 else max(3 - len(str(int(value))), 0)}f}"
+
+
+def size(number):
+    unit = next((unit for unit in (1e9, 1e6) if number >= unit), 1e3)
+    return three_digits(number / unit) + {1e9: " GB", 1e6: " MB", 1e3: " kB"}[unit]
+
+
+def mebibytes(number):
+    return f"{number / 2**20:.{1 if number < 100 * 2**20 else 0}f}"
+
+
+def shown(value, form):
+    if callable(form):
+        return form(value)
+    return format(value, form) if isinstance(value, (int, float)) else str(value)
+
+
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def table(header, lines, left=0):
+    """The lines of a Markdown table; the first `left` columns are text."""
+    rule = "|" + "".join("---|" if number < left else "---:|" for number in range(len(header)))
+    return ["| " + " | ".join(header) + " |", rule, *("| " + " | ".join(map(str, line)) + " |" for line in lines)]
+
+
+def label(program):
+    """A rung by its number, a library by its name."""
+    return program[:2] if program[2:3] == "_" and program[:2].isdigit() else {"FA2": "FlashAttention-2"}.get(program, program)
+
+
+def unique(values):
+    return list(dict.fromkeys(values))
+
+
+def pivot(record, down, across, value, form=three_digits, head="", geomean=False, **where):
+    """A line for each value of the column `down`, a column for each of `across` ("input: variant" joins two)."""
+    def key(row, names):
+        parts = [label(row[name]) if name == "program" else row[name] for name in names.split(": ")]
+        return parts[0] if len(parts) == 1 else ": ".join(map(str, parts))
+    found = [row for row in some(record, **where) if value in row]
+    of = {(key(row, down), key(row, across)): row[value] for row in found}
+    columns = unique(key(row, across) for row in found)
+    lines = []
+    for name in unique(key(row, down) for row in found):
+        cells = [of.get((name, column)) for column in columns]
+        whole = [shown(geometric_mean(cells), form)] if geomean and None not in cells else [""] * geomean
+        lines.append([name, *("" if cell is None else shown(cell, form) for cell in cells), *whole])
+    return table([head or down.replace("_q", ""), *map(str, columns), *["geo. mean"] * geomean], lines)
+
+
+# ---------------------------------------------------------------- one problem, all programs
+
+def is_library(row):
+    return row["kind"] == "library"
+
+
+def unit_of(row):
+    return row.get("unit") or (None if is_library(row) else "mma_sync_flops" if row.get("dtype") in ("fp16", "bf16") else
+                               "ffma_flops")
+
+
+def name_of(row):
+    return f"PyTorch, {row['program']}" if is_library(row) else row["program"]
+
+
+def milliseconds(row):
+    return three_digits(row["ms"]) + " (noisy)" * (row.get("spread", 0) > 0.05)
+
+
+def speed_columns(found, ceilings):
+    """{head: text of a row}; what a row is compared with is of the same problem."""
+    rungs = [row for row in found if not is_library(row)]
+    libraries = [row for row in found if is_library(row)]
+
+    def times(other, row):
+        return three_digits(other["ms"] / row["ms"]) if other else ""
+
+    def before(row):
+        return times(([None] + [one for one in rungs if one["program"] < row["program"]])[-1], row) if row in rungs else ""
+
+    def best(row):
+        same = [one for one in libraries if one.get("dtype") == row.get("dtype")]
+        return times(min(same, key=lambda one: one["ms"]), row) if same and row.get("backend") != "cpu" else ""
+
+    def naive(row):
+        return times(next((one for one in found if one["program"].startswith("06")), None), row)
+
+    def share(row):
+        reached = ceilings.get(unit_of(row))
+        return f"{100 * row['tflops'] * 1e12 / reached:.1f}%" if reached else ""
+    return {"type": lambda row: row.get("dtype", ""), "ms": milliseconds, "spread": lambda row: f"{100 * row['spread']:.1f}%",
+            "TFLOP/s": lambda row: three_digits(row["tflops"]),
+            "GB/s": lambda row: three_digits(row["compulsory_bytes"] / row["ms"] / 1e6), "of its unit": share,
+            "x the rung before": before, "x rung 06": naive,
+            "x the best library": best}
+
+
+def speeds(record, heads=("ms", "TFLOP/s", "of its unit", "x the rung before", "x the best library"), **where):
+    """All programs on one problem, in short."""
+    found = some(record, **{**first_problem(record), **{"N_q" if k == "N" else k: v for k, v in where.items()}})
+    of = speed_columns(found, ceilings_of(record))
+    return table(["rung", *heads], [[name_of(row), *(of[head](row) for head in heads)] for row in found], 1)
+
+
+def details(record, **where):
+    return speeds(record, ("type", "ms", "spread", "TFLOP/s", "GB/s", "of its unit", "x the rung before", "x rung 06",
+                           "x the best library"), **where)
+
+
+def ladder_table(record):
+    """README's: every rung of the ladder, measured or not, then the libraries. Links begin at the root."""
+    found = some(record, **first_problem(record))
+    of = speed_columns(found, ceilings_of(record))
+    heads = ("type", "ms", "TFLOP/s", "of its unit", "x the rung before")
+    lines = []
+    for rung in ladder.ladder():
+        chapter = f"[{rung.number}](docs/{rung.name}.md)" if (records.ROOT / f"docs/{rung.name}.md").is_file() else ""
+        row = next((row for row in found if row["program"] == rung.name), None)
+        lines.append([f"[{rung.name}](steps/{rung.name})", rung.idea, chapter,
+                      *(of[head](row) if row else "" for head in heads)])
+    lines += [[name_of(row), "", "", *(of[head](row) for head in heads)] for row in found if is_library(row)]
+    return table(["rung", "the one idea", "chapter", *heads], lines, 4)
+
+
+def ceilings(record):
+    found = ceilings_of(record)
+    return table(["unit", "measured"], [[name, f"{three_digits(found[key] / 1e12)} TFLOP/s" if key.endswith("flops") else
+                                         f"{three_digits(found[key] / 1e12)} T/s" if key == "ex2_per_s" else
+                                         f"{three_digits(found[key] / 1e9)} GB/s"]
+                                        for key, name in UNITS.items() if found.get(key)], 1)
+
+
+def footprint(row):
+    """Bytes of the tensors and of what the rung needs besides."""
+    return row["compulsory_bytes"] + row["extra_bytes"] if "extra_bytes" in row else None
+
+
+CELLS = {"bytes": lambda row: size(footprint(row)) if footprint(row) else "?", "ms": milliseconds,
+         "TFLOP/s": lambda row: three_digits(row["tflops"])}
+
+
+def against_N(record, cell, **where):
+    """A line for each program and type, a column for each N."""
+    found, refused = some(record, **where), rows(record, kinds=("left out",))
+    lengths = sorted({row["N_q"] for row in found + refused if "N_q" in row})
+    lines = []
+    for name, dtype in unique((row["program"], row.get("dtype", "")) for row in found):
+        of = {row["N_q"]: row for row in found if (row["program"], row.get("dtype", "")) == (name, dtype)}
+        full = {row["N_q"] for row in refused if row["program"] == name and "N_q" in row}
+        lines.append([name_of(next(iter(of.values()))), dtype, *(CELLS[cell](of[N]) if N in of else
+                                                                 "does not fit" if N in full else "" for N in lengths)])
+    return table(["rung", "type", *(f"N = {N:,.0f}" for N in lengths)], lines, 1)
+
+
+# ---------------------------------------------------------------- what ncu counted of each kernel
+
+def ratio(a, b, form=".2f"):
+    return format(a / b, form) if b else ""
+
+
+def ideal(c):
+    """Wavefronts of shared memory without those that bank conflicts add."""
+    return (c["shared_load_wavefronts"] + c["shared_store_wavefronts"] - c["shared_load_conflicts"]
+            - c["shared_store_conflicts"])
+
+
+def mmas(c):
+    return c.get("tensor_pipe", 0) - c.get("tensor_pipe_moves", 0)
+
+
+def billions(name, factor=1.0):
+    return lambda c: f"{sum(c[one] for one in name.split(' + ')) * factor / 1e9:.3g}"
+
+
+def rate(name, width):
+    return lambda c: f"{c[name] * width / c['seconds'] / 1e9:.0f}"
+
+
+KERNELS = {
+    "profile": {"ms": lambda c: f"{c['seconds'] * 1e3:.2f}", "occupancy": lambda c: f"{c['occupancy_percent']:.0f}%",
+                "SMs at work": lambda c: f"{c['sm_active_percent']:.0f}%",
+                "shared loads, GB/s": rate("shared_load_wavefronts", 128),
+                "shared stores, GB/s": rate("shared_store_wavefronts", 128),
+                "global loads, GB/s": rate("global_load_sectors", 32), "global stores, GB/s": rate("global_store_sectors", 32)},
+    "traffic": {"L1 is asked: loads, GB": billions("global_load_sectors", 32),
+                "stores, GB": billions("global_store_sectors", 32),
+                "L1 and L2: read, GB": billions("l2_read_sectors", 32), "written, GB": billions("l2_write_sectors", 32),
+                "DRAM: read, GB": billions("dram_read_bytes"), "DRAM: written, GB": billions("dram_write_bytes")},
+    "instructions": {"instructions of warps, 10^9": billions("instructions"),
+                     "multiply-adds among them": lambda c: f"{100 * c['multiply_adds'] / 32 / c['instructions']:.0f}%",
+                     "shared loads per multiply-add": lambda c: ratio(c["shared_load_requests"] * 32, c["multiply_adds"], ".3f"),
+                     "shared wavefronts per multiply-add":
+                         lambda c: ratio(c["shared_load_wavefronts"] * 32, c["multiply_adds"], ".3f")},
+    "counters": {"DRAM, GB": lambda c: three_digits((c["dram_read_bytes"] + c["dram_write_bytes"]) / 1e9),
+                 "sectors per load": lambda c: ratio(c["global_load_sectors"], c["global_load_requests"], ".1f"),
+                 "sectors per store": lambda c: ratio(c["global_store_sectors"], c["global_store_requests"], ".1f"),
+                 "shared wavefronts / ideal":
+                     lambda c: ratio(c["shared_load_wavefronts"] + c["shared_store_wavefronts"], ideal(c)),
+                 "occupancy": lambda c: f"{c['occupancy_percent']:.0f}%",
+                 "tensor pipe at work": lambda c: f"{c['tensor_active_percent']:.0f}%",
+                 "registers": lambda c: f"{c['registers']:.0f}",
+                 "spilled sectors": lambda c: f"{c['local_load_sectors'] + c['local_store_sectors']:.0f}"},
+    "tensor cores": {"mma, 10^6": lambda c: f"{mmas(c) / 1e6:.1f}",
+                     "tensor cores at work": lambda c: f"{c['tensor_active_percent']:.1f}%",
+                     "instructions per mma": lambda c: ratio(c["instructions"], mmas(c)),
+                     "wavefronts of shared loads per mma": lambda c: ratio(c["shared_load_wavefronts"], mmas(c)),
+                     "wavefronts / ideal": lambda c: ratio(c["shared_load_wavefronts"],
+                                                           c["shared_load_wavefronts"] - c["shared_load_conflicts"]),
+                     "sectors of local memory": lambda c: f"{c['local_load_sectors']:.0f}",
+                     "registers": lambda c: f"{c['registers']:.0f}",
+                     "occupancy": lambda c: f"{c['occupancy_percent']:.0f}%"},
+}
+
+
+def kernels(record, view, program=""):
+    """One of the views above; for the tensor cores only the kernels that have an mma."""
+    found = [c for c in some(record, program, kinds=("kernel",)) if view != "tensor cores" or mmas(c)]
+    several = {c["program"] for c in found if sum(one["program"] == c["program"] for one in found) > 1}
+    return table(["kernel", *KERNELS[view]],
+                 [[f"{label(c['program'])} {c['kernel']}" if view == "counters" or c["program"] in several else
+                   label(c["program"]), *(text(c) for text in KERNELS[view].values())] for c in found], 1)
+
+
+def tiles(record, **where):
+    """Rung 07's traffic against the shared memory of a block."""
+    return table(["Br x Bc", "M, KiB", "predicted, GB", "between L1 and L2, GB", "DRAM, GB", "ms"],
+                 [[f"{row['Br']:.0f} x {row['Bc']:.0f}", f"{row['shared_bytes'] / 1024:.1f}", billions("predicted_bytes")(row),
+                   billions("l2_read_sectors + l2_write_sectors", 32)(row),
+                   billions("dram_read_bytes + dram_write_bytes")(row), f"{row['seconds'] * 1e3:.1f}"]
+                  for row in some(record, **where)])
+
+
+COUNTS = ("global load requests", "global load sectors", "global store requests", "global store sectors", "mma", "ldmatrix",
+          "shared load wavefronts", "shared store wavefronts", "ways of bank conflicts")
+
+
+def simt(record, problem=0):
+    """What the GPU and the SIMT backend counted; GPU / SIMT where they differ."""
+    found = rows(record, problem=unique(row["problem"] for row in rows(record))[problem])
+    of = {(label(row["program"]), row["kernel"], row["counter"]):
+          unique((f"{row['gpu']:,.15g}", f"{row['simt']:,.15g}")) for row in found}
+    return table(["kernel", *COUNTS], [[f"{rung} {kernel}", *(" / ".join(of.get((rung, kernel, one), "")) for one in COUNTS)]
+                                       for rung, kernel in unique(key[:2] for key in of)], 1)
+
+
+def sanitized(record):
+    """How many runs compute-sanitizer had nothing to say about."""
+    of = {(row["program"], row["tool"]): f"{row['runs'] - row['reported']:.0f} of {row['runs']:.0f}" for row in some(record)}
+    tools = unique(tool for _, tool in of)
+    return table(["rung", *tools], [[rung, *(of.get((rung, tool), "") for tool in tools)]
+                                    for rung in unique(rung for rung, _ in of)], 1)
+
+
+def registers(record):
+    """Of all kernels of a rung the most registers of a thread, and what is spilled, by architecture."""
+    found = some(record)
+    lines = []
+    for rung in unique(row["program"] for row in found):
+        cells = []
+        for one in (architectures := unique(row["architecture"] for row in found)):
+            of = [row for row in found if (row["program"], row["architecture"]) == (rung, one)]
+            spilled = sum(row["spill_stores"] for row in of)
+            cells.append(f"{max((row['registers'] for row in of), default=0):.0f}" + f", {spilled:.0f} B spilled" * (spilled > 0))
+        lines.append([label(rung), *cells])
+    return table(["rung", *(f"sm_{one}" for one in architectures)], lines)
+
+
+def shared_memory(record, program):
+    """A rung by tile size and shared memory of an SM."""
+    found = some(record, program)
+    cases = unique((row["causal"], row["N_q"]) for row in found)
+    lines = []
+    for kib, Bc in unique((row["shared_kib_per_sm"], row["Bc"]) for row in found):
+        of = {(row["causal"], row["N_q"]): row for row in found if (row["shared_kib_per_sm"], row["Bc"]) == (kib, Bc)}
+        first = next(iter(of.values()))
+        lines.append([f"{kib:.0f}", f"128 x {Bc:.0f}", f"{(128 + 4 * Bc) * first['d'] * 2 / 1024:.0f}",
+                      f"{first['blocks_per_sm']:.0f}", f"{first['occupancy_percent']:.1f}%",
+                      *(f"{of[case]['tflops']:.0f}" if case in of else "" for case in cases)])
+    return table(["KiB per SM", "tile", "KiB per block", "blocks per SM", "occupancy",
+                  *(f"{'causal' if causal else 'full'} {N:.0f}" for causal, N in cases)], lines)
+
+
+# ---------------------------------------------------------------- comparisons and experiments
+
+def compared(record, **where):
+    """TFLOP/s of every program against N."""
+    return pivot(record, "program", "N_q", "tflops", ".0f", head="N", geomean=True, **where)
+
+
+def ratios(record, program, library, **where):
+    """How many times as fast as the library, on each problem that both were timed on."""
+    key = (*PROBLEM, "sigma", "pattern", "dtype")
+    theirs = {tuple(row.get(name) for name in key): row["ms"] for row in rows(record, library, **where)}
+    found = [theirs[case] / row["ms"] for row in some(record, program, **where)
+             if (case := tuple(row.get(name) for name in key)) in theirs]
+    if not found:
+        raise ValueError(f"the record {record} has no problem of both {program} and {library}")
+    return found
+
+
+def factors(record, library, **where):
+    """How many times as fast as a library each rung is: geometric means by head dim and mask, and over all."""
+    found = [row for row in some(record, **where) if not is_library(row)]
+    groups = unique((row["d"], row["causal"]) for row in found)
+    lines = []
+    for name in unique(row["program"] for row in found):
+        all_of_it = ratios(record, name, library, **where)
+        of = [f"{geometric_mean(ratios(record, name, library, d=d, causal=causal, **where)):.2f}" for d, causal in groups]
+        lines.append([label(name), *of, f"{geometric_mean(all_of_it):.3f}", f"{min(all_of_it):.2f}"])
+    return table(["rung", *(f"d={d:.0f} {'causal' if causal else 'full'}" for d, causal in groups),
+                  f"all {len(all_of_it)}", "least"], lines)
+
+
+def pytorch(record):
+    """Rung 05 and PyTorch on the CPU."""
+    lines = []
+    for row in some(record, kinds=("rung",)):
+        theirs, = some(record, kinds=("library",), **{key: row[key] for key in PROBLEM})
+        lines.append([f"({row['B']:.0f}, {row['H']:.0f}, {row['N_q']:.0f}, {row['d']:.0f})" + " causal" * bool(row["causal"]),
+                      three_digits(row["ms"]), three_digits(theirs["ms"]), f"{row['tflops'] * 1e3:.0f}",
+                      f"{theirs['tflops'] * 1e3:.0f}", f"{row['ms'] / theirs['ms']:.2f}",
+                      f"{row['min_ms'] / theirs['min_ms']:.2f}"])
+    return table(["(B, H, N, d)", "rung 05, ms", "PyTorch, ms", "rung 05, GFLOP/s", "PyTorch, GFLOP/s", "ratio of medians",
+                  "ratio of fastest runs"], lines)
+
+
+def neighbours(record, before, after):
+    """Two rungs against N."""
+    pairs = [(row["N_q"], row["ms"], ms(record, after, N=row["N_q"])) for row in some(record, before)]
+    return table(["N", before, after, f"{after} / {before}"],
+                 [[N, three_digits(a), three_digits(b), f"{b / a:.2f}"] for N, a, b in pairs])
+
+
+def growth(record):
+    """By what the time of each rung grows when N doubles."""
+    rungs = unique(row["program"] for row in some(record))
+    lengths = [N for N in unique(row["N_q"] for row in rows(record)) if rows(record, N=N // 2)]
+    return table(["N", *map(label, rungs)],
+                 [[f"{N // 2} to {N}", *(f"{ms(record, rung, N=N) / ms(record, rung, N=N // 2):.2f}" for rung in rungs)]
+                  for N in lengths])
+
+
+def built(record, program):
+    """What the compiler made of a variant: registers, spilled bytes and instructions per mma, at d = 128, 64, 32."""
+    of = rows(record, program, kinds=("build",))
+    by_d = [(d, row) for d in HEAD_DIMS for row in of if row.get("d") == d]
+    spilled = [f"{row['spill_stores']:.0f} at {d}" if row["spill_stores"] else f"stack {row['stack']:.0f} at {d}"
+               for d, row in by_d if row["spill_stores"] or row["stack"]]
+    return [", ".join(f"{row['registers']:.0f}" for _, row in by_d), ", ".join(spilled),
+            ", ".join(f"{row['instructions'] / row['mma']:.2f}" for d, row in by_d if row.get("mma") and d > 32)]
+
+
+def experiments(record, rung):
+    """What was changed in a rung, what was predicted, and what came out."""
+    about = {row["program"]: row for row in reversed(some(record, kinds=("build",))) if row["rung"].startswith(rung)}
+    names = [name for name in reversed(about) if rows(record, name)]
+    cases = unique(tuple(row[key] for key in PROBLEM) for row in some(record, names[0]))
+    tensor = bool(rows(record, "FA2", d=64)) and bool(built(record, names[0])[2])
+    lines = []
+    for name in names:
+        row, speeds_of = about[name], {tuple(one[key] for key in PROBLEM): one for one in rows(record, name)}
+        told = [(row["what"] or f"rung {rung}") + " (wrong on purpose)" * bool(row.get("wrong")), row["predicted"]]
+        if tensor:
+            told += built(record, name)
+            told += [", ".join(f"{mean(record, name, d=d, causal=causal):.0f}" for causal in (False, True))
+                     for d in (64, 128)]
+            told += [f"{geometric_mean(sum((ratios(record, name, 'FA2', d=d) for d in of), [])):.3f}"
+                     for of in ((64, 128), (32,))]
+        elif len(cases) == 1:
+            one = speeds_of[cases[0]]
+            told += [f"{one['ms']:.1f}", f"{one['tflops']:.1f}", f"{ms(record, names[0]) / one['ms']:.2f}"]
+        else:
+            told += [*built(record, name)[:2], ratio(row.get("shared_load_wavefronts", 0), row.get("shared_load_requests", 0)),
+                     *(f"{speeds_of[case]['tflops']:.1f}" if case in speeds_of else "" for case in cases)]
+        lines.append(told)
+    heads = ["change", "predicted"]
+    if len(cases) == 1:
+        heads += ["ms", "TFLOP/s", "x the rung"]
+    else:
+        heads += ["registers at d = 128, 64, 32", "bytes spilled"]
+        heads += ["instructions per mma, 128, 64", "d=64: full, causal", "d=128: full, causal", "x FA2", "x FA2 at 32"] \
+            if tensor else ["wavefronts per load, d=64", *(f"d={case[3]:.0f}{' causal' * case[4]}" for case in cases)]
+    return table(heads, lines, 2)
+
+
+NAMES = {name: value for name, value in globals().items() if callable(value) and name not in ("Path", "cache")}
+NAMES |= {one.__name__: one for one in (abs, range, min, max, sum, round, math.sqrt, math.exp, math.log)}
