@@ -1,27 +1,77 @@
-"""Stand-in: the ladder from the manifest, or from steps/ while there is none."""
+"""The ladder, as steps/ladder.txt lists it."""
+
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
+MANIFEST = ROOT / "steps/ladder.txt"
 
 
-class Rung(NamedTuple):
-    number: str
-    name: str
+class LabError(Exception):
+    """One line (or a few) that says what is wrong and what would work; the exit code is 2."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    number: str  # "08"
+    name: str  # "08_flash_attention_2"
     types: tuple
-    head_dims: tuple
-    capability: str
+    head_dims: tuple  # () for any
+    capability: str  # "" for a rung on the CPU
     idea: str
     folder: Path
-    kernel_file: Path
+
+    @property
+    def cuda(self):
+        return bool(self.capability)
+
+    @property
+    def kernel_file(self):
+        """The .cu file, None for a rung on the CPU."""
+        return next(iter(sorted(self.folder.glob("*.cu"))), None)
+
+    @property
+    def tensor(self):
+        return "fp32" not in self.types
+
+    @property
+    def dtype(self):
+        """The type that it is timed in."""
+        return "bf16" if self.tensor else "fp32"
 
 
-def read(path=ROOT / "steps/ladder.txt"):
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.strip() and not line.startswith("#"):
-            name, types, dims, capability, idea = (part.strip() for part in line.split("|"))
-            folder = ROOT / "steps" / name
-            found.append(Rung(name[:2], name, tuple(types.split()), tuple(dims.split()), capability, idea, folder,
-                              next(iter(folder.glob("*.cu")), folder / f"{name[3:]}.hpp")))
-    return found
+def parse(text, root=ROOT):
+    rungs = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        cells = [cell.strip() for cell in line.split("|", 4)]
+        if len(cells) != 5 or not cells[0][:2].isdigit():
+            raise LabError(f"steps/ladder.txt:{number}: 'NN_name | types | head dims | capability | idea' is expected")
+        name, types, head_dims, capability, idea = cells
+        rungs.append(Rung(name[:2], name, tuple(types.split()),
+                          () if head_dims == "any" else tuple(map(int, head_dims.split())),
+                          "" if capability == "-" else capability, idea, root / "steps" / name))
+    return rungs
+
+
+def ladder():
+    try:
+        return parse(MANIFEST.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LabError(f"{MANIFEST.relative_to(ROOT)}: {error.strerror}") from None
+
+
+def cuda_rungs(wanted=(), rungs=None):
+    """The CUDA rungs; only those named, if any are: by number, name or folder."""
+    all_of_them = [rung for rung in rungs or ladder() if rung.cuda]
+    if not wanted:
+        return all_of_them
+    chosen = []
+    for text in wanted:
+        key = text.rstrip("/").split("/")[-1]
+        found = [rung for rung in all_of_them if key in (rung.name, rung.number, rung.number.lstrip("0"))]
+        if not found:
+            raise LabError(f"there is no CUDA rung '{text}'; there are {' '.join(rung.name for rung in all_of_them)}")
+        chosen += found
+    return chosen

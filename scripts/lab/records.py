@@ -1,103 +1,208 @@
-"""Stand-in: reads the records of before in the new form. Columns beyond the agreed ones:
+"""Records of measurements: docs/records/NAME.json, all in one schema.
 
-kind "rung" or "library": timed. `backend`, `unit` (the ceiling's name), `compulsory_bytes`, `extra_bytes`, `code`.
-kind "kernel": what ncu counted of a kernel of `program`: `kernel`, `seconds`, and the counters' names of before.
-kind "ceiling": `program` is its name ("ffma_flops"), `value` what it reached (operations or bytes per second).
-kind "left out": `program`, sizes, `reason`.
-kind "variant": an experiment's times; kind "build": what the compiler made of it: `rung`, `what`, `predicted`, `wrong`,
-    `registers`, `spill_stores`, `stack`, `instructions`, `mma`, of each `kernel` and `d`.
+    {"provenance": {command, commit, date, ...}, "rows": [flat objects, one a line], "notes": "..."}
+
+A row has a `table` (what kind of row it is) and a `program`; its other columns are those of COLUMNS that apply. A
+column that does not apply is left out. Measuring code handles plain rows; only load() needs pandas.
 """
+
+import datetime
 import json
+import os
+import platform
+import re
+import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from lab.ladder import LabError, ROOT
+
 RECORDS = ROOT / "docs/records"
-LISTS = ("rows", "counters", "ceilings", "left_out", "variants")
+
+# ncu's names of what the records hold. A sector is 32 bytes, a wavefront of shared memory at most 128.
+METRICS = {
+    "seconds": "gpu__time_duration.sum",
+    "occupancy_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "sm_active_percent": "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "global_load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "global_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "global_store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "global_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "shared_load_requests": "smsp__sass_inst_executed_op_shared_ld.sum",
+    "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "l2_read_sectors": "lts__t_sectors_srcunit_tex_op_read.sum",
+    "l2_write_sectors": "lts__t_sectors_srcunit_tex_op_write.sum",
+    "dram_read_bytes": "dram__bytes_read.sum",
+    "dram_write_bytes": "dram__bytes_write.sum",
+    "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "tensor_pipe": "sm__inst_executed_pipe_tensor_op_hmma.sum",
+    "tensor_pipe_moves": "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",  # constants: HFMA2.MMA in SASS
+    "ldmatrix": "smsp__sass_inst_executed_op_ldsm.sum",
+    "instructions": "smsp__inst_executed.sum",
+    "multiply_adds": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "tensor_active_percent": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+    "registers": "launch__registers_per_thread",
+    "blocks": "launch__grid_size",
+    "local_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",  # of spilled registers
+    "local_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
+}
+
+TABLES = {
+    "times": "one program on one problem",
+    "counters": "what ncu counted of a kernel (seconds to local_store_sectors)",
+    "agreement": "one counter of one kernel, on the GPU and under SIMT",
+    "kernels": "what ptxas and the SASS say of a kernel",
+    "variants": "what an experiment changes, and whether it was right",
+    "ceilings": "what a unit of the machine reaches by itself",
+    "sanitized": "runs under a tool of compute-sanitizer",
+    "precision": "the error of a CPU rung",
+    "tiles": "an experiment's tile sizes, and the bytes that they should move",
+    "left_out": "what was not measured, and why",
+}
+
+COLUMNS = {
+    "table": "which of TABLES the row belongs to",
+    "program": "name of a rung, a library or a variant",
+    "kind": "rung, library or variant",
+    "rung": "of a variant: the rung that it changes",
+    # the problem
+    "dtype": "fp32, fp16 or bf16", "B": "batch", "H": "query heads", "H_kv": "heads of K and V",
+    "N_q": "queries", "N_kv": "keys", "d": "head dim", "causal": "whether masked",
+    "sigma": "standard deviation of the scores", "pattern": "of the scores: random, rising:R, sink:WHERE, real",
+    # times
+    "ms": "median", "ms_min": "shortest", "ms_max": "longest", "spread": "(longest - shortest) / median",
+    "repetitions": "how many runs", "flops": "of the problem", "tflops": "of the median",
+    "bytes": "Q, K, V, O and LSE once", "peak_bytes": "memory beyond those", "backend": "cpu or cuda",
+    "of_bound": "largest error over what the rule allows", "checked_rows": "of how many rows",
+    "unit": "that does the products, a name of the ceilings", "code": "fingerprint of the rung's code",
+    "clock": "MHz of the SMs, after the case", "power": "W, after the case",
+    # counters, kernels
+    "kernel": "name in the source", **dict.fromkeys(METRICS, "counted by ncu"),
+    "counter": "name", "gpu": "its count on the GPU", "simt": "its count under SIMT", "must_agree": "whether it must",
+    "architecture": "compute capability without the point", "stack": "bytes", "spill_stores": "bytes",
+    "spill_loads": "bytes", "static_shared": "bytes", "loop_instructions": "of the best loop with products",
+    "products": "mma among them", "arguments": "of the program",
+    # the rest
+    "what": "an experiment changes", "predicted": "before it was measured", "wrong_on_purpose": "not held to the rule",
+    "patch": "fingerprint of its changes", "value": "in FLOP/s, bytes/s or 1/s", "tool": "of compute-sanitizer",
+    "runs": "how many", "reported": "how many of them were not clean", "flags": "of the compiler",
+    "o_error": "of O, root mean square relative to O", "lse_error": "of LSE, root mean square",
+    "Br": "queries of a tile", "Bc": "keys of a tile", "shared_bytes": "of a block",
+    "predicted_bytes": "to and from memory", "shared_kib_per_sm": "KiB", "blocks_per_sm": "that fit", "reason": "why",
+}
 
 
-def sizes(problem):
-    get = problem.get
-    N = get("N", get("q_len"))
-    return {"B": get("batch"), "H": get("heads"), "H_kv": get("kv_heads", get("heads")), "N_q": N,
-            "N_kv": get("kv_len", N), "d": get("d", get("head_dim")), "causal": get("causal")}
+def wrong_with(row):
+    """What breaks the schema in a row, or ""."""
+    unknown = [name for name in row if name not in COLUMNS]
+    if unknown:
+        return f"unknown columns {unknown}"
+    if row.get("table") not in TABLES:
+        return f"unknown table {row.get('table')!r}"
+    nested = [name for name, value in row.items() if not isinstance(value, (str, int, float, bool))]
+    return f"no plain values in {nested}" if nested else ""
 
 
-def timed(row, record):
-    problem = row.get("problem") or row.get("shape") or row
-    if isinstance(problem, str):
-        problem = {}
-    program = row.get("program", row.get("rung", "07_flash_attention_1" if "predicted_bytes" in row else None))
-    flat = {"program": program, "kind": "rung" if str(program)[:1].isdigit() else "library",
-            **{key: value for key, value in sizes({**record, **problem}).items() if value is not None}}
-    tokens = record.get("tokens")
-    if tokens and flat.get("N_q"):
-        flat |= {"B": tokens // flat["N_q"], "H": record["hidden"] // flat["d"], "H_kv": record["hidden"] // flat["d"]}
-    if "median_s" in row:
-        flat["ms"] = row["median_s"] * 1e3
-        flat["spread"] = row.get("spread", (row["max_s"] - row["min_s"]) / row["median_s"])
-        if "flops" in row:
-            flat["tflops"] = row["flops"] / row["median_s"] / 1e12
-    dtype = row.get("dtype", record.get("dtype", "fp32" if record.get("command") == "scripts/measure_gpu" else None))
-    if dtype:
-        flat["dtype"] = dtype
-    if "peak_memory_bytes" in row:
-        flat["extra_bytes"] = row["peak_memory_bytes"]
-    skip = {"problem", "shape", "counts", "median_s", "flops", "rung", "program", "batch", "heads", "N", "d", "causal",
-            "library", "gpu_after", "peak_memory_bytes"}
-    if isinstance(row.get("problem"), str):
-        skip.remove("problem")
-    return flat | {key: value for key, value in row.items() if key not in skip and key not in flat} | row.get("counts", {})
+def text_of(record):
+    """One row a line, so that a change shows as the rows it touches."""
+    rows = ",\n".join("  " + json.dumps(row) for row in record["rows"])
+    return (f'{{\n "provenance": {json.dumps(record["provenance"], indent=2)},\n "rows": [\n{rows}\n ],\n'
+            f' "notes": {json.dumps(record.get("notes", ""))}\n}}\n')
 
 
-def flatten(name, record):
-    rows = []
-    if name == "cpu_comparison":
-        for row in record["rows"]:
-            for who in ("rung", "pytorch"):
-                rows.append({"program": "05_one_pass_softmax" if who == "rung" else "PyTorch",
-                             "kind": "rung" if who == "rung" else "library", "dtype": "fp32", **sizes(row["problem"]),
-                             "ms": 1e3 * row[f"{who}_median_s"], "min_ms": 1e3 * row[f"{who}_min_s"],
-                             "tflops": row["flops"] / row[f"{who}_median_s"] / 1e12})
-        return rows
-    for row in record["rows"]:
-        if name == "gpu_experiments":
-            variant = next((one for one in record["variants"] if one["program"] == row["program"]), None)
-            rows.append(timed(row, record) | ({"kind": "variant" if variant["what"] else "rung", "rung": variant["rung"]}
-                                              if variant else {}))
-        elif name == "gpu_shared_memory":
-            key = ("rung", "shared_kib_an_sm", "Bc")
-            extra = next(one for one in record["variants"] if all(one[k] == row[k] for k in key))
-            row = {**row, "shared_kib_per_sm": row["shared_kib_an_sm"], "blocks_per_sm": extra["blocks_an_sm"],
-                   "occupancy_percent": extra["occupancy_percent"]}
-            rows.append(timed(row, record))
-        else:
-            rows.append(timed(row, record))
-    where = sizes(record.get("counted_problem") or record.get("counted_shape") or {})
-    for program, kernels in record.get("counters", {}).items():
-        for kernel, counts in kernels.items():
-            rows.append({"program": program, "kind": "kernel", "kernel": kernel, **where, **counts})
-    for program, value in record.get("ceilings", {}).items():
-        rows.append({"program": program, "kind": "ceiling", "value": value})
-    if record.get("kind") in ("memory", "bench", "series"):
-        for one in record["left_out"]:
-            rows.append({"program": one["program"], "kind": "left out", "reason": one["reason"],
-                         **sizes(one.get("problem", {}))})
-    if name == "gpu_experiments":
-        for one in record["variants"]:
-            for kernel in one["kernels"]:
-                rows.append({"program": one["program"], "kind": "build", "rung": one["rung"], "what": one["what"],
-                             "predicted": one["predicted"], "wrong": one["wrong_on_purpose"],
-                             **{"mma" if k == "products" else k: v for k, v in kernel.items()}, **(one["counts"] or {})})
-    return rows
+def write(path, provenance, rows, notes=""):
+    """Beside, then renamed: a file that is there stays whole whatever happens meanwhile. None is left out."""
+    rows = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    for row in rows:
+        if wrong := wrong_with(row):
+            raise ValueError(f"{wrong} in {row}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text_of({"provenance": provenance, "rows": rows, "notes": notes}), encoding="utf-8")
+    beside.rename(path)
+    return path
+
+
+def path_of(name):
+    """docs/records/NAME.json of a NAME, and of a path that path."""
+    return Path(name) if str(name).endswith(".json") else RECORDS / f"{name}.json"
+
+
+def save(name, provenance, rows, notes=""):
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise LabError(f"'{name}' is no name for a record: letters, digits, _ and -")
+    return write(path_of(name), provenance, rows, notes)
+
+
+def read(name):
+    """The record as it is in the file."""
+    path = path_of(name)
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        wrong = next(filter(None, map(wrong_with, record["rows"])), "")
+    except OSError as error:
+        raise LabError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise LabError(f"{path} is not a record of the lab") from None
+    if wrong or not isinstance(record.get("provenance"), dict):
+        raise LabError(f"{path} is not a record of the lab: {wrong or 'no provenance'}")
+    return record
 
 
 def load(name):
+    """(provenance, DataFrame); columns that a row does not have are NaN."""
     import pandas
-    path = RECORDS / f"{name}.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no record {name}: {path.relative_to(ROOT)}")
-    record = json.loads(path.read_text(encoding="utf-8"))
-    if "provenance" not in record:
-        record = {"provenance": {key: value for key, value in record.items() if key not in LISTS},
-                  "rows": flatten(name, record)}
+    record = read(name)
     return record["provenance"], pandas.DataFrame(record["rows"])
+
+
+def first_line(*command):
+    """The first line that a command prints, or "unknown"."""
+    try:
+        output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return output.splitlines()[0].strip()
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return "unknown"
+
+
+def processor():
+    try:
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M)
+    except OSError:
+        found = None
+    return found[1] if found else platform.machine()
+
+
+def has_gpu():
+    return first_line("nvidia-smi", "-L").startswith("GPU ")
+
+
+def asked(*fields):
+    """What nvidia-smi answers, one text a field."""
+    line = first_line("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
+    return (line.split(", ") + ["unknown"] * len(fields))[:len(fields)]
+
+
+def clock_and_power():
+    """Columns of a row: the GPU at this moment."""
+    clock, power = (re.match(r"[\d.]+", text) for text in asked("clocks.sm", "power.draw"))
+    return {"clock": float(clock[0]) if clock else None, "power": float(power[0]) if power else None}
+
+
+def provenance(command, commit="", gpu=None, **more):
+    """Where and how something was measured; `commit` when the sources travelled without their history."""
+    found = {"command": command, "date": datetime.date.today().isoformat(),
+             "commit": commit or first_line("git", "rev-parse", "--short=12", "HEAD"),
+             "processor": processor(), "cores": len(os.sched_getaffinity(0)),
+             "compiler": first_line("g++", "--version"), "system": f"{platform.system()} {platform.release()}"}
+    if has_gpu() if gpu is None else gpu:
+        names = ("gpu", "driver", "max_clock", "power_limit", "memory")
+        found |= dict(zip(names, asked("name", "driver_version", "clocks.max.sm", "power.limit", "memory.total")))
+    try:
+        version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
+    except OSError:
+        version = ""
+    if release := re.search(r"release ([\d.]+), V([\d.]+)", version):
+        found |= {"cuda": release[1], "nvcc": release[2]}
+    return found | more
