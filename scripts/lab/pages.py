@@ -91,11 +91,6 @@ def shared_tb_per_s(record, program):
     return 128 * counter(record, program, "shared_load_wavefronts") / counter(record, program, "seconds") / 1e12
 
 
-def tried(program, name):
-    """What ncu counted of an experiment of rung 09, or of that rung itself."""
-    return some("gpu_experiments", program, kinds=("build",))[0][name]
-
-
 def cell(lines, row, column):
     """A number of a table; the row by how its first cell begins."""
     header, _, *cells = [[part.strip() for part in line.strip("|").split("|")] for line in lines]
@@ -176,12 +171,14 @@ def pivot(record, down, across, value, form=three_digits, head="", geomean=False
     found = [row for row in some(record, **where) if value in row]
     of = {(key(row, down), key(row, across)): row[value] for row in found}
     columns = unique(key(row, across) for row in found)
+    if len(of) != len(found):
+        raise ValueError(f"several rows of {record} belong into one cell; say which: d=..., causal=..., dtype=...")
     lines = []
     for name in unique(key(row, down) for row in found):
         cells = [of.get((name, column)) for column in columns]
         whole = [shown(geometric_mean(cells), form)] if geomean and None not in cells else [""] * geomean
         lines.append([name, *("" if cell is None else shown(cell, form) for cell in cells), *whole])
-    return table([head or down.replace("_q", ""), *map(str, columns), *["geo. mean"] * geomean], lines)
+    return table([head or down.split("_")[0], *map(str, columns), *["geo. mean"] * geomean], lines)
 
 
 # ---------------------------------------------------------------- one problem, all programs
@@ -506,7 +503,8 @@ def experiments(record, rung):
             one = speeds_of[cases[0]]
             told += [f"{one['ms']:.1f}", f"{one['tflops']:.1f}", f"{ms(record, names[0]) / one['ms']:.2f}"]
         else:
-            told += [*built(record, name)[:2], ratio(row.get("shared_load_wavefronts", 0), row.get("shared_load_requests", 0)),
+            c = next(iter(rows(record, name, kinds=("kernel",))), {"shared_load_wavefronts": 0, "shared_load_requests": 0})
+            told += [*built(record, name)[:2], ratio(c["shared_load_wavefronts"], c["shared_load_requests"]),
                      *(f"{speeds_of[case]['tflops']:.1f}" if case in speeds_of else "" for case in cases)]
         lines.append(told)
     heads = ["change", "predicted"]
