@@ -2,8 +2,7 @@
 
     {"provenance": {command, commit, date, ...}, "rows": [flat objects, one a line], "notes": "..."}
 
-A row has a `table` (what kind of row it is) and a `program`; its other columns are those of COLUMNS that apply. A
-column that does not apply is left out. Measuring code handles plain rows; only load() needs pandas.
+A row has a `program` and a `kind`; its other columns are those of COLUMNS that apply. One that does not is left out. Measuring code handles plain rows; only load() needs pandas.
 """
 
 import datetime
@@ -48,48 +47,43 @@ METRICS = {
     "local_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
 }
 
-TABLES = {
-    "times": "one program on one problem",
-    "counters": "what ncu counted of a kernel (seconds to local_store_sectors)",
-    "agreement": "one counter of one kernel, on the GPU and under SIMT",
-    "kernels": "what ptxas and the SASS say of a kernel",
-    "variants": "what an experiment changes, and whether it was right",
-    "ceilings": "what a unit of the machine reaches by itself",
-    "sanitized": "runs under a tool of compute-sanitizer",
-    "precision": "the error of a CPU rung",
-    "tiles": "an experiment's tile sizes, and the bytes that they should move",
-    "left_out": "what was not measured, and why",
+KINDS = {
+    "rung": "of the ladder: timed, checked or compiled",
+    "library": "the same problem by PyTorch",
+    "variant": "a rung with a patch, timed",
+    "kernel": "what ncu counted of one kernel (seconds to local_store_sectors)",
+    "build": "what ptxas and the SASS say of one kernel of an experiment",
+    "ceiling": "what a unit of the machine reached by itself",
+    "left out": "what was not measured",
 }
 
 COLUMNS = {
-    "table": "which of TABLES the row belongs to",
-    "program": "name of a rung, a library or a variant",
-    "kind": "rung, library or variant",
+    "program": "name of a rung, a library, a variant or a unit", "kind": "one of KINDS",
     "rung": "of a variant: the rung that it changes",
     # the problem
     "dtype": "fp32, fp16 or bf16", "B": "batch", "H": "query heads", "H_kv": "heads of K and V",
     "N_q": "queries", "N_kv": "keys", "d": "head dim", "causal": "whether masked",
     "sigma": "standard deviation of the scores", "pattern": "of the scores: random, rising:R, sink:WHERE, real",
     # times
-    "ms": "median", "ms_min": "shortest", "ms_max": "longest", "spread": "(longest - shortest) / median",
-    "repetitions": "how many runs", "flops": "of the problem", "tflops": "of the median",
-    "bytes": "Q, K, V, O and LSE once", "peak_bytes": "memory beyond those", "backend": "cpu or cuda",
-    "of_bound": "largest error over what the rule allows", "checked_rows": "of how many rows",
-    "unit": "that does the products, a name of the ceilings", "code": "fingerprint of the rung's code",
-    "clock": "MHz of the SMs, after the case", "power": "W, after the case",
-    # counters, kernels
+    "ms": "median", "min_ms": "shortest", "max_ms": "longest", "spread": "(longest - shortest) / median",
+    "repetitions": "how many runs", "tflops": "of the median", "compulsory_bytes": "Q, K, V, O and LSE once",
+    "extra_bytes": "memory beyond those", "backend": "cpu or cuda", "unit": "that does the products: a ceiling",
+    "of_allowed_error": "the largest error over what the rule allows", "checked_rows": "how many rows were checked",
+    "code": "fingerprint of the rung's code", "clock": "MHz of the SMs, after the case", "power": "W, after the case",
+    # kernels
     "kernel": "name in the source", **dict.fromkeys(METRICS, "counted by ncu"),
-    "counter": "name", "gpu": "its count on the GPU", "simt": "its count under SIMT", "must_agree": "whether it must",
     "architecture": "compute capability without the point", "stack": "bytes", "spill_stores": "bytes",
-    "spill_loads": "bytes", "static_shared": "bytes", "loop_instructions": "of the best loop with products",
-    "products": "mma among them", "arguments": "of the program",
-    # the rest
-    "what": "an experiment changes", "predicted": "before it was measured", "wrong_on_purpose": "not held to the rule",
-    "patch": "fingerprint of its changes", "value": "in FLOP/s, bytes/s or 1/s", "tool": "of compute-sanitizer",
-    "runs": "how many", "reported": "how many of them were not clean", "flags": "of the compiler",
-    "o_error": "of O, root mean square relative to O", "lse_error": "of LSE, root mean square",
+    "spill_loads": "bytes", "static_shared": "bytes", "mma": "in the loop; `instructions` of a build are the loop's",
+    "problem": "arguments of the program", "counter": "its name", "gpu": "its count on the GPU",
+    "simt": "its count under SIMT", "must_be_equal": "whether the two must agree",
     "Br": "queries of a tile", "Bc": "keys of a tile", "shared_bytes": "of a block",
-    "predicted_bytes": "to and from memory", "shared_kib_per_sm": "KiB", "blocks_per_sm": "that fit", "reason": "why",
+    "predicted_bytes": "that should go to memory", "shared_kib_per_sm": "KiB", "blocks_per_sm": "that fit",
+    # the rest
+    "what": "an experiment changes", "predicted": "before it was measured", "wrong": "on purpose, so not checked",
+    "patch": "fingerprint of its changes", "value": "in FLOP/s, bytes/s or 1/s", "tool": "of compute-sanitizer",
+    "runs": "how many", "reported": "how many of them were not clean", "variant": "flags of the compiler, by name",
+    "input": "random or rising scores", "seeds": "how many", "o_error": "of O, root mean square relative to O",
+    "lse_error": "of LSE, root mean square", "reason": "why it was left out",
 }
 
 
@@ -98,8 +92,8 @@ def wrong_with(row):
     unknown = [name for name in row if name not in COLUMNS]
     if unknown:
         return f"unknown columns {unknown}"
-    if row.get("table") not in TABLES:
-        return f"unknown table {row.get('table')!r}"
+    if row.get("kind") not in KINDS or not row.get("program"):
+        return f"no program, or unknown kind {row.get('kind')!r}"
     nested = [name for name, value in row.items() if not isinstance(value, (str, int, float, bool))]
     return f"no plain values in {nested}" if nested else ""
 
