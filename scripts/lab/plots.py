@@ -1,0 +1,480 @@
+"""Plots of records by matplotlib, as SVG that follows the reader's page, light or dark.
+
+A plot takes (provenance, rows) and returns a Figure of about 680 pixels, so that its letters can still be read when a
+phone shows it half as wide. Labels stand at the ends of lines or in columns, where nothing crosses them; what would not
+fit on the page is an error.
+"""
+
+import io
+import json
+import math
+import re
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+COLOURS = {"page": ("#ffffff", "#0d1117"), "ink": ("#1f2328", "#f0f6fc"), "note": ("#59636e", "#9198a1"),
+           "grid": ("#d1d9e0", "#3d444d"), "blue": ("#0969da", "#4493f8"), "orange": ("#bc4c00", "#f0883e"),
+           "green": ("#1a7f37", "#3fb950"), "purple": ("#8250df", "#ab7df8"), "red": ("#cf222e", "#ff7b72"),
+           "brown": ("#9a6700", "#d29922"), "teal": ("#1b7c83", "#39c5cf"), "pink": ("#bf3989", "#f778ba")}
+LIGHT = {name: pair[0] for name, pair in COLOURS.items()}
+CYCLE = ("blue", "orange", "green", "red", "brown", "teal", "pink")
+UNIT = {"cpu_fma_flops": ("note", "the cores' multiply-adds"), "ffma_flops": ("blue", "fp32 multiply-adds"),
+        "mma_sync_flops": ("orange", "mma.sync"), "wgmma_flops": ("green", "wgmma")}
+FONT = '-apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif'
+WIDTH = 680
+matplotlib.rcParams.update({
+    "svg.fonttype": "none", "svg.hashsalt": "flash", "font.size": 13, "text.color": LIGHT["ink"], "axes.grid": True,
+    "axes.edgecolor": LIGHT["grid"], "axes.labelcolor": LIGHT["note"], "xtick.color": LIGHT["note"], "path.simplify": False,
+    "ytick.color": LIGHT["note"], "grid.color": LIGHT["grid"], "grid.linewidth": 0.75, "xtick.major.size": 0,
+    "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0, "axes.axisbelow": True, "axes.linewidth": 0.75})
+
+
+# ---------------------------------------------------------------- the page
+
+def page(height, title, notes, left=64, right=24, bottom=52, panels=(1, 1), **options):
+    """(figure, axes) with a title and notes above; margins in pixels."""
+    figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, facecolor=LIGHT["page"])
+    FigureCanvasAgg(figure)
+    figure.text(16 / WIDTH, 1 - 28 / height, title, fontsize=16, fontweight="bold")
+    for line, note in enumerate(notes):
+        figure.text(16 / WIDTH, 1 - (48 + 17 * line) / height, note, color=LIGHT["note"], fontsize=12)
+    top = 64 + 17 * len(notes) + (16 if panels != (1, 1) else 0)
+    axes = figure.subplots(*panels, squeeze=False, **options)
+    figure.subplots_adjust(left / WIDTH, bottom / height, 1 - right / WIDTH, 1 - top / height)
+    for one in axes.flat:
+        one.set_facecolor("none")
+        one.spines[["top", "right", "left"]].set_visible(False)
+        one.minorticks_off()
+    return figure, axes[0, 0] if panels == (1, 1) else list(axes.flat)
+
+
+def source(provenance, *notes):
+    """The notes, then when and where it was measured."""
+    gpu = f"{provenance['gpu']} (CUDA {provenance.get('cuda', '?')})" if provenance.get("gpu") else ""
+    cpu = f"{provenance['cores']} cores of {provenance['processor']}" if provenance.get("processor") and (
+        not gpu or "bench" in provenance["command"]) else ""
+    where = ", ".join(filter(None, (gpu, cpu.replace("(R)", "").replace(" Processor", ""))))
+    return [*notes, f"{provenance['command'][:40]}, {provenance['date']}; {where}"]
+
+
+def problem(row):
+    mask = "causal" if row["causal"] else "full"
+    return f"(B, H, N, d) = ({row['B']:.0f}, {row['H']:.0f}, {row['N_q']:.0f}, {row['d']:.0f}), {mask}"
+
+
+def spread_out(places, gap, low, high):
+    """Places at least `gap` apart and within [low, high], near the wanted ones; in the same order as these."""
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    groups = []  # [sum, count] of places less their rank's gaps; neighbours that overlap share their mean
+    for rank, index in enumerate(order):
+        groups.append([places[index] - rank * gap, 1])
+        while len(groups) > 1 and groups[-2][0] * groups[-1][1] > groups[-1][0] * groups[-2][1]:
+            total, count = groups.pop()
+            groups[-1] = [groups[-1][0] + total, groups[-1][1] + count]
+    first = [total / count for total, count in groups for _ in range(count)]
+    last = high - (len(order) - 1) * gap
+    new = {index: max(min(first[rank], last), low) + rank * gap for rank, index in enumerate(order)}
+    return [new[index] for index in range(len(places))]
+
+
+def end_labels(axes, labels, gap=15, size=12):
+    """Texts (x, y, text, colour) to the right of these points, moved apart, with a thin line to where they belong."""
+    box, place = axes.get_window_extent(), axes.transData.transform
+    wanted = [place((x, y)) for x, y, *_ in labels]
+    ys = spread_out([y for _, y in wanted], gap, box.y0, box.y1)
+    for (at_x, at_y), y, (*_, text, colour) in zip(wanted, ys, labels):
+        axes.annotate(text, (at_x, at_y), (at_x + 16, y), "figure pixels", textcoords="figure pixels", va="center", fontsize=size,
+                      color=LIGHT[colour], annotation_clip=False, path_effects=[withStroke(linewidth=3, foreground=LIGHT["page"])],
+                      arrowprops={"arrowstyle": "-", "color": LIGHT[colour], "lw": 0.75, "shrinkA": 1, "shrinkB": 3})
+
+
+def lengths(axes, values, text="{:,.0f}"):
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [text.format(value) for value in values], fontsize=12)
+    axes.minorticks_off()
+
+
+def powers(axis, text="{:g}"):
+    """Ticks at powers of ten, written out."""
+    axis.set_major_formatter(lambda value, _: text.format(value) if callable(text.format) else "")
+    axis.set_minor_locator(matplotlib.ticker.NullLocator())
+
+
+def table_of_dots(height, title, notes, rows, columns, xlabel, marks=()):
+    """One line per row: its name, dots on a logarithmic axis, and the numbers themselves in columns to the right.
+
+    rows     (name, colour, {column: value}, {column: tick that marks a limit})
+    columns  {column: (colour or None for the row's, text of a value)}"""
+    figure, axes = page(height, title, notes, left=196, right=16 + 60 * len(columns))
+    axes.set_xscale("log")
+    powers(axes.xaxis)
+    axes.set_yticks(range(len(rows)), [name for name, *_ in rows], color=LIGHT["ink"])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    for line, (_, colour, values, limits) in enumerate(rows):
+        for number, (column, (own, text)) in enumerate(columns.items()):
+            chosen = LIGHT[own or colour]
+            if column in limits:
+                axes.plot([limits[column]] * 2, [line - 0.33, line + 0.33], color=chosen, lw=2)
+            if column in values:
+                axes.plot(values[column], line, "o", color=chosen, ms=7)
+                axes.text(1 + (52 + 60 * number) / axes.get_window_extent().width, line, text(values[column]), ha="right",
+                          va="center", color=chosen, transform=axes.get_yaxis_transform())
+    for number, (column, (own, _)) in enumerate(columns.items()):
+        axes.text(1 + (52 + 60 * number) / axes.get_window_extent().width, -0.75, column, ha="right", va="bottom",
+                  color=LIGHT[own or "note"], fontsize=12, transform=axes.get_yaxis_transform())
+    low, high = axes.get_xlim()
+    axes.set_xlim(10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high)))
+    for value, text, colour in marks:
+        axes.axvline(value, color=LIGHT[colour], lw=1.25, ls=(0, (5, 3)), zorder=1)
+    axes.set_xlabel(xlabel)
+    return figure
+
+
+# ---------------------------------------------------------------- numbers
+
+def three_digits(value):
+    if value < 0.1:
+        return f"{value:#.3g}"
+    return f"{value:.{3 if value < 1 else max(3 - len(str(int(value))), 0)}f}"
+
+
+def timed(rows, **where):
+    return [row for row in rows if row["kind"] in ("rung", "library") and "ms" in row
+            and all(row.get(key) == value for key, value in where.items())]
+
+
+def first_problem(rows):
+    first = timed(rows)[0]
+    return {key: first.get(key) for key in ("B", "H", "N_q", "d", "causal")}
+
+
+def ceilings(rows):
+    return {row["program"]: row["value"] for row in rows if row["kind"] == "ceiling"}
+
+
+def counted(rows):
+    """{program: counters summed over its kernels} of what ncu watched."""
+    found = {}
+    for row in rows:
+        if row["kind"] == "kernel":
+            sums = found.setdefault(row["program"], {})
+            for name, value in row.items():
+                if isinstance(value, (int, float)) and name not in ("B", "H", "H_kv", "N_q", "N_kv", "d"):
+                    sums[name] = sums.get(name, 0) + value
+    return found
+
+
+def name(row, number=False):
+    """A rung "07 flash attention 1", or its number alone; a library by its name."""
+    if row["kind"] == "library":
+        return {"FlashAttention-2": "FA2"}.get(row["program"], row["program"])
+    return row["program"][:2] if number else row["program"].replace("_", " ")
+
+
+def by_line(rows):
+    """{(program, type): rows by N} in the order of the record."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["program"], row.get("dtype", "")), []).append(row)
+    return {key: sorted(of, key=lambda row: row["N_q"]) for key, of in found.items()}
+
+
+def dram_bytes(c):
+    return c["dram_read_bytes"] + c["dram_write_bytes"]
+
+
+def l2_bytes(c):
+    return 32 * (c["l2_read_sectors"] + c["l2_write_sectors"])
+
+
+def formulas(row, c):
+    """(bytes between L1 and L2 or None, bytes from and to DRAM) that the chapters' formulas give.
+
+    06: S and P are written and read; its L1 serves most requests. 07: K and V once, O and Q once for each tile of Bc keys.
+    From 08 on DRAM has each tensor once, and every block reads all of K and V of its head."""
+    heads, N, own = row["B"] * row["H"], row["N_q"], row["compulsory_bytes"]
+    matrix = N * row["d"] * (4 if row["dtype"] == "fp32" else 2)  # Q, K, V or O of one head
+    if row["program"].startswith("06"):
+        return None, 4 * heads * N * N * 4 + own
+    if row["program"].startswith("07"):
+        return (heads * matrix * (3 + 3 * -(-N // BC_OF_07)),) * 2
+    return 2 * c["blocks"] * matrix + own if "blocks" in c else None, own
+
+
+BC_OF_07 = 64  # keys of a tile of rung 07 at d = 64
+
+
+# ---------------------------------------------------------------- the plots
+
+def ladder(provenance, rows):
+    found, reached = timed(rows, **first_problem(rows)), ceilings(rows)
+    lines = []
+    for row in found:
+        colour = UNIT[row["unit"]][0] if row["kind"] == "rung" else "purple"
+        limit = reached.get(row.get("unit"))
+        lines.append((f"{name(row)}, {row['dtype']}", colour, {"TFLOP/s": row["tflops"]},
+                      {"TFLOP/s": limit / 1e12} if limit else {}))
+    used = [unit for unit in UNIT if reached.get(unit) and any(row.get("unit") == unit for row in found)]
+    return table_of_dots(150 + 22 * len(lines), "The ladder: every rung on one problem",
+                         source(provenance, problem(found[0]), "Ticks: what the unit reaches by itself: " + ", ".join(
+                             f"{UNIT[unit][1]} {three_digits(reached[unit] / 1e12)}" for unit in used)),
+                         lines, {"TFLOP/s": (None, three_digits)}, "TFLOP/s")
+
+
+def two_gpus(records):
+    """What two kinds of GPU do on the same problem; `records` are (provenance, rows) of scripts/bench."""
+    names = [re.sub(r"NVIDIA |-.*| .*", "", provenance["gpu"].replace("NVIDIA ", "")) for provenance, _ in records]
+    of = [{(row["program"], row["dtype"]): row for row in timed(rows, **first_problem(rows)) if row.get("backend") != "cpu"}
+          for _, rows in records]
+    lines = [(f"{name(row)}, {row['dtype']}", "note", {one: found[key]["tflops"] for one, found in zip(names, of) if key in found}, {})
+             for key, row in of[0].items()]
+    return table_of_dots(140 + 22 * len(lines), f"The ladder on {' and '.join(names)}",
+                         [problem(timed(records[0][1])[0]), *(source(provenance)[0] for provenance, _ in records)], lines,
+                         {one: (colour, three_digits) for one, colour in zip(names, ("blue", "orange"))}, "TFLOP/s")
+
+
+def traffic(provenance, rows):
+    found = {row["program"]: row for row in timed(rows, **first_problem(rows))}
+    lines = []
+    for program, c in counted(rows).items():
+        expected = dict(zip(("L1-L2", "DRAM"), formulas(found[program], c)))
+        lines.append((name(found[program]), "ink", {"L1-L2": l2_bytes(c) / 1e9, "DRAM": dram_bytes(c) / 1e9},
+                      {column: value / 1e9 for column, value in expected.items() if value}))
+    return table_of_dots(150 + 24 * len(lines), "Traffic of every CUDA rung",
+                         source(provenance, problem(next(iter(found.values()))),
+                                "Dots: counted by ncu, between L1 and L2 and from and to DRAM. Ticks: the chapters' formulas"),
+                         lines, {"L1-L2": ("purple", three_digits), "DRAM": ("orange", three_digits)}, "GB")
+
+
+def roofline(provenance, rows):
+    found, reached = timed(rows, **first_problem(rows)), ceilings(rows)
+    counts, copy = counted(rows), reached["copy_bytes_per_s"]
+    found = [row for row in found if row["program"] in counts]
+    figure, axes = page(440, "Roofline: speed against operations per byte", source(provenance, problem(found[0])), right=200)
+    at = [(row["tflops"] * 1e12 * row["ms"] / 1e3 / dram_bytes(counts[row["program"]]), row["tflops"]) for row in found]
+    axes.loglog()
+    axes.set_xlim(10 ** math.floor(math.log10(min(x for x, _ in at))), 10 ** math.ceil(math.log10(1.1 * max(x for x, _ in at))))
+    axes.set_ylim(1, 1000)
+    left, right = axes.get_xlim()
+    units = [unit for unit in UNIT if any(row["unit"] == unit for row in found) and unit in reached]
+    highest = max(reached[unit] for unit in units)
+    axes.plot([left, highest / copy], [left * copy / 1e12, highest / 1e12], color=LIGHT["note"], lw=1.5, ls="--")
+    middle = math.sqrt(left * highest / copy)
+    axes.annotate(f"DRAM, {copy / 1e9:.0f} GB/s", (middle, middle * copy / 1e12), (10, -14), textcoords="offset points",
+                  color=LIGHT["note"], fontsize=12)
+    for unit in units:
+        axes.plot([reached[unit] / copy, right], [reached[unit] / 1e12] * 2, color=LIGHT[UNIT[unit][0]], lw=1.5, ls="--")
+    end_labels(axes, [(right, reached[unit] / 1e12, f"{UNIT[unit][1]}, {three_digits(reached[unit] / 1e12)}", UNIT[unit][0])
+                      for unit in units])
+    for row, (x, y) in zip(found, at):
+        axes.plot(x, y, "o", color=LIGHT[UNIT[row["unit"]][0]], ms=7)
+    for group in ([i for i in range(len(at)) if at[i][0] < 100], [i for i in range(len(at)) if at[i][0] >= 100]):
+        end_labels(axes, [(*at[i], name(found[i], True), UNIT[found[i]["unit"]][0]) for i in group])
+    axes.set_xlabel("FLOP per byte from or to DRAM, counted by ncu")
+    axes.set_ylabel("TFLOP/s")
+    powers(axes.xaxis), powers(axes.yaxis)
+    return figure
+
+
+def line_plot(axes, rows, value, style, numbers=False):
+    """A line for each program and type against N, labelled at its end. style(row) is (colour, kind of line)."""
+    labels = []
+    types = {row.get("dtype") for row in rows}
+    for (_, dtype), of in by_line(rows).items():
+        colour, kind = style(of[0])
+        axes.plot([row["N_q"] for row in of], [value(row) for row in of], kind, color=LIGHT[colour], marker="o", ms=4, lw=1.75)
+        labels.append((of[-1]["N_q"], value(of[-1]), name(of[0], numbers) + f", {dtype}" * (len(types) > 1), colour))
+    return labels
+
+
+def time(provenance, rows):
+    found = timed(rows)
+    first = found[0]
+    figure, axes = page(190 + 16 * len(by_line(found)), "Time against N: every rung and library", source(
+        provenance, f"{first['B'] * first['N_q']:,.0f} tokens in sequences of N, H = {first['H']:.0f}, d = {first['d']:.0f}, full"),
+        right=216)
+    axes.set_yscale("log")
+    lengths(axes, sorted({row["N_q"] for row in found}))
+    labels = line_plot(axes, found, lambda row: row["ms"], lambda row: (
+        ("purple", ":") if row["kind"] == "library" else (UNIT[row["unit"]][0], "-")))
+    end_labels(axes, labels)
+    axes.set_xlabel("N")
+    axes.set_ylabel("ms")
+    powers(axes.yaxis)
+    return figure
+
+
+def size(value, _=None):
+    unit, text = next(((unit, text) for unit, text in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")) if value >= unit), (1e3, "kB"))
+    return f"{value / unit:g} {text}"
+
+
+def memory(provenance, rows):
+    found = [row for row in timed(rows) if "extra_bytes" in row]
+    first, device = found[0], float((provenance.get("memory") or "0").split()[0]) * 2 ** 20
+    figure, axes = page(470, "Memory against N: standard attention and tiles", source(
+        provenance, f"Q, K, V, O, LSE and what a rung held besides; B = 1, H = {first['H']:.0f}, d = {first['d']:.0f}, full"), left=76,
+        right=216)
+    axes.set_yscale("log")
+    footprint = lambda row: row["compulsory_bytes"] + row["extra_bytes"]
+    longest = {key: max(footprint(row) for row in of) for key, of in by_line(found).items()}
+    grows = {key: footprint(of[-1]) / footprint(of[-2]) > 3 for key, of in by_line(found).items() if len(of) > 1}
+    labels = line_plot(axes, found, footprint, lambda row: (
+        "orange" if grows.get((row["program"], row.get("dtype", ""))) else "blue", "-"))
+    lengths(axes, N := sorted({row["N_q"] for row in rows if "N_q" in row and row["kind"] in ("rung", "left out")}))
+    axes.set_xticks(N[::2], [f"{one:,.0f}" for one in N[::2]], fontsize=12)
+    axes.set_ylim(10 ** math.floor(math.log10(min(map(footprint, found)))), 1e12 if device else 10 * max(longest.values()))
+    ends = [label for label in labels if label[0] == N[-1]]
+    if device:
+        axes.plot([N[0], N[-1]], [device] * 2, ":", color=LIGHT["purple"], lw=2)
+        ends.append((N[-1], device, f"all memory of the GPU, {device / 1e9:.0f} GB", "purple"))
+    end_labels(axes, ends)
+    for x, y, text, colour in labels:
+        if x != N[-1]:  # above its end: what goes on lies lower
+            axes.annotate(text, (x, y), (-4, 7), textcoords="offset points", ha="right", color=LIGHT[colour], fontsize=12,
+                          path_effects=[withStroke(linewidth=3, foreground=LIGHT["page"])])
+    for row in rows:
+        if row["kind"] == "left out" and "N_q" in row:
+            axes.annotate(f"rung {row['program'][:2]} does not fit", (row["N_q"], device or longest[max(longest)]), (0, 10),
+                          textcoords="offset points", ha="right", fontsize=12, color=LIGHT["orange"])
+            axes.plot(row["N_q"], device, "x", color=LIGHT["orange"], ms=8, mew=2)
+    axes.set_xlabel("N")
+    axes.yaxis.set_major_formatter(size)
+    return figure
+
+
+def colours_of(rows):
+    """{program: colour}: libraries grey and purple, rungs each their own."""
+    programs = list(dict.fromkeys(row["program"] for row in rows))
+    rungs = [program for program in programs if program[:1].isdigit()]
+    found = {program: ("note", "purple")[number % 2] for number, program in enumerate(sorted(set(programs) - set(rungs), reverse=True))}
+    return found | {program: CYCLE[number % len(CYCLE)] for number, program in enumerate(reversed(rungs))}
+
+
+def comparison(provenance, rows):
+    """TFLOP/s against N, a panel for each head dim and mask."""
+    found = timed(rows)
+    groups = list(dict.fromkeys((row["d"], row["causal"]) for row in found))
+    colours, high = colours_of(found), 1.05 * max(row["tflops"] for row in found)
+    height = -(-len(groups) // 2)
+    figure, panels = page(130 + 250 * height, f"TFLOP/s against N, {found[0]['dtype']}", source(
+        provenance, f"{found[0]['B'] * found[0]['N_q']:,.0f} tokens, heads x d = {found[0]['H'] * found[0]['d']:,.0f}, medians"),
+        panels=(height, 2), right=64)
+    figure.subplots_adjust(wspace=0.42, hspace=0.36)
+    for axes, (d, causal) in zip(panels, groups):
+        of = [row for row in found if (row["d"], row["causal"]) == (d, causal)]
+        axes.set_title(f"d = {d:.0f}, {'causal' if causal else 'full'}", fontsize=13, loc="left")
+        labels = line_plot(axes, of, lambda row: row["tflops"], lambda row: (
+            colours[row["program"]], "--" if row["kind"] == "library" else "-"), numbers=True)
+        lengths(axes, sorted({row["N_q"] for row in of})[::-2][::-1])
+        axes.set_ylim(0, high)
+        end_labels(axes, labels)
+    return figure
+
+
+def spread(provenance, rows):
+    """TFLOP/s against the standard deviation of the scores: libraries, and the last rungs in fp16 and in bf16."""
+    found = [row for row in timed(rows) if row.get("sigma") and not row["causal"]]
+    if not found:
+        raise ValueError("no row of this record has a sigma")
+    last = sorted({row["program"] for row in found if row["kind"] == "rung"})[-2:]
+    found = [row for row in found if row["N_q"] == max(one["N_q"] for one in found)
+             and (row["program"] in last or row["kind"] == "library")]
+    dims, colours = sorted({row["d"] for row in found}), colours_of(found)
+    figure, panels = page(390, "Speed against the spread of the scores", source(
+        provenance, f"N = {found[0]['N_q']:,.0f}, full; Q is multiplied so that the scores have this standard deviation",
+        "Solid: bf16, dashed: fp16"), panels=(1, len(dims)), right=84, sharey=True)
+    figure.subplots_adjust(wspace=0.5)
+    for axes, d in zip([panels] if len(dims) == 1 else panels, dims):
+        axes.set_title(f"d = {d:.0f}", fontsize=13, loc="left")
+        labels = []
+        for program, dtype in dict.fromkeys((row["program"], row["dtype"]) for row in found):
+            of = sorted((row for row in found if (row["program"], row["dtype"], row["d"]) == (program, dtype, d)),
+                        key=lambda row: row["sigma"])
+            if of:
+                axes.plot([row["sigma"] for row in of], [row["tflops"] for row in of], "--" if dtype == "fp16" else "-",
+                          color=LIGHT[colours[program]], marker="o", ms=4, lw=1.75)
+                labels.append((of[-1]["sigma"], of[-1]["tflops"], f"{name(of[0], True)}, {dtype}", colours[program]))
+        lengths(axes, [s for s in (1, 2, 4, 8, 16) if s <= max(row["sigma"] for row in found)], "{:g}")
+        axes.set_ylim(0, 1.05 * max(row["tflops"] for row in found))
+        axes.set_xlabel("standard deviation of the scores")
+        end_labels(axes, labels)
+    return figure
+
+
+def tiles(provenance, rows):
+    """Rung 07's bytes for each head against the shared memory of a block."""
+    found = [row for row in rows if "shared_bytes" in row]
+    few, many = sorted({row["H"] for row in found})[::len({row["H"] for row in found}) - 1 or 1][:2]
+    line = lambda heads, count: ([row["shared_bytes"] / 1024 for row in found if row["H"] == heads],
+                                 [count(row) / 1e6 / heads for row in found if row["H"] == heads])
+    figure, axes = page(400, "Rung 07: bytes against M, the shared memory of a block", source(
+        provenance, f"N = {found[0]['N_q']:.0f}, d = {found[0]['d']:.0f}; above the points: queries x keys of a tile"), right=196)
+    axes.loglog(base=2)
+    M, inverse = line(many, l2_bytes)
+    labels = []
+    for (x, y), text, colour, kind in (((M, inverse), "between L1 and L2", "blue", "o-"),
+                                       ((M, [inverse[0] * M[0] / m for m in M]), "proportional to 1/M", "note", "--"),
+                                       (line(many, dram_bytes), f"DRAM, {many:.0f} heads at once", "orange", "o-"),
+                                       (line(few, dram_bytes), f"DRAM, {few:.0f} heads at once", "purple", "o-")):
+        axes.plot(x, y, kind, color=LIGHT[colour], ms=6)
+        labels.append((x[-1], y[-1], text, colour))
+    for row, m, y in zip([row for row in found if row["H"] == many], M, inverse):
+        axes.annotate(f"{row['Br']:.0f} x {row['Bc']:.0f}", (m, y), (2, 10), textcoords="offset points", color=LIGHT["note"],
+                      fontsize=12)
+    axes.set_ylim(2, 1024)
+    lengths(axes, (16, 32, 64, 128, 256))
+    axes.set_xlim(16, 200)
+    axes.set_yticks((2, 8, 32, 128, 512), ("2", "8", "32", "128", "512"))
+    end_labels(axes, labels)
+    axes.set_xlabel("M, KiB")
+    axes.set_ylabel("MB per head")
+    return figure
+
+
+# ---------------------------------------------------------------- files
+
+def outside(figure):
+    """Texts of a figure that the page would clip."""
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    boxes = [(text, text.get_window_extent(renderer)) for text in figure.findobj(matplotlib.text.Text)
+             if text.get_visible() and text.get_text().strip()]
+    return [text.get_text() for text, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > figure.bbox.width + 1
+            or box.y1 > figure.bbox.height + 1]
+
+
+def data(figure):
+    """What is drawn, apart from how: the points of every line, and the texts."""
+    def rounded(values):
+        return [float(f"{value:.4g}") for value in values]
+    return {"lines": [[rounded(line.get_xdata()), rounded(line.get_ydata())] for axes in figure.axes for line in axes.lines],
+            "texts": [text.get_text() for owner in (figure, *figure.axes) for text in owner.texts]}
+
+
+def svg(figure):
+    """The text of the file: self-contained, its colours those of the page, its data inside."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    text = file.getvalue()
+    text = re.sub(r"font: [^;\"]*?(\d+px)[^;\"]*", lambda match: f"font: {'bold ' * ('bold' in match[0])}{match[1]} var(--font)",
+                  text[text.index("<svg"):])
+    for colour, pair in COLOURS.items():
+        text = text.replace(pair[0], f"var(--{colour})")
+    text = re.sub(r'width="[\d.]+pt"|height="[\d.]+pt"', lambda match: match[0].replace("pt", ""), text, 2)
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.S)
+    rules = [" ".join(f"--{colour}: {pair[dark]};" for colour, pair in COLOURS.items()) for dark in (0, 1)]
+    style = (f"<style>:root {{ --font: {FONT}; {rules[0]} }}\n"
+             f"@media (prefers-color-scheme: dark) {{ :root {{ {rules[1]} }} }}</style>\n")
+    drawn = json.dumps(data(figure), ensure_ascii=False).replace("&", "&amp;").replace("<", "&lt;")
+    head = text.index(">") + 1
+    return f'{text[:head]}\n{style}<metadata id="data">{drawn}</metadata>{text[head:]}'
+
+
+def data_of(text):
+    """The data of a file's text; None without any."""
+    found = re.search(r'<metadata id="data">(.*?)</metadata>', text, re.S)
+    return json.loads(found[1].replace("&lt;", "<").replace("&amp;", "&")) if found else None
