@@ -1,6 +1,6 @@
 """Plots of records by matplotlib, as SVG that follows the reader's page, light or dark.
 
-A plot takes (provenance, rows) and returns a Figure of about 680 pixels, so that its letters can still be read when a
+A plot takes (provenance, rows) and returns a Figure of about 620 pixels, so that its letters can still be read when a
 phone shows it half as wide. Labels stand at the ends of lines or in columns, where nothing crosses them; what would not
 fit on the page is an error.
 """
@@ -13,18 +13,14 @@ import re
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
-COLOURS = {"page": ("#ffffff", "#0d1117"), "ink": ("#1f2328", "#f0f6fc"), "note": ("#59636e", "#9198a1"),
-           "grid": ("#d1d9e0", "#3d444d"), "blue": ("#0969da", "#4493f8"), "orange": ("#bc4c00", "#f0883e"),
-           "green": ("#1a7f37", "#3fb950"), "purple": ("#8250df", "#ab7df8"), "red": ("#cf222e", "#ff7b72"),
-           "brown": ("#9a6700", "#d29922"), "teal": ("#1b7c83", "#39c5cf"), "pink": ("#bf3989", "#f778ba")}
-LIGHT = {name: pair[0] for name, pair in COLOURS.items()}
+from lab.theme import COLOURS, LIGHT, style
+
 CYCLE = ("blue", "orange", "green", "red", "brown", "teal", "pink")
-UNIT = {"cpu_fma_flops": ("note", "the cores' multiply-adds"), "ffma_flops": ("blue", "fp32 multiply-adds"),
+UNIT = {"cpu_fma_flops": ("note", "the cores"), "ffma_flops": ("blue", "fp32 units"),
         "mma_sync_flops": ("orange", "mma.sync"), "wgmma_flops": ("green", "wgmma")}
-FONT = '-apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif'
-WIDTH = 680
+WIDTH = 620
+PAPER = {"facecolor": LIGHT["page"], "edgecolor": "none", "pad": 0.5}  # under a label, so that no line crosses it
 matplotlib.rcParams.update({
     "svg.fonttype": "none", "svg.hashsalt": "flash", "font.size": 13, "text.color": LIGHT["ink"], "axes.grid": True,
     "axes.edgecolor": LIGHT["grid"], "axes.labelcolor": LIGHT["note"], "xtick.color": LIGHT["note"], "path.simplify": False,
@@ -57,7 +53,8 @@ def source(provenance, *notes):
     cpu = f"{provenance['cores']} cores of {provenance['processor']}" if provenance.get("processor") and (
         not gpu or "bench" in provenance["command"]) else ""
     where = ", ".join(filter(None, (gpu, cpu.replace("(R)", "").replace(" Processor", ""))))
-    return [*notes, f"{provenance['command'][:40]}, {provenance['date']}; {where}"]
+    command = re.match(r"\S+(?: (?:\w\S*|--series|--memory))?", provenance["command"])[0]
+    return [*notes, f"{command}, {provenance['date']}; {where}"]
 
 
 def problem(row):
@@ -80,21 +77,23 @@ def spread_out(places, gap, low, high):
     return [new[index] for index in range(len(places))]
 
 
-def end_labels(axes, labels, gap=15, size=12):
-    """Texts (x, y, text, colour) to the right of these points, moved apart, with a thin line to where they belong."""
-    box, place = axes.get_window_extent(), axes.transData.transform
-    wanted = [place((x, y)) for x, y, *_ in labels]
+def end_labels(axes, labels, least=14, gap=15):
+    """Texts of (x, y, text, colour) in a column to the right of these points, with thin lines to where they belong."""
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # from here on the places stay
+    box, wanted = axes.get_window_extent(), [axes.transData.transform((x, y)) for x, y, *_ in labels]
     ys = spread_out([y for _, y in wanted], gap, box.y0, box.y1)
-    for (at_x, at_y), y, (*_, text, colour) in zip(wanted, ys, labels):
-        axes.annotate(text, (at_x, at_y), (at_x + 16, y), "figure pixels", textcoords="figure pixels", va="center", fontsize=size,
-                      color=LIGHT[colour], annotation_clip=False, path_effects=[withStroke(linewidth=3, foreground=LIGHT["page"])],
-                      arrowprops={"arrowstyle": "-", "color": LIGHT[colour], "lw": 0.75, "shrinkA": 1, "shrinkB": 3})
+    column = max(x for x, _ in wanted) + max(least, min(40, max(abs(y - at[1]) for y, at in zip(ys, wanted))))
+    for at, y, (*_, text, colour) in zip(wanted, ys, labels):
+        axes.annotate(text, at, (column, y), "figure pixels", textcoords="figure pixels", va="center", fontsize=12,
+                      color=LIGHT[colour], annotation_clip=False, bbox=PAPER,
+                      arrowprops={"arrowstyle": "-", "color": LIGHT[colour], "lw": 0.75, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)})
 
 
 def lengths(axes, values, text="{:,.0f}"):
     axes.set_xscale("log", base=2)
     axes.set_xticks(values, [text.format(value) for value in values], fontsize=12)
     axes.minorticks_off()
+    axes.margins(x=0.02)
 
 
 def powers(axis, text="{:g}"):
@@ -219,7 +218,7 @@ def ladder(provenance, rows):
                       {"TFLOP/s": limit / 1e12} if limit else {}))
     used = [unit for unit in UNIT if reached.get(unit) and any(row.get("unit") == unit for row in found)]
     return table_of_dots(150 + 22 * len(lines), "The ladder: every rung on one problem",
-                         source(provenance, problem(found[0]), "Ticks: what the unit reaches by itself: " + ", ".join(
+                         source(provenance, problem(found[0]), "Ticks: what a unit reaches by itself: " + ", ".join(
                              f"{UNIT[unit][1]} {three_digits(reached[unit] / 1e12)}" for unit in used)),
                          lines, {"TFLOP/s": (None, three_digits)}, "TFLOP/s")
 
@@ -326,7 +325,7 @@ def memory(provenance, rows):
         "orange" if grows.get((row["program"], row.get("dtype", ""))) else "blue", "-"))
     lengths(axes, N := sorted({row["N_q"] for row in rows if "N_q" in row and row["kind"] in ("rung", "left out")}))
     axes.set_xticks(N[::2], [f"{one:,.0f}" for one in N[::2]], fontsize=12)
-    axes.set_ylim(10 ** math.floor(math.log10(min(map(footprint, found)))), 1e12 if device else 10 * max(longest.values()))
+    axes.set_ylim(0.5 * 10 ** math.floor(math.log10(min(map(footprint, found)))), 4e12 if device else 10 * max(longest.values()))
     ends = [label for label in labels if label[0] == N[-1]]
     if device:
         axes.plot([N[0], N[-1]], [device] * 2, ":", color=LIGHT["purple"], lw=2)
@@ -334,11 +333,11 @@ def memory(provenance, rows):
     end_labels(axes, ends)
     for x, y, text, colour in labels:
         if x != N[-1]:  # above its end: what goes on lies lower
-            axes.annotate(text, (x, y), (-4, 7), textcoords="offset points", ha="right", color=LIGHT[colour], fontsize=12,
-                          path_effects=[withStroke(linewidth=3, foreground=LIGHT["page"])])
+            axes.annotate(text[:2], (x, y), (-4, 8), textcoords="offset points", ha="right", color=LIGHT[colour], fontsize=12,
+                          bbox=PAPER)
     for row in rows:
         if row["kind"] == "left out" and "N_q" in row:
-            axes.annotate(f"rung {row['program'][:2]} does not fit", (row["N_q"], device or longest[max(longest)]), (0, 10),
+            axes.annotate(f"rung {row['program'][:2]} does not fit", (row["N_q"], device or longest[max(longest)]), (0, 25),
                           textcoords="offset points", ha="right", fontsize=12, color=LIGHT["orange"])
             axes.plot(row["N_q"], device, "x", color=LIGHT["orange"], ms=8, mew=2)
     axes.set_xlabel("N")
@@ -382,12 +381,12 @@ def spread(provenance, rows):
         raise ValueError("no row of this record has a sigma")
     last = sorted({row["program"] for row in found if row["kind"] == "rung"})[-2:]
     found = [row for row in found if row["N_q"] == max(one["N_q"] for one in found)
-             and (row["program"] in last or row["kind"] == "library")]
+             and (row["program"] in last or row["kind"] == "library" and row["dtype"] == "bf16")]
     dims, colours = sorted({row["d"] for row in found}), colours_of(found)
     figure, panels = page(390, "Speed against the spread of the scores", source(
         provenance, f"N = {found[0]['N_q']:,.0f}, full; Q is multiplied so that the scores have this standard deviation",
-        "Solid: bf16, dashed: fp16"), panels=(1, len(dims)), right=84, sharey=True)
-    figure.subplots_adjust(wspace=0.5)
+        "Solid: bf16, dashed: fp16"), panels=(1, len(dims)), right=88, sharey=True)
+    figure.subplots_adjust(wspace=0.55)
     for axes, d in zip([panels] if len(dims) == 1 else panels, dims):
         axes.set_title(f"d = {d:.0f}", fontsize=13, loc="left")
         labels = []
@@ -423,13 +422,13 @@ def tiles(provenance, rows):
         axes.plot(x, y, kind, color=LIGHT[colour], ms=6)
         labels.append((x[-1], y[-1], text, colour))
     for row, m, y in zip([row for row in found if row["H"] == many], M, inverse):
-        axes.annotate(f"{row['Br']:.0f} x {row['Bc']:.0f}", (m, y), (2, 10), textcoords="offset points", color=LIGHT["note"],
-                      fontsize=12)
-    axes.set_ylim(2, 1024)
+        axes.annotate(f"{row['Br']:.0f} x {row['Bc']:.0f}", (m, y), (0, 10), textcoords="offset points", ha="center",
+                      color=LIGHT["note"], fontsize=12)
+    axes.set_ylim(1.5, 1024)
     lengths(axes, (16, 32, 64, 128, 256))
     axes.set_xlim(16, 200)
     axes.set_yticks((2, 8, 32, 128, 512), ("2", "8", "32", "128", "512"))
-    end_labels(axes, labels)
+    end_labels(axes, labels, 40)
     axes.set_xlabel("M, KiB")
     axes.set_ylabel("MB per head")
     return figure
@@ -441,8 +440,12 @@ def outside(figure):
     """Texts of a figure that the page would clip."""
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
-    boxes = [(text, text.get_window_extent(renderer)) for text in figure.findobj(matplotlib.text.Text)
-             if text.get_visible() and text.get_text().strip()]
+    found = [text for owner in (figure, *figure.axes) for text in owner.texts]
+    for axes in figure.axes:
+        found += [axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]
+        found += [tick.label1 for axis in (axes.xaxis, axes.yaxis) for tick in axis.get_major_ticks()
+                  if axis.get_view_interval()[0] <= tick.get_loc() <= axis.get_view_interval()[1]]
+    boxes = [(text, text.get_window_extent(renderer)) for text in found if text.get_text()]
     return [text.get_text() for text, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > figure.bbox.width + 1
             or box.y1 > figure.bbox.height + 1]
 
@@ -460,18 +463,15 @@ def svg(figure):
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     text = file.getvalue()
-    text = re.sub(r"font: [^;\"]*?(\d+px)[^;\"]*", lambda match: f"font: {'bold ' * ('bold' in match[0])}{match[1]} var(--font)",
+    text = re.sub(r"font: (\d00 )?[^;\"]*?(\d+px)[^;\"]*", r"font: \1\2 var(--font)",
                   text[text.index("<svg"):])
     for colour, pair in COLOURS.items():
         text = text.replace(pair[0], f"var(--{colour})")
     text = re.sub(r'width="[\d.]+pt"|height="[\d.]+pt"', lambda match: match[0].replace("pt", ""), text, 2)
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.S)
-    rules = [" ".join(f"--{colour}: {pair[dark]};" for colour, pair in COLOURS.items()) for dark in (0, 1)]
-    style = (f"<style>:root {{ --font: {FONT}; {rules[0]} }}\n"
-             f"@media (prefers-color-scheme: dark) {{ :root {{ {rules[1]} }} }}</style>\n")
     drawn = json.dumps(data(figure), ensure_ascii=False).replace("&", "&amp;").replace("<", "&lt;")
     head = text.index(">") + 1
-    return f'{text[:head]}\n{style}<metadata id="data">{drawn}</metadata>{text[head:]}'
+    return f'{text[:head]}\n{style()}\n<metadata id="data">{drawn}</metadata>{text[head:]}'
 
 
 def data_of(text):
