@@ -1,4 +1,4 @@
-"""What the pages of docs/ show of the records: the tables and the numbers that their expressions can name.
+"""What the pages show of the records: the tables and the numbers that their expressions can name.
 
 A row is found by its record, its program (the beginning of its name is enough) and what is said of its problem: B, H,
 N, d, causal, dtype, sigma. A number's row is of the record's first problem in whatever is not said.
@@ -21,11 +21,14 @@ HEAD_DIMS = (128, 64, 32)
 # ---------------------------------------------------------------- rows
 
 @cache
+def read(name):
+    return records.read(name)
+
+
 def loaded(record):
-    """(provenance, rows) of a record; a row is a dictionary of what it has."""
-    provenance, frame = records.load(record)
-    return provenance, [{key: value for key, value in row.items() if value is not None and value == value}
-                        for row in frame.to_dict("records")]
+    """(provenance, rows) of a record: of its name, or of what scripts/bench has just measured."""
+    record = record if isinstance(record, dict) else read(record)
+    return record["provenance"], record["rows"]
 
 
 def rows(record, program="", kinds=("rung", "library", "variant"), **where):
@@ -193,7 +196,7 @@ def unit_of(row):
 
 
 def name_of(row):
-    return f"PyTorch, {row['program']}" if is_library(row) else row["program"]
+    return f"PyTorch, {label(row['program'])}" if is_library(row) else row["program"]
 
 
 def milliseconds(row):
@@ -283,6 +286,31 @@ def against_N(record, cell, **where):
         lines.append([name_of(next(iter(of.values()))), dtype, *(CELLS[cell](of[N]) if N in of else
                                                                  "does not fit" if N in full else "" for N in lengths)])
     return table(["rung", "type", *(f"N = {N:,.0f}" for N in lengths)], lines, 1)
+
+
+def bench_tables(record):
+    """{title: lines} of all that scripts/bench measures: details of each problem, against N, counters and ceilings."""
+    problems = unique(tuple(row[key] for key in PROBLEM) for row in some(record))
+    if len({N for _, _, N, *_ in problems}) > 1:
+        memory = "memory" in loaded(record)[0]["command"]
+        return {title: against_N(record, cell) for title, cell in (
+            [("Memory against N", "bytes")] if memory else [("ms against N", "ms"), ("TFLOP/s against N", "TFLOP/s")])}
+    tables = {f"At (B, H, N, d) = ({B:.0f}, {H:.0f}, {N:.0f}, {d:.0f}), {'causal' if causal else 'full'}":
+              details(record, B=B, H=H, N=N, d=d, causal=causal) for B, H, N, d, causal in problems}
+    counted_by_ncu = rows(record, kinds=("kernel",))
+    tables |= {"Counters": kernels(record, "counters")} if counted_by_ncu else {}
+    tables |= {"Tensor cores": kernels(record, "tensor cores")} if any(map(mmas, counted_by_ncu)) else {}
+    return tables | ({"Ceilings": ceilings(record)} if ceilings_of(record) else {})
+
+
+def aligned(lines):
+    """A Markdown table as one text whose columns stand below each other, for a terminal."""
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    right = [cell.endswith(":") for cell in cells[1]]
+    widths = [max(3, *(len(row[column]) for row in cells[:1] + cells[2:])) for column in range(len(right))]
+    cells[1] = ["-" * (width - 1) + "-:"[one] for width, one in zip(widths, right)]
+    return "\n".join("| " + " | ".join(cell.rjust(width) if one else cell.ljust(width)
+                                       for cell, width, one in zip(row, widths, right)) + " |" for row in cells)
 
 
 # ---------------------------------------------------------------- what ncu counted of each kernel

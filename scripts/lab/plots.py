@@ -14,6 +14,8 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from lab import pages
+from lab.pages import three_digits
 from lab.theme import COLOURS, LIGHT, style
 
 CYCLE = ("blue", "orange", "green", "red", "brown", "teal", "pink")
@@ -133,12 +135,6 @@ def table_of_dots(height, title, notes, rows, columns, xlabel, marks=()):
 
 
 # ---------------------------------------------------------------- numbers
-
-def three_digits(value):
-    if value < 0.1:
-        return f"{value:#.3g}"
-    return f"{value:.{3 if value < 1 else max(3 - len(str(int(value))), 0)}f}"
-
 
 def timed(rows, **where):
     return [row for row in rows if row["kind"] in ("rung", "library") and "ms" in row
@@ -478,3 +474,34 @@ def data_of(text):
     """The data of a file's text; None without any."""
     found = re.search(r'<metadata id="data">(.*?)</metadata>', text, re.S)
     return json.loads(found[1].replace("&lt;", "<").replace("&amp;", "&")) if found else None
+
+
+def pictures(record):
+    """{file: (title, plot)} of what a record of scripts/bench has the numbers for."""
+    command, rows = record["provenance"]["command"], record["rows"]
+    if "--series" in command:
+        return {"time.svg": ("Time against N", time)}
+    if "--memory" in command:
+        return {"memory.svg": ("Memory against N", memory)}
+    found = {"ladder.svg": ("The ladder", ladder)}
+    if counted(rows):
+        found |= {"traffic.svg": ("Traffic", traffic)}
+    if counted(rows) and "copy_bytes_per_s" in ceilings(rows):
+        found |= {"roofline.svg": ("Roofline", roofline)}
+    return found
+
+
+def bench_page(record, folder):
+    """The page that scripts/bench leaves in a build folder: pictures and tables of its record. Returns the page's path."""
+    provenance, kind = record["provenance"], next((kind for kind in ("series", "memory") if kind in record["provenance"]["command"]),
+                                                  "bench")
+    parts = [f"# What `{provenance['command']}` measured", source(provenance)[0] + f", commit {provenance['commit']}"]
+    if "--quick" in provenance["command"]:
+        parts.append("With `--quick`: smaller problems than those of the README; compare nothing with it.")
+    for file, (title, plot) in pictures(record).items():
+        (folder / file).write_text(svg(plot(provenance, record["rows"])), encoding="utf-8")
+        parts.append(f"![{title}]({file})")
+    parts += [f"## {title}\n\n" + "\n".join(lines) for title, lines in pages.bench_tables(record).items()]
+    page_file = folder / f"{kind}.md"
+    page_file.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return page_file
