@@ -39,6 +39,7 @@ VOTE = re.compile(r"__(syncthreads_(?:or|and))\((.*)")
 # Mutants that change no result: {(a part of the rung's name, a part of the mutant's name): why}.
 EQUIVALENT = {
     ("", "min(N_kv, first_row_keys) -> first_row_keys"): "the first row sees at most N_kv keys",
+    ("flash_attention_1", "m and l were written by other threads"): "the barrier after P is behind their last store",
 }
 
 
@@ -82,7 +83,8 @@ def mutants(source):
         line = source.count("\n", 0, start) + 1
         text = text.rstrip()
         shown = " ".join(text.split())
-        found.append(Mutant(start, text, instead, f"{line}: " + (what or (shown if instead is None
+        comment = re.search(r"//[^\n]*|$", source[start + len(text):source.find("\n", start + len(text))])[0]
+        found.append(Mutant(start, text, instead, f"{line}: " + (what or (f"{shown} {comment}".strip() if instead is None
                                                                           else f"{shown} -> {instead}"))))
 
     for match in STATEMENT.finditer(code):
