@@ -64,8 +64,8 @@ def main(options):
             if options.check and compared(old) != compared(text):
                 raise ValueError("not what the record says" if compared == plots.data_of else "not what the layouts are")
         except (ValueError, KeyError, IndexError) as error:
-            print(f"docs/figures/{name}: {type(error).__name__ * (type(error) != ValueError)} {error}; lab figures {name} draws it "
-                  "anew".lstrip(), file=sys.stderr)
+            kind = "" if type(error) == ValueError else f"{type(error).__name__} "
+            print(f"docs/figures/{name}: {kind}{error}; lab figures {name} draws it anew", file=sys.stderr)
             different += 1
             continue
         done += 1

@@ -13,6 +13,7 @@ import re
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from lab import pages
 from lab.pages import three_digits
@@ -81,6 +82,8 @@ def spread_out(places, gap, low, high):
 
 def end_labels(axes, labels, least=14, gap=15):
     """Texts of (x, y, text, colour) in a column to the right of these points, with thin lines to where they belong."""
+    if not labels:
+        return
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # from here on the places stay
     box, wanted = axes.get_window_extent(), [axes.transData.transform((x, y)) for x, y, *_ in labels]
     ys = spread_out([y for _, y in wanted], gap, box.y0, box.y1)
@@ -252,7 +255,7 @@ def roofline(provenance, rows):
     at = [(row["tflops"] * 1e12 * row["ms"] / 1e3 / dram_bytes(counts[row["program"]]), row["tflops"]) for row in found]
     axes.loglog()
     axes.set_xlim(10 ** math.floor(math.log10(min(x for x, _ in at))), 10 ** math.ceil(math.log10(1.1 * max(x for x, _ in at))))
-    axes.set_ylim(1, 1000)
+    axes.set_ylim(0.6, 1000)
     left, right = axes.get_xlim()
     units = [unit for unit in UNIT if any(row["unit"] == unit for row in found) and unit in reached]
     highest = max(reached[unit] for unit in units)
@@ -381,8 +384,8 @@ def spread(provenance, rows):
     dims, colours = sorted({row["d"] for row in found}), colours_of(found)
     figure, panels = page(390, "Speed against the spread of the scores", source(
         provenance, f"N = {found[0]['N_q']:,.0f}, full; Q is multiplied so that the scores have this standard deviation",
-        "Solid: bf16, dashed: fp16"), panels=(1, len(dims)), right=88, sharey=True)
-    figure.subplots_adjust(wspace=0.55)
+        "Solid: bf16, dashed: fp16"), panels=(1, len(dims)), right=116, sharey=True)
+    figure.subplots_adjust(wspace=0.75)
     for axes, d in zip([panels] if len(dims) == 1 else panels, dims):
         axes.set_title(f"d = {d:.0f}", fontsize=13, loc="left")
         labels = []
@@ -432,17 +435,20 @@ def tiles(provenance, rows):
 
 # ---------------------------------------------------------------- files
 
-def outside(figure):
-    """Texts of a figure that the page would clip."""
+def texts_of(figure):
+    """(text, its box in pixels) of every text that shows."""
     figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()
     found = [text for owner in (figure, *figure.axes) for text in owner.texts]
     for axes in figure.axes:
         found += [axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]
-        found += [tick.label1 for axis in (axes.xaxis, axes.yaxis) for tick in axis.get_major_ticks()
-                  if axis.get_view_interval()[0] <= tick.get_loc() <= axis.get_view_interval()[1]]
-    boxes = [(text, text.get_window_extent(renderer)) for text in found if text.get_text()]
-    return [text.get_text() for text, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > figure.bbox.width + 1
+        found += [tick.label1 for axis in (axes.xaxis, axes.yaxis) for tick in axis.get_major_ticks() if tick.label1.get_visible()
+                  and min(axis.get_view_interval()) <= tick.get_loc() <= max(axis.get_view_interval())]
+    return [(text.get_text(), Text.get_window_extent(text)) for text in found if text.get_text()]
+
+
+def outside(figure):
+    """Texts of a figure that the page would clip."""
+    return [text for text, box in texts_of(figure) if box.x0 < 0 or box.y0 < 0 or box.x1 > figure.bbox.width + 1
             or box.y1 > figure.bbox.height + 1]
 
 
