@@ -230,7 +230,7 @@ class Bench:
         self.options, self.plan, self.rungs = options, plan, rungs
         self.on_gpu = any(backend == "cuda" for *_, backend in rungs)
         flags = {name: value for name, value in harness.cache(folder).items() if name in FLAGS and value}
-        command = "scripts/bench" + ("" if plan is BENCH else f" --{plan.name}")
+        command = "scripts/bench" + f" --{plan.name}" * (plan is not BENCH) + " --quick" * options.quick
         self.provenance = records.provenance(command, options.commit, gpu=self.on_gpu, plan=plan.name, quick=options.quick,
                                              flags=flags)
         self.path, self.ceilings, self.torch = folder / "bench" / f"{plan.name}.json", {}, None

@@ -9,11 +9,10 @@ A change is beyond the noise when it is larger than both runs' spreads and than 
 heat does between two runs. Compare runs of one machine. Exit code 1 when a rung has become slower.
 """
 
-from lab import records
+from lab import cli, records
 from lab.ladder import LabError
 
 CASE = ("program", "dtype", "B", "H", "H_kv", "N_q", "N_kv", "d", "causal", "sigma", "pattern")
-MACHINE = ("gpu", "driver", "processor", "cores")
 
 
 def by_case(record):
@@ -35,8 +34,7 @@ def verdict(before, after, least):
 
 
 def name_of(case):
-    return " ".join(f"{name}={value}" if index > 1 else str(value) for index, (name, value) in enumerate(zip(CASE, case))
-                    if value is not None)
+    return " ".join(str(value) if name in CASE[:2] else f"{name}={value}" for name, value in zip(CASE, case) if value is not None)
 
 
 def add_arguments(parser):
@@ -48,25 +46,24 @@ def add_arguments(parser):
 def main(options):
     if not options.noise >= 0:
         raise LabError("--noise must be a percentage from 0 on")
-    pair = records.read(options.before), records.read(options.after)
+    pair, least = (records.read(options.before), records.read(options.after)), options.noise / 100
     before, after = map(by_case, pair)
     common = [case for case in before if case in after]
     if not common:
         raise LabError(f"{options.before} and {options.after} have no program and problem in common")
-    for name in MACHINE:
+    for name in ("gpu", "driver", "processor", "cores"):
         a, b = (record["provenance"].get(name) for record in pair)
         if a != b:
             print(f"careful: {name} is {a} before and {b} after")
-    slower = 0
+    rows = []
     for case in common:
         a, b = before[case], after[case]
-        word = verdict(a, b, options.noise / 100)
-        slower += word == "slower" and a["kind"] != "library"
-        code = "" if a.get("code") == b.get("code") else ", code changed"
-        print(f"{a['ms']:>10.4g} -> {b['ms']:>10.4g} ms {100 * (b['ms'] / a['ms'] - 1):>+7.1f}% (noise "
-              f"{100 * noise_of(a, b, options.noise / 100):.1f}%) {word:<7}{name_of(case)}{code}")
+        rows.append([name_of(case), f"{a['ms']:.4g}", f"{b['ms']:.4g}", f"{100 * (b['ms'] / a['ms'] - 1):+.1f}%",
+                     f"{100 * noise_of(a, b, least):.1f}%", verdict(a, b, least), "changed" * (a.get("code") != b.get("code"))])
+    print(*cli.table(["", "ms before", "ms after", "change", "noise", "verdict", "code"], rows), sep="\n")
     for found, other, where in ((before, after, "before"), (after, before, "after")):
         for case in (case for case in found if case not in other):
             print(f"only {where}: {name_of(case)}")
+    slower = sum(verdict(before[case], after[case], least) == "slower" and before[case]["kind"] != "library" for case in common)
     print(f"{slower} of {len(common)} slower beyond the noise")
     return 1 if slower else 0

@@ -16,30 +16,20 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from lab import build, harness, records
+from lab import build, cli, harness, records
 from lab.ladder import LabError, ROOT, cuda_rungs
 
 PROBLEMS = ("--heads 2 --q-len 200 --kv-len 200 --head-dim 64",
             "--heads 4 --kv-heads 2 --q-len 97 --kv-len 161 --head-dim 32 --causal",
             "--heads 1 --q-len 130 --kv-len 70 --head-dim 128 --causal")
-EQUAL = ("global load requests", "global load sectors", "global store requests", "global store sectors", "mma",
-         "ldmatrix")
+EQUAL = ("global load requests", "global load sectors", "global store requests", "global store sectors", "mma", "ldmatrix")
 SHOWN = ("shared load wavefronts", "shared store wavefronts")
+WAYS = "ways of bank conflicts"  # wavefronts over wavefronts without conflicts, of all accesses to shared memory
 # KiB of shared memory of a block, by compute capability: rungs may choose their tiles by it.
 SHARED_KIB = {"8.0": 163, "8.7": 163, "9.0": 227, "10.0": 227, "10.3": 227, "8.6": 99, "8.9": 99, "12.0": 99, "12.1": 99}
-
-
-def program(folder, name):
-    path = harness.program(folder, name)
-    if not path:
-        preset = folder.name.removeprefix("build-")
-        raise LabError(f"there is no {name} in {folder}; build it: cmake --preset {preset} && "
-                       f"cmake --build --preset {preset} --target rungs")
-    return path
 
 
 def parsed(output):
@@ -50,9 +40,7 @@ def parsed(output):
         if row["ID"]:  # else the line of units
             name = row["Kernel Name"].split("(")[0].split("::")[-1].split("<")[0]
             counts = {ours: float(row[theirs].replace(",", "")) for ours, theirs in records.METRICS.items() if row.get(theirs)}
-            if "seconds" in counts:
-                counts["seconds"] /= 1e9
-            found.append((name, counts))
+            found.append((name, counts | ({"seconds": counts["seconds"] / 1e9} if "seconds" in counts else {})))
     return found
 
 
@@ -60,8 +48,7 @@ def ncu(command, kernels=""):
     """[(kernel, counts)] of the launches of a command; `kernels`: only those that the regular expression names."""
     build.require("ncu")
     full = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
-            *(["-k", f"regex:{kernels}"] if kernels else []), "--metrics", ",".join(records.METRICS.values()),
-            *map(str, command)]
+            *(["-k", f"regex:{kernels}"] if kernels else []), "--metrics", ",".join(records.METRICS.values()), *map(str, command)]
     done = subprocess.run(full, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise LabError(f"{' '.join(full)} failed with exit code {done.returncode}:\n{done.stdout[-2000:]}")
@@ -69,14 +56,14 @@ def ncu(command, kernels=""):
 
 
 def count(path, *arguments):
-    """{kernel: counts} of the first run of a rung's program."""
+    """{kernel: counts} of the first run of a rung's program; later runs are left out."""
     found = {}
     for name, counts in ncu([path, *arguments, "--no-check"]):
-        found.setdefault(name, counts)  # later runs are left out
+        found.setdefault(name, counts)
     return found
 
 
-def profile(path, arguments):
+def simt_totals(path, arguments):
     """{kernel: its totals} from a run of the SIMT backend with --profile."""
     capability = records.asked("compute_cap")[0]
     own = {"FLASH_SIMT_SHARED_KIB": str(SHARED_KIB[capability])} if capability in SHARED_KIB else {}
@@ -91,30 +78,22 @@ def profile(path, arguments):
 
 
 def of_gpu(counts):
+    """What both sides count, under the same names."""
     counts = {**counts, "mma": counts["tensor_pipe"] - counts["tensor_pipe_moves"]}
-    return {name: int(counts[name.replace(" ", "_")]) for name in (*EQUAL, *SHOWN)}
+    wavefronts = counts["shared_load_wavefronts"] + counts["shared_store_wavefronts"]
+    extra = counts["shared_load_conflicts"] + counts["shared_store_conflicts"]
+    return {**{name: int(counts[name.replace(" ", "_")]) for name in (*EQUAL, *SHOWN)},
+            WAYS: round(wavefronts / (wavefronts - extra), 2) if wavefronts else 0}
 
 
 def of_simt(total):
-    """The same names from the JSON of --profile. cp.async loads global memory, and stores to shared memory apart."""
-    return {"global load requests": total["global_load"]["requests"], "global load sectors": total["global_load"]["sectors"],
-            "global store requests": total["global_store"]["requests"],
-            "global store sectors": total["global_store"]["sectors"], "mma": total["mma"], "ldmatrix": total["ldmatrix"],
-            "shared load wavefronts": total["shared_load"]["wavefronts"],
-            "shared store wavefronts": total["shared_store"]["wavefronts"]}
-
-
-def ways_of_simt(total):
-    """Wavefronts over wavefronts without conflicts, of all accesses to shared memory; None without any."""
+    """The same of the JSON of --profile. cp.async loads global memory, and stores to shared memory apart."""
     parts = [total[name] for name in ("shared_load", "shared_store", "async_store")]
     ideal = sum(part["ideal"] for part in parts)
-    return sum(part["wavefronts"] for part in parts) / ideal if ideal else None
-
-
-def ways_of_gpu(counts):
-    wavefronts = counts["shared_load_wavefronts"] + counts["shared_store_wavefronts"]
-    extra = counts["shared_load_conflicts"] + counts["shared_store_conflicts"]
-    return wavefronts / (wavefronts - extra) if wavefronts else None
+    return {**{f"global {access} {what}": total[f"global_{access}"][what] for access in ("load", "store")
+               for what in ("requests", "sectors")}, "mma": total["mma"], "ldmatrix": total["ldmatrix"],
+            **{f"shared {access} wavefronts": total[f"shared_{access}"]["wavefronts"] for access in ("load", "store")},
+            WAYS: round(sum(part["wavefronts"] for part in parts) / ideal, 2) if ideal else 0}
 
 
 def compared(name, problem, on_gpu, on_simt):
@@ -122,48 +101,39 @@ def compared(name, problem, on_gpu, on_simt):
     if on_gpu.keys() != on_simt.keys():
         raise LabError(f"{name}: the GPU ran {sorted(on_gpu)}, the SIMT backend {sorted(on_simt)}")
     rows = []
-    for kernel, counts in on_gpu.items():
-        about = {"program": name, "kind": "rung", "kernel": kernel, "problem": problem}
-        gpu, simt = of_gpu(counts), of_simt(on_simt[kernel])
-        rows += [{**about, "counter": one, "gpu": gpu[one], "simt": simt[one], "must_be_equal": one in EQUAL}
-                 for one in (*EQUAL, *SHOWN) if gpu[one] or simt[one]]
-        if ways_of_gpu(counts):
-            rows.append({**about, "counter": "ways of bank conflicts", "gpu": round(ways_of_gpu(counts), 2),
-                         "simt": round(ways_of_simt(on_simt[kernel]) or 1, 2), "must_be_equal": True})
+    for kernel in on_gpu:
+        gpu, simt = of_gpu(on_gpu[kernel]), of_simt(on_simt[kernel])
+        if gpu[WAYS] and not simt[WAYS]:
+            simt[WAYS] = 1
+        rows += [{"program": name, "kind": "rung", "kernel": kernel, "problem": problem, "counter": one, "gpu": gpu[one],
+                  "simt": simt[one], "must_be_equal": one not in SHOWN}
+                 for one in gpu if (gpu[one] or simt[one]) and (one != WAYS or gpu[one])]
     return rows
 
 
 def agrees(row):
-    if row["counter"] == "ways of bank conflicts":
+    if row["counter"] == WAYS:
         return abs(row["gpu"] - row["simt"]) <= 0.05 * row["simt"]
     return row["gpu"] == row["simt"] or not row["must_be_equal"]
 
 
 def add_arguments(parser):
-    parser.add_argument("rungs", nargs="*", metavar="RUNG", help="numbers or names (all CUDA rungs)")
-    parser.add_argument("--programs", type=Path, default=ROOT / "build-cuda", metavar="DIR",
-                        help="build folder with the programs for the GPU (build-cuda)")
-    parser.add_argument("--simt-programs", type=Path, default=ROOT / "build-simt", metavar="DIR",
-                        help="build folder with the programs for the CPU (build-simt)")
-    parser.add_argument("--record", metavar="NAME", help="also write docs/records/NAME.json")
-    parser.add_argument("--commit", default="", help="commit of the sources, where git cannot tell")
+    cli.add(parser, "rungs", "--programs", "--simt-programs", "--record", "--commit")
 
 
 def main(options):
-    chosen = cuda_rungs(options.rungs)
+    chosen, rows = cuda_rungs(options.rungs), []
     build.require("ncu")
-    both = {rung.name: (program(options.programs, rung.name), program(options.simt_programs, rung.name)) for rung in chosen}
-    rows = []
+    both = {rung.name: (harness.need(options.programs, rung.name), harness.need(options.simt_programs, rung.name))
+            for rung in chosen}
     for name, (gpu, simt) in both.items():
         for problem in PROBLEMS:
-            print(f"{name} {problem}", file=sys.stderr)
-            rows += compared(name, problem, count(gpu, *problem.split()), profile(simt, problem.split()))
-    for row in rows:
-        word = "DIFFERENT" if not agrees(row) else "equal" if row["gpu"] == row["simt"] else "as written"
-        print(f"{row['program'][:2]} {row['kernel']:<20} {row['counter']:<24} {row['gpu']:>14,} {row['simt']:>14,}  {word}")
-    different = sum(not agrees(row) for row in rows)
-    must = sum(row["must_be_equal"] for row in rows)
+            cli.say(f"{name} {problem}")
+            rows += compared(name, problem, count(gpu, *problem.split()), simt_totals(simt, problem.split()))
+    print(*cli.table(["", "GPU", "SIMT", ""], [
+        [f"{row['program'][:2]} {row['kernel']}, {row['counter']}", f"{row['gpu']:,}", f"{row['simt']:,}",
+         "DIFFERENT" if not agrees(row) else "equal" if row["gpu"] == row["simt"] else "as written"] for row in rows]), sep="\n")
+    different, must = sum(not agrees(row) for row in rows), sum(row["must_be_equal"] for row in rows)
     print(f"\n{must - different} of {must} counts that must agree do.")
-    if options.record:
-        records.save(options.record, records.provenance("lab " + " ".join(sys.argv[1:]), options.commit), rows)
+    cli.save(options, rows)
     return 1 if different else 0

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from lab.ladder import LabError, ROOT
 
-SIZE = {"fp32": 4, "fp16": 2, "bf16": 2}
-
 
 class Refused(LabError):
     """A rung does not run this problem; says why. `wrong` when it ran and its result is wrong, or it crashed."""
@@ -31,6 +29,25 @@ def program(folder, name):
     return path if os.access(path, os.X_OK) else None
 
 
+def need(folder, name):
+    if found := program(folder, name):
+        return found
+    preset = folder.name.removeprefix("build-")
+    raise LabError(f"there is no {name} in {folder}; build it: cmake --preset {preset} && "
+                   f"cmake --build --preset {preset} --target rungs")
+
+
+def problem(B, H, N, d, causal=False):
+    """The columns of a row that name its problem."""
+    return {"B": B, "H": H, "H_kv": H, "N_q": N, "N_kv": N, "d": d, "causal": causal}
+
+
+def title(row):
+    sigma, pattern = row.get("sigma", 1), row.get("pattern", "random")
+    return (f"({row['B']}, {row['H']}" + f"/{row['H_kv']}" * (row["H_kv"] != row["H"]) + f", {row['N_q']}, {row['d']}) "
+            + ("causal" if row["causal"] else "full") + f" sigma {sigma:g}" * (sigma != 1) + f" {pattern}" * (pattern != "random"))
+
+
 def arguments_of(case, dtype="fp32", sigma=1.0):
     """Of a row's problem. The harness draws Q and K from N(0, 1), so the scale sets the spread of the scores."""
     return ["--batch", case["B"], "--heads", case["H"], "--q-len", case["N_q"], "--head-dim", case["d"], "--dtype", dtype,
@@ -50,8 +67,3 @@ def report_of(path, *arguments):
     words = (done.stderr or "").strip().splitlines()
     raise Refused(words[0].removeprefix(f"{Path(path).name}: ") if words else f"exit code {done.returncode}",
                   wrong=done.returncode not in (0, 2))
-
-
-def problem(B, H, N, d, causal=False):
-    """The columns of a row that name its problem."""
-    return {"B": B, "H": H, "H_kv": H, "N_q": N, "N_kv": N, "d": d, "causal": causal}

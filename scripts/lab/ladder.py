@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MANIFEST = ROOT / "steps/ladder.txt"
 
 
 class LabError(Exception):
@@ -43,35 +42,28 @@ class Rung:
 def parse(text, root=ROOT):
     rungs = []
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        cells = [cell.strip() for cell in line.split("|", 4)]
-        if len(cells) != 5 or not cells[0][:2].isdigit():
-            raise LabError(f"steps/ladder.txt:{number}: 'NN_name | types | head dims | capability | idea' is expected")
-        name, types, head_dims, capability, idea = cells
-        rungs.append(Rung(name[:2], name, tuple(types.split()),
-                          () if head_dims == "any" else tuple(map(int, head_dims.split())),
-                          "" if capability == "-" else capability, idea, root / "steps" / name))
+        if line.strip() and not line.lstrip().startswith("#"):
+            cells = [cell.strip() for cell in line.split("|", 4)]
+            if len(cells) != 5 or not cells[0][:2].isdigit():
+                raise LabError(f"steps/ladder.txt:{number}: 'NN_name | types | head dims | capability | idea' is expected")
+            name, types, head_dims, capability, idea = cells
+            rungs.append(Rung(name[:2], name, tuple(types.split()), () if head_dims == "any" else tuple(map(int, head_dims.split())),
+                              "" if capability == "-" else capability, idea, root / "steps" / name))
     return rungs
 
 
 def ladder():
-    try:
-        return parse(MANIFEST.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LabError(f"{MANIFEST.relative_to(ROOT)}: {error.strerror}") from None
+    return parse((ROOT / "steps/ladder.txt").read_text(encoding="utf-8"))
 
 
-def cuda_rungs(wanted=(), rungs=None):
+def cuda_rungs(wanted=()):
     """The CUDA rungs; only those named, if any are: by number, name or folder."""
-    all_of_them = [rung for rung in rungs or ladder() if rung.cuda]
-    if not wanted:
-        return all_of_them
+    known = [rung for rung in ladder() if rung.cuda]
     chosen = []
     for text in wanted:
         key = text.rstrip("/").split("/")[-1]
-        found = [rung for rung in all_of_them if key in (rung.name, rung.number, rung.number.lstrip("0"))]
+        found = [rung for rung in known if key in (rung.name, rung.number, rung.number.lstrip("0"))]
         if not found:
-            raise LabError(f"there is no CUDA rung '{text}'; there are {' '.join(rung.name for rung in all_of_them)}")
+            raise LabError(f"there is no CUDA rung '{text}'; there are {' '.join(rung.name for rung in known)}")
         chosen += found
-    return chosen
+    return chosen if wanted else known

@@ -11,74 +11,48 @@ For counts of each source line: ./scripts/step --preset simt RUNG --profile. Bui
 """
 
 import argparse
-import os
 import shutil
-import sys
-from pathlib import Path
 
-from lab import counters, records
-from lab.ladder import LabError, ROOT, cuda_rungs
+from lab import cli, counters, harness, records
+from lab.ladder import cuda_rungs
 
 PROBLEM = ("--heads", "2", "--q-len", "200", "--head-dim", "64")  # the SIMT backend executes thread by thread
 
 
-def shared(counts):
-    """What both sides have: {label: text}."""
-    labels = {f"global {access} {what}": counts[f"global {access} {what}"]
-              for access in ("load", "store") for what in ("requests", "sectors")}
-    per = {f"sectors per {access} request": f"{counts[f'global {access} sectors'] / requests:.2f}"
-           for access in ("load", "store") if (requests := counts[f"global {access} requests"])}
-    return {**{label: f"{number:,}" for label, number in labels.items()}, **per,
-            "shared wavefronts, loads": f"{counts['shared load wavefronts']:,}",
-            "shared wavefronts, stores": f"{counts['shared store wavefronts']:,}",
-            "mma instructions": f"{counts['mma']:,}", "ldmatrix instructions": f"{counts['ldmatrix']:,}"}
-
-
-def over_ideal(ways):
-    return {"shared wavefronts over the ideal": f"{ways:.2f}" if ways else ""}
+def common(counts):
+    """{label: number} of what both sides count."""
+    found = {name: count for name, count in counts.items() if name != counters.WAYS}
+    for access in ("load", "store"):
+        if requests := counts[f"global {access} requests"]:
+            found[f"sectors per {access} request"] = counts[f"global {access} sectors"] / requests
+    return found | {"shared wavefronts over the ideal": counts[counters.WAYS]}
 
 
 def on_gpu(kernel):
-    """{label: text} from ncu's counts of a kernel."""
-    return {**shared(counters.of_gpu(kernel)), **over_ideal(counters.ways_of_gpu(kernel)),
-            "DRAM bytes read": f"{kernel['dram_read_bytes']:,.0f}", "DRAM bytes written": f"{kernel['dram_write_bytes']:,.0f}",
-            "achieved occupancy": f"{kernel['occupancy_percent']:.1f}%",
-            "tensor pipe at work": f"{kernel['tensor_active_percent']:.1f}%",
-            "registers per thread": f"{kernel['registers']:.0f}",
-            "sectors of spilled registers": f"{kernel['local_load_sectors'] + kernel['local_store_sectors']:,.0f}"}
+    return common(counters.of_gpu(kernel)) | {
+        "DRAM bytes read": int(kernel["dram_read_bytes"]), "DRAM bytes written": int(kernel["dram_write_bytes"]),
+        "achieved occupancy, %": kernel["occupancy_percent"], "tensor pipe at work, %": kernel["tensor_active_percent"],
+        "registers per thread": int(kernel["registers"]),
+        "sectors of spilled registers": int(kernel["local_load_sectors"] + kernel["local_store_sectors"])}
 
 
 def on_simt(total):
-    """{label: text} from the SIMT backend's counts of a kernel."""
-    return {**shared(counters.of_simt(total)), **over_ideal(counters.ways_of_simt(total)),
-            "barriers": f"{total['barriers']:,}", "warp collectives": f"{total['collectives']:,}"}
-
-
-def gpu_missing(path):
-    """Why the GPU's side is left out, or ""."""
-    if not records.has_gpu():
-        return "nvidia-smi finds no GPU"
-    if not shutil.which("ncu"):
-        return "there is no ncu (it comes with the CUDA Toolkit)"
-    return "" if os.access(path, os.X_OK) else f"{path} is not there; cmake --preset cuda && cmake --build --preset cuda"
+    return common(counters.of_simt(total)) | {"barriers": total["barriers"], "warp collectives": total["collectives"]}
 
 
 def lines(columns):
-    """The table: `columns` is {side: {kernel: {label: text}}}."""
+    """A table for each kernel: `columns` is {side: {kernel: {label: number}}}. What is 0 on all sides is left out."""
     for kernel in next(iter(columns.values())):
         sides = [side.get(kernel, {}) for side in columns.values()]
-        labels = [label for label in dict.fromkeys(label for side in sides for label in side)
-                  if any(side.get(label) not in (None, "", "0") for side in sides)]
-        yield f"\n{kernel:<34}" + "".join(f"{name:>16}" for name in columns)
-        for label in labels:
-            yield f"{label:<34}" + "".join(f"{side.get(label, ''):>16}" for side in sides)
+        labels = dict.fromkeys(label for side in sides for label in side if any(other.get(label) for other in sides))
+        yield ""
+        yield from cli.table([kernel, *columns], [
+            [label, *(f"{side[label]:,}" if type(side.get(label)) is int else f"{side[label]:.2f}" if label in side else ""
+                      for side in sides)] for label in labels])
 
 
 def add_arguments(parser):
-    parser.add_argument("--programs", type=Path, default=ROOT / "build-cuda", metavar="DIR",
-                        help="build folder for the GPU (build-cuda)")
-    parser.add_argument("--simt-programs", type=Path, default=ROOT / "build-simt", metavar="DIR",
-                        help="build folder for the SIMT backend (build-simt)")
+    cli.add(parser, "--programs", "--simt-programs")
     parser.add_argument("rung", metavar="RUNG", help="its number or name")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT",
                         help=f"for the rung, as in scripts/step ({' '.join(PROBLEM)})")
@@ -87,15 +61,16 @@ def add_arguments(parser):
 def main(options):
     rung, = cuda_rungs([options.rung])
     arguments, columns = options.arguments or list(PROBLEM), {}
-    gpu, simt = (folder / "steps" / rung.name for folder in (options.programs, options.simt_programs))
-    if missing := gpu_missing(gpu):
-        print(f"GPU left out: {missing}", file=sys.stderr)
+    gpu, simt = harness.program(options.programs, rung.name), harness.program(options.simt_programs, rung.name)
+    missing = ("nvidia-smi finds no GPU" if not records.has_gpu() else
+               "there is no ncu (it comes with the CUDA Toolkit)" if not shutil.which("ncu") else
+               "" if gpu else f"{rung.name} is not in {options.programs}")
+    if missing:
+        cli.say(f"GPU left out: {missing}")
     else:
-        print(f"ncu: {rung.name}", file=sys.stderr)
-        columns["GPU"] = {kernel: on_gpu(counts) for kernel, counts in counters.count(gpu.resolve(), *arguments).items()}
-    if os.access(simt, os.X_OK):
-        columns["SIMT"] = {kernel: on_simt(total) for kernel, total in counters.profile(simt.resolve(), arguments).items()}
-    elif not columns:
-        raise LabError(f"{simt} is not there; cmake --preset simt && cmake --build --preset simt --target {rung.name}")
+        columns["GPU"] = {kernel: on_gpu(counts) for kernel, counts in counters.count(gpu, *arguments).items()}
+    if simt or not columns:
+        simt = harness.need(options.simt_programs, rung.name)
+        columns["SIMT"] = {kernel: on_simt(total) for kernel, total in counters.simt_totals(simt, arguments).items()}
     print(f"{rung.name} {' '.join(arguments)}", *lines(columns), sep="\n")
     return 0

@@ -48,43 +48,21 @@ METRICS = {
 }
 
 KINDS = {
-    "rung": "of the ladder: timed, checked or compiled",
-    "library": "the same problem by PyTorch",
-    "variant": "a rung with a patch, timed",
-    "kernel": "what ncu counted of one kernel (seconds to local_store_sectors)",
+    "rung": "of the ladder: timed, checked or compiled", "library": "the same problem by PyTorch",
+    "variant": "a rung with a patch, timed", "kernel": "what ncu counted of one kernel (METRICS)",
     "build": "what ptxas and the SASS say of one kernel of an experiment",
-    "ceiling": "what a unit of the machine reached by itself",
-    "left out": "what was not measured",
+    "ceiling": "what a unit of the machine reached by itself: value, in FLOP/s, bytes/s or 1/s",
+    "left out": "what was not measured, and the reason",
 }
-
-COLUMNS = {
-    "program": "name of a rung, a library, a variant or a unit", "kind": "one of KINDS",
-    "rung": "of a variant: the rung that it changes",
-    # the problem
-    "dtype": "fp32, fp16 or bf16", "B": "batch", "H": "query heads", "H_kv": "heads of K and V",
-    "N_q": "queries", "N_kv": "keys", "d": "head dim", "causal": "whether masked",
-    "sigma": "standard deviation of the scores", "pattern": "of the scores: random, rising:R, sink:WHERE, real",
-    # times
-    "ms": "median", "min_ms": "shortest", "max_ms": "longest", "spread": "(longest - shortest) / median",
-    "repetitions": "how many runs", "tflops": "of the median", "compulsory_bytes": "Q, K, V, O and LSE once",
-    "extra_bytes": "memory beyond those", "backend": "cpu or cuda", "unit": "that does the products: a ceiling",
-    "of_allowed_error": "the largest error over what the rule allows", "checked_rows": "how many rows were checked",
-    "code": "fingerprint of the rung's code", "clock": "MHz of the SMs, after the case", "power": "W, after the case",
-    # kernels
-    "kernel": "name in the source", **dict.fromkeys(METRICS, "counted by ncu"),
-    "architecture": "compute capability without the point", "stack": "bytes", "spill_stores": "bytes",
-    "spill_loads": "bytes", "static_shared": "bytes", "mma": "in the loop; `instructions` of a build are the loop's",
-    "problem": "arguments of the program", "counter": "its name", "gpu": "its count on the GPU",
-    "simt": "its count under SIMT", "must_be_equal": "whether the two must agree",
-    "Br": "queries of a tile", "Bc": "keys of a tile", "shared_bytes": "of a block",
-    "predicted_bytes": "that should go to memory", "shared_kib_per_sm": "KiB", "blocks_per_sm": "that fit",
-    # the rest
-    "what": "an experiment changes", "predicted": "before it was measured", "wrong": "on purpose, so not checked",
-    "patch": "fingerprint of its changes", "value": "in FLOP/s, bytes/s or 1/s", "tool": "of compute-sanitizer",
-    "runs": "how many", "reported": "how many of them were not clean", "variant": "flags of the compiler, by name",
-    "input": "random or rising scores", "seeds": "how many", "o_error": "of O, root mean square relative to O",
-    "lse_error": "of LSE, root mean square", "reason": "why it was left out",
-}
+# extra_bytes: memory beyond compulsory_bytes, which are Q, K, V, O and LSE once. of_allowed_error: the largest error over
+# what the rule allows. unit: the ceiling of what does the products. code, patch: fingerprints. clock in MHz and power in
+# W, after the case. instructions and mma of a build: of its best loop with products. wrong: on purpose.
+COLUMNS = set(METRICS) | set("""
+    program kind rung dtype B H H_kv N_q N_kv d causal sigma pattern
+    ms min_ms max_ms spread repetitions tflops compulsory_bytes extra_bytes backend of_allowed_error checked_rows unit code
+    clock power kernel architecture stack spill_stores spill_loads static_shared mma what predicted wrong patch value reason
+    problem counter gpu simt must_be_equal tool runs reported variant input seeds o_error lse_error
+    Br Bc shared_bytes predicted_bytes shared_kib_per_sm blocks_per_sm""".split())
 
 
 def wrong_with(row):
@@ -106,8 +84,8 @@ def text_of(record):
 
 
 def write(path, provenance, rows, notes=""):
-    """Beside, then renamed: a file that is there stays whole whatever happens meanwhile. None is left out."""
-    rows = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    """Beside, then renamed: a file that is there stays whole whatever happens meanwhile. None and NaN are left out."""
+    rows = [{name: value for name, value in row.items() if value is not None and value == value} for row in rows]
     for row in rows:
         if wrong := wrong_with(row):
             raise ValueError(f"{wrong} in {row}")

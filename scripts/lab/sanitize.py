@@ -5,16 +5,12 @@ A run counts as clean when the tool reports nothing and the rung's result is rig
     cmake --preset cuda && cmake --build --preset cuda --target rungs
 """
 
-import os
 import re
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-from lab import build, records
-from lab.counters import program
-from lab.ladder import LabError, ROOT, cuda_rungs
+from lab import build, cli, harness
+from lab.ladder import ROOT, cuda_rungs
 
 TOOLS = {"memcheck": ["--leak-check", "full"], "racecheck": ["--racecheck-report", "all"], "synccheck": []}
 PROBLEMS = ("--batch 2 --heads 2 --q-len 97 --kv-len 161",  # ragged
@@ -33,46 +29,29 @@ def sanitize(tool, path, arguments):
     """What a run under a tool said: "" when all is well, else its last lines."""
     command = ["compute-sanitizer", "--tool", tool, *TOOLS[tool], "--error-exitcode", "99", str(path), *arguments]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if clean(done.returncode, done.stdout):
-        return ""
-    return f"{' '.join(command)}\n" + "\n".join(done.stdout.splitlines()[-25:])
-
-
-def runs_of(rung):
-    return [(tool, [*problem.split(), "--head-dim", str(d), "--dtype", dtype]) for tool in TOOLS for problem in PROBLEMS
-            for dtype in rung.types for d in rung.head_dims]
+    return "" if clean(done.returncode, done.stdout) else "\n".join([" ".join(command), *done.stdout.splitlines()[-25:]])
 
 
 def add_arguments(parser):
-    parser.add_argument("rungs", nargs="*", metavar="RUNG", help="numbers or names (all CUDA rungs)")
-    parser.add_argument("--programs", type=Path, default=ROOT / "build-cuda", metavar="DIR",
-                        help="build folder with the programs (build-cuda)")
-    parser.add_argument("--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 2) // 2)),
-                        help="runs side by side (half of the cores, at most 8)")
-    parser.add_argument("--record", metavar="NAME", help="also write docs/records/NAME.json")
-    parser.add_argument("--commit", default="", help="commit of the sources, where git cannot tell")
+    cli.add(parser, "rungs", "--programs", "--jobs", "--record", "--commit")
 
 
 def main(options):
-    if options.jobs < 1:
-        raise LabError("--jobs must be at least 1")
     rungs = cuda_rungs(options.rungs)
     build.require("compute-sanitizer")
-    paths = {rung.name: program(options.programs, rung.name) for rung in rungs}
+    paths = {rung.name: harness.need(options.programs, rung.name) for rung in rungs}
     rows, reports = [], []
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with ThreadPoolExecutor(max(1, min(8, options.jobs // 2))) as pool:
         for rung in rungs:
-            runs = runs_of(rung)
-            print(f"{rung.name}: {len(runs)} runs", file=sys.stderr)
-            said = list(pool.map(lambda run: sanitize(run[0], paths[rung.name], run[1]), runs))
+            cli.say(rung.name)
             for tool in TOOLS:
-                of_tool = [text for (which, _), text in zip(runs, said) if which == tool]
-                rows.append({"program": rung.name, "kind": "rung", "tool": tool, "runs": len(of_tool),
-                             "reported": sum(map(bool, of_tool))})
-                print(f"{rung.name:<30} {tool:<10} {rows[-1]['runs'] - rows[-1]['reported']} of {len(of_tool)} clean", flush=True)
-            reports += filter(None, said)
+                runs = [[*problem.split(), "--head-dim", str(d), "--dtype", dtype] for problem in PROBLEMS
+                        for dtype in rung.types for d in rung.head_dims]
+                said = list(filter(None, pool.map(lambda run: sanitize(tool, paths[rung.name], run), runs)))
+                rows.append({"program": rung.name, "kind": "rung", "tool": tool, "runs": len(runs), "reported": len(said)})
+                print(f"{rung.name:<30} {tool:<10} {len(runs) - len(said)} of {len(runs)} clean", flush=True)
+                reports += said
     for text in reports[:5]:
-        print(f"\n{text}", file=sys.stderr)
-    if options.record:
-        records.save(options.record, records.provenance("lab " + " ".join(sys.argv[1:]), options.commit, problems=PROBLEMS), rows)
+        cli.say(f"\n{text}")
+    cli.save(options, rows, problems=PROBLEMS)
     return 1 if reports else 0

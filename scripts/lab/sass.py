@@ -18,36 +18,32 @@ BRANCHES, PRODUCTS = {"BRA", "BRX"}, {"HMMA", "HGMMA"}
 
 
 def kernels(sass):
-    """(mangled name, architecture, instructions) of each kernel; an instruction is (address, opcode, operands)."""
-    architecture, name, code = "", "", []
+    """{(mangled name, architecture): [(address, opcode, operands)]} of each kernel."""
+    architecture, code, found = "", [], {}
     for line in sass.splitlines():
-        found = re.match(r"^\s*(?:Function\s*:\s*(\S+)|code for (sm_\w+))", line)
-        if found:
-            if code:
-                yield name, architecture, code
-            name, architecture, code = found[1] or "", found[2] or architecture, []
-        if instruction := INSTRUCTION.match(line):
+        if title := re.match(r"^\s*(?:Function\s*:\s*(\S+)|code for (sm_\w+))", line):
+            architecture, code = title[2] or architecture, []
+            if title[1]:
+                found[title[1], architecture] = code
+        elif instruction := INSTRUCTION.match(line):
             code.append((int(instruction[1], 16), instruction[2], instruction[4]))
-    if code:
-        yield name, architecture, code
+    return found
 
 
 def loops(code):
-    """The opcodes of each innermost loop that has products: from the target of a branch backwards to the branch."""
-    ranges = set()
+    """(instructions, products, other opcodes) of each innermost loop with products: from a branch backwards to its target."""
+    bodies = {}
     for address, opcode, operands in code:
         target = re.search(r"0x([0-9a-f]+)", operands)
         if opcode in BRANCHES and target and int(target[1], 16) < address:
-            ranges.add((int(target[1], 16), address))
-    bodies = {span: [one[1] for one in code if span[0] <= one[0] <= span[1]] for span in sorted(ranges)}
-    bodies = {span: body for span, body in bodies.items() if PRODUCTS & set(body)}
-    for span, body in bodies.items():
+            first = int(target[1], 16)
+            body = collections.Counter(one[1] for one in code if first <= one[0] <= address)
+            if PRODUCTS & body.keys():
+                bodies[first, address] = body
+    for span, body in sorted(bodies.items()):
         if not any(other != span and span[0] <= other[0] and other[1] <= span[1] for other in bodies):
-            yield collections.Counter(body)
-
-
-def products(opcodes):
-    return sum(opcodes[name] for name in PRODUCTS)
+            others = collections.Counter({name: count for name, count in body.items() if name not in PRODUCTS})
+            yield sum(body.values()), sum(body.values()) - sum(others.values()), others
 
 
 def read(path):
@@ -56,21 +52,23 @@ def read(path):
     if path.read_bytes()[:4] != b"\x7fELF":
         return path.read_text(encoding="utf-8", errors="replace")
     build.require("cuobjdump")
-    done = subprocess.run(["cuobjdump", "--dump-sass", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(["cuobjdump", "--dump-sass", path], capture_output=True, text=True)
     if done.returncode:
         raise LabError(f"cuobjdump --dump-sass {path} failed: {done.stderr.strip()}")
     return done.stdout
 
 
+def all_loops(path):
+    """(kernel, architecture, instructions, products, other opcodes) of every such loop of a file."""
+    found = kernels(read(path))
+    names = build.demangled([name for name, _ in found])
+    return [(names[name], architecture, *loop) for (name, architecture), code in found.items() for loop in loops(code)]
+
+
 def best_loops(path):
-    """{kernel: (instructions, products)} of the loop of each kernel that has the fewest instructions per product."""
-    found = list(kernels(read(path)))
-    names = build.demangled([name for name, _, _ in found])
-    counts = [(names[name], sum(loop.values()), products(loop)) for name, _, code in found for loop in loops(code)]
-    best = {}
-    for name, instructions, mma in sorted(counts, key=lambda one: one[1] / one[2]):
-        best.setdefault(name, (instructions, mma))
-    return best
+    """{kernel: (instructions, products)} of its loop with the fewest instructions per product."""
+    ordered = sorted(all_loops(path), key=lambda loop: -loop[2] / loop[3])
+    return {name: (instructions, mma) for name, _, instructions, mma, _ in ordered}
 
 
 def add_arguments(parser):
@@ -80,15 +78,10 @@ def add_arguments(parser):
 
 
 def main(options):
-    found = list(kernels(read(options.file)))
-    names, count = build.demangled([name for name, _, _ in found]), 0
-    for name, architecture, code in found:
-        for opcodes in loops(code) if options.only in names[name] else ():
-            mma, every = products(opcodes), sum(opcodes.values())
-            others = ", ".join(f"{number} {opcode}" for opcode, number in opcodes.most_common() if opcode not in PRODUCTS)
-            print(f"{names[name]} {architecture}: {every} instructions, {mma} products, {every / mma:.2f} for each; "
-                  + ", ".join(others.split(", ")[:options.most]))
-            count += 1
-    if not count:
+    found = [loop for loop in all_loops(options.file) if options.only in loop[0]]
+    if not found:
         raise LabError("no loop with products of the tensor cores was found")
+    for name, architecture, instructions, mma, others in found:
+        print(f"{name} {architecture}: {instructions} instructions, {mma} products, {instructions / mma:.2f} for each; "
+              + ", ".join(f"{count} {opcode}" for opcode, count in others.most_common(options.most)))
     return 0

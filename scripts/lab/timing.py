@@ -40,8 +40,8 @@ def row_of(milliseconds, flops):
             "tflops": flops / median / 1e9}
 
 
-def flops_of(B, H, N_q, N_kv, d, causal):
-    return 4 * B * H * N_q * N_kv * d / (2 if causal else 1)
+def flops_of(case):
+    return 4 * case["B"] * case["H"] * case["N_q"] * case["N_kv"] * case["d"] / (2 if case["causal"] else 1)
 
 
 def library(name, dtype):
