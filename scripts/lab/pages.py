@@ -137,14 +137,9 @@ def size(number):
     return three_digits(number / unit) + {1e9: " GB", 1e6: " MB", 1e3: " kB"}[unit]
 
 
-def mebibytes(number):
-    return f"{number / 2**20:.{1 if number < 100 * 2**20 else 0}f}"
-
-
-def shown(value, form):
-    if callable(form):
-        return form(value)
-    return format(value, form) if isinstance(value, (int, float)) else str(value)
+def shown(value, form=""):
+    """By a format; without one three digits of a fraction."""
+    return format(value, form) if form else three_digits(value) if isinstance(value, float) else str(value)
 
 
 def geometric_mean(values):
@@ -166,22 +161,85 @@ def unique(values):
     return list(dict.fromkeys(values))
 
 
-def pivot(record, down, across, value, form=three_digits, head="", geomean=False, **where):
-    """A line for each value of the column `down`, a column for each of `across` ("input: variant" joins two)."""
-    def key(row, names):
-        parts = [label(row[name]) if name == "program" else row[name] for name in names.split(": ")]
-        return parts[0] if len(parts) == 1 else ": ".join(map(str, parts))
-    found = [row for row in some(record, **where) if value in row]
-    of = {(key(row, down), key(row, across)): row[value] for row in found}
-    columns = unique(key(row, across) for row in found)
+def text(row, expression):
+    """An expression over the columns of a row, "EXPRESSION" or "EXPRESSION : FORMAT"; "" where it has not all of them."""
+    expression, _, form = expression.partition(" : ")
+    try:
+        return shown(eval(expression, {"__builtins__": {}, **NAMES}, row), form)
+    except (NameError, ZeroDivisionError):
+        return ""
+
+
+def key_of(row, names):
+    """The values of columns ("program, kernel"), as a table names them."""
+    of = {"program": label(row["program"]), "causal": "causal" if row.get("causal") else "full"}
+    return tuple(f"{value:.15g}" if isinstance(value := of.get(name, row.get(name, "")), float) else str(value)
+                 for name in names.split(", "))
+
+
+def pivot(record, down, across, value, head="", mean_of="", **where):
+    """A line for each value of the columns `down`, a column for each of `across`; `value` is an expression as for text().
+    With `mean_of` also the geometric mean of that column."""
+    found = [row for row in some(record, **where) if text(row, value)]
+    of = {(key_of(row, down), key_of(row, across)): row for row in found}
     if len(of) != len(found):
         raise ValueError(f"several rows of {record} belong into one cell; say which: d=..., causal=..., dtype=...")
-    lines = []
-    for name in unique(key(row, down) for row in found):
+    columns, lines = unique(key_of(row, across) for row in found), []
+    for name in unique(key_of(row, down) for row in found):
         cells = [of.get((name, column)) for column in columns]
-        whole = [shown(geometric_mean(cells), form)] if geomean and None not in cells else [""] * geomean
-        lines.append([name, *("" if cell is None else shown(cell, form) for cell in cells), *whole])
-    return table([head or down.split("_")[0], *map(str, columns), *["geo. mean"] * geomean], lines)
+        lines.append([*name, *(text(row, value) if row else "" for row in cells)])
+        if mean_of:
+            lines[-1].append(f"{geometric_mean([row[mean_of] for row in cells]):.0f}" if None not in cells else "")
+    heads = [head] if head else [one[0] if one.startswith("N_") else one.replace("_", " ") for one in down.split(", ")]
+    return table([*heads, *(" ".join(column) for column in columns), *["geo. mean"] * bool(mean_of)], lines)
+
+
+def view(record, name, program="", **where):
+    """A line for each row of a record, and the columns of VIEWS[name]; for the tensor cores only kernels with an mma."""
+    lines = []
+    for row in some(record, program, kinds=("rung",) if name == "tiles" else ("kernel",), **where):
+        if name != "tensor cores" or mmas(row):
+            first = [] if name == "tiles" else [f"{label(row['program'])} {row['kernel']}"]
+            lines.append([*first, *(text(row, one) for one in VIEWS[name].values())])
+    return table([*["kernel"] * (name != "tiles"), *VIEWS[name]], lines, name != "tiles")
+
+
+def mmas(row):
+    return row.get("tensor_pipe", 0) - row.get("tensor_pipe_moves", 0)
+
+
+VIEWS = {
+    "profile": {"ms": "seconds * 1e3 : .2f", "occupancy": "occupancy_percent / 100 : .0%",
+                "SMs at work": "sm_active_percent / 100 : .0%",
+                "shared loads, GB/s": "shared_load_wavefronts * 128e-9 / seconds : .0f",
+                "shared stores, GB/s": "shared_store_wavefronts * 128e-9 / seconds : .0f",
+                "global loads, GB/s": "global_load_sectors * 32e-9 / seconds : .0f",
+                "global stores, GB/s": "global_store_sectors * 32e-9 / seconds : .0f"},
+    "traffic": {"L1 is asked: loads, GB": "global_load_sectors * 32e-9 : .3g", "stores, GB": "global_store_sectors * 32e-9 : .3g",
+                "L1 and L2: read, GB": "l2_read_sectors * 32e-9 : .3g", "written, GB": "l2_write_sectors * 32e-9 : .3g",
+                "DRAM: read, GB": "dram_read_bytes / 1e9 : .3g", "DRAM: written, GB": "dram_write_bytes / 1e9 : .3g"},
+    "instructions": {"instructions of warps, 10^9": "instructions / 1e9 : .3g",
+                     "multiply-adds among them": "multiply_adds / 32 / instructions : .0%",
+                     "shared loads per multiply-add": "shared_load_requests * 32 / multiply_adds : .3f",
+                     "shared wavefronts per multiply-add": "shared_load_wavefronts * 32 / multiply_adds : .3f"},
+    "counters": {"DRAM, GB": "three_digits((dram_read_bytes + dram_write_bytes) / 1e9)",
+                 "sectors per load": "global_load_sectors / global_load_requests : .1f",
+                 "sectors per store": "global_store_sectors / global_store_requests : .1f",
+                 "shared wavefronts / ideal": "(shared_load_wavefronts + shared_store_wavefronts) / (shared_load_wavefronts + "
+                 "shared_store_wavefronts - shared_load_conflicts - shared_store_conflicts) : .2f",
+                 "occupancy": "occupancy_percent / 100 : .0%", "tensor pipe at work": "tensor_active_percent / 100 : .0%",
+                 "registers": "registers : .0f", "spilled sectors": "local_load_sectors + local_store_sectors : .0f"},
+    "tensor cores": {"mma, 10^6": "(tensor_pipe - tensor_pipe_moves) / 1e6 : .1f",
+                     "tensor cores at work": "tensor_active_percent / 100 : .1%",
+                     "instructions per mma": "instructions / (tensor_pipe - tensor_pipe_moves) : .2f",
+                     "wavefronts of shared loads per mma": "shared_load_wavefronts / (tensor_pipe - tensor_pipe_moves) : .2f",
+                     "wavefronts / ideal": "shared_load_wavefronts / (shared_load_wavefronts - shared_load_conflicts) : .2f",
+                     "sectors of local memory": "local_load_sectors : .0f", "registers": "registers : .0f",
+                     "occupancy": "occupancy_percent / 100 : .0%"},
+    "tiles": {"Br x Bc": "f'{Br:.0f} x {Bc:.0f}'", "M, KiB": "shared_bytes / 1024 : .1f", "predicted, GB": "predicted_bytes / 1e9 : .3g",
+              "between L1 and L2, GB": "(l2_read_sectors + l2_write_sectors) * 32e-9 : .3g",
+              "DRAM, GB": "(dram_read_bytes + dram_write_bytes) / 1e9 : .3g", "ms": "seconds * 1e3 : .1f"},
+}
 
 
 # ---------------------------------------------------------------- one problem, all programs
@@ -298,118 +356,15 @@ def bench_tables(record):
     tables = {f"At (B, H, N, d) = ({B:.0f}, {H:.0f}, {N:.0f}, {d:.0f}), {'causal' if causal else 'full'}":
               details(record, B=B, H=H, N=N, d=d, causal=causal) for B, H, N, d, causal in problems}
     counted_by_ncu = rows(record, kinds=("kernel",))
-    tables |= {"Counters": kernels(record, "counters")} if counted_by_ncu else {}
-    tables |= {"Tensor cores": kernels(record, "tensor cores")} if any(map(mmas, counted_by_ncu)) else {}
+    tables |= {"Counters": view(record, "counters")} if counted_by_ncu else {}
+    tables |= {"Tensor cores": view(record, "tensor cores")} if any(map(mmas, counted_by_ncu)) else {}
     return tables | ({"Ceilings": ceilings(record)} if ceilings_of(record) else {})
-
-
-def aligned(lines):
-    """A Markdown table as one text whose columns stand below each other, for a terminal."""
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    right = [cell.endswith(":") for cell in cells[1]]
-    widths = [max(3, *(len(row[column]) for row in cells[:1] + cells[2:])) for column in range(len(right))]
-    cells[1] = ["-" * (width - 1) + "-:"[one] for width, one in zip(widths, right)]
-    return "\n".join("| " + " | ".join(cell.rjust(width) if one else cell.ljust(width)
-                                       for cell, width, one in zip(row, widths, right)) + " |" for row in cells)
-
-
-# ---------------------------------------------------------------- what ncu counted of each kernel
-
-def ratio(a, b, form=".2f"):
-    return format(a / b, form) if b else ""
-
-
-def ideal(c):
-    """Wavefronts of shared memory without those that bank conflicts add."""
-    return (c["shared_load_wavefronts"] + c["shared_store_wavefronts"] - c["shared_load_conflicts"]
-            - c["shared_store_conflicts"])
-
-
-def mmas(c):
-    return c.get("tensor_pipe", 0) - c.get("tensor_pipe_moves", 0)
-
-
-def billions(name, factor=1.0):
-    return lambda c: f"{sum(c[one] for one in name.split(' + ')) * factor / 1e9:.3g}"
-
-
-def rate(name, width):
-    return lambda c: f"{c[name] * width / c['seconds'] / 1e9:.0f}"
-
-
-KERNELS = {
-    "profile": {"ms": lambda c: f"{c['seconds'] * 1e3:.2f}", "occupancy": lambda c: f"{c['occupancy_percent']:.0f}%",
-                "SMs at work": lambda c: f"{c['sm_active_percent']:.0f}%",
-                "shared loads, GB/s": rate("shared_load_wavefronts", 128),
-                "shared stores, GB/s": rate("shared_store_wavefronts", 128),
-                "global loads, GB/s": rate("global_load_sectors", 32), "global stores, GB/s": rate("global_store_sectors", 32)},
-    "traffic": {"L1 is asked: loads, GB": billions("global_load_sectors", 32),
-                "stores, GB": billions("global_store_sectors", 32),
-                "L1 and L2: read, GB": billions("l2_read_sectors", 32), "written, GB": billions("l2_write_sectors", 32),
-                "DRAM: read, GB": billions("dram_read_bytes"), "DRAM: written, GB": billions("dram_write_bytes")},
-    "instructions": {"instructions of warps, 10^9": billions("instructions"),
-                     "multiply-adds among them": lambda c: f"{100 * c['multiply_adds'] / 32 / c['instructions']:.0f}%",
-                     "shared loads per multiply-add": lambda c: ratio(c["shared_load_requests"] * 32, c["multiply_adds"], ".3f"),
-                     "shared wavefronts per multiply-add":
-                         lambda c: ratio(c["shared_load_wavefronts"] * 32, c["multiply_adds"], ".3f")},
-    "counters": {"DRAM, GB": lambda c: three_digits((c["dram_read_bytes"] + c["dram_write_bytes"]) / 1e9),
-                 "sectors per load": lambda c: ratio(c["global_load_sectors"], c["global_load_requests"], ".1f"),
-                 "sectors per store": lambda c: ratio(c["global_store_sectors"], c["global_store_requests"], ".1f"),
-                 "shared wavefronts / ideal":
-                     lambda c: ratio(c["shared_load_wavefronts"] + c["shared_store_wavefronts"], ideal(c)),
-                 "occupancy": lambda c: f"{c['occupancy_percent']:.0f}%",
-                 "tensor pipe at work": lambda c: f"{c['tensor_active_percent']:.0f}%",
-                 "registers": lambda c: f"{c['registers']:.0f}",
-                 "spilled sectors": lambda c: f"{c['local_load_sectors'] + c['local_store_sectors']:.0f}"},
-    "tensor cores": {"mma, 10^6": lambda c: f"{mmas(c) / 1e6:.1f}",
-                     "tensor cores at work": lambda c: f"{c['tensor_active_percent']:.1f}%",
-                     "instructions per mma": lambda c: ratio(c["instructions"], mmas(c)),
-                     "wavefronts of shared loads per mma": lambda c: ratio(c["shared_load_wavefronts"], mmas(c)),
-                     "wavefronts / ideal": lambda c: ratio(c["shared_load_wavefronts"],
-                                                           c["shared_load_wavefronts"] - c["shared_load_conflicts"]),
-                     "sectors of local memory": lambda c: f"{c['local_load_sectors']:.0f}",
-                     "registers": lambda c: f"{c['registers']:.0f}",
-                     "occupancy": lambda c: f"{c['occupancy_percent']:.0f}%"},
-}
-
-
-def kernels(record, view, program=""):
-    """One of the views above; for the tensor cores only the kernels that have an mma."""
-    found = [c for c in some(record, program, kinds=("kernel",)) if view != "tensor cores" or mmas(c)]
-    several = {c["program"] for c in found if sum(one["program"] == c["program"] for one in found) > 1}
-    return table(["kernel", *KERNELS[view]],
-                 [[f"{label(c['program'])} {c['kernel']}" if view == "counters" or c["program"] in several else
-                   label(c["program"]), *(text(c) for text in KERNELS[view].values())] for c in found], 1)
-
-
-def tiles(record, **where):
-    """Rung 07's traffic against the shared memory of a block."""
-    return table(["Br x Bc", "M, KiB", "predicted, GB", "between L1 and L2, GB", "DRAM, GB", "ms"],
-                 [[f"{row['Br']:.0f} x {row['Bc']:.0f}", f"{row['shared_bytes'] / 1024:.1f}", billions("predicted_bytes")(row),
-                   billions("l2_read_sectors + l2_write_sectors", 32)(row),
-                   billions("dram_read_bytes + dram_write_bytes")(row), f"{row['seconds'] * 1e3:.1f}"]
-                  for row in some(record, **where)])
-
-
-COUNTS = ("global load requests", "global load sectors", "global store requests", "global store sectors", "mma", "ldmatrix",
-          "shared load wavefronts", "shared store wavefronts", "ways of bank conflicts")
 
 
 def simt(record, problem=0):
     """What the GPU and the SIMT backend counted; GPU / SIMT where they differ."""
-    found = rows(record, problem=unique(row["problem"] for row in rows(record))[problem])
-    of = {(label(row["program"]), row["kernel"], row["counter"]):
-          unique((f"{row['gpu']:,.15g}", f"{row['simt']:,.15g}")) for row in found}
-    return table(["kernel", *COUNTS], [[f"{rung} {kernel}", *(" / ".join(of.get((rung, kernel, one), "")) for one in COUNTS)]
-                                       for rung, kernel in unique(key[:2] for key in of)], 1)
-
-
-def sanitized(record):
-    """How many runs compute-sanitizer had nothing to say about."""
-    of = {(row["program"], row["tool"]): f"{row['runs'] - row['reported']:.0f} of {row['runs']:.0f}" for row in some(record)}
-    tools = unique(tool for _, tool in of)
-    return table(["rung", *tools], [[rung, *(of.get((rung, tool), "") for tool in tools)]
-                                    for rung in unique(rung for rung, _ in of)], 1)
+    return pivot(record, "program, kernel", "counter", "' / '.join(unique((f'{gpu:,.15g}', f'{simt:,.15g}')))",
+                 problem=unique(row["problem"] for row in rows(record))[problem])
 
 
 def registers(record):
@@ -426,26 +381,11 @@ def registers(record):
     return table(["rung", *(f"sm_{one}" for one in architectures)], lines)
 
 
-def shared_memory(record, program):
-    """A rung by tile size and shared memory of an SM."""
-    found = some(record, program)
-    cases = unique((row["causal"], row["N_q"]) for row in found)
-    lines = []
-    for kib, Bc in unique((row["shared_kib_per_sm"], row["Bc"]) for row in found):
-        of = {(row["causal"], row["N_q"]): row for row in found if (row["shared_kib_per_sm"], row["Bc"]) == (kib, Bc)}
-        first = next(iter(of.values()))
-        lines.append([f"{kib:.0f}", f"128 x {Bc:.0f}", f"{(128 + 4 * Bc) * first['d'] * 2 / 1024:.0f}",
-                      f"{first['blocks_per_sm']:.0f}", f"{first['occupancy_percent']:.1f}%",
-                      *(f"{of[case]['tflops']:.0f}" if case in of else "" for case in cases)])
-    return table(["KiB per SM", "tile", "KiB per block", "blocks per SM", "occupancy",
-                  *(f"{'causal' if causal else 'full'} {N:.0f}" for causal, N in cases)], lines)
-
-
 # ---------------------------------------------------------------- comparisons and experiments
 
 def compared(record, **where):
     """TFLOP/s of every program against N."""
-    return pivot(record, "program", "N_q", "tflops", ".0f", head="N", geomean=True, **where)
+    return pivot(record, "program", "N_q", "tflops : .0f", head="N", mean_of="tflops", **where)
 
 
 def ratios(record, program, library, **where):
@@ -474,15 +414,12 @@ def factors(record, library, **where):
 
 def pytorch(record):
     """Rung 05 and PyTorch on the CPU."""
-    lines = []
-    for row in some(record, kinds=("rung",)):
-        theirs, = some(record, kinds=("library",), **{key: row[key] for key in PROBLEM})
-        lines.append([f"({row['B']:.0f}, {row['H']:.0f}, {row['N_q']:.0f}, {row['d']:.0f})" + " causal" * bool(row["causal"]),
-                      three_digits(row["ms"]), three_digits(theirs["ms"]), f"{row['tflops'] * 1e3:.0f}",
-                      f"{theirs['tflops'] * 1e3:.0f}", f"{row['ms'] / theirs['ms']:.2f}",
-                      f"{row['min_ms'] / theirs['min_ms']:.2f}"])
+    pairs = [(row, some(record, kinds=("library",), **{key: row[key] for key in PROBLEM})[0]) for row in some(record, kinds=("rung",))]
     return table(["(B, H, N, d)", "rung 05, ms", "PyTorch, ms", "rung 05, GFLOP/s", "PyTorch, GFLOP/s", "ratio of medians",
-                  "ratio of fastest runs"], lines)
+                  "ratio of fastest runs"], [[
+                      text(a, "f'({B}, {H}, {N_q}, {d})' + ' causal' * causal"), three_digits(a["ms"]), three_digits(b["ms"]),
+                      f"{a['tflops'] * 1e3:.0f}", f"{b['tflops'] * 1e3:.0f}", f"{a['ms'] / b['ms']:.2f}",
+                      f"{a['min_ms'] / b['min_ms']:.2f}"] for a, b in pairs])
 
 
 def neighbours(record, before, after):
@@ -532,7 +469,7 @@ def experiments(record, rung):
             told += [f"{one['ms']:.1f}", f"{one['tflops']:.1f}", f"{ms(record, names[0]) / one['ms']:.2f}"]
         else:
             c = next(iter(rows(record, name, kinds=("kernel",))), {"shared_load_wavefronts": 0, "shared_load_requests": 0})
-            told += [*built(record, name)[:2], ratio(c["shared_load_wavefronts"], c["shared_load_requests"]),
+            told += [*built(record, name)[:2], text(c, "shared_load_wavefronts / shared_load_requests : .2f"),
                      *(f"{speeds_of[case]['tflops']:.1f}" if case in speeds_of else "" for case in cases)]
         lines.append(told)
     heads = ["change", "predicted"]

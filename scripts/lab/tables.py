@@ -77,7 +77,7 @@ class Page:
         found, form = value(parts["value"]), parts["form"] or ""
         if isinstance(found, float) and found.is_integer() and not form.endswith(("f", "e", "%")):
             found = int(found)
-        return format(found, form) if form else pages.shown(found, pages.three_digits if isinstance(found, float) else "")
+        return pages.shown(found, form)
 
 
 def value(expression):

@@ -73,7 +73,7 @@ def test_marks_in_code_are_left_alone():
                      "| PyTorch, FlashAttention-2 | 2.00 | 20.0 |  |  | 1.00 |"]),
     ("compared('r', dtype='bf16')", ["| N | 64 | 128 | geo. mean |", "| 10 | 40 | 90 | 60 |", "| FlashAttention-2 | 20 |  |  |"]),
     ("factors('r', 'FA2', dtype='bf16')", ["| 10 | 2.00 | 2.000 | 2.00 |"]),
-    ("kernels('r', 'tensor cores')", ["| 10 first | 0.0 | 64.0% | 8.00 | 8.00 |  | 64 | 64 | 64% |"]),
+    ("view('r', 'tensor cores')", ["| 10 first | 0.0 | 64.0% | 8.00 | 8.00 |  | 64 | 64 | 64% |"]),
     ("against_N('r', 'bytes')", ["| 08_flash_attention_2 | fp32 | 8.00 MB | does not fit |", "| 10_mma_sync | bf16 | 4.00 MB | ? |"]),
     ("neighbours('r', '10', '10')", ["| 64 | 1.00 | 1.00 | 1.00 |", "| 128 | 1.50 | 1.50 | 1.00 |"]),
     ("ceilings('r')", ["| mma.sync | 80.0 TFLOP/s |"]), ("growth('r')", ["| 64 to 128 |"])])
