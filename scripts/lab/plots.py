@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from lab import pages
-from lab.pages import three_digits
+from lab.pages import PROBLEM, size, three_digits, unique
 from lab.theme import COLOURS, LIGHT, style
 
 CYCLE = ("blue", "orange", "green", "red", "brown", "teal", "pink")
@@ -94,47 +94,53 @@ def end_labels(axes, labels, least=14, gap=15):
                       arrowprops={"arrowstyle": "-", "color": LIGHT[colour], "lw": 0.75, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)})
 
 
-def lengths(axes, values, text="{:,.0f}"):
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(values, [text.format(value) for value in values], fontsize=12)
-    axes.minorticks_off()
-    axes.margins(x=0.02)
-
-
-def powers(axis, text="{:g}"):
-    """Ticks at powers of ten, written out."""
-    axis.set_major_formatter(lambda value, _: text.format(value) if callable(text.format) else "")
+def log_axis(axis, ticks=None, text="{:g}"):
+    """Logarithmic, its ticks written out: these, or powers of ten."""
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log", base=2 if ticks else 10)
     axis.set_minor_locator(matplotlib.ticker.NullLocator())
+    if ticks:
+        axis.set_ticks(ticks, [text.format(value) for value in ticks], fontsize=12)
+        axis.axes.margins(x=0.02)
+    else:
+        axis.set_major_formatter(lambda value, _: text.format(value))
 
 
-def table_of_dots(height, title, notes, rows, columns, xlabel, marks=()):
+def decades(values):
+    return 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))
+
+
+def table_of_dots(title, notes, rows, columns, xlabel):
     """One line per row: its name, dots on a logarithmic axis, and the numbers themselves in columns to the right.
 
-    rows     (name, colour, {column: value}, {column: tick that marks a limit})
-    columns  {column: (colour or None for the row's, text of a value)}"""
-    figure, axes = page(height, title, notes, left=196, right=16 + 60 * len(columns))
-    axes.set_xscale("log")
-    powers(axes.xaxis)
+    rows     (name, colour, {column: value}, {column: a limit, drawn as a tick})
+    columns  {column: its colour, or "" for the row's}"""
+    figure, axes = page(150 + 22 * len(rows), title, notes, left=196, right=16 + 60 * len(columns))
+    log_axis(axes.xaxis)
     axes.set_yticks(range(len(rows)), [name for name, *_ in rows], color=LIGHT["ink"])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    for line, (_, colour, values, limits) in enumerate(rows):
-        for number, (column, (own, text)) in enumerate(columns.items()):
-            chosen = LIGHT[own or colour]
+    axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=xlabel, xlim=decades([
+        value for *_, values, limits in rows for value in (*values.values(), *limits.values())]))
+    for number, (column, own) in enumerate(columns.items()):
+        place = {"x": 1 + (52 + 60 * number) / axes.get_window_extent().width, "transform": axes.get_yaxis_transform(), "ha": "right"}
+        axes.text(y=-0.75, s=column, va="bottom", color=LIGHT[own or "note"], fontsize=12, **place)
+        for line, (_, colour, values, limits) in enumerate(rows):
+            colour = LIGHT[own or colour]
             if column in limits:
-                axes.plot([limits[column]] * 2, [line - 0.33, line + 0.33], color=chosen, lw=2)
+                axes.plot([limits[column]] * 2, [line - 0.33, line + 0.33], color=colour, lw=2)
             if column in values:
-                axes.plot(values[column], line, "o", color=chosen, ms=7)
-                axes.text(1 + (52 + 60 * number) / axes.get_window_extent().width, line, text(values[column]), ha="right",
-                          va="center", color=chosen, transform=axes.get_yaxis_transform())
-    for number, (column, (own, _)) in enumerate(columns.items()):
-        axes.text(1 + (52 + 60 * number) / axes.get_window_extent().width, -0.75, column, ha="right", va="bottom",
-                  color=LIGHT[own or "note"], fontsize=12, transform=axes.get_yaxis_transform())
-    low, high = axes.get_xlim()
-    axes.set_xlim(10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high)))
-    for value, text, colour in marks:
-        axes.axvline(value, color=LIGHT[colour], lw=1.25, ls=(0, (5, 3)), zorder=1)
-    axes.set_xlabel(xlabel)
+                axes.plot(values[column], line, "o", color=colour, ms=7)
+                axes.text(y=line, s=three_digits(values[column]), va="center", color=colour, **place)
     return figure
+
+
+def lines(axes, rows, x, y, style, name):
+    """A line for each program and type, styled by style(row) = (colour, kind of line). Returns labels for their ends."""
+    labels = []
+    for key in unique((row["program"], row.get("dtype")) for row in rows):
+        of = sorted((row for row in rows if (row["program"], row.get("dtype")) == key), key=lambda row: row[x])
+        colour, kind = style(of[0])
+        axes.plot([row[x] for row in of], [y(row) for row in of], kind, color=LIGHT[colour], marker="o", ms=4, lw=1.75)
+        labels.append((of[-1][x], y(of[-1]), name(of[0]), colour))
+    return labels
 
 
 # ---------------------------------------------------------------- numbers
@@ -144,9 +150,9 @@ def timed(rows, **where):
             and all(row.get(key) == value for key, value in where.items())]
 
 
-def first_problem(rows):
+def on_first_problem(rows):
     first = timed(rows)[0]
-    return {key: first.get(key) for key in ("B", "H", "N_q", "d", "causal")}
+    return timed(rows, **{key: first.get(key) for key in PROBLEM})
 
 
 def ceilings(rows):
@@ -156,28 +162,25 @@ def ceilings(rows):
 def counted(rows):
     """{program: counters summed over its kernels} of what ncu watched."""
     found = {}
-    for row in rows:
-        if row["kind"] == "kernel":
-            sums = found.setdefault(row["program"], {})
-            for name, value in row.items():
-                if isinstance(value, (int, float)) and name not in ("B", "H", "H_kv", "N_q", "N_kv", "d"):
-                    sums[name] = sums.get(name, 0) + value
+    for row in (row for row in rows if row["kind"] == "kernel"):
+        sums = found.setdefault(row["program"], {})
+        for key, value in row.items():
+            if key not in PROBLEM and isinstance(value, (int, float)):
+                sums[key] = sums.get(key, 0) + value
     return found
 
 
-def name(row, number=False):
-    """A rung "07 flash attention 1", or its number alone; a library by its name."""
-    if row["kind"] == "library":
-        return {"FlashAttention-2": "FA2"}.get(row["program"], row["program"])
-    return row["program"][:2] if number else row["program"].replace("_", " ")
+def name(row):
+    """A rung "07 flash attention 1", a library by its name."""
+    return row["program"].replace("_", " ") if row["kind"] == "rung" else row["program"]
 
 
-def by_line(rows):
-    """{(program, type): rows by N} in the order of the record."""
-    found = {}
-    for row in rows:
-        found.setdefault((row["program"], row.get("dtype", "")), []).append(row)
-    return {key: sorted(of, key=lambda row: row["N_q"]) for key, of in found.items()}
+def number(row):
+    return row["program"][:2] if row["kind"] == "rung" else row["program"]
+
+
+def typed(of):
+    return lambda row: f"{of(row)}, {row['dtype']}"
 
 
 def dram_bytes(c):
@@ -186,6 +189,9 @@ def dram_bytes(c):
 
 def l2_bytes(c):
     return 32 * (c["l2_read_sectors"] + c["l2_write_sectors"])
+
+
+BC_OF_07 = 64  # keys of a tile of rung 07 at d = 64
 
 
 def formulas(row, c):
@@ -202,203 +208,158 @@ def formulas(row, c):
     return 2 * c["blocks"] * matrix + own if "blocks" in c else None, own
 
 
-BC_OF_07 = 64  # keys of a tile of rung 07 at d = 64
-
-
 # ---------------------------------------------------------------- the plots
 
 def ladder(provenance, rows):
-    found, reached = timed(rows, **first_problem(rows)), ceilings(rows)
-    lines = []
-    for row in found:
-        colour = UNIT[row["unit"]][0] if row["kind"] == "rung" else "purple"
-        limit = reached.get(row.get("unit"))
-        lines.append((f"{name(row)}, {row['dtype']}", colour, {"TFLOP/s": row["tflops"]},
-                      {"TFLOP/s": limit / 1e12} if limit else {}))
+    found, reached = on_first_problem(rows), ceilings(rows)
     used = [unit for unit in UNIT if reached.get(unit) and any(row.get("unit") == unit for row in found)]
-    return table_of_dots(150 + 22 * len(lines), "The ladder: every rung on one problem",
-                         source(provenance, problem(found[0]), "Ticks: what a unit reaches by itself: " + ", ".join(
-                             f"{UNIT[unit][1]} {three_digits(reached[unit] / 1e12)}" for unit in used)),
-                         lines, {"TFLOP/s": (None, three_digits)}, "TFLOP/s")
+    ticks = ", ".join(f"{UNIT[unit][1]} {three_digits(reached[unit] / 1e12)}" for unit in used)
+    return table_of_dots("The ladder: every rung on one problem", source(
+        provenance, problem(found[0]), f"Ticks: what a unit reaches by itself: {ticks}"), [
+            (typed(name)(row), UNIT[row["unit"]][0] if row["kind"] == "rung" else "purple", {"TFLOP/s": row["tflops"]},
+             {"TFLOP/s": reached[row["unit"]] / 1e12} if row.get("unit") in used else {}) for row in found],
+        {"TFLOP/s": ""}, "TFLOP/s")
 
 
 def two_gpus(records):
     """What two kinds of GPU do on the same problem; `records` are (provenance, rows) of scripts/bench."""
-    names = [re.sub(r"NVIDIA |-.*| .*", "", provenance["gpu"].replace("NVIDIA ", "")) for provenance, _ in records]
-    of = [{(row["program"], row["dtype"]): row for row in timed(rows, **first_problem(rows)) if row.get("backend") != "cpu"}
-          for _, rows in records]
-    lines = [(f"{name(row)}, {row['dtype']}", "note", {one: found[key]["tflops"] for one, found in zip(names, of) if key in found}, {})
-             for key, row in of[0].items()]
-    return table_of_dots(140 + 22 * len(lines), f"The ladder on {' and '.join(names)}",
-                         [problem(timed(records[0][1])[0]), *(source(provenance)[0] for provenance, _ in records)], lines,
-                         {one: (colour, three_digits) for one, colour in zip(names, ("blue", "orange"))}, "TFLOP/s")
+    names = [re.sub(r"NVIDIA |[ -].*", "", provenance["gpu"].replace("NVIDIA ", "")) for provenance, _ in records]
+    of = [{typed(name)(row): row["tflops"] for row in on_first_problem(rows) if row.get("backend") != "cpu"} for _, rows in records]
+    return table_of_dots(f"The ladder on {' and '.join(names)}", [
+        problem(timed(records[0][1])[0]), *(source(provenance)[0] for provenance, _ in records)], [
+            (row, "note", {gpu: found[row] for gpu, found in zip(names, of) if row in found}, {}) for row in of[0]],
+        dict(zip(names, ("blue", "orange"))), "TFLOP/s")
 
 
 def traffic(provenance, rows):
-    found = {row["program"]: row for row in timed(rows, **first_problem(rows))}
-    lines = []
+    found = {row["program"]: row for row in on_first_problem(rows)}
+    columns, made = {"L1-L2": "purple", "DRAM": "orange"}, []
     for program, c in counted(rows).items():
-        expected = dict(zip(("L1-L2", "DRAM"), formulas(found[program], c)))
-        lines.append((name(found[program]), "ink", {"L1-L2": l2_bytes(c) / 1e9, "DRAM": dram_bytes(c) / 1e9},
-                      {column: value / 1e9 for column, value in expected.items() if value}))
-    return table_of_dots(150 + 24 * len(lines), "Traffic of every CUDA rung",
-                         source(provenance, problem(next(iter(found.values()))),
-                                "Dots: counted by ncu, between L1 and L2 and from and to DRAM. Ticks: the chapters' formulas"),
-                         lines, {"L1-L2": ("purple", three_digits), "DRAM": ("orange", three_digits)}, "GB")
+        limits = {column: value / 1e9 for column, value in zip(columns, formulas(found[program], c)) if value}
+        made.append((name(found[program]), "", {"L1-L2": l2_bytes(c) / 1e9, "DRAM": dram_bytes(c) / 1e9}, limits))
+    return table_of_dots("Traffic of every CUDA rung", source(
+        provenance, problem(on_first_problem(rows)[0]),
+        "Dots: counted by ncu, between L1 and L2 and from and to DRAM. Ticks: the chapters' formulas"), made, columns, "GB")
 
 
 def roofline(provenance, rows):
-    found, reached = timed(rows, **first_problem(rows)), ceilings(rows)
-    counts, copy = counted(rows), reached["copy_bytes_per_s"]
-    found = [row for row in found if row["program"] in counts]
+    reached, counts = ceilings(rows), counted(rows)
+    found = [row for row in on_first_problem(rows) if row["program"] in counts]
     figure, axes = page(440, "Roofline: speed against operations per byte", source(provenance, problem(found[0])), right=200)
-    at = [(row["tflops"] * 1e12 * row["ms"] / 1e3 / dram_bytes(counts[row["program"]]), row["tflops"]) for row in found]
-    axes.loglog()
-    axes.set_xlim(10 ** math.floor(math.log10(min(x for x, _ in at))), 10 ** math.ceil(math.log10(1.1 * max(x for x, _ in at))))
-    axes.set_ylim(0.6, 1000)
-    left, right = axes.get_xlim()
-    units = [unit for unit in UNIT if any(row["unit"] == unit for row in found) and unit in reached]
-    highest = max(reached[unit] for unit in units)
-    axes.plot([left, highest / copy], [left * copy / 1e12, highest / 1e12], color=LIGHT["note"], lw=1.5, ls="--")
+    at = [(row["tflops"] * row["ms"] * 1e9 / dram_bytes(counts[row["program"]]), row["tflops"],
+           number(row), UNIT[row["unit"]][0]) for row in found]
+    units = [(reached[unit], *UNIT[unit]) for unit in UNIT if unit in reached and any(row["unit"] == unit for row in found)]
+    (left, right), highest, copy = decades([x for x, *_ in at]), max(units)[0], reached["copy_bytes_per_s"]
+    log_axis(axes.xaxis), log_axis(axes.yaxis)
+    axes.set(xlim=(left, right), ylim=(0.6, 1000), xlabel="FLOP per byte from or to DRAM, counted by ncu", ylabel="TFLOP/s")
+    axes.plot([left, highest / copy], [left * copy / 1e12, highest / 1e12], "--", color=LIGHT["note"], lw=1.5)
     middle = math.sqrt(left * highest / copy)
     axes.annotate(f"DRAM, {copy / 1e9:.0f} GB/s", (middle, middle * copy / 1e12), (10, -14), textcoords="offset points",
                   color=LIGHT["note"], fontsize=12)
-    for unit in units:
-        axes.plot([reached[unit] / copy, right], [reached[unit] / 1e12] * 2, color=LIGHT[UNIT[unit][0]], lw=1.5, ls="--")
-    end_labels(axes, [(right, reached[unit] / 1e12, f"{UNIT[unit][1]}, {three_digits(reached[unit] / 1e12)}", UNIT[unit][0])
-                      for unit in units])
-    for row, (x, y) in zip(found, at):
-        axes.plot(x, y, "o", color=LIGHT[UNIT[row["unit"]][0]], ms=7)
-    for group in ([i for i in range(len(at)) if at[i][0] < 100], [i for i in range(len(at)) if at[i][0] >= 100]):
-        end_labels(axes, [(*at[i], name(found[i], True), UNIT[found[i]["unit"]][0]) for i in group])
-    axes.set_xlabel("FLOP per byte from or to DRAM, counted by ncu")
-    axes.set_ylabel("TFLOP/s")
-    powers(axes.xaxis), powers(axes.yaxis)
+    for value, colour, _ in units:
+        axes.plot([value / copy, right], [value / 1e12] * 2, "--", color=LIGHT[colour], lw=1.5)
+    end_labels(axes, [(right, value / 1e12, f"{text}, {three_digits(value / 1e12)}", colour) for value, colour, text in units])
+    for x, y, _, colour in at:
+        axes.plot(x, y, "o", color=LIGHT[colour], ms=7)
+    for few in (True, False):  # those that move much stand apart from those that do not
+        end_labels(axes, [point for point in at if (point[0] < 100) == few])
     return figure
-
-
-def line_plot(axes, rows, value, style, numbers=False):
-    """A line for each program and type against N, labelled at its end. style(row) is (colour, kind of line)."""
-    labels = []
-    types = {row.get("dtype") for row in rows}
-    for (_, dtype), of in by_line(rows).items():
-        colour, kind = style(of[0])
-        axes.plot([row["N_q"] for row in of], [value(row) for row in of], kind, color=LIGHT[colour], marker="o", ms=4, lw=1.75)
-        labels.append((of[-1]["N_q"], value(of[-1]), name(of[0], numbers) + f", {dtype}" * (len(types) > 1), colour))
-    return labels
 
 
 def time(provenance, rows):
     found = timed(rows)
-    first = found[0]
-    figure, axes = page(190 + 16 * len(by_line(found)), "Time against N: every rung and library", source(
+    first, programs = found[0], unique((row["program"], row["dtype"]) for row in found)
+    figure, axes = page(190 + 16 * len(programs), "Time against N: every rung and library", source(
         provenance, f"{first['B'] * first['N_q']:,.0f} tokens in sequences of N, H = {first['H']:.0f}, d = {first['d']:.0f}, full"),
         right=216)
-    axes.set_yscale("log")
-    lengths(axes, sorted({row["N_q"] for row in found}))
-    labels = line_plot(axes, found, lambda row: row["ms"], lambda row: (
-        ("purple", ":") if row["kind"] == "library" else (UNIT[row["unit"]][0], "-")))
-    end_labels(axes, labels)
-    axes.set_xlabel("N")
-    axes.set_ylabel("ms")
-    powers(axes.yaxis)
+    log_axis(axes.yaxis)
+    log_axis(axes.xaxis, sorted({row["N_q"] for row in found}), "{:,.0f}")
+    axes.set(xlabel="N", ylabel="ms")
+    end_labels(axes, lines(axes, found, "N_q", lambda row: row["ms"], lambda row: (
+        ("purple", ":") if row["kind"] == "library" else (UNIT[row["unit"]][0], "-")), typed(name)))
     return figure
-
-
-def size(value, _=None):
-    unit, text = next(((unit, text) for unit, text in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")) if value >= unit), (1e3, "kB"))
-    return f"{value / unit:g} {text}"
 
 
 def memory(provenance, rows):
     found = [row for row in timed(rows) if "extra_bytes" in row]
+    needed = lambda row: row["compulsory_bytes"] + row["extra_bytes"]
     first, device = found[0], float((provenance.get("memory") or "0").split()[0]) * 2 ** 20
+    N = sorted({row["N_q"] for row in rows if "N_q" in row})
+    square = {row["program"] for row in found if row["extra_bytes"] > row["compulsory_bytes"] and row["N_q"] > N[1]}
     figure, axes = page(470, "Memory against N: standard attention and tiles", source(
-        provenance, f"Q, K, V, O, LSE and what a rung held besides; B = 1, H = {first['H']:.0f}, d = {first['d']:.0f}, full"), left=76,
-        right=216)
-    axes.set_yscale("log")
-    footprint = lambda row: row["compulsory_bytes"] + row["extra_bytes"]
-    longest = {key: max(footprint(row) for row in of) for key, of in by_line(found).items()}
-    grows = {key: footprint(of[-1]) / footprint(of[-2]) > 3 for key, of in by_line(found).items() if len(of) > 1}
-    labels = line_plot(axes, found, footprint, lambda row: (
-        "orange" if grows.get((row["program"], row.get("dtype", ""))) else "blue", "-"))
-    lengths(axes, N := sorted({row["N_q"] for row in rows if "N_q" in row and row["kind"] in ("rung", "left out")}))
-    axes.set_xticks(N[::2], [f"{one:,.0f}" for one in N[::2]], fontsize=12)
-    axes.set_ylim(0.5 * 10 ** math.floor(math.log10(min(map(footprint, found)))), 4e12 if device else 10 * max(longest.values()))
-    ends = [label for label in labels if label[0] == N[-1]]
+        provenance, f"Q, K, V, O, LSE and what a rung held besides; B = 1, H = {first['H']:.0f}, d = {first['d']:.0f}, full"),
+        left=76, right=216)
+    log_axis(axes.yaxis)
+    log_axis(axes.xaxis, N[::2], "{:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: size(value).replace(".00", "").replace(".0", ""))
+    axes.set(xlabel="N", ylim=(0.5 * decades([needed(row) for row in found])[0],
+                               4e12 if device else 10 * max(map(needed, found))))
+    labels = lines(axes, found, "N_q", needed, lambda row: ("orange" if row["program"] in square else "blue", "-"), typed(name))
     if device:
         axes.plot([N[0], N[-1]], [device] * 2, ":", color=LIGHT["purple"], lw=2)
-        ends.append((N[-1], device, f"all memory of the GPU, {device / 1e9:.0f} GB", "purple"))
-    end_labels(axes, ends)
+        labels.append((N[-1], device, f"all memory of the GPU, {device / 1e9:.0f} GB", "purple"))
+    end_labels(axes, [label for label in labels if label[0] == N[-1]])
     for x, y, text, colour in labels:
         if x != N[-1]:  # above its end: what goes on lies lower
-            axes.annotate(text[:2], (x, y), (-4, 8), textcoords="offset points", ha="right", color=LIGHT[colour], fontsize=12,
-                          bbox=PAPER)
+            note(axes, text[:2], (x, y), (-4, 8), colour)
     for row in rows:
-        if row["kind"] == "left out" and "N_q" in row:
-            axes.annotate(f"rung {row['program'][:2]} does not fit", (row["N_q"], device or longest[max(longest)]), (0, 25),
-                          textcoords="offset points", ha="right", fontsize=12, color=LIGHT["orange"])
+        if row["kind"] == "left out" and "N_q" in row and device:
+            note(axes, f"rung {row['program'][:2]} does not fit", (row["N_q"], device), (0, 25), "orange")
             axes.plot(row["N_q"], device, "x", color=LIGHT["orange"], ms=8, mew=2)
-    axes.set_xlabel("N")
-    axes.yaxis.set_major_formatter(size)
     return figure
 
 
+def note(axes, text, at, offset, colour):
+    axes.annotate(text, at, offset, textcoords="offset points", ha="right", color=LIGHT[colour], fontsize=12, bbox=PAPER)
+
+
 def colours_of(rows):
-    """{program: colour}: libraries grey and purple, rungs each their own."""
-    programs = list(dict.fromkeys(row["program"] for row in rows))
-    rungs = [program for program in programs if program[:1].isdigit()]
-    found = {program: ("note", "purple")[number % 2] for number, program in enumerate(sorted(set(programs) - set(rungs), reverse=True))}
-    return found | {program: CYCLE[number % len(CYCLE)] for number, program in enumerate(reversed(rungs))}
+    """{program: colour}: libraries grey and purple, rungs each their own, the last the first."""
+    programs = unique(row["program"] for row in rows)
+    libraries = sorted((one for one in programs if not one[:1].isdigit()), reverse=True)
+    rungs = [one for one in reversed(programs) if one[:1].isdigit()]
+    return dict(zip(libraries, ("note", "purple") * 4)) | dict(zip(rungs, CYCLE * 4))
 
 
 def comparison(provenance, rows):
     """TFLOP/s against N, a panel for each head dim and mask."""
     found = timed(rows)
-    groups = list(dict.fromkeys((row["d"], row["causal"]) for row in found))
-    colours, high = colours_of(found), 1.05 * max(row["tflops"] for row in found)
-    height = -(-len(groups) // 2)
-    figure, panels = page(130 + 250 * height, f"TFLOP/s against N, {found[0]['dtype']}", source(
-        provenance, f"{found[0]['B'] * found[0]['N_q']:,.0f} tokens, heads x d = {found[0]['H'] * found[0]['d']:,.0f}, medians"),
+    groups, colours = unique((row["d"], row["causal"]) for row in found), colours_of(found)
+    first, height = found[0], -(-len(groups) // 2)
+    figure, panels = page(130 + 250 * height, f"TFLOP/s against N, {first['dtype']}", source(
+        provenance, f"{first['B'] * first['N_q']:,.0f} tokens, heads x d = {first['H'] * first['d']:,.0f}, medians"),
         panels=(height, 2), right=64)
     figure.subplots_adjust(wspace=0.42, hspace=0.36)
     for axes, (d, causal) in zip(panels, groups):
         of = [row for row in found if (row["d"], row["causal"]) == (d, causal)]
         axes.set_title(f"d = {d:.0f}, {'causal' if causal else 'full'}", fontsize=13, loc="left")
-        labels = line_plot(axes, of, lambda row: row["tflops"], lambda row: (
-            colours[row["program"]], "--" if row["kind"] == "library" else "-"), numbers=True)
-        lengths(axes, sorted({row["N_q"] for row in of})[::-2][::-1])
-        axes.set_ylim(0, high)
+        labels = lines(axes, of, "N_q", lambda row: row["tflops"], lambda row: (
+            colours[row["program"]], "--" if row["kind"] == "library" else "-"), number)
+        log_axis(axes.xaxis, sorted({row["N_q"] for row in of})[::-2][::-1], "{:,.0f}")
+        axes.set_ylim(0, 1.05 * max(row["tflops"] for row in found))
         end_labels(axes, labels)
     return figure
 
 
 def spread(provenance, rows):
-    """TFLOP/s against the standard deviation of the scores: libraries, and the last rungs in fp16 and in bf16."""
-    found = [row for row in timed(rows) if row.get("sigma") and not row["causal"]]
+    """TFLOP/s against the standard deviation of the scores: libraries, and the last two rungs in fp16 and in bf16."""
+    found = [row for row in timed(rows, causal=False) if row.get("sigma")]
     if not found:
         raise ValueError("no row of this record has a sigma")
-    last = sorted({row["program"] for row in found if row["kind"] == "rung"})[-2:]
-    found = [row for row in found if row["N_q"] == max(one["N_q"] for one in found)
-             and (row["program"] in last or row["kind"] == "library" and row["dtype"] == "bf16")]
+    last, longest = sorted({row["program"] for row in found if row["kind"] == "rung"})[-2:], max(row["N_q"] for row in found)
+    found = [row for row in found if row["N_q"] == longest and (
+        row["program"] in last or row["kind"] == "library" and row["dtype"] == "bf16")]
     dims, colours = sorted({row["d"] for row in found}), colours_of(found)
     figure, panels = page(390, "Speed against the spread of the scores", source(
-        provenance, f"N = {found[0]['N_q']:,.0f}, full; Q is multiplied so that the scores have this standard deviation",
+        provenance, f"N = {longest:,.0f}, full; Q is multiplied so that the scores have this standard deviation",
         "Solid: bf16, dashed: fp16"), panels=(1, len(dims)), right=116, sharey=True)
     figure.subplots_adjust(wspace=0.75)
     for axes, d in zip([panels] if len(dims) == 1 else panels, dims):
         axes.set_title(f"d = {d:.0f}", fontsize=13, loc="left")
-        labels = []
-        for program, dtype in dict.fromkeys((row["program"], row["dtype"]) for row in found):
-            of = sorted((row for row in found if (row["program"], row["dtype"], row["d"]) == (program, dtype, d)),
-                        key=lambda row: row["sigma"])
-            if of:
-                axes.plot([row["sigma"] for row in of], [row["tflops"] for row in of], "--" if dtype == "fp16" else "-",
-                          color=LIGHT[colours[program]], marker="o", ms=4, lw=1.75)
-                labels.append((of[-1]["sigma"], of[-1]["tflops"], f"{name(of[0], True)}, {dtype}", colours[program]))
-        lengths(axes, [s for s in (1, 2, 4, 8, 16) if s <= max(row["sigma"] for row in found)], "{:g}")
-        axes.set_ylim(0, 1.05 * max(row["tflops"] for row in found))
-        axes.set_xlabel("standard deviation of the scores")
+        labels = lines(axes, [row for row in found if row["d"] == d], "sigma", lambda row: row["tflops"], lambda row: (
+            colours[row["program"]], "--" if row["dtype"] == "fp16" else "-"), typed(number))
+        log_axis(axes.xaxis, [one for one in (1, 2, 4, 8, 16) if one <= max(row["sigma"] for row in found)])
+        axes.set(ylim=(0, 1.05 * max(row["tflops"] for row in found)), xlabel="standard deviation of the scores")
         end_labels(axes, labels)
     return figure
 
@@ -406,30 +367,25 @@ def spread(provenance, rows):
 def tiles(provenance, rows):
     """Rung 07's bytes for each head against the shared memory of a block."""
     found = [row for row in rows if "shared_bytes" in row]
-    few, many = sorted({row["H"] for row in found})[::len({row["H"] for row in found}) - 1 or 1][:2]
-    line = lambda heads, count: ([row["shared_bytes"] / 1024 for row in found if row["H"] == heads],
-                                 [count(row) / 1e6 / heads for row in found if row["H"] == heads])
+    few, many = ([row for row in found if row["H"] == pick(row["H"] for row in found)] for pick in (min, max))
     figure, axes = page(400, "Rung 07: bytes against M, the shared memory of a block", source(
         provenance, f"N = {found[0]['N_q']:.0f}, d = {found[0]['d']:.0f}; above the points: queries x keys of a tile"), right=196)
-    axes.loglog(base=2)
-    M, inverse = line(many, l2_bytes)
-    labels = []
-    for (x, y), text, colour, kind in (((M, inverse), "between L1 and L2", "blue", "o-"),
-                                       ((M, [inverse[0] * M[0] / m for m in M]), "proportional to 1/M", "note", "--"),
-                                       (line(many, dram_bytes), f"DRAM, {many:.0f} heads at once", "orange", "o-"),
-                                       (line(few, dram_bytes), f"DRAM, {few:.0f} heads at once", "purple", "o-")):
-        axes.plot(x, y, kind, color=LIGHT[colour], ms=6)
-        labels.append((x[-1], y[-1], text, colour))
-    for row, m, y in zip([row for row in found if row["H"] == many], M, inverse):
-        axes.annotate(f"{row['Br']:.0f} x {row['Bc']:.0f}", (m, y), (0, 10), textcoords="offset points", ha="center",
-                      color=LIGHT["note"], fontsize=12)
-    axes.set_ylim(1.5, 1024)
-    lengths(axes, (16, 32, 64, 128, 256))
-    axes.set_xlim(16, 200)
-    axes.set_yticks((2, 8, 32, 128, 512), ("2", "8", "32", "128", "512"))
+    log_axis(axes.yaxis, (2, 8, 32, 128, 512))
+    log_axis(axes.xaxis, (16, 32, 64, 128, 256))
+    axes.set(xlim=(16, 200), ylim=(1.5, 1024), xlabel="M, KiB", ylabel="MB per head")
+    first, labels = many[0], []
+    for of, count, text, colour, kind in (
+            (many, l2_bytes, "between L1 and L2", "blue", "o-"),
+            (many, lambda row: l2_bytes(first) * first["shared_bytes"] / row["shared_bytes"], "proportional to 1/M", "note", "--"),
+            (many, dram_bytes, f"DRAM, {many[0]['H']:.0f} heads at once", "orange", "o-"),
+            (few, dram_bytes, f"DRAM, {few[0]['H']:.0f} heads at once", "purple", "o-")):
+        points = [(row["shared_bytes"] / 1024, count(row) / 1e6 / row["H"]) for row in of]
+        axes.plot(*zip(*points), kind, color=LIGHT[colour], ms=6)
+        labels.append((*points[-1], text, colour))
+    for row in many:
+        axes.annotate(f"{row['Br']:.0f} x {row['Bc']:.0f}", (row["shared_bytes"] / 1024, l2_bytes(row) / 1e6 / row["H"]), (0, 10),
+                      textcoords="offset points", ha="center", color=LIGHT["note"], fontsize=12)
     end_labels(axes, labels, 40)
-    axes.set_xlabel("M, KiB")
-    axes.set_ylabel("MB per head")
     return figure
 
 
