@@ -54,7 +54,8 @@ def as_in_memory(d, rows, row, chunk):
 class Drawing:
     def __init__(self, width, height, title, note):
         self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-                      f'role="img" aria-label="{title}">', style(), "<style>text { font: 13px var(--font); fill: var(--ink) }</style>"]
+                      f'role="img" aria-label="{title}">', style(),
+                      "<style>text { font: 13px var(--font); fill: var(--ink) }</style>"]
         self.rect(0.5, 0.5, width - 1, height - 1, "page", "grid", 'rx="6"')
         self.text(24, 32, title, style="font-size: 16px; font-weight: 600")
         for line, text in enumerate(note.split("\n")):
@@ -103,8 +104,10 @@ def matrix(drawing, x, y, columns, held, caption, across, down, first=0):
 def fragments():
     """A x B = C above; below, two C side by side that become an A."""
     lanes, halves = range(32), range(2)
-    a = [(lane, register, [a_element(lane, register, half) for half in halves]) for lane in lanes for register in range(4)]
-    b = [(lane, register, [b_element(lane, register, half) for half in halves]) for lane in lanes for register in halves]
+    a = [(lane, register, [a_element(lane, register, half) for half in halves]) for lane in lanes
+         for register in range(4)]
+    b = [(lane, register, [b_element(lane, register, half) for half in halves]) for lane in lanes
+         for register in halves]
     c = [(lane, register, [c_element(lane, register)]) for lane in lanes for register in range(4)]
     drawing = Drawing(952, 848, "mma.sync m16n8k16: which lane holds which element",
                       f"A number is a lane; one frame is one register; what lane {SHOWN_LANE} holds is red. Lane = 4g + t.")
@@ -147,12 +150,15 @@ def swizzle():
             drawing.rect(left, top, width, height, "pale-blue" if shown else None, "blue" if shown else "grid")
             drawing.text(left + width / 2, top + 16, f"{row}: {chunk}" if d == 32 else chunk, anchor="middle", size=11)
         for line, rows in lines.items():
-            drawing.text(x - 8, y + height * line + 16, f"row{'s' * (len(rows) > 1)} {', '.join(map(str, sorted(rows)))}", "note", "end")
+            drawing.text(x - 8, y + height * line + 16,
+                         f"row{'s' * (len(rows) > 1)} {', '.join(map(str, sorted(rows)))}", "note", "end")
         below = y + height * len(lines) + 18
         for column in range(8):
             drawing.text(x + width * (column + 0.5), y - 6, f"{4 * column}-{4 * column + 3}", "note", "middle", 11)
-            drawing.text(x + width * (column + 0.5), below, meet[column] or "", "ink", "middle", 11, style="font-weight: 600")
-        drawing.text(x, below + 22, f"chunk {SHOWN_CHUNK} of 8 rows: {max(meet)} wavefront{'s' * (max(meet) > 1)}", "note")
+            drawing.text(x + width * (column + 0.5), below, meet[column] or "", "ink", "middle", 11,
+                         style="font-weight: 600")
+        drawing.text(x, below + 22, f"chunk {SHOWN_CHUNK} of 8 rows: {max(meet)} wavefront{'s' * (max(meet) > 1)}",
+                     "note")
     return drawing.svg()
 
 
@@ -192,7 +198,8 @@ def pipeline():
             else:
                 box("pale-blue", "blue", time, copy, y, f"copy {tile + 1}")
             odd = number == after and tile % 2
-            box("pale-yellow" if odd else "pale-green", "brown" if odd else "green", time, work, y + 36, f"S, softmax, O: tile {tile}")
+            box("pale-yellow" if odd else "pale-green", "brown" if odd else "green", time, work, y + 36,
+                f"S, softmax, O: tile {tile}")
             time += work
     drawing.path(f"M{left} 290H{end}l-8 -4m8 4l-8 4", "note")
     drawing.text(end, 312, "time", "note", "end")

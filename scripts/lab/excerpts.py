@@ -36,7 +36,8 @@ class Page:
         self.path, self.blocks, self.problems = path, [], []
         prose, block, closing, comment = [], None, "", None
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            self.problems += [(number, f"{found} is left to be filled in") for found in re.findall(r"@[A-Z][A-Z0-9_]*@", line)]
+            self.problems += [(number, f"{found} is left to be filled in")
+                              for found in re.findall(r"@[A-Z][A-Z0-9_]*@", line)]
             fence = FENCE.match(line)
             outside = block is None and not fence
             if block is not None:
@@ -80,7 +81,8 @@ class Page:
         """The names that a link's #part can have: headings as GitHub names them, and explicit ids."""
         names, seen = set(re.findall(r"<[^>]*\b(?:id|name)=\"([^\"]+)\"", self.prose)), {}
         for heading in re.findall(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$", self.prose, re.M):
-            text = re.sub(r"<[^>]*>", "", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading))  # a link counts as its text
+            text = re.sub(r"<[^>]*>", "",
+                          re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading))  # a link counts as its text
             name = re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
             seen[name] = seen.get(name, -1) + 1
             names.add(f"{name}-{seen[name]}" if seen[name] else name)
@@ -137,7 +139,8 @@ def output_problem(block, following):
     if block["language"] != "python" or not following or following["language"] != "text":
         return "<!-- run --> wants a python block, and then a text block with what it prints"
     try:
-        result = subprocess.run([sys.executable, "-c", "\n".join(block["lines"])], timeout=300, capture_output=True, text=True)
+        result = subprocess.run([sys.executable, "-c", "\n".join(block["lines"])], timeout=300, capture_output=True,
+                                text=True)
     except subprocess.TimeoutExpired:
         return "this program runs for more than five minutes"
     if result.returncode != 0:

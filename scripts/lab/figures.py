@@ -10,7 +10,8 @@ from lab import diagrams, pages, plots
 from lab.records import ROOT, RECORDS
 
 FIGURES = ROOT / "docs/figures"
-DRAWINGS = {"10_fragments.svg": diagrams.fragments, "11_swizzle.svg": diagrams.swizzle, "pipeline.svg": diagrams.pipeline}
+DRAWINGS = {"10_fragments.svg": diagrams.fragments, "11_swizzle.svg": diagrams.swizzle,
+            "pipeline.svg": diagrams.pipeline}
 PLOTS = {  # file: (plot, record)
     "ladder.svg": (plots.ladder, "bench_h200"), "roofline.svg": (plots.roofline, "bench_h200"),
     "traffic_of_rungs.svg": (plots.traffic, "bench_h200"), "time.svg": (plots.time, "series_h200"),
@@ -52,7 +53,8 @@ def main(options):
         old = path.read_text(encoding="utf-8") if path.is_file() else ""
         record = PLOTS.get(name, ("", ""))[1]
         missing = (f"there is no record {record}" if record and not (RECORDS / f"{record}.json").is_file() else
-                   "there are no records bench_* of two GPUs" if name == TWO_GPUS and len(list(RECORDS.glob("bench_*"))) < 2
+                   "there are no records bench_* of two GPUs" if name == TWO_GPUS
+                   and len(list(RECORDS.glob("bench_*"))) < 2
                    else "")
         if missing and not old:
             print(f"{name}: not drawn, {missing}")
@@ -62,7 +64,8 @@ def main(options):
                 raise ValueError(missing)
             text, compared = figures[name]()
             if options.check and compared(old) != compared(text):
-                raise ValueError("not what the record says" if compared == plots.data_of else "not what the layouts are")
+                raise ValueError("not what the record says" if compared == plots.data_of
+                                 else "not what the layouts are")
         except (ValueError, KeyError, IndexError) as error:
             kind = "" if type(error) == ValueError else f"{type(error).__name__} "
             print(f"docs/figures/{name}: {kind}{error}; lab figures {name} draws it anew", file=sys.stderr)

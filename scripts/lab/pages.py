@@ -11,7 +11,8 @@ from pathlib import Path
 from lab import ladder, records
 
 PROBLEM = ("B", "H", "N_q", "d", "causal")
-UNITS = {"cpu_fma_flops": "multiply-adds of all cores", "ffma_flops": "fp32 multiply-adds", "mma_sync_flops": "mma.sync",
+UNITS = {"cpu_fma_flops": "multiply-adds of all cores", "ffma_flops": "fp32 multiply-adds",
+         "mma_sync_flops": "mma.sync",
          "wgmma_flops": "wgmma", "ex2_per_s": "exponentials, ex2.approx",
          "copy_bytes_per_s": "copy in the GPU's memory, read + write",
          "cpu_copy_bytes_per_s": "copy in the processor's memory, read + write"}
@@ -86,7 +87,8 @@ def counter(record, program, name, kernel=""):
 
 
 def dram_gb(record, program, kernel=""):
-    return (counter(record, program, "dram_read_bytes", kernel) + counter(record, program, "dram_write_bytes", kernel)) / 1e9
+    return (counter(record, program, "dram_read_bytes", kernel) + counter(record, program, "dram_write_bytes",
+                                                                          kernel)) / 1e9
 
 
 def shared_tb_per_s(record, program):
@@ -154,7 +156,8 @@ def table(header, lines, left=0):
 
 def label(program):
     """A rung by its number, a library by its name."""
-    return program[:2] if program[2:3] == "_" and program[:2].isdigit() else {"FA2": "FlashAttention-2"}.get(program, program)
+    return program[:2] if program[2:3] == "_" and program[:2].isdigit() else {"FA2": "FlashAttention-2"}.get(program,
+                                                                                                             program)
 
 
 def unique(values):
@@ -215,7 +218,8 @@ VIEWS = {
                 "shared stores, GB/s": "shared_store_wavefronts * 128e-9 / seconds : .0f",
                 "global loads, GB/s": "global_load_sectors * 32e-9 / seconds : .0f",
                 "global stores, GB/s": "global_store_sectors * 32e-9 / seconds : .0f"},
-    "traffic": {"L1 is asked: loads, GB": "global_load_sectors * 32e-9 : .3g", "stores, GB": "global_store_sectors * 32e-9 : .3g",
+    "traffic": {"L1 is asked: loads, GB": "global_load_sectors * 32e-9 : .3g",
+                "stores, GB": "global_store_sectors * 32e-9 : .3g",
                 "L1 and L2: read, GB": "l2_read_sectors * 32e-9 : .3g", "written, GB": "l2_write_sectors * 32e-9 : .3g",
                 "DRAM: read, GB": "dram_read_bytes / 1e9 : .3g", "DRAM: written, GB": "dram_write_bytes / 1e9 : .3g"},
     "instructions": {"instructions of warps, 10^9": "instructions / 1e9 : .3g",
@@ -227,7 +231,8 @@ VIEWS = {
                  "sectors per store": "global_store_sectors / global_store_requests : .1f",
                  "shared wavefronts / ideal": "(shared_load_wavefronts + shared_store_wavefronts) / (shared_load_wavefronts + "
                  "shared_store_wavefronts - shared_load_conflicts - shared_store_conflicts) : .2f",
-                 "occupancy": "occupancy_percent / 100 : .0%", "tensor pipe at work": "tensor_active_percent / 100 : .0%",
+                 "occupancy": "occupancy_percent / 100 : .0%",
+                 "tensor pipe at work": "tensor_active_percent / 100 : .0%",
                  "registers": "registers : .0f", "spilled sectors": "local_load_sectors + local_store_sectors : .0f"},
     "tensor cores": {"mma, 10^6": "(tensor_pipe - tensor_pipe_moves) / 1e6 : .1f",
                      "tensor cores at work": "tensor_active_percent / 100 : .1%",
@@ -236,7 +241,8 @@ VIEWS = {
                      "wavefronts / ideal": "shared_load_wavefronts / (shared_load_wavefronts - shared_load_conflicts) : .2f",
                      "sectors of local memory": "local_load_sectors : .0f", "registers": "registers : .0f",
                      "occupancy": "occupancy_percent / 100 : .0%"},
-    "tiles": {"Br x Bc": "f'{Br:.0f} x {Bc:.0f}'", "M, KiB": "shared_bytes / 1024 : .1f", "predicted, GB": "predicted_bytes / 1e9 : .3g",
+    "tiles": {"Br x Bc": "f'{Br:.0f} x {Bc:.0f}'", "M, KiB": "shared_bytes / 1024 : .1f",
+              "predicted, GB": "predicted_bytes / 1e9 : .3g",
               "between L1 and L2, GB": "(l2_read_sectors + l2_write_sectors) * 32e-9 : .3g",
               "DRAM, GB": "(dram_read_bytes + dram_write_bytes) / 1e9 : .3g", "ms": "seconds * 1e3 : .1f"},
 }
@@ -249,7 +255,8 @@ def is_library(row):
 
 
 def unit_of(row):
-    return row.get("unit") or (None if is_library(row) else "mma_sync_flops" if row.get("dtype") in ("fp16", "bf16") else
+    return row.get("unit") or (None if is_library(row) else "mma_sync_flops" if row.get("dtype") in ("fp16", "bf16")
+                               else
                                "ffma_flops")
 
 
@@ -270,7 +277,8 @@ def speed_columns(found, ceilings):
         return three_digits(other["ms"] / row["ms"]) if other else ""
 
     def before(row):
-        return times(([None] + [one for one in rungs if one["program"] < row["program"]])[-1], row) if row in rungs else ""
+        return times(([None] + [one for one in rungs if one["program"] < row["program"]])[-1],
+                     row) if row in rungs else ""
 
     def best(row):
         same = [one for one in libraries if one.get("dtype") == row.get("dtype")]
@@ -282,7 +290,8 @@ def speed_columns(found, ceilings):
     def share(row):
         reached = ceilings.get(unit_of(row))
         return f"{100 * row['tflops'] * 1e12 / reached:.1f}%" if reached else ""
-    return {"type": lambda row: row.get("dtype", ""), "ms": milliseconds, "spread": lambda row: f"{100 * row['spread']:.1f}%",
+    return {"type": lambda row: row.get("dtype", ""), "ms": milliseconds,
+            "spread": lambda row: f"{100 * row['spread']:.1f}%",
             "TFLOP/s": lambda row: three_digits(row["tflops"]),
             "GB/s": lambda row: three_digits(row["compulsory_bytes"] / row["ms"] / 1e6), "of its unit": share,
             "x the rung before": before, "x rung 06": naive,
@@ -318,7 +327,8 @@ def ladder_table(record):
 
 def ceilings(record):
     found = ceilings_of(record)
-    return table(["unit", "measured"], [[name, f"{three_digits(found[key] / 1e12)} TFLOP/s" if key.endswith("flops") else
+    return table(["unit", "measured"],
+                 [[name, f"{three_digits(found[key] / 1e12)} TFLOP/s" if key.endswith("flops") else
                                          f"{three_digits(found[key] / 1e12)} T/s" if key == "ex2_per_s" else
                                          f"{three_digits(found[key] / 1e9)} GB/s"]
                                         for key, name in UNITS.items() if found.get(key)], 1)
@@ -406,7 +416,8 @@ def factors(record, library, **where):
     lines = []
     for name in unique(row["program"] for row in found):
         all_of_it = ratios(record, name, library, **where)
-        of = [f"{geometric_mean(ratios(record, name, library, d=d, causal=causal, **where)):.2f}" for d, causal in groups]
+        of = [f"{geometric_mean(ratios(record, name, library, d=d, causal=causal, **where)):.2f}" for d,
+              causal in groups]
         lines.append([label(name), *of, f"{geometric_mean(all_of_it):.3f}", f"{min(all_of_it):.2f}"])
     return table(["rung", *(f"d={d:.0f} {'causal' if causal else 'full'}" for d, causal in groups),
                   f"all {len(all_of_it)}", "least"], lines)
@@ -414,10 +425,13 @@ def factors(record, library, **where):
 
 def pytorch(record):
     """Rung 05 and PyTorch on the CPU."""
-    pairs = [(row, some(record, kinds=("library",), **{key: row[key] for key in PROBLEM})[0]) for row in some(record, kinds=("rung",))]
-    return table(["(B, H, N, d)", "rung 05, ms", "PyTorch, ms", "rung 05, GFLOP/s", "PyTorch, GFLOP/s", "ratio of medians",
+    pairs = [(row, some(record, kinds=("library",), **{key: row[key] for key in PROBLEM})[0])
+             for row in some(record, kinds=("rung",))]
+    return table(["(B, H, N, d)", "rung 05, ms", "PyTorch, ms", "rung 05, GFLOP/s", "PyTorch, GFLOP/s",
+                  "ratio of medians",
                   "ratio of fastest runs"], [[
-                      text(a, "f'({B}, {H}, {N_q}, {d})' + ' causal' * causal"), three_digits(a["ms"]), three_digits(b["ms"]),
+                      text(a, "f'({B}, {H}, {N_q}, {d})' + ' causal' * causal"), three_digits(a["ms"]),
+                      three_digits(b["ms"]),
                       f"{a['tflops'] * 1e3:.0f}", f"{b['tflops'] * 1e3:.0f}", f"{a['ms'] / b['ms']:.2f}",
                       f"{a['min_ms'] / b['min_ms']:.2f}"] for a, b in pairs])
 
@@ -468,7 +482,8 @@ def experiments(record, rung):
             one = speeds_of[cases[0]]
             told += [f"{one['ms']:.1f}", f"{one['tflops']:.1f}", f"{ms(record, names[0]) / one['ms']:.2f}"]
         else:
-            c = next(iter(rows(record, name, kinds=("kernel",))), {"shared_load_wavefronts": 0, "shared_load_requests": 0})
+            c = next(iter(rows(record, name, kinds=("kernel",))),
+                     {"shared_load_wavefronts": 0, "shared_load_requests": 0})
             told += [*built(record, name)[:2], text(c, "shared_load_wavefronts / shared_load_requests : .2f"),
                      *(f"{speeds_of[case]['tflops']:.1f}" if case in speeds_of else "" for case in cases)]
         lines.append(told)
@@ -477,7 +492,8 @@ def experiments(record, rung):
         heads += ["ms", "TFLOP/s", "x the rung"]
     else:
         heads += ["registers at d = 128, 64, 32", "bytes spilled"]
-        heads += ["instructions per mma, 128, 64", "d=64: full, causal", "d=128: full, causal", "x FA2", "x FA2 at 32"] \
+        heads += ["instructions per mma, 128, 64", "d=64: full, causal", "d=128: full, causal", "x FA2",
+                  "x FA2 at 32"] \
             if tensor else ["wavefronts per load, d=64", *(f"d={case[3]:.0f}{' causal' * case[4]}" for case in cases)]
     return table(heads, lines, 2)
 

@@ -26,9 +26,11 @@ WIDTH = 620
 PAPER = {"facecolor": LIGHT["page"], "edgecolor": "none", "pad": 0.5}  # under a label, so that no line crosses it
 matplotlib.rcParams.update({
     "svg.fonttype": "none", "svg.hashsalt": "flash", "font.size": 13, "text.color": LIGHT["ink"], "axes.grid": True,
-    "axes.edgecolor": LIGHT["grid"], "axes.labelcolor": LIGHT["note"], "xtick.color": LIGHT["note"], "path.simplify": False,
+    "axes.edgecolor": LIGHT["grid"], "axes.labelcolor": LIGHT["note"], "xtick.color": LIGHT["note"],
+    "path.simplify": False,
     "ytick.color": LIGHT["note"], "grid.color": LIGHT["grid"], "grid.linewidth": 0.75, "xtick.major.size": 0,
-    "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0, "axes.axisbelow": True, "axes.linewidth": 0.75})
+    "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0, "axes.axisbelow": True,
+    "axes.linewidth": 0.75})
 
 
 # ---------------------------------------------------------------- the page
@@ -91,7 +93,8 @@ def end_labels(axes, labels, least=14, gap=15):
     for at, y, (*_, text, colour) in zip(wanted, ys, labels):
         axes.annotate(text, at, (column, y), "figure pixels", textcoords="figure pixels", va="center", fontsize=12,
                       color=LIGHT[colour], annotation_clip=False, bbox=PAPER,
-                      arrowprops={"arrowstyle": "-", "color": LIGHT[colour], "lw": 0.75, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)})
+                      arrowprops={"arrowstyle": "-", "color": LIGHT[colour], "lw": 0.75, "shrinkA": 1, "shrinkB": 3,
+                                  "relpos": (0, 0.5)})
 
 
 def log_axis(axis, ticks=None, text="{:g}"):
@@ -120,7 +123,8 @@ def table_of_dots(title, notes, rows, columns, xlabel):
     axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=xlabel, xlim=decades([
         value for *_, values, limits in rows for value in (*values.values(), *limits.values())]))
     for number, (column, own) in enumerate(columns.items()):
-        place = {"x": 1 + (52 + 60 * number) / axes.get_window_extent().width, "transform": axes.get_yaxis_transform(), "ha": "right"}
+        place = {"x": 1 + (52 + 60 * number) / axes.get_window_extent().width, "transform": axes.get_yaxis_transform(),
+                 "ha": "right"}
         axes.text(y=-0.75, s=column, va="bottom", color=LIGHT[own or "note"], fontsize=12, **place)
         for line, (_, colour, values, limits) in enumerate(rows):
             colour = LIGHT[own or colour]
@@ -224,7 +228,8 @@ def ladder(provenance, rows):
 def two_gpus(records):
     """What two kinds of GPU do on the same problem; `records` are (provenance, rows) of scripts/bench."""
     names = [re.sub(r"NVIDIA |[ -].*", "", provenance["gpu"].replace("NVIDIA ", "")) for provenance, _ in records]
-    of = [{typed(name)(row): row["tflops"] for row in on_first_problem(rows) if row.get("backend") != "cpu"} for _, rows in records]
+    of = [{typed(name)(row): row["tflops"] for row in on_first_problem(rows) if row.get("backend") != "cpu"} for _,
+          rows in records]
     return table_of_dots(f"The ladder on {' and '.join(names)}", [
         problem(timed(records[0][1])[0]), *(source(provenance)[0] for provenance, _ in records)], [
             (row, "note", {gpu: found[row] for gpu, found in zip(names, of) if row in found}, {}) for row in of[0]],
@@ -239,26 +244,31 @@ def traffic(provenance, rows):
         made.append((name(found[program]), "", {"L1-L2": l2_bytes(c) / 1e9, "DRAM": dram_bytes(c) / 1e9}, limits))
     return table_of_dots("Traffic of every CUDA rung", source(
         provenance, problem(on_first_problem(rows)[0]),
-        "Dots: counted by ncu, between L1 and L2 and from and to DRAM. Ticks: the chapters' formulas"), made, columns, "GB")
+        "Dots: counted by ncu, between L1 and L2 and from and to DRAM. Ticks: the chapters' formulas"), made, columns,
+                         "GB")
 
 
 def roofline(provenance, rows):
     reached, counts = ceilings(rows), counted(rows)
     found = [row for row in on_first_problem(rows) if row["program"] in counts]
-    figure, axes = page(440, "Roofline: speed against operations per byte", source(provenance, problem(found[0])), right=200)
+    figure, axes = page(440, "Roofline: speed against operations per byte", source(provenance, problem(found[0])),
+                        right=200)
     at = [(row["tflops"] * row["ms"] * 1e9 / dram_bytes(counts[row["program"]]), row["tflops"],
            number(row), UNIT[row["unit"]][0]) for row in found]
-    units = [(reached[unit], *UNIT[unit]) for unit in UNIT if unit in reached and any(row["unit"] == unit for row in found)]
+    units = [(reached[unit], *UNIT[unit]) for unit in UNIT if unit in reached
+             and any(row["unit"] == unit for row in found)]
     (left, right), highest, copy = decades([x for x, *_ in at]), max(units)[0], reached["copy_bytes_per_s"]
     log_axis(axes.xaxis), log_axis(axes.yaxis)
-    axes.set(xlim=(left, right), ylim=(0.6, 1000), xlabel="FLOP per byte from or to DRAM, counted by ncu", ylabel="TFLOP/s")
+    axes.set(xlim=(left, right), ylim=(0.6, 1000), xlabel="FLOP per byte from or to DRAM, counted by ncu",
+             ylabel="TFLOP/s")
     axes.plot([left, highest / copy], [left * copy / 1e12, highest / 1e12], "--", color=LIGHT["note"], lw=1.5)
     middle = math.sqrt(left * highest / copy)
     axes.annotate(f"DRAM, {copy / 1e9:.0f} GB/s", (middle, middle * copy / 1e12), (10, -14), textcoords="offset points",
                   color=LIGHT["note"], fontsize=12)
     for value, colour, _ in units:
         axes.plot([value / copy, right], [value / 1e12] * 2, "--", color=LIGHT[colour], lw=1.5)
-    end_labels(axes, [(right, value / 1e12, f"{text}, {three_digits(value / 1e12)}", colour) for value, colour, text in units])
+    end_labels(axes, [(right, value / 1e12, f"{text}, {three_digits(value / 1e12)}", colour) for value, colour,
+                      text in units])
     for x, y, _, colour in at:
         axes.plot(x, y, "o", color=LIGHT[colour], ms=7)
     for few in (True, False):  # those that move much stand apart from those that do not
@@ -270,7 +280,8 @@ def time(provenance, rows):
     found = timed(rows)
     first, programs = found[0], unique((row["program"], row["dtype"]) for row in found)
     figure, axes = page(190 + 16 * len(programs), "Time against N: every rung and library", source(
-        provenance, f"{first['B'] * first['N_q']:,.0f} tokens in sequences of N, H = {first['H']:.0f}, d = {first['d']:.0f}, full"),
+        provenance,
+        f"{first['B'] * first['N_q']:,.0f} tokens in sequences of N, H = {first['H']:.0f}, d = {first['d']:.0f}, full"),
         right=216)
     log_axis(axes.yaxis)
     log_axis(axes.xaxis, sorted({row["N_q"] for row in found}), "{:,.0f}")
@@ -287,14 +298,16 @@ def memory(provenance, rows):
     N = sorted({row["N_q"] for row in rows if "N_q" in row})
     square = {row["program"] for row in found if row["extra_bytes"] > row["compulsory_bytes"] and row["N_q"] > N[1]}
     figure, axes = page(470, "Memory against N: standard attention and tiles", source(
-        provenance, f"Q, K, V, O, LSE and what a rung held besides; B = 1, H = {first['H']:.0f}, d = {first['d']:.0f}, full"),
+        provenance,
+        f"Q, K, V, O, LSE and what a rung held besides; B = 1, H = {first['H']:.0f}, d = {first['d']:.0f}, full"),
         left=76, right=216)
     log_axis(axes.yaxis)
     log_axis(axes.xaxis, N[::2], "{:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: size(value).replace(".00", "").replace(".0", ""))
     axes.set(xlabel="N", ylim=(0.5 * decades([needed(row) for row in found])[0],
                                4e12 if device else 10 * max(map(needed, found))))
-    labels = lines(axes, found, "N_q", needed, lambda row: ("orange" if row["program"] in square else "blue", "-"), typed(name))
+    labels = lines(axes, found, "N_q", needed, lambda row: ("orange" if row["program"] in square else "blue", "-"),
+                   typed(name))
     if device:
         axes.plot([N[0], N[-1]], [device] * 2, ":", color=LIGHT["purple"], lw=2)
         labels.append((N[-1], device, f"all memory of the GPU, {device / 1e9:.0f} GB", "purple"))
@@ -310,7 +323,8 @@ def memory(provenance, rows):
 
 
 def note(axes, text, at, offset, colour):
-    axes.annotate(text, at, offset, textcoords="offset points", ha="right", color=LIGHT[colour], fontsize=12, bbox=PAPER)
+    axes.annotate(text, at, offset, textcoords="offset points", ha="right", color=LIGHT[colour], fontsize=12,
+                  bbox=PAPER)
 
 
 def colours_of(rows):
@@ -346,7 +360,8 @@ def spread(provenance, rows):
     found = [row for row in timed(rows, causal=False) if row.get("sigma")]
     if not found:
         raise ValueError("no row of this record has a sigma")
-    last, longest = sorted({row["program"] for row in found if row["kind"] == "rung"})[-2:], max(row["N_q"] for row in found)
+    last, longest = sorted({row["program"] for row in found if row["kind"] == "rung"})[-2:], max(row["N_q"]
+                                                                                                 for row in found)
     found = [row for row in found if row["N_q"] == longest and (
         row["program"] in last or row["kind"] == "library" and row["dtype"] == "bf16")]
     dims, colours = sorted({row["d"] for row in found}), colours_of(found)
@@ -369,21 +384,24 @@ def tiles(provenance, rows):
     found = [row for row in rows if "shared_bytes" in row]
     few, many = ([row for row in found if row["H"] == pick(row["H"] for row in found)] for pick in (min, max))
     figure, axes = page(400, "Rung 07: bytes against M, the shared memory of a block", source(
-        provenance, f"N = {found[0]['N_q']:.0f}, d = {found[0]['d']:.0f}; above the points: queries x keys of a tile"), right=196)
+        provenance, f"N = {found[0]['N_q']:.0f}, d = {found[0]['d']:.0f}; above the points: queries x keys of a tile"),
+                        right=196)
     log_axis(axes.yaxis, (2, 8, 32, 128, 512))
     log_axis(axes.xaxis, (16, 32, 64, 128, 256))
     axes.set(xlim=(16, 200), ylim=(1.5, 1024), xlabel="M, KiB", ylabel="MB per head")
     first, labels = many[0], []
     for of, count, text, colour, kind in (
             (many, l2_bytes, "between L1 and L2", "blue", "o-"),
-            (many, lambda row: l2_bytes(first) * first["shared_bytes"] / row["shared_bytes"], "proportional to 1/M", "note", "--"),
+            (many, lambda row: l2_bytes(first) * first["shared_bytes"] / row["shared_bytes"], "proportional to 1/M",
+             "note", "--"),
             (many, dram_bytes, f"DRAM, {many[0]['H']:.0f} heads at once", "orange", "o-"),
             (few, dram_bytes, f"DRAM, {few[0]['H']:.0f} heads at once", "purple", "o-")):
         points = [(row["shared_bytes"] / 1024, count(row) / 1e6 / row["H"]) for row in of]
         axes.plot(*zip(*points), kind, color=LIGHT[colour], ms=6)
         labels.append((*points[-1], text, colour))
     for row in many:
-        axes.annotate(f"{row['Br']:.0f} x {row['Bc']:.0f}", (row["shared_bytes"] / 1024, l2_bytes(row) / 1e6 / row["H"]), (0, 10),
+        axes.annotate(f"{row['Br']:.0f} x {row['Bc']:.0f}",
+                      (row["shared_bytes"] / 1024, l2_bytes(row) / 1e6 / row["H"]), (0, 10),
                       textcoords="offset points", ha="center", color=LIGHT["note"], fontsize=12)
     end_labels(axes, labels, 40)
     return figure
@@ -397,7 +415,8 @@ def texts_of(figure):
     found = [text for owner in (figure, *figure.axes) for text in owner.texts]
     for axes in figure.axes:
         found += [axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]
-        found += [tick.label1 for axis in (axes.xaxis, axes.yaxis) for tick in axis.get_major_ticks() if tick.label1.get_visible()
+        found += [tick.label1 for axis in (axes.xaxis, axes.yaxis) for tick in axis.get_major_ticks()
+                  if tick.label1.get_visible()
                   and min(axis.get_view_interval()) <= tick.get_loc() <= max(axis.get_view_interval())]
     return [(text.get_text(), Text.get_window_extent(text)) for text in found if text.get_text()]
 
@@ -412,7 +431,8 @@ def data(figure):
     """What is drawn, apart from how: the points of every line, and the texts."""
     def rounded(values):
         return [float(f"{value:.4g}") for value in values]
-    return {"lines": [[rounded(line.get_xdata()), rounded(line.get_ydata())] for axes in figure.axes for line in axes.lines],
+    return {"lines": [[rounded(line.get_xdata()), rounded(line.get_ydata())] for axes in figure.axes
+                      for line in axes.lines],
             "texts": [text.get_text() for owner in (figure, *figure.axes) for text in owner.texts]}
 
 
@@ -455,7 +475,8 @@ def pictures(record):
 
 def bench_page(record, folder):
     """The page that scripts/bench leaves in a build folder: pictures and tables of its record. Returns the page's path."""
-    provenance, kind = record["provenance"], next((kind for kind in ("series", "memory") if kind in record["provenance"]["command"]),
+    provenance, kind = record["provenance"], next((kind for kind in ("series", "memory")
+                                                   if kind in record["provenance"]["command"]),
                                                   "bench")
     parts = [f"# What `{provenance['command']}` measured", source(provenance)[0] + f", commit {provenance['commit']}"]
     if "--quick" in provenance["command"]:

@@ -61,7 +61,8 @@ def main(options):
             return 1
     output = options.output or DATA / f"minilm_layer{options.layer}.safetensors"
     own_text = options.text == DATA / "alice.txt"
-    metadata = {"model": MODEL_SOURCE, "layer": str(options.layer), "text": TEXT_SOURCE if own_text else options.text.name,
+    metadata = {"model": MODEL_SOURCE, "layer": str(options.layer), "text": TEXT_SOURCE if own_text
+                else options.text.name,
                 "tokens": json.dumps(tokens),  # WordPieces, as the model sees them; a leading ## continues a word
                 "words": json.dumps(words)}  # the same pieces, as the text spells them
     if own_text and options.layer == 1:

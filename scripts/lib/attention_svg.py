@@ -59,7 +59,8 @@ def draw(title, note, P, words, joined, groups, queries):
     parts = [label(MARGIN, 44, title, "title"), label(MARGIN, 68, note, "note")]
     for i, p in enumerate((0.01, 0.05, 0.2, FULL)):
         x = WIDTH - MARGIN - 72 * (4 - i) + 16
-        parts += [rect(x, 31, 16, 16, shade=p), rect(x, 31, 16, 16, "frame"), label(x + 22, 44, f"{100 * p:.0f}%", "note")]
+        parts += [rect(x, 31, 16, 16, shade=p), rect(x, 31, 16, 16, "frame"),
+                  label(x + 22, 44, f"{100 * p:.0f}%", "note")]
     parts += [label(MARGIN, TOP - 32, f"All {len(words)} tokens", "caption"),
               label(MARGIN, TOP - 13, "One row per query, one column per key, in the order of the text", "note"),
               f'<image x="{MARGIN}" y="{TOP}" width="{SIDE}" height="{SIDE}" preserveAspectRatio="none" '

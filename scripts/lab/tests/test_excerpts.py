@@ -62,7 +62,8 @@ ONE, TWO = "docs/one.md", "docs/other.md"
 
 def said(folder, capsys, files):
     """Exit code, output and complaints of a repository that differs in some files from a sound one."""
-    for path, text in ({"src/f.cpp": SOURCE, ONE: SOUND, TWO: OTHER, "docs/a b.svg": "<svg/>", "docs/figures/a.svg": "<svg/>",
+    for path, text in ({"src/f.cpp": SOURCE, ONE: SOUND, TWO: OTHER, "docs/a b.svg": "<svg/>",
+                        "docs/figures/a.svg": "<svg/>",
                         "docs/README.md": "[one](one.md) [other](other.md)\n",
                         "README.md": "[docs](docs/one.md) [folder](docs)\n"} | files).items():
         if text is not None:
@@ -81,22 +82,30 @@ def test_sound_pages_pass(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("path, text, words", [
-    ("src/f.cpp", SOURCE.replace("return 1", "return 3"), "one.md:9: src/f.cpp does not have these lines; this one first: return 1;"),
-    (ONE, SOUND.replace("    return 1;", "  return 1;"), "one.md:9: src/f.cpp does not have these lines one after the other"),
-    ("src/f.cpp", SOURCE.replace("        return 1;", "        count();\n        return 1;"), "one.md:9: "),  # not said: "// ..."
-    (ONE, SOUND.replace("      return 2;", "      if (ready) {\n      // ...\n  int f() {"), "one.md:19: "),  # wrong order
+    ("src/f.cpp", SOURCE.replace("return 1", "return 3"),
+     "one.md:9: src/f.cpp does not have these lines; this one first: return 1;"),
+    (ONE, SOUND.replace("    return 1;", "  return 1;"),
+     "one.md:9: src/f.cpp does not have these lines one after the other"),
+    ("src/f.cpp", SOURCE.replace("        return 1;", "        count();\n        return 1;"),
+     "one.md:9: "),  # not said: "// ..."
+    (ONE, SOUND.replace("      return 2;", "      if (ready) {\n      // ...\n  int f() {"),
+     "one.md:19: "),  # wrong order
     (ONE, SOUND.replace("src/f.cpp -->\n```", "src/g.cpp -->\n```"), "one.md:9: there is no file 'src/g.cpp'"),
     (TWO, OTHER + "<!-- excerpt: src/f.cpp -->\n```cpp\n\n```\n", "other.md:9: this excerpt is empty"),
-    (TWO, OTHER + "\n<!-- exerpt: src/f.cpp -->\n~~~CUDA\nint f() {\n~~~\n", "other.md:10: this cuda block says neither"),
-    (TWO, OTHER + "\n<!-- excerpt: src/f.cpp -->\n\n```sh\ntrue\n```\n", "other.md:9: <!-- excerpt --> is not followed by a fenced"),
+    (TWO, OTHER + "\n<!-- exerpt: src/f.cpp -->\n~~~CUDA\nint f() {\n~~~\n",
+     "other.md:10: this cuda block says neither"),
+    (TWO, OTHER + "\n<!-- excerpt: src/f.cpp -->\n\n```sh\ntrue\n```\n",
+     "other.md:9: <!-- excerpt --> is not followed by a fenced"),
     (TWO, OTHER + "\n```sh\ntrue\n", "other.md:9: this fenced block is never closed"),
     (TWO, OTHER + "[x](absent.md)", "no such file"), (TWO, OTHER + "![x](figures/absent.svg)", "no such file"),
     (TWO, OTHER + "[x](one.md#absent)", "no such heading"), (TWO, OTHER + "[x](#absent)", "no such heading"),
     (TWO, OTHER + "[x](one.md#%6fne-page) [y](one.md#One-Page)", "one.md#One-Page: the page has no such"),
-    (TWO, OTHER + "[x](../src/f.cpp#L99)", "fewer lines"), (TWO, OTHER + "[x](../src/f.cpp#f)", "an anchor into a source"),
+    (TWO, OTHER + "[x](../src/f.cpp#L99)", "fewer lines"),
+    (TWO, OTHER + "[x](../src/f.cpp#f)", "an anchor into a source"),
     (TWO, OTHER + "[x](/docs/one.md)", "relative to the page"), (TWO, OTHER + "[x](../../etc)", "leads out"),
     (TWO, OTHER + '<img src="absent.svg">', "no such file"), (TWO, OTHER + "[x]\n\n[x]: absent.md", "no such file"),
-    (TWO, OTHER + "[![x](absent.svg)](one.md)", "no such file"), (TWO, OTHER + "[broken\nline](absent.md)", "no such file"),
+    (TWO, OTHER + "[![x](absent.svg)](one.md)", "no such file"),
+    (TWO, OTHER + "[broken\nline](absent.md)", "no such file"),
     ("README.md", "[docs](doc/one.md)\n", "README.md:1: link to doc/one.md: no such file"),
     (ONE, SOUND.replace("42", "41"), "one.md:42: this program prints something else:\n42"),
     (ONE, SOUND.replace("```text", "```sh"), "one.md:42: <!-- run --> wants a python block, and then a text block"),
