@@ -1,5 +1,5 @@
-"""Layouts, drawn by the functions that say them: who holds what in mma.sync, where a swizzled tile keeps its chunks, and two
-rungs in time. scripts/tests/test_fragments.py compares the functions with what steps/tests/show_layouts finds by trying.
+"""Layouts, drawn by the functions that say them: who holds what in mma.sync, where a swizzled tile keeps its chunks,
+and two rungs in time. scripts/tests/test_fragments.py compares the functions with what a program finds by trying.
 """
 
 from lab.ladder import ladder
@@ -53,8 +53,8 @@ def as_in_memory(d, rows, row, chunk):
 
 class Drawing:
     def __init__(self, width, height, title, note):
-        self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-                      f'role="img" aria-label="{title}">', style(),
+        size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+        self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}">', style(),
                       "<style>text { font: 13px var(--font); fill: var(--ink) }</style>"]
         self.rect(0.5, 0.5, width - 1, height - 1, "page", "grid", 'rx="6"')
         self.text(24, 32, title, style="font-size: 16px; font-weight: 600")
@@ -68,7 +68,8 @@ class Drawing:
     def text(self, x, y, text, colour="ink", anchor="start", size=13, turn=0, style=""):
         turned = f' transform="rotate({turn} {x:g} {y:g})"' if turn else ""
         style += f"; fill: var(--{colour})" * (colour != "ink") + f"; font-size: {size}px" * (size != 13)
-        self.parts.append(f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" style="{style.strip("; ")}"{turned}>{text}</text>')
+        place = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}"{turned}'
+        self.parts.append(f'<text {place} style="{style.strip("; ")}">{text}</text>')
 
     def path(self, d, colour, width=1):
         self.parts.append(f'<path d="{d}" style="fill: none; stroke: var(--{colour}); stroke-width: {width}"/>')
@@ -110,7 +111,7 @@ def fragments():
          for register in halves]
     c = [(lane, register, [c_element(lane, register)]) for lane in lanes for register in range(4)]
     drawing = Drawing(952, 848, "mma.sync m16n8k16: which lane holds which element",
-                      f"A number is a lane; one frame is one register; what lane {SHOWN_LANE} holds is red. Lane = 4g + t.")
+                      f"A number is a lane; one frame is one register; lane {SHOWN_LANE}'s are red. Lane = 4g + t.")
     for register in range(4):
         drawing.rect(640 + 74 * register, 40, CELL_W, CELL_H, PALE[register], "note")
         drawing.text(640 + 74 * register + CELL_W + 6, 54, f"[{register}]", "note")
@@ -132,8 +133,8 @@ def swizzle():
     """Eight rows of a tile before and after, for d = 64 and for d = 32."""
     width, height = 42, 24
     drawing = Drawing(880, 646, "A tile in shared memory: one frame is 16 bytes, 4 banks wide",
-                      f"A number is a chunk of its row. Blue: chunk {SHOWN_CHUNK} of 8 rows, which ldmatrix wants at once;\n"
-                      "below, how many of them lie in these banks.")
+                      f"A number is a chunk of its row. Blue: chunk {SHOWN_CHUNK} of 8 rows, which ldmatrix wants at "
+                      "once;\nbelow, how many of them lie in these banks.")
     for x, y, caption, d, place in ((84, 150, "d = 64, as in memory", 64, as_in_memory),
                                     (516, 150, "d = 64, swizzled: column = chunk XOR row", 64, swizzled),
                                     (84, 482, "d = 32, as in memory", 32, as_in_memory),
@@ -169,8 +170,8 @@ def pipeline():
     left, unit, copy, store, work = 132, 13, 5, 2, 10
     end = left + 56 * unit
     drawing = Drawing(900, 330, "One block in time (a drawing: lengths are not measured)",
-                      f"Red: a barrier. Green and yellow: which buffer is read; rung {names[after - 1][:2]} has one, rung "
-                      f"{names[after][:2]} has two.")
+                      f"Red: a barrier. Green and yellow: which buffer is read; rung {names[after - 1][:2]} "
+                      f"has one, rung {names[after][:2]} has two.")
 
     def box(fill, stroke, start, length, y, text):
         x, shown = left + unit * start, min(unit * length, end - left - unit * start)
@@ -189,7 +190,7 @@ def pipeline():
         if number == after:
             box("pale-blue", "blue", 0, copy, y, "copy 0")
         for tile in range(6):
-            barrier(time, y)  # before: slower warps still read the tile before. After: the tile is complete, the other is free
+            barrier(time, y)  # slower warps still read the tile before; with copies, the tile is complete
             if number < after:
                 box("pale-blue", "blue", time, copy, y, f"load {tile}")
                 box("pale-blue", "blue", time + copy, store, y, "st.")

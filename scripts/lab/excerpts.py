@@ -96,8 +96,8 @@ def block_problem(block, following, root):
     if block["kind"] == "run":
         return output_problem(block, following)
     if not block["kind"] and block["language"] in CODE:
-        return (f"this {block['language']} block says neither <!-- excerpt: path --> nor <!-- illustration --> on the line "
-                "before it")
+        return (f"this {block['language']} block says neither <!-- excerpt: path --> nor <!-- illustration --> on the "
+                "line before it")
     return None
 
 
@@ -208,5 +208,6 @@ def main(options):
             failed += 1
             print(f"{figure.relative_to(root)}:1: no page shows this figure", file=sys.stderr)
     print(f"{len(linked)} pages: {counts['excerpt']} excerpts, {counts['illustration']} illustrations, "
-          f"{counts['run']} programs run, {counts['link']} relative links; {failed or 'no'} problem{'s' * (failed != 1)}")
+          f"{counts['run']} programs run, {counts['link']} relative links; {failed or 'no'} "
+          f"problem{'s' * (failed != 1)}")
     return 1 if failed else 0

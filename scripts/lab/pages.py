@@ -6,17 +6,17 @@ N, d, causal, dtype, sigma. A number's row is of the record's first problem in w
 
 import math
 from functools import cache
-from pathlib import Path
 
 from lab import ladder, records
 
 PROBLEM = ("B", "H", "N_q", "d", "causal")
-UNITS = {"cpu_fma_flops": "multiply-adds of all cores", "ffma_flops": "fp32 multiply-adds",
-         "mma_sync_flops": "mma.sync",
-         "wgmma_flops": "wgmma", "ex2_per_s": "exponentials, ex2.approx",
-         "copy_bytes_per_s": "copy in the GPU's memory, read + write",
-         "cpu_copy_bytes_per_s": "copy in the processor's memory, read + write"}
-HEAD_DIMS = (128, 64, 32)
+UNITS = {  # ceiling: what it is, and how its number is written
+    "cpu_fma_flops": ("multiply-adds of all cores", 1e12, "TFLOP/s"),
+         "ffma_flops": ("fp32 multiply-adds", 1e12, "TFLOP/s"),
+    "mma_sync_flops": ("mma.sync", 1e12, "TFLOP/s"), "wgmma_flops": ("wgmma", 1e12, "TFLOP/s"),
+    "ex2_per_s": ("exponentials, ex2.approx", 1e12, "T/s"),
+    "copy_bytes_per_s": ("copy in the GPU's memory, read + write", 1e9, "GB/s"),
+    "cpu_copy_bytes_per_s": ("copy in the processor's memory, read + write", 1e9, "GB/s")}
 
 
 # ---------------------------------------------------------------- rows
@@ -32,11 +32,14 @@ def loaded(record):
     return record["provenance"], record["rows"]
 
 
+def at(where):
+    return {"N_q" if key == "N" else key: value for key, value in where.items()}
+
+
 def rows(record, program="", kinds=("rung", "library", "variant"), **where):
     """The rows of a record of these kinds that have all of these values."""
-    where = {"N_q" if key == "N" else key: value for key, value in where.items()}
-    found = [row for row in loaded(record)[1] if row.get("kind") in kinds and str(row["program"]).startswith(program)
-             and all(row.get(key) == value for key, value in where.items())]
+    found = [row for row in loaded(record)[1] if row["kind"] in kinds and row["program"].startswith(program)
+             and all(row.get(key) == value for key, value in at(where).items())]
     return [row for row in found if row["program"] == program] or found
 
 
@@ -55,7 +58,7 @@ def first_problem(record):
 
 def field(record, program, name, **where):
     """A number of the one row of a program."""
-    where = first_problem(record) | {"N_q" if key == "N" else key: value for key, value in where.items()}
+    where = first_problem(record) | at(where)
     found = some(record, program, **where)
     if len(found) != 1 or name not in found[0]:
         raise ValueError(f"the record {record} has {len(found)} rows of {program} with {where}, and '{name}' is "
@@ -87,8 +90,7 @@ def counter(record, program, name, kernel=""):
 
 
 def dram_gb(record, program, kernel=""):
-    return (counter(record, program, "dram_read_bytes", kernel) + counter(record, program, "dram_write_bytes",
-                                                                          kernel)) / 1e9
+    return sum(counter(record, program, name, kernel) for name in ("dram_read_bytes", "dram_write_bytes")) / 1e9
 
 
 def shared_tb_per_s(record, program):
@@ -107,7 +109,7 @@ def cell(lines, row, column):
 
 def counted(side, program, name, problem=0):
     """What the GPU ("gpu") or the SIMT backend ("simt") counted on one of the problems of the record gpu_counters."""
-    problems = list(dict.fromkeys(row["problem"] for row in rows("gpu_counters")))
+    problems = unique(row["problem"] for row in rows("gpu_counters"))
     return sum(row[side] for row in some("gpu_counters", program, counter=name, problem=problems[problem]))
 
 
@@ -156,8 +158,8 @@ def table(header, lines, left=0):
 
 def label(program):
     """A rung by its number, a library by its name."""
-    return program[:2] if program[2:3] == "_" and program[:2].isdigit() else {"FA2": "FlashAttention-2"}.get(program,
-                                                                                                             program)
+    rung = program[2:3] == "_" and program[:2].isdigit()
+    return program[:2] if rung else "FlashAttention-2" if program == "FA2" else program
 
 
 def unique(values):
@@ -165,7 +167,7 @@ def unique(values):
 
 
 def text(row, expression):
-    """An expression over the columns of a row, "EXPRESSION" or "EXPRESSION : FORMAT"; "" where it has not all of them."""
+    """An expression over the columns of a row, "EXPRESSION" or "EXPRESSION : FORMAT"; else ""."""
     expression, _, form = expression.partition(" : ")
     try:
         return shown(eval(expression, {"__builtins__": {}, **NAMES}, row), form)
@@ -181,7 +183,7 @@ def key_of(row, names):
 
 
 def pivot(record, down, across, value, head="", mean_of="", **where):
-    """A line for each value of the columns `down`, a column for each of `across`; `value` is an expression as for text().
+    """A line for each value of the columns `down`, a column for each of `across`; `value` is text()'s.
     With `mean_of` also the geometric mean of that column."""
     found = [row for row in some(record, **where) if text(row, value)]
     of = {(key_of(row, down), key_of(row, across)): row for row in found}
@@ -198,12 +200,12 @@ def pivot(record, down, across, value, head="", mean_of="", **where):
 
 
 def view(record, name, program="", **where):
-    """A line for each row of a record, and the columns of VIEWS[name]; for the tensor cores only kernels with an mma."""
+    """A line for each kernel, and the columns of VIEWS[name]; for the tensor cores only kernels with an mma."""
     lines = []
     for row in some(record, program, kinds=("rung",) if name == "tiles" else ("kernel",), **where):
         if name != "tensor cores" or mmas(row):
             first = [] if name == "tiles" else [f"{label(row['program'])} {row['kernel']}"]
-            lines.append([*first, *(text(row, one) for one in VIEWS[name].values())])
+            lines.append([*first, *(text(row | {"mmas": mmas(row)}, one) for one in VIEWS[name].values())])
     return table([*["kernel"] * (name != "tiles"), *VIEWS[name]], lines, name != "tiles")
 
 
@@ -229,16 +231,16 @@ VIEWS = {
     "counters": {"DRAM, GB": "three_digits((dram_read_bytes + dram_write_bytes) / 1e9)",
                  "sectors per load": "global_load_sectors / global_load_requests : .1f",
                  "sectors per store": "global_store_sectors / global_store_requests : .1f",
-                 "shared wavefronts / ideal": "(shared_load_wavefronts + shared_store_wavefronts) / (shared_load_wavefronts + "
-                 "shared_store_wavefronts - shared_load_conflicts - shared_store_conflicts) : .2f",
+                 "shared wavefronts / ideal": "1 / (1 - (shared_load_conflicts + shared_store_conflicts) / "
+                                              "(shared_load_wavefronts + shared_store_wavefronts)) : .2f",
                  "occupancy": "occupancy_percent / 100 : .0%",
                  "tensor pipe at work": "tensor_active_percent / 100 : .0%",
                  "registers": "registers : .0f", "spilled sectors": "local_load_sectors + local_store_sectors : .0f"},
-    "tensor cores": {"mma, 10^6": "(tensor_pipe - tensor_pipe_moves) / 1e6 : .1f",
+    "tensor cores": {"mma, 10^6": "mmas / 1e6 : .1f",
                      "tensor cores at work": "tensor_active_percent / 100 : .1%",
-                     "instructions per mma": "instructions / (tensor_pipe - tensor_pipe_moves) : .2f",
-                     "wavefronts of shared loads per mma": "shared_load_wavefronts / (tensor_pipe - tensor_pipe_moves) : .2f",
-                     "wavefronts / ideal": "shared_load_wavefronts / (shared_load_wavefronts - shared_load_conflicts) : .2f",
+                     "instructions per mma": "instructions / mmas : .2f",
+                     "wavefronts of shared loads per mma": "shared_load_wavefronts / mmas : .2f",
+                     "wavefronts / ideal": "1 / (1 - shared_load_conflicts / shared_load_wavefronts) : .2f",
                      "sectors of local memory": "local_load_sectors : .0f", "registers": "registers : .0f",
                      "occupancy": "occupancy_percent / 100 : .0%"},
     "tiles": {"Br x Bc": "f'{Br:.0f} x {Bc:.0f}'", "M, KiB": "shared_bytes / 1024 : .1f",
@@ -254,12 +256,6 @@ def is_library(row):
     return row["kind"] == "library"
 
 
-def unit_of(row):
-    return row.get("unit") or (None if is_library(row) else "mma_sync_flops" if row.get("dtype") in ("fp16", "bf16")
-                               else
-                               "ffma_flops")
-
-
 def name_of(row):
     return f"PyTorch, {label(row['program'])}" if is_library(row) else row["program"]
 
@@ -270,37 +266,28 @@ def milliseconds(row):
 
 def speed_columns(found, ceilings):
     """{head: text of a row}; what a row is compared with is of the same problem."""
-    rungs = [row for row in found if not is_library(row)]
-    libraries = [row for row in found if is_library(row)]
-
-    def times(other, row):
-        return three_digits(other["ms"] / row["ms"]) if other else ""
-
-    def before(row):
-        return times(([None] + [one for one in rungs if one["program"] < row["program"]])[-1],
-                     row) if row in rungs else ""
+    def times(others):
+        return lambda row: next((three_digits(other["ms"] / row["ms"]) for other in others(row)), "")
 
     def best(row):
-        same = [one for one in libraries if one.get("dtype") == row.get("dtype")]
-        return times(min(same, key=lambda one: one["ms"]), row) if same and row.get("backend") != "cpu" else ""
-
-    def naive(row):
-        return times(next((one for one in found if one["program"].startswith("06")), None), row)
+        same = [one for one in found if is_library(one) and one.get("dtype") == row.get("dtype")]
+        return sorted(same, key=lambda one: one["ms"]) if row.get("backend") != "cpu" else []
 
     def share(row):
-        reached = ceilings.get(unit_of(row))
-        return f"{100 * row['tflops'] * 1e12 / reached:.1f}%" if reached else ""
-    return {"type": lambda row: row.get("dtype", ""), "ms": milliseconds,
-            "spread": lambda row: f"{100 * row['spread']:.1f}%",
-            "TFLOP/s": lambda row: three_digits(row["tflops"]),
-            "GB/s": lambda row: three_digits(row["compulsory_bytes"] / row["ms"] / 1e6), "of its unit": share,
-            "x the rung before": before, "x rung 06": naive,
-            "x the best library": best}
+        unit = row.get("unit", "ffma_flops" if row.get("dtype") == "fp32" else "mma_sync_flops")
+        return f"{100 * row['tflops'] * 1e12 / ceilings[unit]:.1f}%" if unit in ceilings and not is_library(row) else ""
+    return {"type": lambda row: row.get("dtype", ""), "ms": milliseconds, "of its unit": share,
+            "spread": lambda row: f"{100 * row['spread']:.1f}%", "TFLOP/s": lambda row: three_digits(row["tflops"]),
+            "GB/s": lambda row: three_digits(row["compulsory_bytes"] / row["ms"] / 1e6),
+            "x the rung before": times(lambda row: [] if is_library(row) else [
+                one for one in reversed(found) if not is_library(one) and one["program"] < row["program"]]),
+            "x rung 06": times(lambda _: [one for one in found if one["program"].startswith("06")]),
+            "x the best library": times(best)}
 
 
 def speeds(record, heads=("ms", "TFLOP/s", "of its unit", "x the rung before", "x the best library"), **where):
     """All programs on one problem, in short."""
-    found = some(record, **{**first_problem(record), **{"N_q" if k == "N" else k: v for k, v in where.items()}})
+    found = some(record, **first_problem(record) | at(where))
     of = speed_columns(found, ceilings_of(record))
     return table(["rung", *heads], [[name_of(row), *(of[head](row) for head in heads)] for row in found], 1)
 
@@ -327,32 +314,23 @@ def ladder_table(record):
 
 def ceilings(record):
     found = ceilings_of(record)
-    return table(["unit", "measured"],
-                 [[name, f"{three_digits(found[key] / 1e12)} TFLOP/s" if key.endswith("flops") else
-                                         f"{three_digits(found[key] / 1e12)} T/s" if key == "ex2_per_s" else
-                                         f"{three_digits(found[key] / 1e9)} GB/s"]
-                                        for key, name in UNITS.items() if found.get(key)], 1)
-
-
-def footprint(row):
-    """Bytes of the tensors and of what the rung needs besides."""
-    return row["compulsory_bytes"] + row["extra_bytes"] if "extra_bytes" in row else None
-
-
-CELLS = {"bytes": lambda row: size(footprint(row)) if footprint(row) else "?", "ms": milliseconds,
-         "TFLOP/s": lambda row: three_digits(row["tflops"])}
+    return table(["unit", "measured"], [[text, f"{three_digits(found[key] / size)} {unit}"]
+                                        for key, (text, size, unit) in UNITS.items() if key in found], 1)
 
 
 def against_N(record, cell, **where):
-    """A line for each program and type, a column for each N."""
+    """A line for each program and type, a column for each N; the cells are "ms", "TFLOP/s" or "bytes"."""
     found, refused = some(record, **where), rows(record, kinds=("left out",))
-    lengths = sorted({row["N_q"] for row in found + refused if "N_q" in row})
-    lines = []
+    lengths, lines = sorted({row["N_q"] for row in found + refused if "N_q" in row}), []
+
+    def shown_at(of, N):
+        if N not in of:
+            return "does not fit" * any((row["program"], row.get("N_q")) == (name, N) for row in refused)
+        return {"ms": milliseconds, "TFLOP/s": lambda row: three_digits(row["tflops"]), "bytes": lambda row: size(
+            row["compulsory_bytes"] + row["extra_bytes"]) if "extra_bytes" in row else "?"}[cell](of[N])
     for name, dtype in unique((row["program"], row.get("dtype", "")) for row in found):
         of = {row["N_q"]: row for row in found if (row["program"], row.get("dtype", "")) == (name, dtype)}
-        full = {row["N_q"] for row in refused if row["program"] == name and "N_q" in row}
-        lines.append([name_of(next(iter(of.values()))), dtype, *(CELLS[cell](of[N]) if N in of else
-                                                                 "does not fit" if N in full else "" for N in lengths)])
+        lines.append([name_of(next(iter(of.values()))), dtype, *(shown_at(of, N) for N in lengths)])
     return table(["rung", "type", *(f"N = {N:,.0f}" for N in lengths)], lines, 1)
 
 
@@ -360,14 +338,13 @@ def bench_tables(record):
     """{title: lines} of all that scripts/bench measures: details of each problem, against N, counters and ceilings."""
     problems = unique(tuple(row[key] for key in PROBLEM) for row in some(record))
     if len({N for _, _, N, *_ in problems}) > 1:
-        memory = "memory" in loaded(record)[0]["command"]
-        return {title: against_N(record, cell) for title, cell in (
-            [("Memory against N", "bytes")] if memory else [("ms against N", "ms"), ("TFLOP/s against N", "TFLOP/s")])}
-    tables = {f"At (B, H, N, d) = ({B:.0f}, {H:.0f}, {N:.0f}, {d:.0f}), {'causal' if causal else 'full'}":
+        cells = ["bytes"] if "memory" in loaded(record)[0]["command"] else ["ms", "TFLOP/s"]
+        return {f"{cell} against N": against_N(record, cell) for cell in cells}
+    tables = {f"At (B, H, N, d) = ({B}, {H}, {N}, {d}), {'causal' if causal else 'full'}":
               details(record, B=B, H=H, N=N, d=d, causal=causal) for B, H, N, d, causal in problems}
-    counted_by_ncu = rows(record, kinds=("kernel",))
-    tables |= {"Counters": view(record, "counters")} if counted_by_ncu else {}
-    tables |= {"Tensor cores": view(record, "tensor cores")} if any(map(mmas, counted_by_ncu)) else {}
+    of_ncu = rows(record, kinds=("kernel",))
+    tables |= {"Counters": view(record, "counters")} if of_ncu else {}
+    tables |= {"Tensor cores": view(record, "tensor cores")} if any(map(mmas, of_ncu)) else {}
     return tables | ({"Ceilings": ceilings(record)} if ceilings_of(record) else {})
 
 
@@ -379,16 +356,15 @@ def simt(record, problem=0):
 
 def registers(record):
     """Of all kernels of a rung the most registers of a thread, and what is spilled, by architecture."""
-    found = some(record)
-    lines = []
-    for rung in unique(row["program"] for row in found):
-        cells = []
-        for one in (architectures := unique(row["architecture"] for row in found)):
-            of = [row for row in found if (row["program"], row["architecture"]) == (rung, one)]
-            spilled = sum(row["spill_stores"] for row in of)
-            cells.append(f"{max((row['registers'] for row in of), default=0):.0f}" + f", {spilled:.0f} B spilled" * (spilled > 0))
-        lines.append([label(rung), *cells])
-    return table(["rung", *(f"sm_{one}" for one in architectures)], lines)
+    of = {}
+    for row in some(record):
+        most, spilled = of.get((row["program"], row["architecture"]), (0, 0))
+        of[row["program"], row["architecture"]] = max(most, row["registers"]), spilled + row["spill_stores"]
+    cells = {key: f"{most}" + f", {spilled} B spilled" * (spilled > 0) for key, (most, spilled) in of.items()}
+    architectures = unique(architecture for _, architecture in of)
+    return table(["rung", *(f"sm_{one}" for one in architectures)],
+                 [[label(rung), *(cells.get((rung, one), "failed") for one in architectures)]
+                  for rung in unique(rung for rung, _ in of)])
 
 
 # ---------------------------------------------------------------- comparisons and experiments
@@ -398,42 +374,40 @@ def compared(record, **where):
     return pivot(record, "program", "N_q", "tflops : .0f", head="N", mean_of="tflops", **where)
 
 
-def ratios(record, program, library, **where):
-    """How many times as fast as the library, on each problem that both were timed on."""
+def ratios(record, program, other, **where):
+    """How many times as fast as another program, on each problem that both were timed on."""
     key = (*PROBLEM, "sigma", "pattern", "dtype")
-    theirs = {tuple(row.get(name) for name in key): row["ms"] for row in rows(record, library, **where)}
+    theirs = {tuple(row.get(name) for name in key): row["ms"] for row in rows(record, other, **where)}
     found = [theirs[case] / row["ms"] for row in some(record, program, **where)
              if (case := tuple(row.get(name) for name in key)) in theirs]
     if not found:
-        raise ValueError(f"the record {record} has no problem of both {program} and {library}")
+        raise ValueError(f"the record {record} has no problem of both {program} and {other}")
     return found
 
 
 def factors(record, library, **where):
     """How many times as fast as a library each rung is: geometric means by head dim and mask, and over all."""
     found = [row for row in some(record, **where) if not is_library(row)]
-    groups = unique((row["d"], row["causal"]) for row in found)
-    lines = []
+    groups, lines = unique((row["d"], row["causal"]) for row in found), []
     for name in unique(row["program"] for row in found):
-        all_of_it = ratios(record, name, library, **where)
-        of = [f"{geometric_mean(ratios(record, name, library, d=d, causal=causal, **where)):.2f}" for d,
-              causal in groups]
-        lines.append([label(name), *of, f"{geometric_mean(all_of_it):.3f}", f"{min(all_of_it):.2f}"])
+        whole = ratios(record, name, library, **where)
+        means = [geometric_mean(ratios(record, name, library, **where, d=d, causal=causal)) for d, causal in groups]
+        lines.append([label(name), *(f"{one:.2f}" for one in means), f"{geometric_mean(whole):.3f}",
+                      f"{min(whole):.2f}"])
     return table(["rung", *(f"d={d:.0f} {'causal' if causal else 'full'}" for d, causal in groups),
-                  f"all {len(all_of_it)}", "least"], lines)
+                  f"all {len(whole)}", "least"], lines)
 
 
 def pytorch(record):
     """Rung 05 and PyTorch on the CPU."""
-    pairs = [(row, some(record, kinds=("library",), **{key: row[key] for key in PROBLEM})[0])
-             for row in some(record, kinds=("rung",))]
+    lines = []
+    for a in some(record, kinds=("rung",)):
+        b, = some(record, kinds=("library",), **{key: a[key] for key in PROBLEM})
+        lines.append([text(a, "f'({B}, {H}, {N_q}, {d})' + ' causal' * causal"), milliseconds(a), milliseconds(b),
+                      *(f"{one['tflops'] * 1e3:.0f}" for one in (a, b)), f"{a['ms'] / b['ms']:.2f}",
+                      f"{a['min_ms'] / b['min_ms']:.2f}"])
     return table(["(B, H, N, d)", "rung 05, ms", "PyTorch, ms", "rung 05, GFLOP/s", "PyTorch, GFLOP/s",
-                  "ratio of medians",
-                  "ratio of fastest runs"], [[
-                      text(a, "f'({B}, {H}, {N_q}, {d})' + ' causal' * causal"), three_digits(a["ms"]),
-                      three_digits(b["ms"]),
-                      f"{a['tflops'] * 1e3:.0f}", f"{b['tflops'] * 1e3:.0f}", f"{a['ms'] / b['ms']:.2f}",
-                      f"{a['min_ms'] / b['min_ms']:.2f}"] for a, b in pairs])
+                  "ratio of medians", "ratio of fastest runs"], lines)
 
 
 def neighbours(record, before, after):
@@ -447,56 +421,44 @@ def growth(record):
     """By what the time of each rung grows when N doubles."""
     rungs = unique(row["program"] for row in some(record))
     lengths = [N for N in unique(row["N_q"] for row in rows(record)) if rows(record, N=N // 2)]
-    return table(["N", *map(label, rungs)],
-                 [[f"{N // 2} to {N}", *(f"{ms(record, rung, N=N) / ms(record, rung, N=N // 2):.2f}" for rung in rungs)]
-                  for N in lengths])
-
-
-def built(record, program):
-    """What the compiler made of a variant: registers, spilled bytes and instructions per mma, at d = 128, 64, 32."""
-    of = rows(record, program, kinds=("build",))
-    by_d = [(d, row) for d in HEAD_DIMS for row in of if row.get("d") == d]
-    spilled = [f"{row['spill_stores']:.0f} at {d}" if row["spill_stores"] else f"stack {row['stack']:.0f} at {d}"
-               for d, row in by_d if row["spill_stores"] or row["stack"]]
-    return [", ".join(f"{row['registers']:.0f}" for _, row in by_d), ", ".join(spilled),
-            ", ".join(f"{row['instructions'] / row['mma']:.2f}" for d, row in by_d if row.get("mma") and d > 32)]
+    return table(["N", *map(label, rungs)], [
+        [f"{N // 2} to {N}", *(f"{ms(record, rung, N=N) / ms(record, rung, N=N // 2):.2f}" for rung in rungs)]
+        for N in lengths])
 
 
 def experiments(record, rung):
-    """What was changed in a rung, what was predicted, and what came out."""
+    """What was changed in a rung, what was predicted, and what came out: means over N. Empty columns are left out."""
     about = {row["program"]: row for row in reversed(some(record, kinds=("build",))) if row["rung"].startswith(rung)}
     names = [name for name in reversed(about) if rows(record, name)]
-    cases = unique(tuple(row[key] for key in PROBLEM) for row in some(record, names[0]))
-    tensor = bool(rows(record, "FA2", d=64)) and bool(built(record, names[0])[2])
+    groups = unique((row["d"], row["causal"]) for row in some(record, names[0]))
     lines = []
+
+    def mean_speed(name, **where):
+        return f"{mean(record, name, **where):.{1 if rung < '10' else 0}f}" if rows(record, name, **where) else ""
+
+    def mean_ratio(name, other, least=0):
+        dims = [d for d in unique(d for d, _ in groups) if d >= least and rows(record, other, d=d)]
+        return f"{geometric_mean(sum((ratios(record, name, other, d=d) for d in dims), [])):.3f}" if dims else ""
     for name in names:
-        row, speeds_of = about[name], {tuple(one[key] for key in PROBLEM): one for one in rows(record, name)}
-        told = [(row["what"] or f"rung {rung}") + " (wrong on purpose)" * bool(row.get("wrong")), row["predicted"]]
-        if tensor:
-            told += built(record, name)
-            told += [", ".join(f"{mean(record, name, d=d, causal=causal):.0f}" for causal in (False, True))
-                     for d in (64, 128)]
-            told += [f"{geometric_mean(sum((ratios(record, name, 'FA2', d=d) for d in of), [])):.3f}"
-                     for of in ((64, 128), (32,))]
-        elif len(cases) == 1:
-            one = speeds_of[cases[0]]
-            told += [f"{one['ms']:.1f}", f"{one['tflops']:.1f}", f"{ms(record, names[0]) / one['ms']:.2f}"]
-        else:
-            c = next(iter(rows(record, name, kinds=("kernel",))),
-                     {"shared_load_wavefronts": 0, "shared_load_requests": 0})
-            told += [*built(record, name)[:2], text(c, "shared_load_wavefronts / shared_load_requests : .2f"),
-                     *(f"{speeds_of[case]['tflops']:.1f}" if case in speeds_of else "" for case in cases)]
-        lines.append(told)
-    heads = ["change", "predicted"]
-    if len(cases) == 1:
-        heads += ["ms", "TFLOP/s", "x the rung"]
-    else:
-        heads += ["registers at d = 128, 64, 32", "bytes spilled"]
-        heads += ["instructions per mma, 128, 64", "d=64: full, causal", "d=128: full, causal", "x FA2",
-                  "x FA2 at 32"] \
-            if tensor else ["wavefronts per load, d=64", *(f"d={case[3]:.0f}{' causal' * case[4]}" for case in cases)]
-    return table(heads, lines, 2)
+        of = [row for d in (128, 64, 32) for row in rows(record, name, kinds=("build",)) if row.get("d") == d]
+        counts = next(iter(rows(record, name, kinds=("kernel",))), {})
+        lines.append({
+            "change": (about[name]["what"] or f"rung {rung}") + " (wrong on purpose)" * bool(about[name].get("wrong")),
+            "predicted": about[name]["predicted"],
+            "registers at d = 128, 64, 32": ", ".join(f"{row['registers']}" for row in of),
+            "bytes spilled": ", ".join(f"{row['spill_stores']} at {row['d']}" if row["spill_stores"] else
+                                       f"stack {row['stack']} at {row['d']}" for row in of
+                                       if row["spill_stores"] or row["stack"]),
+            "instructions per mma, 128, 64": ", ".join(text(row, "instructions / mma : .2f") for row in of
+                                                       if row.get("mma") and row["d"] > 32),
+            "wavefronts per load": text(counts, "shared_load_wavefronts / shared_load_requests : .2f"),
+            "ms": text(rows(record, name)[0], "ms : .1f") if len(rows(record, name)) == 1 else "",
+            **{f"TFLOP/s, d={d}" + " causal" * causal: mean_speed(name, d=d, causal=causal) for d, causal in groups},
+            "x the rung": mean_ratio(name, names[0]),
+            "x FA2, d = 64 and 128": mean_ratio(name, "FA2", 64) if rung >= "10" else ""})
+    heads = [head for head in lines[0] if any(line[head] for line in lines)]
+    return table(heads, [[line[head] for head in heads] for line in lines], 2)
 
 
-NAMES = {name: value for name, value in globals().items() if callable(value) and name not in ("Path", "cache")}
+NAMES = {name: value for name, value in globals().items() if callable(value) and name not in ("cache",)}
 NAMES |= {one.__name__: one for one in (abs, range, min, max, sum, round, math.sqrt, math.exp, math.log)}

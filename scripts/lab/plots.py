@@ -137,7 +137,7 @@ def table_of_dots(title, notes, rows, columns, xlabel):
 
 
 def lines(axes, rows, x, y, style, name):
-    """A line for each program and type, styled by style(row) = (colour, kind of line). Returns labels for their ends."""
+    """A line for each program and type, by style(row) = (colour, kind of line). Returns labels for the ends."""
     labels = []
     for key in unique((row["program"], row.get("dtype")) for row in rows):
         of = sorted((row for row in rows if (row["program"], row.get("dtype")) == key), key=lambda row: row[x])
@@ -201,8 +201,8 @@ BC_OF_07 = 64  # keys of a tile of rung 07 at d = 64
 def formulas(row, c):
     """(bytes between L1 and L2 or None, bytes from and to DRAM) that the chapters' formulas give.
 
-    06: S and P are written and read; its L1 serves most requests. 07: K and V once, O and Q once for each tile of Bc keys.
-    From 08 on DRAM has each tensor once, and every block reads all of K and V of its head."""
+    06: S and P are written and read; its L1 serves most requests. 07: K and V once, O and Q once for each tile of Bc
+    keys. From 08 on DRAM has each tensor once, and every block reads all of K and V of its head."""
     heads, N, own = row["B"] * row["H"], row["N_q"], row["compulsory_bytes"]
     matrix = N * row["d"] * (4 if row["dtype"] == "fp32" else 2)  # Q, K, V or O of one head
     if row["program"].startswith("06"):
@@ -474,7 +474,7 @@ def pictures(record):
 
 
 def bench_page(record, folder):
-    """The page that scripts/bench leaves in a build folder: pictures and tables of its record. Returns the page's path."""
+    """The page that scripts/bench leaves in a build folder: pictures and tables. Returns the page's path."""
     provenance, kind = record["provenance"], next((kind for kind in ("series", "memory")
                                                    if kind in record["provenance"]["command"]),
                                                   "bench")

@@ -3,7 +3,8 @@
     <!-- table: speeds('bench_h200', d=64) -->      the lines of the table below it
     It takes <!-- = ms('bench_h200', '06'):.0f -->132<!-- /= --> ms.
 
-An expression is Python's, over the functions of scripts/lab/pages.py; a number's may end in a format, else three digits.
+An expression is Python's, over the functions of scripts/lab/pages.py. A number's may end in a format; else it has three
+digits.
 Without --write nothing changes: what differs from the records is listed.
 """
 
@@ -58,12 +59,12 @@ class Page:
             self.wrong.append(f"{self.place(match)}: {expression}: {type(error).__name__}: {error}")
             return match[0]
         if make == self.number and BEGINNING.search(self.old, 0, match.start()):
-            self.wrong.append(f"{self.place(match)}: {expression}: a line that begins with a comment ends the paragraph; "
-                              "let a word stand before it")
+            self.wrong.append(f"{self.place(match)}: {expression}: a line that begins with a comment ends the "
+                              "paragraph; let a word stand before it")
         if new != match["old"]:
             old = f"says {match['old']}, " if make == self.number else ""
-            self.differs.append(f"{self.place(match)}: {old}the records give {new.splitlines()[0] if old else 'another table'}: "
-                                f"{expression}")
+            now = new.splitlines()[0] if old else "another table"
+            self.differs.append(f"{self.place(match)}: {old}the records give {now}: {expression}")
         start, end = (place - match.start() for place in match.span("old"))
         return match[0][:start] + new + match[0][end:]
 

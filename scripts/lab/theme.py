@@ -14,4 +14,5 @@ FONT = '-apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif'
 def style():
     """A <style> that defines --page, --ink, ... and --font."""
     light, dark = (" ".join(f"--{name}: {pair[which]};" for name, pair in COLOURS.items()) for which in (0, 1))
-    return f"<style>:root {{ --font: {FONT}; {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}</style>"
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    return f"<style>:root {{ --font: {FONT}; {light} }}\n{dark}</style>"
