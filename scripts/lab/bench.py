@@ -7,6 +7,8 @@ Rungs 01 to 05 run on all cores of the processor. The CUDA rungs need a GPU and 
 Ceilings are measured first and last, the better counts, by small programs of our own that g++ and nvcc compile on the
 fly.
 
+On a processor alone PyTorch, where it is, stands beside the rungs 01 to 05.
+
 --series: time against N. 16,384 tokens in sequences of 512 to 16,384, 32 heads, d = 64, as the papers measure. The
 rungs on the processor run once, and of each head some 256 rows are checked.
 --memory: memory against N, of standard attention (rungs 01 and 06) and of tiles (05, 08 and the last): (1, 8, N, 64), N
@@ -25,12 +27,12 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from lab import build, counters, harness, records, timing
+from lab import build, cli, counters, harness, records, timing
+from lab.cli import say
 from lab.ladder import LabError, ROOT, ladder
 
 FOLDERS = ("build-cuda", "build-simt", "build-cpu")
@@ -62,10 +64,6 @@ MEMORY = Plan("memory", tuple((1, 8, 1024 << i, 64) for i in range(8)), tuple((1
               ends_when_refused=True)
 
 
-def say(text):
-    print(text, file=sys.stderr, flush=True)
-
-
 def add_arguments(parser):
     parser.add_argument("--programs", type=Path, metavar="DIR",
                         help="build folder (the first there is of build-cuda, build-simt, build-cpu)")
@@ -81,7 +79,7 @@ def add_arguments(parser):
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the record as FILE, for compare-runs")
     parser.add_argument("--record", action="store_true",
                         help="also write docs/records/bench_GPU.json (or series_GPU, memory_GPU)")
-    parser.add_argument("--commit", default="", help="commit of the sources, where git cannot tell")
+    cli.add(parser, "--problem", "--commit")
     parser.epilog = ("Ctrl-C ends it early; what was measured by then is kept, --resume goes on.\n"
                      "Exit code: 0; 1 wrong result or interrupted; 2 nothing can be timed.")
 
@@ -90,8 +88,10 @@ def checked(options):
     """The build folder. Raises LabError when the options do not fit together."""
     if options.quick and options.record:
         raise LabError("--quick measures too small problems for a record; leave one of --quick and --record out")
-    if options.record and (options.only or options.sigma != 1):
-        raise LabError("a record is of all rungs at sigma 1; leave --record or --only and --sigma out")
+    if options.record and (options.only or options.sigma != 1 or options.problem):
+        raise LabError("a record is of all rungs on the usual problems; leave --record or --only, --sigma and --problem out")
+    if any(len(shape) != 4 or min(shape) < 1 for shape in options.problem or ()):
+        raise LabError("--problem B,H,N,D: four numbers from 1 on")
     if options.output and (options.output.suffix != ".json" or not options.output.resolve().parent.is_dir()):
         raise LabError(f"--output {options.output}: a .json file in a folder that is there")
     if not options.sigma > 0:
@@ -161,7 +161,7 @@ def unit_of(rung):
 
 def compulsory_bytes(case, dtype):
     """Q, K and V read once, O and LSE written once."""
-    return case["B"] * case["H"] * case["N_q"] * (4 * case["d"] * harness.SIZE[dtype] + 4)
+    return case["B"] * case["H"] * case["N_q"] * (4 * case["d"] * (4 if dtype == "fp32" else 2) + 4)
 
 
 def time_rung(rung, path, backend, case, plan, check, sigma):
@@ -194,18 +194,27 @@ def time_libraries(torch, case, sigma):
                 programs[name] = lambda program=program: program(q, k, v, case["causal"])
             except RuntimeError as error:  # no memory, or not for this GPU
                 say(f"  {name} left out: {str(error).splitlines()[0]}")
-        flops = timing.flops_of(*(case[key] for key in ("B", "H", "N_q", "N_kv", "d", "causal")))
         milliseconds, _ = timing.interleaved(torch, programs, 20)
         rows += [{"program": name, "kind": "library", "dtype": dtype, **case, "sigma": sigma, "backend": "cuda",
-                  **timing.row_of(values, flops), "compulsory_bytes": compulsory_bytes(case, dtype)}
+                  **timing.row_of(values, timing.flops_of(case)), "compulsory_bytes": compulsory_bytes(case, dtype)}
                  for name, values in milliseconds.items()]
         del q, k, v, programs
         torch.cuda.empty_cache()
     return rows
 
 
-def title(row):
-    return f"({row['B']}, {row['H']}, {row['N_q']}, {row['d']}) {'causal' if row['causal'] else 'full'}"
+def time_pytorch_on_cpu(torch, case, sigma):
+    """Rows of PyTorch's attention on as many cores as the rungs have."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    q, k, v = (torch.randn(case["B"], case["H"], case["N_q"], case["d"]) for _ in range(3))
+    flush, milliseconds = torch.ones(100 << 20), []  # 400 MiB, beyond the caches
+    for number in range(21):
+        flush.sum()
+        start = time.perf_counter()
+        torch.nn.functional.scaled_dot_product_attention(q * sigma, k, v, is_causal=case["causal"])
+        milliseconds += [1e3 * (time.perf_counter() - start)] * bool(number)
+    return [{"program": "PyTorch", "kind": "library", "dtype": "fp32", **case, "sigma": sigma, "backend": "cpu",
+             **timing.row_of(milliseconds, timing.flops_of(case)), "compulsory_bytes": compulsory_bytes(case, "fp32")}]
 
 
 def kept_rows(path, provenance, rungs):
@@ -234,25 +243,25 @@ class Bench:
         self.provenance = records.provenance(command, options.commit, gpu=self.on_gpu, plan=plan.name, quick=options.quick,
                                              flags=flags)
         self.path, self.ceilings, self.torch = folder / "bench" / f"{plan.name}.json", {}, None
-        self.problems = [harness.problem(*one) for one in (plan.quick if options.quick else plan.problems)]
+        self.problems = [harness.problem(*one) for one in options.problem or (plan.quick if options.quick else plan.problems)]
         self.rows = [{"program": name, "kind": "left out", "reason": reason} for name, reason in left_out]
         if options.resume:
             kept = kept_rows(self.path, self.provenance, [rung for rung, *_ in rungs])
             self.ceilings = {row["program"]: row["value"] for row in kept if row["kind"] == "ceiling"}
             self.rows += [row for row in kept if row["kind"] != "ceiling"]
             say(f"{sum(row['kind'] != 'ceiling' for row in kept)} rows are kept")
-        if self.on_gpu and plan.libraries:
+        if plan.libraries:
             try:
-                self.torch = timing.torch_with_gpu()
+                self.torch = timing.torch_with_gpu() if self.on_gpu else __import__("torch")
                 self.provenance["torch"] = self.torch.__version__
-            except LabError as missing:
+            except (LabError, ImportError) as missing:
                 say(f"left out: PyTorch: {missing}")
 
     def record(self):
         ceilings = [{"program": unit, "kind": "ceiling", "value": value} for unit, value in self.ceilings.items()]
-        titles, kinds = [title(case) for case in self.problems], list(records.KINDS)
+        titles, kinds = [harness.title(case) for case in self.problems], list(records.KINDS)
         order = sorted(self.rows, key=lambda row: (kinds.index(row["kind"]) > 1,
-                                                   titles.index(title(row)) if "N_q" in row else 0,
+                                                   titles.index(harness.title(row)) if "N_q" in row else 0,
                                                    kinds.index(row["kind"]), row["program"]))
         return order + ceilings
 
@@ -266,14 +275,14 @@ class Bench:
     def measure(self):
         """Whether all results were right."""
         right, ended = True, set()
-        done = {(row["program"], title(row)) for row in self.rows if "ms" in row}
-        with_libraries = {title(row) for row in self.rows if row["kind"] == "library"}
+        done = {(row["program"], harness.title(row)) for row in self.rows if "ms" in row}
+        with_libraries = {harness.title(row) for row in self.rows if row["kind"] == "library"}
         for number, case in enumerate(self.problems):
             for place, (rung, path, backend) in enumerate(self.rungs, 1 + number * len(self.rungs)):
                 too_long = self.plan is MEMORY and backend == "cpu" and case["N_q"] > LONGEST_ON_CPU
-                if rung.name in ended or too_long or (rung.name, title(case)) in done:
+                if rung.name in ended or too_long or (rung.name, harness.title(case)) in done:
                     continue
-                say(f"{place} of {len(self.problems) * len(self.rungs)}: {rung.name} on {title(case)}")
+                say(f"{place} of {len(self.problems) * len(self.rungs)}: {rung.name} on {harness.title(case)}")
                 try:
                     row = time_rung(rung, path, backend, case, self.plan, not self.options.no_check, self.options.sigma)
                     self.rows.append(row)
@@ -284,9 +293,9 @@ class Bench:
                     right = right and not refused.wrong
                     ended |= {rung.name} if self.plan.ends_when_refused else set()
                 self.keep()
-            if self.torch and title(case) not in with_libraries:
-                say(f"PyTorch on {title(case)}")
-                self.rows += time_libraries(self.torch, case, self.options.sigma)
+            if self.torch and harness.title(case) not in with_libraries:
+                say(f"PyTorch on {harness.title(case)}")
+                self.rows += (time_libraries if self.on_gpu else time_pytorch_on_cpu)(self.torch, case, self.options.sigma)
                 self.keep()
         return right
 
@@ -307,17 +316,18 @@ class Bench:
 def table(rows, ceilings):
     """Lines: for each problem a row per program."""
     timed = [row for row in rows if "ms" in row]
-    for name in dict.fromkeys(map(title, timed)):
-        yield f"\n{name:<26}{'type':>6}{'ms':>11}{'spread':>8}{'TFLOP/s':>9}{'of its unit':>13}{'x before':>10}{'memory, MB':>12}"
-        before = None
-        for row in (row for row in timed if title(row) == name):
-            share = 1e14 * row["tflops"] / ceilings[row["unit"]] if row.get("unit") in ceilings else None
-            memory = (row["compulsory_bytes"] + row["extra_bytes"]) / 1e6 if row.get("extra_bytes") is not None else None
-            ratio = before["ms"] / row["ms"] if before and row["kind"] == "rung" else None
-            yield (f"{row['program']:<26}{row['dtype']:>6}{row['ms']:>11.4g}{100 * row['spread']:>7.1f}%{row['tflops']:>9.3g}"
-                   + (f"{share:>12.1f}%" if share else f"{'':>13}") + (f"{ratio:>10.3g}" if ratio else f"{'':>10}")
-                   + (f"{memory:>12.4g}" if memory else "") + ("  noisy" if row["spread"] > timing.NOISY else ""))
-            before = row if row["kind"] == "rung" else before
+    for name in dict.fromkeys(map(harness.title, timed)):
+        before, lines = None, []
+        for row in (row for row in timed if harness.title(row) == name):
+            rung, memory = row["kind"] == "rung", row.get("extra_bytes")
+            lines.append([row["program"], row["dtype"], f"{row['ms']:.4g}", f"{100 * row['spread']:.1f}%", f"{row['tflops']:.3g}",
+                          f"{1e14 * row['tflops'] / ceilings[row['unit']]:.1f}%" if row.get("unit") in ceilings else "",
+                          f"{before['ms'] / row['ms']:.3g}" if before and rung else "",
+                          "" if memory is None else f"{(row['compulsory_bytes'] + memory) / 1e6:.4g}",
+                          "noisy" * (row["spread"] > timing.NOISY)])
+            before = row if rung else before
+        yield ""
+        yield from cli.table([name, "type", "ms", "spread", "TFLOP/s", "of its unit", "x before", "memory, MB", ""], lines)
     yield "\nceilings: " + ", ".join(f"{unit} {value:.3g}" for unit, value in ceilings.items())
 
 

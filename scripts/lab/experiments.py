@@ -13,7 +13,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 
-from lab import build, compare, counters, harness, records, sass, timing
+from lab import build, cli, compare, counters, harness, sass, timing
 from lab.ladder import LabError, ROOT, cuda_rungs
 
 PATCHES = ROOT / "docs/experiments"
@@ -113,7 +113,7 @@ def measure(torch, variants, built, options):
     for (_, cases), group in groups.items():
         tensor = group[0].rung.tensor
         programs = {one.name: timing.rung(one.name, built[one.name][0]) for one in group}
-        print(f"checking {', '.join(programs)}", file=sys.stderr, flush=True)
+        cli.say(f"checking {', '.join(programs)}")
         right = {one.name: programs[one.name] for one in group if not one.wrong}
         wrong |= ragged_errors(torch, right, tensor)
         kinds = {one.name: "variant" if one.diff else "rung" for one in group}
@@ -122,7 +122,7 @@ def measure(torch, variants, built, options):
         generator = torch.Generator(device="cuda").manual_seed(1)
         for number, (B, H, N, d, causal) in enumerate(cases, 1):
             case = harness.problem(B, H, N, d, causal)
-            print(f"  {number} of {len(cases)}: {compare.title(case)}", file=sys.stderr, flush=True)
+            cli.say(f"  {number} of {len(cases)}: {harness.title(case)}")
             found = compare.measure(torch, programs, kinds, case, "bf16" if tensor else "fp32", options.rounds, generator,
                                     unchecked={one.name for one in group if one.wrong})
             rung_of = {one.name: one.rung.name for one in group}
@@ -139,7 +139,7 @@ def counted(variants, options):
     rows = []
     for one in variants:
         for B, H, N, d, causal in [(*shape, False) for shape in options.problem or [COURSE[:4]]]:
-            print(f"ncu: {one.name} ({B}, {H}, {N}, {d})", file=sys.stderr, flush=True)
+            cli.say(f"ncu: {one.name} ({B}, {H}, {N}, {d})")
             command = [sys.executable, "-B", "-m", "lab", "experiments", "--once", one.name, "--problem", f"{B},{H},{N},{d}"]
             tile = re.search(r"_(\d+)x(\d+)$", one.name)
             sizes = {"Br": int(tile[1]), "Bc": int(tile[2])} if tile else {}
@@ -164,21 +164,16 @@ def add_arguments(parser):
     parser.add_argument("--build-only", action="store_true", help="build, show what nvcc made of them, and leave")
     parser.add_argument("--rounds", type=int, default=20, help="runs of each variant in each case (20)")
     parser.add_argument("--counters", action="store_true", help="count the memory traffic with ncu, too")
-    parser.add_argument("--problem", type=compare.numbers, action="append", metavar="B,H,N,D",
-                        help="in place of the usual cases; may be repeated")
-    parser.add_argument("--record", metavar="NAME", help="also write docs/records/NAME.json")
-    parser.add_argument("--jobs", type=int, help="compilers at once (one per processor)")
-    parser.add_argument("--commit", default="", help="commit of the sources, where git cannot tell")
+    cli.add(parser, "--problem", "--record", "--jobs", "--commit")
     parser.add_argument("--once", metavar="NAME", help="run this variant once; what ncu watches")
 
 
 def table(rows):
     """Lines: what the compiler made of each variant, by head dim."""
-    yield f"{'variant':<34}{'kernel':<36}{'registers':>10}{'spilled, B':>12}{'stack, B':>10}{'per mma':>9}"
-    for row in rows:
-        per = f"{row['instructions'] / row['mma']:.2f}" if row.get("mma") else ""
-        yield (f"{row['program']:<34}{row['kernel'].split('<')[0].split('::')[-1] + (f" d={row['d']}" if row['d'] else ''):<36}{row['registers']:>10}"
-               f"{row['spill_stores'] + row['spill_loads']:>12}{row['stack']:>10}{per:>9}")
+    return cli.table(["kernel", "registers", "spilled, B", "stack, B", "per mma"], [
+        [f"{row['program']} {row['kernel'].split('<')[0].split('::')[-1]}" + f" d={row['d']}" * bool(row["d"]), row["registers"],
+         row["spill_stores"] + row["spill_loads"], row["stack"],
+         f"{row['instructions'] / row['mma']:.2f}" if row["mma"] else ""] for row in rows])
 
 
 def times_table(rows, variants):
@@ -193,7 +188,7 @@ def times_table(rows, variants):
 
 
 def main(options):
-    if options.rounds < 20 or options.jobs is not None and options.jobs < 1:
+    if options.rounds < 20 or options.jobs < 1:
         raise LabError("--rounds must be at least 20, --jobs at least 1")
     if any(len(shape) != 4 or min(shape) < 1 for shape in options.problem or ()):
         raise LabError("--problem B,H,N,D: four numbers from 1 on")
@@ -218,22 +213,23 @@ def main(options):
     rows = [row for one in variants for row in build_rows(one, *built[one.name])]
     print(*table(rows), sep="\n")
     if not torch:
-        print(f"nothing was run: {missing}", file=sys.stderr)
+        cli.say(f"nothing was run: {missing}")
         return 0
-    provenance = records.provenance("lab " + " ".join(sys.argv[1:]), options.commit, torch=torch.__version__,
-                                    rounds=options.rounds)
+    provenance = {"torch": torch.__version__, "rounds": options.rounds}
     try:
         times, wrong = measure(torch, variants, built, options)
     except compare.WrongResult as error:
-        print(f"lab experiments: {error}", file=sys.stderr)
+        cli.say(f"lab experiments: {error}")
         return 1
     print("\nfaster than the rung as it is, geometric mean:", *times_table(times, variants), sep="\n")
-    if options.record:
-        records.save(options.record, provenance, rows + times)
+    cli.save(options, rows + times, **provenance)
     if options.counters:
-        rows += counted(variants, options)
-        if options.record:
-            records.save(options.record, provenance, rows + times)
+        cli.save(options, rows + times + (found := counted(variants, options)), **provenance)
+        print(*cli.table(["ncu", "ms", "DRAM, GB", "L2, GB", "shared wavefronts"], [
+            [f"{row['program']} {row['kernel']} H={row['H']}", f"{1e3 * row['seconds']:.4g}",
+             f"{(row['dram_read_bytes'] + row['dram_write_bytes']) / 1e9:.4g}",
+             f"{(row['l2_read_sectors'] + row['l2_write_sectors']) * 32 / 1e9:.4g}",
+             f"{row['shared_load_wavefronts'] + row['shared_store_wavefronts']:.4g}"] for row in found]), sep="\n")
     for name, share in wrong.items():
-        print(f"{name} is wrong: its error is {share:.2f} times the bound", file=sys.stderr)
+        cli.say(f"{name} is wrong: its error is {share:.2f} times the bound")
     return 1 if wrong else 0

@@ -9,12 +9,12 @@ SIMT backend until a schedule or a policy of cp.async shows a wrong result, a ra
 import os
 import re
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from lab import cli
 from lab.ladder import LabError, ROOT, cuda_rungs
 
 # Ordered by how much each finds, so that most mutants need one run.
@@ -24,17 +24,16 @@ PATIENCE = 300  # seconds
 
 STATEMENT = re.compile(r"(?<=[{};)])\s*((?:\w+(?:::|\.|->))*\w*(?:(?<!a)sync|commit|wait|arrive|fence|barrier|clear)\w*"
                        r"(?:<[^;<>]*>)?\([^;{}]*\);)")
-BOUND = r"(?:rows|valid|visible|N_kv|N_q|first_row_keys|min\(N_kv)\b"
-COMPARISON = re.compile(rf"[\w\])][\w +*/%\[\].]* (<=?|>=?) (?={BOUND})")
-MIN = re.compile(r"(?<!\w)min\((N_kv), ([^;?]*)")
+VOTE = re.compile(r"__(syncthreads_(?:or|and))\(")
+COMPARISON = re.compile(r"[\w\])][\w +*/%\[\].]* (<=?|>=?) (?=(?:rows|valid|visible|N_kv|N_q|first_row_keys|min\(N_kv)\b)")
+MIN = re.compile(r"(?<!\w)min\(N_kv, ")
 EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"!causal\b"), "true"),
     (re.compile(r"(?<=first_row_keys = )causal(?= \?)"), "false"),
-    (re.compile(r"[\w\[\]. ]+(?<! ) == -INFINITY"), "false"),
+    (re.compile(r"[\w\[\].]+ == -INFINITY"), "false"),
     (re.compile(r"\bl(?:_\w+)?(?:\[[^\]]*\])* == 0\b"), "false"),
     (re.compile(r"\bN_kv - (?:\w+ - )?j0\b"), "Bc"),
 ]
-VOTE = re.compile(r"__(syncthreads_(?:or|and))\((.*)")
 
 # Mutants that change no result: {(a part of the rung's name, a part of the mutant's name): why}.
 EQUIVALENT = {
@@ -43,17 +42,11 @@ EQUIVALENT = {
 }
 
 
-@dataclass(frozen=True)
-class Mutant:
+class Mutant(NamedTuple):
     start: int
     text: str
     instead: str | None  # None: a statement that is left out
     what: str
-
-
-def without_comments(source):
-    """The same length, with blanks in place of comments and preprocessor lines."""
-    return re.sub(r"//[^\n]*|^[ \t]*#[^\n]*", lambda found: " " * len(found[0]), source, flags=re.M)
 
 
 def balanced(text, ends=""):
@@ -66,72 +59,61 @@ def balanced(text, ends=""):
     return text
 
 
-def inside_for(code):
-    """Places in the heads of loops: a loop without its end says nothing about masks."""
-    places = set()
-    for found in re.finditer(r"\bfor \(", code):
-        places.update(range(found.end(), found.end() + len(balanced(code[found.end():]))))
-    return places
-
-
 def mutants(source):
     """All mutants of a kernel file, in the order of its lines."""
-    code, found = without_comments(source), []
-    loops = inside_for(code)
+    found = []
+    # The same length, with blanks in place of comments and preprocessor lines.
+    code = re.sub(r"//[^\n]*|^[ \t]*#[^\n]*", lambda match: " " * len(match[0]), source, flags=re.M)
+    # Heads of loops: a loop without its end says nothing about masks.
+    loops = {at for match in re.finditer(r"\bfor \(", code)
+             for at in range(match.end(), match.end() + len(balanced(code[match.end():])))}
 
-    def add(start, text, instead, what=""):
-        line = source.count("\n", 0, start) + 1
+    def add(start, text, instead):
         text = text.rstrip()
-        shown = " ".join(text.split())
         comment = re.search(r"//[^\n]*|$", source[start + len(text):source.find("\n", start + len(text))])[0]
-        found.append(Mutant(start, text, instead, f"{line}: " + (what or (f"{shown} {comment}".strip() if instead is None
-                                                                          else f"{shown} -> {instead}"))))
+        found.append(Mutant(start, text, instead, f"{source.count(chr(10), 0, start) + 1}: {' '.join(text.split())} "
+                            + (comment if instead is None else f"-> {instead}")))
 
     for match in STATEMENT.finditer(code):
         add(match.start(1), match[1], None)
     for match in VOTE.finditer(code):
-        asked = balanced(match[2])
-        call = f"__{match[1]}({asked})"
-        add(match.start(), call, f"(__syncthreads(), {'false' if 'or' in match[1] else 'true'})")
-        add(match.start(), call, asked, f"the barrier of {call}")
+        asked = balanced(code[match.end():])
+        for instead in (f"(__syncthreads(), {'false' if match[1].endswith('or') else 'true'})", asked):
+            add(match.start(), f"{match[0]}{asked})", instead)
     for match in COMPARISON.finditer(code):
         if match.start() not in loops:
-            whole = match[0] + balanced(code[match.end():], "?;,&|{}")
-            add(match.start(), whole, "true" if match[1][0] == "<" else "false")
+            add(match.start(), match[0] + balanced(code[match.end():], "?;,&|{}"), "true" if match[1][0] == "<" else "false")
     for match in MIN.finditer(code):
-        other = balanced(match[2])
-        for operand in (match[1], other):
-            add(match.start(), f"min({match[1]}, {other})", operand)
+        other = balanced(code[match.end():])
+        for operand in ("N_kv", other):
+            add(match.start(), f"{match[0]}{other})", operand)
     for pattern, instead in EXPRESSIONS:
         for match in pattern.finditer(code):
             if match.start() not in loops:
-                add(match.start() + len(match[0]) - len(match[0].lstrip()), match[0].strip(), instead)
+                add(match.start(), match[0], instead)
     return sorted(found, key=lambda one: (one.start, one.what))
 
 
 def with_switches(source, wanted):
     """The kernel with mutants in it, from 1 on. flash_mutant(n), a function, says whether n is the one to be.
 
-    Places may lie within each other (a min within a comparison); the outer one is written around the inner.
+    Places may lie within each other (a min within a comparison): the outer one is written around the inner.
     """
     spans = {}
     for number, one in enumerate(wanted, 1):
         spans.setdefault((one.start, one.start + len(one.text)), []).append((number, one.instead))
 
-    def rendered(begin, end, variants=()):
-        inner = [span for span in spans if begin <= span[0] and span[1] <= end and span != (begin, end)]
-        outermost = [span for span in inner if not any(other != span and other[0] <= span[0] and span[1] <= other[1]
-                                                       for other in inner)]
+    def rendered(begin, end):
         text, at = "", begin
-        for span in sorted(outermost):
-            text, at = text + source[at:span[0]] + rendered(*span, spans[span]), span[1]
+        for span in sorted(spans, key=lambda one: (one[0], -one[1])):
+            if at <= span[0] and span[1] <= end and span != (begin, end):
+                text, at = text + source[at:span[0]] + rendered(*span), span[1]
         text += source[at:end]
-        for number, instead in variants:
+        for number, instead in spans.get((begin, end), ()):
             text = (f"if (!flash_mutant({number})) {{ {text} }}" if instead is None
                     else f"(flash_mutant({number}) ? ({instead}) : ({text}))")
         return text
-    return ("bool flash_mutant(int number); // of steps/tests/mutations.cpp\n"
-            + rendered(0, len(source)))
+    return "bool flash_mutant(int number); // of steps/tests/mutations.cpp\n" + rendered(0, len(source))
 
 
 def generate(rung, path):
@@ -163,24 +145,20 @@ def run(program, number, schedule, landing):
 
 
 def hunt(program, number):
-    """(run that caught it, what it said), or None."""
-    for schedule, landing in RUNS:
-        if said := run(program, number, schedule, landing):
-            return f"{schedule}, {landing}", said
-    return None
+    """By which run a mutant was caught, and what it said; None when by none."""
+    return next((f"{schedule}, {landing}: {said}" for schedule, landing in RUNS
+                 if (said := run(program, number, schedule, landing))), None)
 
 
 def equivalent(rung, mutant):
     """Why a mutant cannot be noticed, or None."""
-    return next((reason for (name, part), reason in EQUIVALENT.items() if name in rung.name and part in mutant.what),
-                None)
+    return next((why for (name, part), why in EQUIVALENT.items() if name in rung.name and part in mutant.what), None)
 
 
 def add_arguments(parser):
-    parser.add_argument("rungs", nargs="*", metavar="RUNG", help="numbers or names (all CUDA rungs from 07 on)")
+    cli.add(parser, "rungs", "--jobs")
     parser.add_argument("--programs", type=Path, default=ROOT / "build-simt/steps/tests", metavar="DIR",
                         help="folder with the programs (build-simt/steps/tests)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="runs side by side (the cores)")
     parser.add_argument("--list", action="store_true", help="say which mutants there are, and leave")
     parser.add_argument("--generate", type=Path, metavar="FILE", help="write the kernel of one rung with its mutants")
 
@@ -194,31 +172,23 @@ def main(options):
         return 0
     survivors = 0
     for rung in rungs:
-        all_of_them = mutants(rung.kernel_file.read_text(encoding="utf-8"))
-        wanted = [(number, one) for number, one in enumerate(all_of_them, 1) if not equivalent(rung, one)]
-        print(f"{rung.name}: {len(wanted)} mutants, and {len(all_of_them) - len(wanted)} that change no result")
+        every = list(enumerate(mutants(rung.kernel_file.read_text(encoding="utf-8")), 1))
+        wanted = [(number, one) for number, one in every if not equivalent(rung, one)]
+        print(f"{rung.name}: {len(wanted)} mutants, and {len(every) - len(wanted)} that change no result")
         if options.list:
-            for one in all_of_them:
-                print(f"  {one.what}" + (f"   (no change: {reason})" if (reason := equivalent(rung, one)) else ""))
+            print(*(f"  {one.what}" + (f"   (no change: {why})" if (why := equivalent(rung, one)) else "") for _, one in every),
+                  sep="\n")
             continue
-        survivors += hunt_all(rung, wanted, options)
+        program, start = options.programs / f"mutations_{rung.name}", time.monotonic()
+        if not program.is_file():
+            raise LabError(f"there is no {program}; cmake --preset simt && cmake --build --preset simt --target mutations")
+        if said := run(program, 0, *RUNS[0]):
+            raise LabError(f"{rung.name} fails without a mutation: {said}")
+        with ThreadPoolExecutor(max(1, options.jobs)) as pool:
+            for (_, one), caught in zip(wanted, pool.map(lambda each: hunt(program, each[0]), wanted)):
+                survivors += caught is None
+                print(f"  {one.what}: {caught or 'NOT CAUGHT'}", flush=True)
+        cli.say(f"{rung.name}: {time.monotonic() - start:.0f} s")
     if not options.list:
         print(f"{survivors} not caught" if survivors else "all caught")
     return 1 if survivors else 0
-
-
-def hunt_all(rung, wanted, options):
-    """How many were not caught; says which, and by what the others were."""
-    program = options.programs / f"mutations_{rung.name}"
-    if not program.is_file():
-        raise LabError(f"there is no {program}; build it: cmake --preset simt && "
-                       f"cmake --build --preset simt --target mutations")
-    if said := run(program, 0, *RUNS[0]):
-        raise LabError(f"{rung.name} fails without a mutation: {said}")
-    start, survivors = time.monotonic(), 0
-    with ThreadPoolExecutor(max(1, options.jobs)) as pool:
-        for (_, one), caught in zip(wanted, pool.map(lambda each: hunt(program, each[0]), wanted)):
-            survivors += caught is None
-            print(f"  {one.what}: {': '.join(caught) if caught else 'NOT CAUGHT'}", flush=True)
-    print(f"{rung.name}: {time.monotonic() - start:.0f} s", file=sys.stderr)
-    return survivors
