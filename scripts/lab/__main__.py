@@ -16,6 +16,11 @@ VERBS = {  # verb: (module with add_arguments(parser) and main(options) -> exit 
     "architectures": ("architectures", "compiles every kernel for every GPU: warnings, registers, spills"),
     "sass": ("sass", "counts the instructions in the loops that hold tensor-core products"),
     "experiments": ("experiments", "builds, checks and times the patches of docs/experiments"),
+    "tables": ("tables", "makes the tables and the numbers of the pages from the records"),
+    "excerpts": ("excerpts", "checks that code in the pages stands in the sources, and that links lead somewhere"),
+    "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
+    "golden": ("golden", "makes reference/golden, with PyTorch"),
+    "real-input": ("real_input", "makes the q, k, v of a real transformer in reference/data"),
     "mutations": ("mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
     "check-build-commands": ("build_commands", "runs the build commands that the pages print"),
 }

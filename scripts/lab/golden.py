@@ -1,28 +1,22 @@
-#!/usr/bin/env python3
 """Makes reference/golden/*.safetensors: small attention problems with answers from PyTorch in float64.
 
 They pin the oracle of reference/oracle.cpp. Each file holds q, k, v (fp32, fp16 or bf16), o and lse (fp64), and in its
 metadata `scale` and `causal`. The answers are computed from the definition: an explicit bottom-right mask, softmax and
 logsumexp. PyTorch's own is_causal is not used, because it aligns the mask top-left when N_q != N_kv.
 Each answer is compared with scaled_dot_product_attention's math path before it is written.
-
-Needs torch and safetensors. Nothing else in the repository needs this script: its output is committed.
+Needs torch and safetensors. Nothing else needs this: its output is committed.
 """
 
-import argparse
 import math
-import sys
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 
-try:
-    import torch
-    from safetensors.torch import load_file, save_file
-except ImportError as error:
-    sys.exit(f"make_golden.py: {error}; it needs the Python packages torch and safetensors")
+import torch
+from safetensors.torch import load_file, save_file
 
-GOLDEN = Path(__file__).resolve().parent.parent / "reference/golden"
+from lab.ladder import LabError, ROOT
+
+GOLDEN = ROOT / "reference/golden"
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -60,7 +54,8 @@ CASES = [
          batch=2, heads=6, kv_heads=2, q_len=11, kv_len=14, causal=True),
     Case("causal_square", "causal, N_q = N_kv", heads=2, kv_heads=2, q_len=35, kv_len=35, causal=True),
     Case("causal_short", "causal, N_q < N_kv", q_len=9, kv_len=50, head_dim=64, causal=True),
-    Case("causal_decode", "causal, N_q = 1: the one query sees every key", q_len=1, kv_len=41, head_dim=64, causal=True),
+    Case("causal_decode", "causal, N_q = 1: the one query sees every key", q_len=1, kv_len=41, head_dim=64,
+         causal=True),
     Case("causal_long", "causal, N_q > N_kv: the first 30 queries see nothing", q_len=53, kv_len=23, causal=True),
     Case("causal_one_key", "causal, N_kv = 1: only the last query sees it", q_len=6, kv_len=1, causal=True),
     Case("causal_across_tiles", "causal, more rows and keys than the oracle's tiles have",
@@ -136,7 +131,7 @@ def attention(case, q, k, v):
         library = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale_of(case))
     difference = torch.where(sees_a_key, library - o, 0.0).abs().max().item()
     if not difference <= 1e-11 * o.abs().max().item():
-        sys.exit(f"make_golden.py: {case.name}: O and scaled_dot_product_attention differ by {difference}")
+        raise LabError(f"{case.name}: O and scaled_dot_product_attention differ by {difference}")
     return o, lse
 
 
@@ -149,27 +144,23 @@ def same(committed, made):
     return committed.keys() == made.keys() and all(close(committed[name], made[name]) for name in made)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser):
     parser.add_argument("--check", action="store_true", help="write nothing; compare with the files that are there")
-    check = parser.parse_args().check
 
+
+def main(options):
     GOLDEN.mkdir(exist_ok=True)
     for case in CASES:
         q, k, v = make_inputs(case)
         o, lse = attention(case, q, k, v)
         path = GOLDEN / f"{case.name}.safetensors"
         tensors = {"q": q, "k": k, "v": v, "o": o, "lse": lse}
-        if check:
-            if not path.exists() or not same(load_file(path), tensors):
-                sys.exit(f"make_golden.py: {path} is not what this script makes; run it without --check to write it")
-        else:
+        if not options.check:
             metadata = {"about": case.about, "scale": repr(scale_of(case)), "causal": "yes" if case.causal else "no"}
             save_file(tensors, path, metadata)
             path.chmod(0o644)  # save_file leaves it to its owner alone
-    size = sum(path.stat().st_size for path in GOLDEN.glob("*.safetensors"))
-    print(f"{len(CASES)} cases {'agree' if check else 'written'}, {size} bytes in {GOLDEN}")
-
-
-if __name__ == "__main__":
-    main()
+        elif not path.exists() or not same(load_file(path), tensors):
+            print(f"{path.relative_to(ROOT)} is not what this makes; without --check it is written")
+            return 1
+    print(f"{len(CASES)} cases {'agree' if options.check else 'written'}")
+    return 0
