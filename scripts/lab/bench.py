@@ -164,15 +164,15 @@ def compulsory_bytes(case, dtype):
     return case["B"] * case["H"] * case["N_q"] * (4 * case["d"] * (4 if dtype == "fp32" else 2) + 4)
 
 
-def time_rung(rung, path, backend, case, plan, check, sigma):
+def time_rung(rung, path, backend, case, plan, check):
     """A row of the record. Raises Refused."""
     runs = plan.runs.get(backend)
     how_often = ["--bench"] if runs is None else ["--repetitions", runs] if runs else []
     checking = ["--no-check"] if not check else ["--check-rows", plan.check_rows] if plan.check_rows else []
-    report = harness.report_of(path, *harness.arguments_of(case, rung.dtype, sigma), *how_often, *checking)
+    report = harness.report_of(path, *harness.arguments_of(case, rung.dtype), *how_often, *checking)
     bench = report["benchmark"] or {"seconds": [report["seconds"]], "peak_memory_bytes": None}
     verdict = report["check"]
-    return {"program": rung.name, "kind": "rung", "dtype": rung.dtype, **case, "sigma": sigma, "backend": backend,
+    return {"program": rung.name, "kind": "rung", "dtype": rung.dtype, **case, "backend": backend,
             "unit": unit_of(rung), "code": code_of(rung),
             **timing.row_of([1e3 * one for one in bench["seconds"]], report["flops"]),
             "compulsory_bytes": compulsory_bytes(case, rung.dtype), "extra_bytes": bench["peak_memory_bytes"],
@@ -180,12 +180,12 @@ def time_rung(rung, path, backend, case, plan, check, sigma):
             "checked_rows": verdict["rows"] if verdict else 0, **(records.clock_and_power() if backend == "cuda" else {})}
 
 
-def time_libraries(torch, case, sigma):
+def time_libraries(torch, case):
     """Rows of PyTorch's attention in fp32 and bf16."""
     rows, generator = [], torch.Generator(device="cuda").manual_seed(1)
     for dtype, type_of in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         q, k, v = timing.tensors(torch, generator, type_of, case["B"], case["H"], case["H"], case["N_q"], case["N_kv"],
-                                 case["d"], sigma)
+                                 case["d"], case["sigma"])
         programs = {}
         for name in timing.LIBRARIES[dtype]:
             program = timing.library(name, dtype)
@@ -195,7 +195,7 @@ def time_libraries(torch, case, sigma):
             except RuntimeError as error:  # no memory, or not for this GPU
                 say(f"  {name} left out: {str(error).splitlines()[0]}")
         milliseconds, _ = timing.interleaved(torch, programs, 20)
-        rows += [{"program": name, "kind": "library", "dtype": dtype, **case, "sigma": sigma, "backend": "cuda",
+        rows += [{"program": name, "kind": "library", "dtype": dtype, **case, "backend": "cuda",
                   **timing.row_of(values, timing.flops_of(case)), "compulsory_bytes": compulsory_bytes(case, dtype)}
                  for name, values in milliseconds.items()]
         del q, k, v, programs
@@ -203,7 +203,7 @@ def time_libraries(torch, case, sigma):
     return rows
 
 
-def time_pytorch_on_cpu(torch, case, sigma):
+def time_pytorch_on_cpu(torch, case):
     """Rows of PyTorch's attention on as many cores as the rungs have."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     q, k, v = (torch.randn(case["B"], case["H"], case["N_q"], case["d"]) for _ in range(3))
@@ -211,9 +211,9 @@ def time_pytorch_on_cpu(torch, case, sigma):
     for number in range(21):
         flush.sum()
         start = time.perf_counter()
-        torch.nn.functional.scaled_dot_product_attention(q * sigma, k, v, is_causal=case["causal"])
+        torch.nn.functional.scaled_dot_product_attention(q * case["sigma"], k, v, is_causal=case["causal"])
         milliseconds += [1e3 * (time.perf_counter() - start)] * bool(number)
-    return [{"program": "PyTorch", "kind": "library", "dtype": "fp32", **case, "sigma": sigma, "backend": "cpu",
+    return [{"program": "PyTorch", "kind": "library", "dtype": "fp32", **case, "backend": "cpu",
              **timing.row_of(milliseconds, timing.flops_of(case)), "compulsory_bytes": compulsory_bytes(case, "fp32")}]
 
 
@@ -243,10 +243,13 @@ class Bench:
         self.provenance = records.provenance(command, options.commit, gpu=self.on_gpu, plan=plan.name, quick=options.quick,
                                              flags=flags)
         self.path, self.ceilings, self.torch = folder / "bench" / f"{plan.name}.json", {}, None
-        self.problems = [harness.problem(*one) for one in options.problem or (plan.quick if options.quick else plan.problems)]
+        shapes = options.problem or (plan.quick if options.quick else plan.problems)
+        self.problems = [harness.problem(*shape) | {"sigma": options.sigma} for shape in shapes]
+        titles = [harness.title(case) for case in self.problems]
         self.rows = [{"program": name, "kind": "left out", "reason": reason} for name, reason in left_out]
         if options.resume:
-            kept = kept_rows(self.path, self.provenance, [rung for rung, *_ in rungs])
+            kept = [row for row in kept_rows(self.path, self.provenance, [rung for rung, *_ in rungs])
+                    if row["kind"] == "ceiling" or harness.title(row) in titles]
             self.ceilings = {row["program"]: row["value"] for row in kept if row["kind"] == "ceiling"}
             self.rows += [row for row in kept if row["kind"] != "ceiling"]
             say(f"{sum(row['kind'] != 'ceiling' for row in kept)} rows are kept")
@@ -284,7 +287,7 @@ class Bench:
                     continue
                 say(f"{place} of {len(self.problems) * len(self.rungs)}: {rung.name} on {harness.title(case)}")
                 try:
-                    row = time_rung(rung, path, backend, case, self.plan, not self.options.no_check, self.options.sigma)
+                    row = time_rung(rung, path, backend, case, self.plan, not self.options.no_check)
                     self.rows.append(row)
                     say(f"  {row['ms']:.3g} ms, {row['tflops']:.3g} TFLOP/s")
                 except harness.Refused as refused:
@@ -295,7 +298,7 @@ class Bench:
                 self.keep()
             if self.torch and harness.title(case) not in with_libraries:
                 say(f"PyTorch on {harness.title(case)}")
-                self.rows += (time_libraries if self.on_gpu else time_pytorch_on_cpu)(self.torch, case, self.options.sigma)
+                self.rows += (time_libraries if self.on_gpu else time_pytorch_on_cpu)(self.torch, case)
                 self.keep()
         return right
 

@@ -34,7 +34,8 @@ class Experiment(build.Variant):
 
     def patch(self):
         """Fingerprint of the lines that go out and come in: the same when only those around them move."""
-        return build.fingerprint(*re.findall(r"^[-+](?![-+]{2} [ab/])(.*)$", self.diff, re.M))[:12] if self.diff else None
+        lines = re.findall(r"^[-+](?![-+]{2} [ab/])(.*)$", self.diff, re.M)
+        return build.fingerprint("\n".join(lines))[:12] if self.diff else None
 
 
 def read_experiment(path, rungs):

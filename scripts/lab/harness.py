@@ -48,10 +48,11 @@ def title(row):
             + ("causal" if row["causal"] else "full") + f" sigma {sigma:g}" * (sigma != 1) + f" {pattern}" * (pattern != "random"))
 
 
-def arguments_of(case, dtype="fp32", sigma=1.0):
+def arguments_of(case, dtype="fp32"):
     """Of a row's problem. The harness draws Q and K from N(0, 1), so the scale sets the spread of the scores."""
     return ["--batch", case["B"], "--heads", case["H"], "--q-len", case["N_q"], "--head-dim", case["d"], "--dtype", dtype,
-            *(["--causal"] if case["causal"] else []), *(["--scale", sigma / case["d"] ** 0.5] if sigma != 1 else [])]
+            *(["--causal"] if case["causal"] else []),
+            *(["--scale", case["sigma"] / case["d"] ** 0.5] if case.get("sigma", 1) != 1 else [])]
 
 
 def report_of(path, *arguments):
