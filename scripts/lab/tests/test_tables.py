@@ -121,3 +121,8 @@ def test_command(tmp_path, capsys):
     assert tables.main(Options) == 0 and "0 tables and 1 numbers agree" in capsys.readouterr().out
     Options.pages = [tmp_path / "none.md"]
     assert tables.main(Options) == 1
+
+
+def test_a_whole_name_is_meant_before_a_beginning():
+    records.save("r", {"command": "x"}, [ROWS[0], ROWS[0] | {"program": "08_flash_attention_2, Bc = 1", "ms": 7.0}])
+    assert pages.ms("r", "08_flash_attention_2") == 4.0 and pages.ms("r", "08_flash_attention_2,") == 7.0
