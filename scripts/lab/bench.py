@@ -31,7 +31,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from lab import build, cli, counters, harness, records, timing
+from lab import build, cli, compare, counters, harness, records, timing
 from lab.cli import say
 from lab.ladder import LabError, ROOT, ladder
 
@@ -183,22 +183,10 @@ def time_rung(rung, path, backend, case, plan, check):
 def time_libraries(torch, case):
     """Rows of PyTorch's attention in fp32 and bf16."""
     rows, generator = [], torch.Generator(device="cuda").manual_seed(1)
-    for dtype, type_of in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        q, k, v = timing.tensors(torch, generator, type_of, case["B"], case["H"], case["H"], case["N_q"], case["N_kv"],
-                                 case["d"], case["sigma"])
-        programs = {}
-        for name in timing.LIBRARIES[dtype]:
-            program = timing.library(name, dtype)
-            try:
-                program(q, k, v, case["causal"])
-                programs[name] = lambda program=program: program(q, k, v, case["causal"])
-            except RuntimeError as error:  # no memory, or not for this GPU
-                say(f"  {name} left out: {str(error).splitlines()[0]}")
-        milliseconds, _ = timing.interleaved(torch, programs, 20)
-        rows += [{"program": name, "kind": "library", "dtype": dtype, **case, "backend": "cuda",
-                  **timing.row_of(values, timing.flops_of(case)), "compulsory_bytes": compulsory_bytes(case, dtype)}
-                 for name, values in milliseconds.items()]
-        del q, k, v, programs
+    for dtype in ("fp32", "bf16"):
+        programs = {name: timing.library(name, dtype) for name in timing.LIBRARIES[dtype]}
+        rows += [row | {"backend": "cuda", "compulsory_bytes": compulsory_bytes(case, dtype)} for row in
+                 compare.measure(torch, programs, dict.fromkeys(programs, "library"), case, dtype, 20, generator)]
         torch.cuda.empty_cache()
     return rows
 
@@ -255,9 +243,9 @@ class Bench:
             say(f"{sum(row['kind'] != 'ceiling' for row in kept)} rows are kept")
         if plan.libraries:
             try:
-                self.torch = timing.torch_with_gpu() if self.on_gpu else __import__("torch")
+                self.torch = timing.torch_with_gpu() if self.on_gpu else timing.torch_2()
                 self.provenance["torch"] = self.torch.__version__
-            except (LabError, ImportError) as missing:
+            except LabError as missing:
                 say(f"left out: PyTorch: {missing}")
 
     def record(self):

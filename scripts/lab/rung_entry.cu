@@ -1,6 +1,6 @@
-// A rung as a function of C, so that Python can call it on tensors that are already on the GPU. scripts/compare
-// compiles this file once for each rung, with RUNG_HEADER="steps/NN_name/name.hpp" and RUNG=stepNN; scripts/experiments
-// does the same for its variants, and adds RUNG_FP32 for a rung that computes in fp32 alone.
+// A rung as a function of C, so that Python can call it on tensors that are already on the GPU. lab/build.py compiles
+// this file once for each variant, with RUNG_HEADER="steps/NN_name/name.hpp" and RUNG=stepNN, and with RUNG_FP32 for a
+// rung that computes in fp32 alone.
 #include RUNG_HEADER
 
 #include <cstdint>
@@ -35,11 +35,7 @@ extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int c
         attention<float>(p, Q, K, V, O, LSE);
         (void)bf16;
 #else
-        if (bf16 != 0) {
-            attention<flash::Bfloat16>(p, Q, K, V, O, LSE);
-        } else {
-            attention<flash::Half>(p, Q, K, V, O, LSE);
-        }
+        bf16 != 0 ? attention<flash::Bfloat16>(p, Q, K, V, O, LSE) : attention<flash::Half>(p, Q, K, V, O, LSE);
 #endif
         return 0;
     } catch (const std::exception& error) {

@@ -21,11 +21,18 @@ LIBRARIES["fp16"] = LIBRARIES["bf16"]
 NOISY = 0.05  # a spread beyond which a row says little
 
 
-def torch_with_gpu():
+def torch_2():
+    """PyTorch, of a version that has scaled_dot_product_attention."""
     try:
         import torch
+        from torch.nn.functional import scaled_dot_product_attention  # noqa: F401
     except ImportError:
-        raise LabError(f"{sys.executable} has no PyTorch; FLASH_PYTHON=/path/to/python3 names one that has") from None
+        raise LabError(f"{sys.executable} has no PyTorch 2; FLASH_PYTHON=/path/to/python3 names one that has") from None
+    return torch
+
+
+def torch_with_gpu():
+    torch = torch_2()
     if not torch.cuda.is_available():
         raise LabError("there is no GPU that PyTorch can use")
     torch.backends.cuda.matmul.allow_tf32 = False

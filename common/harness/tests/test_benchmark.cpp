@@ -33,7 +33,7 @@ Benchmark bench(double seconds, std::optional<int> repetitions = {}) {
     fake_clock = {};
     fake_clock.seconds = seconds;
     runs = 0;
-    const Rung rung{.name = "test", .idea = "", .fp32 = forward, .head_dims = {}, .backend = []() -> Backend& {
+    const Rung rung{.name = "test", .fp32 = forward, .head_dims = {}, .backend = []() -> Backend& {
                         return fake_clock;
                     }};
     const Problem problem{.head_dim = 2};

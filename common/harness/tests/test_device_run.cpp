@@ -67,7 +67,6 @@ template <class T> void forward(const Problem& p, const T* Q, const T* K, const 
 }
 
 const Rung rung{.name = "test",
-                .idea = "",
                 .fp32 = forward<float>,
                 .fp16 = forward<Half>,
                 .bf16 = forward<Bfloat16>,
@@ -178,7 +177,8 @@ TEST_CASE("tensors are aligned to 256 bytes with any margin that is allowed") {
 TEST_CASE("a device run refuses what cannot run") {
     Case c;
     Rung narrow = rung;
-    narrow.head_dims = {64, 128};
+    static constexpr int head_dims[] = {64, 128};
+    narrow.head_dims = head_dims;
     CHECK_THROWS_AS(DeviceRun(narrow, c.problem, c.inputs(DType::fp32)), Error);
     narrow = rung;
     narrow.bf16 = nullptr;
