@@ -398,18 +398,6 @@ def factors(record, library, **where):
                   f"all {len(whole)}", "least"], lines)
 
 
-def pytorch(record):
-    """Rung 05 and PyTorch on the CPU."""
-    lines = []
-    for a in some(record, kinds=("rung",)):
-        b, = some(record, kinds=("library",), **{key: a[key] for key in PROBLEM})
-        lines.append([text(a, "f'({B}, {H}, {N_q}, {d})' + ' causal' * causal"), milliseconds(a), milliseconds(b),
-                      *(f"{one['tflops'] * 1e3:.0f}" for one in (a, b)), f"{a['ms'] / b['ms']:.2f}",
-                      f"{a['min_ms'] / b['min_ms']:.2f}"])
-    return table(["(B, H, N, d)", "rung 05, ms", "PyTorch, ms", "rung 05, GFLOP/s", "PyTorch, GFLOP/s",
-                  "ratio of medians", "ratio of fastest runs"], lines)
-
-
 def neighbours(record, before, after):
     """Two rungs against N."""
     pairs = [(row["N_q"], row["ms"], ms(record, after, N=row["N_q"])) for row in some(record, before)]
