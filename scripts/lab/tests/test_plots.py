@@ -177,7 +177,7 @@ def test_figures_check(tmp_path, monkeypatch, capsys):
         check, names = False, []
 
     def run(**options):
-        pages.read.cache_clear()
+        pages.read_records.clear()
         for name, value in options.items():
             setattr(Options, name, value)
         return figures.main(Options), *capsys.readouterr()
