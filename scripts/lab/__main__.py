@@ -22,6 +22,7 @@ VERBS = {  # verb: (module with add_arguments(parser) and main(options) -> exit 
     "golden": ("golden", "makes reference/golden, with PyTorch"),
     "real-input": ("real_input", "makes the q, k, v of a real transformer in reference/data"),
     "mutations": ("mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
+    "precision": ("precision", "how precise the CPU rungs are, for growing N"),
     "check-build-commands": ("build_commands", "runs the build commands that the pages print"),
 }
 
