@@ -32,16 +32,16 @@ def main(arguments=None):
                                      "(a result, a check), 2 bad input or nothing to work with.")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     arguments = sys.argv[1:] if arguments is None else arguments
-    for verb, (module, text) in VERBS.items():
-        if verb in arguments[:1]:  # only the verb at hand is imported: measuring needs no pandas
-            module = importlib.import_module(f"lab.{module}")
-            own = verbs.add_parser(verb, help=text, description=module.__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
-            module.add_arguments(own)
-            own.set_defaults(main=module.main)
-        else:
-            verbs.add_parser(verb, help=text)
     try:
+        for verb, (module, text) in VERBS.items():
+            if verb in arguments[:1]:  # only the verb at hand is imported: measuring needs no pandas
+                module = importlib.import_module(f"lab.{module}")
+                own = verbs.add_parser(verb, help=text, description=module.__doc__,
+                                       formatter_class=argparse.RawDescriptionHelpFormatter)
+                module.add_arguments(own)
+                own.set_defaults(main=module.main)
+            else:
+                verbs.add_parser(verb, help=text)
         options = parser.parse_args(arguments)
         return options.main(options) or 0
     except LabError as error:

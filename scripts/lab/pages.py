@@ -5,7 +5,6 @@ N, d, causal, dtype, sigma. A number's row is of the record's first problem in w
 """
 
 import math
-from functools import cache
 
 from lab import ladder, records
 
@@ -21,14 +20,15 @@ UNITS = {  # ceiling: what it is, and how its number is written
 
 # ---------------------------------------------------------------- rows
 
-@cache
-def read(name):
-    return records.read(name)
+read_records = {}  # by name
 
 
 def loaded(record):
     """(provenance, rows) of a record: of its name, or of what scripts/bench has just measured."""
-    record = record if isinstance(record, dict) else read(record)
+    if not isinstance(record, dict):
+        if record not in read_records:
+            read_records[record] = records.read(record)
+        record = read_records[record]
     return record["provenance"], record["rows"]
 
 
@@ -125,6 +125,17 @@ def ceilings_of(record):
     if not found and gpu and (records.RECORDS / f"bench_{gpu[-1].lower()}.json").is_file():
         found = rows(f"bench_{gpu[-1].lower()}", kinds=("ceiling",))
     return {row["program"]: row["value"] for row in found}
+
+
+def older_code():
+    """A line for each record read whose rungs have other code today; it changes no table, so that a renaming does not."""
+    from lab.bench import code_of
+    today = {rung.name: code_of(rung) for rung in ladder.ladder()}
+    for name, record in read_records.items():
+        found = unique(label(row["program"]) for row in record["rows"]
+                       if row.get("code", today.get(row["program"])) != today.get(row["program"]))
+        if found:
+            yield f"note: {name} was measured with other code of {', '.join(found)} than today's"
 
 
 # ---------------------------------------------------------------- how numbers and tables are written
@@ -398,18 +409,6 @@ def factors(record, library, **where):
                   f"all {len(whole)}", "least"], lines)
 
 
-def pytorch(record):
-    """Rung 05 and PyTorch on the CPU."""
-    lines = []
-    for a in some(record, kinds=("rung",)):
-        b, = some(record, kinds=("library",), **{key: a[key] for key in PROBLEM})
-        lines.append([text(a, "f'({B}, {H}, {N_q}, {d})' + ' causal' * causal"), milliseconds(a), milliseconds(b),
-                      *(f"{one['tflops'] * 1e3:.0f}" for one in (a, b)), f"{a['ms'] / b['ms']:.2f}",
-                      f"{a['min_ms'] / b['min_ms']:.2f}"])
-    return table(["(B, H, N, d)", "rung 05, ms", "PyTorch, ms", "rung 05, GFLOP/s", "PyTorch, GFLOP/s",
-                  "ratio of medians", "ratio of fastest runs"], lines)
-
-
 def neighbours(record, before, after):
     """Two rungs against N."""
     pairs = [(row["N_q"], row["ms"], ms(record, after, N=row["N_q"])) for row in some(record, before)]
@@ -460,5 +459,5 @@ def experiments(record, rung):
     return table(heads, [[line[head] for head in heads] for line in lines], 2)
 
 
-NAMES = {name: value for name, value in globals().items() if callable(value) and name not in ("cache",)}
+NAMES = {name: value for name, value in globals().items() if callable(value) }
 NAMES |= {one.__name__: one for one in (abs, range, min, max, sum, round, math.sqrt, math.exp, math.log)}

@@ -331,7 +331,7 @@ def colours_of(rows):
     """{program: colour}: libraries grey and purple, rungs each their own, the last the first."""
     programs = unique(row["program"] for row in rows)
     libraries = sorted((one for one in programs if not one[:1].isdigit()), reverse=True)
-    rungs = [one for one in reversed(programs) if one[:1].isdigit()]
+    rungs = sorted((one for one in programs if one[:1].isdigit()), reverse=True)
     return dict(zip(libraries, ("note", "purple") * 4)) | dict(zip(rungs, CYCLE * 4))
 
 
@@ -342,8 +342,8 @@ def comparison(provenance, rows):
     first, height = found[0], -(-len(groups) // 2)
     figure, panels = page(130 + 250 * height, f"TFLOP/s against N, {first['dtype']}", source(
         provenance, f"{first['B'] * first['N_q']:,.0f} tokens, heads x d = {first['H'] * first['d']:,.0f}, medians"),
-        panels=(height, 2), right=64)
-    figure.subplots_adjust(wspace=0.42, hspace=0.36)
+        panels=(height, 2), right=92)
+    figure.subplots_adjust(wspace=0.6, hspace=0.36)
     for axes, (d, causal) in zip(panels, groups):
         of = [row for row in found if (row["d"], row["causal"]) == (d, causal)]
         axes.set_title(f"d = {d:.0f}, {'causal' if causal else 'full'}", fontsize=13, loc="left")

@@ -106,6 +106,7 @@ def main(options):
         elif not options.write:
             wrong += [f"{line}; lab tables --write puts it right" for line in page.differs]
     print("\n".join(wrong), file=sys.stderr, end="\n" * bool(wrong))
+    print("".join(f"{line}\n" for line in pages.older_code()), end="")
     if not wrong and not options.write:
         print(f"{tables} tables and {numbers} numbers agree with the records")
     return 1 if wrong else 0

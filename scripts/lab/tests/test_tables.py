@@ -27,10 +27,10 @@ ROWS = [{"program": "08_flash_attention_2", "kind": "rung", "dtype": "fp32", **P
 def record(tmp_path, monkeypatch):
     """The record "r"."""
     monkeypatch.setattr(records, "RECORDS", tmp_path)
-    pages.read.cache_clear()
+    pages.read_records.clear()
     records.save("r", {"command": "x", "date": "today"}, ROWS)
     yield
-    pages.read.cache_clear()
+    pages.read_records.clear()
 
 
 def page(text):
@@ -91,7 +91,7 @@ def test_marks_in_code_are_left_alone():
 def test_tables(expression, lines):
     if expression.startswith("growth"):
         records.save("r", {"command": "x"}, [row for row in ROWS if row["program"].startswith("10") and "ms" in row])
-        pages.read.cache_clear()
+        pages.read_records.clear()
         lines = ["| 64 to 128 | 1.50 |"]
     made = page(f"<!-- table: {expression} -->\n| old |\n|---|\n\nText.\n")
     assert made.wrong == [] and made.differs and made.new.endswith("|\n\nText.\n"), made.wrong
@@ -121,3 +121,14 @@ def test_command(tmp_path, capsys):
     assert tables.main(Options) == 0 and "0 tables and 1 numbers agree" in capsys.readouterr().out
     Options.pages = [tmp_path / "none.md"]
     assert tables.main(Options) == 1
+
+
+def test_a_whole_name_is_meant_before_a_beginning():
+    records.save("r", {"command": "x"}, [ROWS[0], ROWS[0] | {"program": "08_flash_attention_2, Bc = 1", "ms": 7.0}])
+    assert pages.ms("r", "08_flash_attention_2") == 4.0 and pages.ms("r", "08_flash_attention_2,") == 7.0
+
+
+def test_rungs_whose_code_has_changed_are_named():
+    records.save("r", {"command": "x"}, [ROWS[0] | {"code": "of another day"}, ROWS[1]])
+    pages.ms("r", "08")
+    assert list(pages.older_code()) == ["note: r was measured with other code of 08 than today's"]
