@@ -33,9 +33,10 @@ def compile_for(architecture, rung):
         done = subprocess.run(["nvcc", *OPTIONS, f"--generate-code=arch=compute_{code},code=sm_{code}", rung.kernel_file,
                                "-o", f"{folder}/kernel.cubin"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace")
-    rows = [{"program": rung.name, "kind": "rung", "architecture": architecture, **row} for row in build.ptxas_rows(done.stdout)]
-    right = done.returncode == 0 and rows
-    return time.monotonic() - start, "" if right else f"FAILED, or ptxas said nothing of a kernel:\n{done.stdout.strip()}", rows
+    about = {"program": rung.name, "kind": "rung", "architecture": architecture}
+    rows = [about | row for row in build.ptxas_rows(done.stdout)]
+    wrong = "" if done.returncode == 0 and rows else f"FAILED, or ptxas said nothing of a kernel:\n{done.stdout.strip()}"
+    return time.monotonic() - start, wrong, rows
 
 
 def cell(rows):
@@ -46,7 +47,7 @@ def cell(rows):
 
 def add_arguments(parser):
     cli.add(parser, "rungs", "--jobs", "--record")
-    parser.add_argument("--arch", default=ARCHITECTURES, metavar="A,A", help=f"capabilities without the point ({ARCHITECTURES})")
+    parser.add_argument("--arch", default=ARCHITECTURES, metavar="A,A", help=f"without the point ({ARCHITECTURES})")
     parser.add_argument("--kernels", action="store_true", help="also a line for each kernel")
 
 

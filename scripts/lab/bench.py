@@ -70,8 +70,8 @@ def add_arguments(parser):
     parser.add_argument("--only", default="", metavar="TEXT", help="only rungs whose name contains TEXT")
     parser.add_argument("--quick", action="store_true", help="much smaller problems: a trial, its figures mean little")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--series", dest="plan", action="store_const", const=SERIES, default=BENCH, help="time against N instead")
-    kind.add_argument("--memory", dest="plan", action="store_const", const=MEMORY, help="memory against N instead")
+    kind.add_argument("--series", dest="plan", action="store_const", const=SERIES, default=BENCH, help="time against N")
+    kind.add_argument("--memory", dest="plan", action="store_const", const=MEMORY, help="memory against N")
     parser.add_argument("--sigma", type=float, default=1.0, metavar="S", help="standard deviation of the scores (1)")
     parser.add_argument("--resume", action="store_true", help="keep the rows of the last run that did not end")
     parser.add_argument("--no-check", action="store_true", help="do not compare with the float64 reference first")
@@ -133,8 +133,8 @@ def measure_ceilings(gpu, best):
         sources.append(("ceilings.cu", ["nvcc", "-std=c++20", "-O3", build.target("9.0" if hopper else "8.0")]))
     for name, compiler in sources:
         source = ROOT / "scripts/lab" / name
-        key = build.fingerprint(source.read_text(encoding="utf-8"), compiler, records.processor(), records.first_line("nvidia-smi", "-L"))
-        program = build.FOLDER / f"{source.stem}-{key}"
+        machine = records.processor(), records.first_line("nvidia-smi", "-L")
+        program = build.FOLDER / f"{source.stem}-{build.fingerprint(source.read_text(encoding='utf-8'), compiler, machine)}"
         program.parent.mkdir(exist_ok=True)
         if not program.is_file() and (not shutil.which(compiler[0]) or
                                       subprocess.run([*compiler, source, "-o", program], capture_output=True).returncode):
@@ -311,8 +311,8 @@ def table(rows, ceilings):
         before, lines = None, []
         for row in (row for row in timed if harness.title(row) == name):
             rung, memory = row["kind"] == "rung", row.get("extra_bytes")
-            lines.append([row["program"], row["dtype"], f"{row['ms']:.4g}", f"{100 * row['spread']:.1f}%", f"{row['tflops']:.3g}",
-                          f"{1e14 * row['tflops'] / ceilings[row['unit']]:.1f}%" if row.get("unit") in ceilings else "",
+            lines.append([row["program"], row["dtype"], f"{row['ms']:.4g}", f"{100 * row['spread']:.1f}%",
+                          f"{row['tflops']:.3g}", f"{1e14 * row['tflops'] / ceilings[row['unit']]:.1f}%" if row.get("unit") in ceilings else "",
                           f"{before['ms'] / row['ms']:.3g}" if before and rung else "",
                           "" if memory is None else f"{(row['compulsory_bytes'] + memory) / 1e6:.4g}",
                           "noisy" * (row["spread"] > timing.NOISY)])
@@ -329,7 +329,8 @@ def write_page(path):
         page = plots.bench_page(records.read(path), path.parent)
         say(f"tables and pictures: {os.path.relpath(page or path.parent)}")
     except (ImportError, RuntimeError) as missing:
-        say(f"no pictures: {missing}; apt install python3-pandas python3-matplotlib, or pip install -r scripts/lab/requirements.txt")
+        say(f"no pictures: {missing}; apt install python3-pandas python3-matplotlib, or pip install -r "
+            "scripts/lab/requirements.txt")
 
 
 def main(options):

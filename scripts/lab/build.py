@@ -74,7 +74,7 @@ def fingerprint(*texts):
 
 def sources():
     """Text of everything but the kernel that goes into a library."""
-    files = sorted(path for folder in ("common/cuda", "common/harness", "common") for path in (ROOT / folder).glob("*.[hc]*"))
+    files = sorted(path for folder in ("common", "common/cuda") for path in (ROOT / folder).glob("*.[hc]*"))
     return "".join(path.read_text(encoding="utf-8") for path in [*files, ENTRY])
 
 
@@ -117,7 +117,7 @@ def build_all(variants, jobs=None, folder=FOLDER):
             except LabError:
                 pool.shutdown(cancel_futures=True)
                 raise
-            print(f"{number} of {len(variants)} built: {name} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)
+            print(f"{number} of {len(variants)} built: {name} ({time.monotonic() - start:.0f} s)", file=sys.stderr)
     return {one.name: built[one.name] for one in variants}
 
 

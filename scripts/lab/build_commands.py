@@ -2,7 +2,7 @@
 
 A command is a fenced block after the line <!-- build -->. Most commands name the same thirty sources, so each source is
 compiled once for all commands that give it the same options, and each command is then linked by itself. With --apart, and
-for a block that is not one plain command, it runs exactly as it is printed. A command must leave a program behind, and a
+for a block that is more than compiler commands, it runs exactly as it is printed. A command must leave a program behind, and a
 rung's program must answer --help. Every chapter of a rung must have a command that builds it.
 """
 
@@ -49,7 +49,8 @@ def taken_apart(block, root):
             elif word.endswith((".cpp", ".cu")):
                 # .cpp is C++ to both compilers, with -x c++ or without: one object serves all commands
                 plain = word.endswith(".cpp") or language == ["-x", "none"]
-                wanted += [(str(path.relative_to(root)), () if plain else tuple(language)) for path in sorted(root.glob(word))]
+                own = () if plain else tuple(language)
+                wanted += [(str(path.relative_to(root)), own) for path in sorted(root.glob(word))]
             elif word in objects:
                 wanted.append(word)
             elif word.startswith("-l"):
@@ -78,7 +79,7 @@ def check_programs(folder):
     programs = [path for path in folder.iterdir() if path.is_file() and os.access(path, os.X_OK)]
     for path in programs:
         if (ROOT / "steps" / path.name).is_dir():
-            answer = subprocess.run([path, "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+            answer = subprocess.run([path, "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
             if answer.returncode or path.name not in answer.stdout:
                 return f"{path.name} --help ends with {answer.returncode}:\n{answer.stdout}{answer.stderr}"
     return "" if programs else "it leaves no program behind"
@@ -130,7 +131,8 @@ def main(options):
         for page, command, check in checks:
             problem = check()
             failed += bool(problem)
-            print(f"{'failed' if problem else 'builds':<8}{time.monotonic() - start:4.0f} s  {page}: {' '.join(command.split())[:90]}", flush=True)
+            print(f"{'failed' if problem else 'builds':<8}{time.monotonic() - start:4.0f} s  {page}: "
+                  + " ".join(command.split())[:90], flush=True)
             if problem:
                 print(f"{problem}\n  the command: {command}", flush=True)
     for page, command in commands:

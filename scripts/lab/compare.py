@@ -15,11 +15,10 @@ Needs a GPU, nvcc and a python3 with PyTorch. Rungs on the CPU: ./scripts/bench 
 
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from lab import build, cli, harness, timing
-from lab.ladder import LabError, ROOT, cuda_rungs
+from lab.ladder import LabError, ROOT, Rung, cuda_rungs
 
 TOKENS, HIDDEN = 16384, 2048
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -83,15 +82,16 @@ def variants(options):
     found = []
     for text in options.rungs:
         folder = Path(text).resolve()
-        rung, = cuda_rungs([folder.name if "/" in text else text])
+        if "/" in text and folder.parent != ROOT / "steps":  # a rung of another checkout, or of a study
+            rung = Rung(folder.name[:2], folder.name, ("fp16", "bf16") if tensor else ("fp32",), (), "8.0", "", folder)
+            if not rung.kernel_file or not rung.number.isdigit():
+                raise LabError(f"{text} is no folder NN_name with a kernel file")
+            of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")
+        else:
+            (rung,), of = cuda_rungs([text]), ""
         if rung.tensor != tensor:
             raise LabError(f"{rung.name} has no {options.dtype}; it has {' and '.join(rung.types)}")
-        if "/" in text and folder != rung.folder.resolve():
-            rung = replace(rung, folder=folder)
-            if not rung.kernel_file:
-                raise LabError(f"{text} has no kernel file")
-        name = rung.name if rung.folder.parent == ROOT / "steps" else f"{rung.name} of {os.path.relpath(folder.parent, ROOT)}"
-        found.append(build.Variant(name.replace("/", "_"), rung))
+        found.append(build.Variant(rung.name + of, rung))
     return found
 
 

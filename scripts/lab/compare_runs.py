@@ -34,7 +34,8 @@ def verdict(before, after, least):
 
 
 def name_of(case):
-    return " ".join(str(value) if name in CASE[:2] else f"{name}={value}" for name, value in zip(CASE, case) if value is not None)
+    return " ".join(str(value) if name in CASE[:2] else f"{name}={value}" for name, value in zip(CASE, case)
+                    if value is not None)
 
 
 def add_arguments(parser):
@@ -59,11 +60,13 @@ def main(options):
     for case in common:
         a, b = before[case], after[case]
         rows.append([name_of(case), f"{a['ms']:.4g}", f"{b['ms']:.4g}", f"{100 * (b['ms'] / a['ms'] - 1):+.1f}%",
-                     f"{100 * noise_of(a, b, least):.1f}%", verdict(a, b, least), "changed" * (a.get("code") != b.get("code"))])
+                     f"{100 * noise_of(a, b, least):.1f}%", verdict(a, b, least),
+                     "changed" * (a.get("code") != b.get("code"))])
     print(*cli.table(["", "ms before", "ms after", "change", "noise", "verdict", "code"], rows), sep="\n")
     for found, other, where in ((before, after, "before"), (after, before, "after")):
         for case in (case for case in found if case not in other):
             print(f"only {where}: {name_of(case)}")
-    slower = sum(verdict(before[case], after[case], least) == "slower" and before[case]["kind"] != "library" for case in common)
+    slower = sum(verdict(before[case], after[case], least) == "slower" for case in common
+                 if before[case]["kind"] != "library")
     print(f"{slower} of {len(common)} slower beyond the noise")
     return 1 if slower else 0

@@ -39,7 +39,8 @@ def parsed(output):
     for row in csv.DictReader(io.StringIO("\n".join(lines))):
         if row["ID"]:  # else the line of units
             name = row["Kernel Name"].split("(")[0].split("::")[-1].split("<")[0]
-            counts = {ours: float(row[theirs].replace(",", "")) for ours, theirs in records.METRICS.items() if row.get(theirs)}
+            counts = {ours: float(row[theirs].replace(",", "")) for ours, theirs in records.METRICS.items()
+                      if row.get(theirs)}
             found.append((name, counts | ({"seconds": counts["seconds"] / 1e9} if "seconds" in counts else {})))
     return found
 
@@ -48,7 +49,8 @@ def ncu(command, kernels=""):
     """[(kernel, counts)] of the launches of a command; `kernels`: only those that the regular expression names."""
     build.require("ncu")
     full = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
-            *(["-k", f"regex:{kernels}"] if kernels else []), "--metrics", ",".join(records.METRICS.values()), *map(str, command)]
+            *(["-k", f"regex:{kernels}"] if kernels else []), "--metrics", ",".join(records.METRICS.values()),
+            *map(str, command)]
     done = subprocess.run(full, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise LabError(f"{' '.join(full)} failed with exit code {done.returncode}:\n{done.stdout[-2000:]}")
@@ -132,7 +134,8 @@ def main(options):
             rows += compared(name, problem, count(gpu, *problem.split()), simt_totals(simt, problem.split()))
     print(*cli.table(["", "GPU", "SIMT", ""], [
         [f"{row['program'][:2]} {row['kernel']}, {row['counter']}", f"{row['gpu']:,}", f"{row['simt']:,}",
-         "DIFFERENT" if not agrees(row) else "equal" if row["gpu"] == row["simt"] else "as written"] for row in rows]), sep="\n")
+         "DIFFERENT" if not agrees(row) else "equal" if row["gpu"] == row["simt"] else "as written"]
+        for row in rows]), sep="\n")
     different, must = sum(not agrees(row) for row in rows), sum(row["must_be_equal"] for row in rows)
     print(f"\n{must - different} of {must} counts that must agree do.")
     cli.save(options, rows)

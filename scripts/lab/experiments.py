@@ -50,7 +50,8 @@ def read_experiment(path, rungs):
     changed = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", diff, re.M))
     kernel = f"steps/{rung.name}/{rung.kernel_file.name}"
     if changed != {kernel}:
-        raise LabError(f"{path.name}: it changes {', '.join(sorted(changed)) or 'nothing'}, and should change {kernel} alone")
+        raise LabError(f"{path.name}: it changes {', '.join(sorted(changed)) or 'nothing'}, "
+                       f"and should change {kernel} alone")
     return Experiment(path.stem, rung, mark + diff, said["What"], said["Predicted"], "Wrong on purpose" in said)
 
 
@@ -110,7 +111,8 @@ def measure(torch, variants, built, options):
     """(rows of times, names of those that are wrong): groups of variants that have the same problems."""
     rows, wrong, groups = [], {}, {}
     for one in variants:
-        groups.setdefault(("tensor" if one.rung.tensor else one.rung.name, tuple(problems(options, one.rung))), []).append(one)
+        key = "tensor" if one.rung.tensor else one.rung.name, tuple(problems(options, one.rung))
+        groups.setdefault(key, []).append(one)
     for (_, cases), group in groups.items():
         tensor = group[0].rung.tensor
         programs = {one.name: timing.rung(one.name, built[one.name][0]) for one in group}
@@ -141,7 +143,8 @@ def counted(variants, options):
     for one in variants:
         for B, H, N, d, causal in [(*shape, False) for shape in options.problem or [COURSE[:4]]]:
             cli.say(f"ncu: {one.name} ({B}, {H}, {N}, {d})")
-            command = [sys.executable, "-B", "-m", "lab", "experiments", "--once", one.name, "--problem", f"{B},{H},{N},{d}"]
+            command = [sys.executable, "-B", "-m", "lab", "experiments", "--once", one.name,
+                       "--problem", f"{B},{H},{N},{d}"]
             tile = re.search(r"_(\d+)x(\d+)$", one.name)
             sizes = {"Br": int(tile[1]), "Bc": int(tile[2])} if tile else {}
             names = set(re.findall(r"__global__[^;{]*?\bvoid\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", one.source()))
@@ -160,7 +163,7 @@ def run_once(torch, one, options):
 
 
 def add_arguments(parser):
-    parser.add_argument("names", nargs="*", metavar="NAME", help="an experiment, or the number of a rung for all of its (all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="an experiment, or a rung's number for all of its (all)")
     parser.add_argument("--list", action="store_true", help="say which there are, and leave")
     parser.add_argument("--build-only", action="store_true", help="build, show what nvcc made of them, and leave")
     parser.add_argument("--rounds", type=int, default=20, help="runs of each variant in each case (20)")
@@ -172,8 +175,8 @@ def add_arguments(parser):
 def table(rows):
     """Lines: what the compiler made of each variant, by head dim."""
     return cli.table(["kernel", "registers", "spilled, B", "stack, B", "per mma"], [
-        [f"{row['program']} {row['kernel'].split('<')[0].split('::')[-1]}" + f" d={row['d']}" * bool(row["d"]), row["registers"],
-         row["spill_stores"] + row["spill_loads"], row["stack"],
+        [f"{row['program']} {row['kernel'].split('<')[0].split('::')[-1]}" + f" d={row['d']}" * bool(row["d"]),
+         row["registers"], row["spill_stores"] + row["spill_loads"], row["stack"],
          f"{row['instructions'] / row['mma']:.2f}" if row["mma"] else ""] for row in rows])
 
 

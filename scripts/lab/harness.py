@@ -45,7 +45,8 @@ def problem(B, H, N, d, causal=False):
 def title(row):
     sigma, pattern = row.get("sigma", 1), row.get("pattern", "random")
     return (f"({row['B']}, {row['H']}" + f"/{row['H_kv']}" * (row["H_kv"] != row["H"]) + f", {row['N_q']}, {row['d']}) "
-            + ("causal" if row["causal"] else "full") + f" sigma {sigma:g}" * (sigma != 1) + f" {pattern}" * (pattern != "random"))
+            + ("causal" if row["causal"] else "full") + f" sigma {sigma:g}" * (sigma != 1)
+            + f" {pattern}" * (pattern != "random"))
 
 
 def arguments_of(case, dtype="fp32"):

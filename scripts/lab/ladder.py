@@ -47,8 +47,9 @@ def parse(text, root=ROOT):
             if len(cells) != 5 or not cells[0][:2].isdigit():
                 raise LabError(f"steps/ladder.txt:{number}: 'NN_name | types | head dims | capability | idea' is expected")
             name, types, head_dims, capability, idea = cells
-            rungs.append(Rung(name[:2], name, tuple(types.split()), () if head_dims == "any" else tuple(map(int, head_dims.split())),
-                              "" if capability == "-" else capability, idea, root / "steps" / name))
+            head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
+            rungs.append(Rung(name[:2], name, tuple(types.split()), head_dims, "" if capability == "-" else capability, idea,
+                              root / "steps" / name))
     return rungs
 
 

@@ -82,7 +82,8 @@ def mutants(source):
             add(match.start(), f"{match[0]}{asked})", instead)
     for match in COMPARISON.finditer(code):
         if match.start() not in loops:
-            add(match.start(), match[0] + balanced(code[match.end():], "?;,&|{}"), "true" if match[1][0] == "<" else "false")
+            whole = match[0] + balanced(code[match.end():], "?;,&|{}")
+            add(match.start(), whole, "true" if match[1][0] == "<" else "false")
     for match in MIN.finditer(code):
         other = balanced(code[match.end():])
         for operand in ("N_kv", other):
@@ -176,8 +177,8 @@ def main(options):
         wanted = [(number, one) for number, one in every if not equivalent(rung, one)]
         print(f"{rung.name}: {len(wanted)} mutants, and {len(every) - len(wanted)} that change no result")
         if options.list:
-            print(*(f"  {one.what}" + (f"   (no change: {why})" if (why := equivalent(rung, one)) else "") for _, one in every),
-                  sep="\n")
+            for _, one in every:
+                print(f"  {one.what}" + (f"   (no change: {why})" if (why := equivalent(rung, one)) else ""))
             continue
         program, start = options.programs / f"mutations_{rung.name}", time.monotonic()
         if not program.is_file():

@@ -2,7 +2,8 @@
 
     {"provenance": {command, commit, date, ...}, "rows": [flat objects, one a line], "notes": "..."}
 
-A row has a `program` and a `kind`; its other columns are those of COLUMNS that apply. One that does not is left out. Measuring code handles plain rows; only load() needs pandas.
+A row has a `program` and a `kind`; its other columns are those of COLUMNS that apply. One that does not is left out.
+Measuring code handles plain rows; only load() needs pandas.
 """
 
 import datetime

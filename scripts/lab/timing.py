@@ -59,8 +59,8 @@ def library(name, dtype):
 
     def attention(q, k, v, causal, o=None, lse=None):
         with sdpa_kernel(backend):
-            return scaled_dot_product_attention(q, k, v, is_causal=causal, **({"enable_gqa": True} if q.shape[1] != k.shape[1]
-                                                                             else {}))
+            grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+            return scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
     return attention
 
 

@@ -59,6 +59,16 @@ def test_cases_that_make_no_sense(wrong, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+def test_rungs_of_the_ladder_and_of_other_folders(tmp_path):
+    tensor = [rung.name for rung in cuda_rungs() if rung.tensor]
+    assert [one.name for one in compare.variants(options_of(compare))] == tensor
+    (tmp_path / "13_other").mkdir()
+    (tmp_path / "13_other/other.cu").touch()
+    other, = compare.variants(options_of(compare, str(tmp_path / "13_other")))
+    assert other.name.startswith("13_other@") and other.rung.number == "13" and other.rung.kernel_file.name == "other.cu"
+    assert compare.variants(options_of(compare, f"steps/{tensor[0]}"))[0].name == tensor[0]
+
+
 def test_patterns():
     assert timing.parse_pattern("rising:50") == ("rising", 50) and timing.parse_pattern("sink:last:12.5") == ("sink", "last", 12.5)
 
