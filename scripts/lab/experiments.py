@@ -167,7 +167,8 @@ def add_arguments(parser):
     parser.add_argument("--list", action="store_true", help="say which there are, and leave")
     parser.add_argument("--build-only", action="store_true", help="build, show what nvcc made of them, and leave")
     parser.add_argument("--rounds", type=int, default=20, help="runs of each variant in each case (20)")
-    parser.add_argument("--counters", action="store_true", help="count the memory traffic with ncu, too")
+    parser.add_argument("--counters", nargs="?", const="", metavar="TEXT",
+                        help="count with ncu, too, of those whose name begins with TEXT: some 10 s each (all)")
     cli.add(parser, "--problem", "--record", "--jobs", "--commit")
     parser.add_argument("--once", metavar="NAME", help="run this variant once; what ncu watches")
 
@@ -210,7 +211,7 @@ def main(options):
         if not options.build_only:
             torch, missing = timing.torch_with_gpu(), ""
     except LabError as error:
-        if options.record or options.counters:
+        if options.record or options.counters is not None:
             raise
         missing = str(error)
     built = build.build_all(variants, options.jobs)
@@ -227,8 +228,9 @@ def main(options):
         return 1
     print("\nfaster than the rung as it is, geometric mean:", *times_table(times, variants), sep="\n")
     cli.save(options, rows + times, **provenance)
-    if options.counters:
-        cli.save(options, rows + times + (found := counted(variants, options)), **provenance)
+    if options.counters is not None:
+        found = counted([one for one in variants if one.name.startswith(options.counters)], options)
+        cli.save(options, rows + times + found, **provenance)
         print(*cli.table(["ncu", "ms", "DRAM, GB", "L2, GB", "shared wavefronts"], [
             [f"{row['program']} {row['kernel']} H={row['H']}", f"{1e3 * row['seconds']:.4g}",
              f"{(row['dram_read_bytes'] + row['dram_write_bytes']) / 1e9:.4g}",
