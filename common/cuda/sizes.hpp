@@ -29,10 +29,10 @@ inline int as_int(int64_t size, const char* name) {
 /// run(std::integral_constant<int, d>{}) for the one of `head_dims`, a constexpr array, that d is: so a launcher's
 /// variable becomes its kernel's constant. Throws Error when d is none of them.
 template <const auto& head_dims, class Run> void for_head_dim(int64_t d, const Run& run) {
-    const bool known = [&]<size_t... i>(std::index_sequence<i...>) {
+    const auto try_all = [&]<size_t... i>(std::index_sequence<i...>) {
         return ((d == head_dims[i] && (run(std::integral_constant<int, head_dims[i]>{}), true)) || ...);
-    }(std::make_index_sequence<std::size(head_dims)>{});
-    if (!known) {
+    };
+    if (!try_all(std::make_index_sequence<std::size(head_dims)>{})) {
         std::string all;
         for (const int head_dim : head_dims) {
             all += (all.empty() ? "" : ", ") + std::to_string(head_dim);

@@ -8,7 +8,7 @@
 
 #include "common/attention.hpp"
 #include "common/harness/backend.hpp"
-#include "common/harness/check.hpp"
+#include "common/harness/verdict.hpp"
 #include "common/types.hpp"
 
 namespace flash {

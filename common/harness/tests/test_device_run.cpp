@@ -66,11 +66,8 @@ template <class T> void forward(const Problem& p, const T* Q, const T* K, const 
     }
 }
 
-const Rung rung{.name = "test",
-                .fp32 = forward<float>,
-                .fp16 = forward<Half>,
-                .bf16 = forward<Bfloat16>,
-                .head_dims = {}};
+const Rung rung{
+    .name = "test", .fp32 = forward<float>, .fp16 = forward<Half>, .bf16 = forward<Bfloat16>, .head_dims = {}};
 
 struct Case {
     Problem problem{.batch = 2, .heads = 4, .kv_heads = 2, .q_len = 3, .kv_len = 5, .head_dim = 8};

@@ -1,6 +1,6 @@
 #include <cstdio>
 
-#include "common/harness/report.hpp"
+#include "common/harness/run_report.hpp"
 #include "common/harness/text.hpp"
 
 namespace flash {

@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "common/harness/report.hpp"
+#include "common/harness/run_report.hpp"
 
 namespace flash {
 namespace {

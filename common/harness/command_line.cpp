@@ -1,4 +1,4 @@
-#include "common/harness/options.hpp"
+#include "common/harness/command_line.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
