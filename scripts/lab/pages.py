@@ -148,8 +148,8 @@ def three_digits(value):
 
 
 def size(number):
-    unit = next((unit for unit in (1e9, 1e6) if number >= unit), 1e3)
-    return three_digits(number / unit) + {1e9: " GB", 1e6: " MB", 1e3: " kB"}[unit]
+    unit, text = next((pair for pair in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")) if number >= pair[0]), (1e3, "kB"))
+    return f"{three_digits(number / unit)} {text}"
 
 
 def shown(value, form=""):
