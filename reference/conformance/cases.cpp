@@ -204,6 +204,25 @@ void add_kind(List& list, const Scope& scope, Kind kind, Shape shape, size_t fir
     }
 }
 
+// Scores that rise or tower, on one shape and one head: every type with every head dim and both masks. On a slow
+// backend the masks take turns.
+void add_along_keys(List& list, const Scope& scope) {
+    for (size_t kind = 0; kind < kinds_along_keys.size() && along_keys.longer() <= scope.longest; ++kind) {
+        for (const DType dtype : scope.dtypes) {
+            for (size_t k = 0; k < scope.head_dims.size(); ++k) {
+                for (const bool causal : {false, true}) {
+                    if (!is_slow(scope) || causal == ((kind + k) % 2 == 1)) {
+                        const Problem problem = make_problem(along_keys, scope.head_dims[k], {causal, {1, 1}, true});
+                        list.cases.push_back({kinds_along_keys[kind], dtype, problem});
+                    }
+                }
+            }
+        }
+    }
+    list.left_out.push_back("scores that rise along the keys, and towering keys: all shapes but " +
+                            shape_name(along_keys) + (is_slow(scope) ? ", and one mask per head dim" : ""));
+}
+
 // Large spread with many keys, one head; every type with every head dim, because a type has limits of its own. The
 // masks take turns.
 void add_spread(List& list, const Scope& scope) {
@@ -263,17 +282,13 @@ List full(const Scope& scope) {
             add_kind(list, scope, other_kinds[kind], some_shapes[s], s + kind);
         }
     }
-    for (size_t kind = 0; kind < kinds_along_keys.size() && along_keys.longer() <= scope.longest; ++kind) {
-        add_kind(list, scope, kinds_along_keys[kind], along_keys, kind);
-    }
+    add_along_keys(list, scope);
     add_spread(list, scope);
     add_real_text(list, scope);
     list.left_out.push_back("inputs other than N(0,1): " + std::to_string(shapes.size() - some_shapes.size()) +
                             " of the " + std::to_string(shapes.size()) +
                             " shapes, and 10 of the 12 combinations of mask, heads and " +
                             "scale on each of the others");
-    list.left_out.push_back("scores that rise along the keys, and towering keys: all shapes but " +
-                            shape_name(along_keys));
     if (is_slow(scope)) {
         list.left_out.push_back("these inputs on shapes beyond 256: one mask a head dim");
         if (scope.dtypes.size() > 1) {

@@ -41,8 +41,8 @@ TEST_CASE("01 and 02 hold S and P, two N x N matrices for each thread that has a
             const auto workspace_bytes = rung == 0 ? step01::workspace_bytes : step02::workspace_bytes;
             const auto claimed = static_cast<size_t>(workspace_bytes({.heads = heads, .q_len = N, .kv_len = N}));
             CHECK(claimed == static_cast<size_t>(std::min<int64_t>(3, heads)) * 2 * bytes(N, N));
-            CHECK(counts.peak <= claimed + claimed / 4);
-            CHECK(counts.peak >= 2 * bytes(N, N)); // of the three threads one may have done all heads
+            CHECK(counts.peak <= claimed + claimed / 2); // under a sanitizer products need heap, too
+            CHECK(counts.peak >= 2 * bytes(N, N));       // of the three threads one may have done all heads
         }
     }
     omp_set_num_threads(threads_before);
