@@ -1,4 +1,4 @@
-// The oracle against golden vectors that PyTorch computed in float64 (scripts/make_golden.py),
+// The oracle against golden vectors that PyTorch computed in float64 (scripts/lab/golden.py),
 // and against what can be said without computing.
 #include <catch2/catch_test_macros.hpp>
 

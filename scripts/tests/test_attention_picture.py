@@ -85,81 +85,61 @@ class AttentionPicture(unittest.TestCase):
         self.assertIn(fragment, result.stderr)
         self.assertLessEqual(len(result.stderr.splitlines()), 3)
 
-    def test_attention_of_a_word(self):
-        out = self.shows("--query", "tea")  # the second tea: 8 of 8 + 5 for the first, 1 of 13 for each other token
-        self.assertIn("Head 1:", out)
-        self.assertIn("tea (4) attends to tea (1) 62%, [CLS] (0) 8%", out)
-
-    def test_head_0_attends_evenly(self):
-        self.assertIn("tea (1) attends to [CLS] (0) 17%, tea (1) 17%", self.shows("--head", "0", "--query", "1"))
-
-    def test_causal(self):
+    def test_what_a_head_attends_to(self):
+        for options, words in ((("--query", "tea"), "tea (4) attends to tea (1) 62%, [CLS] (0) 8%"),  # 8 of 8 + 5, 1 of 13
+                               (("--head", "0", "--query", "1"), "tea (1) attends to [CLS] (0) 17%, tea (1) 17%")):
+            self.assertIn(words, self.shows(*options))
+        self.assertIn("Head 1:", self.shows())
+        self.write_result(dtype="F16")
+        self.assertIn("tea (1) 62%", self.shows("--query", "tea"))
         self.write_result(causal=True)
         self.assertIn("tea (1) attends to [CLS] (0) 50%, tea (1) 50%", self.shows("--causal", "--query", "1"))
         self.assert_refused("rows of P do not sum to 1")
 
-    def test_half_precision_output(self):
-        self.write_result(dtype="F16")
-        self.assertIn("tea (1) 62%", self.shows("--query", "tea"))
-
     def test_plain_ascii_without_a_utf8_locale(self):
         self.assertIn("\u2588\u2588", self.shows())
         for locale in ({"LC_ALL": "C"}, {"LC_ALL": "", "LANG": "C"}, {"LC_ALL": ""}):
-            with self.subTest(locale):
-                out = self.shows(**locale)
-                self.assertTrue(out.isascii())
-                self.assertIn("##", out)
+            out = self.shows(**locale)
+            self.assertTrue(out.isascii() and "##" in out, locale)
 
     def test_svg(self):
         svg = self.folder / "picture.svg"
         self.shows("--svg", str(svg))
         texts = [element.text for element in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
-        self.assertIn("62", texts)
-        self.assertIn("What \u201ctea\u201d, token 4, attends to", texts)
+        self.assertTrue({"62", "What \u201ctea\u201d, token 4, attends to"} <= set(texts))
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()),
                          ["input.safetensors", "picture.svg", "result.safetensors"])
 
     def test_bad_choices(self):
-        self.assert_refused("there is no head 2", "--head", "2")
-        self.assert_refused("there is no head -1", "--head", "-1")
-        self.assert_refused("no word 'coffee'", "--query", "coffee")
-        self.assert_refused("no word '6'", "--query", "6")
-        self.assert_refused("--scale must be", "--scale", "0")
-        self.assert_refused("--scale must be", "--scale", "nan")
-        self.assert_refused("do not sum to 1", "--scale", "2")
         taken = self.folder / "taken.svg"
         taken.mkdir()
-        self.assert_refused("cannot write", "--svg", str(taken))
+        for message, *options in (("there is no head 2", "--head", "2"), ("there is no head -1", "--head", "-1"),
+                                  ("no word 'coffee'", "--query", "coffee"), ("no word '6'", "--query", "6"),
+                                  ("--scale must be", "--scale", "0"), ("--scale must be", "--scale", "nan"),
+                                  ("do not sum to 1", "--scale", "2"), ("cannot write", "--svg", str(taken)),
+                                  ("cannot write", "--svg", str(self.input / "x.svg")),
+                                  ("cannot read", "--input", str(self.folder / "absent")),
+                                  ("cannot read", "--input", str(self.folder)), ("has no tensor 'q'", "--input", str(self.result))):
+            self.assert_refused(message, *options)
         self.assertFalse((self.folder / "taken.svg.part").exists())
-        self.assert_refused("cannot write", "--svg", str(self.input / "x.svg"))
-        self.assert_refused("cannot read", "--input", str(self.folder / "absent"))
-        self.assert_refused("cannot read", "--input", str(self.folder))
-        self.assert_refused("has no tensor 'q'", "--input", str(self.result))
 
     def test_bad_files(self):
         good = self.result.read_bytes()
         for bad in (b"", b"1234567", b"\xff" * 16, good[:-4], good[:40], good.replace(b"lse", b"lsd"),
                     struct.pack("<Q", 2) + b"[]", struct.pack("<Q", 9) + b'{"lse":1}', good.replace(b'"F32"', b'"I32"'),
                     good.replace(b"shape", b"shade")):
-            with self.subTest(bad[:60]):
-                self.result.write_bytes(bad)
-                self.assert_refused(str(self.result))
-
-    def test_nan_in_lse(self):
-        good = self.result.read_bytes()
+            self.result.write_bytes(bad)
+            self.assert_refused(str(self.result))
         self.result.write_bytes(good[:-4] + struct.pack("<f", math.nan))
         self.assert_refused("do not sum to 1")
 
-    def test_bad_metadata(self):
+    def test_bad_input(self):
         for metadata, message in ((None, "no list 'tokens'"), ({"tokens": "{"}, "no list 'tokens'"),
                                   ({"tokens": "[1,2,3,4,5,6]"}, "no list 'tokens'"),
                                   ({"tokens": '["a"]'}, "1 tokens in the metadata, but 6 rows"),
                                   ({"tokens": '["a","b","c","d","e","f"]'}, "no word of the text comes back")):
-            with self.subTest(metadata):
-                self.write_input(metadata)
-                self.assert_refused(message)
-
-    def test_cross_attention(self):
+            self.write_input(metadata)
+            self.assert_refused(message)
         self.write_input({"tokens": json.dumps(TOKENS)}, kv_len=5)
         self.assert_refused("no self-attention")
 

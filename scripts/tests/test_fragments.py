@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The layouts that the chapters draw (scripts/lib/fragments_svg.py, swizzle_svg.py) against what a program finds by trying.
+"""The layouts that the chapters draw (scripts/lab/diagrams.py) against what a program finds by trying.
 
 Usage: test_fragments.py PROGRAM [unittest options]     PROGRAM is steps/tests/show_layouts of a build
 Exit code: 0 all agree, 1 they do not, 4 the program has no device to run on.
@@ -12,9 +12,8 @@ import unittest
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
-from fragments_svg import a_element, b_element, c_element, ldmatrix_element, p_source
-from swizzle_svg import swizzled
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from lab.diagrams import a_element, b_element, c_element, ldmatrix_element, p_source, swizzled
 
 LANES = range(32)
 HALVES = range(2)

@@ -1,14 +1,19 @@
-# Rungs 12 and 13 with each barrier, wait and mask taken out, one at a time: the suite must notice. All mutants of a rung
-# are in one program (scripts/mutations --generate), and the environment chooses.
+# The CUDA rungs from 07 on with each barrier, wait, commit and mask taken out, one at a time: the suite must notice. All
+# mutants of a rung are in one program (lab mutations --generate), and the environment chooses.
 if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
-  set(mutations ${PROJECT_SOURCE_DIR}/scripts/mutations)
+  set(lab ${CMAKE_COMMAND} -E env PYTHONPATH=${PROJECT_SOURCE_DIR}/scripts ${Python3_EXECUTABLE} -B -m lab)
   add_custom_target(mutations)
-  foreach(rung IN ITEMS 12_async_pipeline 13_fixed_maximum)
-    string(SUBSTRING ${rung} 3 -1 kernel)
-    set(mutated ${CMAKE_CURRENT_BINARY_DIR}/mutations_${kernel}.cu)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/steps/ladder.txt ladder REGEX "^[0-9]")
+  foreach(line IN LISTS ladder)
+    string(REGEX MATCH "^[a-z0-9_]+" rung "${line}")
+    file(GLOB kernel ${PROJECT_SOURCE_DIR}/steps/${rung}/*.cu)
+    if(NOT kernel OR rung STRLESS "07")
+      continue()
+    endif()
+    set(mutated ${CMAKE_CURRENT_BINARY_DIR}/mutations_${rung}.cu)
     add_custom_command(OUTPUT ${mutated}
-      COMMAND ${Python3_EXECUTABLE} -B ${mutations} --generate ${rung} ${mutated}
-      DEPENDS ${mutations} ${PROJECT_SOURCE_DIR}/scripts/lib/mutants.py ${PROJECT_SOURCE_DIR}/steps/${rung}/${kernel}.cu)
+      COMMAND ${lab} mutations --generate ${mutated} ${rung}
+      DEPENDS ${PROJECT_SOURCE_DIR}/scripts/lab/mutations.py ${kernel})
     set_source_files_properties(${mutated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
     add_library(mutations_${rung}_objects OBJECT ${mutated})
     target_link_libraries(mutations_${rung}_objects PUBLIC flash_device)
@@ -17,8 +22,8 @@ if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
     add_executable(mutations_${rung} mutations.cpp)
     target_link_libraries(mutations_${rung} PRIVATE ${rung}_main mutations_${rung}_objects flash_conformance)
     add_dependencies(mutations mutations_${rung})
-    add_test(NAME "mutations: ${rung}" COMMAND ${Python3_EXECUTABLE} -B ${mutations} --only ${rung}
-             --programs ${CMAKE_CURRENT_BINARY_DIR})
-    set_tests_properties("mutations: ${rung}" PROPERTIES TIMEOUT 900 LABELS mutations RUN_SERIAL ON)
+    add_test(NAME "mutations: ${rung}"
+             COMMAND ${lab} mutations ${rung} --jobs 1 --programs ${CMAKE_CURRENT_BINARY_DIR})
+    set_tests_properties("mutations: ${rung}" PROPERTIES TIMEOUT 900 LABELS mutations)
   endforeach()
 endif()

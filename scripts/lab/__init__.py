@@ -1,0 +1,1 @@
+"""The lab: everything that measures, records, compares, tabulates or draws."""

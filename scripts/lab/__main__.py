@@ -1,0 +1,63 @@
+"""The lab: measures, records, compares, tabulates and draws. Run it as ./scripts/lab/run VERB ..."""
+
+import argparse
+import importlib
+import sys
+
+from lab.ladder import LabError
+
+VERBS = {  # verb: (module with add_arguments(parser) and main(options) -> exit code, one line of help)
+    "compare": ("compare", "times rungs beside PyTorch's attention, on the same tensors, interleaved"),
+    "bench": ("bench", "times every built rung on a few problems, beside the ceilings of the machine"),
+    "compare-runs": ("compare_runs", "what changed between two records, beyond the noise"),
+    "profile": ("profile", "what a CUDA rung does to memory: ncu's counts and SIMT's"),
+    "counters": ("counters", "checks that SIMT counts what ncu counts, for every CUDA rung"),
+    "sanitize": ("sanitize", "runs every CUDA rung under compute-sanitizer"),
+    "architectures": ("architectures", "compiles every kernel for every GPU: warnings, registers, spills"),
+    "sass": ("sass", "counts the instructions in the loops that hold tensor-core products"),
+    "experiments": ("experiments", "builds, checks and times the patches of docs/experiments"),
+    "tables": ("tables", "makes the tables and the numbers of the pages from the records"),
+    "excerpts": ("excerpts", "checks that code in the pages stands in the sources, and that links lead somewhere"),
+    "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
+    "golden": ("golden", "makes reference/golden, with PyTorch"),
+    "real-input": ("real_input", "makes the q, k, v of a real transformer in reference/data"),
+    "mutations": ("mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
+    "precision": ("precision", "how precise the CPU rungs are, for growing N"),
+    "check-build-commands": ("build_commands", "runs the build commands that the pages print"),
+}
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="lab", description=__doc__, epilog="Exit code: 0 well, 1 something is wrong "
+                                     "(a result, a check), 2 bad input or nothing to work with.")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        for verb, (module, text) in VERBS.items():
+            if verb in arguments[:1]:  # only the verb at hand is imported: measuring needs no pandas
+                module = importlib.import_module(f"lab.{module}")
+                own = verbs.add_parser(verb, help=text, description=module.__doc__,
+                                       formatter_class=argparse.RawDescriptionHelpFormatter)
+                module.add_arguments(own)
+                own.set_defaults(main=module.main)
+            else:
+                verbs.add_parser(verb, help=text)
+        options = parser.parse_args(arguments)
+        return options.main(options) or 0
+    except LabError as error:
+        print(f"lab {arguments[0]}: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.split(".")[0] == "lab":
+            raise
+        print(f"lab {arguments[0]}: this python3 ({sys.executable}) has no {error.name}; on Debian or Ubuntu: apt install "
+              f"python3-pandas python3-matplotlib, elsewhere: pip install -r scripts/lab/requirements.txt; FLASH_PYTHON "
+              f"names another python3", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

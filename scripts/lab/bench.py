@@ -1,0 +1,368 @@
+"""Times every built rung on the same problems, beside the ceilings of this machine and PyTorch's attention.
+
+fp32 where a rung has it, bf16 for the rungs that use tensor cores. Problems: (B, H, N, d) = (4, 16, 4096, 64) and
+(100, 1, 4096, 32), full. Every result is checked against the float64 reference on the problem that is timed. Medians of
+at least 20 runs with cold caches; a row whose spread, (longest - shortest) / median, is beyond 5% is marked "noisy".
+Rungs 01 to 05 run on all cores of the processor. The CUDA rungs need a GPU and are left out without one.
+Ceilings are measured first and last, the better counts, by small programs of our own that g++ and nvcc compile on the
+fly.
+
+On a processor alone PyTorch, where it is, stands beside the rungs 01 to 05.
+
+--series: time against N. 16,384 tokens in sequences of 512 to 16,384, 32 heads, d = 64, as the papers measure. The
+rungs on the processor run once, and of each head some 256 rows are checked.
+--memory: memory against N, of standard attention (rungs 01 and 06) and of tiles (05, 08 and the last): (1, 8, N, 64), N
+from 1024 on, until standard attention no longer fits.
+
+Prints a table; the folder `bench` in the build folder gets the record, and a page with pictures where pandas and
+matplotlib are (apt install python3-pandas python3-matplotlib). Build first, with a GPU or without one:
+    cmake --preset cuda && cmake --build --preset cuda --target rungs
+    cmake --preset cpu && cmake --build --preset cpu --target rungs
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from lab import build, cli, compare, counters, harness, records, timing
+from lab.cli import say
+from lab.ladder import LabError, ROOT, ladder
+
+FOLDERS = ("build-cuda", "build-simt", "build-cpu")
+FLAGS = ("CMAKE_BUILD_TYPE", "CMAKE_CXX_FLAGS", "CMAKE_CXX_FLAGS_RELEASE", "CMAKE_CUDA_FLAGS",
+         "CMAKE_CUDA_FLAGS_RELEASE", "CMAKE_CUDA_ARCHITECTURES", "FLASH_NATIVE")
+UNITS = ("cpu_fma_flops", "ffma_flops", "ex2_per_s", "mma_sync_flops", "wgmma_flops", "copy_bytes_per_s",
+         "cpu_copy_bytes_per_s")
+LONGEST_ON_CPU = 16384  # of --memory: N^2 grows faster than anybody's patience
+
+
+class Plan(NamedTuple):
+    """One kind of record."""
+    name: str  # its files begin with it
+    problems: tuple  # (B, H, N, d)
+    quick: tuple  # much smaller problems in their place, for a trial
+    rungs: tuple = ()  # numbers of those that take part; empty: all
+    runs: dict = {}  # backend: how many runs, where it is not as many as a good median takes; 0: one, warm
+    check_rows: int = 0  # of each head; 0: all
+    libraries: bool = True
+    counters: bool = False  # count traffic with ncu, too
+    ends_when_refused: bool = False  # a rung that refuses a problem is not asked for the longer ones after it
+
+
+BENCH = Plan("bench", ((4, 16, 4096, 64), (100, 1, 4096, 32)), ((1, 4, 1024, 64), (8, 1, 1024, 32)), counters=True)
+SERIES = Plan("series", tuple((16384 // N, 32, N, 64) for N in (512, 1024, 2048, 4096, 8192, 16384)),
+              tuple((1024 // N, 4, N, 64) for N in (256, 512, 1024)), runs={"cpu": 0}, check_rows=256)
+MEMORY = Plan("memory", tuple((1, 8, 1024 << i, 64) for i in range(8)), tuple((1, 8, 256 << i, 64) for i in range(3)),
+              rungs=("01", "05", "06", "08", "last"), runs={"cpu": 1, "cuda": 1}, check_rows=256, libraries=False,
+              ends_when_refused=True)
+
+
+def add_arguments(parser):
+    parser.add_argument("--programs", type=Path, metavar="DIR",
+                        help="build folder (the first there is of build-cuda, build-simt, build-cpu)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only rungs whose name contains TEXT")
+    parser.add_argument("--quick", action="store_true", help="much smaller problems: a trial, its figures mean little")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--series", dest="plan", action="store_const", const=SERIES, default=BENCH, help="time against N")
+    kind.add_argument("--memory", dest="plan", action="store_const", const=MEMORY, help="memory against N")
+    parser.add_argument("--sigma", type=float, default=1.0, metavar="S", help="standard deviation of the scores (1)")
+    parser.add_argument("--resume", action="store_true", help="keep the rows of the last run that did not end")
+    parser.add_argument("--no-check", action="store_true", help="do not compare with the float64 reference first")
+    parser.add_argument("--no-counters", action="store_true", help="do not count traffic with ncu, where there is one")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the record as FILE, for compare-runs")
+    parser.add_argument("--record", action="store_true",
+                        help="also write docs/records/bench_GPU.json (or series_GPU, memory_GPU)")
+    cli.add(parser, "--problem", "--commit")
+    parser.epilog = ("Ctrl-C ends it early; what was measured by then is kept, --resume goes on.\n"
+                     "Exit code: 0; 1 wrong result or interrupted; 2 nothing can be timed.")
+
+
+def checked(options):
+    """The build folder. Raises LabError when the options do not fit together."""
+    if options.quick and options.record:
+        raise LabError("--quick measures too small problems for a record; leave one of --quick and --record out")
+    if options.record and (options.only or options.sigma != 1 or options.problem):
+        raise LabError("a record is of all rungs on the usual problems; leave --record or --only, --sigma and --problem out")
+    if any(len(shape) != 4 or min(shape) < 1 for shape in options.problem or ()):
+        raise LabError("--problem B,H,N,D: four numbers from 1 on")
+    if options.output and (options.output.suffix != ".json" or not options.output.resolve().parent.is_dir()):
+        raise LabError(f"--output {options.output}: a .json file in a folder that is there")
+    if not options.sigma > 0:
+        raise LabError("--sigma must be above 0")
+    folders = [options.programs] if options.programs else [ROOT / name for name in FOLDERS]
+    for folder in folders:
+        if any(harness.program(folder, rung.name) for rung in ladder()):
+            return folder
+    raise LabError(f"there is no built rung in {' or '.join(map(str, folders))}; build first, see --help")
+
+
+def rungs_to_time(folder, only, plan, gpu):
+    """[(rung, program, backend)] and [(name, reason)] of those that are left out."""
+    timed, left_out, rungs = [], [], ladder()
+    backend_of_kernels = harness.cache(folder).get("FLASH_BACKEND", "cpu")
+    for rung in rungs:
+        if only not in rung.name or plan.rungs and rung.number not in plan.rungs and not (
+                "last" in plan.rungs and rung is rungs[-1]):
+            continue
+        backend, path = backend_of_kernels if rung.cuda else "cpu", harness.program(folder, rung.name)
+        if rung.cuda and backend == "cpu":
+            left_out.append((rung.name, "needs the simt or cuda backend"))
+        elif backend == "simt":
+            left_out.append((rung.name, "is executed thread by thread by the SIMT backend, whose time says nothing"))
+        elif backend == "cuda" and not gpu:
+            left_out.append((rung.name, "needs a GPU, and nvidia-smi finds none"))
+        elif not path:
+            left_out.append((rung.name, f"is not built yet: cmake --build {folder} --target rungs"))
+        else:
+            timed.append((rung, path, backend))
+    return timed, left_out
+
+
+def measure_ceilings(gpu, best):
+    """Raises what `best` has, {unit: speed}, to what is measured now: heat and other programs can only lower it."""
+    sources = [("ceilings.cpp", ["g++", "-std=gnu++20", "-O3", "-march=native", "-fopenmp"])]
+    if gpu:
+        hopper = records.asked("compute_cap")[0] == "9.0"
+        sources.append(("ceilings.cu", ["nvcc", "-std=c++20", "-O3", build.target("9.0" if hopper else "8.0")]))
+    for name, compiler in sources:
+        source = ROOT / "scripts/lab" / name
+        machine = records.processor(), records.first_line("nvidia-smi", "-L")
+        program = build.FOLDER / f"{source.stem}-{build.fingerprint(source.read_text(encoding='utf-8'), compiler, machine)}"
+        program.parent.mkdir(exist_ok=True)
+        if not program.is_file() and (not shutil.which(compiler[0]) or
+                                      subprocess.run([*compiler, source, "-o", program], capture_output=True).returncode):
+            say(f"  left out: {name} does not compile here")
+            continue
+        done = subprocess.run([program], stdout=subprocess.PIPE, text=True)
+        found = json.loads(done.stdout) if done.returncode == 0 else {}
+        best.update({unit: max(found[unit], best.get(unit, 0)) for unit in UNITS if found.get(unit)})
+
+
+def code_of(rung):
+    """A fingerprint of a rung's code, the same after a change of comments, spaces and main.cpp."""
+    files = sorted(path for path in rung.folder.glob("*.*") if path.suffix in (".cu", ".cpp", ".hpp"))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files if path.name != "main.cpp")
+    return hashlib.sha256(re.sub(r"//[^\n]*|\s", "", text).encode()).hexdigest()[:12]
+
+
+def unit_of(rung):
+    """The unit that does a rung's products."""
+    if not rung.cuda:
+        return "cpu_fma_flops"
+    return "ffma_flops" if not rung.tensor else "wgmma_flops" if rung.capability == "9.0" else "mma_sync_flops"
+
+
+def compulsory_bytes(case, dtype):
+    """Q, K and V read once, O and LSE written once."""
+    return case["B"] * case["H"] * case["N_q"] * (4 * case["d"] * (4 if dtype == "fp32" else 2) + 4)
+
+
+def time_rung(rung, path, backend, case, plan, check):
+    """A row of the record. Raises Refused."""
+    runs = plan.runs.get(backend)
+    how_often = ["--bench"] if runs is None else ["--repetitions", runs] if runs else []
+    checking = ["--no-check"] if not check else ["--check-rows", plan.check_rows] if plan.check_rows else []
+    report = harness.report_of(path, *harness.arguments_of(case, rung.dtype), *how_often, *checking)
+    bench = report["benchmark"] or {"seconds": [report["seconds"]], "peak_memory_bytes": None}
+    verdict = report["check"]
+    return {"program": rung.name, "kind": "rung", "dtype": rung.dtype, **case, "backend": backend,
+            "unit": unit_of(rung), "code": code_of(rung),
+            **timing.row_of([1e3 * one for one in bench["seconds"]], report["flops"]),
+            "compulsory_bytes": compulsory_bytes(case, rung.dtype), "extra_bytes": bench["peak_memory_bytes"],
+            "of_allowed_error": round(verdict["o_error"] / verdict["o_bound"], 4) if verdict else None,
+            "checked_rows": verdict["rows"] if verdict else 0, **(records.clock_and_power() if backend == "cuda" else {})}
+
+
+def time_libraries(torch, case):
+    """Rows of PyTorch's attention in fp32 and bf16."""
+    rows, generator = [], torch.Generator(device="cuda").manual_seed(1)
+    for dtype in ("fp32", "bf16"):
+        programs = {name: timing.library(name, dtype) for name in timing.LIBRARIES[dtype]}
+        rows += [row | {"backend": "cuda", "compulsory_bytes": compulsory_bytes(case, dtype)} for row in
+                 compare.measure(torch, programs, dict.fromkeys(programs, "library"), case, dtype, 20, generator)]
+        torch.cuda.empty_cache()
+    return rows
+
+
+def time_pytorch_on_cpu(torch, case):
+    """Rows of PyTorch's attention on as many cores as the rungs have."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    q, k, v = (torch.randn(case["B"], case["H"], case["N_q"], case["d"]) for _ in range(3))
+    flush, milliseconds = torch.ones(100 << 20), []  # 400 MiB, beyond the caches
+    for number in range(21):
+        flush.sum()
+        start = time.perf_counter()
+        torch.nn.functional.scaled_dot_product_attention(q * case["sigma"], k, v, is_causal=case["causal"])
+        milliseconds += [1e3 * (time.perf_counter() - start)] * bool(number)
+    return [{"program": "PyTorch", "kind": "library", "dtype": "fp32", **case, "backend": "cpu",
+             **timing.row_of(milliseconds, timing.flops_of(case)), "compulsory_bytes": compulsory_bytes(case, "fp32")}]
+
+
+def kept_rows(path, provenance, rungs):
+    """Rows of the last run that were measured like this here, by this code. Raises LabError when there are none."""
+    try:
+        before = records.read(path)
+    except LabError:
+        before = {"provenance": {}, "rows": []}
+    same = all(before["provenance"].get(key) == provenance.get(key)
+               for key in ("plan", "quick", "gpu", "driver", "processor", "cores", "flags"))
+    if not same or not before["rows"]:
+        raise LabError(f"--resume: {path} has no rows that were measured like this here; leave --resume out")
+    codes = {rung.name: code_of(rung) for rung in rungs}
+    return [row for row in before["rows"] if row["kind"] in ("library", "ceiling")
+            or row["kind"] == "rung" and row["code"] == codes.get(row["program"])]
+
+
+class Bench:
+    """One run: its rows so far, and the file that they are kept in."""
+
+    def __init__(self, options, plan, rungs, left_out, folder):
+        self.options, self.plan, self.rungs = options, plan, rungs
+        self.on_gpu = any(backend == "cuda" for *_, backend in rungs)
+        flags = {name: value for name, value in harness.cache(folder).items() if name in FLAGS and value}
+        command = "scripts/bench" + f" --{plan.name}" * (plan is not BENCH) + " --quick" * options.quick
+        self.provenance = records.provenance(command, options.commit, gpu=self.on_gpu, plan=plan.name, quick=options.quick,
+                                             flags=flags)
+        self.path, self.ceilings, self.torch = folder / "bench" / f"{plan.name}.json", {}, None
+        shapes = options.problem or (plan.quick if options.quick else plan.problems)
+        self.problems = [harness.problem(*shape) | {"sigma": options.sigma} for shape in shapes]
+        titles = [harness.title(case) for case in self.problems]
+        self.rows = [{"program": name, "kind": "left out", "reason": reason} for name, reason in left_out]
+        if options.resume:
+            kept = [row for row in kept_rows(self.path, self.provenance, [rung for rung, *_ in rungs])
+                    if row["kind"] == "ceiling" or harness.title(row) in titles]
+            self.ceilings = {row["program"]: row["value"] for row in kept if row["kind"] == "ceiling"}
+            self.rows += [row for row in kept if row["kind"] != "ceiling"]
+            say(f"{sum(row['kind'] != 'ceiling' for row in kept)} rows are kept")
+        if plan.libraries:
+            try:
+                self.torch = timing.torch_with_gpu() if self.on_gpu else timing.torch_2()
+                self.provenance["torch"] = self.torch.__version__
+            except LabError as missing:
+                say(f"left out: PyTorch: {missing}")
+
+    def record(self):
+        ceilings = [{"program": unit, "kind": "ceiling", "value": value} for unit, value in self.ceilings.items()]
+        titles, kinds = [harness.title(case) for case in self.problems], list(records.KINDS)
+        order = sorted(self.rows, key=lambda row: (kinds.index(row["kind"]) > 1,
+                                                   titles.index(harness.title(row)) if "N_q" in row else 0,
+                                                   kinds.index(row["kind"]), row["program"]))
+        return order + ceilings
+
+    def keep(self):
+        records.write(self.path, self.provenance, self.record())
+
+    def measure_ceilings(self):
+        say("measuring the ceilings of this machine")
+        measure_ceilings(self.on_gpu, self.ceilings)
+
+    def measure(self):
+        """Whether all results were right."""
+        right, ended = True, set()
+        done = {(row["program"], harness.title(row)) for row in self.rows if "ms" in row}
+        with_libraries = {harness.title(row) for row in self.rows if row["kind"] == "library"}
+        for number, case in enumerate(self.problems):
+            for place, (rung, path, backend) in enumerate(self.rungs, 1 + number * len(self.rungs)):
+                too_long = self.plan is MEMORY and backend == "cpu" and case["N_q"] > LONGEST_ON_CPU
+                if rung.name in ended or too_long or (rung.name, harness.title(case)) in done:
+                    continue
+                say(f"{place} of {len(self.problems) * len(self.rungs)}: {rung.name} on {harness.title(case)}")
+                try:
+                    row = time_rung(rung, path, backend, case, self.plan, not self.options.no_check)
+                    self.rows.append(row)
+                    say(f"  {row['ms']:.3g} ms, {row['tflops']:.3g} TFLOP/s")
+                except harness.Refused as refused:
+                    self.rows.append({"program": rung.name, "kind": "left out", **case, "reason": str(refused)})
+                    say(f"  left out: {refused}")
+                    right = right and not refused.wrong
+                    ended |= {rung.name} if self.plan.ends_when_refused else set()
+                self.keep()
+            if self.torch and harness.title(case) not in with_libraries:
+                say(f"PyTorch on {harness.title(case)}")
+                self.rows += (time_libraries if self.on_gpu else time_pytorch_on_cpu)(self.torch, case)
+                self.keep()
+        return right
+
+    def count(self):
+        """What ncu counts of the CUDA rungs on the first problem."""
+        for rung, path, backend in self.rungs:
+            if backend == "cuda" and any(row["program"] == rung.name for row in self.rows if "ms" in row):
+                say(f"ncu: {rung.name}")
+                try:
+                    counts = counters.count(path, *harness.arguments_of(self.problems[0], rung.dtype))
+                except LabError as failure:  # the times are worth keeping without it
+                    say(f"  left out: {failure}")
+                    continue
+                self.rows += [{"program": rung.name, "kind": "kernel", "dtype": rung.dtype, **self.problems[0],
+                               "kernel": kernel, **found} for kernel, found in counts.items()]
+
+
+def table(rows, ceilings):
+    """Lines: for each problem a row per program."""
+    timed = [row for row in rows if "ms" in row]
+    for name in dict.fromkeys(map(harness.title, timed)):
+        before, lines = None, []
+        for row in (row for row in timed if harness.title(row) == name):
+            rung, memory = row["kind"] == "rung", row.get("extra_bytes")
+            lines.append([row["program"], row["dtype"], f"{row['ms']:.4g}", f"{100 * row['spread']:.1f}%",
+                          f"{row['tflops']:.3g}", f"{1e14 * row['tflops'] / ceilings[row['unit']]:.1f}%" if row.get("unit") in ceilings else "",
+                          f"{before['ms'] / row['ms']:.3g}" if before and rung else "",
+                          "" if memory is None else f"{(row['compulsory_bytes'] + memory) / 1e6:.4g}",
+                          "noisy" * (row["spread"] > timing.NOISY)])
+            before = row if rung else before
+        yield ""
+        yield from cli.table([name, "type", "ms", "spread", "TFLOP/s", "of its unit", "x before", "memory, MB", ""], lines)
+    yield "\nceilings: " + ", ".join(f"{unit} {value:.3g}" for unit, value in ceilings.items())
+
+
+def write_page(path):
+    """The page with pictures beside the record, where the libraries that draw it are."""
+    try:
+        from lab import plots
+        page = plots.bench_page(records.read(path), path.parent)
+        say(f"tables and pictures: {os.path.relpath(page or path.parent)}")
+    except (ImportError, RuntimeError) as missing:
+        say(f"no pictures: {missing}; apt install python3-pandas python3-matplotlib, or pip install -r "
+            "scripts/lab/requirements.txt")
+
+
+def main(options):
+    folder, plan, start = checked(options), options.plan, time.monotonic()
+    rungs, left_out = rungs_to_time(folder, options.only, plan, records.has_gpu())
+    for name, reason in left_out:
+        say(f"left out: {name} {reason}")
+    if not rungs:
+        raise LabError("there is no rung to time; see --help for how to build")
+    run = Bench(options, plan, rungs, left_out, folder)
+    run.measure_ceilings()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
+    try:
+        right = run.measure()
+        run.measure_ceilings()
+    except KeyboardInterrupt:
+        right = False
+        say(f"interrupted: {sum('ms' in row for row in run.rows)} rows are measured, and --resume goes on with them")
+    if not any("ms" in row for row in run.rows):
+        say("scripts/bench: no rung could be timed")
+        return 2 if right else 1
+    if run.on_gpu and right and plan.counters and not options.no_counters and shutil.which("ncu"):
+        run.count()
+    run.keep()
+    print(*table(run.record(), run.ceilings), sep="\n")
+    if options.quick:
+        print("\n--quick: smaller problems than those of the README; compare nothing with it.")
+    write_page(run.path)
+    if options.output:
+        records.write(options.output, run.provenance, run.record())
+    if options.record and right:
+        machine = re.sub(r"\W+", "_", run.provenance.get("gpu", "cpu").lower().removeprefix("nvidia ")).strip("_")
+        say(f"written to {records.save(f'{plan.name}_{machine}', run.provenance, run.record()).relative_to(ROOT)}")
+    say(f"took {time.monotonic() - start:.0f} s")
+    return 0 if right else 1

@@ -1,0 +1,49 @@
+"""What several verbs share: options, tables for a terminal, saving what was measured."""
+
+import os
+import sys
+from pathlib import Path
+
+from lab import records
+from lab.ladder import ROOT
+
+
+def numbers(text):
+    return tuple(int(part) for part in text.split(","))
+
+
+OPTIONS = {
+    "rungs": dict(nargs="*", metavar="RUNG", help="numbers or names (all CUDA rungs)"),
+    "--programs": dict(type=Path, default=ROOT / "build-cuda", metavar="DIR", help="build folder for the GPU (build-cuda)"),
+    "--simt-programs": dict(type=Path, default=ROOT / "build-simt", metavar="DIR",
+                            help="build folder for the SIMT backend (build-simt)"),
+    "--jobs": dict(type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="how many at once (one per processor)"),
+    "--problem": dict(type=numbers, action="append", metavar="B,H,N,D",
+                      help="these problems in place of the usual ones; may be repeated"),
+    "--record": dict(metavar="NAME", help="also write docs/records/NAME.json"),
+    "--commit": dict(default="", help="commit of the sources, where git cannot tell"),
+}
+
+
+def add(parser, *names):
+    for name in names:
+        parser.add_argument(name, **OPTIONS[name])
+
+
+def save(options, rows, **provenance):
+    """Writes the record, if one was asked for."""
+    if options.record:
+        command = "lab " + " ".join(sys.argv[1:])
+        records.save(options.record, records.provenance(command, getattr(options, "commit", ""), **provenance), rows)
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def table(header, rows):
+    """Lines whose columns stand below each other; the first is text, the others numbers."""
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    for first, *rest in cells:
+        yield "  ".join([first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:]))]).rstrip()

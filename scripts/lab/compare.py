@@ -1,0 +1,169 @@
+"""Times rungs beside PyTorch's attention: same tensors, same run, interleaved, each program checked first.
+
+The 24 cases have 16,384 tokens and heads x d = 2048: d = 64 and 128, full and causal, N = 512 to 16384. Tensor-core
+rungs stand beside FlashAttention-2 and cuDNN; with --dtype fp32 the fp32 rungs from 09 on stand beside the
+memory-efficient kernel. Each program is held to the suite's rule, against float64, on the tensors that are timed.
+
+    ./scripts/lab/run compare                                          all tensor-core rungs, 24 cases, bf16
+    ./scripts/lab/run compare 14 15 --dtype fp16 --lengths 4096,16384 --sigma 1,2,3,4,6,8,12,16,24
+    ./scripts/lab/run compare 15 --pattern random,rising:50,sink:first,sink:middle,sink:last,real
+    ./scripts/lab/run compare 15 before/steps/15_lean_softmax          a kernel file of another folder beside today's
+    ./scripts/lab/run compare --dtype fp32 06 07 08 09 --problem 4,16,4096,64 --problem 100,1,4096,32
+
+Needs a GPU, nvcc and a python3 with PyTorch. Rungs on the CPU: ./scripts/bench --programs build-cpu.
+"""
+
+import math
+import os
+from pathlib import Path
+
+from lab import build, cli, harness, timing
+from lab.ladder import LabError, ROOT, Rung, cuda_rungs
+
+TOKENS, HIDDEN = 16384, 2048
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+CASE = ("B", "H", "H_kv", "N_q", "N_kv", "d", "causal", "sigma", "pattern")
+
+
+class WrongResult(Exception):
+    """A program computed something wrong: exit code 1."""
+
+
+def decimals(text):
+    return tuple(float(part) for part in text.split(","))
+
+
+def add_arguments(parser):
+    parser.add_argument("rungs", nargs="*", metavar="RUNG", help="number, name or folder (those of the type)")
+    parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="(bf16)")
+    parser.add_argument("--head-dims", type=cli.numbers, default=(64, 128), metavar="D,D", help="(64,128)")
+    parser.add_argument("--lengths", type=cli.numbers, default=LENGTHS, metavar="N,N", help="(512 to 16384)")
+    parser.add_argument("--mask", choices=("full", "causal", "both"), default="both", help="(both)")
+    parser.add_argument("--group", type=int, default=1, metavar="G", help="query heads per head of K and V (1)")
+    parser.add_argument("--sigma", type=decimals, default=(1.0,), metavar="S,S", help="spread of the scores (1)")
+    parser.add_argument("--pattern", default="random", metavar="P,P",
+                        help="random, real, rising:R, sink:first, sink:middle, sink:last (random)")
+    parser.add_argument("--rounds", type=int, default=30, help="runs of each program in each case, at least 20 (30)")
+    cli.add(parser, "--problem", "--record", "--commit")
+
+
+def cases(options):
+    """[problem with sigma and pattern] in the order in which they are timed. Raises LabError."""
+    if options.rounds < 20:
+        raise LabError("--rounds must be at least 20: the record is a median")
+    for d in options.head_dims:
+        if d < 1 or HIDDEN % d:
+            raise LabError(f"head dim {d}: heads x d = {HIDDEN}; give a --problem for others")
+    for N in options.lengths:
+        if not 1 <= N <= TOKENS:
+            raise LabError(f"length {N}: 1 to {TOKENS}; give a --problem for others")
+    shapes = options.problem or [(TOKENS // N, HIDDEN // d, N, d) for d in options.head_dims for N in options.lengths]
+    patterns = options.pattern.split(",")
+    for pattern in patterns:
+        timing.parse_pattern(pattern)
+    if not all(0 < sigma < math.inf for sigma in options.sigma):
+        raise LabError("--sigma must be above 0")
+    found = []
+    for shape in shapes:
+        if len(shape) != 4 or min(shape) < 1 or options.group < 1 or shape[1] % options.group:
+            raise LabError(f"--problem B,H,N,D: four numbers from 1 on, and --group must divide the heads ({shape[1:2]})")
+        found += [{**harness.problem(*shape, causal), "H_kv": shape[1] // options.group, "sigma": sigma, "pattern": pattern}
+                  for causal in {"full": (False,), "causal": (True,), "both": (False, True)}[options.mask]
+                  for sigma in options.sigma for pattern in patterns]
+    return sorted(found, key=lambda case: (case["d"], case["causal"]))
+
+
+def variants(options):
+    """The kernels to time: rungs of the ladder, and rungs of folders elsewhere."""
+    tensor = options.dtype != "fp32"
+    if not options.rungs:
+        return [build.Variant(rung.name, rung) for rung in cuda_rungs()
+                if rung.tensor == tensor and (tensor or rung.number >= "09")]
+    found = []
+    for text in options.rungs:
+        folder = Path(text).resolve()
+        if "/" in text and folder.parent != ROOT / "steps":  # a rung of another checkout, or of a study
+            rung = Rung(folder.name[:2], folder.name, ("fp16", "bf16") if tensor else ("fp32",), (), "8.0", "", folder)
+            if not rung.kernel_file or not rung.number.isdigit():
+                raise LabError(f"{text} is no folder NN_name with a kernel file")
+            of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")
+        else:
+            (rung,), of = cuda_rungs([text]), ""
+        if rung.tensor != tensor:
+            raise LabError(f"{rung.name} has no {options.dtype}; it has {' and '.join(rung.types)}")
+        found.append(build.Variant(rung.name + of, rung))
+    return found
+
+
+def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()):
+    """Rows of one case: every program checked, then timed. A library that has no such case is left out."""
+    types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+    q, k, v = timing.tensors(torch, generator, types[dtype], *(case[name] for name in CASE[:6]),
+                             case.get("sigma", 1.0), case.get("pattern", "random"))
+    o, lse, able = torch.empty_like(q), torch.empty(q.shape[:3], device="cuda"), {}
+    for name, program in programs.items():
+        try:
+            program(q, k, v, case["causal"], o, lse)
+            able[name] = program
+        except RuntimeError as error:
+            cli.say(f"  {name} left out: {str(error).splitlines()[0]}")
+    checked = {name: program for name, program in able.items() if name not in unchecked}
+    errors = timing.largest_errors(torch, checked, {name for name in checked if kinds[name] != "library"}, q, k, v,
+                                   case["causal"])
+    for name, share in errors.items():
+        if not share <= 1 and kinds[name] == "rung":
+            raise WrongResult(f"{name} is wrong at {harness.title(case)}: its error is {share:.2f} times the bound")
+    milliseconds, state = timing.interleaved(
+        torch, {name: (lambda f=f: f(q, k, v, case["causal"], o, lse)) for name, f in able.items()}, rounds)
+    return [{"program": name, "kind": kinds[name], "dtype": dtype, **case, **timing.row_of(values, timing.flops_of(case)),
+             "of_allowed_error": round(errors[name], 4) if math.isfinite(errors.get(name, math.nan)) else None, **state}
+            for name, values in milliseconds.items()]
+
+
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def ratios(rows, program, library):
+    """{problem: how many times as fast as the library} of a program."""
+    of = {name: {tuple(row.get(part) for part in CASE): row["ms"] for row in rows if row["program"] == name}
+          for name in (program, library)}
+    return {case: of[library][case] / ms for case, ms in of[program].items() if case in of[library]}
+
+
+def summary(rows):
+    """Lines: of each rung and library the geometric mean and the least ratio, for each sigma and pattern apart."""
+    lines = []
+    for sigma, pattern in dict.fromkeys((row.get("sigma"), row.get("pattern")) for row in rows):
+        some = [row for row in rows if (row.get("sigma"), row.get("pattern")) == (sigma, pattern)]
+        lines.append(f"sigma {sigma:g}, {pattern}" if sigma else "")
+        for name in dict.fromkeys(row["program"] for row in some if row["kind"] != "library"):
+            parts = []
+            for library in dict.fromkeys(row["program"] for row in some if row["kind"] == "library"):
+                if found := ratios(some, name, library):
+                    parts.append(f"{geometric_mean(found.values()):.3f} x {library} (least {min(found.values()):.2f}, "
+                                 f"{len(found)} cases)")
+            lines.append(f"  {name}: {', '.join(parts) or 'no library on the same problems'}")
+    return lines
+
+
+def main(options):
+    wanted, chosen, torch = cases(options), variants(options), timing.torch_with_gpu()
+    built = build.build_all(chosen)
+    programs = {name: timing.library(name, options.dtype) for name in timing.LIBRARIES[options.dtype]}
+    kinds = dict.fromkeys(programs, "library") | dict.fromkeys(built, "rung")
+    programs |= {name: timing.rung(name, path) for name, (path, _) in built.items()}
+    generator, rows = torch.Generator(device="cuda").manual_seed(1), []
+    for number, case in enumerate(wanted, 1):
+        try:
+            found = measure(torch, programs, kinds, case, options.dtype, options.rounds, generator)
+        except WrongResult as wrong:
+            cli.say(f"lab compare: {wrong}")
+            return 1
+        rows += found
+        shown = "  ".join(f"{row['program']} {row['tflops']:.4g}" for row in found)
+        print(f"{number} of {len(wanted)}: {harness.title(case)}  {shown}  ({rows[-1]['clock']} MHz)", flush=True)
+        # after each case: what was measured stays when it is interrupted
+        cli.save(options, rows, torch=torch.__version__, cudnn=torch.backends.cudnn.version(), rounds=options.rounds)
+    print("\nTFLOP/s above; times as fast as the libraries:", *summary(rows), sep="\n")
+    return 0

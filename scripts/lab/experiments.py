@@ -1,0 +1,241 @@
+"""Builds the experiments of docs/experiments and times them beside the rungs that they change.
+
+An experiment is a patch to a rung's kernel: one idea taken out or put in. git apply docs/experiments/NAME.patch makes
+it yours to look at. This builds each of them, with the rung as it is, in build-lab/; the sources stay as they are. It
+prints what nvcc made of them: registers, spills, and, where cuobjdump is installed, instructions per product of the
+tensor cores. That needs no GPU. Where there is one, and a python3 with PyTorch, every variant is held to the suite's
+rule, except those that are wrong on purpose, and timed on the same tensors, interleaved. --counters counts with ncu.
+"""
+
+import math
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+
+from lab import build, cli, compare, counters, harness, sass, timing
+from lab.ladder import LabError, ROOT, cuda_rungs
+
+PATCHES = ROOT / "docs/experiments"
+COURSE = (4, 16, 4096, 64, False)  # B, H, N, d, causal
+FP32_CASES = (COURSE, (100, 1, 4096, 32, False), (4, 16, 4096, 64, True), (4, 16, 4096, 128, False))
+TENSOR_CASES = tuple((compare.TOKENS // N, compare.HIDDEN // d, N, d, causal) for d in (64, 128, 32)
+                     for causal in (False, True) for N in (512, 2048, 8192, 16384))
+RAGGED = ((437, 701, 1.0), (701, 437, 1.0), (1024, 1024, 1.0), (437, 701, 32.0))  # N_q, N_kv, sigma
+ARGUMENTS = re.compile(r"<(?:[\w:]+, )?(?P<d>\d+)(?:, (?P<Bc>\d+))?>$")
+
+
+@dataclass(frozen=True)
+class Experiment(build.Variant):
+    """What a patch says of itself; a rung as it is has no diff."""
+    what: str = ""
+    predicted: str = ""
+    wrong: bool = False  # on purpose
+
+    def patch(self):
+        """Fingerprint of the lines that go out and come in: the same when only those around them move."""
+        lines = re.findall(r"^[-+](?![-+]{2} [ab/])(.*)$", self.diff, re.M)
+        return build.fingerprint("\n".join(lines))[:12] if self.diff else None
+
+
+def read_experiment(path, rungs):
+    head, mark, diff = path.read_text(encoding="utf-8").partition("diff --git ")
+    said = dict(re.findall(r"^([A-Z][a-z ]+): (\S.*)$", head, re.M))
+    if not mark or not {"What", "Predicted"} <= said.keys() <= {"What", "Predicted", "Wrong on purpose"}:
+        raise LabError(f"{path.name}: before 'diff --git' there should be lines 'What: ...' and 'Predicted: ...', and "
+                       "perhaps 'Wrong on purpose: yes'")
+    rung = next((rung for rung in rungs if rung.number == path.stem[:2]), None)
+    if not rung:
+        raise LabError(f"{path.name}: there is no CUDA rung {path.stem[:2]}")
+    changed = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", diff, re.M))
+    kernel = f"steps/{rung.name}/{rung.kernel_file.name}"
+    if changed != {kernel}:
+        raise LabError(f"{path.name}: it changes {', '.join(sorted(changed)) or 'nothing'}, "
+                       f"and should change {kernel} alone")
+    return Experiment(path.stem, rung, mark + diff, said["What"], said["Predicted"], "Wrong on purpose" in said)
+
+
+def chosen(names, folder=PATCHES):
+    """For each rung that is asked for itself, then its experiments."""
+    rungs = cuda_rungs()
+    known = [read_experiment(path, rungs) for path in sorted(folder.glob("*.patch"))]
+    for name in names:
+        if not any(name in (one.name, one.rung.number) for one in known):
+            raise LabError(f"there is no experiment '{name}', and no rung with that number that has one; see --list")
+    found = [one for one in known if not names or one.name in names or one.rung.number in names]
+    return [one for rung in dict.fromkeys(one.rung for one in found)
+            for one in (Experiment(rung.name, rung), *(one for one in found if one.rung == rung))]
+
+
+def build_rows(variant, library, said):
+    """What the compiler made of each kernel of a variant. Of a kernel for several types the one for bf16."""
+    loops = sass.best_loops(library) if variant.rung.tensor and shutil.which("cuobjdump") else {}
+    rows = {}
+    for row in build.ptxas_rows(said):
+        name, of = row["kernel"], ARGUMENTS.search(row["kernel"])
+        if "Half" in name or f"step{variant.rung.number}::" not in name:
+            continue
+        instructions, mma = loops.get(name, (None, None))
+        # Where a rung has several tiles for a head dim, the largest: it is what a GPU with room for it takes.
+        size, d = int((of and of["Bc"]) or 0), int(of["d"]) if of else None
+        key = d, name.split("<")[0]
+        if size >= rows.get(key, (0,))[0]:
+            rows[key] = size, {"program": variant.name, "kind": "build", "rung": variant.rung.name, **row, "d": d,
+                               "instructions": instructions, "mma": mma, "what": variant.what or None,
+                               "predicted": variant.predicted or None, "wrong": variant.wrong, "patch": variant.patch()}
+    return [row for _, row in rows.values()]
+
+
+def ragged_errors(torch, functions, tensor):
+    """{name: its largest error as a part of its bound}, over head dims, types, masks and lengths, and large scores."""
+    generator = torch.Generator(device="cuda").manual_seed(2)
+    largest = dict.fromkeys(functions, 0.0)
+    for dtype in (torch.bfloat16, torch.float16) if tensor else (torch.float32,):
+        for d in (32, 64, 128):
+            for N_q, N_kv, sigma in RAGGED:
+                q, k, v = timing.tensors(torch, generator, dtype, 2, 3, 3, N_q, N_kv, d, sigma)
+                for causal in (False, True)[:2 if N_q <= N_kv else 1]:  # else there are rows that see no key: NaN here
+                    for name, share in timing.largest_errors(torch, functions, set(functions), q, k, v, causal).items():
+                        largest[name] = max(largest[name], share if share == share else math.inf)
+    return largest
+
+
+def problems(options, rung):
+    """Of a rung: the cases that it is timed on."""
+    if options.problem:
+        return [(*shape, False) for shape in options.problem]
+    return TENSOR_CASES if rung.tensor else FP32_CASES if rung.number >= "09" else (COURSE,)
+
+
+def measure(torch, variants, built, options):
+    """(rows of times, names of those that are wrong): groups of variants that have the same problems."""
+    rows, wrong, groups = [], {}, {}
+    for one in variants:
+        key = "tensor" if one.rung.tensor else one.rung.name, tuple(problems(options, one.rung))
+        groups.setdefault(key, []).append(one)
+    for (_, cases), group in groups.items():
+        tensor = group[0].rung.tensor
+        programs = {one.name: timing.rung(one.name, built[one.name][0]) for one in group}
+        cli.say(f"checking {', '.join(programs)}")
+        right = {one.name: programs[one.name] for one in group if not one.wrong}
+        wrong |= ragged_errors(torch, right, tensor)
+        kinds = {one.name: "variant" if one.diff else "rung" for one in group}
+        if tensor:
+            programs, kinds = {"FA2": timing.library("FA2", "bf16"), **programs}, {"FA2": "library", **kinds}
+        generator = torch.Generator(device="cuda").manual_seed(1)
+        for number, (B, H, N, d, causal) in enumerate(cases, 1):
+            case = harness.problem(B, H, N, d, causal)
+            cli.say(f"  {number} of {len(cases)}: {harness.title(case)}")
+            found = compare.measure(torch, programs, kinds, case, "bf16" if tensor else "fp32", options.rounds, generator,
+                                    unchecked={one.name for one in group if one.wrong})
+            rung_of = {one.name: one.rung.name for one in group}
+            for row in found:
+                rows.append(row | ({"rung": rung_of[row["program"]]} if row["program"] in rung_of else {}))
+                if row["program"] in right:
+                    share = math.inf if row["of_allowed_error"] is None else row["of_allowed_error"]
+                    wrong[row["program"]] = max(wrong[row["program"]], share)
+    return rows, {name: share for name, share in wrong.items() if not share <= 1}
+
+
+def counted(variants, options):
+    """Rows of what ncu counts in a run of each variant on each problem: a process of its own, which runs it once."""
+    rows = []
+    for one in variants:
+        for B, H, N, d, causal in [(*shape, False) for shape in options.problem or [COURSE[:4]]]:
+            cli.say(f"ncu: {one.name} ({B}, {H}, {N}, {d})")
+            command = [sys.executable, "-B", "-m", "lab", "experiments", "--once", one.name,
+                       "--problem", f"{B},{H},{N},{d}"]
+            tile = re.search(r"_(\d+)x(\d+)$", one.name)
+            sizes = {"Br": int(tile[1]), "Bc": int(tile[2])} if tile else {}
+            names = set(re.findall(r"__global__[^;{]*?\bvoid\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", one.source()))
+            for kernel, counts in counters.ncu(command, "|".join(sorted(names))):
+                rows.append({"program": one.name, "kind": "kernel", "rung": one.rung.name, "kernel": kernel,
+                             **harness.problem(B, H, N, d, causal), **sizes, **counts})
+    return rows
+
+
+def run_once(torch, one, options):
+    (path, _), (B, H, N, d) = build.build(one), options.problem[0]
+    q, k, v = timing.tensors(torch, torch.Generator(device="cuda").manual_seed(1),
+                             torch.bfloat16 if one.rung.tensor else torch.float32, B, H, H, N, N, d)
+    timing.rung(one.name, path)(q, k, v, False, torch.empty_like(q), torch.empty(q.shape[:3], device="cuda"))
+    torch.cuda.synchronize()
+
+
+def add_arguments(parser):
+    parser.add_argument("names", nargs="*", metavar="NAME", help="an experiment, or a rung's number for all of its (all)")
+    parser.add_argument("--list", action="store_true", help="say which there are, and leave")
+    parser.add_argument("--build-only", action="store_true", help="build, show what nvcc made of them, and leave")
+    parser.add_argument("--rounds", type=int, default=20, help="runs of each variant in each case (20)")
+    parser.add_argument("--counters", nargs="?", const="", metavar="TEXT",
+                        help="count with ncu, too, of those whose name begins with TEXT: some 10 s each (all)")
+    cli.add(parser, "--problem", "--record", "--jobs", "--commit")
+    parser.add_argument("--once", metavar="NAME", help="run this variant once; what ncu watches")
+
+
+def table(rows):
+    """Lines: what the compiler made of each variant, by head dim."""
+    return cli.table(["kernel", "registers", "spilled, B", "stack, B", "per mma"], [
+        [f"{row['program']} {row['kernel'].split('<')[0].split('::')[-1]}" + f" d={row['d']}" * bool(row["d"]),
+         row["registers"], row["spill_stores"] + row["spill_loads"], row["stack"],
+         f"{row['instructions'] / row['mma']:.2f}" if row["mma"] else ""] for row in rows])
+
+
+def times_table(rows, variants):
+    """Lines: of each variant the times of its rung over its own, over all cases of a head dim and mask."""
+    for one in (one for one in variants if one.diff):
+        parts = []
+        for d, causal in dict.fromkeys((row["d"], row["causal"]) for row in rows if row["program"] == one.name):
+            some = [row for row in rows if (row["d"], row["causal"]) == (d, causal)]
+            mean = compare.geometric_mean(compare.ratios(some, one.name, one.rung.name).values())
+            parts.append(f"d={d} {'causal' if causal else 'full'} {100 * (mean - 1):+.1f}%")
+        yield f"{one.name:<34} {', '.join(parts)}   ({one.what})"
+
+
+def main(options):
+    if options.rounds < 20 or options.jobs < 1:
+        raise LabError("--rounds must be at least 20, --jobs at least 1")
+    if any(len(shape) != 4 or min(shape) < 1 for shape in options.problem or ()):
+        raise LabError("--problem B,H,N,D: four numbers from 1 on")
+    if options.once:
+        everything = {one.name: one for one in chosen([])}
+        run_once(timing.torch_with_gpu(), everything[options.once], options)
+        return 0
+    variants = chosen(options.names)
+    if options.list:
+        for one in variants:
+            print(f"{one.name}: {one.what}; predicted: {one.predicted}" if one.diff else f"\n{one.name}")
+        return 0
+    try:
+        torch, missing = None, "as asked"
+        if not options.build_only:
+            torch, missing = timing.torch_with_gpu(), ""
+    except LabError as error:
+        if options.record or options.counters is not None:
+            raise
+        missing = str(error)
+    built = build.build_all(variants, options.jobs)
+    rows = [row for one in variants for row in build_rows(one, *built[one.name])]
+    print(*table(rows), sep="\n")
+    if not torch:
+        cli.say(f"nothing was run: {missing}")
+        return 0
+    provenance = {"torch": torch.__version__, "rounds": options.rounds}
+    try:
+        times, wrong = measure(torch, variants, built, options)
+    except compare.WrongResult as error:
+        cli.say(f"lab experiments: {error}")
+        return 1
+    print("\nfaster than the rung as it is, geometric mean:", *times_table(times, variants), sep="\n")
+    cli.save(options, rows + times, **provenance)
+    if options.counters is not None:
+        found = counted([one for one in variants if one.name.startswith(options.counters)], options)
+        cli.save(options, rows + times + found, **provenance)
+        print(*cli.table(["ncu", "ms", "DRAM, GB", "L2, GB", "shared wavefronts"], [
+            [f"{row['program']} {row['kernel']} H={row['H']}", f"{1e3 * row['seconds']:.4g}",
+             f"{(row['dram_read_bytes'] + row['dram_write_bytes']) / 1e9:.4g}",
+             f"{(row['l2_read_sectors'] + row['l2_write_sectors']) * 32 / 1e9:.4g}",
+             f"{row['shared_load_wavefronts'] + row['shared_store_wavefronts']:.4g}"] for row in found]), sep="\n")
+    for name, share in wrong.items():
+        cli.say(f"{name} is wrong: its error is {share:.2f} times the bound")
+    return 1 if wrong else 0

@@ -1,0 +1,71 @@
+"""Running the rungs' own programs, as a build folder has them."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from lab.ladder import LabError, ROOT
+
+
+class Refused(LabError):
+    """A rung does not run this problem; says why. `wrong` when it ran and its result is wrong, or it crashed."""
+
+    def __init__(self, reason, wrong=False):
+        super().__init__(reason)
+        self.wrong = wrong
+
+
+def cache(folder):
+    """What a build folder was configured with."""
+    path = folder / "CMakeCache.txt"
+    return dict(re.findall(r"^(\w+):\w+=(.*)$", path.read_text(encoding="utf-8"), re.M)) if path.is_file() else {}
+
+
+def program(folder, name):
+    """The program of a rung in a build folder; None when it is not built."""
+    path = (folder / "steps" / name).resolve()
+    return path if os.access(path, os.X_OK) else None
+
+
+def need(folder, name):
+    if found := program(folder, name):
+        return found
+    preset = folder.name.removeprefix("build-")
+    raise LabError(f"there is no {name} in {folder}; build it: cmake --preset {preset} && "
+                   f"cmake --build --preset {preset} --target rungs")
+
+
+def problem(B, H, N, d, causal=False):
+    """The columns of a row that name its problem."""
+    return {"B": B, "H": H, "H_kv": H, "N_q": N, "N_kv": N, "d": d, "causal": causal}
+
+
+def title(row):
+    sigma, pattern = row.get("sigma", 1), row.get("pattern", "random")
+    return (f"({row['B']}, {row['H']}" + f"/{row['H_kv']}" * (row["H_kv"] != row["H"]) + f", {row['N_q']}, {row['d']}) "
+            + ("causal" if row["causal"] else "full") + f" sigma {sigma:g}" * (sigma != 1)
+            + f" {pattern}" * (pattern != "random"))
+
+
+def arguments_of(case, dtype="fp32"):
+    """Of a row's problem. The harness draws Q and K from N(0, 1), so the scale sets the spread of the scores."""
+    return ["--batch", case["B"], "--heads", case["H"], "--q-len", case["N_q"], "--head-dim", case["d"], "--dtype", dtype,
+            *(["--causal"] if case["causal"] else []),
+            *(["--scale", case["sigma"] / case["d"] ** 0.5] if case.get("sigma", 1) != 1 else [])]
+
+
+def report_of(path, *arguments):
+    """The JSON report of a run. Raises Refused."""
+    terminal = os.isatty(2)  # there the rung shows its progress itself
+    done = subprocess.run([str(path), *map(str, arguments), "--json"], cwd=ROOT, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=None if terminal else subprocess.PIPE, text=True)
+    if done.returncode in (0, 1) and done.stdout:
+        report = json.loads(done.stdout)
+        if not report["ok"]:
+            raise Refused("its result is wrong: " + (report["damage"] or report["check"]["message"]), wrong=True)
+        return report
+    words = (done.stderr or "").strip().splitlines()
+    raise Refused(words[0].removeprefix(f"{Path(path).name}: ") if words else f"exit code {done.returncode}",
+                  wrong=done.returncode not in (0, 2))

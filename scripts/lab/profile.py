@@ -1,0 +1,86 @@
+"""What a CUDA rung does to memory and to the tensor cores: counted by ncu on a GPU, and by the SIMT backend on the CPU.
+
+    ./scripts/profile 11
+    ./scripts/profile 09 --heads 4 --q-len 512 --head-dim 128 --causal
+
+Without a GPU, or without ncu, the SIMT backend's counts stand alone. The two count the same where both have a number,
+but for plain accesses to shared memory: SIMT counts those of the source, and nvcc keeps values in registers.
+Counts of each source line, as text and as a page, are left in NAME.profile.txt and .html; ./scripts/profile NAME.profile.json
+makes them again. Build first:
+    cmake --preset simt && cmake --build --preset simt --target rungs
+    cmake --preset cuda && cmake --build --preset cuda --target rungs
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+from lab import cli, counters, harness, records, simt_report
+from lab.ladder import cuda_rungs
+
+PROBLEM = ("--heads", "2", "--q-len", "200", "--head-dim", "64")  # the SIMT backend executes thread by thread
+
+
+def common(counts):
+    """{label: number} of what both sides count."""
+    found = {name: count for name, count in counts.items() if name != counters.WAYS}
+    for access in ("load", "store"):
+        if requests := counts[f"global {access} requests"]:
+            found[f"sectors per {access} request"] = counts[f"global {access} sectors"] / requests
+    return found | {"shared wavefronts over the ideal": counts[counters.WAYS]}
+
+
+def on_gpu(kernel):
+    return common(counters.of_gpu(kernel)) | {
+        "DRAM bytes read": int(kernel["dram_read_bytes"]), "DRAM bytes written": int(kernel["dram_write_bytes"]),
+        "achieved occupancy, %": kernel["occupancy_percent"], "tensor pipe at work, %": kernel["tensor_active_percent"],
+        "registers per thread": int(kernel["registers"]),
+        "sectors of spilled registers": int(kernel["local_load_sectors"] + kernel["local_store_sectors"])}
+
+
+def on_simt(total):
+    return common(counters.of_simt(total)) | {"barriers": total["barriers"], "warp collectives": total["collectives"]}
+
+
+def lines(columns):
+    """A table for each kernel: `columns` is {side: {kernel: {label: number}}}. What is 0 on all sides is left out."""
+    for kernel in next(iter(columns.values())):
+        sides = [side.get(kernel, {}) for side in columns.values()]
+        labels = dict.fromkeys(label for side in sides for label in side if any(other.get(label) for other in sides))
+        yield ""
+        yield from cli.table([kernel, *columns], [
+            [label, *(f"{side[label]:,}" if type(side.get(label)) is int else f"{side[label]:.2f}" if label in side else ""
+                      for side in sides)] for label in labels])
+
+
+def add_arguments(parser):
+    cli.add(parser, "--programs", "--simt-programs")
+    parser.add_argument("rung", metavar="RUNG", help="its number or name; or a file NAME.profile.json")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT",
+                        help=f"for the rung, as in scripts/step ({' '.join(PROBLEM)})")
+
+
+def main(options):
+    if options.rung.endswith(".json"):
+        return simt_report.main(options.rung)
+    rung, = cuda_rungs([options.rung])
+    arguments, columns = options.arguments or list(PROBLEM), {}
+    gpu, simt = harness.program(options.programs, rung.name), harness.program(options.simt_programs, rung.name)
+    missing = ("nvidia-smi finds no GPU" if not records.has_gpu() else
+               "there is no ncu (it comes with the CUDA Toolkit)" if not shutil.which("ncu") else
+               "" if gpu else f"{rung.name} is not in {options.programs}")
+    if missing:
+        cli.say(f"GPU left out: {missing}")
+    else:
+        columns["GPU"] = {kernel: on_gpu(counts) for kernel, counts in counters.count(gpu, *arguments).items()}
+    if simt or not columns:
+        simt = harness.need(options.simt_programs, rung.name)
+        document = counters.simt_document(simt, arguments)
+        columns["SIMT"] = {kernel: on_simt(total) for kernel, total in counters.totals(document).items()}
+    print(f"{rung.name} {' '.join(arguments)}", *lines(columns), sep="\n")
+    if "SIMT" in columns:
+        Path(f"{rung.name}.profile.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        print()
+        simt_report.show(document, f"{rung.name}.profile")
+    return 0

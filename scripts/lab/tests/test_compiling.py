@@ -1,0 +1,169 @@
+"""Patches, variants, what ptxas and the SASS say, the chapters' build commands, and the kernels' architectures."""
+
+import shutil
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from lab import architectures, build, build_commands, experiments, records, sass
+from lab.__main__ import main
+from lab.ladder import LabError, ROOT, cuda_rungs
+
+PTXAS = "\n".join(f"""ptxas info    : Compiling entry function '_Z6kernelILi{d}EEvv' for 'sm_90'
+ptxas info    : Function properties for _Z6kernelILi{d}EEvv
+    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used {d + 40} registers, used 1 barriers, 8 bytes cumulative stack size, 96 bytes smem""" for d in (64, 128))
+LISTING = """
+	code for sm_90
+		Function : _ZN6step106kernelILi64EEEvv
+        /*0000*/                   MOV R1, c[0x0][0x28] ;              /* 0x00000a0000017a02 */
+                                                                       /* 0x003fde0000000f00 */
+        /*0010*/                   IADD3 R2, R2, 0x1, RZ ;             /* 0x0 */
+        /*0020*/                   LDSM.16.M88.4 R4, [R3] ;            /* 0x0 */
+        /*0030*/                   HMMA.16816.F32.BF16 R8, R4, R6, R8 ; /* 0x0 */
+        /*0040*/              @!P0 FMUL R8, R8, 0.5 ;                  /* 0x0 */
+        /*0050*/                   HMMA.16816.F32.BF16 R8, R4, R6, R8 ; /* 0x0 */
+        /*0060*/               @P1 BRA 0x20 ;                          /* 0x0 */
+        /*0070*/               @P2 BRA 0x10 ;                          /* 0x0 */
+        /*0080*/                   FADD R1, R1, R1 ;                   /* 0x0 */
+        /*0090*/               @P3 BRA 0x80 ;                          /* 0x0 */
+        /*00a0*/               @P4 BRA 0xb0 ;                          /* 0x0 */
+		Function : plain
+        /*0000*/                   EXIT ;                              /* 0x0 */
+"""
+EVERY = [one for one in experiments.chosen([]) if one.diff]
+
+
+@pytest.mark.parametrize("one", EVERY, ids=lambda one: one.name)
+def test_each_patch_applies_as_git_applies_it(one, tmp_path):
+    path = one.rung.kernel_file.relative_to(ROOT)
+    (tmp_path / path).parent.mkdir(parents=True)
+    shutil.copy(ROOT / path, tmp_path / path)
+    done = subprocess.run(["git", "apply", experiments.PATCHES / f"{one.name}.patch"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / path).read_text() == one.source() != (ROOT / path).read_text()
+
+
+def test_the_record_is_of_these_patches():
+    rows = records.read("gpu_experiments")["rows"]
+    recorded = {row["program"]: (row["what"], row["predicted"], row["wrong"], row["patch"]) for row in rows if row.get("patch")
+                and row.get("what")}
+    assert recorded == {one.name: (one.what, one.predicted, one.wrong, one.patch()) for one in EVERY}
+    assert {one.name for one in EVERY} <= {row["program"] for row in rows if row["kind"] == "variant"}
+
+
+@pytest.mark.parametrize("head, path, name, says", [
+    ("What: an idea\n", None, "07_a", "Predicted"), ("What: a\nPredicted: b\nBecause: c\n", None, "07_a", "should be"),
+    ("What: a\nPredicted: b\n", "common/cuda/mma.hpp", "07_a", "should change steps/07"),
+    ("What: a\nPredicted: b\n", None, "98_a", "no CUDA rung 98"), ("What: a\nPredicted: b\n", None, "07_a", "does not apply")])
+def test_what_a_patch_must_say(tmp_path, head, path, name, says):
+    rungs = cuda_rungs(["07"])
+    path = path or str(rungs[0].kernel_file.relative_to(ROOT))
+    (tmp_path / f"{name}.patch").write_text(f"{head}\ndiff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n"
+                                            "@@ -1,2 +1,2 @@\n-a line that no kernel has\n+another\n")
+    with pytest.raises(LabError, match=says):
+        experiments.read_experiment(tmp_path / f"{name}.patch", rungs).source()
+
+
+def test_lines_that_stand_in_several_places_are_changed_where_the_patch_says():
+    assert build.patched("a\nb\na\nb\na\n", "@@ -3,2 +3,2 @@\n-a\n+c\n b\n", "x") == "a\nb\nc\nb\na\n"
+
+
+def test_a_variant_is_built_once(tmp_path, stand_in, capsys):
+    stand_in("nvcc", f'echo x >> {tmp_path}/calls\nwhile [ "$1" != -o ]; do shift; done\ntouch "$2"\ncat <<END\n{PTXAS}\nEND')
+    stand_in("nvidia-smi", "exit 9")
+    one, folder = build.Variant("a", cuda_rungs(["08"])[0]), tmp_path / "built"
+    library, said = build.build(one, folder)
+    assert build.build(one, folder)[0] == library and (tmp_path / "calls").read_text() == "x\n"
+    assert library.is_file() and [found["registers"] for found in build.ptxas_rows(said)] == [104, 168]
+    assert build.ptxas_rows(said)[0] | {"kernel": ""} == {"kernel": "", "registers": 104, "stack": 8, "spill_stores": 4,
+                                                           "spill_loads": 12, "static_shared": 96}
+    stand_in("nvcc", "echo no such kernel; exit 1")
+    with pytest.raises(LabError, match="b does not compile:(.|\n)*no such kernel"):
+        build.build_all([build.Variant("b", one.rung)], 1, folder)
+
+
+@pytest.mark.parametrize("listed, capability, expected", [
+    ("80 90", "9.0", "-arch=native"), ("80 90", "12.0", "-arch=compute_90"), ("80 120", "12.1", "-arch=compute_120"),
+    ("", "8.9", "-arch=native"), ("80 90", "", "-arch=sm_90")])
+def test_nvcc_is_asked_for_what_the_gpu_can_run(stand_in, listed, capability, expected):
+    stand_in("nvcc", "".join(f"echo compute_{one}\n" for one in listed.split()) or "exit 1")
+    stand_in("nvidia-smi", f"echo {capability}" if capability else "exit 9")
+    assert build.target() == expected
+
+
+def test_instructions_of_the_innermost_loop_with_products(tmp_path, capsys):
+    (tmp_path / "a.sass").write_text(LISTING)  # neither the loop around it nor the one without HMMA
+    assert main(["sass", str(tmp_path / "a.sass"), "--most", "2"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("sm_90: 5 instructions, 2 products, 2.50 for each; 1 LDSM, 1 FMUL")
+    assert list(sass.best_loops(tmp_path / "a.sass").values()) == [(5, 2)]
+    assert main(["sass", str(tmp_path / "a.sass"), "--only", "other"]) == main(["sass", "/nowhere/at/all"]) == 2
+
+
+def test_architectures(stand_in, tmp_path, capsys):
+    (tmp_path / "said").write_text(PTXAS)
+    nvcc = 'case "$*" in\n--list-gpu-code) echo sm_80; echo sm_90 ;;\n--version) ;;\n*) {0} ;;\nesac'
+    stand_in("nvcc", nvcc.format(f"cat {tmp_path}/said"))
+    assert main(["architectures", "07", "--kernels", "--arch", "80,120"]) == 0
+    said = capsys.readouterr().out
+    assert "168, 8 B spilled" in said and "left out: sm_120" in said and "1 of 1 compile without a warning" in said
+    for broken in ("echo error: no; exit 1", "true", f"cat {tmp_path}/said; exit 2"):  # an error, silence, a warning
+        stand_in("nvcc", nvcc.format(broken))
+        assert main(["architectures", "07", "--arch", "80"]) == 1
+    assert main(["architectures", "--arch", "x"]) == main(["architectures", "--arch", "120"]) == 2
+    hopper, ampere = (SimpleNamespace(capability=capability) for capability in ("9.0", "8.0"))
+    assert [architectures.suits(hopper, one) for one in ("80", "90", "100")] == [False, True, False]
+    assert architectures.suits(ampere, "80") and architectures.suits(ampere, "120")
+
+
+def test_a_build_command_is_taken_apart(tmp_path):
+    for name in ("a/main.cpp", "a/kernel.cu", "b/x.cpp"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    objects, *link = build_commands.taken_apart("g++ -O3 -x c++ a/*.cu a/*.cpp b/*.cpp -x none -lm -o a", tmp_path)
+    assert objects == [("g++", ("-O3",), "a/kernel.cu", ("-x", "c++")), ("g++", ("-O3",), "a/main.cpp", ()),
+                       ("g++", ("-O3",), "b/x.cpp", ())]
+    assert link == ["g++", ["-O3"], ["-lm"], "a"]
+    objects, *_ = build_commands.taken_apart("g++ -g -x c++ -c a/kernel.cu -o k.o\ng++ k.o b/x.cpp -o a", tmp_path)
+    assert objects == [("g++", ("-g",), "a/kernel.cu", ("-x", "c++")), ("g++", (), "b/x.cpp", ())]
+    assert build_commands.taken_apart("cmake --preset cpu", tmp_path) is None
+
+
+def test_pages_without_a_command(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").touch()
+    (tmp_path / "docs/01_a.md").write_text("<!-- build -->\n```sh\ng++ \\\n  steps/01_a/*.cpp\n```\n")
+    (tmp_path / "docs/02_b.md").write_text("```sh\ng++ steps/02_b/*.cpp\n```\n")
+    commands, problems = build_commands.read_pages(tmp_path, {"01_a", "02_b"})
+    assert commands == [("docs/01_a.md", "g++    steps/01_a/*.cpp")] and len(problems) == 1 and "02_b" in problems[0]
+
+
+@pytest.mark.parametrize("commands, code, says", [
+    (["g++ -O1 steps/01_a/*.cpp common/*.cpp -o 01_a"], 0, "1 of 1"),
+    (["g++ -O1 steps/01_a/*.cpp common/*.cpp -o 01_a", "g++ -O1 -DWRONG steps/01_a/*.cpp common/*.cpp -o 01_a"], 1, "1 of 2"),
+    (["g++ -O1 steps/01_a/*.cpp common/*.cpp -o 01_a"] * 2, 0, "2 of 2"), (["false # steps/01_a/"], 1, "exit code 1"),
+    (["true # steps/01_a/"], 1, "no program"), (["echo steps/01_a/"], 1, "steps/01_a/"), (["true"], 1, "builds steps/01_a")])
+def test_build_commands_share_objects_and_not_mistakes(tmp_path, stand_in, monkeypatch, capsys, commands, code, says):
+    real = shutil.which("g++")
+    stand_in("g++", f'echo "$*" >> {tmp_path}/calls\nexec {real} "$@"')
+    for name, text in {"docs/01_a.md": "".join(f"<!-- build -->\n```sh\n{one}\n```\n" for one in commands), "README.md": "",
+                       "common/part.cpp": "int part() { return 0; }\n", "reference/.keep": "", "steps/01_a/main.cpp":
+                       '#include <cstdio>\nint part();\nint main() {\n#ifndef WRONG\nputs("01_a");\n#endif\nreturn part(); }\n'}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(build_commands, "ROOT", tmp_path)
+    monkeypatch.setattr(build_commands, "output_of", lambda command, folder=tmp_path, run=build_commands.output_of: run(command, folder))
+    monkeypatch.setattr(build_commands, "ladder", lambda: [SimpleNamespace(name="01_a")])
+    assert main(["check-build-commands"]) == code
+    assert says in capsys.readouterr().out
+    if commands[0].startswith("g++"):
+        assert (tmp_path / "calls").read_text().count("-c common/part.cpp") == len(set(commands))
+
+
+def test_a_command_that_fails_speaks_or_leaves_nothing(tmp_path):
+    (tmp_path / "a").mkdir()
+    assert "exit code 3" in build_commands.output_of(["sh", "-c", "exit 3"])
+    assert build_commands.output_of(["sh", "-c", "echo a warning"]) == "a warning"
+    assert build_commands.apart("true") == build_commands.check_programs(tmp_path) == "it leaves no program behind"
+    assert build_commands.apart("cp /bin/true program") == ""

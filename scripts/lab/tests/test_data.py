@@ -1,0 +1,79 @@
+"""The ladder, records, and what is computed from them."""
+
+import json
+
+import pytest
+
+from lab import compare_runs, records
+from lab.ladder import LabError, cuda_rungs, ladder, parse
+
+
+def test_the_ladder_is_that_of_the_folders():
+    rungs = ladder()
+    assert [rung.number for rung in rungs] == sorted({rung.number for rung in rungs})
+    for rung in rungs:
+        assert rung.folder.is_dir() and rung.idea and rung.types, rung.name
+        assert (rung.kernel_file is not None) == rung.cuda, rung.name
+
+
+def test_lines_of_the_ladder():
+    one, two = parse("# comment\n\n01_a | fp32 | any | - | an idea\n12_b|fp16 bf16|32 64|9.0|more | less\n")
+    assert (one.number, one.head_dims, one.cuda, one.dtype) == ("01", (), False, "fp32")
+    assert (two.types, two.head_dims, two.capability, two.dtype, two.idea) == (
+        ("fp16", "bf16"), (32, 64), "9.0", "bf16", "more | less")
+    with pytest.raises(LabError, match="ladder.txt:1: "):
+        parse("01_a | fp32 | any | -\n")
+
+
+def test_rungs_are_found_by_number_name_or_folder():
+    seven = cuda_rungs(["07"])
+    assert seven == cuda_rungs(["7"]) == cuda_rungs([seven[0].name]) == cuda_rungs([f"steps/{seven[0].name}/"])
+    with pytest.raises(LabError, match="no CUDA rung '01'"):
+        cuda_rungs(["01"])
+
+
+@pytest.mark.parametrize("path", sorted(records.RECORDS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_record_has_the_schema(path):
+    record = records.read(path.stem)
+    assert record["rows"] and {"command", "date", "commit"} <= record["provenance"].keys()
+    assert records.text_of(record) == path.read_text(encoding="utf-8")  # as save() writes it
+
+
+def test_a_record_comes_back_as_a_frame(tmp_path):
+    pytest.importorskip("pandas")
+    rows = [{"program": "08_a", "kind": "rung", "ms": 1.5, "sigma": None}, {"program": "FA2", "kind": "library", "ms": 2.0}]
+    path = records.write(tmp_path / "a.json", {"date": "today"}, rows, "a note")
+    provenance, frame = records.load(str(path))
+    assert provenance == {"date": "today"} and list(frame["ms"]) == [1.5, 2.0] and "sigma" not in frame
+    assert json.loads(path.read_text())["notes"] == "a note"
+
+
+def test_what_is_no_record(tmp_path):
+    for row in ({"program": "a", "kind": "rung", "speed": 1}, {"program": "a", "kind": "other"}, {"kind": "rung"},
+                {"program": "a", "kind": "rung", "ms": [1, 2]}):
+        with pytest.raises(ValueError):
+            records.write(tmp_path / "a.json", {}, [row])
+    for text in ("{", "[]", '{"rows": [{"program": "a"}], "provenance": {}}', '{"rows": []}'):
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(LabError, match="is not a record"):
+            records.read(str(tmp_path / "a.json"))
+    with pytest.raises(LabError, match="is no name"):
+        records.save("../a", {}, [])
+
+
+def row(**changes):
+    return {"program": "08_a", "kind": "rung", "dtype": "fp32", "N_q": 64, "ms": 10.0, "spread": 0.01, "code": "c"} | changes
+
+
+@pytest.mark.parametrize("change, code, says", [
+    ({}, 0, "0 of 1 slower"), ({"ms": 10.2}, 0, "+2.0%"), ({"ms": 11.0}, 1, "slower"), ({"ms": 9.0}, 0, "faster"),
+    ({"ms": 11.0, "spread": 0.2}, 0, "0 of 1 slower"), ({"ms": 11.0, "kind": "library"}, 0, "0 of 1 slower"),
+    ({"code": "d"}, 0, "changed"), ({"N_q": 65}, 2, "")])
+def test_compare_runs(tmp_path, capsys, change, code, says):
+    from lab.__main__ import main
+    records.write(tmp_path / "a.json", {"gpu": "G"}, [row(**({"kind": change["kind"]} if "kind" in change else {}))])
+    records.write(tmp_path / "b.json", {"gpu": "G" if not change else "H"}, [row(**change)])
+    assert main(["compare-runs", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == code
+    assert says in (said := capsys.readouterr().out)
+    assert ("careful: gpu is G before and H after" in said) == (bool(change) and code < 2)
+    assert compare_runs.verdict(row(), row(ms=10.31), 0.03) == "slower"

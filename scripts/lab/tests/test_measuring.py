@@ -1,0 +1,219 @@
+"""What is timed and counted: cases, ratios, counters, mutants, and lab bench on programs that are stand-ins."""
+
+import json
+
+import pytest
+
+from lab import bench, compare, counters, harness, mutations, records, sanitize, timing
+from lab.__main__ import VERBS, main
+from lab.ladder import LabError, cuda_rungs
+
+KERNEL = """
+__global__ void kernel(int rows) { // __syncthreads();
+    for (int j0 = 0; j0 < N_kv; j0 += Bc) {
+        flash::cp_async_wait<0>();
+        __syncthreads(); // the tile is there
+        if (j0 + Bc > min(N_kv, first_row_keys)) {
+            s = j >= N_kv ? -INFINITY : s;
+        }
+    }
+    if (__syncthreads_or(!(sum < 2))) again();
+    const float shift = m[r] == -INFINITY ? 0 : m[r];
+    flash::cp_async_16(smem, from, r < valid);
+}
+"""
+
+
+def options_of(verb, *arguments):
+    import argparse
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_and_bad_input(verb, capsys):
+    if verb in ("golden", "real-input"):
+        pytest.importorskip("torch"), pytest.importorskip("safetensors")
+    with pytest.raises(SystemExit) as left:
+        main([verb, "--help"])
+    assert left.value.code == 0 and verb in capsys.readouterr().out
+    with pytest.raises(SystemExit) as left:
+        main([verb, "--no-such-option"])
+    assert left.value.code == 2
+
+
+def test_the_24_cases():
+    cases = compare.cases(options_of(compare))
+    assert len(cases) == 24 and all(case["B"] * case["N_q"] == 16384 and case["H"] * case["d"] == 2048 for case in cases)
+    more = compare.cases(options_of(compare, "--sigma", "1,24", "--pattern", "random,sink:first", "--mask", "full", "--group", "4",
+                                    "--problem", "2,8,100,128"))
+    assert len(more) == 4 and more[-1]["sigma"] == 24 and more[0]["H_kv"] == 2
+
+
+@pytest.mark.parametrize("wrong", [["--rounds", "19"], ["--lengths", "0"], ["--head-dims", "48"], ["--sigma", "0"], ["7"],
+                                   ["--pattern", "sink"], ["--pattern", "rising:x"], ["--group", "3"], ["--problem", "1,2,3"],
+                                   ["nowhere/12_no_such_rung"]])
+def test_cases_that_make_no_sense(wrong, capsys):
+    assert main(["compare", *wrong]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_rungs_of_the_ladder_and_of_other_folders(tmp_path):
+    tensor = [rung.name for rung in cuda_rungs() if rung.tensor]
+    assert [one.name for one in compare.variants(options_of(compare))] == tensor
+    (tmp_path / "13_other").mkdir()
+    (tmp_path / "13_other/other.cu").touch()
+    other, = compare.variants(options_of(compare, str(tmp_path / "13_other")))
+    assert other.name.startswith("13_other@") and other.rung.number == "13" and other.rung.kernel_file.name == "other.cu"
+    assert compare.variants(options_of(compare, f"steps/{tensor[0]}"))[0].name == tensor[0]
+
+
+def test_patterns():
+    assert timing.parse_pattern("rising:50") == ("rising", 50) and timing.parse_pattern("sink:last:12.5") == ("sink", "last", 12.5)
+
+
+def test_ratios_are_of_the_same_problem():
+    case = {"dtype": "bf16", **harness.problem(1, 2, 64, 32), "sigma": 1.0, "pattern": "random"}
+    rows = [{**case, "N_q": N, "program": name, "kind": kind, "ms": ms} for N, name, kind, ms in (
+        (64, "12_a", "rung", 1.0), (64, "FA2", "library", 2.0), (128, "12_a", "rung", 1.0), (128, "FA2", "library", 8.0),
+        (256, "12_a", "rung", 1.0))]
+    assert sorted(compare.ratios(rows, "12_a", "FA2").values()) == [2, 8]
+    assert compare.summary(rows)[1] == "  12_a: 4.000 x FA2 (least 2.00, 2 cases)"
+    assert timing.flops_of({**case, "causal": True}) == 2 * 2 * 64 * 64 * 32
+
+
+def test_mutants_of_a_kernel():
+    found = {one.what.split(": ", 1)[1] for one in mutations.mutants(KERNEL)}
+    assert found == {
+        "flash::cp_async_wait<0>(); ", "__syncthreads(); // the tile is there", "j0 + Bc > min(N_kv, first_row_keys) -> false",
+        "min(N_kv, first_row_keys) -> N_kv", "min(N_kv, first_row_keys) -> first_row_keys", "j >= N_kv -> false",
+        "__syncthreads_or(!(sum < 2)) -> (__syncthreads(), false)", "__syncthreads_or(!(sum < 2)) -> !(sum < 2)",
+        "m[r] == -INFINITY -> false", "r < valid -> true"}
+    text = mutations.with_switches(KERNEL, mutations.mutants(KERNEL))
+    assert all(text.count(f"flash_mutant({number})") == 1 for number in range(1, len(found) + 1))
+    one = mutations.mutants("if (a < rows) f();\n")
+    assert mutations.with_switches("if (a < rows) f();\n", one).endswith("if ((flash_mutant(1) ? (true) : (a < rows))) f();\n")
+
+
+def test_every_rung_from_07_on_has_mutants_and_every_exception_is_one():
+    rungs = [rung for rung in cuda_rungs() if rung.number >= "07"]
+    found = {rung: mutations.mutants(rung.kernel_file.read_text()) for rung in rungs}
+    for rung, some in found.items():
+        assert len(some) >= 10 and any("sync" in one.what for one in some) and any("-> " in one.what for one in some), rung.name
+    unused = [key for key in mutations.EQUIVALENT if not any(
+        key[0] in rung.name and key[1] in one.what for rung, some in found.items() for one in some)]
+    assert not unused, "mutations.EQUIVALENT names what no kernel has"
+
+
+def test_what_the_suite_said():
+    assert mutations.complaint("x it threw: race: two\n    threads, and") == "race: two threads"
+    assert mutations.complaint("  O at (0, 1, 2)\n is nan, should") == "O is nan"
+    assert mutations.complaint("Segmentation fault") == "ended with an error"
+
+
+def test_mutants_that_survive_are_told(stand_in, tmp_path, capsys):
+    rung = cuda_rungs(["07"])[0]
+    program = stand_in(f"mutations_{rung.name}", '[ "$FLASH_MUTANT" = 0 ] || [ "$FLASH_MUTANT" = 2 ] || { echo "it threw: race, "; exit 1; }')
+    assert main(["mutations", "07", "--programs", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert said.count("NOT CAUGHT") == 1 and "1 not caught" in said and "in-order, late: race" in said
+    program.write_text("#!/bin/sh\nexit 1\n")
+    assert main(["mutations", "07", "--programs", str(tmp_path)]) == 2  # it fails without a mutation
+
+
+NCU = "\n".join(['==PROF== noise', '"ID","Kernel Name","gpu__time_duration.sum","launch__grid_size"', '"","","nsecond",""',
+                 '"0","void step09::tiles<float, (int)64>(float const*)","1,500","8"', '"1","softmax(int)","10","2"'])
+COUNTS = dict.fromkeys(records.METRICS, 8.0) | {"tensor_pipe_moves": 2.0, "shared_load_conflicts": 2.0, "shared_store_conflicts": 2.0}
+TOTAL = {"mma": 6, "ldmatrix": 8, "barriers": 5, "collectives": 0, "async_store": {"requests": 0, "wavefronts": 0, "ideal": 0},
+         **{name: {"requests": 8, "sectors": 8, "wavefronts": 8, "ideal": 6}
+            for name in ("global_load", "global_store", "shared_load", "shared_store")}}
+
+
+def test_what_ncu_prints():
+    assert counters.parsed(NCU) == [("tiles", {"seconds": 1.5e-6, "blocks": 8}), ("softmax", {"seconds": 1e-8, "blocks": 2})]
+
+
+def test_counts_that_agree_and_that_do_not():
+    rows = counters.compared("09_a", "--heads 1", {"tiles": COUNTS}, {"tiles": TOTAL})
+    assert len(rows) == 9 and all(map(counters.agrees, rows))
+    different = counters.compared("09_a", "", {"tiles": COUNTS}, {"tiles": TOTAL | {"mma": 7}})
+    assert [row["counter"] for row in different if not counters.agrees(row)] == ["mma"]
+    conflicts = TOTAL | {"shared_load": {"requests": 8, "sectors": 8, "wavefronts": 80, "ideal": 6}}
+    different = counters.compared("09_a", "", {"tiles": COUNTS}, {"tiles": conflicts})
+    assert [row["counter"] for row in different if not counters.agrees(row)] == [counters.WAYS]  # wavefronts may differ
+    with pytest.raises(LabError, match="the GPU ran"):
+        counters.compared("09_a", "", {"tiles": COUNTS}, {"other": TOTAL})
+
+
+def test_profile_of_both_sides(stand_in, tmp_path, capsys):
+    rung, total = cuda_rungs(["09"])[0], json.dumps({"kernels": [{"name": "step09::tiles<64>", "total": TOTAL}]})
+    header, units = ",".join(f'"{name}"' for name in ("ID", "Kernel Name", *records.METRICS.values())), '""' + ',""' * 27
+    launch = ",".join(f'"{cell}"' for cell in ("0", "tiles<64>(int)", *COUNTS.values()))
+    stand_in("ncu", f"echo '{header}'; echo '{units}'; echo '{launch}'")
+    stand_in("nvidia-smi", 'echo "GPU 0: G"')
+    for folder in ("cuda", "simt"):
+        stand_in(f"{folder}/steps/{rung.name}", f"echo '{total}' > {rung.name}.profile.json")
+    arguments = ["--programs", str(tmp_path / "cuda"), "--simt-programs", str(tmp_path / "simt")]
+    assert main(["profile", *arguments, "9", "--q-len", "100"]) == 0
+    cells = {line.rsplit(maxsplit=2)[0]: line.split()[-2:] for line in capsys.readouterr().out.splitlines() if line}
+    assert cells["mma"] == ["6", "6"] and cells["shared wavefronts over the ideal"] == ["1.33", "1.33"]
+    assert cells["sectors per load request"] == ["1.00", "1.00"] and "warp collectives" not in cells
+    assert main(["counters", *arguments, "09"]) == 0 and "27 of 27" not in capsys.readouterr().err
+    stand_in("nvidia-smi", "exit 9")
+    assert main(["profile", *arguments, "09"]) == 0 and "GPU left out" in capsys.readouterr().err
+    assert main(["profile", "01"]) == main(["profile", "--simt-programs", "/nowhere", "09"]) == 2
+
+
+def test_compute_sanitizer_must_say_that_it_found_nothing():
+    assert sanitize.clean(0, "ERROR SUMMARY: 0 errors\nRACECHECK SUMMARY: 0 hazards displayed")
+    for code, said in ((0, ""), (0, "ERROR SUMMARY: 1 error"), (99, "ERROR SUMMARY: 0 errors")):
+        assert not sanitize.clean(code, said)
+
+
+REPORT = {"ok": True, "seconds": 0.5, "flops": 2e9, "damage": "", "benchmark": {"seconds": [0.01] * 20, "peak_memory_bytes": 100},
+          "check": {"o_error": 1e-6, "o_bound": 1e-5, "rows": 64, "message": "O is nan"}}
+
+
+@pytest.fixture
+def bench_on(stand_in, tmp_path, monkeypatch, capsys):
+    """bench_on(*arguments) runs lab bench on a folder with rung 05; `answer` is what the rung does."""
+    monkeypatch.setattr(bench, "measure_ceilings", lambda gpu, best: best.update(cpu_fma_flops=1e12))
+    monkeypatch.setattr(bench, "write_page", lambda path: None)
+    stand_in("nvidia-smi", "exit 9")
+
+    def run(*arguments, answer=f"echo '{json.dumps(REPORT)}'"):
+        stand_in("build/steps/05_one_pass_softmax", f'echo "$*" >> {tmp_path}/calls\n{answer}')
+        code = main(["bench", "--programs", str(tmp_path / "build"), "--only", "05", *arguments])
+        return code, capsys.readouterr()
+    return run
+
+
+def test_bench_on_the_cpu(bench_on, tmp_path):
+    code, said = bench_on("--problem", "1,2,64,32", "--sigma", "4", "--output", str(tmp_path / "out.json"))
+    assert code == 0, said.err
+    row = next(row for row in records.read(str(tmp_path / "out.json"))["rows"] if row["kind"] == "rung")
+    assert (row["ms"], row["sigma"], row["of_allowed_error"], row["extra_bytes"], row["unit"]) == (10, 4, 0.1, 100, "cpu_fma_flops")
+    assert "20.0%" in said.out and f"--scale {4 / 32 ** 0.5}" in (tmp_path / "calls").read_text()
+
+
+def test_bench_leaves_out_what_refuses_and_fails_on_wrong_results(bench_on, tmp_path):
+    code, said = bench_on("--quick", answer="echo '05_one_pass_softmax: no memory' >&2; exit 2")
+    assert code == 2 and "left out: no memory" in said.err
+    code, said = bench_on("--quick", answer=f"echo '{json.dumps(REPORT | {'ok': False})}'; exit 1")
+    assert code == 1 and "its result is wrong: O is nan" in said.err
+
+
+def test_bench_resumes(bench_on, tmp_path):
+    assert bench_on("--quick")[0] == 0
+    calls = (tmp_path / "calls").read_text()
+    code, said = bench_on("--quick", "--resume")
+    assert code == 0 and "rows are kept" in said.err and (tmp_path / "calls").read_text() == calls
+    assert bench_on("--memory", "--resume")[0] == 2
+
+
+@pytest.mark.parametrize("wrong", [["--quick", "--record"], ["--record"], ["--sigma", "0"], ["--problem", "1,2"],
+                                   ["--output", "/nowhere/at/all.json"]])
+def test_bench_refuses(bench_on, wrong):
+    code, said = bench_on(*wrong)
+    assert code == 2 and len(said.err.splitlines()) == 1

@@ -1,0 +1,134 @@
+"""Tables and numbers of the pages: sound ones pass, and each way in which one can be wrong is found, with its place."""
+
+import pytest
+
+from lab import pages, records, tables
+
+PROBLEM = {"B": 1, "H": 2, "H_kv": 2, "N_q": 64, "N_kv": 64, "d": 32, "causal": False}
+COUNTS = {name: 64 for name in records.METRICS} | {"tensor_pipe": 12, "tensor_pipe_moves": 4, "seconds": 0.5}
+ROWS = [{"program": "08_flash_attention_2", "kind": "rung", "dtype": "fp32", **PROBLEM, "ms": 4.0, "tflops": 10.0,
+         "spread": 0.01,
+         "unit": "ffma_flops", "compulsory_bytes": 8_000_000, "extra_bytes": 0, "backend": "cuda"},
+        {"program": "10_mma_sync", "kind": "rung", "dtype": "bf16", **PROBLEM, "ms": 1.0, "tflops": 40.0, "spread": 0.2,
+         "unit": "mma_sync_flops", "compulsory_bytes": 4_000_000, "extra_bytes": 0, "backend": "cuda"},
+        {"program": "10_mma_sync", "kind": "rung", "dtype": "bf16", **PROBLEM, "N_q": 128, "ms": 1.5, "tflops": 90.0,
+         "spread": 0,
+         "unit": "mma_sync_flops", "compulsory_bytes": 8_000_000, "backend": "cuda"},
+        {"program": "FA2", "kind": "library", "dtype": "bf16", **PROBLEM, "ms": 2.0, "tflops": 20.0, "spread": 0,
+         "compulsory_bytes": 4_000_000, "backend": "cuda"},
+        {"program": "ffma_flops", "kind": "ceiling", "value": 4e13},
+        {"program": "mma_sync_flops", "kind": "ceiling", "value": 8e13},
+        {"program": "10_mma_sync", "kind": "kernel", "kernel": "first", **PROBLEM, **COUNTS},
+        {"program": "10_mma_sync", "kind": "kernel", "kernel": "second", **PROBLEM, **COUNTS},
+        {"program": "08_flash_attention_2", "kind": "left out", "N_q": 128, "reason": "not enough memory"}]
+
+
+@pytest.fixture(autouse=True)
+def record(tmp_path, monkeypatch):
+    """The record "r"."""
+    monkeypatch.setattr(records, "RECORDS", tmp_path)
+    pages.read_records.clear()
+    records.save("r", {"command": "x", "date": "today"}, ROWS)
+    yield
+    pages.read_records.clear()
+
+
+def page(text):
+    return tables.Page("page.md", text)
+
+
+def test_numbers():
+    for expression, shown in (("ms('r', '08')", "4"), ("ms('r', '10', N=128)", "1.50"), ("ms('r', '08'):.1f", "4.0"),
+                              ("tflops('r', '10', N=128):.0f", "90"),
+                              ("faster('r', '10', '08')", "4"), ("field('r', '08', 'compulsory_bytes'):,", "8,000,000"),
+                              ("counter('r', '10', 'seconds')", "1"),
+                              ("counter('r', '10', 'seconds', 'first')", "0.500"),
+                              ("ceiling('r', 'ffma_flops') / 1e12:.0f", "40"), ("geometric_mean([2, 8]):.0f", "4"),
+                              ("cell(compared('r', dtype='bf16'), '10', '64')", "40"),
+                              ("mean('r', 'FA2'):.2f", "20.00"),
+                              ("dram_gb('r', '10') * 1e9:.0f", "256"),
+                              ("shared_tb_per_s('r', '10') * 1e12:.0f", "16384")):
+        sound = f"It is <!-- = {expression} -->{shown}<!-- /= --> long."
+        assert (page(sound).new, page(sound).differs, page(sound).wrong) == (sound, [], []), expression
+        old = page(sound.replace(f"-->{shown}<", "-->77<"))
+        assert old.new == sound and old.differs == [f"page.md:1: says 77, the records give {shown}: {expression}"]
+
+
+@pytest.mark.parametrize("mark, words", [
+    ("a <!-- = 1 / 0 -->1<!-- /= -->", "page.md:3: 1 / 0: ZeroDivisionError"),
+    ("a <!-- = wholly -->1<!-- /= -->", "NameError"), ("a <!-- = open('x') -->1<!-- /= -->", "NameError"),
+    ("a <!-- = ms('none', '08') -->1<!-- /= -->", "none.json"),
+    ("a <!-- = ms('r', '07') -->1<!-- /= -->", "the record r has no rows of 07"),
+    ("a <!-- = ms('r', '') -->1<!-- /= -->", "3 rows"),
+    ("a <!-- = field('r', '08', 'sigma') -->1<!-- /= -->", "not in the first"),
+    ("a <!-- = 1 -->", "this mark is not one of"), ("a 1<!-- /= -->", "this mark is not one of"),
+    ("<!-- = 1 -->1<!-- /= --> a", "ends the paragraph"), ("- <!-- = 1 -->1<!-- /= --> a", "ends the paragraph"),
+    ("<!-- table: compared('none') -->", "none.json"), ("<!-- table : compared('r') -->", "this mark is not one of"),
+    ("<!-- table: pivot('r', 'program', 'd', 'ms') -->", "belong into one cell"),
+    ("<!-- table: factors('r', 'cuDNN') -->", "no problem of both")])
+def test_what_is_wrong_is_said_with_its_place(mark, words):
+    wrong = page(f"# A page\n\n{mark}\n").wrong
+    assert len(wrong) == 1 and wrong[0].startswith("page.md:3: ") and words in wrong[0], wrong
+
+
+def test_marks_in_code_are_left_alone():
+    for text in ("`<!-- = 1 / 0 -->`\n", "```\n<!-- table: x -->\n```\n"):
+        assert (page(text).new, page(text).wrong) == (text, [])
+
+
+@pytest.mark.parametrize("expression, lines", [
+    ("speeds('r')", ["| 08_flash_attention_2 | 4.00 | 10.0 | 25.0% |  |  |",
+                     "| 10_mma_sync | 1.00 (noisy) | 40.0 | 50.0% | 4.00 | 2.00 |",
+                     "| PyTorch, FlashAttention-2 | 2.00 | 20.0 |  |  | 1.00 |"]),
+    ("compared('r', dtype='bf16')",
+     ["| N | 64 | 128 | geo. mean |", "| 10 | 40 | 90 | 60 |", "| FlashAttention-2 | 20 |  |  |"]),
+    ("factors('r', 'FA2', dtype='bf16')", ["| 10 | 2.00 | 2.000 | 2.00 |"]),
+    ("view('r', 'tensor cores')", ["| 10 first | 0.0 | 64.0% | 8.00 | 8.00 |  | 64 | 64 | 64% |"]),
+    ("against_N('r', 'bytes')",
+     ["| 08_flash_attention_2 | fp32 | 8.00 MB | does not fit |", "| 10_mma_sync | bf16 | 4.00 MB | ? |"]),
+    ("neighbours('r', '10', '10')", ["| 64 | 1.00 | 1.00 | 1.00 |", "| 128 | 1.50 | 1.50 | 1.00 |"]),
+    ("ceilings('r')", ["| mma.sync | 80.0 TFLOP/s |"]), ("growth('r')", ["| 64 to 128 |"])])
+def test_tables(expression, lines):
+    if expression.startswith("growth"):
+        records.save("r", {"command": "x"}, [row for row in ROWS if row["program"].startswith("10") and "ms" in row])
+        pages.read_records.clear()
+        lines = ["| 64 to 128 | 1.50 |"]
+    made = page(f"<!-- table: {expression} -->\n| old |\n|---|\n\nText.\n")
+    assert made.wrong == [] and made.differs and made.new.endswith("|\n\nText.\n"), made.wrong
+    for line in lines:
+        assert line in made.new, made.new
+
+
+def test_the_ladder_shows_rungs_that_were_not_measured():
+    names = [rung.name for rung in pages.ladder.ladder()]
+    lines = pages.ladder_table("r")
+    assert len(lines) == 2 + len(names) + 1
+    assert lines[2].startswith("| [01_naive_attention](steps/01_naive_attention) | ")
+    assert lines[2].endswith("|  |  |  |  |  |")
+
+
+def test_command(tmp_path, capsys):
+    path = tmp_path / "a.md"
+    path.write_text("It took <!-- = ms('r', '08'):.1f -->4.4<!-- /= --> ms.\n")
+
+    class Options:
+        write, pages = False, [path]
+    assert tables.main(Options) == 1 and "says 4.4, the records give 4.0" in capsys.readouterr().err
+    Options.write = True
+    assert tables.main(Options) == 0 and ">4.0<" in path.read_text()
+    assert "read the sentences around it again" in capsys.readouterr().out
+    Options.write = False
+    assert tables.main(Options) == 0 and "0 tables and 1 numbers agree" in capsys.readouterr().out
+    Options.pages = [tmp_path / "none.md"]
+    assert tables.main(Options) == 1
+
+
+def test_a_whole_name_is_meant_before_a_beginning():
+    records.save("r", {"command": "x"}, [ROWS[0], ROWS[0] | {"program": "08_flash_attention_2, Bc = 1", "ms": 7.0}])
+    assert pages.ms("r", "08_flash_attention_2") == 4.0 and pages.ms("r", "08_flash_attention_2,") == 7.0
+
+
+def test_rungs_whose_code_has_changed_are_named():
+    records.save("r", {"command": "x"}, [ROWS[0] | {"code": "of another day"}, ROWS[1]])
+    pages.ms("r", "08")
+    assert list(pages.older_code()) == ["note: r was measured with other code of 08 than today's"]

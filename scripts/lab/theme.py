@@ -1,0 +1,18 @@
+"""The colours of every figure, on light pages and on dark ones, and how a file says so."""
+
+COLOURS = {"page": ("#ffffff", "#0d1117"), "ink": ("#1f2328", "#f0f6fc"), "note": ("#59636e", "#9198a1"),
+           "grid": ("#d1d9e0", "#3d444d"), "blue": ("#0969da", "#4493f8"), "orange": ("#bc4c00", "#f0883e"),
+           "green": ("#1a7f37", "#3fb950"), "purple": ("#8250df", "#ab7df8"), "red": ("#cf222e", "#ff7b72"),
+           "brown": ("#9a6700", "#d29922"), "teal": ("#1b7c83", "#39c5cf"), "pink": ("#bf3989", "#f778ba"),
+           "pale-blue": ("#ddf4ff", "#0c2d6b"), "pale-green": ("#dafbe1", "#033a16"),
+           "pale-yellow": ("#fff8c5", "#4b2900"),
+           "pale-purple": ("#fbefff", "#3c1e70")}
+LIGHT = {name: pair[0] for name, pair in COLOURS.items()}
+FONT = '-apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif'
+
+
+def style():
+    """A <style> that defines --page, --ink, ... and --font."""
+    light, dark = (" ".join(f"--{name}: {pair[which]};" for name, pair in COLOURS.items()) for which in (0, 1))
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    return f"<style>:root {{ --font: {FONT}; {light} }}\n{dark}</style>"

@@ -1,0 +1,207 @@
+"""The one timing loop for programs on a GPU, and the suite's rule for what they compute. Needs PyTorch.
+
+A program is a function f(q, k, v, causal, o, lse) on tensors of PyTorch; a library leaves o and lse alone and returns O.
+"""
+
+import ctypes
+import json
+import math
+import random
+import re
+import statistics
+import struct
+import sys
+
+from lab.ladder import LabError, ROOT
+from lab.records import clock_and_power
+
+LIBRARIES = {"fp32": {"memory-efficient": "EFFICIENT_ATTENTION", "unfused": "MATH"},
+             "bf16": {"FA2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION"}}
+LIBRARIES["fp16"] = LIBRARIES["bf16"]
+NOISY = 0.05  # a spread beyond which a row says little
+
+
+def torch_2():
+    """PyTorch, of a version that has scaled_dot_product_attention."""
+    try:
+        import torch
+        from torch.nn.functional import scaled_dot_product_attention  # noqa: F401
+    except ImportError:
+        raise LabError(f"{sys.executable} has no PyTorch 2; FLASH_PYTHON=/path/to/python3 names one that has") from None
+    return torch
+
+
+def torch_with_gpu():
+    torch = torch_2()
+    if not torch.cuda.is_available():
+        raise LabError("there is no GPU that PyTorch can use")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return torch
+
+
+def row_of(milliseconds, flops):
+    """Columns of a row: what a program took."""
+    median = statistics.median(milliseconds)
+    return {"ms": median, "min_ms": min(milliseconds), "max_ms": max(milliseconds),
+            "spread": round((max(milliseconds) - min(milliseconds)) / median, 4), "repetitions": len(milliseconds),
+            "tflops": flops / median / 1e9}
+
+
+def flops_of(case):
+    return 4 * case["B"] * case["H"] * case["N_q"] * case["N_kv"] * case["d"] / (2 if case["causal"] else 1)
+
+
+def library(name, dtype):
+    """f(q, k, v, causal, o, lse) -> O of a backend of PyTorch's scaled_dot_product_attention."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+    backend = getattr(SDPBackend, LIBRARIES[dtype][name])
+
+    def attention(q, k, v, causal, o=None, lse=None):
+        with sdpa_kernel(backend):
+            grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+            return scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
+    return attention
+
+
+def rung(name, path):
+    """f(q, k, v, causal, o, lse) of a library of lab.build, on the default stream, which is PyTorch's too."""
+    function = ctypes.CDLL(str(path)).rung_attention
+    message = ctypes.create_string_buffer(1000)
+
+    def attention(q, k, v, causal, o, lse):
+        batch, heads, N_q, d = q.shape
+        sizes = (ctypes.c_int64 * 6)(batch, heads, k.shape[1], N_q, k.shape[2], d)
+        pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (q, k, v, o, lse)]
+        if function(int("bfloat16" in str(q.dtype)), sizes, ctypes.c_float(1 / math.sqrt(d)), int(causal), *pointers,
+                    message, ctypes.c_size_t(len(message))) != 0:
+            raise LabError(f"{name}: {message.value.decode()}")
+        return o
+    return attention
+
+
+def parse_pattern(text):
+    """("rising", R), ("sink", where, height), ("random",), ("real",) of a pattern's text."""
+    number = r"(\d+(?:\.\d+)?)"
+    if text in ("random", "real"):
+        return (text,)
+    if found := re.fullmatch(rf"rising:{number}", text):
+        return "rising", float(found[1])
+    if found := re.fullmatch(rf"sink:(first|middle|last)(?::{number})?", text):
+        return "sink", found[1], float(found[2] or 50)
+    raise LabError(f"pattern '{text}': random, real, rising:R or sink:first, sink:middle, sink:last (sink:first:H)")
+
+
+def real_tensors(torch):
+    """Q, K and V of the real layer, (H, N, d), fp32."""
+    data = (ROOT / "reference/data/minilm_layer1.safetensors").read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    types = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+    def tensor(name):
+        entry = header[name]
+        first, last = entry["data_offsets"]
+        flat = torch.frombuffer(bytearray(data[8 + length + first:8 + length + last]), dtype=types[entry["dtype"]])
+        return flat.reshape(entry["shape"]).float()[0]
+    return [tensor(name).cuda() for name in "qkv"]
+
+
+def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, pattern="random"):
+    """Q, K and V whose scores have the standard deviation sigma, and the pattern (in natural units of the score)."""
+    q, k, v = (torch.randn(shape, generator=generator, device="cuda")
+               for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, d)))
+    kind, *details = parse_pattern(pattern)
+    if kind == "real":  # repeated along heads, rows and columns; the scores stay those of the layer
+        real_q, real_k, real_v = real_tensors(torch)
+        for tensor, source in ((q, real_q), (k, real_k), (v, real_v)):
+            index = [torch.arange(tensor.shape[n + 1], device="cuda") % source.shape[n] for n in range(3)]
+            tensor.copy_(source[index[0]][:, index[1]][:, :, index[2]])
+        q *= math.sqrt(real_q.shape[-1] / d)
+    q *= sigma
+    if kind in ("rising", "sink"):  # one column of Q is 1, so that of K is what it adds to the score, times sqrt(d)
+        q[..., 0] = 1
+        k[..., 0] = 0
+        if kind == "rising":
+            k[..., 0] = torch.arange(N_kv, device="cuda") * (details[0] * math.sqrt(d) / N_kv)
+        else:
+            k[..., {"first": 0, "middle": N_kv // 2, "last": -1}[details[0]], 0] = details[1] * math.sqrt(d)
+    return tuple(tensor.to(dtype) for tensor in (q, k, v))
+
+
+def expected(torch, q, k, v, causal):
+    """What one head should give and how far from it a result may lie: O, bound, LSE, bounds of its rows.
+
+    The rule of reference/check.hpp, on the GPU: O and LSE in float64, and a bound that is twice the error of unfused
+    attention in float32 that rounds P and O, with terms for rounding that no kernel avoids (docs/00_attention.md).
+    """
+    roundoff, tau = {torch.float16: (2**-11, 1e-3), torch.bfloat16: (2**-8, 4e-3), torch.float32: (0, 2e-5)}[q.dtype]
+    scale = 1 / math.sqrt(q.shape[1])
+    hidden = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).triu(1 + len(k) - len(q)) if causal else None
+
+    def unfused(kind, round_to=None):
+        S = q.to(kind) @ k.to(kind).T * scale
+        if causal:
+            S.masked_fill_(hidden, -math.inf)
+        LSE = torch.logsumexp(S, 1)
+        P = torch.softmax(S, 1)
+        O = (P if round_to is None else P.to(round_to).to(kind)) @ v.to(kind)
+        return (O if round_to is None else O.to(round_to)).double(), LSE
+
+    O, LSE = unfused(torch.float64)
+    naive, _ = unfused(torch.float32, q.dtype)
+    products = q.abs().float() @ k.abs().float().T * scale
+    if causal:
+        products.masked_fill_(hidden, 0)
+    largest = products.amax(1).double()  # A_i of the rule
+    bound = (2 * (naive - O).abs().max() + 2 * roundoff * O.abs().max()
+             + 2**-20 * largest.max() * v.abs().max().double() + 1e-5)
+    return O, bound, LSE, tau + 2**-19 * largest
+
+
+def largest_errors(torch, programs, with_lse, q, k, v, causal):
+    """{name: largest error as a part of its bound}; above 1 or NaN is wrong. `with_lse`: names of those that fill lse.
+
+    Against float64 over the first and the last head; in the others all programs within the same bound of the first one.
+    """
+    def worse(a, b):
+        return max(a, b, key=lambda x: math.inf if math.isnan(x) else x)
+    share, results = dict.fromkeys(programs, 0.0), {}
+    heads = {(0, 0), (q.shape[0] - 1, q.shape[1] - 1)}
+    group = q.shape[1] // k.shape[1]
+    rules = {(b, h): expected(torch, q[b, h], k[b, h // group], v[b, h // group], causal) for b, h in heads}
+    first = None
+    for name, program in programs.items():
+        own_o, own_lse = torch.full_like(q, math.nan), torch.full(q.shape[:3], math.nan, device="cuda")
+        o = program(q, k, v, causal, own_o, own_lse)
+        for (b, h), (O, bound, LSE, LSE_bounds) in rules.items():
+            share[name] = worse(share[name], ((o[b, h].double() - O).abs().max() / bound).item())
+            if name in with_lse:
+                share[name] = worse(share[name], ((own_lse[b, h].double() - LSE).abs() / LSE_bounds).max().item())
+        first = o if first is None else first
+        share[name] = worse(share[name], ((o.float() - first.float()).abs().max() / (2 * bound)).item())
+    return share
+
+
+def interleaved(torch, programs, rounds):
+    """{name: milliseconds of each round}, and clock and power after them. In each round every program runs once.
+
+    The order is drawn by lot, because in a fixed one the clocks that one program leaves are always the same other's. The
+    L2 cache is flushed before each run; the first round is not timed.
+    """
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")  # beyond any L2 cache
+    events = {name: [] for name in programs}
+    order, shuffle = list(programs.items()), random.Random(1).shuffle
+    for number in range(rounds + 1):
+        torch.cuda._sleep(2_000_000)  # about a millisecond, in which the launches below queue up
+        shuffle(order)
+        for name, program in order:
+            flush.zero_()
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            program()
+            end.record()
+            if number:
+                events[name].append((start, end))
+        torch.cuda.synchronize()
+    return {name: [start.elapsed_time(end) for start, end in pairs] for name, pairs in events.items()}, clock_and_power()
