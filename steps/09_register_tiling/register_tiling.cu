@@ -9,8 +9,8 @@
 //            query 0             0  2  4 .. 14 |  0  2 ..
 //            query 1             1  3  5 .. 15 |  1  3 ..      a lane's queries: lane_r, lane_r + LR, ...   8 of them
 //            query 2            16 18 20 .. 30 | 16 18 ..              its keys: lane_c, lane_c + LC, ...   8 of them
-//            query 3            17 19 21 .. 31 | 17 19 ..              its columns of O: 4 lane_c + 0 1 2 3, then + 4
-//            LC query 4             0  2  4 .. 14 |  0  2 ..
+//            query 3            17 19 21 .. 31 | 17 19 ..              its columns of O: 4 lane_c + 0 1 2 3,
+//            query 4             0  2  4 .. 14 |  0  2 ..                                then 4 LC further
 //
 // An outer product wants the numbers of one column side by side. So Q, K and P are transposed in shared memory, and the
 // four that a lane reads at once stand together. K and V pass through it in slices, of K some columns, of V some keys:
@@ -126,7 +126,7 @@ template <int d> struct Slices {
     float* smem;  // the slice that is there
     float* other; // room for the next one
     Square<d, T::slice, T::LC> square{static_cast<int>(threadIdx.x)};
-    float reg[4][4];
+    float reg[4][4] = {};
 
     __device__ void load(int j0, int at) {
         if (at % (d + T::Bc) < d) {
