@@ -21,6 +21,11 @@ struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+/// A kernel did something wrong while it ran, and that was noticed. Every program turns it into exit code 1.
+struct KernelFault : Error {
+    using Error::Error;
+};
+
 /// The value of `scale` when nobody chooses one: 1 / sqrt(d).
 inline float default_scale(int64_t head_dim) {
     return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));

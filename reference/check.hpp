@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "common/harness/check.hpp"
+#include "common/harness/verdict.hpp"
 
 namespace flash::reference {
 

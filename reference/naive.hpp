@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "common/harness/check.hpp"
+#include "common/harness/verdict.hpp"
 
 namespace flash::reference {
 

@@ -7,7 +7,7 @@
 #include <exception>
 #include <vector>
 
-#include "common/harness/check.hpp"
+#include "common/harness/verdict.hpp"
 
 namespace flash::reference {
 

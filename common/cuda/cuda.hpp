@@ -1,9 +1,10 @@
 // The device vocabulary: all that a kernel file includes.
 //
 // Kernels are written in ordinary CUDA. Two spellings differ, because the language's own need nvcc:
-//   flash::launch(kernel, grid, block, smem_bytes, arguments...)    for  kernel<<<grid, block,
-//   smem_bytes>>>(arguments...) flash::dynamic_shared<float>()                                  for  extern __shared__
-//   float smem[];
+//
+//     kernel<<<grid, block, smem_bytes>>>(arguments...)    flash::launch(kernel, grid, block, smem_bytes, arguments...)
+//     extern __shared__ float smem[];                      flash::dynamic_shared<float>()
+//
 // So the same file compiles with nvcc for a GPU and with g++ for the SIMT backend, which executes it on the CPU.
 #pragma once
 

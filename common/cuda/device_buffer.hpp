@@ -5,24 +5,28 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/cuda/device_backend.hpp"
-
 namespace flash {
 
-/// `size` elements of T in device memory, not initialised, freed on destruction: on a GPU once the kernels
-/// launched until then have ended, so that a launcher may return while they run.
+/// Device memory, not initialised, aligned to 256 bytes. `name` is what the SIMT backend calls it in its messages.
+/// Throws Error when there is not that much memory.
+void* allocate_device_memory(size_t bytes, const char* name);
+
+/// On a GPU the memory is freed once the kernels launched until then have ended.
+void free_device_memory(void* memory) noexcept;
+
+/// `size` elements of T in device memory, freed on destruction. A launcher may return while its kernels still run.
 template <class T> class DeviceBuffer {
   public:
-    /// `name` is what the SIMT backend calls it in its messages. Throws Error when there is not that much memory.
     DeviceBuffer(int64_t size, const char* name)
-        : memory_(device_backend().allocate(static_cast<size_t>(size) * sizeof(T))) {
-        memory_->declare(0, memory_->bytes(), name);
-    }
+        : memory_(allocate_device_memory(static_cast<size_t>(size) * sizeof(T), name)) {}
 
-    T* data() const { return static_cast<T*>(memory_->data()); }
+    T* data() const { return static_cast<T*>(memory_.get()); }
 
   private:
-    std::unique_ptr<Memory> memory_;
+    struct Free {
+        void operator()(void* memory) const noexcept { free_device_memory(memory); }
+    };
+    std::unique_ptr<void, Free> memory_;
 };
 
 } // namespace flash

@@ -43,7 +43,7 @@ int device_limit(cudaDeviceAttr attribute) {
 
 } // namespace
 
-int blocks_an_sm(size_t smem_bytes) {
+int blocks_per_sm(size_t smem_bytes) {
     const int own = device_limit(cudaDevAttrReservedSharedMemoryPerBlock); // what the system keeps of each block's part
     return static_cast<int>(static_cast<size_t>(device_limit(cudaDevAttrMaxSharedMemoryPerMultiprocessor)) /
                             (smem_bytes + static_cast<size_t>(own)));

@@ -36,7 +36,7 @@ void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_by
 
 /// How many blocks that ask for `smem_bytes` of dynamic shared memory fit an SM, as far as shared memory goes.
 /// (Registers and threads may allow fewer.) A launcher that has tiles of several sizes chooses by it.
-int blocks_an_sm(size_t smem_bytes);
+int blocks_per_sm(size_t smem_bytes);
 
 /// The block's dynamic shared memory: `smem_bytes` of the launch, aligned to 1024 bytes, not initialised.
 template <class T> __device__ T* dynamic_shared() {

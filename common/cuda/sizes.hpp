@@ -1,9 +1,12 @@
 // Arithmetic on sizes that every launcher does.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "common/attention.hpp"
 
@@ -23,12 +26,17 @@ inline int as_int(int64_t size, const char* name) {
     return static_cast<int>(size);
 }
 
-/// run(std::integral_constant<int, d>{}) for the one of `head_dims` that d is. Throws Error when it is none of them.
-template <int... head_dims, class Run> void for_head_dim(int64_t d, const Run& run) {
-    const bool known = ((d == head_dims && (run(std::integral_constant<int, head_dims>{}), true)) || ...);
-    if (!known) {
+/// run(std::integral_constant<int, d>{}) for the one of `head_dims`, a constexpr array, that d is: so a launcher's
+/// variable becomes its kernel's constant. Throws Error when d is none of them.
+template <const auto& head_dims, class Run> void for_head_dim(int64_t d, const Run& run) {
+    const auto try_all = [&]<size_t... i>(std::index_sequence<i...>) {
+        return ((d == head_dims[i] && (run(std::integral_constant<int, head_dims[i]>{}), true)) || ...);
+    };
+    if (!try_all(std::make_index_sequence<std::size(head_dims)>{})) {
         std::string all;
-        ((all += all.empty() ? std::to_string(head_dims) : ", " + std::to_string(head_dims)), ...);
+        for (const int head_dim : head_dims) {
+            all += (all.empty() ? "" : ", ") + std::to_string(head_dim);
+        }
         throw Error("head dim must be one of " + all + ", got " + std::to_string(d));
     }
 }

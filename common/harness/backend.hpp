@@ -31,11 +31,6 @@ class Memory {
     }
 };
 
-/// A kernel did something wrong while it ran, and the backend noticed. Programs turn it into exit code 1.
-struct KernelFault : Error {
-    using Error::Error;
-};
-
 /// An option of the command line that only this backend has.
 struct BackendFlag {
     std::string name; // "--profile"

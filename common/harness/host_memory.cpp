@@ -87,7 +87,7 @@ size_t cgroup_available(const fs::path& root) {
     return available;
 }
 
-/// What `ulimit -v` leaves of the address space. A rung's threads cannot survive a failed allocation.
+/// What `ulimit -v` leaves of the address space.
 size_t address_space_available(const fs::path& root) {
     rlimit limit{};
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {

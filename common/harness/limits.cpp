@@ -17,7 +17,7 @@ void require_supported(const Rung& rung, const Problem& problem, DType type) {
     }
     if (!rung.head_dims.empty() && std::ranges::count(rung.head_dims, problem.head_dim) == 0) {
         std::string known;
-        for (const int64_t supported : rung.head_dims) {
+        for (const int supported : rung.head_dims) {
             known += (known.empty() ? "" : ", ") + std::to_string(supported);
         }
         throw Error(rung.name + " has no version for head dim " + std::to_string(problem.head_dim) + "; it supports " +

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "common/harness/check.hpp"
+#include "common/harness/verdict.hpp"
 
 namespace flash {
 

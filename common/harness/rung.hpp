@@ -1,13 +1,14 @@
-// One rung of the ladder, as its main hands it to the harness.
+// One rung of the ladder, as its main hands it to the harness. Its idea stands in steps/ladder.txt.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "common/attention.hpp"
 #include "common/harness/backend.hpp"
-#include "common/harness/check.hpp"
+#include "common/harness/verdict.hpp"
 #include "common/types.hpp"
 
 namespace flash {
@@ -18,14 +19,13 @@ template <class T> using Forward = void (*)(const Problem&, const T* Q, const T*
 
 struct Rung {
     std::string name; // the folder's: "05_one_pass_softmax"
-    std::string idea; // one line, for --help and the tour's table
 
     // The types it supports are the functions it names.
     Forward<float> fp32 = nullptr;
     Forward<Half> fp16 = nullptr;
     Forward<Bfloat16> bf16 = nullptr;
 
-    std::vector<int64_t> head_dims = {}; // empty: any
+    std::span<const int> head_dims = {}; // of an array that lives as long as the program; empty: any
 
     /// Bytes it allocates on its backend beyond Q, K, V, O and LSE; null: a negligible amount.
     int64_t (*workspace_bytes)(const Problem&) = nullptr;

@@ -3,13 +3,13 @@
 #include <exception>
 #include <new>
 
+#include "common/harness/command_line.hpp"
 #include "common/harness/device_run.hpp"
-#include "common/harness/inputs.hpp"
+#include "common/harness/input_tensors.hpp"
 #include "common/harness/limits.hpp"
-#include "common/harness/options.hpp"
 #include "common/harness/output_file.hpp"
 #include "common/harness/progress.hpp"
-#include "common/harness/report.hpp"
+#include "common/harness/run_report.hpp"
 #include "common/harness/safetensors.hpp"
 
 namespace flash {

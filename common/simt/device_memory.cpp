@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/attention.hpp"
-#include "common/harness/text.hpp"
+#include "common/cuda/device_buffer.hpp"
 
 namespace flash::simt {
 namespace {
@@ -55,14 +55,12 @@ DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes), valid_bytes_(bytes) {
     const std::lock_guard lock(owners_mutex);
     number_ = count++;
     auto& table = owners();
-    const size_t available = host_backend().available_bytes();
-    const size_t wanted = bytes <= available ? slots_for(bytes) : slots + 1;
+    const size_t wanted = bytes <= Arena::bytes ? slots_for(bytes) : slots;
     // A free slot before each buffer too, so that its lower end is guarded.
     const auto free = std::search_n(table.begin(), table.end(), wanted + 1, nullptr);
     if (free == table.end()) {
-        throw Error("not enough memory: " + format_bytes(static_cast<double>(bytes)) + " wanted, " +
-                    format_bytes(static_cast<double>(std::min(available, Arena::bytes))) +
-                    " available; try a smaller problem");
+        throw Error("not enough memory: a buffer of " + std::to_string(bytes) + " bytes does not fit the " +
+                    std::to_string(Arena::bytes) + " that all buffers have; try a smaller problem");
     }
     const size_t first = static_cast<size_t>(free - table.begin()) + 1;
     std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(first), wanted, this);
@@ -83,14 +81,6 @@ DeviceMemory::~DeviceMemory() {
     mmap(end - pages, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-void DeviceMemory::write(size_t offset, const void* source, size_t bytes) {
-    std::memcpy(data_ + offset, source, bytes);
-}
-
-void DeviceMemory::read(size_t offset, void* destination, size_t bytes) const {
-    std::memcpy(destination, data_ + offset, bytes);
-}
-
 void DeviceMemory::declare(size_t offset, size_t bytes, const std::string& name) {
     valid_offset_ = offset;
     valid_bytes_ = bytes;
@@ -106,3 +96,11 @@ Shadow& DeviceMemory::shadow() const {
 }
 
 } // namespace flash::simt
+
+void* flash::allocate_device_memory(size_t bytes, const char* name) {
+    auto memory = std::make_unique<simt::DeviceMemory>(bytes);
+    memory->declare(0, bytes, name);
+    return memory.release()->data();
+}
+
+void flash::free_device_memory(void* memory) noexcept { delete simt::buffer_around(memory); }

@@ -6,26 +6,25 @@
 #include <memory>
 #include <string>
 
-#include "common/harness/backend.hpp"
 #include "common/simt/race.hpp"
 
 namespace flash::simt {
 
 /// One buffer. Its addresses come from a reserved range that nothing else uses, so that telling global memory
 /// from anything else is one comparison.
-class DeviceMemory final : public Memory {
+class DeviceMemory {
   public:
     /// Throws Error when there is not that much memory.
     explicit DeviceMemory(size_t bytes);
-    ~DeviceMemory() override;
+    ~DeviceMemory();
     DeviceMemory(const DeviceMemory&) = delete;
     DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-    void* data() const override { return data_; }
-    size_t bytes() const override { return bytes_; }
-    void write(size_t offset, const void* source, size_t bytes) override;
-    void read(size_t offset, void* destination, size_t bytes) const override;
-    void declare(size_t offset, size_t bytes, const std::string& name) override;
+    char* data() const { return data_; }
+    size_t bytes() const { return bytes_; }
+
+    /// Says that kernels may touch only `bytes` from `offset` on, and what messages call the buffer.
+    void declare(size_t offset, size_t bytes, const std::string& name);
 
     /// The part that kernels may touch: all of it, or what declare() said.
     char* valid_begin() const { return data_ + valid_offset_; }

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/harness/backend.hpp"
+#include "common/attention.hpp"
 #include "common/simt/dim3.hpp"
 #include "common/simt/origin.hpp"
 

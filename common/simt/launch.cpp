@@ -135,7 +135,7 @@ void* dynamic_shared_memory() { return current_block().shared().dynamic(); }
 
 } // namespace flash::simt
 
-int flash::blocks_an_sm(size_t smem_bytes) {
+int flash::blocks_per_sm(size_t smem_bytes) {
     constexpr size_t own = 1 << 10; // the system keeps 1 KiB of each block's part, so the largest block leaves that
     return static_cast<int>(((static_cast<size_t>(simt::options().shared_kib) << 10) + own) / (smem_bytes + own));
 }

@@ -55,7 +55,7 @@ void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_by
 
 /// How many blocks that ask for `smem_bytes` of dynamic shared memory would fit an SM of the GPU that is emulated: one
 /// on which a block may have what FLASH_SIMT_SHARED_KIB says. Here each core runs one block.
-int blocks_an_sm(size_t smem_bytes);
+int blocks_per_sm(size_t smem_bytes);
 
 /// The block's dynamic shared memory: `smem_bytes` of the launch, aligned to 1024 bytes, not initialised.
 template <class T> T* dynamic_shared() { return static_cast<T*>(simt::dynamic_shared_memory()); }

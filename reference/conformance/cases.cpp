@@ -30,6 +30,12 @@ constexpr std::array other_kinds = {Kind::outliers,   Kind::one_sign,   Kind::eq
                                     Kind::logits_1e4, Kind::logits_6e4, Kind::logits_negative,
                                     Kind::nan_row,    Kind::inf_row,    Kind::nan_head};
 
+// How scores lie along the keys of a row. A kernel that keeps an old maximum, or limits what may lie above it, goes
+// wrong on rows that rise late; how a row with independent scores rises, many keys of large spread show best.
+constexpr std::array kinds_along_keys = {Kind::rises_50,       Kind::rises_200,       Kind::rises_2000,
+                                         Kind::towering_first, Kind::towering_middle, Kind::towering_last};
+constexpr Shape along_keys{127, 512}, many_keys{128, 4096}, many_rows{4096, 4096};
+
 struct Heads {
     int64_t q = 1, kv = 1;
 };
@@ -97,6 +103,22 @@ std::string kind_name(Kind kind) {
         return "real text";
     case Kind::nan_head:
         return "NaN in a K/V head";
+    case Kind::spread_16:
+        return "scores of deviation 16";
+    case Kind::spread_24:
+        return "scores of deviation 24";
+    case Kind::rises_50:
+        return "scores that rise by 50";
+    case Kind::rises_200:
+        return "scores that rise by 200";
+    case Kind::rises_2000:
+        return "scores that rise by 2000";
+    case Kind::towering_first:
+        return "first key towers";
+    case Kind::towering_middle:
+        return "middle key towers";
+    case Kind::towering_last:
+        return "last key towers";
     }
     return {};
 }
@@ -113,13 +135,14 @@ std::string Case::name() const {
 }
 
 Scope scope_of(const Rung& rung) {
-    Scope scope{rung.dtypes(), rung.head_dims};
+    Scope scope{rung.dtypes(), {rung.head_dims.begin(), rung.head_dims.end()}};
     if (scope.head_dims.empty()) {
         scope.head_dims = {1, 5, 32, 64, 128, 256};
     }
     if (rung.backend().name() == "simt") {
         scope.longest = 512;
     }
+    scope.many_rows = rung.backend().name() == "cuda";
     return scope;
 }
 
@@ -181,6 +204,31 @@ void add_kind(List& list, const Scope& scope, Kind kind, Shape shape, size_t fir
     }
 }
 
+// Large spread with many keys, one head; every type with every head dim, because a type has limits of its own. The
+// masks take turns.
+void add_spread(List& list, const Scope& scope) {
+    bool any = false;
+    for (const Shape shape : {many_keys, many_rows}) {
+        if (shape.q_len > many_keys.q_len && !scope.many_rows) {
+            list.left_out.push_back(shape_name(shape) + " with scores of large spread: on a GPU alone");
+            continue;
+        }
+        for (const Kind kind : {Kind::spread_16, Kind::spread_24}) {
+            for (const DType dtype : scope.dtypes) {
+                for (const int64_t d : scope.head_dims) {
+                    if (d == 64 || d == 128) {
+                        const bool causal = (kind == Kind::spread_24) == (d == 64);
+                        list.cases.push_back({kind, dtype, make_problem(shape, d, {causal, {1, 1}, true})});
+                        any = true;
+                    }
+                }
+            }
+        }
+    }
+    list.left_out.push_back(any ? "scores of large spread: one mask per head dim, and head dims but 64 and 128"
+                                : "scores of large spread: they are for head dims 64 and 128");
+}
+
 // The shape of reference/data's tensors, as it is and with a mask.
 void add_real_text(List& list, const Scope& scope) {
     constexpr int64_t heads = 12, tokens = 176, head_dim = 32;
@@ -215,11 +263,17 @@ List full(const Scope& scope) {
             add_kind(list, scope, other_kinds[kind], some_shapes[s], s + kind);
         }
     }
+    for (size_t kind = 0; kind < kinds_along_keys.size() && along_keys.longer() <= scope.longest; ++kind) {
+        add_kind(list, scope, kinds_along_keys[kind], along_keys, kind);
+    }
+    add_spread(list, scope);
     add_real_text(list, scope);
     list.left_out.push_back("inputs other than N(0,1): " + std::to_string(shapes.size() - some_shapes.size()) +
                             " of the " + std::to_string(shapes.size()) +
                             " shapes, and 10 of the 12 combinations of mask, heads and " +
                             "scale on each of the others");
+    list.left_out.push_back("scores that rise along the keys, and towering keys: all shapes but " +
+                            shape_name(along_keys));
     if (is_slow(scope)) {
         list.left_out.push_back("these inputs on shapes beyond 256: one mask a head dim");
         if (scope.dtypes.size() > 1) {
@@ -250,7 +304,7 @@ List detect(const Scope& scope) {
     for (size_t s = 0; s < detect_shapes.size(); ++s) {
         add(Kind::normal, detect_shapes[s], s);
     }
-    for (const Kind kind : {Kind::outliers, Kind::logits_negative, Kind::nan_row}) {
+    for (const Kind kind : {Kind::outliers, Kind::logits_negative, Kind::nan_row, Kind::rises_2000}) {
         add(kind, {97, 97}, static_cast<size_t>(kind));
     }
     return list;

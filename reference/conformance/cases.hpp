@@ -21,6 +21,14 @@ enum class Kind {
     inf_row,         // infinity in one row of Q, such that a score of that row is +inf
     real_text,       // one layer of a transformer on a page of a book: reference/data
     nan_head,        // K and V of one K/V head are NaN; the heads beside it must not notice
+    spread_16,       // N(0,1), with Q so large that the scores have the standard deviation 16
+    spread_24,       // 24
+    rises_50,        // on top of N(0,1), the scores of a row rise steadily along the keys, by 50 in all
+    rises_200,       // by 200
+    rises_2000,      // by 2000
+    towering_first,  // the score of one key is 100 above all others: of the first key
+    towering_middle, // of the one in the middle
+    towering_last,   // of the last
 };
 
 std::string kind_name(Kind kind);
@@ -39,10 +47,11 @@ struct Case {
 struct Scope {
     std::vector<DType> dtypes;
     std::vector<int64_t> head_dims;
-    int64_t longest = 1024; // larger N_q and N_kv are left out
+    int64_t longest = 1024; // larger N_q and N_kv are left out, but for a few cases with many keys
+    bool many_rows = false; // with many keys, as many queries
 };
 
-/// Every head dim of interest when the rung takes any; N <= 512 on SIMT.
+/// Every head dim of interest when the rung takes any; N <= 512 on SIMT, and many rows on a GPU alone.
 Scope scope_of(const Rung& rung);
 
 struct List {

@@ -78,6 +78,29 @@ void make_scores_negative(const Problem& p, Tensors& t, std::mt19937_64& bits) {
     }
 }
 
+// Every row of scores gets `at(j)` on top for key j: the first element of every query is the same, that of key j
+// follows `at`. `most` is the largest |at(j)|; it is spread over both, so that fp16 can hold them.
+template <class At> void add_along_keys(const Problem& p, Tensors& t, double most, At at) {
+    const double q = std::sqrt(most / static_cast<double>(p.scale));
+    for (size_t i = 0; i < t.q.size(); i += static_cast<size_t>(p.head_dim)) {
+        t.q[i] = static_cast<float>(q);
+    }
+    for (int64_t j = 0; j < p.batch * p.kv_heads * p.kv_len; ++j) {
+        t.k[static_cast<size_t>(j * p.head_dim)] =
+            static_cast<float>(at(j % p.kv_len) / (static_cast<double>(p.scale) * q));
+    }
+}
+
+void rise(const Problem& p, Tensors& t, double total) {
+    add_along_keys(p, t, total,
+                   [&](int64_t j) { return total * static_cast<double>(j + 1) / static_cast<double>(p.kv_len); });
+}
+
+void tower(const Problem& p, Tensors& t, int64_t key) {
+    constexpr double height = 100;
+    add_along_keys(p, t, height, [&](int64_t j) { return j == key ? height : 0.0; });
+}
+
 // NaN or infinity at one element of Q, in a head and a row in the middle of those that see a key.
 void spoil_row(const Problem& p, Tensors& t, bool infinite) {
     const int64_t blind = p.causal ? std::max<int64_t>(0, p.q_len - p.kv_len) : 0; // the first rows, which see nothing
@@ -161,6 +184,28 @@ Tensors make_inputs(const Case& c) {
         break;
     case Kind::logits_negative:
         make_scores_negative(p, t, bits);
+        break;
+    case Kind::spread_16:
+    case Kind::spread_24: // with the default scale, N(0,1) has scores of deviation 1
+        std::ranges::transform(t.q, t.q.begin(), [&](float x) { return x * (c.kind == Kind::spread_16 ? 16 : 24); });
+        break;
+    case Kind::rises_50:
+        rise(p, t, 50);
+        break;
+    case Kind::rises_200:
+        rise(p, t, 200);
+        break;
+    case Kind::rises_2000:
+        rise(p, t, 2000);
+        break;
+    case Kind::towering_first:
+        tower(p, t, 0);
+        break;
+    case Kind::towering_middle:
+        tower(p, t, p.kv_len / 2);
+        break;
+    case Kind::towering_last:
+        tower(p, t, p.kv_len - 1);
         break;
     default:
         break;

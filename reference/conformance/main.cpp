@@ -1,11 +1,17 @@
 // The conformance suite's own rung_main. A rung's main.cpp, linked with this library, is the rung's test.
 #include <catch2/catch_session.hpp>
+#include <catch2/catch_test_case_info.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/reporters/catch_reporter_event_listener.hpp>
+#include <catch2/reporters/catch_reporter_registrars.hpp>
 
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/harness/progress.hpp"
 #include "reference/conformance/judge.hpp"
@@ -16,40 +22,39 @@ namespace {
 using conformance::Case;
 
 // All cases of one kind and one shape: one test case for Catch2, each case a section of it.
-class Group final : public Catch::ITestInvoker {
-  public:
-    Group(const Rung& rung, std::vector<Case> cases, std::function<void()> done)
-        : rung_(rung), cases_(std::move(cases)), done_(std::move(done)) {}
+struct Group {
+    const Rung& rung;
+    std::vector<Case> cases;
+    std::function<void()> done;
 
-    void invoke() const override {
-        for (const Case& c : cases_) {
+    void run() const {
+        for (const Case& c : cases) {
             DYNAMIC_SECTION(c.name()) {
-                for (const std::string& wrong : conformance::judge(rung_, conformance::prepare(c))) {
+                for (const std::string& wrong : conformance::judge(rung, conformance::prepare(c))) {
                     FAIL_CHECK(wrong);
                 }
                 SUCCEED(); // so that the number of assertions is the number of cases
-                done_();
+                done();
             }
         }
     }
-
-  private:
-    const Rung& rung_;
-    std::vector<Case> cases_;
-    std::function<void()> done_;
 };
 
-class Lambda final : public Catch::ITestInvoker {
-  public:
-    explicit Lambda(std::function<void()> test) : test_(std::move(test)) {}
-    void invoke() const override { test_(); }
+// Catch2 registers functions without arguments, and tells a listener which test case it begins.
+std::map<std::string, std::function<void()>> tests;
+std::string current_test;
 
-  private:
-    std::function<void()> test_;
+struct CurrentTest final : Catch::EventListenerBase {
+    using Catch::EventListenerBase::EventListenerBase;
+    void testCaseStarting(const Catch::TestCaseInfo& test) override { current_test = test.name; }
 };
+CATCH_REGISTER_LISTENER(CurrentTest)
 
-void add_test(Catch::Detail::unique_ptr<Catch::ITestInvoker> test, const std::string& name, const std::string& tags) {
-    Catch::AutoReg(std::move(test), CATCH_INTERNAL_LINEINFO, {}, Catch::NameAndTags{name, tags});
+void run_current_test() { tests.at(current_test)(); }
+
+void add_test(const std::string& name, const std::string& tags, std::function<void()> test) {
+    tests[name] = std::move(test);
+    REGISTER_TEST_CASE(run_current_test, name, tags);
 }
 
 void add_groups(const Rung& rung, const conformance::List& list, const std::string& prefix, const std::string& tags,
@@ -62,7 +67,7 @@ void add_groups(const Rung& rung, const conformance::List& list, const std::stri
         groups.back().second.push_back(c);
     }
     for (auto& [name, cases] : groups) {
-        add_test(Catch::Detail::make_unique<Group>(rung, std::move(cases), done), prefix + name, tags);
+        add_test(prefix + name, tags, [group = Group{rung, std::move(cases), done}] { group.run(); });
     }
 }
 
@@ -82,12 +87,11 @@ int rung_main(const Rung& rung, int argc, char** argv) {
         }
     };
 
-    add_test(Catch::Detail::make_unique<Lambda>([&] {
-                 const std::string program = std::filesystem::path(argv[0]).filename().string();
-                 CAPTURE(program, rung.name);
-                 CHECK(program.starts_with("test_" + rung.name));
-             }),
-             "the rung's name is the program's", "[full]");
+    add_test("the rung's name is the program's", "[full]", [&] {
+        const std::string program = std::filesystem::path(argv[0]).filename().string();
+        CAPTURE(program, rung.name);
+        CHECK(program.starts_with("test_" + rung.name));
+    });
     add_groups(rung, full, "", "[full]", done);
     add_groups(rung, detect, "detect: ", "[.][detect]", done);
 

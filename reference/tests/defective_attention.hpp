@@ -34,6 +34,9 @@ enum class Defect {
     no_maximum, // rung 01's
     maximum_starts_at_zero,
     maximum_starts_at_minus_10000,
+    never_raises_the_maximum, // that of the first tile serves all tiles
+    limits_P,                 // the same, and P is 2^60 where it would be more
+    drops_before_a_jump,      // a rise by more than 2^6 makes it forget all that came before
 
     // The mask.
     top_left_causal,
@@ -93,6 +96,7 @@ void attention(const Problem& p, const T* Q, const T* K, const T* V, T* O, float
     const auto exponential = [scale](float x) { // of a score relative to the maximum
         return has(Defect::none_base_2) ? std::exp2(x) : std::exp(x);
     };
+    constexpr bool keeps_first_m = has(Defect::never_raises_the_maximum) || has(Defect::limits_P);
     const float score_scale = has(Defect::none_base_2) ? scale * 1.44269504f : scale;
     constexpr float inaccuracy = has(Defect::coarse_reciprocal) ? 1 + 0x1p-20f : 1.0f;
     const auto natural = [](float m) { return has(Defect::none_base_2) ? m * 0.693147181f : m; };
@@ -150,16 +154,22 @@ void attention(const Problem& p, const T* Q, const T* K, const T* V, T* O, float
                             } else if (has(Defect::rounds_scores_to_type)) {
                                 S(i, j) = round(S(i, j));
                             }
-                            if (!has(Defect::no_maximum)) {
+                            if (!has(Defect::no_maximum) && (c == 0 || !keeps_first_m)) {
                                 m_new = std::max(m_new, S(i, j));
                             }
                         }
                         // -inf - -inf is NaN: while a row has seen nothing, 0 takes the maximum's place.
                         const float m_use = m_new == -infinity ? 0 : m_new;
-                        const float rescale = exponential(m(i) - m_use);
+                        float rescale = exponential(m(i) - m_use);
+                        if (has(Defect::drops_before_a_jump) && rescale < 0x1p-6f) {
+                            rescale = 0;
+                        }
                         float sum = 0;
                         for (int64_t j = 0; j < Bc; ++j) {
-                            const float P = exponential(S(i, j) - m_use);
+                            float P = exponential(S(i, j) - m_use);
+                            if (has(Defect::limits_P)) {
+                                P = std::min(P, 0x1p60f);
+                            }
                             sum += P; // before it is rounded
                             S(i, j) = round(P);
                         }

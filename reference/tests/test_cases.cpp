@@ -69,6 +69,13 @@ std::vector<Case> of_kind(const List& list, bool normal) {
     return some;
 }
 
+bool has_spread(const Case& c) { return c.kind == Kind::spread_16 || c.kind == Kind::spread_24; }
+
+// Kinds that are tried on one shape of their own.
+bool has_own_shape(const Case& c) {
+    return c.kind == Kind::real_text || has_spread(c) || (c.kind >= Kind::rises_50 && c.kind <= Kind::towering_last);
+}
+
 std::string joined(const std::vector<std::string>& lines) {
     std::string all;
     for (const std::string& line : lines) {
@@ -85,7 +92,7 @@ TEST_CASE("full: every shape and head dim and mask and grouping and scale meets 
         const List list = conformance::full(scope(dims, longest));
         CHECK(joined(missing_pairs(of_kind(list, true))) == "");
         std::vector<Case> others = of_kind(list, false);
-        std::erase_if(others, [](const Case& c) { return c.kind == Kind::real_text; });
+        std::erase_if(others, has_own_shape);
         CHECK(joined(missing_pairs(others)) == "");
     }
 }
@@ -121,8 +128,9 @@ TEST_CASE("full: all shapes and heads and kinds of the design are there") {
         CHECK(shapes.contains({q, kv}));
         CHECK(shapes.contains({kv, q}));
     }
-    CHECK(heads == std::set<std::pair<int64_t, int64_t>>{{6, 6}, {6, 2}, {6, 1}, {12, 12}}); // 12: real text
-    CHECK(kinds.size() == 11);
+    CHECK(heads ==
+          std::set<std::pair<int64_t, int64_t>>{{6, 6}, {6, 2}, {6, 1}, {12, 12}, {1, 1}}); // 12: real text, 1: spread
+    CHECK(kinds.size() == 19);
     CHECK(batches == std::set<int64_t>{1, 2});
 }
 
@@ -132,11 +140,12 @@ TEST_CASE("full: repeated runs and masked tiles occur and what is left out is sa
     CHECK(std::ranges::any_of(list.cases, [](const Case& c) { // whole tiles of any size see nothing
         return c.problem.causal && c.problem.q_len - c.problem.kv_len >= 256;
     }));
-    CHECK(std::ranges::none_of(list.cases,
-                               [](const Case& c) { return std::max(c.problem.q_len, c.problem.kv_len) > 512; }));
+    CHECK(std::ranges::none_of(
+        list.cases, [](const Case& c) { return std::max(c.problem.q_len, c.problem.kv_len) > 512 && !has_spread(c); }));
     const std::string said = joined(list.left_out);
     CHECK(said.find("1023x1024: too long") != std::string::npos);
     CHECK(said.find("799x3: too long") != std::string::npos);
+    CHECK(said.find("4096x4096 with scores of large spread: on a GPU alone") != std::string::npos);
 
     // Chosen and left out together are the whole product: 19 shapes, 6 head dims, 12 combinations.
     const List cpu = conformance::full(scope(cpu_dims));
@@ -267,6 +276,90 @@ TEST_CASE("inputs are what their kind says") {
     // Half of N(0, sd 10) lies beyond 6.7, a little more beyond 6: about one value in 1800.
     CHECK(outliers * 2400 > values);
     CHECK(outliers * 1400 < values);
+}
+
+TEST_CASE("full: many keys with scores of large spread in every type, and many rows on a GPU") {
+    Scope here{{DType::fp16, DType::bf16}, cuda_dims, 512};
+    for (const bool gpu : {false, true}) {
+        here.many_rows = gpu;
+        std::set<std::tuple<Kind, DType, int64_t, int64_t>> found;
+        for (const Case& c : conformance::full(here).cases) {
+            if (has_spread(c)) {
+                CHECK(c.problem.kv_len == 4096);
+                found.emplace(c.kind, c.dtype, c.problem.head_dim, c.problem.q_len);
+            }
+        }
+        CHECK(found.size() == (gpu ? 16 : 8)); // two kinds, types and head dims, each with 128 queries
+    }
+}
+
+TEST_CASE("scores spread, rise and tower as their kind says") {
+    Scope here = scope(cuda_dims, 512);
+    here.dtypes = {DType::fp32, DType::fp16, DType::bf16};
+    size_t seen = 0;
+    for (const Case& c : conformance::full(here).cases) {
+        if (!has_own_shape(c) || c.kind == Kind::real_text) {
+            continue;
+        }
+        CAPTURE(c.group(), c.name());
+        const Problem& p = c.problem;
+        const conformance::Tensors t = conformance::make_inputs(c);
+        for (int64_t i = 0; i < p.q_len; i += 40) {
+            std::vector<double> s(static_cast<size_t>(p.kv_len));
+            double mean = 0, squares = 0;
+            for (int64_t j = 0; j < p.kv_len; ++j) {
+                double& score = s[static_cast<size_t>(j)];
+                for (int64_t x = 0; x < p.head_dim; ++x) {
+                    score += static_cast<double>(p.scale * t.q[static_cast<size_t>(i * p.head_dim + x)]) *
+                             static_cast<double>(t.k[static_cast<size_t>(j * p.head_dim + x)]);
+                }
+                mean += score / static_cast<double>(p.kv_len);
+                squares += score * score / static_cast<double>(p.kv_len);
+            }
+            const double deviation = std::sqrt(squares - mean * mean);
+            const auto highest = std::ranges::max_element(s) - s.begin();
+            const double N = static_cast<double>(p.scale) * std::sqrt(static_cast<double>(p.head_dim)); // of N(0,1)
+            const auto rises_by = [&](double total) {
+                CHECK(std::abs(s.back() - s.front() - total) < 8 * N + total / 100);
+                CHECK(std::abs(s[s.size() / 2] - s.front() - total / 2) < 8 * N + total / 100);
+            };
+            const auto towers = [&](int64_t key) {
+                CHECK(highest == key);
+                double next = -1e300;
+                for (int64_t j = 0; j < p.kv_len; ++j) {
+                    next = j == key ? next : std::max(next, s[static_cast<size_t>(j)]);
+                }
+                CHECK(s[static_cast<size_t>(key)] - next > 100 - 8 * N);
+            };
+            switch (c.kind) {
+            case Kind::spread_16:
+                CHECK(std::abs(deviation - 16) < 8); // |q| differs from row to row
+                break;
+            case Kind::spread_24:
+                CHECK(std::abs(deviation - 24) < 12);
+                break;
+            case Kind::rises_50:
+                rises_by(50);
+                break;
+            case Kind::rises_200:
+                rises_by(200);
+                break;
+            case Kind::rises_2000:
+                rises_by(2000);
+                break;
+            case Kind::towering_first:
+                towers(0);
+                break;
+            case Kind::towering_middle:
+                towers(p.kv_len / 2);
+                break;
+            default:
+                towers(p.kv_len - 1);
+            }
+        }
+        ++seen;
+    }
+    CHECK(seen > 20);
 }
 
 TEST_CASE("the same case has the same inputs every time and another case has others") {

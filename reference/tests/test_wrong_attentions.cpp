@@ -28,7 +28,6 @@ struct Suspect {
 
 template <Defect defect> Rung rung(const char* name) {
     return {.name = name,
-            .idea = "for testing",
             .fp32 = tests::attention<defect, float>,
             .fp16 = tests::attention<defect, Half>,
             .bf16 = tests::attention<defect, Bfloat16>};
@@ -49,6 +48,9 @@ std::vector<Suspect> suspects() {
         suspect<Defect::no_maximum>("leaves the maximum out", "O at"),
         suspect<Defect::maximum_starts_at_zero>("maximum starts at 0", "O at"),
         suspect<Defect::maximum_starts_at_minus_10000>("maximum starts at -10000", "O at"),
+        suspect<Defect::never_raises_the_maximum>("never raises the maximum", "O at"),
+        suspect<Defect::limits_P>("limits P at 2^60", "at"),
+        suspect<Defect::drops_before_a_jump>("drops what came before a jump by 2^6", "LSE at"),
         suspect<Defect::top_left_causal>("causal mask aligned top-left", "LSE at"),
         suspect<Defect::causal_without_diagonal>("causal mask hides the diagonal", "LSE at"),
         suspect<Defect::causal_one_too_many>("causal mask shows one key too many", "LSE at"),
@@ -105,14 +107,15 @@ std::string short_text(const std::string& text, size_t length) {
 
 // Feeds all suspects that have the type to the list, each until its first rejection, and prints who fell where.
 // The smallest problems come first, because they tell most suspects from correct attentions in no time.
-void reject_all(const std::string& title, List list, DType type, bool is_full) {
+void reject_all(const std::string& title, List list, DType type, bool is_full,
+                const std::vector<Suspect>& among = suspects()) {
     std::ranges::stable_sort(list.cases, {}, [](const Case& c) { return c.problem.flops(); });
     struct Verdict {
         Suspect suspect;
         std::string where, why;
     };
     std::vector<Verdict> verdicts;
-    for (const Suspect& s : suspects()) {
+    for (const Suspect& s : among) {
         if (s.rung.supports(type) && (is_full || !s.needs_full)) {
             verdicts.push_back({s, {}, {}});
         }
@@ -207,6 +210,32 @@ TEST_CASE("the full list rejects every wrong attention in fp16") {
 }
 TEST_CASE("the full list rejects every wrong attention in bf16") {
     reject_all("list `full`, bf16", conformance::full(scope(DType::bf16)), DType::bf16, true);
+}
+
+// Of the whole list only the scores that rise late or have a large spread: they alone must reject what fails on them.
+TEST_CASE("scores that rise, tower or spread reject a maximum that does not follow them") {
+    std::vector<Suspect> among = suspects();
+    std::erase_if(among, [](const Suspect& s) {
+        return !s.rung.name.starts_with("never raises") && !s.rung.name.starts_with("limits P") &&
+               !s.rung.name.starts_with("drops what");
+    });
+    REQUIRE(among.size() == 3);
+    for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
+        List rising = conformance::full(scope(type)), spread = rising;
+        std::erase_if(rising.cases, [](const Case& c) {
+            return c.kind < conformance::Kind::rises_50 || c.kind > conformance::Kind::towering_last;
+        });
+        std::erase_if(spread.cases, [](const Case& c) {
+            return c.kind != conformance::Kind::spread_16 && c.kind != conformance::Kind::spread_24;
+        });
+        reject_all(std::string("scores that rise or tower, ") + dtype_name(type), rising, type, true, among);
+        std::vector<Suspect> by_spread =
+            among; // a maximum that stays is right while nothing overflows: so in fp16 alone
+        if (type != DType::fp16) {
+            by_spread.erase(by_spread.begin());
+        }
+        reject_all(std::string("scores of large spread, ") + dtype_name(type), spread, type, true, by_spread);
+    }
 }
 
 // In fp32 the CPU rungs are more correct attentions yet, with every head dim.

@@ -5,7 +5,6 @@
 
 int main(int argc, char** argv) {
     return flash::rung_main({.name = "wrong_rung",
-                             .idea = "drops the last key",
                              .fp32 = flash::tests::attention<flash::tests::Defect::drops_last_key, float>,
                              .check = flash::reference::check},
                             argc, argv);

@@ -1,18 +1,38 @@
 add_custom_target(rungs) # every rung, without the tests
 
-# flash_add_rung(NN_name): the program NN_name and its conformance test test_NN_name, from the folder steps/NN_name.
-# Both are the same object files, of main.cpp and of NN_name_kernel (everything else); the program links the command
-# line, the test links the conformance suite, and each of these defines rung_main.
-# A folder with a .cu file is a CUDA rung: the backend decides how it is built.
-function(flash_add_rung name)
+# flash_add_rungs(LADDER.TXT): every rung of the manifest, in order; the file itself says what its columns are.
+# A changed manifest configures anew.
+function(flash_add_rungs manifest)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${manifest})
+  file(STRINGS ${manifest} lines REGEX "^[^# ]")
+  foreach(line IN LISTS lines)
+    if(NOT line MATCHES "^([0-9][0-9]_[a-z0-9_]+) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *(-|[0-9.]+) *\\| *[^| ]")
+      message(FATAL_ERROR "${manifest}: not a line of five columns, name | types | head dims | compute capability | idea:\n${line}")
+    endif()
+    flash_add_rung(${CMAKE_MATCH_1} "${CMAKE_MATCH_2}" "${CMAKE_MATCH_3}" ${CMAKE_MATCH_4})
+  endforeach()
+endfunction()
+
+# flash_add_rung(NN_name types head_dims capability): the program NN_name and its conformance test test_NN_name, from
+# the folder steps/NN_name. Both are the same object files, of main.cpp and of NN_name_kernel (everything else); the
+# program links the command line, the test links the conformance suite, and each of these defines rung_main.
+# A rung with a compute capability is a CUDA rung: the backend decides how its .cu file is built.
+function(flash_add_rung name types head_dims capability)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
   if(NOT sources AND NOT kernels)
-    message(FATAL_ERROR "flash_add_rung(${name}): there is no .cpp or .cu file in ${folder}")
+    message(FATAL_ERROR "the ladder names ${name}, but there is no .cpp or .cu file in ${folder}")
+  endif()
+  set(cuda FALSE)
+  if(NOT capability STREQUAL "-")
+    set(cuda TRUE)
+  endif()
+  if((cuda AND NOT kernels) OR (kernels AND NOT cuda))
+    message(FATAL_ERROR "${name}: a rung with a .cu file, and no other, has a compute capability in the ladder")
   endif()
 
-  if(kernels AND FLASH_BACKEND STREQUAL "cpu")
+  if(cuda AND FLASH_BACKEND STREQUAL "cpu")
     set(reason "needs the simt or cuda backend")
     message(STATUS "left out: ${name} ${reason}")
     set_property(GLOBAL APPEND_STRING PROPERTY FLASH_RUNGS "${name}\tleft out\t${reason}\n")
@@ -22,19 +42,19 @@ function(flash_add_rung name)
   set(kernel_sources ${sources} ${kernels})
   list(REMOVE_ITEM kernel_sources ${folder}/main.cpp)
   add_library(${name}_kernel OBJECT ${kernel_sources})
-  if(kernels)
-    target_link_libraries(${name}_kernel PUBLIC flash_device)
-  else()
-    target_link_libraries(${name}_kernel PUBLIC flash_cpu)
-  endif()
   add_library(${name}_main OBJECT ${folder}/main.cpp)
   target_link_libraries(${name}_main PUBLIC flash_harness flash_reference)
-  if(NOT kernels)
+  if(cuda)
+    set_property(GLOBAL APPEND PROPERTY FLASH_CUDA_RUNGS ${name})
+    target_link_libraries(${name}_kernel PUBLIC flash_device)
+    target_link_libraries(${name}_main PUBLIC flash_device_backend)
+  else()
+    set_property(GLOBAL APPEND PROPERTY FLASH_CPU_RUNGS ${name})
+    target_link_libraries(${name}_kernel PUBLIC flash_cpu)
     target_link_libraries(${name}_main PUBLIC flash_cpu) # the rung's header may show Eigen's matrices
   endif()
-  if(kernels AND FLASH_BACKEND STREQUAL "simt")
-    # g++ takes an unknown ending for a linker script; -x names the language.
-    set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+  if(cuda AND FLASH_BACKEND STREQUAL "simt")
+    flash_compile_as_cpp(${kernels})
   endif()
 
   add_executable(${name})
@@ -53,9 +73,50 @@ function(flash_add_rung name)
   add_test(NAME "${name}: runs its own kernel" COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DRUNG=${name}
            -DPROGRAM=$<TARGET_FILE:test_${name}> -P ${PROJECT_SOURCE_DIR}/scripts/cmake/OwnKernel.cmake)
 
-  if(kernels AND FLASH_BACKEND STREQUAL "simt")
-    flash_add_watched_twins(${name} SOURCES ${sources} ${kernels})
+  # The manifest repeats what main.cpp and the rung's header say; the program's own help must agree.
+  string(REPLACE " " ",[ \n]+" types "${types}")
+  string(REPLACE " " ",[ \n]+" head_dims "${head_dims}")
+  add_test(NAME "${name}: is what the ladder says" COMMAND ${name} --help)
+  set_tests_properties("${name}: is what the ladder says" PROPERTIES PASS_REGULAR_EXPRESSION
+    "Usage: ${name} .*one head:[ \n]+${head_dims}[ \n]+[(].*Q, K, V and O:[ \n]+${types}[ \n]+[(]")
+
+  if(cuda AND FLASH_BACKEND STREQUAL "simt")
+    flash_add_watched_twins(${name} ${kernel_sources})
   endif()
+endfunction()
+
+# flash_compile_as_cpp(FILE.cu ...): by g++, which takes an unknown ending for a linker script; -x names the language.
+function(flash_compile_as_cpp)
+  set_source_files_properties(${ARGV} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+endfunction()
+
+# flash_add_watched_twins(NN_name SOURCE...): the program and the test of a rung again, with kernels that are compiled to
+# be watched. NN_name hands over to NN_name_watched for --profile and --detect. Under test_NN_name_watched runs the
+# suite's list for detectors, in several schedules, with copies of cp.async landing early and late, and with as much
+# shared memory as a block may have on an A100 (163 KiB), an RTX 3090 or 4090 (99) and an H100 (227): tiles must fit
+# each, and may depend on it.
+function(flash_add_watched_twins name)
+  add_library(${name}_watched_kernel OBJECT ${ARGN})
+  target_link_libraries(${name}_watched_kernel PUBLIC flash_device)
+  flash_watch(${name}_watched_kernel)
+
+  add_executable(${name}_watched)
+  target_link_libraries(${name}_watched PRIVATE ${name}_main ${name}_watched_kernel flash_cli)
+  add_dependencies(${name} ${name}_watched)
+
+  add_executable(test_${name}_watched)
+  target_link_libraries(test_${name}_watched PRIVATE ${name}_main ${name}_watched_kernel flash_conformance)
+  foreach(run IN ITEMS in-order,late,163 reverse,early,99 ahead:1,late,227 ahead:3,early,163 shuffle:1,late,99
+                       shuffle:2,early,227)
+    string(REPLACE "," ";" run "${run}")
+    list(GET run 0 schedule)
+    list(GET run 1 landing)
+    list(GET run 2 kib)
+    set(test "${name}: detect, schedule ${schedule}, copies land ${landing}, ${kib} KiB a block")
+    add_test(NAME "${test}" COMMAND test_${name}_watched "[detect]")
+    set_tests_properties("${test}" PROPERTIES TIMEOUT 900 LABELS detect ENVIRONMENT
+      "FLASH_SIMT_DETECT=1;FLASH_SIMT_SCHEDULE=${schedule};FLASH_SIMT_CP_ASYNC=${landing};FLASH_SIMT_SHARED_KIB=${kib}")
+  endforeach()
 endfunction()
 
 # rungs.tsv in the build folder: name, "built" or "left out", and the program or the reason. scripts/ read it.

@@ -3,7 +3,7 @@
 import re
 
 from benched import UNITS, code_of
-from records import ROOT, ladder_names, markdown_table
+from records import ROOT, markdown_table
 from tensor_tables import tensor_tables
 
 
@@ -111,11 +111,11 @@ def size(number):
 
 
 def ladder_rungs():
-    """Name and idea of every rung of the ladder, as steps/ has them."""
-    for name in ladder_names():
-        main = (ROOT / "steps" / name / "main.cpp").read_text(encoding="utf-8")
-        literals = re.search(r'\.idea\s*=\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', main)
-        yield name, "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals[1])) if literals else ""
+    """Name and idea of every rung of the ladder, as steps/ladder.txt has them."""
+    for line in (ROOT / "steps/ladder.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            name, *_, idea = (column.strip() for column in line.split("|"))
+            yield name, idea
 
 
 def ladder(record, problem, rungs):

@@ -8,11 +8,12 @@ check_preset() {
     [[ " $PRESETS " == *" $1 "* ]] || die "there is no preset '$1'; the presets are $PRESETS"
 }
 
-# rungs: the names of the ladder's rungs, one a line, in order.
-rungs() { sed -n 's/^flash_add_rung(\([^ )]*\).*/\1/p' "$ROOT/steps/CMakeLists.txt"; }
+# rungs: the names of the ladder's rungs, one per line, in order. cuda_rungs: of those with a compute capability.
+rungs() { awk -F ' *[|] *' '/^[^#]/ { print $1 }' "$ROOT/steps/ladder.txt"; }
+cuda_rungs() { awk -F ' *[|] *' '/^[^#]/ && $4 != "-" { print $1 }' "$ROOT/steps/ladder.txt"; }
 
 # inspect: NVCC, GPU (each empty when there is none), TOO_OLD (why the CUDA rungs do not run on that GPU, or empty),
-# CUDA_RUNGS (names of the rungs with a .cu file).
+# CUDA_RUNGS (their names, separated by spaces).
 inspect() {
     if [[ -n ${CUDACXX:-} ]]; then
         NVCC=$(command -v "$CUDACXX" || true)
@@ -20,19 +21,14 @@ inspect() {
         NVCC=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc || true)
     fi
     GPU=$(nvidia-smi -L 2>/dev/null | sed -n 's/^GPU [0-9]*: \(.*\) (UUID.*/\1/p' | head -n 1 || true)
-    local capability rung
+    local capability
     capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
         grep -xE '[0-9]+\.[0-9]' | sort -V | tail -n 1 || true)
     TOO_OLD=''
     if [[ -n $capability && ${capability%.*} -lt 8 ]]; then
         TOO_OLD="; its compute capability is $capability, and the CUDA rungs need 8.0"
     fi
-    CUDA_RUNGS=()
-    for rung in $(rungs); do
-        if compgen -G "$ROOT/steps/$rung/*.cu" >/dev/null; then
-            CUDA_RUNGS+=("$rung")
-        fi
-    done
+    CUDA_RUNGS=$(cuda_rungs | paste -sd ' ')
 }
 
 # choose_backend [PRESET]: sets PRESET and BACKEND, and says what was found.
@@ -41,7 +37,7 @@ choose_backend() {
     inspect
     PRESET=${1:-}
     if [[ -z $PRESET ]]; then
-        if [[ ${#CUDA_RUNGS[@]} -eq 0 ]]; then
+        if [[ -z $CUDA_RUNGS ]]; then
             PRESET=cpu
         elif [[ -n $GPU && -z $TOO_OLD && -n $NVCC ]]; then
             PRESET=cuda
@@ -63,7 +59,7 @@ describe_choice() {
     fi
     say "GPU:          ${GPU:-none}$TOO_OLD"
     say "CUDA Toolkit: ${version:-none}"
-    if [[ ${#CUDA_RUNGS[@]} -eq 0 ]]; then
+    if [[ -z $CUDA_RUNGS ]]; then
         say "Rungs:        all of them run on the CPU"
     else
         case $BACKEND in
@@ -74,8 +70,10 @@ describe_choice() {
     fi
 }
 
-configure_once() { # with the downloads that FLASH_FETCH allows; by default none, since apt has what we need
-    local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}")
+# configure_once: with the downloads that FLASH_FETCH allows, by default none, since apt has what we need; and with
+# warnings as errors where FLASH_WERROR=ON says so (.ci/run does).
+configure_once() {
+    local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}" "-DFLASH_WERROR=${FLASH_WERROR:-OFF}")
     if ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$ROOT" "$BUILD/CMakeCache.txt" ||
         [[ ! -e $BUILD/build.ninja && ! -e $BUILD/Makefile ]]; then
         options+=(--fresh) # there is no build folder, or it was moved here or never finished; CMake would keep its cache

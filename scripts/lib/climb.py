@@ -1,7 +1,8 @@
 """Runs every built rung on the real and on a random input, and prints the table. scripts/tour calls it.
 
-    climb.py RUNGS.TSV REAL.safetensors OUTPUT.safetensors
+    climb.py LADDER.TXT RUNGS.TSV REAL.safetensors OUTPUT.safetensors
 
+LADDER.TXT is the manifest, steps/ladder.txt, which has each rung's idea.
 RUNGS.TSV is the build's list: name, "built" and the program, or "left out" and the reason.
 OUTPUT receives o and lse of the last rung that passed on the real input.
 Exit code: 0 all passed, 1 some did not.
@@ -27,16 +28,17 @@ WIDTHS = (2, 8, 9, 9, 9, 9, 10, 8, 7, 8)
 @dataclass
 class Rung:
     name: str
+    idea: str
     built: bool
     detail: str  # the program, or why there is none
 
 
 def main():
-    if len(sys.argv) != 4:
+    if len(sys.argv) != 5:
         print(__doc__, file=sys.stderr)
         return 2
-    rungs = read_rungs(Path(sys.argv[1]))
-    real, output = sys.argv[2], Path(sys.argv[3])
+    rungs = read_rungs(Path(sys.argv[1]), Path(sys.argv[2]))
+    real, output = sys.argv[3], Path(sys.argv[4])
     print_legend(real)
     row(HEADING)
     before = {}  # seconds of the rung before, by input; only times of one backend and one problem are compared
@@ -54,9 +56,14 @@ def main():
     return 1 if failed else 0
 
 
-def read_rungs(path):
-    rows = (line.split("\t") for line in path.read_text().splitlines() if line)
-    return [Rung(name, state == "built", detail) for name, state, detail in rows]
+def read_rungs(ladder, built):
+    ideas = {}
+    for line in ladder.read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, *_, idea = (column.strip() for column in line.split("|"))
+            ideas[name] = idea
+    rows = (line.split("\t") for line in built.read_text().splitlines() if line)
+    return [Rung(name, ideas[name], state == "built", detail) for name, state, detail in rows]
 
 
 def print_legend(real):
@@ -71,8 +78,8 @@ def print_legend(real):
 
 def climb(rung, real, output, before):
     """Runs one rung on both inputs and prints its lines; a list of "it passed", one for each run."""
-    kind, idea = describe(rung)
-    print(f"{rung.name}: {idea}", flush=True)
+    print(f"{rung.name}: {rung.idea}", flush=True)
+    kind = backend_of(rung)
     candidate = output.with_suffix(".new")
     passed = []
     for label, arguments in (("real", ["--input", real, "--output", str(candidate)]), ("random", RANDOM[kind])):
@@ -88,10 +95,10 @@ def climb(rung, real, output, before):
     return passed
 
 
-def describe(rung):
-    """Its backend and its idea, from the smallest of runs."""
+def backend_of(rung):
+    """Where it runs, from the smallest of runs."""
     report = run(rung, ["--heads", "1", "--q-len", "1", "--no-check"], bench=False)
-    return (report["backend"], report["idea"]) if report else ("cpu", "does not run")
+    return report["backend"] if report else "cpu"
 
 
 def run(rung, arguments, bench):

@@ -109,7 +109,7 @@ def build(variant, folder, architecture):
     command = ["nvcc", "-std=c++20", "-O3", f"-arch={architecture}", "-shared", "-Xcompiler=-fPIC", "-Xptxas=-v", "-I.",
                f'-DRUNG_HEADER="{path.with_suffix(".hpp")}"', f"-DRUNG=step{number}",
                *(["-DRUNG_FP32"] if number < "10" else []), "-o", str(library), "scripts/lib/rung_entry.cu",
-               "common/cuda/launch.cu", "common/cuda/device_backend.cu", str(kernel)]
+               "common/cuda/launch.cu", "common/cuda/device_buffer.cu", str(kernel)]
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace")
     if done.returncode:

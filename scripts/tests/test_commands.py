@@ -24,7 +24,7 @@ STAND_INS = {
             echo "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" > "build-$2/CMakeCache.txt"
             touch "build-$2/Makefile"
             if [ "$2" = cpu ]; then second="left out\\tneeds a backend"; else second="built\\t$HERE/rung"; fi
-            printf "01_first\\tbuilt\\t$HERE/rung\\n02_second\\t$second\\n" > "build-$2/rungs.tsv" ;;
+            printf "01_first\\tbuilt\\t$HERE/rung\\n02_second\\t$second\\n99_last\\tbuilt\\t$HERE/rung\\n" > "build-$2/rungs.tsv" ;;
         --build) if [ -e "$HERE/broken" ]; then echo "error: broken"; exit 1; fi ;;
         esac""",
     "ctest": """
@@ -52,7 +52,7 @@ STAND_INS = {
         exit "$(cat "$HERE/exit_code" 2>/dev/null || echo 0)" """,
 }
 
-REPORT = {"rung": "01_first", "idea": "an idea", "ok": True, "backend": "cpu", "seconds": 0.002, "gflops_per_s": 7.5,
+REPORT = {"rung": "01_first", "ok": True, "backend": "cpu", "seconds": 0.002, "gflops_per_s": 7.5,
           "damage": "", "check": {"o_error": 1e-6, "o_bound": 1e-4, "lse_error": 2e-6, "lse_bound": 3e-5, "message": ""}}
 
 
@@ -64,9 +64,10 @@ class Commands(unittest.TestCase):
         shutil.copytree(ROOT / "scripts", self.clone / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
         for rung in ("01_first", "02_second"):
             (self.clone / "steps" / rung).mkdir(parents=True)
-        (self.clone / "steps/02_second/kernel.cu").touch()
         (self.clone / "steps/03_not_registered").mkdir()
-        (self.clone / "steps/CMakeLists.txt").write_text("flash_add_rung(01_first)\nflash_add_rung(02_second)\n")
+        self.ladder = self.clone / "steps/ladder.txt"
+        self.ladder.write_text("# comment | with | columns | - | x\n01_first | fp32 | any | - | an idea\n"
+                               "02_second|fp16 bf16|32 64|8.0|another, with (signs): a, b\n")
         self.here = self.clone / "stand-ins"
         self.here.mkdir()
         for name, body in STAND_INS.items():
@@ -104,6 +105,11 @@ class Commands(unittest.TestCase):
             done = self.run_script("step", name, "--causal", "a b")
             self.assertEqual((done.returncode, done.stdout, done.stderr),
                              (1, "<--causal><a b>", "from the rung\n"))
+
+    def test_a_rung_is_its_line_in_the_ladder(self):
+        self.assertEqual(self.run_script("step", "99").returncode, 2)
+        self.ladder.write_text(self.ladder.read_text() + "99_last | fp32 | any | - | the last one\n")
+        self.assertEqual(self.run_script("step", "99", "--causal").stdout, "<--causal>")
 
     def test_step_refuses_what_is_no_rung(self):
         for name in ("3", "03_not_registered", "first", "", "-1", "1000"):
@@ -163,7 +169,7 @@ class Commands(unittest.TestCase):
         self.assertIn("on the CPU by the SIMT backend", done.stdout)
         self.put("capability", "7.5\n12.0\n")  # one of them will do
         self.assertIn("on the GPU", self.run_script("test").stdout)
-        (self.clone / "steps/02_second/kernel.cu").unlink()
+        self.ladder.write_text(self.ladder.read_text().replace("|8.0|", "| - |"))
         self.assertIn("all of them run on the CPU", self.run_script("test").stdout)
 
     def test_failures_to_build_and_of_tests(self):
@@ -182,6 +188,7 @@ class Commands(unittest.TestCase):
             done = self.climb()
             self.assertEqual(done.returncode, code, done.stdout + done.stderr)
             self.assertIn(word, done.stdout)
+        self.assertIn("01_first: an idea\n", done.stdout)
         self.assertIn("02_second needs a backend", done.stdout)
 
     def test_the_ladder_goes_on_when_a_rung_cannot_run(self):
@@ -197,7 +204,7 @@ class Commands(unittest.TestCase):
         real = ROOT / "reference/data/minilm_layer1.safetensors"
         output = self.here / "output"
         output.with_suffix(".new").touch()  # what a rung would have written
-        return subprocess.run([sys.executable, "-B", ROOT / "scripts/lib/climb.py", rungs, real, output],
+        return subprocess.run([sys.executable, "-B", ROOT / "scripts/lib/climb.py", self.ladder, rungs, real, output],
                               stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
 

@@ -5,7 +5,6 @@
 
 int main(int argc, char** argv) {
     return flash::rung_main({.name = "01_naive_attention",
-                             .idea = "attention as defined: N x N matrices, no row maximum",
                              .fp32 = step01::attention,
                              .workspace_bytes = step01::workspace_bytes,
                              .check = flash::reference::check,

@@ -8,31 +8,34 @@
 
 #include <omp.h>
 
+#include <vector>
+
 #include "common/cpu/head.hpp"
 #include "common/cpu/mask.hpp"
+#include "common/cpu/parallel.hpp"
 
 namespace step01 {
 
 using namespace flash::cpu;
 
 void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
-#pragma omp parallel
-    {
-        Matrix S(p.q_len, p.kv_len), P(p.q_len, p.kv_len); // of one head; each thread has its own
-#pragma omp for
-        for (int64_t bh = 0; bh < p.batch * p.heads; ++bh) {
-            Head h = head(p, bh, Q, K, V, O, LSE);
-            S.noalias() = p.scale * h.Q * h.K.transpose();
-            mask(S, p, 0, 0);
-            for (int64_t i = 0; i < p.q_len; ++i) {
-                P.row(i) = exponential(S.row(i).array());
-                const float l = P.row(i).sum();
-                P.row(i) /= l == 0 ? 1 : l; // l == 0: the query sees no key, its P is already 0
-                h.LSE(i) = std::log(l);     // log(0) = -inf
-            }
-            h.O.noalias() = P * h.V;
+    const int threads = omp_get_max_threads();
+    std::vector<Matrix> S_of(threads), P_of(threads); // of one head; each thread that gets a head has its own
+    parallel_for(p.batch * p.heads, [&](int64_t bh) {
+        Matrix &S = S_of[omp_get_thread_num()], &P = P_of[omp_get_thread_num()];
+        S.resize(p.q_len, p.kv_len); // allocates for the thread's first head, and does nothing for the next ones
+        P.resize(p.q_len, p.kv_len);
+        Head h = head(p, bh, Q, K, V, O, LSE);
+        S.noalias() = p.scale * h.Q * h.K.transpose();
+        mask(S, p, 0, 0);
+        for (int64_t i = 0; i < p.q_len; ++i) {
+            P.row(i) = exponential(S.row(i).array());
+            const float l = P.row(i).sum();
+            P.row(i) /= l == 0 ? 1 : l; // l == 0: the query sees no key, its P is already 0
+            h.LSE(i) = std::log(l);     // log(0) = -inf
         }
-    }
+        h.O.noalias() = P * h.V;
+    });
 }
 
 int64_t workspace_bytes(const flash::Problem& p) {

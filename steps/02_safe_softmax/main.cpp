@@ -5,7 +5,6 @@
 
 int main(int argc, char** argv) {
     return flash::rung_main({.name = "02_safe_softmax",
-                             .idea = "subtract the row maximum",
                              .fp32 = step02::attention,
                              .workspace_bytes = step02::workspace_bytes,
                              .check = flash::reference::check},

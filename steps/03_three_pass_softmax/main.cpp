@@ -4,9 +4,6 @@
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {
-    return flash::rung_main({.name = "03_three_pass_softmax",
-                             .idea = "tiles: one pass for the maximum, one for the sum, one for O",
-                             .fp32 = step03::attention,
-                             .check = flash::reference::check},
-                            argc, argv);
+    return flash::rung_main(
+        {.name = "03_three_pass_softmax", .fp32 = step03::attention, .check = flash::reference::check}, argc, argv);
 }

@@ -12,6 +12,7 @@
 
 #include "common/cpu/head.hpp"
 #include "common/cpu/mask.hpp"
+#include "common/cpu/parallel.hpp"
 #include "common/cpu/tiles.hpp"
 
 namespace step05 {
@@ -79,13 +80,10 @@ void attend(const Problem& p, Head& h, int64_t i) {
 
 void attention(const Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
     const int64_t Tr = count_blocks(p.q_len, Br);
-#pragma omp parallel for collapse(2) schedule(dynamic)
-    for (int64_t bh = 0; bh < p.batch * p.heads; ++bh) {
-        for (int64_t i = 0; i < Tr; ++i) {
-            Head h = head(p, bh, Q, K, V, O, LSE);
-            attend(p, h, i);
-        }
-    }
+    parallel_for(p.batch * p.heads * Tr, [&](int64_t tile) {
+        Head h = head(p, tile / Tr, Q, K, V, O, LSE);
+        attend(p, h, tile % Tr);
+    });
 }
 
 } // namespace step05

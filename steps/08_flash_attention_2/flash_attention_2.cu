@@ -180,15 +180,7 @@ void run(const flash::Problem& p, const float* Q, const float* K, const float* V
 } // namespace
 
 void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
-    switch (p.head_dim) {
-    case 32:
-        return run<32>(p, Q, K, V, O, LSE);
-    case 64:
-        return run<64>(p, Q, K, V, O, LSE);
-    case 128:
-        return run<128>(p, Q, K, V, O, LSE);
-    }
-    throw flash::Error("head dim must be 32, 64 or 128, got " + std::to_string(p.head_dim));
+    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<d>(p, Q, K, V, O, LSE); });
 }
 
 } // namespace step08

@@ -281,7 +281,8 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     // Two blocks an SM overlap each other. If only tiles of 32 keys leave room for two (d = 128 on an A100), those win.
     constexpr int small = d == 128 ? 32 : 64;
     const auto smem_bytes = [](int Bc) { return (Br + 4 * Bc) * d * 2; }; // Q, and two tiles each of K and V
-    const int Bc = flash::blocks_an_sm(smem_bytes(64)) == 1 && flash::blocks_an_sm(smem_bytes(small)) == 2 ? small : 64;
+    const int Bc =
+        flash::blocks_per_sm(smem_bytes(64)) == 1 && flash::blocks_per_sm(smem_bytes(small)) == 2 ? small : 64;
     flash::launch(Bc == 64 ? fixed_maximum<T, d, 64> : fixed_maximum<T, d, small>, blocks, threads, smem_bytes(Bc), Q,
                   K, V, O, LSE, heads, wave, Tr, group, N_q, N_kv, p.scale * flash::log2_e, p.causal);
 }
@@ -289,7 +290,7 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
 } // namespace
 
 template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    flash::for_head_dim<32, 64, 128>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
+    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
 }
 
 template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/check.hpp"
 #include "common/harness/rung.hpp"
+#include "common/harness/verdict.hpp"
 
 namespace flash::tests {
 

@@ -15,4 +15,7 @@ struct MallocCounts {
 MallocCounts malloc_counts();
 void reset_malloc_counts();
 
+/// From now on requests for more than `bytes` fail, as when memory is used up.
+void limit_malloc(size_t bytes);
+
 } // namespace flash::tests

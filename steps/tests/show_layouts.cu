@@ -8,6 +8,7 @@
 #include "common/cuda/ldmatrix.hpp"
 #include "common/cuda/mma.hpp"
 #include "common/cuda/swizzle.hpp"
+#include "common/harness/device_backend.hpp"
 
 namespace {
 

@@ -3,6 +3,12 @@
 
 #include <omp.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <new>
+
+#include "steps/01_naive_attention/naive_attention.hpp"
+#include "steps/02_safe_softmax/safe_softmax.hpp"
 #include "steps/05_one_pass_softmax/one_pass_softmax.hpp"
 #include "steps/tests/attention_data.hpp"
 #include "steps/tests/counted_malloc.hpp"
@@ -11,8 +17,8 @@ namespace {
 
 using namespace flash::tests;
 
-MallocCounts memory_of(const NamedRung& rung, int64_t N) {
-    AttentionData data = random_attention({.heads = 2, .kv_heads = 2, .q_len = N, .kv_len = N, .head_dim = 64}, 1);
+MallocCounts memory_of(const NamedRung& rung, int64_t N, int64_t heads = 2) {
+    AttentionData data = random_attention({.heads = heads, .kv_heads = heads, .q_len = N, .kv_len = N}, 1);
     reset_malloc_counts();
     rung.attention(data.problem, data.Q.data(), data.K.data(), data.V.data(), data.O.data(), data.LSE.data());
     return malloc_counts();
@@ -22,18 +28,24 @@ size_t bytes(int64_t rows, int64_t cols) { return sizeof(float) * static_cast<si
 
 } // namespace
 
-TEST_CASE("01 and 02 hold S and P, two N x N matrices a thread") {
+TEST_CASE("01 and 02 hold S and P, two N x N matrices for each thread that has a head") {
+    const int threads_before = omp_get_max_threads();
+    omp_set_num_threads(3);
     for (const size_t rung : {0, 1}) {
-        for (const int64_t N : {512, 1024}) {
+        for (const int64_t heads : {1, 2, 7}) {
+            const int64_t N = 512;
             const NamedRung& named = cpu_rungs()[rung];
-            INFO(named.name << ", N = " << N);
-            const MallocCounts counts = memory_of(named, N);
+            INFO(named.name << ", " << heads << " heads");
+            const MallocCounts counts = memory_of(named, N, heads);
             CHECK(counts.largest >= bytes(N, N));
-            const size_t S_and_P = static_cast<size_t>(omp_get_max_threads()) * 2 * bytes(N, N);
-            CHECK(counts.peak >= S_and_P);
-            CHECK(counts.peak <= S_and_P + S_and_P / 2);
+            const auto workspace_bytes = rung == 0 ? step01::workspace_bytes : step02::workspace_bytes;
+            const auto claimed = static_cast<size_t>(workspace_bytes({.heads = heads, .q_len = N, .kv_len = N}));
+            CHECK(claimed == static_cast<size_t>(std::min<int64_t>(3, heads)) * 2 * bytes(N, N));
+            CHECK(counts.peak <= claimed + claimed / 4);
+            CHECK(counts.peak >= 2 * bytes(N, N)); // of the three threads one may have done all heads
         }
     }
+    omp_set_num_threads(threads_before);
 }
 
 TEST_CASE("03, 04 and 05 hold a few tiles a thread, whatever N is") {
@@ -51,5 +63,18 @@ TEST_CASE("03, 04 and 05 hold a few tiles a thread, whatever N is") {
             CHECK(counts.peak <= static_cast<size_t>(omp_get_max_threads()) * a_few_tiles);
             CHECK(counts.peak >= tile_of_scores); // else nothing was counted
         }
+    }
+}
+
+TEST_CASE("without memory for S every rung ends with an exception, not with the program") {
+    for (const NamedRung& rung : cpu_rungs()) {
+        INFO(rung.name);
+        AttentionData data = random_attention({.heads = 2, .kv_heads = 2, .q_len = 256, .kv_len = 256}, 1);
+        const auto run = [&] {
+            limit_malloc(4096);
+            rung.attention(data.problem, data.Q.data(), data.K.data(), data.V.data(), data.O.data(), data.LSE.data());
+        };
+        CHECK_THROWS_AS(run(), std::bad_alloc);
+        limit_malloc(SIZE_MAX);
     }
 }

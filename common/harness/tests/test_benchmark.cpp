@@ -33,9 +33,8 @@ Benchmark bench(double seconds, std::optional<int> repetitions = {}) {
     fake_clock = {};
     fake_clock.seconds = seconds;
     runs = 0;
-    const Rung rung{.name = "test", .idea = "", .fp32 = forward, .head_dims = {}, .backend = []() -> Backend& {
-                        return fake_clock;
-                    }};
+    const Rung rung{
+        .name = "test", .fp32 = forward, .head_dims = {}, .backend = []() -> Backend& { return fake_clock; }};
     const Problem problem{.head_dim = 2};
     const std::vector<float> x(2);
     DeviceRun run(rung, problem, {DType::fp32, x, x, x});

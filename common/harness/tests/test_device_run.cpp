@@ -66,12 +66,8 @@ template <class T> void forward(const Problem& p, const T* Q, const T* K, const 
     }
 }
 
-const Rung rung{.name = "test",
-                .idea = "",
-                .fp32 = forward<float>,
-                .fp16 = forward<Half>,
-                .bf16 = forward<Bfloat16>,
-                .head_dims = {}};
+const Rung rung{
+    .name = "test", .fp32 = forward<float>, .fp16 = forward<Half>, .bf16 = forward<Bfloat16>, .head_dims = {}};
 
 struct Case {
     Problem problem{.batch = 2, .heads = 4, .kv_heads = 2, .q_len = 3, .kv_len = 5, .head_dim = 8};
@@ -178,7 +174,8 @@ TEST_CASE("tensors are aligned to 256 bytes with any margin that is allowed") {
 TEST_CASE("a device run refuses what cannot run") {
     Case c;
     Rung narrow = rung;
-    narrow.head_dims = {64, 128};
+    static constexpr int head_dims[] = {64, 128};
+    narrow.head_dims = head_dims;
     CHECK_THROWS_AS(DeviceRun(narrow, c.problem, c.inputs(DType::fp32)), Error);
     narrow = rung;
     narrow.bf16 = nullptr;

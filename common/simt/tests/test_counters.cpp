@@ -213,10 +213,9 @@ TEST_CASE("mma, ldmatrix and cp.async are counted") {
 }
 
 TEST_CASE("traffic by buffer") {
-    const auto in = device_backend().allocate(64 * sizeof(float));
-    in->declare(0, 64 * sizeof(float), "Q");
+    const DeviceBuffer<float> in(64, "Q");
     const Buffer<float> out(64);
-    counted(strided, 2, 32, 0, static_cast<const float*>(in->data()), out.data(), 1, 0);
+    counted(strided, 2, 32, 0, static_cast<const float*>(in.data()), out.data(), 1, 0);
     const simt::KernelProfile kernel = simt::profile().at(0);
     REQUIRE(kernel.buffers.size() == 2);
     CHECK(kernel.buffers[0].name == "Q");

@@ -3,6 +3,7 @@
 
 #include "common/cuda/cp_async.hpp"
 #include "common/cuda/ldmatrix.hpp"
+#include "common/simt/device_memory.hpp"
 #include "common/simt/tests/support.hpp"
 
 using namespace simt_test;
@@ -148,9 +149,9 @@ TEST_CASE("a write before or past global memory is reported") {
 
 TEST_CASE("memory that the harness declares off limits is reported") {
     const With watched(detect);
-    const auto memory = device_backend().allocate(64 * sizeof(float));
-    memory->declare(16 * sizeof(float), 32 * sizeof(float), "O");
-    const auto data = static_cast<float*>(memory->data());
+    simt::DeviceMemory memory(64 * sizeof(float));
+    memory.declare(16 * sizeof(float), 32 * sizeof(float), "O");
+    const auto data = reinterpret_cast<float*>(memory.data());
     launch(write_global, 1, 32, 0, data, 16);
     CHECK_THAT(fault_of([&] { launch(write_global, 1, 32, 0, data, 15); }).what(),
                ContainsSubstring("4 bytes before the start of O (128 bytes)"));

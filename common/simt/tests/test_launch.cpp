@@ -125,7 +125,7 @@ TEST_CASE("an SM has 1 KiB more than a block may have, and each block costs 1 Ki
         options.shared_kib = c.shared_kib;
         const With size(options);
         CAPTURE(c.shared_kib, c.block_kib);
-        CHECK(flash::blocks_an_sm(c.block_kib << 10) == c.blocks);
+        CHECK(flash::blocks_per_sm(c.block_kib << 10) == c.blocks);
     }
 }
 

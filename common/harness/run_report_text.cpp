@@ -1,6 +1,6 @@
 #include <cstdio>
 
-#include "common/harness/report.hpp"
+#include "common/harness/run_report.hpp"
 #include "common/harness/text.hpp"
 
 namespace flash {
@@ -77,7 +77,7 @@ std::string verdict_lines(const Report& report) {
 std::string format_text(const Report& report) {
     const Problem& p = report.problem;
     const Backend& backend = report.rung.backend();
-    return report.rung.name + ": " + report.rung.idea + "\n" +
+    return report.rung.name + "\n" +
            format("problem   B=%lld H=%lld H_kv=%lld N_q=%lld N_kv=%lld d=%lld, %s, scale %.6g, %s, ",
                   static_cast<long long>(p.batch), static_cast<long long>(p.heads), static_cast<long long>(p.kv_heads),
                   static_cast<long long>(p.q_len), static_cast<long long>(p.kv_len), static_cast<long long>(p.head_dim),

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/harness/benchmark.hpp"
-#include "common/harness/options.hpp"
+#include "common/harness/command_line.hpp"
 
 namespace flash {
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "common/harness/check.hpp"
-#include "common/harness/options.hpp"
+#include "common/harness/command_line.hpp"
+#include "common/harness/verdict.hpp"
 
 namespace flash {
 

@@ -1,9 +1,9 @@
-#include "common/cuda/device_backend.hpp"
+#include "common/harness/device_backend.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <sstream>
 
+#include "common/cuda/device_buffer.hpp"
 #include "common/cuda/error.hpp"
 
 namespace flash {
@@ -33,32 +33,23 @@ cudaDeviceProp properties() {
     return found;
 }
 
-/// From the stream-ordered pool, which keeps freed memory: a rung's workspace then costs microseconds, not the
-/// milliseconds in which cudaMalloc maps gigabytes.
 class CudaMemory final : public Memory {
   public:
-    explicit CudaMemory(size_t bytes) : bytes_(bytes) {
-        FLASH_CHECK_CUDA(cudaMallocAsync(&data_, std::max<size_t>(bytes, 1), nullptr));
-    }
-    // The status is dropped: a destructor cannot throw, and the next checked call reports the same error.
-    ~CudaMemory() override { cudaFreeAsync(data_, nullptr); }
-    CudaMemory(const CudaMemory&) = delete;
-    CudaMemory& operator=(const CudaMemory&) = delete;
+    explicit CudaMemory(size_t bytes) : bytes_(bytes), buffer_(static_cast<int64_t>(bytes), "a tensor") {}
 
-    void* data() const override { return data_; }
+    void* data() const override { return buffer_.data(); }
     size_t bytes() const override { return bytes_; }
 
     void write(size_t offset, const void* source, size_t bytes) override {
-        FLASH_CHECK_CUDA(cudaMemcpy(static_cast<char*>(data_) + offset, source, bytes, cudaMemcpyHostToDevice));
+        FLASH_CHECK_CUDA(cudaMemcpy(buffer_.data() + offset, source, bytes, cudaMemcpyHostToDevice));
     }
     void read(size_t offset, void* destination, size_t bytes) const override {
-        FLASH_CHECK_CUDA(
-            cudaMemcpy(destination, static_cast<const char*>(data_) + offset, bytes, cudaMemcpyDeviceToHost));
+        FLASH_CHECK_CUDA(cudaMemcpy(destination, buffer_.data() + offset, bytes, cudaMemcpyDeviceToHost));
     }
 
   private:
     size_t bytes_;
-    void* data_ = nullptr;
+    DeviceBuffer<char> buffer_;
 };
 
 /// Two CUDA events: the GPU itself notes when it passes them.

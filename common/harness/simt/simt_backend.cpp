@@ -1,10 +1,11 @@
 // The backend of CUDA rungs in a SIMT build: kernels run on this computer's processor.
-#include "common/cuda/device_backend.hpp"
+#include "common/harness/device_backend.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 
 #include "common/harness/output_file.hpp"
@@ -17,6 +18,27 @@
 
 namespace flash {
 namespace {
+
+/// Memory that the watcher knows by name and by its exact bounds.
+class SimtMemory final : public Memory {
+  public:
+    explicit SimtMemory(size_t bytes) : memory_(bytes) {}
+
+    void* data() const override { return memory_.data(); }
+    size_t bytes() const override { return memory_.bytes(); }
+    void write(size_t offset, const void* source, size_t bytes) override {
+        std::memcpy(memory_.data() + offset, source, bytes);
+    }
+    void read(size_t offset, void* destination, size_t bytes) const override {
+        std::memcpy(destination, memory_.data() + offset, bytes);
+    }
+    void declare(size_t offset, size_t bytes, const std::string& name) override {
+        memory_.declare(offset, bytes, name);
+    }
+
+  private:
+    simt::DeviceMemory memory_;
+};
 
 void write(const std::string& path, const std::string& text) {
     require_writable(path);
@@ -61,7 +83,7 @@ class SimtBackend final : public Backend {
 
     size_t available_bytes() const override { return std::min(host_backend().available_bytes(), simt::Arena::bytes); }
 
-    std::unique_ptr<Memory> allocate(size_t bytes) override { return std::make_unique<simt::DeviceMemory>(bytes); }
+    std::unique_ptr<Memory> allocate(size_t bytes) override { return std::make_unique<SimtMemory>(bytes); }
 
     void flush_caches() override {} // kernels do not run here at a speed that a cache would change
 

@@ -1,4 +1,4 @@
-#include "common/harness/inputs.hpp"
+#include "common/harness/input_tensors.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "common/harness/report.hpp"
+#include "common/harness/run_report.hpp"
 
 namespace flash {
 namespace {
@@ -35,7 +35,6 @@ std::string format_json(const Report& report) {
     const Problem& p = report.problem;
     const Backend& backend = report.rung.backend();
     const Json json = {{"rung", report.rung.name},
-                       {"idea", report.rung.idea},
                        {"ok", report.ok()},
                        {"backend", backend.name()},
                        {"description", backend.description()},

@@ -1,4 +1,4 @@
-#include "common/harness/options.hpp"
+#include "common/harness/command_line.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -72,9 +72,9 @@ size_t edit_distance(const std::string& from, const std::string& to) {
                 (nearest.empty() ? "\nsee " + app.get_name() + " --help" : "; did you mean " + nearest + "?"));
 }
 
-template <class T> std::string joined(const std::vector<T>& items, auto to_text) {
+template <class Items> std::string joined(const Items& items, auto to_text) {
     std::string text;
-    for (const T& item : items) {
+    for (const auto& item : items) {
         text += (text.empty() ? "" : ", ") + std::string(to_text(item));
     }
     return text;
@@ -105,7 +105,7 @@ std::string examples(const std::string& name) {
 
 std::optional<Options> parse_options(const Rung& rung, int argc, const char* const* argv) {
     Options options;
-    CLI::App app("O, LSE = attention(Q, K, V): " + rung.idea, rung.name);
+    CLI::App app("O, LSE = attention(Q, K, V)", rung.name);
     app.set_help_flag("-h,--help", "Print this help and exit");
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast); // so that a script's can be overruled
     app.allow_extras(); // so that an unknown option can be answered with the nearest known one
@@ -119,7 +119,7 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
     };
     const std::vector<DType> types = rung.dtypes();
     const std::string head_dims =
-        rung.head_dims.empty() ? "any" : joined(rung.head_dims, [](int64_t d) { return std::to_string(d); });
+        rung.head_dims.empty() ? "any" : joined(rung.head_dims, [](int d) { return std::to_string(d); });
 
     add_size("--batch", options.batch, "B, sequences in the batch (1)");
     add_size("--heads", options.heads, "H, query heads (4)");
