@@ -137,8 +137,9 @@ TEST_CASE("09 reads shared memory at least seven times less than 08") {
 
 TEST_CASE("09 has micro-tiles of 8 x 8 at every head dim; of O they are 8 x 4 at d = 32") {
     const int64_t d = GENERATE(32, 64, 128);
-    const Problem p = one_head(256, 256, d);                         // whole tiles
-    const auto multiply_adds = static_cast<uint64_t>(256 * 256 * d); // of each product
+    const int64_t N = 256; // whole tiles
+    const Problem p = one_head(N, N, d);
+    const auto multiply_adds = static_cast<uint64_t>(N * N * d); // of each product
     // (8 + 8) numbers of 4 bytes for 8 * 8 multiply-adds, or (8 + 4) for 8 * 4
     const uint64_t QK_bytes = multiply_adds;
     const uint64_t PV_bytes = d == 32 ? multiply_adds * 3 / 2 : multiply_adds;
