@@ -1,96 +1,127 @@
 // Rung 09: register tiling. Each thread owns a micro-tile of S and of O, and reads memory 16 bytes at a time.
 //
 // The idea: rung 08 reads two numbers from shared memory for each multiply-add of Q K^T. Shared memory delivers one
-// number a lane and clock; the arithmetic units could do four multiply-adds in that clock. Here a thread takes R
-// queries and C keys at once, and R + C numbers make R * C multiply-adds. P V does the same with R queries and d/8
-// columns.
+// number per lane and clock; the arithmetic units could do four multiply-adds in that clock. Here a thread takes 8
+// queries and 8 keys at once: for each column of Q and K it reads 8 + 8 numbers and makes 8 * 8 multiply-adds, an outer
+// product. P V does the same with queries and columns of O, for each key. (Volkov and Demmel, 2008, for matrices.)
 //
-//      lanes of a warp      key  0  1  2 ..  7 |  8  9 ..      lane_r = 0 .. 3, lane_c = 0 .. 7
+//      lanes of a warp      key  0  1  2 ..  7 |  8  9 ..      d = 64: LR = 4 by LC = 8 lanes
 //            query 0             0  2  4 .. 14 |  0  2 ..
-//            query 1             1  3  5 .. 15 |  1  3 ..      a lane's queries: lane_r, lane_r + 4, ...   R of them
-//            query 2            16 18 20 .. 30 | 16 18 ..              its keys: lane_c, lane_c + 8, ...   C of them
-//            query 3            17 19 21 .. 31 | 17 19 ..              its columns of O: 4 lane_c + 0 1 2 3, then + 32
-//            query 4             0  2  4 .. 14 |  0  2 ..
+//            query 1             1  3  5 .. 15 |  1  3 ..      a lane's queries: lane_r, lane_r + LR, ...   8 of them
+//            query 2            16 18 20 .. 30 | 16 18 ..              its keys: lane_c, lane_c + LC, ...   8 of them
+//            query 3            17 19 21 .. 31 | 17 19 ..              its columns of O: 4 lane_c + 0 1 2 3,
+//            query 4             0  2  4 .. 14 |  0  2 ..                                then 4 LC further
 //
-// Against rung 08: S_reg in place of one score at a time; float4 loads and stores; rows padded by 16 bytes, not 4.
-// Look at: how many loads stand beside how many multiply-adds in the two inner loops.
-// Gained: arithmetic is now the limit. Counter: shared-memory bytes per FLOP.
+// An outer product wants the numbers of one column side by side. So Q, K and P are transposed in shared memory, and the
+// four that a lane reads at once stand together. K and V pass through it in slices, of K some columns, of V some keys:
+// large tiles would not fit, and while one slice is multiplied, the next one is on its way in registers.
+//
+// Against rung 08: S_reg in place of one score at a time; 16-byte loads and stores; slices in place of whole tiles.
+// Look at: how many loads stand beside how many multiply-adds in add_product.
+// Gained: arithmetic is now the limit. Counter: shared memory gives a lane 1 byte per multiply-add, not 7 (d = 64).
 #include "steps/09_register_tiling/register_tiling.hpp"
 
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/exp2.hpp"
 
 namespace step09 {
 namespace {
 
 constexpr int threads = 128;
 constexpr int warps = threads / 32;
+constexpr int R = 8; // queries of a thread, LR apart
+constexpr int C = 8; // keys of a thread, LC apart
 constexpr unsigned every_lane = 0xffffffff;
 
-/// Tile sizes, and what a block keeps in shared memory: at most 99 KiB, which every GPU from compute capability 8.0
-/// on has.
+/// Tile sizes, and what a block keeps in shared memory: at most the 99 KiB that every GPU from 8.0 on has.
 template <int d> struct Tile {
-    static constexpr int R = d == 128 ? 4 : 8; // queries of a thread, 4 apart
-    static constexpr int C = d == 128 ? 4 : 8; // keys of a thread, 8 apart
-    static constexpr int warp_rows = 4 * R;
+    static constexpr int LC = d == 128 ? 16 : 8; // lanes that share a query: together they have its keys and columns
+    static constexpr int LR = 32 / LC;           // lanes that share a key
+    static constexpr int N = d / LC;             // columns of O of a thread
+    static constexpr int warp_rows = LR * R;
     static constexpr int Br = warps * warp_rows; // queries
-    static constexpr int Bc = 8 * C;             // keys
-    static constexpr int Pc = 32;                // keys of P that are in shared memory at a time
-    // Lanes read 16 bytes each from neighbouring rows of Q and K. Rows 16 bytes longer than d floats put eight of them
-    // in different banks. Rows of P with 8 floats more do so for the four that a warp reads or writes at once.
-    static constexpr int stride = d + 4;
-    static constexpr int P_stride = Pc + 8;
-
+    static constexpr int Bc = LC * C;            // keys
+    static constexpr int slice = 2048 / Bc;      // columns of K, or keys of V, that are in shared memory at a time
+    static constexpr int V_rows = slice * d / (4 * threads); // keys of V that a thread copies of each slice
+    // Padded: the eight lanes of a quarter of a warp, which store 16 bytes each at once, store to different banks.
+    static constexpr int Q_stride = Br + 4;
+    static constexpr int K_stride = Bc + 4;
+    static constexpr int P_stride = warp_rows + 8;
     static constexpr int Q_smem = 0; // offsets, in floats
-    static constexpr int K_smem = Q_smem + Br * stride;
-    static constexpr int V_smem = K_smem + Bc * stride;
-    static constexpr int P_smem = V_smem + Bc * d;
-    static constexpr int floats = P_smem + Br * P_stride;
+    static constexpr int slice_smem = Q_smem + d * Q_stride;
+    static constexpr int slice_floats = slice * (K_stride > d ? K_stride : d);
+    static constexpr int P_smem = slice_smem + 2 * slice_floats; // one slice is read while the next one is written
+    static constexpr int floats = P_smem + warps * Bc * P_stride;
+
+    static_assert(floats * sizeof(float) <= 99 * 1024);
+    static_assert(R % 4 == 0 && C % 4 == 0 && N % 4 == 0 && slice % 8 == 0 && d % slice == 0 && Bc % slice == 0);
+    static_assert(Bc * slice == 16 * threads && V_rows <= 4 && Br * d % (16 * threads) == 0); // one square per thread
 };
 
-/// Copies 16 bytes at once; the address in memory must be a multiple of 16.
-__device__ void load4(float* reg, const float* from) {
-    const float4 v = *reinterpret_cast<const float4*>(from);
-    reg[0] = v.x;
-    reg[1] = v.y;
-    reg[2] = v.z;
-    reg[3] = v.w;
+/// Four floats as one, so that 16 bytes are copied at once; the address must be a multiple of 16.
+__device__ float4& float4_at(float* p) { return *reinterpret_cast<float4*>(p); }
+__device__ const float4& float4_at(const float* p) { return *reinterpret_cast<const float4*>(p); }
+
+/// Four rows by four columns of Q or K, which one thread transposes on their way to shared memory.
+struct Square {
+    int x;    // the first column
+    int row;  // the first row; the others are LR or LC apart, so that one lane will read all four at once:
+    int quad; // in shared memory they stand side by side, from 4 * quad on
+};
+
+/// A quarter of a warp has two quads of columns and four of rows, and so stores to different banks.
+__device__ Square square(int number, int columns, int apart) {
+    const int quad = number / 2 % 4 + number / columns * 4;
+    return {4 * (number % 2 + number / 8 % (columns / 8) * 2), quad / apart * (4 * apart) + quad % apart, quad};
 }
 
-__device__ void store4(float* to, const float* reg) {
-    *reinterpret_cast<float4*>(to) = make_float4(reg[0], reg[1], reg[2], reg[3]);
-}
-
-/// Maximum over the 8 lanes that share a row, in each of them.
-__device__ float row_max(float x) {
-    for (int distance = 8; distance > 1; distance /= 2) {
-        x = fmaxf(x, __shfl_xor_sync(every_lane, x, distance));
-    }
-    return x;
-}
-
-__device__ float row_sum(float x) {
-    for (int distance = 8; distance > 1; distance /= 2) {
-        x += __shfl_xor_sync(every_lane, x, distance);
-    }
-    return x;
-}
-
-/// Copies a tile of `rows` rows of d floats into shared memory, and zeros in place of rows from `valid` on. A thread
-/// keeps to four columns; neighbouring threads read neighbouring 16 bytes.
-template <int d, int rows> __device__ void load_tile(float* smem, int stride, const float* from, int valid) {
-    constexpr int pass = threads / (d / 4); // rows that the block copies at a time
-    const int x = 4 * (threadIdx.x % (d / 4));
-    // Unrolled: all the loads are under way before the first store waits for its own.
+/// Four columns of some rows. Rows beyond `last` repeat it: what they become is masked, or not stored.
+template <int d, int rows = 4>
+__device__ void load_rows(float (&reg)[4][4], const float* from, int row, int apart, int last) {
 #pragma unroll
-    for (int r0 = 0; r0 < rows; r0 += pass) {
-        const int r = r0 + threadIdx.x / (d / 4);
-        float reg[4] = {0, 0, 0, 0};
-        if (r < valid) {
-            load4(reg, &from[r * d + x]);
+    for (int i = 0; i < rows; ++i) {
+        float4_at(reg[i]) = float4_at(&from[int64_t{min(row + apart * i, last)} * d]);
+    }
+}
+
+__device__ void store_transposed(float* smem, int stride, const Square& at, const float (&reg)[4][4]) {
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+        alignas(16) const float column[4] = {reg[0][t], reg[1][t], reg[2][t], reg[3][t]};
+        float4_at(&smem[(at.x + t) * stride + 4 * at.quad]) = float4_at(column);
+    }
+}
+
+template <int rows> __device__ void store_rows(float* smem, const float (&reg)[4][4]) {
+#pragma unroll
+    for (int i = 0; i < rows; ++i) {
+        float4_at(&smem[4 * (threadIdx.x + threads * i)]) = float4_at(reg[i]);
+    }
+}
+
+/// sum += A^T B of a thread, where A and B have T::slice rows in shared memory: as many outer products.
+template <class T, int N>
+__device__ void add_product(float (&sum)[R][N], const float* A, int A_stride, const float* B, int B_stride) {
+#pragma unroll 8 // the loads of a step are under way during the multiply-adds of the step before
+    for (int step = 0; step < T::slice; ++step) {
+        alignas(16) float a[R], b[N];
+        for (int i = 0; i < R; i += 4) {
+            float4_at(&a[i]) = float4_at(&A[step * A_stride + T::LR * i]);
         }
-        store4(&smem[r * stride + x], reg);
+        for (int n = 0; n < N; n += 4) {
+            float4_at(&b[n]) = float4_at(&B[step * B_stride + T::LC * n]);
+        }
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            for (int r = 0; r < R; ++r) {
+                // There and back, so that each multiply-add shares a number with the one before: reading three
+                // registers takes longer than a multiply-add, if all three are new.
+                const int i = n % 2 == 0 ? r : R - 1 - r;
+                sum[i][n] += a[i] * b[n];
+            }
+        }
     }
 }
 
@@ -99,22 +130,19 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
                                                            float* LSE, int Tr, int group, int N_q, int N_kv,
                                                            float scale, bool causal) {
     using T = Tile<d>;
-    constexpr int R = T::R;
-    constexpr int C = T::C;
-    constexpr int Br = T::Br;
-    constexpr int Bc = T::Bc;
-    constexpr int Pc = T::Pc;
-    const int warp = threadIdx.x / 32;
-    // A load of 16 bytes a lane takes four wavefronts, but two if each lane's neighbour, or each lane's next but one,
+    constexpr int LR = T::LR, LC = T::LC, N = T::N, Br = T::Br, Bc = T::Bc, slice = T::slice, V_rows = T::V_rows;
+    const int thread = threadIdx.x;
+    const int warp = thread / 32;
+    // A load of 16 bytes per lane takes four wavefronts, but two if each lane's neighbour, or each lane's next but one,
     // asks for the same bytes. So neighbours share their keys, and next but ones their queries.
-    const int lane_r = threadIdx.x % 2 + threadIdx.x % 32 / 16 * 2;
-    const int lane_c = threadIdx.x / 2 % 8;
-    const int row0 = warp * T::warp_rows + lane_r; // the thread's rows in the tile of Q: row0, row0 + 4, ...
+    const int lane_r = thread % 2 + thread % 32 / (2 * LC) * 2;
+    const int lane_c = thread / 2 % LC;
+    const int row0 = warp * T::warp_rows + lane_r; // the thread's rows in the tile of Q: row0, row0 + LR, ...
     float* smem = flash::dynamic_shared<float>();
-    float* Q_smem = smem + T::Q_smem + row0 * T::stride; // these two are the warp's own
-    float* P_smem = smem + T::P_smem + row0 * T::P_stride;
-    float* K_smem = smem + T::K_smem;
-    float* V_smem = smem + T::V_smem;
+    float* Q_smem = smem + T::Q_smem + warp * T::warp_rows + 4 * lane_r; // these two are the warp's own
+    float* P_smem = smem + T::P_smem + warp * Bc * T::P_stride + 4 * lane_r;
+    float* slice_smem = smem + T::slice_smem; // two slices
+    int now = 0;                              // where the one is that is read: 0, or slice_floats
 
     const int64_t head = blockIdx.x / Tr;
     const int i0 = blockIdx.x % Tr * Br;
@@ -125,137 +153,127 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
     LSE += head * N_q + i0;
     const int rows = min(Br, N_q - i0);
 
-    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never loaded.
+    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are left out.
     const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
-    const int keys = causal ? first_row_keys + rows - 1 : N_kv;
+    const int keys = min(N_kv, causal ? first_row_keys + rows - 1 : N_kv);
 
-    float m_reg[R];
-    float l_reg[R];
-    float O_reg[R][d / 8];
+    const float scale2 = scale * flash::log2_e; // e^(scale s) = 2^(scale2 s): rung 15 comes back to it
+    float m_reg[R], l_reg[R] = {};              // maximum of scale2 * S; sum of P over the lane's own keys
+    alignas(16) float O_reg[R][N] = {};
     // Unrolled here and below, because registers have no addresses: an index into a register array must be a constant.
 #pragma unroll
     for (int i = 0; i < R; ++i) {
         m_reg[i] = -INFINITY;
-        l_reg[i] = 0;
-#pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
-            O_reg[i][n] = 0;
-        }
     }
 
-    load_tile<d, Br>(smem + T::Q_smem, T::stride, Q, rows);
-    for (int j0 = 0; j0 < keys; j0 += Bc) {
-        __syncthreads(); // slower warps still read K_smem and V_smem of the pass before
-        load_tile<d, Bc>(K_smem, T::stride, K + int64_t{j0} * d, N_kv - j0);
-        load_tile<d, Bc>(V_smem, d, V + int64_t{j0} * d, N_kv - j0);
-        __syncthreads(); // K_smem and V_smem are complete, and before the first pass Q_smem
+    alignas(16) float next[4][4]; // the thread's square of the slice after this one
+    for (int number = thread; number < Br * d / 16; number += threads) {
+        const Square q = square(number, d, LR);
+        load_rows<d>(next, Q + q.x, q.row, LR, rows - 1);
+        store_transposed(smem + T::Q_smem, T::Q_stride, q, next);
+    }
+    const Square k = square(thread, slice, LC);
+    const int v_x = thread % (d / 4) * 4, v_row = thread / (d / 4); // V needs no transposing
+    constexpr int V_apart = threads / (d / 4);
+    load_rows<d>(next, K + k.x, k.row, LC, N_kv - 1);
+    store_transposed(slice_smem + now, T::K_stride, k, next);
 
+    for (int j0 = 0; j0 < keys; j0 += Bc) {
         float S_reg[R][C] = {}; // S, then P in its place
-        // Not unrolled: one pass has work enough for the pipelines, and a larger loop proved slower.
 #pragma unroll 1
-        for (int x = 0; x < d; x += 4) {
-            float q[R][4];
+        for (int x = 0; x < d; x += slice) {
+            __syncthreads(); // this slice is complete (and Q_smem), and the one before, now replaced, is read no more
+            if (x + slice < d) {
+                load_rows<d>(next, K + x + slice + k.x, j0 + k.row, LC, N_kv - 1);
+            } else {
+                load_rows<d, V_rows>(next, V + v_x, j0 + v_row, V_apart, N_kv - 1);
+            }
+            add_product<T>(S_reg, Q_smem + x * T::Q_stride, T::Q_stride, slice_smem + now + 4 * lane_c, T::K_stride);
+            now = T::slice_floats - now;
+            if (x + slice < d) {
+                store_transposed(slice_smem + now, T::K_stride, k, next);
+            } else {
+                store_rows<V_rows>(slice_smem + now, next);
+            }
+        }
+
+        if (j0 + Bc > min(N_kv, first_row_keys)) { // an edge: some row does not see the whole tile
 #pragma unroll
             for (int i = 0; i < R; ++i) {
-                load4(q[i], &Q_smem[4 * i * T::stride + x]);
-            }
-#pragma unroll
-            for (int k = 0; k < C; ++k) {
-                float key[4];
-                load4(key, &K_smem[(8 * k + lane_c) * T::stride + x]);
-#pragma unroll
-                for (int i = 0; i < R; ++i) {
-#pragma unroll
-                    for (int t = 0; t < 4; ++t) {
-                        S_reg[i][k] += q[i][t] * key[t];
-                    }
+                const int row_keys = min(N_kv, first_row_keys + row0 + LR * i);
+                for (int n = 0; n < C; ++n) {
+                    S_reg[i][n] = j0 + LC * n + lane_c < row_keys ? S_reg[i][n] : -INFINITY;
                 }
             }
         }
 
-        const bool edge = j0 + Bc > min(N_kv, first_row_keys); // some row does not see the whole tile
 #pragma unroll
         for (int i = 0; i < R; ++i) {
-            float m_new = m_reg[i];
-#pragma unroll
-            for (int k = 0; k < C; ++k) {
-                S_reg[i][k] *= scale;
-                const int j = j0 + 8 * k + lane_c;
-                if (edge && (j >= N_kv || j >= first_row_keys + row0 + 4 * i)) {
-                    S_reg[i][k] = -INFINITY;
-                }
-                m_new = fmaxf(m_new, S_reg[i][k]);
+            float m_new = S_reg[i][0];
+            for (int n = 1; n < C; ++n) {
+                m_new = fmaxf(m_new, S_reg[i][n]);
             }
-            m_new = row_max(m_new);
+            for (int lanes = LC; lanes > 1; lanes /= 2) { // of the LC lanes that share the row, in each of them
+                m_new = fmaxf(m_new, __shfl_xor_sync(every_lane, m_new, lanes));
+            }
+            m_new = fmaxf(m_reg[i], scale2 * m_new); // scale > 0, so scale2 * S has its maximum there, too
             const float shift = m_new == -INFINITY ? 0.0f : m_new; // no visible key yet, and -inf - -inf is NaN
-            float sum = 0;
-#pragma unroll
-            for (int k = 0; k < C; ++k) {
-                S_reg[i][k] = expf(S_reg[i][k] - shift);
-                sum += S_reg[i][k];
-            }
-            const float keep = expf(m_reg[i] - shift);
+            const float keep = flash::fast_exp2(m_reg[i] - shift);
             m_reg[i] = m_new;
-            l_reg[i] = keep * l_reg[i] + row_sum(sum);
-#pragma unroll
-            for (int n = 0; n < d / 8; ++n) {
+            float sum = 0;
+            for (int n = 0; n < C; ++n) {
+                S_reg[i][n] = flash::fast_exp2(scale2 * S_reg[i][n] - shift);
+                sum += S_reg[i][n];
+            }
+            l_reg[i] = keep * l_reg[i] + sum;
+            for (int n = 0; n < N; ++n) {
                 O_reg[i][n] *= keep;
             }
         }
 
+        __syncwarp(); // the P before is read no more; it belongs to this warp alone
 #pragma unroll
-        for (int c0 = 0; c0 < Bc; c0 += Pc) {
-            __syncwarp(); // the part of P before is read no more; its rows belong to this warp alone
-#pragma unroll
-            for (int i = 0; i < R; ++i) {
-#pragma unroll
-                for (int k = 0; k < Pc / 8; ++k) {
-                    P_smem[4 * i * T::P_stride + 8 * k + lane_c] = S_reg[i][c0 / 8 + k];
-                }
+        for (int n = 0; n < C; ++n) {
+            for (int i = 0; i < R; i += 4) {
+                alignas(16) const float p[4] = {S_reg[i][n], S_reg[i + 1][n], S_reg[i + 2][n], S_reg[i + 3][n]};
+                float* to = &P_smem[(LC * n + lane_c) * T::P_stride + LR * i];
+                *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(p); // float4_at costs registers here
             }
-            __syncwarp(); // P_smem is complete
-
+        }
+        __syncwarp(); // P_smem is complete
 #pragma unroll 1
-            for (int c = 0; c < Pc; c += 4) {
-                float p[R][4];
-#pragma unroll
-                for (int i = 0; i < R; ++i) {
-                    load4(p[i], &P_smem[4 * i * T::P_stride + c]);
-                }
-#pragma unroll
-                for (int t = 0; t < 4; ++t) {
-                    float v[d / 8];
-#pragma unroll
-                    for (int n = 0; n < d / 8; n += 4) {
-                        load4(&v[n], &V_smem[(c0 + c + t) * d + 8 * n + 4 * lane_c]);
-                    }
-#pragma unroll
-                    for (int i = 0; i < R; ++i) {
-#pragma unroll
-                        for (int n = 0; n < d / 8; ++n) {
-                            O_reg[i][n] += p[i][t] * v[n];
-                        }
-                    }
-                }
+        for (int c = 0; c < Bc; c += slice) {
+            __syncthreads(); // as above
+            if (c + slice < Bc) {
+                load_rows<d, V_rows>(next, V + v_x, j0 + c + slice + v_row, V_apart, N_kv - 1);
+            } else if (j0 + Bc < keys) { // if not, what is stored below is never read
+                load_rows<d>(next, K + k.x, j0 + Bc + k.row, LC, N_kv - 1);
+            }
+            add_product<T>(O_reg, P_smem + c * T::P_stride, T::P_stride, slice_smem + now + 4 * lane_c, d);
+            now = T::slice_floats - now;
+            if (c + slice < Bc) {
+                store_rows<V_rows>(slice_smem + now, next);
+            } else {
+                store_transposed(slice_smem + now, T::K_stride, k, next);
             }
         }
     }
 
 #pragma unroll
     for (int i = 0; i < R; ++i) {
-        if (row0 + 4 * i < rows) {
+        for (int lanes = LC; lanes > 1; lanes /= 2) {
+            l_reg[i] += __shfl_xor_sync(every_lane, l_reg[i], lanes);
+        }
+        if (row0 + LR * i < rows) {
             const float normalise = l_reg[i] == 0 ? 0.0f : 1 / l_reg[i]; // a row that sees no key gets O = 0
-#pragma unroll
-            for (int n = 0; n < d / 8; n += 4) {
-                float o[4];
-#pragma unroll
-                for (int t = 0; t < 4; ++t) {
-                    o[t] = O_reg[i][n + t] * normalise;
-                }
-                store4(&O[(row0 + 4 * i) * d + 8 * n + 4 * lane_c], o);
+            for (int n = 0; n < N; ++n) {
+                O_reg[i][n] *= normalise;
+            }
+            for (int n = 0; n < N; n += 4) {
+                float4_at(&O[(row0 + LR * i) * d + LC * n + 4 * lane_c]) = float4_at(&O_reg[i][n]);
             }
             if (lane_c == 0) {
-                LSE[row0 + 4 * i] = m_reg[i] + logf(l_reg[i]);
+                LSE[row0 + LR * i] = flash::ln_2 * m_reg[i] + logf(l_reg[i]);
             }
         }
     }

@@ -90,21 +90,25 @@ TEST_CASE("07 keeps S and P on the chip, and takes O through memory once for eac
 TEST_CASE("08 and 09 write O and LSE once, and read K and V for each tile of Q") {
     struct Claim {
         Attention attention;
-        int64_t Br;
+        int64_t Br, Bc;   // of d = 64
+        bool whole_tiles; // rows beyond the last are asked for, too: they repeat it
     };
-    const Claim claim = GENERATE(Claim{step08::attention, 64}, Claim{step09::attention, 128});
+    const Claim claim = GENERATE(Claim{step08::attention, 64, 32, false}, Claim{step09::attention, 128, 64, true});
     const int64_t N = GENERATE(1, 64, 100, 192, 257);
     const Problem p = one_head(N, N + 31, 64);
     const KernelProfile kernel = only_kernel(claim.attention, p);
     check_no_large_buffer(kernel, p);
     const int64_t Tr = (N + claim.Br - 1) / claim.Br;
+    const int64_t Tc = (N + 31 + claim.Bc - 1) / claim.Bc;
+    const int64_t Q_rows = claim.whole_tiles ? Tr * claim.Br : N;
+    const int64_t K_rows = claim.whole_tiles ? Tc * claim.Bc : N + 31;
     CHECK(kernel.grid.x == static_cast<unsigned>(Tr));
     CHECK(buffer(kernel, "O").store.bytes == floats(p.q_size()));
     CHECK(buffer(kernel, "O").load.bytes == 0);
     CHECK(buffer(kernel, "LSE").store.bytes == floats(p.lse_size()));
-    CHECK(buffer(kernel, "Q").load.bytes == floats(p.q_size()));
-    CHECK(buffer(kernel, "K").load.bytes == floats(Tr * p.kv_size()));
-    CHECK(buffer(kernel, "V").load.bytes == floats(Tr * p.kv_size()));
+    CHECK(buffer(kernel, "Q").load.bytes == floats(Q_rows * 64));
+    CHECK(buffer(kernel, "K").load.bytes == floats(Tr * K_rows * 64));
+    CHECK(buffer(kernel, "V").load.bytes == floats(Tr * K_rows * 64));
     CHECK(buffer(kernel, "l").bytes + buffer(kernel, "m").bytes + buffer(kernel, "S").bytes == 0);
 }
 
@@ -129,6 +133,17 @@ TEST_CASE("09 reads shared memory at least seven times less than 08") {
     const auto N2d = static_cast<uint64_t>(N * N * 64);
     CHECK(loaded(step08::attention) >= N2d * 8 + N2d * 6); // q and k; v, and p for two columns of O, or for each
     CHECK(loaded(step09::attention) == N2d * 1 + N2d * 1); // (8 + 8) numbers for 8 x 8
+}
+
+TEST_CASE("09 has micro-tiles of 8 x 8 at every head dim; of O they are 8 x 4 at d = 32") {
+    const int64_t d = GENERATE(32, 64, 128);
+    const int64_t N = 256; // whole tiles
+    const Problem p = one_head(N, N, d);
+    const auto multiply_adds = static_cast<uint64_t>(N * N * d); // of each product
+    // (8 + 8) numbers of 4 bytes for 8 * 8 multiply-adds, or (8 + 4) for 8 * 4
+    const uint64_t QK_bytes = multiply_adds;
+    const uint64_t PV_bytes = d == 32 ? multiply_adds * 3 / 2 : multiply_adds;
+    CHECK(only_kernel(step09::attention, p).total.shared_load.bytes == QK_bytes + PV_bytes);
 }
 
 TEST_CASE("no line of rungs 06 to 09 has conflicts between banks") {
