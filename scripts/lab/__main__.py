@@ -9,7 +9,6 @@ from lab.ladder import LabError
 VERBS = {  # verb: (module with add_arguments(parser) and main(options) -> exit code, one line of help)
     "compare": ("compare", "times rungs beside PyTorch's attention, on the same tensors, interleaved"),
     "bench": ("bench", "times every built rung on a few problems, beside the ceilings of the machine"),
-    "compare-runs": ("compare_runs", "what changed between two records, beyond the noise"),
     "profile": ("profile", "what a CUDA rung does to memory: ncu's counts and SIMT's"),
     "counters": ("counters", "checks that SIMT counts what ncu counts, for every CUDA rung"),
     "sanitize": ("sanitize", "runs every CUDA rung under compute-sanitizer"),
@@ -19,10 +18,7 @@ VERBS = {  # verb: (module with add_arguments(parser) and main(options) -> exit 
     "tables": ("tables", "makes the tables and the numbers of the pages from the records"),
     "excerpts": ("excerpts", "checks that code in the pages stands in the sources, and that links lead somewhere"),
     "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
-    "golden": ("golden", "makes reference/golden, with PyTorch"),
-    "real-input": ("real_input", "makes the q, k, v of a real transformer in reference/data"),
     "mutations": ("mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
-    "precision": ("precision", "how precise the CPU rungs are, for growing N"),
     "check-build-commands": ("build_commands", "runs the build commands that the pages print"),
 }
 

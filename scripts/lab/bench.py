@@ -132,7 +132,7 @@ def measure_ceilings(gpu, best):
         hopper = records.asked("compute_cap")[0] == "9.0"
         sources.append(("ceilings.cu", ["nvcc", "-std=c++20", "-O3", build.target("9.0" if hopper else "8.0")]))
     for name, compiler in sources:
-        source = ROOT / "scripts/lab" / name
+        source = ROOT / "common/harness/ceilings" / name
         machine = records.processor(), records.first_line("nvidia-smi", "-L")
         program = build.FOLDER / f"{source.stem}-{build.fingerprint(source.read_text(encoding='utf-8'), compiler, machine)}"
         program.parent.mkdir(exist_ok=True)

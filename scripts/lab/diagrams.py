@@ -1,5 +1,5 @@
 """Layouts, drawn by the functions that say them: who holds what in mma.sync, where a swizzled tile keeps its chunks,
-and two rungs in time. scripts/tests/test_fragments.py compares the functions with what a program finds by trying.
+and two rungs in time. steps/tests/test_fragments.py compares the functions with what a program finds by trying.
 """
 
 from lab.ladder import ladder

@@ -33,8 +33,6 @@ def options_of(verb, *arguments):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_and_bad_input(verb, capsys):
-    if verb in ("golden", "real-input"):
-        pytest.importorskip("torch"), pytest.importorskip("safetensors")
     with pytest.raises(SystemExit) as left:
         main([verb, "--help"])
     assert left.value.code == 0 and verb in capsys.readouterr().out

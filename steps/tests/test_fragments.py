@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from lab.diagrams import a_element, b_element, c_element, ldmatrix_element, p_source, swizzled
 
 LANES = range(32)
