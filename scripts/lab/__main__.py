@@ -4,9 +4,9 @@ import argparse
 import importlib
 import sys
 
-from lab.ladder import LabError
+from lab.ladder import LabError, ROOT
 
-VERBS = {  # verb: (module with add_arguments(parser) and main(options) -> exit code, one line of help)
+VERBS = {  # verb: (module of the lab or elsewhere, with add_arguments(parser) and main(options) -> exit code; one line of help)
     "compare": ("compare", "times rungs beside PyTorch's attention, on the same tensors, interleaved"),
     "bench": ("bench", "times every built rung on a few problems, beside the ceilings of the machine"),
     "profile": ("profile", "what a CUDA rung does to memory: ncu's counts and SIMT's"),
@@ -16,10 +16,10 @@ VERBS = {  # verb: (module with add_arguments(parser) and main(options) -> exit 
     "sass": ("sass", "counts the instructions in the loops that hold tensor-core products"),
     "experiments": ("experiments", "builds, checks and times the patches of docs/experiments"),
     "tables": ("tables", "makes the tables and the numbers of the pages from the records"),
-    "excerpts": ("excerpts", "checks that code in the pages stands in the sources, and that links lead somewhere"),
+    "excerpts": ("docs/tests/excerpts", "checks that code in the pages stands in the sources, and that links lead somewhere"),
     "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
     "mutations": ("mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
-    "check-build-commands": ("build_commands", "runs the build commands that the pages print"),
+    "check-build-commands": ("docs/tests/build_commands", "runs the build commands that the pages print"),
 }
 
 
@@ -31,7 +31,9 @@ def main(arguments=None):
     try:
         for verb, (module, text) in VERBS.items():
             if verb in arguments[:1]:  # only the verb at hand is imported: measuring needs no pandas
-                module = importlib.import_module(f"lab.{module}")
+                folder, _, name = module.rpartition("/")
+                sys.path.append(str(ROOT / folder))
+                module = importlib.import_module(name if folder else f"lab.{name}")
                 own = verbs.add_parser(verb, help=text, description=module.__doc__,
                                        formatter_class=argparse.RawDescriptionHelpFormatter)
                 module.add_arguments(own)

@@ -202,14 +202,6 @@ def test_bench_leaves_out_what_refuses_and_fails_on_wrong_results(bench_on, tmp_
     assert code == 1 and "its result is wrong: O is nan" in said.err
 
 
-def test_bench_resumes(bench_on, tmp_path):
-    assert bench_on("--quick")[0] == 0
-    calls = (tmp_path / "calls").read_text()
-    code, said = bench_on("--quick", "--resume")
-    assert code == 0 and "rows are kept" in said.err and (tmp_path / "calls").read_text() == calls
-    assert bench_on("--memory", "--resume")[0] == 2
-
-
 @pytest.mark.parametrize("wrong", [["--quick", "--record"], ["--record"], ["--sigma", "0"], ["--problem", "1,2"],
                                    ["--output", "/nowhere/at/all.json"]])
 def test_bench_refuses(bench_on, wrong):
