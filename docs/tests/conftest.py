@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "scripts"), str(ROOT / "docs/tests")]
-sys.path.append(str(ROOT / "scripts/lab/tests"))
+sys.path += [str(ROOT / "scripts"), str(ROOT / "scripts/lab/tests")]
 
 from stand_in import stand_in  # noqa: E402, F401

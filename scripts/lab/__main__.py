@@ -18,7 +18,7 @@ VERBS = {  # verb: (module of the lab or elsewhere, with add_arguments(parser) a
     "tables": ("tables", "makes the tables and the numbers of the pages from the records"),
     "excerpts": ("docs/tests/excerpts", "checks that code in the pages stands in the sources, and that links lead somewhere"),
     "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
-    "mutations": ("mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
+    "mutations": ("steps/tests/mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
     "check-build-commands": ("docs/tests/build_commands", "runs the build commands that the pages print"),
 }
 
