@@ -6,7 +6,8 @@ import sys
 
 from lab.ladder import LabError, ROOT
 
-VERBS = {  # verb: (module of the lab or elsewhere, with add_arguments(parser) and main(options) -> exit code; one line of help)
+# verb: (module of the lab, or FOLDER/module, with add_arguments(parser) and main(options) -> exit code; a line of help)
+VERBS = {
     "compare": ("compare", "times rungs beside PyTorch's attention, on the same tensors, interleaved"),
     "bench": ("bench", "times every built rung on a few problems, beside the ceilings of the machine"),
     "profile": ("profile", "what a CUDA rung does to memory: ncu's counts and SIMT's"),
@@ -16,7 +17,7 @@ VERBS = {  # verb: (module of the lab or elsewhere, with add_arguments(parser) a
     "sass": ("sass", "counts the instructions in the loops that hold tensor-core products"),
     "experiments": ("experiments", "builds, checks and times the patches of docs/experiments"),
     "tables": ("tables", "makes the tables and the numbers of the pages from the records"),
-    "excerpts": ("docs/tests/excerpts", "checks that code in the pages stands in the sources, and that links lead somewhere"),
+    "excerpts": ("docs/tests/excerpts", "checks that the pages quote the sources as they are, and that links lead somewhere"),
     "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
     "mutations": ("steps/tests/mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
     "check-build-commands": ("docs/tests/build_commands", "runs the build commands that the pages print"),

@@ -212,8 +212,8 @@ class Bench:
         self.on_gpu = any(backend == "cuda" for *_, backend in rungs)
         flags = {name: value for name, value in harness.cache(folder).items() if name in FLAGS and value}
         command = "scripts/bench" + f" --{plan.name}" * (plan is not BENCH) + " --quick" * options.quick
-        self.provenance = records.provenance(command, options.commit, gpu=self.on_gpu, plan=plan.name, quick=options.quick,
-                                             flags=flags)
+        self.provenance = records.provenance(command, options.commit, gpu=self.on_gpu, plan=plan.name,
+                                             quick=options.quick, flags=flags)
         self.path, self.ceilings, self.torch = folder / "bench" / f"{plan.name}.json", {}, None
         shapes = options.problem or (plan.quick if options.quick else plan.problems)
         self.problems = [harness.problem(*shape) | {"sigma": options.sigma} for shape in shapes]

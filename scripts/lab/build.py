@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from lab.ladder import LabError, ROOT
 from lab.records import asked, first_line

@@ -75,7 +75,8 @@ def print_legend(real):
     with open(real, "rb") as file:
         header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
     meta = header["__metadata__"]
-    print(f"real     Q {tuple(header['q']['shape'])}, K and V {tuple(header['k']['shape'])}: layer {meta['layer']} of {meta['model'].split()[0]}\n"
+    print(f"real     Q {tuple(header['q']['shape'])}, K and V {tuple(header['k']['shape'])}: "
+          f"layer {meta['layer']} of {meta['model'].split()[0]}\n"
           f"         on {meta['text'].split(';')[0]}\n"
           "random   N(0, 1), at a size that the backend does in moments\n"
           "time     the median of many runs on cold caches, or of one run when emulated\n"
