@@ -32,20 +32,6 @@ constexpr Rung rung11{"11", step11::attention<Half>, 128, false};
 constexpr Rung rung12{"12", step12::attention<Half>, 128, false};
 constexpr Rung rung13{"13", step13::attention<Half>, 128, true};
 
-/// While it lives, a block may have so much shared memory.
-class SharedLimit {
-  public:
-    explicit SharedLimit(int kib) : before_(flash::simt::options().shared_kib) {
-        flash::simt::options().shared_kib = kib;
-    }
-    ~SharedLimit() { flash::simt::options().shared_kib = before_; }
-    SharedLimit(const SharedLimit&) = delete;
-    SharedLimit& operator=(const SharedLimit&) = delete;
-
-  private:
-    int before_;
-};
-
 /// Keys of a tile. With 164 KiB an SM, as an A100 has, two blocks of rung 13 fit if tiles have 32 keys at d = 128.
 int64_t Bc(const Rung& rung, int64_t d) {
     return rung.chooses && d == 128 && flash::simt::options().shared_kib == 163 ? 32 : 64;
