@@ -101,6 +101,12 @@ void Block::serve(Thread& thread) {
         if (!failure.empty()) {
             stop(Fault(FaultKind::invalid_access, "the kernel could not be executed: " + failure));
         }
+        if (options().detect && !thread.copies.pending.empty() && thread.copies.announced.empty()) {
+            Fault fault(FaultKind::async_copy_in_flight, "a thread leaves the kernel before its cp.async has landed");
+            fault.hint = "the shared memory may be another block's by then: wait for all groups (cp_async_wait<0>)";
+            fault.where = here("starts the copy", thread.copies.pending.front().site);
+            stop(std::move(fault));
+        }
         finish_current();
         thread.fiber.switch_to(finished_ < thread_count_ && ready_warps_ != 0 ? (current_ = &next())->fiber
                                                                               : scheduler_);

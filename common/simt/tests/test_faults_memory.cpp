@@ -83,6 +83,14 @@ __global__ void uninitialised_in_second_block(float* out) {
     out[blockIdx.x] = total[0 * threadIdx.x]; // stale read
 }
 
+template <bool wait> __global__ void leave_without_wait(const float* in) {
+    cp_async_16(flash::dynamic_shared<float>() + 4 * threadIdx.x, in + 4 * threadIdx.x); // copy left alone
+    cp_async_commit();
+    if constexpr (wait) {
+        cp_async_wait<0>();
+    }
+}
+
 template <bool Wait> __global__ void copy_without(const float* in, float* out) {
     float* smem = flash::dynamic_shared<float>();
     flash::cp_async_16(smem + 4 * threadIdx.x, in + 4 * threadIdx.x); // copy
@@ -282,6 +290,21 @@ TEST_CASE("data of a cp.async used before its wait is reported, whenever it land
         const Fault third = fault_of([&] { launch(ldmatrix_of_copy, 1, 32, 512, in.data(), matrix.data()); });
         CHECK(third.kind == FaultKind::async_copy_in_flight);
         CHECK(third.where.line.line == line("matrix of a copy"));
+    }
+}
+
+TEST_CASE("a thread that leaves before its cp.async has landed is reported, whenever it lands") {
+    const Buffer<float> in(256);
+    for (const simt::CpAsync policy : {simt::CpAsync::late, simt::CpAsync::early}) {
+        simt::Options options;
+        options.detect = true;
+        options.cp_async = policy;
+        const With watched(options);
+        const Fault fault = fault_of([&] { launch(leave_without_wait<false>, 1, 32, 512, in.data()); });
+        CHECK(fault.kind == FaultKind::async_copy_in_flight);
+        CHECK(fault.where.line.line == line("copy left alone"));
+        CHECK_THAT(fault.what(), ContainsSubstring("a thread leaves the kernel before its cp.async has landed"));
+        launch(leave_without_wait<true>, 1, 32, 512, in.data());
     }
 }
 
