@@ -313,7 +313,8 @@ def main(options):
         run.count()
     run.keep()
     for title, lines in pages.bench_tables({"provenance": run.provenance, "rows": run.record()}).items():
-        print(f"\n{title}", *lines, sep="\n")
+        header, _, *cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        print(f"\n{title}", *cli.table(header, cells), sep="\n")
     if options.quick:
         print("\n--quick: smaller problems than those of the README; compare nothing with it.")
     write_page(run.path)

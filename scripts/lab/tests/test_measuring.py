@@ -91,7 +91,8 @@ def test_counts_that_agree_and_that_do_not():
         counters.compared("09_a", "", {"tiles": COUNTS}, {"other": TOTAL})
 
 
-def test_profile_of_both_sides(stand_in, tmp_path, capsys):
+def test_profile_of_both_sides(stand_in, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # where it leaves its files
     rung, total = cuda_rungs(["09"])[0], json.dumps({"kernels": [PROFILED]})
     header, units = ",".join(f'"{name}"' for name in ("ID", "Kernel Name", *records.METRICS.values())), '""' + ',""' * 27
     launch = ",".join(f'"{cell}"' for cell in ("0", "tiles<64>(int)", *COUNTS.values()))
