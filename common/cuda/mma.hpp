@@ -17,6 +17,7 @@
 
 #include <cstdint>
 
+#include "common/cuda/cuda.hpp"
 #include "common/types.hpp"
 
 #ifdef __CUDACC__
