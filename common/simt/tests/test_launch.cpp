@@ -116,7 +116,8 @@ TEST_CASE("the limit on shared memory can be chosen, and __shared__ variables co
                ContainsSubstring("102400 bytes of shared memory per block are too many: the limit is 101376"));
 }
 
-TEST_CASE("blocks at the same time: an SM has 1 KiB more than a block may have, each block costs 1 KiB more than it asks for") {
+TEST_CASE("blocks at the same time: an SM has 1 KiB more than a block may have, each block costs 1 KiB more than it "
+          "asks for") {
     struct Case {
         int shared_kib;
         size_t block_kib;
