@@ -17,7 +17,7 @@ PLOTS = {  # file: (plot, records, whose rows it draws together)
     "traffic_of_rungs.svg": (plots.traffic, "bench_h200"), "time.svg": (plots.time, "series_h200"),
     "memory.svg": (plots.memory, "memory_h200"), "07_traffic.svg": (plots.tiles, "gpu_tiles"),
     "gpu_bf16.svg": (plots.comparison, "gpu_bf16"), "gpu_bf16_d32.svg": (plots.comparison, "gpu_bf16_d32"),
-    "spread.svg": (plots.spread, "gpu_sigma_bf16", "gpu_sigma_fp16")}
+    "spread.svg": (plots.spread, "gpu_spread_bf16", "gpu_spread_fp16")}
 TWO_GPUS = "two_gpus.svg"  # of all records of scripts/bench, if there are two
 
 
