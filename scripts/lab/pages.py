@@ -433,7 +433,7 @@ def two_gpus(*of, **where):
     """TFLOP/s of every program on the first problem of records of several GPUs, a column for each record."""
     found = [some(record, **first_problem(record) | at(where)) for record in of]
     speeds_of = [{row["program"]: row["tflops"] for row in one} for one in found]
-    gpus = [loaded(record)[0]["gpu"].removeprefix("NVIDIA ") for record in of]
+    gpus = [loaded(record)[0]["gpu"].removeprefix("NVIDIA ").split()[0] for record in of]
     cells = [(name_of(row), [speeds[row["program"]] for speeds in speeds_of]) for row in found[0]
              if row.get("backend") != "cpu" and all(row["program"] in speeds for speeds in speeds_of)]
     return table(["TFLOP/s", *gpus, f"{gpus[-1]} / {gpus[0]}"],
