@@ -406,6 +406,37 @@ def factors(record, library, **where):
                   f"all {len(whole)}", "least"], lines)
 
 
+def means(record, *programs, **where):
+    """TFLOP/s of these programs: geometric means over N by head dim and mask, and over all."""
+    found = [row for program in programs for row in some(record, program, **where)]
+    groups = unique((row["d"], row["causal"]) for row in found)
+    return table(["TFLOP/s", *(f"d={d:.0f} {'causal' if causal else 'full'}" for d, causal in groups), "all"], [
+        [label(name), *(f"{mean(record, name, **where, d=d, causal=causal):.0f}" for d, causal in groups),
+         f"{mean(record, name, **where):.0f}"] for name in unique(row["program"] for row in found)], 1)
+
+
+def by_spread(record, other, programs=(), **where):
+    """How many times as fast as another program each rung is, against the spread of the scores: geometric means."""
+    names = unique(row["program"] for row in some(record, **where) if not is_library(row)
+                   and (not programs or row["program"][:2] in programs))
+    groups = [(d, name) for d in unique(row["d"] for row in rows(record, **where)) for name in names]
+    return table(["standard deviation", *(f"d={d:.0f}: {label(name)}" for d, name in groups)], [
+        [f"{sigma:.15g}", *(f"{geometric_mean(ratios(record, name, other, **where, d=d, sigma=sigma)):.2f}"
+                            for d, name in groups)]
+        for sigma in sorted({row["sigma"] for row in rows(record, **where)})])
+
+
+def two_gpus(*of, **where):
+    """TFLOP/s of every program on the first problem of records of several GPUs, a column for each record."""
+    found = [some(record, **first_problem(record) | at(where)) for record in of]
+    speeds_of = [{row["program"]: row["tflops"] for row in one} for one in found]
+    gpus = [loaded(record)[0]["gpu"].removeprefix("NVIDIA ").split()[0] for record in of]
+    cells = [(name_of(row), [speeds[row["program"]] for speeds in speeds_of]) for row in found[0]
+             if row.get("backend") != "cpu" and all(row["program"] in speeds for speeds in speeds_of)]
+    return table(["TFLOP/s", *gpus, f"{gpus[-1]} / {gpus[0]}"],
+                 [[name, *map(three_digits, values), f"{values[-1] / values[0]:.2f}"] for name, values in cells], 1)
+
+
 def neighbours(record, before, after):
     """Two rungs against N."""
     pairs = [(row["N_q"], row["ms"], ms(record, after, N=row["N_q"])) for row in some(record, before)]

@@ -86,6 +86,7 @@ def test_marks_in_code_are_left_alone():
     ("view('r', 'tensor cores')", ["| 10 first | 0.0 | 64.0% | 8.00 | 8.00 |  | 64 | 64 | 64% |"]),
     ("against_N('r', 'bytes')",
      ["| 08_flash_attention_2 | fp32 | 8.00 MB | does not fit |", "| 10_mma_sync | bf16 | 4.00 MB | ? |"]),
+    ("means('r', '10', 'FA2')", ["| 10 | 60 | 60 |", "| FlashAttention-2 | 20 | 20 |"]),
     ("neighbours('r', '10', '10')", ["| 64 | 1.00 | 1.00 | 1.00 |", "| 128 | 1.50 | 1.50 | 1.00 |"]),
     ("ceilings('r')", ["| mma.sync | 80.0 TFLOP/s |"]), ("growth('r')", ["| 64 to 128 |"])])
 def test_tables(expression, lines):
@@ -132,3 +133,17 @@ def test_rungs_whose_code_has_changed_are_named():
     records.save("r", {"command": "x"}, [ROWS[0] | {"code": "of another day"}, ROWS[1]])
     pages.ms("r", "08")
     assert list(pages.older_code()) == ["note: r was measured with other code of 08 than today's"]
+
+
+def test_tables_of_several_records():
+    rows = [{**row, "sigma": sigma, "ms": row["ms"] * (sigma if row["kind"] == "rung" else 1)}
+            for sigma in (8, 1) for row in ROWS if row.get("dtype") == "bf16" and row["N_q"] == 64]
+    records.save("spread", {"command": "x", "date": "today"}, rows)
+    assert pages.by_spread("spread", "FA2")[2:] == ["| 1 | 2.00 |", "| 8 | 0.25 |"]
+    assert pages.by_spread("spread", "FA2", ("10",))[0] == "| standard deviation | d=32: 10 |"
+    for name, gpu, speed in (("one", "NVIDIA H200", 1), ("other", "NVIDIA H100 80GB HBM3", 0.5)):
+        records.save(name, {"command": "x", "date": "today", "gpu": gpu},
+                     [row | {"tflops": row["tflops"] * speed} for row in ROWS if row["kind"] in ("rung", "library")])
+    lines = pages.two_gpus("one", "other")
+    assert lines[0] == "| TFLOP/s | H200 | H100 | H100 / H200 |"
+    assert lines[2] == "| 08_flash_attention_2 | 10.0 | 5.00 | 0.50 |"
