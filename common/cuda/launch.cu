@@ -43,6 +43,10 @@ int device_limit(cudaDeviceAttr attribute) {
 
 } // namespace
 
+size_t max_shared_memory_per_block() {
+    return static_cast<size_t>(device_limit(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+}
+
 int resident_blocks(const void* kernel, int threads, size_t smem_bytes) {
     const auto block = static_cast<unsigned>(threads);
     prepare_launch(kernel, 1, block, smem_bytes); // raises the limit on dynamic shared memory, which counts here
@@ -74,7 +78,7 @@ void prepare_launch(const void* kernel, const Grid& grid, dim3 block, size_t sme
                std::to_string(threads) + " threads a block are too many: at " + std::to_string(attributes.numRegs) +
                    " registers a thread it can have " + std::to_string(attributes.maxThreadsPerBlock));
     }
-    const auto most = static_cast<size_t>(device_limit(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+    const size_t most = max_shared_memory_per_block();
     if (smem_bytes + attributes.sharedSizeBytes > most) {
         refuse(kernel, grid,
                std::to_string(smem_bytes + attributes.sharedSizeBytes) +

@@ -322,6 +322,18 @@ List detect(const Scope& scope) {
     for (const Kind kind : {Kind::outliers, Kind::logits_negative, Kind::nan_row, Kind::rises_2000}) {
         add(kind, {97, 97}, static_cast<size_t>(kind));
     }
+    // Two or three whole tiles of 64 keys, with and without a mask. From one to the next scores rise by 16 and by 64:
+    // a kernel with an old maximum must raise it, in fp16 at both rates, and in bf16 where exp(128) is too large.
+    for (const Kind kind : {Kind::rises_50, Kind::rises_200}) {
+        add(kind, {33, 200}, static_cast<size_t>(kind));
+    }
+    // Six heads: where few blocks run at once, a kernel that takes heads in waves has a full one and a smaller one.
+    for (const DType dtype : scope.dtypes) {
+        const int64_t d = scope.head_dims.back();
+        Problem problem = make_problem({200, 5}, d, {false, {2, 1}, true});
+        problem.batch = 3;
+        list.cases.push_back({Kind::normal, dtype, problem});
+    }
     return list;
 }
 

@@ -1,4 +1,4 @@
-// The oracle against golden vectors that PyTorch computed in float64 (scripts/lab/golden.py),
+// The oracle against golden vectors that PyTorch computed in float64 (reference/golden/make.py),
 // and against what can be said without computing.
 #include <catch2/catch_test_macros.hpp>
 

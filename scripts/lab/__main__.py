@@ -4,12 +4,12 @@ import argparse
 import importlib
 import sys
 
-from lab.ladder import LabError
+from lab.ladder import LabError, ROOT
 
-VERBS = {  # verb: (module with add_arguments(parser) and main(options) -> exit code, one line of help)
+# verb: (module of the lab, or FOLDER/module, with add_arguments(parser) and main(options) -> exit code; a line of help)
+VERBS = {
     "compare": ("compare", "times rungs beside PyTorch's attention, on the same tensors, interleaved"),
     "bench": ("bench", "times every built rung on a few problems, beside the ceilings of the machine"),
-    "compare-runs": ("compare_runs", "what changed between two records, beyond the noise"),
     "profile": ("profile", "what a CUDA rung does to memory: ncu's counts and SIMT's"),
     "counters": ("counters", "checks that SIMT counts what ncu counts, for every CUDA rung"),
     "sanitize": ("sanitize", "runs every CUDA rung under compute-sanitizer"),
@@ -17,13 +17,10 @@ VERBS = {  # verb: (module with add_arguments(parser) and main(options) -> exit 
     "sass": ("sass", "counts the instructions in the loops that hold tensor-core products"),
     "experiments": ("experiments", "builds, checks and times the patches of docs/experiments"),
     "tables": ("tables", "makes the tables and the numbers of the pages from the records"),
-    "excerpts": ("excerpts", "checks that code in the pages stands in the sources, and that links lead somewhere"),
+    "excerpts": ("docs/tests/excerpts", "checks that the pages quote the sources as they are, and that links lead somewhere"),
     "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
-    "golden": ("golden", "makes reference/golden, with PyTorch"),
-    "real-input": ("real_input", "makes the q, k, v of a real transformer in reference/data"),
-    "mutations": ("mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
-    "precision": ("precision", "how precise the CPU rungs are, for growing N"),
-    "check-build-commands": ("build_commands", "runs the build commands that the pages print"),
+    "mutations": ("steps/tests/mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
+    "check-build-commands": ("docs/tests/build_commands", "runs the build commands that the pages print"),
 }
 
 
@@ -35,7 +32,9 @@ def main(arguments=None):
     try:
         for verb, (module, text) in VERBS.items():
             if verb in arguments[:1]:  # only the verb at hand is imported: measuring needs no pandas
-                module = importlib.import_module(f"lab.{module}")
+                folder, _, name = module.rpartition("/")
+                sys.path.append(str(ROOT / folder))
+                module = importlib.import_module(name if folder else f"lab.{name}")
                 own = verbs.add_parser(verb, help=text, description=module.__doc__,
                                        formatter_class=argparse.RawDescriptionHelpFormatter)
                 module.add_arguments(own)

@@ -31,7 +31,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from lab import build, cli, compare, counters, harness, records, timing
+from lab import build, cli, compare, counters, harness, pages, records, timing
 from lab.cli import say
 from lab.ladder import LabError, ROOT, ladder
 
@@ -73,14 +73,13 @@ def add_arguments(parser):
     kind.add_argument("--series", dest="plan", action="store_const", const=SERIES, default=BENCH, help="time against N")
     kind.add_argument("--memory", dest="plan", action="store_const", const=MEMORY, help="memory against N")
     parser.add_argument("--sigma", type=float, default=1.0, metavar="S", help="standard deviation of the scores (1)")
-    parser.add_argument("--resume", action="store_true", help="keep the rows of the last run that did not end")
     parser.add_argument("--no-check", action="store_true", help="do not compare with the float64 reference first")
     parser.add_argument("--no-counters", action="store_true", help="do not count traffic with ncu, where there is one")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the record as FILE, for compare-runs")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the record as FILE")
     parser.add_argument("--record", action="store_true",
                         help="also write docs/records/bench_GPU.json (or series_GPU, memory_GPU)")
     cli.add(parser, "--problem", "--commit")
-    parser.epilog = ("Ctrl-C ends it early; what was measured by then is kept, --resume goes on.\n"
+    parser.epilog = ("Ctrl-C ends it early; what was measured by then is kept.\n"
                      "Exit code: 0; 1 wrong result or interrupted; 2 nothing can be timed.")
 
 
@@ -132,7 +131,7 @@ def measure_ceilings(gpu, best):
         hopper = records.asked("compute_cap")[0] == "9.0"
         sources.append(("ceilings.cu", ["nvcc", "-std=c++20", "-O3", build.target("9.0" if hopper else "8.0")]))
     for name, compiler in sources:
-        source = ROOT / "scripts/lab" / name
+        source = ROOT / "common/harness/ceilings" / name
         machine = records.processor(), records.first_line("nvidia-smi", "-L")
         program = build.FOLDER / f"{source.stem}-{build.fingerprint(source.read_text(encoding='utf-8'), compiler, machine)}"
         program.parent.mkdir(exist_ok=True)
@@ -205,21 +204,6 @@ def time_pytorch_on_cpu(torch, case):
              **timing.row_of(milliseconds, timing.flops_of(case)), "compulsory_bytes": compulsory_bytes(case, "fp32")}]
 
 
-def kept_rows(path, provenance, rungs):
-    """Rows of the last run that were measured like this here, by this code. Raises LabError when there are none."""
-    try:
-        before = records.read(path)
-    except LabError:
-        before = {"provenance": {}, "rows": []}
-    same = all(before["provenance"].get(key) == provenance.get(key)
-               for key in ("plan", "quick", "gpu", "driver", "processor", "cores", "flags"))
-    if not same or not before["rows"]:
-        raise LabError(f"--resume: {path} has no rows that were measured like this here; leave --resume out")
-    codes = {rung.name: code_of(rung) for rung in rungs}
-    return [row for row in before["rows"] if row["kind"] in ("library", "ceiling")
-            or row["kind"] == "rung" and row["code"] == codes.get(row["program"])]
-
-
 class Bench:
     """One run: its rows so far, and the file that they are kept in."""
 
@@ -228,19 +212,12 @@ class Bench:
         self.on_gpu = any(backend == "cuda" for *_, backend in rungs)
         flags = {name: value for name, value in harness.cache(folder).items() if name in FLAGS and value}
         command = "scripts/bench" + f" --{plan.name}" * (plan is not BENCH) + " --quick" * options.quick
-        self.provenance = records.provenance(command, options.commit, gpu=self.on_gpu, plan=plan.name, quick=options.quick,
-                                             flags=flags)
+        self.provenance = records.provenance(command, options.commit, gpu=self.on_gpu, plan=plan.name,
+                                             quick=options.quick, flags=flags)
         self.path, self.ceilings, self.torch = folder / "bench" / f"{plan.name}.json", {}, None
         shapes = options.problem or (plan.quick if options.quick else plan.problems)
         self.problems = [harness.problem(*shape) | {"sigma": options.sigma} for shape in shapes]
-        titles = [harness.title(case) for case in self.problems]
         self.rows = [{"program": name, "kind": "left out", "reason": reason} for name, reason in left_out]
-        if options.resume:
-            kept = [row for row in kept_rows(self.path, self.provenance, [rung for rung, *_ in rungs])
-                    if row["kind"] == "ceiling" or harness.title(row) in titles]
-            self.ceilings = {row["program"]: row["value"] for row in kept if row["kind"] == "ceiling"}
-            self.rows += [row for row in kept if row["kind"] != "ceiling"]
-            say(f"{sum(row['kind'] != 'ceiling' for row in kept)} rows are kept")
         if plan.libraries:
             try:
                 self.torch = timing.torch_with_gpu() if self.on_gpu else timing.torch_2()
@@ -266,12 +243,10 @@ class Bench:
     def measure(self):
         """Whether all results were right."""
         right, ended = True, set()
-        done = {(row["program"], harness.title(row)) for row in self.rows if "ms" in row}
-        with_libraries = {harness.title(row) for row in self.rows if row["kind"] == "library"}
         for number, case in enumerate(self.problems):
             for place, (rung, path, backend) in enumerate(self.rungs, 1 + number * len(self.rungs)):
                 too_long = self.plan is MEMORY and backend == "cpu" and case["N_q"] > LONGEST_ON_CPU
-                if rung.name in ended or too_long or (rung.name, harness.title(case)) in done:
+                if rung.name in ended or too_long:
                     continue
                 say(f"{place} of {len(self.problems) * len(self.rungs)}: {rung.name} on {harness.title(case)}")
                 try:
@@ -284,7 +259,7 @@ class Bench:
                     right = right and not refused.wrong
                     ended |= {rung.name} if self.plan.ends_when_refused else set()
                 self.keep()
-            if self.torch and harness.title(case) not in with_libraries:
+            if self.torch:
                 say(f"PyTorch on {harness.title(case)}")
                 self.rows += (time_libraries if self.on_gpu else time_pytorch_on_cpu)(self.torch, case)
                 self.keep()
@@ -302,24 +277,6 @@ class Bench:
                     continue
                 self.rows += [{"program": rung.name, "kind": "kernel", "dtype": rung.dtype, **self.problems[0],
                                "kernel": kernel, **found} for kernel, found in counts.items()]
-
-
-def table(rows, ceilings):
-    """Lines: for each problem a row per program."""
-    timed = [row for row in rows if "ms" in row]
-    for name in dict.fromkeys(map(harness.title, timed)):
-        before, lines = None, []
-        for row in (row for row in timed if harness.title(row) == name):
-            rung, memory = row["kind"] == "rung", row.get("extra_bytes")
-            lines.append([row["program"], row["dtype"], f"{row['ms']:.4g}", f"{100 * row['spread']:.1f}%",
-                          f"{row['tflops']:.3g}", f"{1e14 * row['tflops'] / ceilings[row['unit']]:.1f}%" if row.get("unit") in ceilings else "",
-                          f"{before['ms'] / row['ms']:.3g}" if before and rung else "",
-                          "" if memory is None else f"{(row['compulsory_bytes'] + memory) / 1e6:.4g}",
-                          "noisy" * (row["spread"] > timing.NOISY)])
-            before = row if rung else before
-        yield ""
-        yield from cli.table([name, "type", "ms", "spread", "TFLOP/s", "of its unit", "x before", "memory, MB", ""], lines)
-    yield "\nceilings: " + ", ".join(f"{unit} {value:.3g}" for unit, value in ceilings.items())
 
 
 def write_page(path):
@@ -348,14 +305,15 @@ def main(options):
         run.measure_ceilings()
     except KeyboardInterrupt:
         right = False
-        say(f"interrupted: {sum('ms' in row for row in run.rows)} rows are measured, and --resume goes on with them")
+        say(f"interrupted: {sum('ms' in row for row in run.rows)} rows are measured")
     if not any("ms" in row for row in run.rows):
         say("scripts/bench: no rung could be timed")
         return 2 if right else 1
     if run.on_gpu and right and plan.counters and not options.no_counters and shutil.which("ncu"):
         run.count()
     run.keep()
-    print(*table(run.record(), run.ceilings), sep="\n")
+    for title, lines in pages.bench_tables({"provenance": run.provenance, "rows": run.record()}).items():
+        print(f"\n{title}", *lines, sep="\n")
     if options.quick:
         print("\n--quick: smaller problems than those of the README; compare nothing with it.")
     write_page(run.path)

@@ -12,13 +12,12 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from lab.ladder import LabError, ROOT
 from lab.records import asked, first_line
 
 FOLDER = ROOT / "build-lab"
-ENTRY = ROOT / "scripts/lab/rung_entry.cu"
+ENTRY = ROOT / "common/harness/entry/rung_entry.cu"
 # What ptxas says of a kernel, with the option -v.
 PTXAS = re.compile(r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<stack>\d+) bytes stack frame, "
                    r"(?P<spill_stores>\d+) bytes spill stores, (?P<spill_loads>\d+) bytes spill loads"

@@ -16,6 +16,7 @@ Needs a GPU, nvcc and a python3 with PyTorch. Rungs on the CPU: ./scripts/bench 
 import math
 import os
 from pathlib import Path
+from statistics import geometric_mean
 
 from lab import build, cli, harness, timing
 from lab.ladder import LabError, ROOT, Rung, cuda_rungs
@@ -118,10 +119,6 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
     return [{"program": name, "kind": kinds[name], "dtype": dtype, **case, **timing.row_of(values, timing.flops_of(case)),
              "of_allowed_error": round(errors[name], 4) if math.isfinite(errors.get(name, math.nan)) else None, **state}
             for name, values in milliseconds.items()]
-
-
-def geometric_mean(values):
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def ratios(rows, program, library):

@@ -1,48 +1,15 @@
-"""Layouts, drawn by the functions that say them: who holds what in mma.sync, where a swizzled tile keeps its chunks,
-and two rungs in time. scripts/tests/test_fragments.py compares the functions with what a program finds by trying.
-"""
+"""Layouts, drawn by the functions that say them (steps/tests/layouts.py), and two rungs in time."""
 
-from lab.ladder import ladder
+import sys
+
+from lab.ladder import ROOT, ladder
 from lab.theme import style
+
+sys.path.append(str(ROOT / "steps/tests"))
+from layouts import a_element, b_element, c_element, swizzled  # noqa: E402
 
 SHOWN_LANE, SHOWN_CHUNK = 9, 2  # drawn apart from the others
 PALE = ("pale-blue", "pale-green", "pale-yellow", "pale-purple")
-
-
-# ---------------------------------------------------------------- layouts
-
-def a_element(lane, register, half):
-    """(row, k) in A, 16 x 16, of one half of a register; registers 0 to 3."""
-    return lane // 4 + 8 * (register % 2), 2 * (lane % 4) + half + 8 * (register // 2)
-
-
-def b_element(lane, register, half):
-    """(k, column) in B, 16 x 8; registers 0 and 1."""
-    return 2 * (lane % 4) + half + 8 * register, lane // 4
-
-
-def c_element(lane, register):
-    """(row, column) in C, 16 x 8; registers 0 to 3, one element each."""
-    return lane // 4 + 8 * (register // 2), 2 * (lane % 4) + register % 2
-
-
-def p_source(register, half):
-    """(which of two neighbouring C fragments, its register) that becomes this half of a register of A."""
-    return register // 2, register % 2 * 2 + half
-
-
-def ldmatrix_element(lane, register, half, transposed):
-    """(matrix, row, column) of what a lane receives; the matrices are 8 x 8, and register i comes from matrix i."""
-    row, column = lane // 4, 2 * (lane % 4) + half
-    return (register, column, row) if transposed else (register, row, column)
-
-
-def swizzled(d, rows, row, chunk):
-    """The byte at which chunk `chunk` (8 elements of 16 bits) of row `row` begins, in a tile of `rows` rows of d."""
-    if d == 32:  # two rows of 64 bytes share the width of the banks
-        return 64 * row + 16 * (chunk ^ row // 2 % 4)
-    half, column = divmod(chunk, 8)  # d = 128: two tiles of 64 columns, one after the other
-    return 128 * (half * rows + row) + 16 * (column ^ row % 8)
 
 
 def as_in_memory(d, rows, row, chunk):

@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 from lab import build, cli, compare, counters, harness, sass, timing
 from lab.ladder import LabError, ROOT, cuda_rungs
@@ -187,7 +188,7 @@ def times_table(rows, variants):
         parts = []
         for d, causal in dict.fromkeys((row["d"], row["causal"]) for row in rows if row["program"] == one.name):
             some = [row for row in rows if (row["d"], row["causal"]) == (d, causal)]
-            mean = compare.geometric_mean(compare.ratios(some, one.name, one.rung.name).values())
+            mean = geometric_mean(compare.ratios(some, one.name, one.rung.name).values())
             parts.append(f"d={d} {'causal' if causal else 'full'} {100 * (mean - 1):+.1f}%")
         yield f"{one.name:<34} {', '.join(parts)}   ({one.what})"
 

@@ -15,10 +15,9 @@ DRAWINGS = {"10_fragments.svg": diagrams.fragments, "11_swizzle.svg": diagrams.s
 PLOTS = {  # file: (plot, records, whose rows it draws together)
     "ladder.svg": (plots.ladder, "bench_h200"), "roofline.svg": (plots.roofline, "bench_h200"),
     "traffic_of_rungs.svg": (plots.traffic, "bench_h200"), "time.svg": (plots.time, "series_h200"),
-    "memory.svg": (plots.memory, "memory_h200"), "07_traffic.svg": (plots.tiles, "gpu_tiles"),
-    "gpu_bf16.svg": (plots.comparison, "gpu_bf16"), "gpu_bf16_d32.svg": (plots.comparison, "gpu_bf16_d32"),
-    "spread.svg": (plots.spread, "gpu_sigma_bf16", "gpu_sigma_fp16")}
-TWO_GPUS = "two_gpus.svg"  # of all records of scripts/bench, if there are two
+    "memory.svg": (plots.memory, "memory_h200"), "gpu_bf16.svg": (plots.comparison, "gpu_bf16"),
+    "gpu_bf16_d32.svg": (plots.comparison, "gpu_bf16_d32"),
+    "spread.svg": (plots.spread, "gpu_spread_bf16", "gpu_spread_fp16")}
 
 
 def drawn(plot, *arguments):
@@ -39,8 +38,6 @@ def all_figures():
     for name, (plot, *of) in PLOTS.items():
         found[name] = lambda plot=plot, of=of: (plots.svg(drawn(plot, pages.loaded(of[0])[0], [
             row for record in of for row in pages.loaded(record)[1]])), plots.data_of)
-    benches = sorted((path.stem for path in RECORDS.glob("bench_*.json")), reverse=True)
-    found[TWO_GPUS] = lambda: (plots.svg(drawn(plots.two_gpus, [pages.loaded(one) for one in benches])), plots.data_of)
     return found
 
 
@@ -54,8 +51,6 @@ def main(options):
         old = path.read_text(encoding="utf-8") if path.is_file() else ""
         missing = ", ".join(f"there is no record {record}" for record in PLOTS.get(name, ())[1:]
                             if not (RECORDS / f"{record}.json").is_file())
-        if name == TWO_GPUS and len(list(RECORDS.glob("bench_*"))) < 2:
-            missing = "there are no records bench_* of two GPUs"
         if missing and not old:
             print(f"{name}: not drawn, {missing}")
             continue

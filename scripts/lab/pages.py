@@ -5,6 +5,7 @@ N, d, causal, dtype, sigma. A number's row is of the record's first problem in w
 """
 
 import math
+from statistics import geometric_mean
 
 from lab import ladder, records
 
@@ -155,10 +156,6 @@ def size(number):
 def shown(value, form=""):
     """By a format; without one three digits of a fraction."""
     return format(value, form) if form else three_digits(value) if isinstance(value, float) else str(value)
-
-
-def geometric_mean(values):
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def table(header, lines, left=0):
@@ -465,5 +462,5 @@ def experiments(record, rung):
     return table(heads, [[line[head] for head in heads] for line in lines], 2)
 
 
-NAMES = {name: value for name, value in globals().items() if callable(value) }
+NAMES = {name: value for name, value in globals().items() if callable(value)}
 NAMES |= {one.__name__: one for one in (abs, range, min, max, sum, round, math.sqrt, math.exp, math.log)}

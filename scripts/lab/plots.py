@@ -225,17 +225,6 @@ def ladder(provenance, rows):
         {"TFLOP/s": ""}, "TFLOP/s")
 
 
-def two_gpus(records):
-    """What two kinds of GPU do on the same problem; `records` are (provenance, rows) of scripts/bench."""
-    names = [re.sub(r"NVIDIA |[ -].*", "", provenance["gpu"].replace("NVIDIA ", "")) for provenance, _ in records]
-    of = [{typed(name)(row): row["tflops"] for row in on_first_problem(rows) if row.get("backend") != "cpu"} for _,
-          rows in records]
-    return table_of_dots(f"The ladder on {' and '.join(names)}", [
-        problem(timed(records[0][1])[0]), *(source(provenance)[0] for provenance, _ in records)], [
-            (row, "note", {gpu: found[row] for gpu, found in zip(names, of) if row in found}, {}) for row in of[0]],
-        dict(zip(names, ("blue", "orange"))), "TFLOP/s")
-
-
 def traffic(provenance, rows):
     found = {row["program"]: row for row in on_first_problem(rows)}
     columns, made = {"L1-L2": "purple", "DRAM": "orange"}, []
@@ -376,34 +365,6 @@ def spread(provenance, rows):
         log_axis(axes.xaxis, [one for one in (1, 2, 4, 8, 16) if one <= max(row["sigma"] for row in found)])
         axes.set(ylim=(0, 1.05 * max(row["tflops"] for row in found)), xlabel="standard deviation of the scores")
         end_labels(axes, labels)
-    return figure
-
-
-def tiles(provenance, rows):
-    """Rung 07's bytes for each head against the shared memory of a block."""
-    found = [row for row in rows if "shared_bytes" in row]
-    few, many = ([row for row in found if row["H"] == pick(row["H"] for row in found)] for pick in (min, max))
-    figure, axes = page(400, "Rung 07: bytes against M, the shared memory of a block", source(
-        provenance, f"N = {found[0]['N_q']:.0f}, d = {found[0]['d']:.0f}; above the points: queries x keys of a tile"),
-                        right=196)
-    log_axis(axes.yaxis, (2, 8, 32, 128, 512))
-    log_axis(axes.xaxis, (16, 32, 64, 128, 256))
-    axes.set(xlim=(16, 200), ylim=(1.5, 1024), xlabel="M, KiB", ylabel="MB per head")
-    first, labels = many[0], []
-    for of, count, text, colour, kind in (
-            (many, l2_bytes, "between L1 and L2", "blue", "o-"),
-            (many, lambda row: l2_bytes(first) * first["shared_bytes"] / row["shared_bytes"], "proportional to 1/M",
-             "note", "--"),
-            (many, dram_bytes, f"DRAM, {many[0]['H']:.0f} heads at once", "orange", "o-"),
-            (few, dram_bytes, f"DRAM, {few[0]['H']:.0f} heads at once", "purple", "o-")):
-        points = [(row["shared_bytes"] / 1024, count(row) / 1e6 / row["H"]) for row in of]
-        axes.plot(*zip(*points), kind, color=LIGHT[colour], ms=6)
-        labels.append((*points[-1], text, colour))
-    for row in many:
-        axes.annotate(f"{row['Br']:.0f} x {row['Bc']:.0f}",
-                      (row["shared_bytes"] / 1024, l2_bytes(row) / 1e6 / row["H"]), (0, 10),
-                      textcoords="offset points", ha="center", color=LIGHT["note"], fontsize=12)
-    end_labels(axes, labels, 40)
     return figure
 
 

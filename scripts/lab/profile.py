@@ -14,10 +14,14 @@ makes them again. Build first:
 import argparse
 import json
 import shutil
+import sys
 from pathlib import Path
 
-from lab import cli, counters, harness, records, simt_report
-from lab.ladder import cuda_rungs
+from lab import cli, counters, harness, records
+from lab.ladder import ROOT, cuda_rungs
+
+sys.path.append(str(ROOT / "common/simt/report"))
+import simt_report  # noqa: E402
 
 PROBLEM = ("--heads", "2", "--q-len", "200", "--head-dim", "64")  # the SIMT backend executes thread by thread
 

@@ -166,7 +166,7 @@ def largest_errors(torch, programs, with_lse, q, k, v, causal):
     """
     def worse(a, b):
         return max(a, b, key=lambda x: math.inf if math.isnan(x) else x)
-    share, results = dict.fromkeys(programs, 0.0), {}
+    share = dict.fromkeys(programs, 0.0)
     heads = {(0, 0), (q.shape[0] - 1, q.shape[1] - 1)}
     group = q.shape[1] // k.shape[1]
     rules = {(b, h): expected(torch, q[b, h], k[b, h // group], v[b, h // group], causal) for b, h in heads}

@@ -10,12 +10,11 @@ Exit code: 0 all passed, 1 some did not.
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-
-from safetensors_file import SafetensorsFile
 
 # Sizes at which each rung takes moments. The SIMT backend executes a CUDA kernel thread by thread, so it gets less.
 RANDOM = {"cpu": ["--heads", "8", "--q-len", "1024", "--head-dim", "64"],
@@ -73,9 +72,11 @@ def read_rungs(path):
 
 
 def print_legend(real):
-    file = SafetensorsFile(real)
-    meta = file.metadata
-    print(f"real     Q {file.shape('q')}, K and V {file.shape('k')}: layer {meta['layer']} of {meta['model'].split()[0]}\n"
+    with open(real, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    meta = header["__metadata__"]
+    print(f"real     Q {tuple(header['q']['shape'])}, K and V {tuple(header['k']['shape'])}: "
+          f"layer {meta['layer']} of {meta['model'].split()[0]}\n"
           f"         on {meta['text'].split(';')[0]}\n"
           "random   N(0, 1), at a size that the backend does in moments\n"
           "time     the median of many runs on cold caches, or of one run when emulated\n"

@@ -9,7 +9,7 @@ NEEDED="a C++20 compiler (g++ 11 or later, or clang++ 14 with its OpenMP library
 Python 3, Eigen 3.4, CLI11 2, nlohmann-json 3, Catch2 3, and Boost.Context for CUDA kernels on the CPU"
 
 # Every library of the build, as packages: on a bare machine they are all installed in one go.
-# The build itself (scripts/cmake/Dependencies.cmake) decides whether one of them is missing.
+# The build itself (cmake/Dependencies.cmake) decides whether one of them is missing.
 LIBRARY_PACKAGES=(libeigen3-dev libcli11-dev nlohmann-json3-dev catch2)
 
 # find_missing_tools: sets MISSING to the packages of the programs that are not there.

@@ -164,7 +164,7 @@ __global__ __launch_bounds__(threads) void flash_attention_1(const float* Q, con
         }
     }
 
-    __syncthreads(); // m and l were written by other threads
+    // The barrier after P is behind the last store to m and l.
     for (int i = threadIdx.x; i < N_q; i += threads) {
         LSE[i] = m[i] + logf(l[i]);
     }

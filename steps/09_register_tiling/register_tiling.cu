@@ -29,33 +29,31 @@
 namespace step09 {
 namespace {
 
-constexpr int threads = 128;
-constexpr int warps = threads / 32;
 constexpr int R = 8; // queries of a thread, LR apart
 constexpr int C = 8; // keys of a thread, LC apart
 constexpr unsigned every_lane = 0xffffffff;
 
-/// Tile sizes, and what a block keeps in shared memory: at most the 99 KiB that every GPU from 8.0 on has.
-template <int d> struct Tile {
+/// Tile sizes, and a block's shared memory: with four warps at most the 99 KiB that every GPU from 8.0 on has.
+template <int d, int warps> struct Tile {
+    static constexpr int threads = 32 * warps;
     static constexpr int LC = d == 128 ? 16 : 8; // lanes that share a query: together they have its keys and columns
     static constexpr int LR = 32 / LC;           // lanes that share a key
     static constexpr int N = d / LC;             // columns of O of a thread
     static constexpr int warp_rows = LR * R;
-    static constexpr int Br = warps * warp_rows; // queries
-    static constexpr int Bc = LC * C;            // keys
-    static constexpr int slice = 2048 / Bc;      // columns of K, or keys of V, that are in shared memory at a time
+    static constexpr int Br = warps * warp_rows;    // queries
+    static constexpr int Bc = LC * C;               // keys
+    static constexpr int slice = 16 * threads / Bc; // columns of K, or keys of V, that are in shared memory at a time
+    static constexpr int ahead = warps == 8;        // steps that the loads of a product are ahead: takes 16 registers
     static constexpr int V_rows = slice * d / (4 * threads); // keys of V that a thread copies of each slice
     // Padded: the eight lanes of a quarter of a warp, which store 16 bytes each at once, store to different banks.
     static constexpr int Q_stride = Br + 4;
     static constexpr int K_stride = Bc + 4;
     static constexpr int P_stride = warp_rows + 8;
-    static constexpr int Q_smem = 0; // offsets, in floats
-    static constexpr int slice_smem = Q_smem + d * Q_stride;
+    static constexpr int slice_smem = d * Q_stride; // offset, in floats, behind the tile of Q
     static constexpr int slice_floats = slice * (K_stride > d ? K_stride : d);
     static constexpr int P_smem = slice_smem + 2 * slice_floats; // one slice is read while the next one is written
-    static constexpr int floats = P_smem + warps * Bc * P_stride;
-
-    static_assert(floats * sizeof(float) <= 99 * 1024);
+    static constexpr size_t bytes = (P_smem + warps * Bc * P_stride) * sizeof(float);
+    static_assert(bytes <= (warps == 4 ? 99 : 227) * 1024);
     static_assert(R % 4 == 0 && C % 4 == 0 && N % 4 == 0 && slice % 8 == 0 && d % slice == 0 && Bc % slice == 0);
     static_assert(Bc * slice == 16 * threads && V_rows <= 4 && Br * d % (16 * threads) == 0); // one square per thread
 };
@@ -94,24 +92,25 @@ __device__ void store_transposed(float* smem, int stride, const Square& at, cons
     }
 }
 
-template <int rows> __device__ void store_rows(float* smem, const float (&reg)[4][4]) {
-#pragma unroll
-    for (int i = 0; i < rows; ++i) {
-        float4_at(&smem[4 * (threadIdx.x + threads * i)]) = float4_at(reg[i]);
-    }
-}
-
 /// sum += A^T B of a thread, where A and B have T::slice rows in shared memory: as many outer products.
 template <class T, int N>
 __device__ void add_product(float (&sum)[R][N], const float* A, int A_stride, const float* B, int B_stride) {
-#pragma unroll 8 // the loads of a step are under way during the multiply-adds of the step before
-    for (int step = 0; step < T::slice; ++step) {
-        alignas(16) float a[R], b[N];
+    alignas(16) float a[2][R], b[2][N]; // what a step multiplies: even steps the first, odd ones the second
+    const auto load = [&](int step) {
         for (int i = 0; i < R; i += 4) {
-            float4_at(&a[i]) = float4_at(&A[step * A_stride + T::LR * i]);
+            float4_at(&a[step % 2][i]) = float4_at(&A[step * A_stride + T::LR * i]);
         }
         for (int n = 0; n < N; n += 4) {
-            float4_at(&b[n]) = float4_at(&B[step * B_stride + T::LC * n]);
+            float4_at(&b[step % 2][n]) = float4_at(&B[step * B_stride + T::LC * n]);
+        }
+    };
+    if (T::ahead) {
+        load(0);
+    }
+#pragma unroll 8 // the loads of a step are under way during the multiply-adds of the step before
+    for (int step = 0; step < T::slice; ++step) {
+        if (step + T::ahead < T::slice) {
+            load(step + T::ahead);
         }
 #pragma unroll
         for (int n = 0; n < N; ++n) {
@@ -119,27 +118,26 @@ __device__ void add_product(float (&sum)[R][N], const float* A, int A_stride, co
                 // There and back, so that each multiply-add shares a number with the one before: reading three
                 // registers takes longer than a multiply-add, if all three are new.
                 const int i = n % 2 == 0 ? r : R - 1 - r;
-                sum[i][n] += a[i] * b[n];
+                sum[i][n] += a[step % 2][i] * b[step % 2][n];
             }
         }
     }
 }
 
-template <int d>
-__global__ __launch_bounds__(threads) void register_tiling(const float* Q, const float* K, const float* V, float* O,
-                                                           float* LSE, int Tr, int group, int N_q, int N_kv,
-                                                           float scale, bool causal) {
-    using T = Tile<d>;
+template <int d, int warps>
+__global__ __launch_bounds__(32 * warps) void register_tiling(const float* Q, const float* K, const float* V, float* O,
+                                                              float* LSE, int Tr, int group, int N_q, int N_kv,
+                                                              float scale, bool causal) {
+    using T = Tile<d, warps>;
     constexpr int LR = T::LR, LC = T::LC, N = T::N, Br = T::Br, Bc = T::Bc, slice = T::slice, V_rows = T::V_rows;
-    const int thread = threadIdx.x;
-    const int warp = thread / 32;
+    const int thread = threadIdx.x, warp = thread / 32;
     // A load of 16 bytes per lane takes four wavefronts, but two if each lane's neighbour, or each lane's next but one,
     // asks for the same bytes. So neighbours share their keys, and next but ones their queries.
     const int lane_r = thread % 2 + thread % 32 / (2 * LC) * 2;
     const int lane_c = thread / 2 % LC;
     const int row0 = warp * T::warp_rows + lane_r; // the thread's rows in the tile of Q: row0, row0 + LR, ...
     float* smem = flash::dynamic_shared<float>();
-    float* Q_smem = smem + T::Q_smem + warp * T::warp_rows + 4 * lane_r; // these two are the warp's own
+    float* Q_smem = smem + warp * T::warp_rows + 4 * lane_r; // these two are the warp's own
     float* P_smem = smem + T::P_smem + warp * Bc * T::P_stride + 4 * lane_r;
     float* slice_smem = smem + T::slice_smem; // two slices
     int now = 0;                              // where the one is that is read: 0, or slice_floats
@@ -152,7 +150,6 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
     V += head / group * N_kv * d;
     LSE += head * N_q + i0;
     const int rows = min(Br, N_q - i0);
-
     // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are left out.
     const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
     const int keys = min(N_kv, causal ? first_row_keys + rows - 1 : N_kv);
@@ -167,34 +164,35 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
     }
 
     alignas(16) float next[4][4]; // the thread's square of the slice after this one
-    for (int number = thread; number < Br * d / 16; number += threads) {
+    for (int number = thread; number < Br * d / 16; number += T::threads) {
         const Square q = square(number, d, LR);
         load_rows<d>(next, Q + q.x, q.row, LR, rows - 1);
-        store_transposed(smem + T::Q_smem, T::Q_stride, q, next);
+        store_transposed(smem, T::Q_stride, q, next);
     }
     const Square k = square(thread, slice, LC);
     const int v_x = thread % (d / 4) * 4, v_row = thread / (d / 4); // V needs no transposing
-    constexpr int V_apart = threads / (d / 4);
-    load_rows<d>(next, K + k.x, k.row, LC, N_kv - 1);
-    store_transposed(slice_smem + now, T::K_stride, k, next);
+    constexpr int V_apart = T::threads / (d / 4);
+    const auto load_K = [&](int j, int x) { load_rows<d>(next, K + x + k.x, j + k.row, LC, N_kv - 1); };
+    const auto load_V = [&](int j) { load_rows<d, V_rows>(next, V + v_x, j + v_row, V_apart, N_kv - 1); };
+    const auto store_K = [&] { store_transposed(slice_smem + now, T::K_stride, k, next); };
+    const auto store_V = [&] {
+#pragma unroll
+        for (int i = 0; i < V_rows; ++i) {
+            float4_at(&slice_smem[now + 4 * (thread + T::threads * i)]) = float4_at(next[i]);
+        }
+    };
+    load_K(0, 0);
+    store_K();
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
         float S_reg[R][C] = {}; // S, then P in its place
 #pragma unroll 1
         for (int x = 0; x < d; x += slice) {
             __syncthreads(); // this slice is complete (and Q_smem), and the one before, now replaced, is read no more
-            if (x + slice < d) {
-                load_rows<d>(next, K + x + slice + k.x, j0 + k.row, LC, N_kv - 1);
-            } else {
-                load_rows<d, V_rows>(next, V + v_x, j0 + v_row, V_apart, N_kv - 1);
-            }
+            x + slice < d ? load_K(j0, x + slice) : load_V(j0);
             add_product<T>(S_reg, Q_smem + x * T::Q_stride, T::Q_stride, slice_smem + now + 4 * lane_c, T::K_stride);
             now = T::slice_floats - now;
-            if (x + slice < d) {
-                store_transposed(slice_smem + now, T::K_stride, k, next);
-            } else {
-                store_rows<V_rows>(slice_smem + now, next);
-            }
+            x + slice < d ? store_K() : store_V();
         }
 
         if (j0 + Bc > min(N_kv, first_row_keys)) { // an edge: some row does not see the whole tile
@@ -245,17 +243,13 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
         for (int c = 0; c < Bc; c += slice) {
             __syncthreads(); // as above
             if (c + slice < Bc) {
-                load_rows<d, V_rows>(next, V + v_x, j0 + c + slice + v_row, V_apart, N_kv - 1);
+                load_V(j0 + c + slice);
             } else if (j0 + Bc < keys) { // if not, what is stored below is never read
-                load_rows<d>(next, K + k.x, j0 + Bc + k.row, LC, N_kv - 1);
+                load_K(j0 + Bc, 0);
             }
             add_product<T>(O_reg, P_smem + c * T::P_stride, T::P_stride, slice_smem + now + 4 * lane_c, d);
             now = T::slice_floats - now;
-            if (c + slice < Bc) {
-                store_rows<V_rows>(slice_smem + now, next);
-            } else {
-                store_transposed(slice_smem + now, T::K_stride, k, next);
-            }
+            c + slice < Bc ? store_V() : store_K();
         }
     }
 
@@ -279,22 +273,27 @@ __global__ __launch_bounds__(threads) void register_tiling(const float* Q, const
     }
 }
 
-template <int d>
+template <int d, int warps>
 void run(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+    using T = Tile<d, warps>;
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
-    const int Tr = static_cast<int>(flash::ceil_div(N_q, Tile<d>::Br));
-    // One dimension for tiles and heads, because y and z of a grid end at 65535.
-    const int blocks = flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q");
-    flash::launch(register_tiling<d>, blocks, threads, Tile<d>::floats * sizeof(float), Q, K, V, O, LSE, Tr, group, N_q,
-                  N_kv, p.scale, p.causal);
+    const int Tr = static_cast<int>(flash::ceil_div(N_q, T::Br));
+    const int blocks = flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q"); // one dimension, as in 08
+    flash::launch(register_tiling<d, warps>, blocks, T::threads, T::bytes, Q, K, V, O, LSE, Tr, group, N_q, N_kv,
+                  p.scale, p.causal);
 }
 
 } // namespace
 
 void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
-    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<d>(p, Q, K, V, O, LSE); });
+    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
+        // Eight warps have twice as many queries, and so read K and V half as often. At d = 128 it pays, if it fits.
+        constexpr int most = d == 128 ? 8 : 4;
+        const bool fits = Tile<d, most>::bytes <= flash::max_shared_memory_per_block();
+        fits ? run<d, most>(p, Q, K, V, O, LSE) : run<d, 4>(p, Q, K, V, O, LSE);
+    });
 }
 
 } // namespace step09

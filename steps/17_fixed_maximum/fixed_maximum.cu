@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cfloat>
+#include <climits>
 #include <cmath>
 
 #include "common/cuda/cp_async.hpp"
@@ -306,7 +307,7 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
                 multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now); // it was overwritten by P
                 raise_maximum<true, T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, false);
                 multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
-                lazy_until = keys;
+                lazy_until = INT_MAX;
             }
         }
     }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/attention.hpp"
+#include "common/simt/machine/simt_options.hpp"
 #include "common/simt/report/profile.hpp"
 
 namespace flash::tests {
@@ -17,5 +18,17 @@ std::vector<simt::KernelProfile> count_kernels(Attention attention, const Proble
 
 /// The traffic of the buffer of that name; none when the kernel did not touch it.
 simt::BufferTraffic buffer(const simt::KernelProfile& kernel, const std::string& name);
+
+/// While it lives, a block may have so much shared memory.
+class SharedLimit {
+  public:
+    explicit SharedLimit(int kib) : before_(simt::options().shared_kib) { simt::options().shared_kib = kib; }
+    ~SharedLimit() { simt::options().shared_kib = before_; }
+    SharedLimit(const SharedLimit&) = delete;
+    SharedLimit& operator=(const SharedLimit&) = delete;
+
+  private:
+    int before_;
+};
 
 } // namespace flash::tests

@@ -1,5 +1,5 @@
-# The CUDA rungs from 07 on with each barrier, wait, commit and mask taken out, one at a time: the suite must notice. All
-# mutants of a rung are in one program (lab mutations --generate), and the environment chooses.
+# The CUDA rungs from 07 on with barriers, waits, commits, masks and steps of their ideas taken out, one at a time: the
+# suite must notice. All mutants of a rung are in one program (lab mutations --generate), and the environment chooses.
 if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
   set(lab ${CMAKE_COMMAND} -E env PYTHONPATH=${PROJECT_SOURCE_DIR}/scripts ${Python3_EXECUTABLE} -B -m lab)
   add_custom_target(mutations)
@@ -13,7 +13,7 @@ if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
     set(mutated ${CMAKE_CURRENT_BINARY_DIR}/mutations_${rung}.cu)
     add_custom_command(OUTPUT ${mutated}
       COMMAND ${lab} mutations --generate ${mutated} ${rung}
-      DEPENDS ${PROJECT_SOURCE_DIR}/scripts/lab/mutations.py ${kernel})
+      DEPENDS ${PROJECT_SOURCE_DIR}/steps/tests/mutations.py ${kernel})
     set_source_files_properties(${mutated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
     add_library(mutations_${rung}_objects OBJECT ${mutated})
     target_link_libraries(mutations_${rung}_objects PUBLIC flash_device)

@@ -1,6 +1,6 @@
 // Prints which lane of a warp holds which element of the operands of mma.sync, which elements ldmatrix hands to which
 // lane, and where the swizzle puts them: found by trying. Chapters 10 and 11 draw it from the formulas in
-// scripts/lab/diagrams.py; scripts/tests/test_fragments.py compares the two.
+// layouts.py; test_fragments.py compares the two.
 #include <cstdio>
 #include <vector>
 

@@ -135,7 +135,37 @@ TEST_CASE("09 reads shared memory at least seven times less than 08") {
     CHECK(loaded(step09::attention) == N2d * 1 + N2d * 1); // (8 + 8) numbers for 8 x 8
 }
 
+TEST_CASE("09 has 128 queries to a tile, at d = 128 where a block may have 227 KiB of shared memory, else 64") {
+    struct Tile {
+        int shared_kib; // of a block, on an RTX 3090 or 4090, an A100, an H100
+        int64_t d, Br, Bc, threads, bytes;
+    };
+    // d rows of Br + 4 queries; two slices of 16 * threads numbers of K or V, K's Bc numbers longer by 4; Bc rows of P
+    // for each warp, of 8 queries for each of its LR lanes, and 8 more.
+    constexpr int64_t four_64 = 4 * (64 * 132 + 2 * 32 * 68 + 4 * 64 * 40);
+    constexpr int64_t four_128 = 4 * (128 * 68 + 2 * 16 * 132 + 4 * 128 * 24);
+    constexpr int64_t eight_128 = 4 * (128 * 132 + 2 * 32 * 132 + 8 * 128 * 24);
+    const Tile tile = GENERATE(Tile{99, 64, 128, 64, 128, four_64}, Tile{227, 64, 128, 64, 128, four_64},
+                               Tile{99, 128, 64, 128, 128, four_128}, Tile{163, 128, 64, 128, 128, four_128},
+                               Tile{227, 128, 128, 128, 256, eight_128});
+    CAPTURE(tile.shared_kib, tile.d);
+    const SharedLimit limit(tile.shared_kib);
+    const int64_t N = 256; // whole tiles
+    const KernelProfile kernel = only_kernel(step09::attention, one_head(N, N, tile.d));
+    CHECK(kernel.grid.x == static_cast<unsigned>(N / tile.Br));
+    CHECK(kernel.block.x == static_cast<unsigned>(tile.threads));
+    CHECK(kernel.shared_bytes == static_cast<size_t>(tile.bytes));
+    CHECK(buffer(kernel, "Q").load.bytes == floats(N * tile.d));
+    CHECK(buffer(kernel, "K").load.bytes == N / tile.Br * floats(N * tile.d));
+    CHECK(buffer(kernel, "V").load.bytes == N / tile.Br * floats(N * tile.d));
+    // A barrier before each slice: of K there are d / slice, of V Bc / slice, and a slice has 16 * threads numbers.
+    const int64_t slice = 16 * tile.threads / tile.Bc;
+    const int64_t pairs = N / tile.Br * (N / tile.Bc);
+    CHECK(kernel.total.barriers == static_cast<uint64_t>(pairs * (tile.d + tile.Bc) / slice));
+}
+
 TEST_CASE("09 has micro-tiles of 8 x 8 at every head dim; of O they are 8 x 4 at d = 32") {
+    const SharedLimit limit(GENERATE(163, 227));
     const int64_t d = GENERATE(32, 64, 128);
     const int64_t N = 256; // whole tiles
     const Problem p = one_head(N, N, d);
@@ -148,6 +178,7 @@ TEST_CASE("09 has micro-tiles of 8 x 8 at every head dim; of O they are 8 x 4 at
 
 TEST_CASE("no line of rungs 06 to 09 has conflicts between banks") {
     const Attention attention = GENERATE(step06::attention, step07::attention, step08::attention, step09::attention);
+    const SharedLimit limit(GENERATE(163, 227));
     const int64_t d = GENERATE(32, 64, 128);
     for (const KernelProfile& kernel : count_kernels(attention, one_head(150, 150, d))) {
         for (const flash::simt::LineProfile& line : kernel.lines) {

@@ -1,7 +1,8 @@
-// What rungs 10 to 13 claim about their products and their shared memory, counted on the SIMT backend.
+// What rungs 10 to 17 claim about their products, their shared memory and their shuffles, counted on the SIMT backend.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <array>
 #include <random>
 
 #include "common/cuda/device_buffer.hpp"
@@ -10,8 +11,12 @@
 #include "common/simt/report/profile.hpp"
 #include "steps/10_mma_sync/mma_sync.hpp"
 #include "steps/11_swizzle/swizzle.hpp"
-#include "steps/12_async_pipeline/async_pipeline.hpp"
-#include "steps/13_fixed_maximum/fixed_maximum.hpp"
+#include "steps/12_warp_tiles/warp_tiles.hpp"
+#include "steps/13_async_copy/async_copy.hpp"
+#include "steps/14_block_order/block_order.hpp"
+#include "steps/15_lean_softmax/lean_softmax.hpp"
+#include "steps/16_lazy_maximum/lazy_maximum.hpp"
+#include "steps/17_fixed_maximum/fixed_maximum.hpp"
 
 namespace {
 
@@ -22,34 +27,29 @@ using flash::simt::Counters;
 using Attention = void (*)(const Problem&, const Half*, const Half*, const Half*, Half*, float*);
 
 struct Rung {
-    const char* name;
+    int number;
     Attention attention;
     int64_t Br;
-    bool chooses; // the size of its tiles of keys
 };
-constexpr Rung rung10{"10", step10::attention<Half>, 64, false};
-constexpr Rung rung11{"11", step11::attention<Half>, 128, false};
-constexpr Rung rung12{"12", step12::attention<Half>, 128, false};
-constexpr Rung rung13{"13", step13::attention<Half>, 128, true};
+constexpr Rung rung10{10, step10::attention<Half>, 64};
+constexpr Rung rung11{11, step11::attention<Half>, 64};
+constexpr Rung rung12{12, step12::attention<Half>, 128};
+constexpr Rung rung13{13, step13::attention<Half>, 128};
+constexpr Rung rung14{14, step14::attention<Half>, 128};
+constexpr Rung rung15{15, step15::attention<Half>, 128};
+constexpr Rung rung16{16, step16::attention<Half>, 128};
+constexpr Rung rung17{17, step17::attention<Half>, 128};
+constexpr std::array rungs = {rung10, rung11, rung12, rung13, rung14, rung15, rung16, rung17};
+constexpr int64_t Bc = 64;
+constexpr int64_t warps = 4; // of a block
 
-/// While it lives, a block may have so much shared memory.
-class SharedLimit {
-  public:
-    explicit SharedLimit(int kib) : before_(flash::simt::options().shared_kib) {
-        flash::simt::options().shared_kib = kib;
-    }
-    ~SharedLimit() { flash::simt::options().shared_kib = before_; }
-    SharedLimit(const SharedLimit&) = delete;
-    SharedLimit& operator=(const SharedLimit&) = delete;
-
-  private:
-    int before_;
+/// How scores lie along the keys of a row, on top of N(0, 1).
+enum class Scores {
+    tame,
+    one_towers,  // key 100, in the second tile, by 50: 72 in log2
+    two_tower,   // and key 170, in the third, by 100
+    first_towers // key 10, in the first tile, by 50
 };
-
-/// Keys of a tile. With 164 KiB an SM, as an A100 has, two blocks of rung 13 fit if tiles have 32 keys at d = 128.
-int64_t Bc(const Rung& rung, int64_t d) {
-    return rung.chooses && d == 128 && flash::simt::options().shared_kib == 163 ? 32 : 64;
-}
 
 DeviceBuffer<Half> random_buffer(int64_t size, const char* name, unsigned seed) {
     DeviceBuffer<Half> buffer(size, name);
@@ -61,12 +61,31 @@ DeviceBuffer<Half> random_buffer(int64_t size, const char* name, unsigned seed) 
     return buffer;
 }
 
-flash::simt::KernelProfile run(const Rung& rung, const Problem& p) {
+/// The first element of every query is 16, that of a key its height.
+void raise_scores(const Problem& p, Half* Q, Half* K, Scores scores) {
+    if (scores == Scores::tame) {
+        return;
+    }
+    for (int64_t i = 0; i < p.q_size(); i += p.head_dim) {
+        Q[i] = flash::from_float<Half>(16);
+    }
+    for (int64_t j = 0; j < p.kv_len; ++j) {
+        const bool second = scores == Scores::two_tower && j == 170;
+        const bool towers = j == (scores == Scores::first_towers ? 10 : 100);
+        const float height = second ? 100.0f : towers ? 50.0f : 0.0f;
+        for (int64_t head = 0; head < p.batch * p.kv_heads; ++head) {
+            K[(head * p.kv_len + j) * p.head_dim] = flash::from_float<Half>(height / (16 * p.scale));
+        }
+    }
+}
+
+Counters count(const Rung& rung, const Problem& p, Scores scores = Scores::tame) {
     const DeviceBuffer<Half> Q = random_buffer(p.q_size(), "Q", 1);
     const DeviceBuffer<Half> K = random_buffer(p.kv_size(), "K", 2);
     const DeviceBuffer<Half> V = random_buffer(p.kv_size(), "V", 3);
     const DeviceBuffer<Half> O(p.q_size(), "O");
     const DeviceBuffer<float> LSE(p.lse_size(), "LSE");
+    raise_scores(p, Q.data(), K.data(), scores);
     const flash::simt::Options before = flash::simt::options();
     flash::simt::options().count = true;
     flash::simt::clear_profile();
@@ -74,99 +93,148 @@ flash::simt::KernelProfile run(const Rung& rung, const Problem& p) {
     flash::simt::options() = before;
     const std::vector<flash::simt::KernelProfile> kernels = flash::simt::profile();
     REQUIRE(kernels.size() == 1);
-    return kernels[0];
+    return kernels[0].total;
 }
-
-Counters count(const Rung& rung, const Problem& p) { return run(rung, p).total; }
 
 Problem problem(int64_t N_q, int64_t N_kv, int64_t d) {
-    return {.heads = 2, .q_len = N_q, .kv_len = N_kv, .head_dim = d};
+    return {.heads = 2, .q_len = N_q, .kv_len = N_kv, .head_dim = d, .scale = flash::default_scale(d)};
 }
 
-/// The mma of both products over whole tiles: 4096 FLOPs each.
-uint64_t products(const Rung& rung, const Problem& p) {
-    const int64_t rows = flash::ceil_div(p.q_len, rung.Br) * rung.Br;
-    const int64_t keys = flash::ceil_div(p.kv_len, Bc(rung, p.head_dim)) * Bc(rung, p.head_dim);
-    return static_cast<uint64_t>(4 * p.heads * rows * keys * p.head_dim / 4096);
-}
+uint64_t unsigned_of(int64_t n) { return static_cast<uint64_t>(n); }
 
-/// Those of the row sum: eight columns of ones.
-uint64_t sums(const Rung& rung, const Problem& p) { return products(rung, p) * 4 / static_cast<uint64_t>(p.head_dim); }
+int64_t blocks(const Rung& rung, const Problem& p) { return p.heads * flash::ceil_div(p.q_len, rung.Br); }
+int64_t tiles(const Problem& p) { return flash::ceil_div(p.kv_len, Bc); } // of keys, without a mask
 
-/// How many times as many wavefronts as without conflicts.
-double ways(const flash::simt::SharedTraffic& traffic) {
-    return static_cast<double>(traffic.wavefronts) / static_cast<double>(traffic.ideal);
+/// Fragments of 16 x 16 elements in `rows` rows of Q, K or V.
+int64_t fragments(int64_t rows, const Problem& p) { return rows / 16 * p.head_dim / 16; }
+
+/// The mma of both products for one block and one tile of keys: 16 x 8 x 16 multiply-adds each.
+int64_t products(const Rung& rung, const Problem& p) { return 2 * rung.Br * Bc * p.head_dim / (16 * 8 * 16); }
+
+/// And those of P times eight columns of ones.
+int64_t sums(const Rung& rung) { return rung.number < 15 ? 0 : rung.Br * Bc * 8 / (16 * 8 * 16); }
+
+uint64_t mma(const Rung& rung, const Problem& p) {
+    return unsigned_of(blocks(rung, p) * tiles(p) * (products(rung, p) + sums(rung)));
 }
 
 } // namespace
 
-TEST_CASE("the number of mma follows from the tiles") {
+TEST_CASE("the number of mma follows from the tiles; from 15 on the row sums are among them") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
-    const SharedLimit limit(GENERATE(163, 227));
     const Problem p = problem(200, 130, d);
-    CAPTURE(d, flash::simt::options().shared_kib);
-    for (const Rung& rung : {rung10, rung11}) {
-        CHECK(count(rung, p).mma == products(rung, p));
-    }
-    for (const Rung& rung : {rung12, rung13}) {
-        CHECK(count(rung, p).mma == products(rung, p) + sums(rung, p));
+    for (const Rung& rung : rungs) {
+        CAPTURE(d, rung.number);
+        CHECK(count(rung, p).mma == mma(rung, p));
     }
 }
 
-TEST_CASE("10 meets in the banks, 11 to 13 never") {
+TEST_CASE("10 meets in the banks, 11 to 17 never") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
-    const SharedLimit limit(GENERATE(163, 227));
     const Problem p = problem(200, 130, d);
-    CAPTURE(d, flash::simt::options().shared_kib);
-    CHECK(ways(count(rung10, p).shared_load) > 3);
-    for (const Rung& rung : {rung11, rung12, rung13}) {
-        CAPTURE(rung.name);
-        const Counters counted = count(rung, p);
-        CHECK(counted.shared_load.wavefronts == counted.shared_load.ideal);
-        CHECK(counted.shared_store.wavefronts == counted.shared_store.ideal);
-        CHECK(counted.async_store.wavefronts == counted.async_store.ideal);
+    const Counters conflicted = count(rung10, p);
+    CHECK(conflicted.shared_load.wavefronts > 3 * conflicted.shared_load.ideal);
+    for (const Rung& rung : rungs) {
+        if (rung.number > 10) {
+            CAPTURE(d, rung.number);
+            const Counters counted = count(rung, p);
+            CHECK(counted.shared_load.wavefronts == counted.shared_load.ideal);
+            CHECK(counted.shared_store.wavefronts == counted.shared_store.ideal);
+            CHECK(counted.async_store.wavefronts == counted.async_store.ideal);
+            CHECK(counted.shared_load.wavefronts == 4 * counted.ldmatrix); // nothing else is read: 512 bytes each
+        }
     }
 }
 
-TEST_CASE("13 has the tiles of which two blocks fit an SM, and large ones where only one does") {
-    struct Tile {
-        int shared_kib; // of a block, on an RTX 3090 or 4090, an A100, an H100
-        int64_t d, Bc;
-    };
-    const auto tile =
-        GENERATE(Tile{99, 32, 64}, Tile{99, 64, 64}, Tile{99, 128, 64}, Tile{163, 32, 64}, Tile{163, 64, 64},
-                 Tile{163, 128, 32}, Tile{227, 32, 64}, Tile{227, 64, 64}, Tile{227, 128, 64});
-    CAPTURE(tile.shared_kib, tile.d);
-    const SharedLimit limit(tile.shared_kib);
-    CHECK(run(rung13, problem(1, 1, tile.d)).shared_bytes == static_cast<size_t>((128 + 4 * tile.Bc) * tile.d * 2));
+TEST_CASE(
+    "a fragment of K or V feeds two mma in 11, and four from 12 on; in 11, and in 17 if d <= 64, Q is fetched once") {
+    const auto d = GENERATE(int64_t{32}, 64, 128);
+    const Problem p = problem(256, 192, d);
+    CHECK(count(rung10, p).ldmatrix == 0);
+    for (const Rung& rung : rungs) {
+        if (rung.number > 10) {
+            CAPTURE(d, rung.number);
+            const int64_t K_and_V = products(rung, p) / (rung.number == 11 ? 2 : 4);
+            const bool Q_once = rung.number == 11 || (rung.number == 17 && d <= 64);
+            const int64_t Q = fragments(rung.Br, p) * (Q_once ? 1 : tiles(p));
+            CHECK(count(rung, p).ldmatrix == unsigned_of(blocks(rung, p) * (tiles(p) * K_and_V + Q)));
+        }
+    }
 }
 
-TEST_CASE("an ldmatrix of K or V feeds four mma, and in 13 Q is fetched once if d <= 64") {
+TEST_CASE("every rung reads Q once, and K and V once for each tile of Q; from 13 on by cp.async") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
-    const SharedLimit limit(GENERATE(99, 163, 227));
-    const Problem p = problem(128, 256, d);
-    CAPTURE(d, flash::simt::options().shared_kib);
-    const uint64_t K_and_V = products(rung12, p) / 4;
-    const auto Q_once = static_cast<uint64_t>(2 * 128 / 16 * d / 16); // heads x m16 tiles x k16 steps
-    const auto times = [&](const Rung& rung) { return static_cast<uint64_t>(p.kv_len / Bc(rung, d)); };
-    CHECK(count(rung11, p).ldmatrix == K_and_V + times(rung11) * Q_once);
-    CHECK(count(rung12, p).ldmatrix == K_and_V + times(rung12) * Q_once);
-    CHECK(count(rung13, p).ldmatrix == K_and_V + (d <= 64 ? 1 : times(rung13)) * Q_once);
-}
-
-TEST_CASE("12 and 13 read memory once a tile of queries, and meet once a tile of keys") {
-    const auto d = GENERATE(int64_t{32}, 64, 128);
-    const SharedLimit limit(GENERATE(99, 163, 227));
-    const Problem p = problem(128, 256, d);
-    CAPTURE(d, flash::simt::options().shared_kib);
-    const auto K_and_V_bytes = static_cast<uint64_t>(p.heads * 2 * p.kv_size() * 2); // both heads read the same ones
-    const auto Q_bytes = static_cast<uint64_t>(p.q_size() * 2);
-    for (const Rung& rung : {rung12, rung13}) {
+    const Problem p = problem(256, 192, d);
+    for (const Rung& rung : rungs) {
+        CAPTURE(d, rung.number);
         const Counters counted = count(rung, p);
-        CHECK(counted.global_load.bytes == Q_bytes + K_and_V_bytes);
+        const int64_t bytes = blocks(rung, p) * (rung.Br + 2 * p.kv_len) * d * 2;
+        CHECK(counted.global_load.bytes == unsigned_of(bytes));
         CHECK(counted.global_load.sectors == counted.global_load.ideal);
-        CHECK(counted.global_store.sectors == counted.global_store.ideal);
-        const auto tiles = static_cast<uint64_t>(p.kv_len / Bc(rung, d));
-        CHECK(counted.barriers == 2 * (tiles + 1)); // heads x (tiles and the one ahead of O)
+        const bool copies = rung.number >= 13;
+        CHECK(counted.cp_async == (copies ? unsigned_of(bytes / (32 * 16)) : 0)); // a warp's: 16 bytes per lane
+        CHECK(counted.async_store.bytes == (copies ? unsigned_of(bytes) : 0));
+        CHECK(counted.shared_store.bytes == (copies ? 0 : unsigned_of(bytes)));
+    }
+}
+
+TEST_CASE("13 to 17 meet once per tile of keys, 12 twice, and 10 and 11 once more for Q") {
+    const Problem p = problem(256, 192, 64);
+    for (const Rung& rung : rungs) {
+        CAPTURE(rung.number);
+        const int64_t meetings = rung.number < 12 ? 1 + 2 * tiles(p) : rung.number == 12 ? 2 * tiles(p) : tiles(p);
+        CHECK(count(rung, p).barriers == unsigned_of(blocks(rung, p) * meetings));
+    }
+}
+
+TEST_CASE("14 does the same work as 13, also with a mask and with a last wave of fewer heads") {
+    Problem p = problem(200, 200, 128);
+    p.heads = 6; // waves of four heads
+    p.causal = GENERATE(false, true);
+    CAPTURE(p.causal);
+    const Counters before = count(rung13, p), after = count(rung14, p);
+    CHECK(after.mma == before.mma);
+    CHECK(after.ldmatrix == before.ldmatrix);
+    CHECK(after.cp_async == before.cp_async);
+    CHECK(after.barriers == before.barriers);
+    CHECK(after.collectives == before.collectives);
+    CHECK(after.global_load.bytes == before.global_load.bytes);
+    CHECK(after.global_store.bytes == before.global_store.bytes);
+}
+
+TEST_CASE("row sums need no shuffles from 15 on, and maxima none after the first tile from 16 on") {
+    const auto d = GENERATE(int64_t{32}, 64, 128);
+    const Problem p = problem(256, 256, d);
+    constexpr int64_t per_value = 2; // shuffles among the four lanes of a row, for all rows g of an m16 tile at once
+    for (const Rung& rung : rungs) {
+        CAPTURE(d, rung.number);
+        const int64_t values = 2 * rung.Br / 16 / warps; // of rows g and g + 8 of each m16 tile of a warp
+        const int64_t maxima = values * per_value, row_sums = rung.number < 15 ? values * per_value : 0;
+        const int64_t warp = rung.number < 16 ? tiles(p) * (maxima + row_sums) : maxima + (tiles(p) - 1); // a vote each
+        CHECK(count(rung, p).collectives == unsigned_of(blocks(rung, p) * warps * warp));
+    }
+}
+
+TEST_CASE("16 and 17 raise a maximum where scores tower: more shuffles") {
+    const Problem p = problem(128, 256, 64);
+    const auto maxima = unsigned_of(blocks(rung16, p) * warps * 4 * 2); // 4 rows of a lane
+    for (const Rung& rung : {rung16, rung17}) {
+        CAPTURE(rung.number);
+        const uint64_t tame = count(rung, p).collectives;
+        CHECK(count(rung, p, Scores::first_towers).collectives == tame);
+        CHECK(count(rung, p, Scores::one_towers).collectives == tame + maxima);
+        CHECK(count(rung, p, Scores::two_tower).collectives == tame + 2 * maxima);
+    }
+}
+
+TEST_CASE("17 computes a tile that did not fit once more, and is wary from there on") {
+    const auto d = GENERATE(int64_t{32}, 64, 128);
+    const Problem p = problem(128, 256, d);
+    CAPTURE(d);
+    const auto once_more = unsigned_of(blocks(rung17, p) * (products(rung17, p) + sums(rung17)));
+    for (const Scores scores : {Scores::tame, Scores::first_towers, Scores::one_towers, Scores::two_tower}) {
+        CHECK(count(rung16, p, scores).mma == mma(rung16, p));
+        const bool mends = scores == Scores::one_towers || scores == Scores::two_tower; // the second tower: no more
+        CHECK(count(rung17, p, scores).mma == mma(rung17, p) + (mends ? once_more : 0));
     }
 }

@@ -134,6 +134,7 @@ TEST_CASE("blocks at the same time: an SM has 1 KiB more than a block may have, 
         options.shared_kib = c.shared_kib;
         const With size(options);
         CAPTURE(c.shared_kib, c.block_kib);
+        CHECK(flash::max_shared_memory_per_block() == static_cast<size_t>(c.shared_kib) << 10);
         CHECK(flash::resident_blocks(128, c.block_kib << 10) == 4 * c.blocks);
     }
 }

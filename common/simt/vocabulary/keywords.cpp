@@ -21,10 +21,12 @@ void* dynamic_shared_memory() { return current_block().shared().dynamic(); }
 
 } // namespace flash::simt
 
+size_t flash::max_shared_memory_per_block() { return static_cast<size_t>(simt::options().shared_kib) << 10; }
+
 int flash::resident_blocks(int threads, size_t smem_bytes) {
     constexpr int sms = 4;
     constexpr int threads_per_sm = 2048;
     constexpr size_t own = 1 << 10; // the system keeps 1 KiB of each block's part, so the largest block leaves that
-    const size_t shared = (static_cast<size_t>(simt::options().shared_kib) << 10) + own;
+    const size_t shared = max_shared_memory_per_block() + own;
     return sms * std::min(threads_per_sm / threads, static_cast<int>(shared / (smem_bytes + own)));
 }

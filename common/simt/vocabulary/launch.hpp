@@ -38,6 +38,9 @@ void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_by
                &call, sizeof call});
 }
 
+/// The most shared memory that a block may have, in bytes: what FLASH_SIMT_SHARED_KIB says.
+size_t max_shared_memory_per_block();
+
 /// How many blocks of a launch a GPU would run at the same time. The one that is emulated has 4 SMs, so that small
 /// problems have several waves, on each of which a block may have what FLASH_SIMT_SHARED_KIB says. Registers do not
 /// count. (Here each core runs one block.)

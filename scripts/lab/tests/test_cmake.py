@@ -1,4 +1,4 @@
-"""For which GPUs a build for CUDA compiles (scripts/cmake/Architectures.cmake), with stand-ins for nvidia-smi and nvcc."""
+"""For which GPUs a build for CUDA compiles (common/cmake/Architectures.cmake), with stand-ins for nvidia-smi and nvcc."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def test_architectures(stand_in, tmp_path, gpus, known, arguments, chosen, says)
     stand_in("nvidia-smi", gpus)
     nvcc = stand_in("nvcc", "".join(f"echo compute_{one}\n" for one in known.split()) or "exit 1")
     (tmp_path / "choose.cmake").write_text(
-        f"cmake_minimum_required(VERSION 3.25)\ninclude({ROOT}/scripts/cmake/Architectures.cmake)\n"
+        f"cmake_minimum_required(VERSION 3.25)\ninclude({ROOT}/common/cmake/Architectures.cmake)\n"
         f'flash_choose_architectures("{nvcc}")\nmessage(STATUS "chosen: ${{CMAKE_CUDA_ARCHITECTURES}},")\n')
     environment = {key: value for key, value in os.environ.items() if key not in ("CUDAARCHS", "CUDACXX")}
     done = subprocess.run(["cmake", *arguments, "-P", "choose.cmake"], cwd=tmp_path, env=environment, capture_output=True, text=True)

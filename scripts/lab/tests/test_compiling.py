@@ -1,4 +1,4 @@
-"""Patches, variants, what ptxas and the SASS say, the chapters' build commands, and the kernels' architectures."""
+"""Patches, variants, what ptxas and the SASS say, and the kernels' architectures."""
 
 import shutil
 import subprocess
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab import architectures, build, build_commands, experiments, records, sass
+from lab import architectures, build, experiments, records, sass
 from lab.__main__ import main
 from lab.ladder import LabError, ROOT, cuda_rungs
 
@@ -115,55 +115,3 @@ def test_architectures(stand_in, tmp_path, capsys):
     hopper, ampere = (SimpleNamespace(capability=capability) for capability in ("9.0", "8.0"))
     assert [architectures.suits(hopper, one) for one in ("80", "90", "100")] == [False, True, False]
     assert architectures.suits(ampere, "80") and architectures.suits(ampere, "120")
-
-
-def test_a_build_command_is_taken_apart(tmp_path):
-    for name in ("a/main.cpp", "a/kernel.cu", "b/x.cpp"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    objects, *link = build_commands.taken_apart("g++ -O3 -x c++ a/*.cu a/*.cpp b/*.cpp -x none -lm -o a", tmp_path)
-    assert objects == [("g++", ("-O3",), "a/kernel.cu", ("-x", "c++")), ("g++", ("-O3",), "a/main.cpp", ()),
-                       ("g++", ("-O3",), "b/x.cpp", ())]
-    assert link == ["g++", ["-O3"], ["-lm"], "a"]
-    objects, *_ = build_commands.taken_apart("g++ -g -x c++ -c a/kernel.cu -o k.o\ng++ k.o b/x.cpp -o a", tmp_path)
-    assert objects == [("g++", ("-g",), "a/kernel.cu", ("-x", "c++")), ("g++", (), "b/x.cpp", ())]
-    assert build_commands.taken_apart("cmake --preset cpu", tmp_path) is None
-
-
-def test_pages_without_a_command(tmp_path):
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").touch()
-    (tmp_path / "docs/01_a.md").write_text("<!-- build -->\n```sh\ng++ \\\n  steps/01_a/*.cpp\n```\n")
-    (tmp_path / "docs/02_b.md").write_text("```sh\ng++ steps/02_b/*.cpp\n```\n")
-    commands, problems = build_commands.read_pages(tmp_path, {"01_a", "02_b"})
-    assert commands == [("docs/01_a.md", "g++    steps/01_a/*.cpp")] and len(problems) == 1 and "02_b" in problems[0]
-
-
-@pytest.mark.parametrize("commands, code, says", [
-    (["g++ -O1 steps/01_a/*.cpp common/*.cpp -o 01_a"], 0, "1 of 1"),
-    (["g++ -O1 steps/01_a/*.cpp common/*.cpp -o 01_a", "g++ -O1 -DWRONG steps/01_a/*.cpp common/*.cpp -o 01_a"], 1, "1 of 2"),
-    (["g++ -O1 steps/01_a/*.cpp common/*.cpp -o 01_a"] * 2, 0, "2 of 2"), (["false # steps/01_a/"], 1, "exit code 1"),
-    (["true # steps/01_a/"], 1, "no program"), (["echo steps/01_a/"], 1, "steps/01_a/"), (["true"], 1, "builds steps/01_a")])
-def test_build_commands_share_objects_and_not_mistakes(tmp_path, stand_in, monkeypatch, capsys, commands, code, says):
-    real = shutil.which("g++")
-    stand_in("g++", f'echo "$*" >> {tmp_path}/calls\nexec {real} "$@"')
-    for name, text in {"docs/01_a.md": "".join(f"<!-- build -->\n```sh\n{one}\n```\n" for one in commands), "README.md": "",
-                       "common/part.cpp": "int part() { return 0; }\n", "reference/.keep": "", "steps/01_a/main.cpp":
-                       '#include <cstdio>\nint part();\nint main() {\n#ifndef WRONG\nputs("01_a");\n#endif\nreturn part(); }\n'}.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(build_commands, "ROOT", tmp_path)
-    monkeypatch.setattr(build_commands, "output_of", lambda command, folder=tmp_path, run=build_commands.output_of: run(command, folder))
-    monkeypatch.setattr(build_commands, "ladder", lambda: [SimpleNamespace(name="01_a")])
-    assert main(["check-build-commands"]) == code
-    assert says in capsys.readouterr().out
-    if commands[0].startswith("g++"):
-        assert (tmp_path / "calls").read_text().count("-c common/part.cpp") == len(set(commands))
-
-
-def test_a_command_that_fails_speaks_or_leaves_nothing(tmp_path):
-    (tmp_path / "a").mkdir()
-    assert "exit code 3" in build_commands.output_of(["sh", "-c", "exit 3"])
-    assert build_commands.output_of(["sh", "-c", "echo a warning"]) == "a warning"
-    assert build_commands.apart("true") == build_commands.check_programs(tmp_path) == "it leaves no program behind"
-    assert build_commands.apart("cp /bin/true program") == ""

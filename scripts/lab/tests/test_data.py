@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lab import compare_runs, records
+from lab import records
 from lab.ladder import LabError, cuda_rungs, ladder, parse
 
 
@@ -59,21 +59,3 @@ def test_what_is_no_record(tmp_path):
             records.read(str(tmp_path / "a.json"))
     with pytest.raises(LabError, match="is no name"):
         records.save("../a", {}, [])
-
-
-def row(**changes):
-    return {"program": "08_a", "kind": "rung", "dtype": "fp32", "N_q": 64, "ms": 10.0, "spread": 0.01, "code": "c"} | changes
-
-
-@pytest.mark.parametrize("change, code, says", [
-    ({}, 0, "0 of 1 slower"), ({"ms": 10.2}, 0, "+2.0%"), ({"ms": 11.0}, 1, "slower"), ({"ms": 9.0}, 0, "faster"),
-    ({"ms": 11.0, "spread": 0.2}, 0, "0 of 1 slower"), ({"ms": 11.0, "kind": "library"}, 0, "0 of 1 slower"),
-    ({"code": "d"}, 0, "changed"), ({"N_q": 65}, 2, "")])
-def test_compare_runs(tmp_path, capsys, change, code, says):
-    from lab.__main__ import main
-    records.write(tmp_path / "a.json", {"gpu": "G"}, [row(**({"kind": change["kind"]} if "kind" in change else {}))])
-    records.write(tmp_path / "b.json", {"gpu": "G" if not change else "H"}, [row(**change)])
-    assert main(["compare-runs", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == code
-    assert says in (said := capsys.readouterr().out)
-    assert ("careful: gpu is G before and H after" in said) == (bool(change) and code < 2)
-    assert compare_runs.verdict(row(), row(ms=10.31), 0.03) == "slower"

@@ -12,7 +12,7 @@ import unittest
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-PICTURE = Path(__file__).resolve().parent.parent / "attention_picture"
+PICTURE = Path(__file__).resolve().parent / "attention_picture"
 TOKENS = ["[CLS]", "tea", "or", "more", "tea", "?"]
 D = 2
 # Two query heads on one K/V head. In head 1, each "tea" scores log 8 with the other one, and 0 with everything else.

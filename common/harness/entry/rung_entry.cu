@@ -1,4 +1,4 @@
-// A rung as a function of C, so that Python can call it on tensors that are already on the GPU. lab/build.py compiles
+// A rung as a function of C, so that Python can call it on tensors that are already on the GPU. scripts/lab compiles
 // this file once for each variant, with RUNG_HEADER="steps/NN_name/name.hpp" and RUNG=stepNN, and with RUNG_FP32 for a
 // rung that computes in fp32 alone.
 #include RUNG_HEADER

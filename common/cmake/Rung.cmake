@@ -71,7 +71,7 @@ function(flash_add_rung name types head_dims capability)
     flash_discover_tests(test_${name} ${name})
   endif()
   add_test(NAME "${name}: runs its own kernel" COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DRUNG=${name}
-           -DPROGRAM=$<TARGET_FILE:test_${name}> -P ${PROJECT_SOURCE_DIR}/scripts/cmake/OwnKernel.cmake)
+           -DPROGRAM=$<TARGET_FILE:test_${name}> -P ${PROJECT_SOURCE_DIR}/common/cmake/OwnKernel.cmake)
 
   # The manifest repeats what main.cpp and the rung's header say; the program's own help must agree.
   string(REPLACE " " ",[ \n]+" types "${types}")

@@ -1,8 +1,8 @@
 """lab excerpts must accept a sound page and reject each way in which a page can be wrong."""
 
+import excerpts
 import pytest
 
-from lab import excerpts
 from lab.ladder import LabError
 
 SOURCE = "int f() {\n    if (ready) {\n\n        return 1;\n    }\n    return 2;\n}\n"

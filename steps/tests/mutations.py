@@ -1,4 +1,4 @@
-"""Takes each barrier, wait, commit and mask out of the CUDA rungs, one at a time, and asks whether the suite notices.
+"""Takes barriers, waits, commits, masks and steps of a rung's idea out of the CUDA rungs, one at a time: is it noticed?
 
 Mutants are found in the kernel's source by the patterns below, so that a new rung needs nothing here. All mutants of a
 rung are in one program, and FLASH_MUTANT in the environment chooses. Each runs the conformance list for detectors on the
@@ -25,20 +25,40 @@ PATIENCE = 300  # seconds
 STATEMENT = re.compile(r"(?<=[{};)])\s*((?:\w+(?:::|\.|->))*\w*(?:(?<!a)sync|commit|wait|arrive|fence|barrier|clear)\w*"
                        r"(?:<[^;<>]*>)?\([^;{}]*\);)")
 VOTE = re.compile(r"__(syncthreads_(?:or|and))\(")
-COMPARISON = re.compile(r"[\w\])][\w +*/%\[\].]* (<=?|>=?) (?=(?:rows|valid|visible|N_kv|N_q|first_row_keys|min\(N_kv)\b)")
-MIN = re.compile(r"(?<!\w)min\(N_kv, ")
+COMPARISON = re.compile(r"[\w\])][\w +*/%\[\].]* (<=?|>=?) (?=(?:rows|valid|visible|N_kv|N_q|first_row_keys|whole|min\(N_(?:kv|left))\b)")
+MIN = re.compile(r"(?<!\w)min\((N_kv|N_left), ")
 EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"!causal\b"), "true"),
     (re.compile(r"(?<=first_row_keys = )causal(?= \?)"), "false"),
     (re.compile(r"[\w\[\].]+ == -INFINITY"), "false"),
     (re.compile(r"\bl(?:_\w+)?(?:\[[^\]]*\])* == 0\b"), "false"),
     (re.compile(r"\bN_kv - (?:\w+ - )?j0\b"), "Bc"),
+    (re.compile(r"\brows - copy_row\b"), "Br"),
+    # The order of the blocks.
+    (re.compile(r"(?<= first_head = )[^;]+"), "0"),
+    (re.compile(r"(?<= wave_size = )[^;]+"), "wave_heads"),
+    (re.compile(r"(?<= in_wave = )[^;]+"), "blockIdx.x"),
+    (re.compile(r"(?<= head = )first_head[^;]+"), "first_head"),
+    (re.compile(r"(?<= i0 = \(Tr - 1 - )in_wave / wave_size"), "0"),
+    # A maximum that is raised only where it must be, and weights that are mended.
+    (re.compile(r"__all_sync\([^;]+"), "true"),
+    (re.compile(r"\bj0 == 0(?= \|\|)"), "false"),
+    (re.compile(r"(?<= rise = )[^;]+"), "0.0f"),
+    (re.compile(r"(?<= keep = )flash::fast_exp2\(fminf[^;]+"), "1.0f"),
+    (re.compile(r"\bkeep == 0(?= \?)"), "false"),
+    (re.compile(r"(?<= window = is_fp16<T> \? )\d+"), "24"),
+    (re.compile(r"(?<= window = flash::dtype_of<T> == flash::DType::fp16 \? )\d+"), "24"),
+    (re.compile(r"(?<= : )60(?=;)"), "200"),
+    (re.compile(r"\bsum >= limit<T>"), "false"),
+    (re.compile(r"\bmend(?= \?)"), "false"),
+    (re.compile(r"\blazy_until = keys\b"), "lazy_until"),
+    (re.compile(r"\bflash::pack_saturated(<T>\([^;]+)"), r"flash::pack\1"),
 ]
 
 # Mutants that change no result: {(a part of the rung's name, a part of the mutant's name): why}.
 EQUIVALENT = {
     ("", "min(N_kv, first_row_keys) -> first_row_keys"): "the first row sees at most N_kv keys",
-    ("flash_attention_1", "m and l were written by other threads"): "the barrier after P is behind their last store",
+    ("fixed_maximum", "lazy_until = keys"): "each later tile that does not fit is mended: slower, not wrong",
 }
 
 
@@ -86,12 +106,12 @@ def mutants(source):
             add(match.start(), whole, "true" if match[1][0] == "<" else "false")
     for match in MIN.finditer(code):
         other = balanced(code[match.end():])
-        for operand in ("N_kv", other):
+        for operand in (match[1], other):
             add(match.start(), f"{match[0]}{other})", operand)
     for pattern, instead in EXPRESSIONS:
         for match in pattern.finditer(code):
             if match.start() not in loops:
-                add(match.start(), match[0], instead)
+                add(match.start(), match[0], match.expand(instead))
     return sorted(found, key=lambda one: (one.start, one.what))
 
 
@@ -114,7 +134,8 @@ def with_switches(source, wanted):
             text = (f"if (!flash_mutant({number})) {{ {text} }}" if instead is None
                     else f"(flash_mutant({number}) ? ({instead}) : ({text}))")
         return text
-    return "bool flash_mutant(int number); // of steps/tests/mutations.cpp\n" + rendered(0, len(source))
+    text = re.sub(r"\bconstexpr(?= float \w+ = .*flash_mutant)", "const", rendered(0, len(source)))
+    return "bool flash_mutant(int number); // of steps/tests/mutations.cpp\n" + text
 
 
 def generate(rung, path):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The layouts that the chapters draw (scripts/lab/diagrams.py) against what a program finds by trying.
+"""The layouts that the chapters draw (layouts.py) against what a program finds by trying.
 
 Usage: test_fragments.py PROGRAM [unittest options]     PROGRAM is steps/tests/show_layouts of a build
 Exit code: 0 all agree, 1 they do not, 4 the program has no device to run on.
@@ -9,11 +9,9 @@ import re
 import subprocess
 import sys
 import unittest
-from pathlib import Path
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from lab.diagrams import a_element, b_element, c_element, ldmatrix_element, p_source, swizzled
+from layouts import a_element, b_element, c_element, ldmatrix_element, p_source, swizzled
 
 LANES = range(32)
 HALVES = range(2)

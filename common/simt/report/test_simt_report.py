@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/lab/simt_report.py on a profile that is made up."""
+"""simt_report.py on a profile that is made up."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-PROGRAM = Path(__file__).resolve().parent.parent / "simt_report.py"
+PROGRAM = Path(__file__).resolve().parent / "simt_report.py"
 NONE = {"requests": 0, "bytes": 0, "sectors": 0, "wavefronts": 0, "ideal": 0}
 GOOD = {**NONE, "requests": 96, "bytes": 12288, "sectors": 384, "wavefronts": 96, "ideal": 96}
 COUNTS = {"global_load": NONE, "global_store": NONE, "shared_load": NONE, "shared_store": NONE, "async_store": NONE,
