@@ -382,6 +382,12 @@ def compared(record, **where):
     return pivot(record, "program", "N_q", "tflops : .0f", head="N", mean_of="tflops", **where)
 
 
+def only(record, *programs):
+    """The record, cut to these programs, where it has them, and the libraries."""
+    provenance, found = loaded(record)
+    return {"provenance": provenance, "rows": [row for row in found if is_library(row) or row["program"] in programs]}
+
+
 def ratios(record, program, other, **where):
     """How many times as fast as another program, on each problem that both were timed on."""
     key = (*PROBLEM, "sigma", "pattern", "dtype")
