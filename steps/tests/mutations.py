@@ -51,14 +51,14 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"(?<= : )60(?=;)"), "200"),
     (re.compile(r"\bsum >= limit<T>"), "false"),
     (re.compile(r"\bmend(?= \?)"), "false"),
-    (re.compile(r"\blazy_until = keys\b"), "lazy_until"),
+    (re.compile(r"(?<!int )\blazy_until = \w+(?=;)"), "lazy_until"),
     (re.compile(r"\bflash::pack_saturated(<T>\([^;]+)"), r"flash::pack\1"),
 ]
 
 # Mutants that change no result: {(a part of the rung's name, a part of the mutant's name): why}.
 EQUIVALENT = {
     ("", "min(N_kv, first_row_keys) -> first_row_keys"): "the first row sees at most N_kv keys",
-    ("fixed_maximum", "lazy_until = keys"): "each later tile that does not fit is mended: slower, not wrong",
+    ("fixed_maximum", "-> lazy_until"): "each later tile that does not fit is mended: slower, not wrong",
 }
 
 
