@@ -16,7 +16,6 @@ PLOTS = {  # file: (plot, records, whose rows it draws together)
     "ladder.svg": (plots.ladder, "bench_h200"), "roofline.svg": (plots.roofline, "bench_h200"),
     "traffic_of_rungs.svg": (plots.traffic, "bench_h200"), "time.svg": (plots.time, "series_h200"),
     "memory.svg": (plots.memory, "memory_h200"), "gpu_bf16.svg": (plots.comparison, "gpu_bf16"),
-    "gpu_bf16_d32.svg": (plots.comparison, "gpu_bf16_d32"),
     "spread.svg": (plots.spread, "gpu_spread_bf16", "gpu_spread_fp16")}
 
 
