@@ -28,9 +28,9 @@ template <int d, int rows> struct SwizzledTile {
         return (chunk / chunks * rows + row) * row_bytes + (chunk % chunks ^ key) * 16;
     }
 
-    /// offset(row + r, chunk + 2 k), when `first` is offset(row, chunk). The swizzle is an XOR, and so is an addition to
-    /// a chunk whose bit is free: once r and k are constants, one XOR and a constant are left. It holds for chunk 0 or
-    /// 1, and for r a multiple of 8 for which row + r stays in the tile.
+    /// offset(row + r, chunk + 2 k), when `first` is offset(row, chunk). The swizzle is an XOR, and so is an addition
+    /// to a chunk whose bit is free: once r and k are constants, one XOR and a constant are left. It holds for chunk 0
+    /// or 1, and for r a multiple of 8 for which row + r stays in the tile.
     static FLASH_DEVICE int fragment(int first, int r, int k) {
         static_assert(chunks % 2 == 0, "k16 steps are two chunks wide");
         return (first ^ 32 * (k % (chunks / 2))) + (2 * k / chunks * rows + r) * row_bytes;
@@ -38,10 +38,9 @@ template <int d, int rows> struct SwizzledTile {
 };
 
 /// Starts copying a thread's part of a tile into shared memory, as rung 13 does it: 16 bytes of every `step`th row.
-/// `from` is the thread's first 16 bytes in global memory, `smem` their place in the tile; rows from `valid` on, counted
-/// from the thread's first, become zeros.
-template <int d, int rows, int threads, class T>
-FLASH_DEVICE void start_copy(char* smem, const T* from, int valid) {
+/// `from` is the thread's first 16 bytes in global memory, `smem` their place in the tile; rows from `valid` on,
+/// counted from the thread's first, become zeros.
+template <int d, int rows, int threads, class T> FLASH_DEVICE void start_copy(char* smem, const T* from, int valid) {
     constexpr int step = threads / (d / 8); // rows that the block copies at once
     static_assert(step % 8 == 0, "8 rows further down, the swizzle is the same");
 #pragma unroll

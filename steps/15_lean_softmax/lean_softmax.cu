@@ -1,10 +1,10 @@
 // Rung 15: a lean softmax. Fewer instructions between the products.
 //
-// The idea: a scheduler issues one instruction per clock, and an mma takes the tensor core for less than two clocks. So
-// every other instruction counts. Three kinds go:
-//   - exp. e^x is 2^(x log2(e)), and exp2 is what the hardware has. scale * log2(e) is one number, and multiplying by
-//   it
-//     and subtracting the maximum is one FFMA per score, in place of three instructions.
+// The idea: each of the four schedulers of an SM issues one instruction per clock, and its tensor core takes one mma in
+// six to seven clocks. So every other instruction counts. Three kinds go:
+//   - exp. e^x is 2^(x log2(e)), and exp2 is what the hardware has. scale * log2(e) is one number. Multiplying by it
+//   and
+//     subtracting the maximum is one FFMA per score, in place of three instructions.
 //   - The row sum. P times a matrix of ones is one more mma for every d / 8, and its C fragment holds the sum of each
 //     row in every column: no additions, no shuffles, not even at the end.
 //   - Addresses. A lane computes where its row of the first fragment lies; the others are an XOR and a constant away.
