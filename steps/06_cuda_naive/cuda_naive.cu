@@ -1,4 +1,4 @@
-// Rung 06: the same three matrices on a GPU, one thread an element.
+// Rung 06: the same three matrices on a GPU, one thread per element.
 //
 // The idea: S = Q K^T, P = softmax(S) and O = P V are three kernels, one after the other. In the two products each
 // thread computes one element, and neighbouring threads compute neighbouring elements of a row. So the lanes of a warp
@@ -25,7 +25,7 @@ constexpr int output_threads = 256;
 constexpr int warps = softmax_threads / 32;
 constexpr unsigned every_lane = 0xffffffff;
 
-/// S = scale Q K^T, and -inf where query i does not see key j. One thread an element; x runs along the keys.
+/// S = scale Q K^T, and -inf where query i does not see key j. One thread per element; x runs along the keys.
 /// The grid's y and z end at 65535, rows and heads do not: a block takes every gridDim-th tile of each.
 __global__ void scores(const float* Q, const float* K, float* S, int heads, int group, int N_q, int N_kv, int d,
                        float scale, bool causal) {
@@ -105,7 +105,7 @@ __global__ void softmax(const float* S, float* P, float* LSE, int N_kv) {
     }
 }
 
-/// O = P V. One thread an element; x runs along the head dim, which a block covers. Keys that a row does not see
+/// O = P V. One thread per element; x runs along the head dim, which a block covers. Keys that a row does not see
 /// have P = 0 and are left out.
 __global__ void outputs(const float* P, const float* V, float* O, int heads, int group, int N_q, int N_kv, int d,
                         bool causal) {
