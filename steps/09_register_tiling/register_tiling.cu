@@ -152,7 +152,7 @@ __global__ __launch_bounds__(32 * warps) void register_tiling(const float* Q, co
     const int rows = min(Br, N_q - i0);
     // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are left out.
     const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
-    const int keys = min(N_kv, causal ? first_row_keys + rows - 1 : N_kv);
+    const int keys = causal ? first_row_keys + rows - 1 : N_kv;
 
     const float scale2 = scale * flash::log2_e; // e^(scale s) = 2^(scale2 s): rung 15 comes back to it
     float m_reg[R], l_reg[R] = {};              // maximum of scale2 * S; sum of P over the lane's own keys
@@ -229,7 +229,7 @@ __global__ __launch_bounds__(32 * warps) void register_tiling(const float* Q, co
             }
         }
 
-        __syncwarp(); // the P before is read no more; it belongs to this warp alone
+        // The P before is read no more: since then the block has met at the barriers of the slices of K.
 #pragma unroll
         for (int n = 0; n < C; ++n) {
             for (int i = 0; i < R; i += 4) {
@@ -238,10 +238,9 @@ __global__ __launch_bounds__(32 * warps) void register_tiling(const float* Q, co
                 *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(p); // float4_at costs registers here
             }
         }
-        __syncwarp(); // P_smem is complete
 #pragma unroll 1
         for (int c = 0; c < Bc; c += slice) {
-            __syncthreads(); // as above
+            __syncthreads(); // as above; and P_smem is complete
             if (c + slice < Bc) {
                 load_V(j0 + c + slice);
             } else if (j0 + Bc < keys) { // if not, what is stored below is never read
