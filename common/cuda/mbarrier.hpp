@@ -26,6 +26,21 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
                  : "memory");
 }
 
+/// One arrival; the phase then also waits until `bytes` more have been copied by the copies that name this barrier
+/// (tma_load). Too few or too many bytes, and the phase never ends.
+__device__ __forceinline__ void mbarrier_expect_tx(uint64_t* barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(barrier))),
+                 "r"(bytes)
+                 : "memory");
+}
+
+/// Makes new barriers known to the copy engine, which is not a thread and waits at no __syncthreads(). The thread that
+/// called mbarrier_init calls it afterwards.
+__device__ __forceinline__ void fence_mbarrier_init() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
 /// One arrival, which takes place by itself when all cp.async copies that this thread has started are complete.
 __device__ __forceinline__ void cp_async_mbarrier_arrive(uint64_t* barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(

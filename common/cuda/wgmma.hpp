@@ -1,0 +1,83 @@
+// wgmma: matrix products of a warpgroup (four warps, 128 threads) whose operands lie in shared memory. (PTX ISA,
+// "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".)
+//
+// C[64 x N] += A[64 x 16] B[16 x N]. The number of a warpgroup's first warp is a multiple of four. Warp w of the four
+// holds rows 16 w to 16 w + 15 of C, as one C fragment of mma_m16n8k16 (common/cuda/mma.hpp) per eight columns. B is in
+// shared memory. So is A, or else each warp holds its 16 rows of it in registers, as an A fragment of mma_m16n8k16.
+// Therefore C, rounded and packed, is an A operand as it stands, as with mma.sync.
+//
+// The products run while the threads go on:
+//
+//      wgmma_fence();  wgmma_m64k16(C, ..);  wgmma_m64k16(C, ..);  wgmma_commit();  ...  wgmma_wait<0>(C);
+//
+// Until that wait nobody may touch C, nor write A's registers or the operands in shared memory.
+//
+// An operand in shared memory is named by a descriptor, 64 bits in place of an address:
+//
+// clang-format off
+//      bits 0-13    16-29                 32-45                62-63
+//      start / 16   leading_bytes / 16    stride_bytes / 16    1: swizzled, rows of 128 bytes
+//
+//   Its unit is the atom: 8 rows of 128 bytes, swizzled as in SwizzledTile, at a multiple of 1024 bytes.
+//
+//   A, and B = K^T: a k16 step is 16 elements of       B = V (transpose_B): a k16 step is 16 rows of V
+//   each row (32 of its 128 bytes)
+//
+//          <-- 64 elements -->                                 <-- 64 columns -->          <- next 64 ->
+//          +------------------+                                +------------------+        +-----------
+//          | atom: 8 rows     |   k16 step: +32 bytes          | atom: 8 keys     |        | atom
+//          +------------------+                                +------------------+        +-----------
+//          | atom: next 8     |   at + stride_bytes            | atom: next 8     |        at + leading_bytes
+//          +------------------+                                +------------------+
+//                                 leading_bytes: not used      at + stride_bytes;  k16 step: +2 atoms, 2048 bytes
+// clang-format on
+#pragma once
+
+#include <cstdint>
+
+#include "common/types.hpp"
+
+#ifdef __CUDACC__
+
+#include "common/cuda/wgmma_shapes.hpp"
+
+namespace flash {
+
+/// The descriptor of an operand that begins at `smem`. To move on by so many bytes, add (bytes >> 4) to it.
+__device__ __forceinline__ uint64_t wgmma_descriptor(const void* smem, int leading_bytes, int stride_bytes) {
+    const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(smem));
+    return uint64_t{1} << 62 | static_cast<uint64_t>(stride_bytes >> 4) << 32 |
+           static_cast<uint64_t>(leading_bytes >> 4) << 16 | start >> 4;
+}
+
+/// C = A B, or += if `accumulate`. T is Half or Bfloat16. The whole warpgroup calls it.
+template <class T, int N, bool transpose_B = false>
+__device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], uint64_t A, uint64_t B, bool accumulate = true) {
+    detail::wgmma<T, N, transpose_B>(C, A, B, accumulate);
+}
+template <class T, int N, bool transpose_B = false>
+__device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t B,
+                                             bool accumulate = true) {
+    detail::wgmma<T, N, transpose_B>(C, A, B, accumulate);
+}
+
+/// Stands between what wrote C or A's registers and the first wgmma that uses them. The whole warpgroup calls it.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+/// Closes a group: the products that the warpgroup has started since the last commit.
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// Waits until at most `InFlight` of the warpgroup's groups are under way. C is then complete, and may be read.
+template <int InFlight, int n> __device__ __forceinline__ void wgmma_wait(float (&C)[n][4]) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(InFlight) : "memory");
+#pragma unroll
+    for (int i = 0; i < n; ++i) { // keeps the compiler from reading C earlier
+        asm volatile("" : "+f"(C[i][0]), "+f"(C[i][1]), "+f"(C[i][2]), "+f"(C[i][3])::"memory");
+    }
+}
+
+} // namespace flash
+
+#else
+#include "common/simt/vocabulary/wgmma.hpp"
+#endif
