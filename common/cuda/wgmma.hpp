@@ -43,7 +43,7 @@
 
 namespace flash {
 
-/// The descriptor of an operand that begins at `smem`. To move on by so many bytes, add (bytes >> 4) to it.
+/// The descriptor of an operand that begins at `smem`.
 __device__ __forceinline__ uint64_t wgmma_descriptor(const void* smem, int leading_bytes, int stride_bytes) {
     const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(smem));
     return uint64_t{1} << 62 | static_cast<uint64_t>(stride_bytes >> 4) << 32 |
@@ -78,6 +78,17 @@ template <int InFlight, int n> __device__ __forceinline__ void wgmma_wait(float 
 
 } // namespace flash
 
+#define FLASH_DEVICE __device__ __forceinline__
 #else
 #include "common/simt/vocabulary/wgmma.hpp"
+#define FLASH_DEVICE inline
 #endif
+
+namespace flash {
+
+/// The descriptor of what lies `bytes` further on. (Only the lower word changes, and the compiler need not carry.)
+FLASH_DEVICE uint64_t advance(uint64_t descriptor, int bytes) {
+    return (descriptor & 0xffffffff00000000) | (static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(bytes >> 4));
+}
+
+} // namespace flash
