@@ -66,6 +66,14 @@ void Block::prepare() {
     finished_ = 0;
     barrier_ = {};
     mbarriers_.clear();
+    for (Warpgroup& warpgroup : warpgroups_) {
+        warpgroup.meeting.arrived = 0;
+        warpgroup.meeting.lanes = {};
+        warpgroup.tensor_cores.clear();
+    }
+    named_barriers_.fill({});
+    registers_.reset(thread_count_);
+    works_ = 0;
     ready_warps_ = 0;
     for (Warp& warp : warps_) {
         warp.ready = warp.alive = warp.at_barrier = 0;
@@ -77,6 +85,8 @@ void Block::prepare() {
         thread.number = number;
         thread.finished = false;
         thread.copies.clear();
+        thread.stores.clear();
+        thread.wgmma_groups = 0;
         warps_[number / 32].alive |= 1u << number % 32;
         release(number / 32, 1u << number % 32);
         if (!thread.fiber.started()) {
@@ -105,6 +115,16 @@ void Block::serve(Thread& thread) {
             Fault fault(FaultKind::async_copy_in_flight, "a thread leaves the kernel before its cp.async has landed");
             fault.hint = "the shared memory may be another block's by then: wait for all groups (cp_async_wait<0>)";
             fault.where = here("starts the copy", thread.copies.pending.front().site);
+            stop(std::move(fault));
+        }
+        if (options().detect && !thread.stores.pending.empty()) {
+            const BulkStore& store = thread.stores.pending.front();
+            Fault fault(FaultKind::async_copy_in_flight,
+                        std::string("a thread leaves the kernel before its ") + store.work.operation +
+                            " has read shared memory");
+            fault.hint = "the shared memory may be another block's by then: commit, and wait for all groups "
+                         "(bulk_wait_read<0>)";
+            fault.where = here("starts it", store.work.site);
             stop(std::move(fault));
         }
         finish_current();
@@ -249,8 +269,38 @@ Fault Block::stuck() const {
     for (const auto& [address, mbarrier] : mbarriers_) {
         for (const MBarrier::Waiting& waiting : mbarrier.waiting) {
             std::ostringstream state;
-            state << " (" << mbarrier.arrived << " of " << mbarrier.expected << " have arrived)";
+            state << " (" << mbarrier.arrived << " of " << mbarrier.expected << " have arrived";
+            if (mbarrier.expected_bytes != 0 || mbarrier.came_bytes() != 0) {
+                state << "; " << mbarrier.came_bytes() << " bytes came, " << mbarrier.expected_bytes << " are expected";
+            }
+            state << ")";
             add("mbarrier_wait", waiting.site, state.str(), waiting.thread / 32, 1u << waiting.thread % 32);
+        }
+    }
+    for (const Warpgroup& warpgroup : warpgroups_) {
+        const WarpgroupMeeting& meeting = warpgroup.meeting;
+        for (unsigned warp = 0; warp < 4; ++warp) {
+            add(meeting.operation, meeting.site, " (" + std::to_string(meeting.arrived) + " of 128 have come)",
+                static_cast<unsigned>(&warpgroup - warpgroups_.data()) * 4 + warp, meeting.lanes[warp]);
+        }
+    }
+    for (size_t id = 0; id < named_barriers_.size(); ++id) {
+        const NamedBarrier& barrier = named_barriers_[id];
+        for (const WaitingThread& waiting : barrier.waiting) {
+            add("named_barrier_sync", waiting.site,
+                " (barrier " + std::to_string(id) + ": " + std::to_string(barrier.arrived) + " of " +
+                    std::to_string(barrier.expected) + " have come)",
+                waiting.thread / 32, 1u << waiting.thread % 32);
+        }
+    }
+    for (const Registers::Wanted& wanted : registers_.wanted) {
+        const unsigned own = registers_.of_thread[wanted.warpgroup];
+        for (const WaitingThread& waiting : wanted.waiting) {
+            add("take_registers", waiting.site,
+                " (from " + std::to_string(own) + " registers a thread to " + std::to_string(wanted.registers) +
+                    " takes " + std::to_string((wanted.registers - own) * 128) + ", and " +
+                    std::to_string(registers_.free) + " are free)",
+                waiting.thread / 32, 1u << waiting.thread % 32);
         }
     }
     const Waiting* first = nullptr;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/simt/machine/bulk_copies.hpp"
 #include "common/simt/machine/device_memory.hpp"
 #include "common/simt/machine/fiber.hpp"
 #include "common/simt/machine/grid.hpp"
@@ -18,6 +19,8 @@
 #include "common/simt/machine/shared_memory.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/machine/traps.hpp"
+#include "common/simt/machine/warpgroups.hpp"
+#include "common/simt/machine/wgmma.hpp"
 
 namespace flash::simt {
 
@@ -27,6 +30,8 @@ struct Thread {
     unsigned number = 0; // x fastest; its warp is number / 32
     bool finished = false;
     AsyncCopies copies;
+    BulkStores stores;
+    uint32_t wgmma_groups = 0; // committed
 };
 
 enum class Space : uint8_t { global, shared, elsewhere };
@@ -47,6 +52,11 @@ struct Warp {
     uint32_t at_barrier = 0;
     std::vector<Rendezvous> pending;
     Operands operands{}; // a lane waits in one meeting at a time
+};
+
+struct Warpgroup {
+    WarpgroupMeeting meeting;
+    TensorCores tensor_cores;
 };
 
 /// Runs blocks one after the other on the OS thread that made it. Everything that a kernel calls ends up here.
@@ -83,6 +93,14 @@ class Block {
 
     /// The lanes of `mask` meet; the last one executes `combine` for all of them.
     void collective(Meeting kind, const char* operation, Site site, uint32_t mask, void* operand, Combine combine);
+
+    /// The 128 threads of the current one's warpgroup meet; the last one executes `combine` for all of them.
+    void meet_warpgroup(const char* operation, Site site, void* operand, WarpgroupCombine combine);
+
+    TensorCores& tensor_cores(unsigned warpgroup) { return warpgroups_[warpgroup].tensor_cores; }
+    NamedBarrier& named_barrier(int id) { return named_barriers_[static_cast<size_t>(id)]; }
+    Registers& registers() { return registers_; }
+    uint32_t next_work() { return works_++; } // of the copy engine or the tensor cores
 
     /// Lets others go on; returns when it is the current thread's turn again.
     void yield();
@@ -130,6 +148,10 @@ class Block {
     unsigned finished_ = 0;
     Barrier barrier_;
     MBarriers mbarriers_;
+    std::array<Warpgroup, 8> warpgroups_;
+    std::array<NamedBarrier, 16> named_barriers_;
+    Registers registers_;
+    uint32_t works_ = 0;
     Thread* current_ = nullptr;
     const Launch* launch_ = nullptr;
     const Kernel* kernel_ = nullptr;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/simt/machine/async_copies.hpp"
+#include "common/simt/machine/async_work.hpp"
 #include "common/simt/machine/fault.hpp"
 #include "common/simt/machine/meetings.hpp"
 #include "common/simt/machine/origin.hpp"
@@ -47,13 +48,25 @@ class Observer {
     virtual void start_copy(unsigned /*thread*/, const AsyncCopy&) {}
     virtual void wait_for_copies(unsigned /*thread*/, uint32_t /*count*/) {} // its first ones
 
-    // What a thread does at an mbarrier; its word is an access that no counter counts.
+    // What a thread does at an mbarrier; its word is an access that no counter counts. At a named barrier, too, threads
+    // release and acquire, and a phase ends when all have come.
     virtual void touch_mbarrier(unsigned /*thread*/, const AccessEvent&) {}
     virtual void make_mbarrier(const void*) {}
     virtual void release(unsigned /*thread*/, const void* /*mbarrier*/) {} // it arrives
     virtual void hand_on_copies(unsigned /*thread*/, uint32_t /*count*/, const void* /*mbarrier*/) {}
     virtual void end_phase(const void* /*mbarrier*/) {}
     virtual void acquire(unsigned /*thread*/, const void* /*mbarrier*/) {} // its wait is over
+
+    // The copy engine and the tensor cores. Groups are counted by thread, from the block's beginning.
+    virtual void start_load(const BulkLoad&) {}
+    virtual void land(const BulkLoad&) {} // its bytes count at the mbarrier now
+    virtual void start_store(const BulkStore&) {}
+    virtual void wait_for_stores(unsigned /*thread*/, uint32_t /*groups*/, bool /*reads_only*/) {} // its first ones
+    virtual void start_wgmma(const Wgmma&) {}
+    virtual void wait_for_wgmma(unsigned /*thread*/, uint32_t /*groups*/) {} // its first ones
+    virtual void fence_wgmma(unsigned /*thread*/) {}
+    virtual void fence_proxy(unsigned /*thread*/) {}
+    virtual void fence_mbarriers(unsigned /*thread*/) {}
 
     virtual void barrier(Site) {} // all threads of the block have met
     virtual void meet(Meeting, unsigned /*warp*/, uint32_t /*lanes*/, Site) {}

@@ -1,6 +1,7 @@
 // Twin of common/cuda/mbarrier.hpp.
 #pragma once
 
+#include "common/simt/machine/bulk_copies.hpp"
 #include "common/simt/machine/mbarriers.hpp"
 
 namespace flash {
@@ -11,6 +12,10 @@ inline void mbarrier_init(uint64_t* barrier, int arrivals, simt::Site site = sim
 inline void mbarrier_arrive(uint64_t* barrier, simt::Site site = simt::Site::here()) {
     simt::arrive_at_mbarrier(barrier, site);
 }
+inline void mbarrier_expect_tx(uint64_t* barrier, int bytes, simt::Site site = simt::Site::here()) {
+    simt::expect_bytes(barrier, bytes, site);
+}
+inline void fence_mbarrier_init() { simt::fence_mbarrier_init(); }
 inline void cp_async_mbarrier_arrive(uint64_t* barrier, simt::Site site = simt::Site::here()) {
     simt::arrive_after_copies(barrier, site);
 }

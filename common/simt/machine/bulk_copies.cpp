@@ -1,0 +1,248 @@
+#include "common/simt/machine/bulk_copies.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/simt/machine/block.hpp"
+
+namespace flash::simt {
+namespace {
+
+AsyncWork begin_work(const char* operation, Site site) {
+    Block& block = current_block();
+    return {block.next_work(), block.current().number, operation, site};
+}
+
+[[noreturn]] void refuse(FaultKind kind, const std::string& summary, const AsyncWork& work) {
+    Block& block = current_block();
+    Fault fault(kind, summary);
+    fault.where = block.here(std::string("calls ") + work.operation, work.site);
+    block.stop(std::move(fault));
+}
+
+char* swizzled(char* address) { return reinterpret_cast<char*>(swizzle_128(reinterpret_cast<size_t>(address))); }
+
+/// The chunks of a run of bytes; in shared memory, `shared` is where it begins before the swizzle.
+void add_chunks(char* global, char* shared, unsigned bytes, bool swizzle, std::vector<Chunk>& chunks) {
+    while (bytes > 0) {
+        const unsigned room = 16 - static_cast<unsigned>(reinterpret_cast<size_t>(shared) % 16);
+        const unsigned now = std::min(room, bytes);
+        chunks.push_back({global, swizzle ? swizzled(shared) : shared, now});
+        global += now;
+        shared += now;
+        bytes -= now;
+    }
+}
+
+/// The chunks of a box that lie inside the tensor.
+std::vector<Chunk> chunks_inside(const TensorMap& map, const int* at, char* shared) {
+    const int64_t element = dtype_bytes(map.type);
+    const int64_t first = std::max<int64_t>(0, -int64_t{at[0]});
+    const int64_t end = std::min<int64_t>(map.box[0], map.sizes[0] - at[0]);
+    const int64_t row_bytes = map.box[0] * element;
+    std::vector<Chunk> chunks;
+    int step[5] = {}; // of each dimension; dimension 0 goes by in one
+    for (int64_t row = 0;; ++row) {
+        int64_t offset = (at[0] + first) * element;
+        bool inside = first < end;
+        for (int i = 1; i < map.rank; ++i) {
+            const int64_t coordinate = int64_t{at[i]} + step[i];
+            inside = inside && coordinate >= 0 && coordinate < map.sizes[i];
+            offset += coordinate * map.strides[i];
+        }
+        if (inside) {
+            add_chunks(map.base + offset, shared + row * row_bytes + first * element,
+                       static_cast<unsigned>((end - first) * element), true, chunks);
+        }
+        int i = 1;
+        while (i < map.rank && ++step[i] == map.box[i]) {
+            step[i++] = 0;
+        }
+        if (i >= map.rank) {
+            return chunks;
+        }
+    }
+}
+
+unsigned box_bytes(const TensorMap& map) {
+    unsigned bytes = static_cast<unsigned>(dtype_bytes(map.type));
+    for (int i = 0; i < map.rank; ++i) {
+        bytes *= static_cast<unsigned>(map.box[i]);
+    }
+    return bytes;
+}
+
+void check_shared(const char* shared, size_t bytes, size_t alignment, const AsyncWork& work) {
+    Block& block = current_block();
+    const SharedMemory& memory = block.shared();
+    if (block.space_of(shared) != Space::shared) {
+        refuse(FaultKind::out_of_bounds, "out of bounds: an address that is not in shared memory", work);
+    }
+    if (memory.is_dynamic(shared) &&
+        (shared < memory.dynamic() || shared + bytes > memory.dynamic() + memory.dynamic_bytes())) {
+        refuse(FaultKind::out_of_bounds,
+               "out of bounds: a tile of " + plural(bytes, "byte") + " at byte " +
+                   std::to_string(shared - memory.dynamic()) + " of the dynamic shared memory (" +
+                   plural(memory.dynamic_bytes(), "byte") + ")",
+               work);
+    }
+    if (reinterpret_cast<size_t>(shared) % alignment != 0) {
+        refuse(FaultKind::misaligned,
+               "misaligned: " +
+                   (memory.is_dynamic(shared)
+                        ? "byte " + std::to_string(shared - memory.dynamic()) + " of the dynamic shared memory"
+                        : std::string("an address of shared memory")) +
+                   " is no multiple of " + std::to_string(alignment) +
+                   (alignment == 1024 ? ", where a tile under the 128-byte swizzle begins" : ""),
+               work);
+    }
+}
+
+/// All chunks lie in one buffer: the tensor's.
+void check_global(const std::vector<Chunk>& chunks, const AsyncWork& work) {
+    if (chunks.empty()) {
+        return;
+    }
+    const auto [low, high] = std::ranges::minmax_element(chunks, {}, &Chunk::global);
+    const char* const begin = low->global;
+    const char* const end = high->global + high->bytes;
+    const DeviceMemory* const buffer = arena().contains(begin) ? buffer_around(begin) : nullptr;
+    if (buffer == nullptr) {
+        refuse(FaultKind::out_of_bounds, "out of bounds: the tensor map leads to no buffer in global memory", work);
+    }
+    if (begin < buffer->valid_begin() || end > buffer->valid_end()) {
+        refuse(FaultKind::out_of_bounds,
+               "out of bounds: the tensor map leads " +
+                   (begin < buffer->valid_begin()
+                        ? plural(static_cast<size_t>(buffer->valid_begin() - begin), "byte") + " before the start of "
+                        : plural(static_cast<size_t>(end - buffer->valid_end()), "byte") + " past the end of ") +
+                   buffer->name(),
+               work);
+    }
+}
+
+void check_rank(const TensorMap& map, int rank, const AsyncWork& work) {
+    if (map.rank != rank) {
+        refuse(FaultKind::invalid_access,
+               std::to_string(rank) + " coordinates for a tensor map of " + std::to_string(map.rank) + " dimensions",
+               work);
+    }
+}
+
+void move(const BulkStore& store) {
+    for (const Chunk& chunk : store.chunks) {
+        if (!store.adds) {
+            std::memcpy(chunk.global, chunk.shared, chunk.bytes);
+            continue;
+        }
+        for (unsigned offset = 0; offset < chunk.bytes; offset += sizeof(float)) { // other workers may add here too
+            float term = 0;
+            std::memcpy(&term, chunk.shared + offset, sizeof term);
+            auto* const sum = reinterpret_cast<uint32_t*>(chunk.global + offset);
+            uint32_t before = __atomic_load_n(sum, __ATOMIC_RELAXED);
+            while (!__atomic_compare_exchange_n(
+                sum, &before, std::bit_cast<uint32_t>(std::bit_cast<float>(before) + term), false, __ATOMIC_SEQ_CST,
+                __ATOMIC_RELAXED)) {
+            }
+        }
+    }
+}
+
+void start(BulkStore&& store) {
+    Block& block = current_block();
+    BulkStores& stores = block.current().stores;
+    store.group = stores.committed;
+    for (Observer* const observer : block.observers()) {
+        observer->start_store(store);
+    }
+    if (options().cp_async == CpAsync::early) {
+        move(store);
+    }
+    stores.pending.push_back(std::move(store));
+}
+
+} // namespace
+
+void start_bulk_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier, Site site) {
+    const RuntimeCode runtime;
+    BulkLoad load{begin_work("tma_load", site), static_cast<char*>(shared), box_bytes(map), {}, mbarrier};
+    check_rank(map, rank, load.work);
+    check_shared(load.shared, load.bytes, 1024, load.work);
+    load.inside = chunks_inside(map, at, load.shared);
+    check_global(load.inside, load.work);
+    load_for_mbarrier(mbarrier, std::move(load));
+}
+
+void land(const BulkLoad& load) {
+    std::memset(load.shared, 0, load.bytes);
+    for (const Chunk& chunk : load.inside) {
+        std::memcpy(chunk.shared, chunk.global, chunk.bytes);
+    }
+}
+
+void start_bulk_store(const char* operation, const TensorMap& map, int rank, const int* at, const void* shared,
+                      bool adds, Site site) {
+    const RuntimeCode runtime;
+    BulkStore store{begin_work(operation, site), adds, {}, 0};
+    auto* const from = const_cast<char*>(static_cast<const char*>(shared));
+    check_rank(map, rank, store.work);
+    check_shared(from, box_bytes(map), 1024, store.work);
+    store.chunks = chunks_inside(map, at, from);
+    check_global(store.chunks, store.work);
+    start(std::move(store));
+}
+
+void start_bulk_add(float* global, const float* shared, int bytes, Site site) {
+    const RuntimeCode runtime;
+    BulkStore store{begin_work("bulk_reduce_add", site), true, {}, 0};
+    auto* const from = reinterpret_cast<char*>(const_cast<float*>(shared));
+    if (bytes <= 0 || bytes % 16 != 0 || reinterpret_cast<size_t>(global) % 16 != 0) {
+        refuse(FaultKind::misaligned,
+               "misaligned: a bulk reduction of " + std::to_string(bytes) +
+                   " bytes; addresses and sizes are multiples of 16",
+               store.work);
+    }
+    check_shared(from, static_cast<size_t>(bytes), 16, store.work);
+    add_chunks(reinterpret_cast<char*>(global), from, static_cast<unsigned>(bytes), false, store.chunks);
+    check_global(store.chunks, store.work);
+    start(std::move(store));
+}
+
+void commit_bulk_stores() { ++current_block().current().stores.committed; }
+
+void wait_bulk_stores(unsigned in_flight, bool reads_only) {
+    const RuntimeCode runtime;
+    Block& block = current_block();
+    Thread& thread = block.current();
+    BulkStores& stores = thread.stores;
+    if (stores.committed <= in_flight) {
+        return;
+    }
+    const uint32_t groups = stores.committed - in_flight;
+    const auto end = std::ranges::find_if(stores.pending, [&](const BulkStore& store) { return store.group >= groups; });
+    if (options().cp_async == CpAsync::late) {
+        std::for_each(stores.pending.begin(), end, move);
+    }
+    stores.pending.erase(stores.pending.begin(), end);
+    for (Observer* const observer : block.observers()) {
+        observer->wait_for_stores(thread.number, groups, reads_only);
+    }
+}
+
+void fence_proxy_async() {
+    const RuntimeCode runtime;
+    Block& block = current_block();
+    for (Observer* const observer : block.observers()) {
+        observer->fence_proxy(block.current().number);
+    }
+}
+
+void fence_mbarrier_init() {
+    const RuntimeCode runtime;
+    Block& block = current_block();
+    for (Observer* const observer : block.observers()) {
+        observer->fence_mbarriers(block.current().number);
+    }
+}
+
+} // namespace flash::simt

@@ -1,0 +1,59 @@
+// What warpgroups (four warps) do together and apart: meetings, named barriers, and passing registers on.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "common/simt/machine/site.hpp"
+
+namespace flash::simt {
+
+/// One operand of each thread of a warpgroup; the last one to arrive combines them for all.
+using WarpgroupOperands = std::array<void*, 128>;
+using WarpgroupCombine = void (*)(unsigned first_thread, const WarpgroupOperands& operands, Site site);
+
+struct WarpgroupMeeting {
+    unsigned arrived = 0;
+    std::array<uint32_t, 4> lanes{}; // of each warp
+    const char* operation = "";
+    Site site;
+    WarpgroupCombine combine = nullptr;
+    WarpgroupOperands operands{};
+};
+
+struct WaitingThread {
+    unsigned thread;
+    Site site;
+};
+
+struct NamedBarrier {
+    unsigned expected = 0; // threads; 0: nobody has come
+    unsigned arrived = 0;
+    unsigned first = 0; // thread that came first
+    Site site;          // where
+    const char* operation = "";
+    std::vector<WaitingThread> waiting;
+};
+
+/// The registers of an SM, all of which the one block on it may have.
+struct Registers {
+    static constexpr unsigned in_all = 65536;
+    unsigned free = 0;
+    std::array<unsigned, 8> of_thread{}; // in each warpgroup
+    struct Wanted {
+        unsigned warpgroup;
+        unsigned registers; // a thread
+        std::vector<WaitingThread> waiting;
+    };
+    std::vector<Wanted> wanted;
+    void reset(unsigned threads);
+};
+
+// The current thread.
+void wait_at_named_barrier(int id, int threads, Site site);
+void arrive_at_named_barrier(int id, int threads, Site site);
+void give_registers(unsigned registers, Site site);
+void take_registers(unsigned registers, Site site);
+
+} // namespace flash::simt

@@ -1,0 +1,33 @@
+// Twin of common/cuda/tma.hpp.
+#pragma once
+
+#include "common/simt/machine/bulk_copies.hpp"
+#include "common/simt/vocabulary/tensor_map.hpp"
+
+namespace flash {
+
+template <int rank>
+inline void tma_load(void* smem, const TensorMap& map, const int (&at)[rank], uint64_t* barrier,
+                     simt::Site site = simt::Site::here()) {
+    simt::start_bulk_load(smem, map, rank, at, barrier, site);
+}
+template <int rank>
+inline void tma_store(const TensorMap& map, const int (&at)[rank], const void* smem,
+                      simt::Site site = simt::Site::here()) {
+    simt::start_bulk_store("tma_store", map, rank, at, smem, false, site);
+}
+template <int rank>
+inline void tma_reduce_add(const TensorMap& map, const int (&at)[rank], const void* smem,
+                           simt::Site site = simt::Site::here()) {
+    simt::start_bulk_store("tma_reduce_add", map, rank, at, smem, true, site);
+}
+inline void bulk_reduce_add(float* global, const float* smem, int bytes, simt::Site site = simt::Site::here()) {
+    simt::start_bulk_add(global, smem, bytes, site);
+}
+inline void bulk_commit() { simt::commit_bulk_stores(); }
+template <int in_flight> inline void bulk_wait_read() { simt::wait_bulk_stores(in_flight, true); }
+template <int in_flight> inline void bulk_wait() { simt::wait_bulk_stores(in_flight, false); }
+inline void fence_proxy_async() { simt::fence_proxy_async(); }
+inline void prefetch_tensor_map(const TensorMap&) {} // there is no cache
+
+} // namespace flash
