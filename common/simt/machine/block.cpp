@@ -119,9 +119,8 @@ void Block::serve(Thread& thread) {
         }
         if (options().detect && !thread.stores.pending.empty()) {
             const BulkStore& store = thread.stores.pending.front();
-            Fault fault(FaultKind::async_copy_in_flight,
-                        std::string("a thread leaves the kernel before its ") + store.work.operation +
-                            " has read shared memory");
+            Fault fault(FaultKind::async_copy_in_flight, std::string("a thread leaves the kernel before its ") +
+                                                             store.work.operation + " has read shared memory");
             fault.hint = "the shared memory may be another block's by then: commit, and wait for all groups "
                          "(bulk_wait_read<0>)";
             fault.where = here("starts it", store.work.site);

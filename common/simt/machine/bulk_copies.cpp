@@ -140,9 +140,9 @@ void move(const BulkStore& store) {
             std::memcpy(&term, chunk.shared + offset, sizeof term);
             auto* const sum = reinterpret_cast<uint32_t*>(chunk.global + offset);
             uint32_t before = __atomic_load_n(sum, __ATOMIC_RELAXED);
-            while (!__atomic_compare_exchange_n(
-                sum, &before, std::bit_cast<uint32_t>(std::bit_cast<float>(before) + term), false, __ATOMIC_SEQ_CST,
-                __ATOMIC_RELAXED)) {
+            while (!__atomic_compare_exchange_n(sum, &before,
+                                                std::bit_cast<uint32_t>(std::bit_cast<float>(before) + term), false,
+                                                __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
             }
         }
     }
@@ -219,7 +219,8 @@ void wait_bulk_stores(unsigned in_flight, bool reads_only) {
         return;
     }
     const uint32_t groups = stores.committed - in_flight;
-    const auto end = std::ranges::find_if(stores.pending, [&](const BulkStore& store) { return store.group >= groups; });
+    const auto end =
+        std::ranges::find_if(stores.pending, [&](const BulkStore& store) { return store.group >= groups; });
     if (options().cp_async == CpAsync::late) {
         std::for_each(stores.pending.begin(), end, move);
     }

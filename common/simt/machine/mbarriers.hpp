@@ -23,7 +23,6 @@ struct MBarrier {
     std::vector<BulkLoad> flying; // loads that have not landed
     int64_t came_bytes() const;   // with those
 
-
     struct Waiting {
         unsigned thread;
         Site site;

@@ -28,8 +28,8 @@ class SharedMemory {
     bool is_dynamic(const char* address) const { return static_cast<size_t>(address - region_) < region_bytes; }
     bool is_static(const char* address) const { return static_cast<size_t>(address - segment_.begin) < segment_.bytes; }
 
-    /// An address as descriptors of wgmma hold it, in 20 bits: the dynamic part in the lowest 256 KiB, which are all that
-    /// a GPU has, then the variables.
+    /// An address as descriptors of wgmma hold it, in 20 bits: the dynamic part in the lowest 256 KiB, which are all
+    /// that a GPU has, then the variables.
     size_t window_address(const char* address) const {
         return is_dynamic(address) ? static_cast<size_t>(address - (region_ + guard))
                                    : window_bytes + static_cast<size_t>(address - segment_.begin);
@@ -40,7 +40,7 @@ class SharedMemory {
 
     /// The addresses that nothing but the dynamic part uses; only a part of them is memory.
     const char* region_begin() const { return region_; }
-    static constexpr size_t guard = 64 << 10;                           // bytes on both sides that fault
+    static constexpr size_t guard = 64 << 10; // bytes on both sides that fault
     static constexpr size_t window_bytes = 256 << 10;
     static constexpr size_t region_bytes = guard + window_bytes + guard; // whole pages, of 64 KiB too
 

@@ -25,12 +25,13 @@ struct Descriptor {
 
 void check_start(const SharedMemory& shared, const char* start, Site site) {
     if ((reinterpret_cast<size_t>(start) & 0x380) != 0) {
-        refuse(FaultKind::misaligned,
-               "misaligned: a tile under the 128-byte swizzle begins at a multiple of 1024 bytes, and this operand of "
-               "wgmma at byte " +
-                   std::to_string(shared.is_dynamic(start) ? start - shared.dynamic() : start - shared.segment().begin) +
-                   " of shared memory",
-               site);
+        refuse(
+            FaultKind::misaligned,
+            "misaligned: a tile under the 128-byte swizzle begins at a multiple of 1024 bytes, and this operand of "
+            "wgmma at byte " +
+                std::to_string(shared.is_dynamic(start) ? start - shared.dynamic() : start - shared.segment().begin) +
+                " of shared memory",
+            site);
     }
 }
 
@@ -60,8 +61,8 @@ void add_k_major(const Descriptor& operand, unsigned row, std::vector<OperandRow
 void add_columns_major(const Descriptor& operand, unsigned columns, std::vector<OperandRow>& rows) {
     for (unsigned k = 0; k < 16; ++k) {
         for (unsigned piece = 0; piece < columns / 8; ++piece) {
-            rows.push_back(row_at(operand, piece / 8 * operand.leading + k / 8 * operand.stride + k % 8 * 128 +
-                                               piece % 8 * 16));
+            rows.push_back(
+                row_at(operand, piece / 8 * operand.leading + k / 8 * operand.stride + k % 8 * 128 + piece % 8 * 16));
         }
     }
 }
@@ -69,9 +70,9 @@ void add_columns_major(const Descriptor& operand, unsigned columns, std::vector<
 void check_inside(const std::vector<OperandRow>& rows, Site site) {
     const SharedMemory& shared = current_block().shared();
     for (const OperandRow row : rows) {
-        const bool inside = shared.is_dynamic(row) ? row >= shared.dynamic() &&
-                                                         row + 16 <= shared.dynamic() + shared.dynamic_bytes()
-                                                   : shared.is_static(row);
+        const bool inside = shared.is_dynamic(row)
+                                ? row >= shared.dynamic() && row + 16 <= shared.dynamic() + shared.dynamic_bytes()
+                                : shared.is_static(row);
         if (!inside) {
             refuse(FaultKind::out_of_bounds,
                    "out of bounds: a descriptor of wgmma leads to byte " + std::to_string(row - shared.dynamic()) +
@@ -119,9 +120,8 @@ template <class T> void multiply(const Wgmma& product, float* C) {
     }
     for (unsigned k = 0; k < 16; ++k) {
         for (unsigned column = 0; column < columns; ++column) {
-            B[k][column] = product.transposed
-                               ? element<T>(product.B[k * (columns / 8) + column / 8], column % 8)
-                               : element<T>(product.B[column * 2 + k / 8], k % 8);
+            B[k][column] = product.transposed ? element<T>(product.B[k * (columns / 8) + column / 8], column % 8)
+                                              : element<T>(product.B[column * 2 + k / 8], k % 8);
         }
     }
     for (unsigned row = 0; row < 64; ++row) {
@@ -148,7 +148,8 @@ void execute(TensorCores& cores, const Wgmma& product) {
 }
 
 void hand_out(Accumulators& from, unsigned thread) {
-    for_each_of_thread(thread, from.columns, [&](unsigned i, unsigned place) { from.C[thread][i] = from.values[place]; });
+    for_each_of_thread(thread, from.columns,
+                       [&](unsigned i, unsigned place) { from.C[thread][i] = from.values[place]; });
     from.handed_out.set(thread);
 }
 

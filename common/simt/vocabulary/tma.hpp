@@ -25,8 +25,8 @@ inline void bulk_reduce_add(float* global, const float* smem, int bytes, simt::S
     simt::start_bulk_add(global, smem, bytes, site);
 }
 inline void bulk_commit() { simt::commit_bulk_stores(); }
-template <int in_flight> inline void bulk_wait_read() { simt::wait_bulk_stores(in_flight, true); }
-template <int in_flight> inline void bulk_wait() { simt::wait_bulk_stores(in_flight, false); }
+template <int InFlight> inline void bulk_wait_read() { simt::wait_bulk_stores(InFlight, true); }
+template <int InFlight> inline void bulk_wait() { simt::wait_bulk_stores(InFlight, false); }
 inline void fence_proxy_async() { simt::fence_proxy_async(); }
 inline void prefetch_tensor_map(const TensorMap&) {} // there is no cache
 

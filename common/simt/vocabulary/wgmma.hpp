@@ -26,6 +26,6 @@ inline void wgmma_m64k16(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t 
 
 inline void wgmma_fence() { simt::fence_wgmma(); }
 inline void wgmma_commit() { simt::commit_wgmma(); }
-template <int in_flight> inline void wgmma_wait() { simt::wait_wgmma(in_flight); }
+template <int InFlight, int n> inline void wgmma_wait(float (&)[n][4]) { simt::wait_wgmma(InFlight); }
 
 } // namespace flash
