@@ -55,6 +55,7 @@ struct Wgmma {
     std::array<std::vector<OperandRow>, 4> A; // of each warp, 16 rows of two; empty if A comes from registers
     std::vector<OperandRow> B;
     std::vector<std::array<uint32_t, 4>> fragments; // of A, by thread, if it comes from registers
+    std::array<const uint32_t*, 128> registers{};   // that held them
     std::array<float*, 128> C{};                    // by thread, columns / 2 each
 };
 

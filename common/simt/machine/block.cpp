@@ -86,7 +86,7 @@ void Block::prepare() {
         thread.finished = false;
         thread.copies.clear();
         thread.stores.clear();
-        thread.wgmma_groups = 0;
+        thread.wgmma_groups = thread.wgmma_open = thread.wgmma_over = 0;
         warps_[number / 32].alive |= 1u << number % 32;
         release(number / 32, 1u << number % 32);
         if (!thread.fiber.started()) {
@@ -124,6 +124,12 @@ void Block::serve(Thread& thread) {
             fault.hint = "the shared memory may be another block's by then: commit, and wait for all groups "
                          "(bulk_wait_read<0>)";
             fault.where = here("starts it", store.work.site);
+            stop(std::move(fault));
+        }
+        if (options().detect && thread.wgmma_over < thread.wgmma_open) {
+            Fault fault(FaultKind::wgmma_in_flight, "a thread leaves the kernel before its wgmma is over");
+            fault.hint = "its accumulators are lost: commit, and wait for all groups (wgmma_wait<0>)";
+            fault.where = here("starts it", thread.wgmma_begun);
             stop(std::move(fault));
         }
         finish_current();

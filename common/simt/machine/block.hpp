@@ -32,6 +32,9 @@ struct Thread {
     AsyncCopies copies;
     BulkStores stores;
     uint32_t wgmma_groups = 0; // committed
+    uint32_t wgmma_open = 0;   // with the one that the last product is in
+    uint32_t wgmma_over = 0;   // waited for
+    Site wgmma_begun;          // the last product
 };
 
 enum class Space : uint8_t { global, shared, elsewhere };

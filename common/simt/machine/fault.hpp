@@ -15,7 +15,9 @@ enum class FaultKind {
     misaligned,           // an address that is no multiple of the access's size
     race,                 // two threads, one place, at least one writes, nothing orders them
     uninitialised,        // shared memory read before any thread of the block wrote it
-    async_copy_in_flight, // data of a cp.async used before its wait
+    async_copy_in_flight, // data of a cp.async or a TMA load used before its wait
+    wgmma_in_flight,      // accumulators of a wgmma touched before its wait
+    missing_fence,        // what a thread wrote, read by TMA or wgmma without a fence between
     divergent_barrier,    // threads of one block (or lanes of one mask) at different barriers
     missing_barrier,      // threads wait at a barrier that others left the kernel without reaching
     deadlock,             // nobody can run

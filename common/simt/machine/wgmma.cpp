@@ -181,6 +181,7 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
                   {},
                   {},
                   {},
+                  {},
                   {}};
     for (unsigned thread = 0; thread < warpgroup_threads; ++thread) {
         const WgmmaCall& own = call(thread);
@@ -190,8 +191,11 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
                    "threads of one warpgroup call wgmma with different operands or after different numbers of commits",
                    site);
         }
+        block.thread(first_thread + thread).wgmma_begun = site;
+        block.thread(first_thread + thread).wgmma_open = product.group + 1;
         product.C[thread] = own.C;
         if (own.fragment != nullptr) {
+            product.registers[thread] = own.fragment;
             auto& fragment = product.fragments.emplace_back();
             std::copy_n(own.fragment, 4, fragment.begin());
         }
@@ -277,6 +281,7 @@ void wait_wgmma(unsigned in_flight) {
         return;
     }
     const uint32_t groups = thread.wgmma_groups - in_flight;
+    thread.wgmma_over = groups;
     TensorCores& cores = block.tensor_cores(thread.number / warpgroup_threads);
     const auto end = std::ranges::find_if(cores.pending, [&](const Wgmma& one) { return one.group >= groups; });
     std::for_each(cores.pending.begin(), end, [&](const Wgmma& product) { execute(cores, product); });

@@ -15,15 +15,45 @@ void raise(uint32_t* values, const uint32_t* to, size_t count) {
     }
 }
 
+/// At least what `values` says: longer, if need be.
+void raise(std::vector<uint32_t>& own, const std::vector<uint32_t>& values) {
+    own.resize(std::max(own.size(), values.size()));
+    raise(own.data(), values.data(), values.size());
+}
+
 } // namespace
 
+void Clocks::begin_block(unsigned threads) {
+    fenced_.clear();
+    ends_.clear();
+    epoch_begin_ = 0;
+    highest_ = 0;
+    reset(threads);
+}
+
 void Clocks::reset(unsigned threads) {
+    epoch_begin_ += highest_ + 1;
+    highest_ = 0;
     if (!fresh_ || threads != threads_) {
         threads_ = threads;
         fresh_ = true;
         clocks_.assign(threads, 0);
         known_.assign(size_t{threads} * threads, 0);
         copies_.clear();
+        if (!ends_.empty()) {
+            for (size_t i = 1; i < ends_.size(); ++i) {
+                raise(ends_[0], ends_[i]);
+            }
+            std::fill(ends_.begin() + 1, ends_.end(), ends_[0]);
+        }
+        if (!fenced_.empty()) {
+            for (size_t i = 1; i < threads; ++i) {
+                raise(fenced_.data(), fenced_.data() + i * threads, threads);
+            }
+            for (size_t i = 1; i < threads; ++i) {
+                std::copy_n(fenced_.data(), threads, fenced_.data() + i * threads);
+            }
+        }
     }
 }
 
@@ -51,6 +81,14 @@ void Clocks::release(unsigned thread, Knowledge& into) {
     into.clocks.resize(threads_);
     raise(into.clocks.data(), row(known_, thread, threads_), threads_);
     into.clocks[thread] = ++clocks_[thread];
+    highest_ = std::max(highest_, clocks_[thread]);
+    if (!ends_.empty()) {
+        raise(into.ends, ends_[thread]);
+    }
+    if (!fenced_.empty()) {
+        into.fenced.resize(threads_);
+        raise(into.fenced.data(), row(fenced_, thread, threads_), threads_);
+    }
     if (!copies_.empty()) {
         into.copies.resize(threads_);
         raise(into.copies.data(), row(copies_, thread, threads_), threads_);
@@ -64,7 +102,67 @@ void Clocks::acquire(unsigned thread, const Knowledge& from) {
         copies_.resize(known_.size());
         raise(row(copies_, thread, threads_), from.copies.data(), from.copies.size());
     }
+    if (!from.ends.empty()) {
+        ends_.resize(threads_);
+        raise(ends_[thread], from.ends);
+    }
+    if (!from.fenced.empty()) {
+        fenced_.resize(known_.size());
+        raise(row(fenced_, thread, threads_), from.fenced.data(), from.fenced.size());
+    }
     fresh_ = false;
+}
+
+void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {
+    ends_.resize(threads_);
+    std::vector<uint32_t>& own = ends_[thread];
+    own.resize(std::max<size_t>(own.size(), channel + 1));
+    own[channel] = std::max(own[channel], count);
+    fresh_ = false;
+}
+
+void Clocks::fence(unsigned thread) {
+    fenced_.resize(known_.size());
+    const uint32_t* const known = row(known_, thread, threads_);
+    uint32_t* const fenced = row(fenced_, thread, threads_);
+    for (size_t i = 0; i < threads_; ++i) {
+        fenced[i] = std::max(fenced[i], epoch_begin_ + known[i]);
+    }
+    ++clocks_[thread]; // what it does from here on, is not fenced
+    highest_ = std::max(highest_, clocks_[thread]);
+    fenced[thread] = stamp(thread);
+    fresh_ = false;
+}
+
+Clocks::Common Clocks::common(unsigned first, unsigned count) const {
+    constexpr uint32_t all = ~uint32_t{0};
+    Common result{std::vector<uint32_t>(threads_, all), {}, {}};
+    const auto lower = [this](std::vector<uint32_t>& values, const uint32_t* to) {
+        for (size_t i = 0; i < threads_; ++i) {
+            values[i] = std::min(values[i], to[i]);
+        }
+    };
+    for (unsigned thread = first; thread < first + count; ++thread) {
+        const uint32_t own = result.clocks[thread];
+        lower(result.clocks, known_.data() + size_t{thread} * threads_);
+        result.clocks[thread] = own;
+    }
+    if (!fenced_.empty()) {
+        result.fenced.assign(threads_, all);
+        for (unsigned thread = first; thread < first + count; ++thread) {
+            lower(result.fenced, fenced_.data() + size_t{thread} * threads_);
+        }
+    }
+    if (!ends_.empty()) {
+        result.ends = ends_[first];
+        for (unsigned thread = first + 1; thread < first + count; ++thread) {
+            result.ends.resize(std::min(result.ends.size(), ends_[thread].size()));
+            for (size_t i = 0; i < result.ends.size(); ++i) {
+                result.ends[i] = std::min(result.ends[i], ends_[thread][i]);
+            }
+        }
+    }
+    return result;
 }
 
 void Clocks::learn_copies(unsigned thread, unsigned starter, uint32_t count) {

@@ -4,6 +4,11 @@
 // arriving at an mbarrier). An access carries the clock of its thread. Thread i knows of all accesses of thread j whose
 // clock is below known[i][j]; those are ordered before whatever i does from then on.
 //
+// Work that goes on beside the threads (TMA, wgmma) ends on a channel: the phases of an mbarrier, the groups of a
+// warpgroup's products, the groups of a thread's bulk stores. Thread i knows that the first ends[i][c] of channel c are
+// over. And what a thread writes to shared memory, TMA and wgmma see after a fence: thread i knows that what thread j
+// wrote before its stamp reached fenced[i][j] has been made visible to them. Both hold from one epoch to the next.
+//
 // The copies of cp.async that a thread starts are not part of what it does, because they go on while it does other
 // things. They are numbered apart, in the order in which the thread started them, from the block's beginning: thread i
 // knows that the first copies[i][j] copies of thread j have landed. So must j itself, by waiting for them.
@@ -17,7 +22,9 @@ namespace flash::simt {
 
 class Clocks {
   public:
-    /// Everything before is known to all: a block begins, or its threads have met.
+    void begin_block(unsigned threads);
+
+    /// Everything before is known to all: the threads have met.
     void reset(unsigned threads);
 
     uint32_t clock(unsigned thread) const { return clocks_[thread]; }
@@ -38,9 +45,30 @@ class Clocks {
     /// `thread` has waited for the first `count` copies of `starter`.
     void learn_copies(unsigned thread, unsigned starter, uint32_t count);
 
+    /// Whether `thread` knows that number `number` of a channel, from 0, is over.
+    bool knows_end(unsigned thread, uint32_t channel, uint32_t number) const {
+        return thread < ends_.size() && channel < ends_[thread].size() && ends_[thread][channel] > number;
+    }
+    void learn_ends(unsigned thread, uint32_t channel, uint32_t count);
+
+    /// A clock that runs on from epoch to epoch, for what a thread does now.
+    uint32_t stamp(unsigned thread) const { return epoch_begin_ + clocks_[thread]; }
+
+    /// All that `thread` has written or knows of is visible to TMA and wgmma, as far as it is told of this fence.
+    void fence(unsigned thread);
+    bool is_fenced(unsigned thread, unsigned writer, uint32_t stamp) const {
+        return !fenced_.empty() && fenced_[size_t{thread} * threads_ + writer] > stamp;
+    }
+
+    /// What each of `count` threads knows, the first of them on.
+    struct Common {
+        std::vector<uint32_t> clocks, ends, fenced; // of themselves: all
+    };
+    Common common(unsigned first, unsigned count) const;
+
     /// What threads hand on through a barrier, an entry for each thread; empty as long as it is nothing.
     struct Knowledge {
-        std::vector<uint32_t> clocks, copies;
+        std::vector<uint32_t> clocks, copies, ends, fenced;
     };
     void release(unsigned thread, Knowledge& into);
     void acquire(unsigned thread, const Knowledge& from);
@@ -51,8 +79,12 @@ class Clocks {
     unsigned threads_ = 0;
     bool fresh_ = true; // nobody knows anything
     std::vector<uint32_t> clocks_;
-    std::vector<uint32_t> known_;  // threads_ x threads_
-    std::vector<uint32_t> copies_; // as many; empty until a thread learns of a copy
+    std::vector<uint32_t> known_;             // threads_ x threads_
+    std::vector<uint32_t> copies_;            // as many; empty until a thread learns of a copy
+    std::vector<uint32_t> fenced_;            // as many; empty until a thread fences
+    std::vector<std::vector<uint32_t>> ends_; // of each thread; empty until one learns of an end
+    uint32_t epoch_begin_ = 0;                // every stamp of this epoch is as high, and higher than those before
+    uint32_t highest_ = 0;                    // clock of this epoch
 };
 
 } // namespace flash::simt

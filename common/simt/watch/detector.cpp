@@ -22,10 +22,6 @@ Shadow* shadow_of(const DeviceMemory& buffer) {
     return static_cast<Shadow*>(notes.get());
 }
 
-std::string in_region(const AccessEvent& access, const char* begin, std::string_view name) {
-    return "at byte " + std::to_string(access.address - begin) + " of " + std::string(name);
-}
-
 } // namespace
 
 Detector::Detector(Block& block) : block_(block), image_(executable_image()) {
@@ -45,9 +41,19 @@ void Detector::begin_block() {
     blocks_.emplace_back(order_.epoch(), block_.index());
     flights_.assign(block_.thread_count(), {});
     handovers_.clear();
+    registers_.assign(block_.thread_count(), {});
+    channels_ = 1;
+    store_channels_.assign(block_.thread_count(), 0);
+    wgmma_channels_ = {};
+    actor_ = nullptr;
 }
 
-std::optional<Fault> Detector::end_block() { return std::exchange(unwritten_, std::nullopt); }
+std::optional<Fault> Detector::end_block() {
+    if (!unwritten_) {
+        return load_left_behind();
+    }
+    return std::exchange(unwritten_, std::nullopt);
+}
 
 void Detector::barrier(Site) {
     if (unwritten_) {
@@ -63,6 +69,10 @@ void Detector::meet(Meeting meeting, unsigned warp, uint32_t lanes, Site) {
 }
 
 Place Detector::place_of(const Trace& trace, const Trace& now, const char* action) const {
+    if (trace.engine != 0) {
+        const Work& work = order_.work(trace);
+        return place_of_work(work, work.writes ? " that writes it" : " that reads it");
+    }
     // The last block that began at or before that epoch.
     const auto next = std::ranges::upper_bound(blocks_, trace.epoch, {}, &std::pair<uint32_t, uint3>::first);
     const bool same_warp = trace.warp == now.warp && trace.epoch == now.epoch && trace.lanes != now.lanes;
@@ -76,6 +86,22 @@ Fault Detector::fault(FaultKind kind, const std::string& summary, unsigned threa
     found.where = {dim3(block_.index()), dim3(element(block_.launch().block, thread)),
                    std::string(verb(access.kind)) + " " + quantity(access), access.origin};
     return found;
+}
+
+std::string Detector::in(const AccessEvent& access, const Region& region) {
+    return "at byte " + std::to_string(access.address - region.begin) + " of " + std::string(region.name);
+}
+
+/// Not a fault yet: if another thread writes there before the next barrier, it is a race, and that says more.
+void Detector::note_unwritten(unsigned thread, const AccessEvent& access, const Region& region) {
+    if (!unwritten_) {
+        unwritten_ = fault(FaultKind::uninitialised,
+                           "read of shared memory that no thread of the block has written, " + in(access, region),
+                           thread, access);
+        if (actor_ != nullptr) {
+            unwritten_->where.action = std::string("starts the ") + actor_->operation + " that reads it";
+        }
+    }
 }
 
 void Detector::stop_outside(unsigned thread, const AccessEvent& access, const Region& region) const {
@@ -98,8 +124,7 @@ void Detector::stop_outside(unsigned thread, const AccessEvent& access, const Re
 void Detector::stop_in_flight(unsigned thread, const AccessEvent& access, const Region& region,
                               const Trace& copy) const {
     Fault found = fault(FaultKind::async_copy_in_flight,
-                        "data of a cp.async used before its wait, " + in_region(access, region.begin, region.name),
-                        thread, access);
+                        "data of a cp.async used before its wait, " + in(access, region), thread, access);
     found.hint =
         "the thread that copies must wait for its group (cp_async_wait), then a barrier lets the others see it";
     found.has_other = true;
@@ -113,10 +138,12 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
         order_.of_this_block(*race.other)) {
         stop_in_flight(thread, access, region, *race.other); // its own copy; only others have waited for that
     }
+    if (block_.space_of(access.address) == Space::shared && (actor_ != nullptr || race.other->engine != 0)) {
+        stop_async_race(thread, access, region, race);
+    }
     const bool same_block = order_.of_this_block(*race.other);
     const bool same_warp = same_block && race.other->warp == thread / 32;
-    Fault found =
-        fault(FaultKind::race, "race: two threads, " + in_region(access, region.begin, region.name), thread, access);
+    Fault found = fault(FaultKind::race, "race: two threads, " + in(access, region), thread, access);
     found.hint = same_warp    ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would order them"
                  : same_block ? "a __syncthreads() between would order them"
                               : "nothing orders threads of different blocks; only atomic operations may meet";
@@ -171,9 +198,8 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
     }
     if (reinterpret_cast<size_t>(access.address) % access.bytes != 0) {
         block_.stop(fault(FaultKind::misaligned,
-                          "misaligned: an access of " + quantity(access) + " " +
-                              in_region(access, region.begin, region.name) + ", and its address is no multiple of " +
-                              std::to_string(access.bytes),
+                          "misaligned: an access of " + quantity(access) + " " + in(access, region) +
+                              ", and its address is no multiple of " + std::to_string(access.bytes),
                           thread, access));
     }
     const Trace now = order_.now(thread, access.origin, access.kind);
@@ -184,11 +210,8 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
 inline void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
                                  Cell& cell, const Trace& now) {
     if (shared && !order_.of_this_block(cell.write)) {
-        if (access.kind != Kind::store && !unwritten_) {
-            unwritten_ = fault(FaultKind::uninitialised,
-                               "read of shared memory that no thread of the block has written, " +
-                                   in_region(access, region.begin, region.name),
-                               thread, access);
+        if (access.kind != Kind::store) {
+            note_unwritten(thread, access, region);
         }
     } else if (shared && cell.write.in_flight != 0) {
         stop_in_flight(thread, access, region, cell.write);
@@ -201,6 +224,7 @@ inline void Detector::check_cell(unsigned thread, const AccessEvent& access, con
 
 /// An access to neither: local variables, arguments and constants are fine, anything else does not exist on a GPU.
 void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
+    check_registers(thread, access);
     const auto inside = [&](const void* begin, const void* end) {
         return access.address >= begin && access.address < end;
     };
@@ -237,6 +261,7 @@ void Detector::end_copies(unsigned starter, uint32_t count) {
         const Trace landed = order_.landed(starter, flights.ended, write.origin);
         find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell) {
             cell.write = landed;
+            cell.stamp = order_.clocks().stamp(starter);
         });
         flights.copies.pop_front();
     }
@@ -271,6 +296,12 @@ void Detector::hand_on_copies(unsigned thread, uint32_t count, const void* barri
 /// Who waits for this phase has waited for those before.
 void Detector::end_phase(const void* barrier) {
     Handover& handover = handovers_[barrier];
+    ++handover.phases;
+    if (handover.channel != 0) {
+        auto& ends = handover.gathered.ends;
+        ends.resize(std::max<size_t>(ends.size(), handover.channel + 1));
+        ends[handover.channel] = handover.phases;
+    }
     handover.handed_on = handover.gathered;
     handover.handed_on_epoch = handover.gathered_epoch;
 }

@@ -1,6 +1,7 @@
 // Watches every access of a block to global and shared memory, and stops the block at the first that is wrong.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -27,11 +28,20 @@ class Detector final : public Observer {
     void start_copy(unsigned thread, const AsyncCopy& copy) override;
     void wait_for_copies(unsigned thread, uint32_t count) override;
     void touch_mbarrier(unsigned thread, const AccessEvent& word) override { access(thread, word); }
-    void make_mbarrier(const void* barrier) override { handovers_[barrier] = {}; }
+    void make_mbarrier(const void* barrier) override;
     void release(unsigned thread, const void* barrier) override;
     void hand_on_copies(unsigned thread, uint32_t count, const void* barrier) override;
     void end_phase(const void* barrier) override;
     void acquire(unsigned thread, const void* barrier) override;
+    void start_load(const BulkLoad& load) override;
+    void land(const BulkLoad& load) override;
+    void start_store(const BulkStore& store) override;
+    void wait_for_stores(unsigned thread, uint32_t groups, bool reads_only) override;
+    void start_wgmma(const Wgmma& product) override;
+    void wait_for_wgmma(unsigned thread, uint32_t groups) override;
+    void fence_wgmma(unsigned thread) override;
+    void fence_proxy(unsigned thread) override;
+    void fence_mbarriers(unsigned thread) override;
     void barrier(Site site) override;
     void meet(Meeting meeting, unsigned warp, uint32_t lanes, Site site) override;
 
@@ -57,12 +67,46 @@ class Detector final : public Observer {
     struct Handover {
         Clocks::Knowledge gathered, handed_on;
         uint32_t gathered_epoch = 0, handed_on_epoch = 0;
+        // Of an mbarrier, not of a named barrier:
+        uint32_t channel = 0, phases = 0; // that have ended
+        unsigned maker = 0;               // thread that initialised it
+        Origin made;
+        bool fenced = false; // so that TMA knows of it
+    };
+
+    /// Registers that a product under way writes, as addresses on the thread's stack.
+    struct InFlight {
+        const char* begin;
+        size_t bytes;
+        uint32_t group, work;
+    };
+    struct OwnRegisters {
+        std::vector<InFlight> in_flight;
+        bool fenced = false;              // by wgmma_fence, once
+        std::vector<const char*> touched; // since then
     };
 
     void check(unsigned thread, const AccessEvent& access, Space space);
     void check_elsewhere(unsigned thread, const AccessEvent& access);
     void end_copies(unsigned starter, uint32_t count);
+    std::optional<Fault> load_left_behind();
     Handover& gathering(const void* barrier);
+    uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, bool writes);
+    uint32_t new_channel() { return channels_++; }
+    uint32_t channel_of_stores(unsigned thread);
+    uint32_t channel_of_wgmma(unsigned thread);
+    void check_global(const AsyncWork& work, const Chunk& chunk, Kind kind);
+    void read_by_warps(const Wgmma& product, unsigned first, unsigned count, const std::vector<OperandRow>& rows,
+                       uint32_t work);
+    void begin_registers(const Wgmma& product, unsigned thread_of_group, uint32_t work);
+    void note_unwritten(unsigned thread, const AccessEvent& access, const Region& region);
+    static std::string in(const AccessEvent& access, const Region& region); // "at byte 16 of tile"
+    Place place_of_work(const Work& work, const char* what) const;
+    [[noreturn, gnu::cold]] void stop_async_race(unsigned thread, const AccessEvent& access, const Region& region,
+                                                 const Order::Race& race) const;
+    [[noreturn, gnu::cold]] void stop_unfenced(const AsyncWork& work, const AccessEvent& access, const Region& region,
+                                               const Cell& cell) const;
+    void check_registers(unsigned thread, const AccessEvent& access);
     Region find(const AccessEvent& access, Space space) const;
     void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell,
                     const Trace& now);
@@ -82,6 +126,11 @@ class Detector final : public Observer {
     std::optional<Fault> unwritten_;
     std::vector<Flights> flights_; // of each thread of the block
     std::map<const void*, Handover> handovers_;
+    std::vector<OwnRegisters> registers_; // of each thread of the block
+    uint32_t channels_ = 0;
+    std::vector<uint32_t> store_channels_; // of each thread, wgmma_channels_ of each warpgroup; 0: none yet
+    std::array<uint32_t, 8> wgmma_channels_{};
+    const AsyncWork* actor_ = nullptr; // in whose place a thread's access is checked; null: the thread's own
     std::unique_ptr<Shadow> dynamic_shadow_, static_shadow_;
     std::pair<const char*, const char*> image_; // the executable: its constants may be read
 };

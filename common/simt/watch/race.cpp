@@ -30,7 +30,10 @@ Shadow::~Shadow() { munmap(cells_, 4 * words_ * sizeof(Cell)); }
 
 void Order::begin_block(unsigned threads) {
     threads_ = threads;
+    works_.clear();
+    readers_.begin_block();
     barrier();
+    clocks_.begin_block(threads);
     block_begin_ = epoch_;
 }
 
@@ -42,6 +45,11 @@ void Order::barrier() {
 }
 
 bool Order::ordered(const Trace& before, const Trace& now, bool shared) const {
+    if (before.engine != 0 && of_this_block(before)) [[unlikely]] {
+        const Work& work = works_[before.lanes];
+        const auto thread = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
+        return clocks_.knows_end(thread, work.channel, work.number);
+    }
     if (before.epoch != now.epoch) {
         return shared || of_this_block(before) || before.epoch < launch_begin_;
     }
@@ -73,9 +81,52 @@ const Trace* Order::unordered(const History& history, Kind kind, const Trace& no
     return races(history.other_block, kind, now, shared) ? &history.other_block : nullptr;
 }
 
-Order::Race Order::race(const Cell& cell, Kind kind, const Trace& now, bool shared) const {
+bool Order::knows_write(const Clocks::Common& group, const Cell& cell) const {
+    const Trace& write = cell.write;
+    if (write.engine != 0) {
+        const Work& work = works_[write.lanes];
+        return work.channel < group.ends.size() && group.ends[work.channel] > work.number;
+    }
+    const auto writer = static_cast<unsigned>(std::countr_zero(write.lanes)) + write.warp * 32;
+    return write.epoch != epoch_ || write.copy != 0 || group.clocks[writer] > write.clock;
+}
+
+bool Order::is_fenced(const Clocks::Common& group, const Cell& cell) const {
+    const Trace& write = cell.write;
+    const auto writer = static_cast<unsigned>(std::countr_zero(write.lanes)) + write.warp * 32;
+    return write.engine != 0 || (!group.fenced.empty() && group.fenced[writer] > cell.stamp);
+}
+
+uint32_t ReaderSets::with(uint32_t set, uint32_t work, const std::vector<Work>& works) {
+    for (const Step& step : last_) {
+        if (step.result != 0 && step.set == set && step.work == work) {
+            return step.result;
+        }
+    }
+    std::vector<uint32_t> more;
+    for (const uint32_t known : (*this)[set]) {
+        if (works[known].channel != works[work].channel) {
+            more.push_back(known);
+        }
+    }
+    more.push_back(work);
+    const auto result = first_ + static_cast<uint32_t>(sets_.size());
+    sets_.push_back(std::move(more));
+    last_[oldest_++ % last_.size()] = {set, work, result};
+    return result;
+}
+
+Order::Race Order::race(const Cell& cell, Kind kind, const Trace& now, bool shared) {
     if (!ordered(cell.write, now, shared)) {
         return {&cell.write, Kind::store};
+    }
+    if (kind != Kind::load && cell.readers != 0) {
+        for (const uint32_t work : readers_[cell.readers]) {
+            reader_ = trace_of(work);
+            if (!ordered(reader_, now, shared)) {
+                return {&reader_, Kind::load};
+            }
+        }
     }
     if (kind == Kind::load && !cell.atomics) {
         return {};
@@ -91,6 +142,8 @@ void Order::remember(Cell& cell, Kind kind, const Trace& now) {
         cell.write = now;
         cell.since = {};
         cell.atomics = false;
+        cell.readers = 0;
+        cell.stamp = clocks_.stamp(static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32);
     } else {
         cell.atomics = cell.atomics || kind == Kind::atomic;
         add(cell.since, now);

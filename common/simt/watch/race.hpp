@@ -7,10 +7,14 @@
 //
 // A cp.async writes at an unknown moment. Its cells are marked as in flight, over epochs too, until some thread has
 // waited for it; from then on it is a write that those know of who have waited, or to whom that was handed on.
+//
+// TMA and wgmma begin after what their threads know, and end on a channel (clocks.hpp), over epochs as well.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/simt/machine/device_memory.hpp"
@@ -24,7 +28,8 @@ struct Trace {
     uint32_t epoch = 0; // 0: no access
     uint32_t origin = 0;
     uint32_t lanes = 0;
-    uint32_t clock : 24 = 0; // of a copy: its number
+    uint32_t clock : 23 = 0; // of a copy: its number
+    uint32_t engine : 1 = 0; // TMA's or wgmma's: `lanes` is the number of the work
     uint32_t warp : 5 = 0;
     uint32_t copy : 1 = 0;      // written by a cp.async
     uint32_t in_flight : 1 = 0; // which nobody has waited for
@@ -44,6 +49,8 @@ struct alignas(64) Cell {
     History since;
     bool apart = false;   // its other three bytes have cells of their own
     bool atomics = false; // there are atomic operations among `since`
+    uint32_t readers = 0; // works that read since the last write: a set of ReaderSets
+    uint32_t stamp = 0;   // of a thread's write
 };
 static_assert(sizeof(Cell) == 64);
 
@@ -92,6 +99,44 @@ class Shadow final : public DeviceMemory::Notes {
     Cell* cells_; // of the words, or their first bytes; then of all second bytes, and so on
 };
 
+/// What TMA or a warpgroup's tensor cores do beside the threads.
+struct Work {
+    static constexpr uint32_t not_yet = ~uint32_t{0};
+    const char* operation = "";
+    unsigned thread = 0; // that began it
+    Origin origin;
+    uint32_t channel = 0;      // on which it ends,
+    uint32_t number = not_yet; // and with which of its numbers
+    bool writes = false;       // shared memory; else it reads
+};
+
+/// Sets of works, one for each way in which memory has been read. A later work on a channel stands for earlier ones.
+class ReaderSets {
+  public:
+    void begin_block() {
+        first_ += static_cast<uint32_t>(sets_.size());
+        sets_.clear();
+        last_ = {};
+    }
+
+    /// The works of a set; none for one of an earlier block.
+    std::span<const uint32_t> operator[](uint32_t set) const {
+        return set < first_ ? std::span<const uint32_t>() : std::span<const uint32_t>(sets_[set - first_]);
+    }
+
+    /// That set and one work more.
+    uint32_t with(uint32_t set, uint32_t work, const std::vector<Work>& works);
+
+  private:
+    struct Step {
+        uint32_t set = 0, work = 0, result = 0;
+    };
+    uint32_t first_ = 1;
+    std::vector<std::vector<uint32_t>> sets_;
+    std::array<Step, 16> last_; // most steps are like one before
+    size_t oldest_ = 0;
+};
+
 /// The order of a block's accesses.
 class Order {
   public:
@@ -103,13 +148,31 @@ class Order {
 
     /// An access that a thread makes now.
     Trace now(unsigned thread, Origin origin, Kind kind) const {
-        return {epoch_, origin.number(),     1u << thread % 32, clocks_.clock(thread), thread / 32, 0,
+        return {epoch_, origin.number(),     1u << thread % 32, clocks_.clock(thread), 0, thread / 32, 0,
                 0,      kind == Kind::atomic};
     }
 
+    /// Works of TMA and wgmma, by their numbers.
+    std::vector<Work>& works() { return works_; }
+    const Work& work(const Trace& trace) const { return works_[trace.lanes]; }
+
+    /// A write by TMA; a read is noted among the readers.
+    void write_by(uint32_t work, Cell& cell) {
+        cell.write = trace_of(work);
+        cell.since = {};
+        cell.atomics = false;
+        cell.readers = 0;
+    }
+    void read_by(uint32_t work, Cell& cell) { cell.readers = readers_.with(cell.readers, work, works_); }
+
+    /// Whether all of a group of threads know of the last write, and, if a thread made it, whether it was fenced.
+    bool knows_write(const Clocks::Common& group, const Cell& cell) const;
+    bool is_fenced(const Clocks::Common& group, const Cell& cell) const;
+    bool is_ordered(const Trace& before, const Trace& now) const { return ordered(before, now, true); }
+
     /// The write of a copy, now that a thread has waited for it.
     Trace landed(unsigned starter, uint32_t number, Origin origin) const {
-        return {epoch_, origin.number(), 1u << starter % 32, number, starter / 32, 1, 0, 0};
+        return {epoch_, origin.number(), 1u << starter % 32, number, 0, starter / 32, 1, 0, 0};
     }
 
     bool of_this_block(const Trace& trace) const { return trace.epoch >= block_begin_; }
@@ -120,7 +183,7 @@ class Order {
         const Trace* other = nullptr;
         Kind kind = Kind::load; // of the other access
     };
-    Race race(const Cell& cell, Kind kind, const Trace& now, bool shared) const;
+    Race race(const Cell& cell, Kind kind, const Trace& now, bool shared);
     void remember(Cell& cell, Kind kind, const Trace& now);
 
   private:
@@ -129,6 +192,7 @@ class Order {
         uint32_t next;
     };
 
+    Trace trace_of(uint32_t work) const { return {epoch_, works_[work].origin.number(), work, 0, 1}; }
     bool ordered(const Trace& before, const Trace& now, bool shared) const;
     bool races(const Trace& before, Kind kind, const Trace& now, bool shared) const;
     const Trace* unordered(const History& history, Kind kind, const Trace& now, bool shared) const;
@@ -140,6 +204,9 @@ class Order {
     uint32_t block_begin_ = 0;
     unsigned threads_ = 0;
     Clocks clocks_;
+    std::vector<Work> works_; // of this block
+    ReaderSets readers_;
+    Trace reader_;           // the work that race() found
     std::vector<Node> pool_; // of this epoch; the first one is not used
     uint32_t unused_ = 0;    // a list of nodes that can be used again
 };

@@ -1,0 +1,325 @@
+// The detector's part for TMA, wgmma and their fences.
+#include <algorithm>
+#include <bit>
+
+#include "common/simt/watch/detector.hpp"
+
+namespace flash::simt {
+namespace {
+
+/// Pieces of a run of bytes, each at a multiple of its size.
+template <class Use> void for_each_piece(const char* address, unsigned bytes, Use use) {
+    while (bytes > 0) {
+        const unsigned size = reinterpret_cast<size_t>(address) % 4 == 0 && bytes >= 4 ? 4 : 2;
+        use(address, size);
+        address += size;
+        bytes -= size;
+    }
+}
+
+} // namespace
+
+void Detector::make_mbarrier(const void* barrier) {
+    Handover& made = handovers_[barrier] = {};
+    made.channel = new_channel();
+    made.maker = block_.current().number;
+}
+
+void Detector::fence_proxy(unsigned thread) {
+    order_.clocks().fence(thread);
+    fence_mbarriers(thread);
+}
+
+void Detector::fence_mbarriers(unsigned thread) {
+    for (auto& [address, handover] : handovers_) {
+        handover.fenced = handover.fenced || handover.maker == thread;
+    }
+}
+
+uint32_t Detector::begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, bool writes) {
+    auto& works = order_.works();
+    works.resize(std::max<size_t>(works.size(), work.number + 1));
+    works[work.number] = {work.operation, work.thread, Origin::of(work.site), channel, number, writes};
+    return work.number;
+}
+
+uint32_t Detector::channel_of_stores(unsigned thread) {
+    uint32_t& channel = store_channels_[thread];
+    return channel = channel == 0 ? new_channel() : channel;
+}
+
+uint32_t Detector::channel_of_wgmma(unsigned thread) {
+    uint32_t& channel = wgmma_channels_[thread / warpgroup_threads];
+    return channel = channel == 0 ? new_channel() : channel;
+}
+
+/// What TMA does to the tensor counts as done by the thread that starts it.
+void Detector::check_global(const AsyncWork& work, const Chunk& chunk, Kind kind) {
+    for_each_piece(chunk.global, chunk.bytes, [&](const char* address, unsigned bytes) {
+        check(work.thread, {address, bytes, kind, Origin::of(work.site)}, Space::global);
+    });
+}
+
+void Detector::start_load(const BulkLoad& load) {
+    const Handover& handover = handovers_[load.mbarrier];
+    if (!handover.fenced) {
+        Fault found(FaultKind::missing_fence, "a tma_load for an mbarrier that TMA does not know of");
+        found.hint = "fence_mbarrier_init() of the thread that initialises it, before the barrier that follows";
+        found.where = block_.here("starts it", load.work.site);
+        block_.stop(std::move(found));
+    }
+    actor_ = &load.work;
+    for (const Chunk& chunk : load.inside) {
+        check_global(load.work, chunk, Kind::load);
+    }
+    const uint32_t work = begin_work(load.work, handover.channel, Work::not_yet, true);
+    const AccessEvent all{load.shared, load.bytes, Kind::store, Origin::of(load.work.site)};
+    const Region region = find(all, Space::shared);
+    if (!region.contains(all)) {
+        stop_outside(load.work.thread, all, region);
+    }
+    const Trace now = order_.now(load.work.thread, all.origin, Kind::store);
+    const Clocks::Common own = order_.clocks().common(load.work.thread, 1);
+    for (unsigned offset = 0; offset < load.bytes; offset += 16) {
+        const AccessEvent access{load.shared + offset, 16, Kind::store, all.origin};
+        region.shadow->visit(access.address, access.bytes, true, [&](Cell& cell) {
+            if (const Order::Race race = order_.race(cell, Kind::store, now, true); race.other != nullptr) {
+                stop_race(load.work.thread, access, region, race);
+            }
+            if (order_.of_this_block(cell.write) && !order_.is_fenced(own, cell)) {
+                stop_unfenced(load.work, access, region, cell);
+            }
+            order_.write_by(work, cell);
+        });
+    }
+    actor_ = nullptr;
+}
+
+void Detector::land(const BulkLoad& load) {
+    order_.works()[load.work.number].number = handovers_[load.mbarrier].phases;
+}
+
+void Detector::start_store(const BulkStore& store) {
+    actor_ = &store.work;
+    const uint32_t work = begin_work(store.work, channel_of_stores(store.work.thread), store.group, false);
+    const Origin origin = Origin::of(store.work.site);
+    const Trace now = order_.now(store.work.thread, origin, Kind::load);
+    const Clocks::Common own = order_.clocks().common(store.work.thread, 1);
+    for (const Chunk& chunk : store.chunks) {
+        check_global(store.work, chunk, store.adds ? Kind::atomic : Kind::store);
+        for_each_piece(chunk.shared, chunk.bytes, [&](const char* address, unsigned bytes) {
+            const AccessEvent access{address, bytes, Kind::load, origin};
+            const Region region = find(access, Space::shared);
+            if (!region.contains(access)) {
+                stop_outside(store.work.thread, access, region);
+            }
+            region.shadow->visit(address, bytes, false, [&](Cell& cell) {
+                if (!order_.of_this_block(cell.write)) {
+                    note_unwritten(store.work.thread, access, region);
+                    return;
+                }
+                if (cell.write.in_flight != 0) {
+                    stop_in_flight(store.work.thread, access, region, cell.write);
+                }
+                if (const Order::Race race = order_.race(cell, Kind::load, now, true); race.other != nullptr) {
+                    stop_race(store.work.thread, access, region, race);
+                }
+                if (!order_.is_fenced(own, cell)) {
+                    stop_unfenced(store.work, access, region, cell);
+                }
+                order_.read_by(work, cell);
+            });
+        });
+    }
+    actor_ = nullptr;
+}
+
+void Detector::wait_for_stores(unsigned thread, uint32_t groups, bool) {
+    order_.clocks().learn_ends(thread, channel_of_stores(thread), groups);
+}
+
+/// What `count` threads from the first on have their tensor cores read.
+void Detector::read_by_warps(const Wgmma& product, unsigned first, unsigned count, const std::vector<OperandRow>& rows,
+                             uint32_t work) {
+    if (rows.empty()) {
+        return;
+    }
+    const Clocks::Common group = order_.clocks().common(first, count);
+    const Origin origin = Origin::of(product.work.site);
+    for (const OperandRow row : rows) {
+        const AccessEvent access{row, 16, Kind::load, origin};
+        const Region region = find(access, Space::shared);
+        if (!region.contains(access)) {
+            stop_outside(first, access, region);
+        }
+        region.shadow->visit(row, 16, false, [&](Cell& cell) {
+            if (!order_.of_this_block(cell.write)) {
+                note_unwritten(first, access, region);
+                return;
+            }
+            if (cell.write.in_flight != 0) {
+                stop_in_flight(first, access, region, cell.write);
+            }
+            if (!order_.knows_write(group, cell)) {
+                for (unsigned thread = first; thread < first + count; ++thread) { // the one who does not know
+                    if (!order_.is_ordered(cell.write, order_.now(thread, origin, Kind::load))) {
+                        stop_race(thread, access, region, {&cell.write, Kind::store});
+                    }
+                }
+            }
+            if (!order_.is_fenced(group, cell)) {
+                stop_unfenced(product.work, access, region, cell);
+            }
+            order_.read_by(work, cell);
+        });
+    }
+}
+
+void Detector::start_wgmma(const Wgmma& product) {
+    actor_ = &product.work;
+    const unsigned first = product.work.thread;
+    const uint32_t work = begin_work(product.work, channel_of_wgmma(first), product.group, false);
+    for (unsigned i = 0; i < warpgroup_threads; ++i) {
+        begin_registers(product, i, work);
+    }
+    for (unsigned warp = 0; warp < 4; ++warp) { // a warp reads its own rows of A, and all of B
+        read_by_warps(product, first + 32 * warp, 32, product.A[warp], work);
+    }
+    read_by_warps(product, first, warpgroup_threads, product.B, work);
+    actor_ = nullptr;
+}
+
+/// The accumulators of one thread of the warpgroup are the product's from here on.
+void Detector::begin_registers(const Wgmma& product, unsigned thread_of_group, uint32_t work) {
+    const unsigned thread = product.work.thread + thread_of_group;
+    OwnRegisters& own = registers_[thread];
+    const auto* const begin = reinterpret_cast<const char*>(product.C[thread_of_group]);
+    const size_t bytes = product.columns / 2 * sizeof(float);
+    const auto known = std::ranges::find(own.in_flight, begin, &InFlight::begin);
+    const auto* const fragment = reinterpret_cast<const char*>(product.registers[thread_of_group]);
+    const auto touched = std::ranges::find_if(own.touched, [&](const char* address) {
+        return (known == own.in_flight.end() && address >= begin && address < begin + bytes) ||
+               (fragment != nullptr && address >= fragment && address < fragment + 16);
+    });
+    if (!own.fenced || touched != own.touched.end()) {
+        Fault found(FaultKind::missing_fence,
+                    own.fenced ? "a wgmma uses registers that were touched since the last wgmma_fence"
+                               : "a wgmma without a wgmma_fence before");
+        found.hint = "wgmma_fence() between what touches the registers and the first wgmma that uses them";
+        found.where = {dim3(block_.index()), dim3(block_.thread(thread).index), "starts it",
+                       Origin::of(product.work.site)};
+        block_.stop(std::move(found));
+    }
+    if (known != own.in_flight.end()) {
+        *known = {begin, bytes, product.group, work};
+    } else {
+        own.in_flight.push_back({begin, bytes, product.group, work});
+    }
+}
+
+void Detector::wait_for_wgmma(unsigned thread, uint32_t groups) {
+    order_.clocks().learn_ends(thread, channel_of_wgmma(thread), groups);
+    std::erase_if(registers_[thread].in_flight, [&](const InFlight& product) { return product.group < groups; });
+}
+
+void Detector::fence_wgmma(unsigned thread) {
+    registers_[thread].fenced = true;
+    registers_[thread].touched.clear();
+}
+
+/// An access to a local variable: are they registers that a product uses?
+void Detector::check_registers(unsigned thread, const AccessEvent& access) {
+    OwnRegisters& own = registers_[thread];
+    if (!own.fenced) {
+        return; // no wgmma so far
+    }
+    own.touched.push_back(access.address);
+    for (const InFlight& product : own.in_flight) {
+        if (access.address + access.bytes > product.begin && access.address < product.begin + product.bytes) {
+            Fault found =
+                fault(FaultKind::wgmma_in_flight, "accumulators of a wgmma touched before its wait", thread, access);
+            found.hint = "wgmma_wait for its group first";
+            found.has_other = true;
+            found.other = {dim3(block_.index()), dim3(block_.thread(thread).index), "has started the wgmma",
+                           order_.works()[product.work].origin};
+            block_.stop(std::move(found));
+        }
+    }
+}
+
+/// A load that nobody has waited for.
+std::optional<Fault> Detector::load_left_behind() {
+    for (const Work& work : order_.works()) {
+        bool known = !work.writes;
+        for (unsigned thread = 0; thread < block_.thread_count() && !known; ++thread) {
+            known = order_.clocks().knows_end(thread, work.channel, work.number);
+        }
+        if (!known) {
+            Fault found(FaultKind::async_copy_in_flight, "a block ends before a tma_load of it has landed");
+            found.hint = "the shared memory may be another block's by then: wait at its mbarrier";
+            found.where = place_of_work(work, "");
+            return found;
+        }
+    }
+    return std::nullopt;
+}
+
+Place Detector::place_of_work(const Work& work, const char* what) const {
+    return {dim3(block_.index()), dim3(element(block_.launch().block, work.thread)),
+            std::string("starts the ") + work.operation + what, work.origin};
+}
+
+void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const Region& region,
+                               const Order::Race& race) const {
+    const bool reads = access.kind == Kind::load;
+    const bool lands = race.other->engine != 0 && order_.work(*race.other).writes;
+    const bool is_read = race.other->engine != 0 && !lands;
+    Fault found = fault(FaultKind::race, "", thread, access);
+    if (actor_ != nullptr) {
+        found.where.action =
+            std::string("starts the ") + actor_->operation + (reads ? " that reads it" : " that writes it");
+    }
+    const std::string place = ", " + in(access, region);
+    if (lands && reads) {
+        found.kind = FaultKind::async_copy_in_flight;
+        found.summary = "data of a tma_load used before its mbarrier has told that it landed" + place;
+        found.hint = "who uses it must wait for that phase of the mbarrier, or hear of it from one who has";
+    } else if (lands) {
+        found.summary = "race: written while a tma_load may write it too" + place;
+        found.hint = "the load must be waited for, at its mbarrier, by who writes there next";
+    } else if (is_read) {
+        const std::string reader = order_.work(*race.other).operation;
+        found.summary = "race: overwritten while a " + reader + " may still read it" + place;
+        found.hint = reader == "wgmma" ? "after wgmma_wait, tell the one who writes (mbarrier_arrive, or a barrier)"
+                                       : "after bulk_wait_read, tell the one who writes (a barrier)";
+    } else if (reads) {
+        found.summary =
+            std::string("race: read by a ") + actor_->operation + ", and nothing orders who wrote it" + place;
+        found.hint = "a fence_proxy_async() of the one who wrote, then a barrier";
+    } else {
+        found.summary = "race: overwritten by a tma_load while others may still use it" + place;
+        found.hint = "who uses it must say when he is done: an mbarrier_arrive, or a barrier";
+    }
+    found.has_other = true;
+    found.other = place_of(*race.other, order_.now(thread, access.origin, access.kind),
+                           race.kind == Kind::store  ? "has written it"
+                           : race.kind == Kind::load ? "has read it"
+                                                     : "has updated it atomically");
+    block_.stop(std::move(found));
+}
+
+void Detector::stop_unfenced(const AsyncWork& work, const AccessEvent& access, const Region& region,
+                             const Cell& cell) const {
+    Fault found = fault(FaultKind::missing_fence,
+                        std::string("a fence is missing between what a thread writes and a ") + work.operation + ", " +
+                            in(access, region),
+                        work.thread, access);
+    found.where.action = std::string("starts the ") + work.operation;
+    found.hint = "TMA and wgmma see what threads write after a fence_proxy_async(): the thread that wrote calls it, "
+                 "before the barrier";
+    found.has_other = true;
+    found.other = place_of(cell.write, cell.write, "has written it");
+    block_.stop(std::move(found));
+}
+
+} // namespace flash::simt
