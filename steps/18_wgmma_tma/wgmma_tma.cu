@@ -8,13 +8,14 @@
 //
 // A block is one warpgroup, and does one thing after the other: S, softmax, O. Several blocks share an SM, and while
 // one computes exponentials, another's products run.
-// Against rung 15 (the last with a running maximum): no copies by threads, no ldmatrix, no addresses; O leaves through
-// TMA, too. Rungs 16 and 17 saved instructions between products; here they would be hidden anyway.
+// Against rung 17: no copies by threads, no ldmatrix, no addresses; O leaves through TMA, too. The maximum is raised as
+// on rung 16, by need, but S is scaled afterwards: the products are no longer ours to begin with -m.
 // Look at: who waits for whom when a tile of K is replaced, and at the descriptors.
-// Gained: the other third of the tensor cores. Counter: wgmma instructions instead of mma.
+// Gained: the other third of the tensor cores. Counter: wgmma instructions in place of mma.
 #include "steps/18_wgmma_tma/wgmma_tma.hpp"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
@@ -28,18 +29,15 @@
 namespace step18 {
 namespace {
 
-constexpr int threads = 128;                            // one warpgroup
-constexpr int Br = 64;                                  // queries
-#ifndef BC64
-#define BC64 96
-#define BC128 96
-#define BC256 80
-#define BPS64 4
-#define BPS128 3
-#define BPS256 2
-#endif
-template <int d> constexpr int Bc = d == 64 ? BC64 : d == 128 ? BC128 : BC256; // keys: as many as the registers of so many
-template <int d> constexpr int blocks_per_sm = d == 64 ? BPS64 : d == 128 ? BPS128 : BPS256; // blocks have room for
+constexpr int threads = 128; // one warpgroup
+constexpr int Br = 64;       // queries
+
+// Keys: as many as leave room on an SM, for registers and shared memory, for so many blocks.
+template <int d> constexpr int Bc = d == 256 ? 80 : 96;
+template <int d> constexpr int blocks_per_sm = d == 64 ? 4 : d == 128 ? 3 : 2;
+
+/// Weights are less than 2^headroom: by so much may scores rise before m follows.
+constexpr float headroom = 8;
 
 template <int d> using Q_tile = flash::SwizzledTile<d, Br>; // and O's
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc<d>>;
@@ -58,36 +56,78 @@ template <int n_tiles> __device__ void mask(float (&S_reg)[n_tiles][4], int N_le
     }
 }
 
-/// S becomes P, relative to the running maximum m; what was summed up so far, l and O, is rescaled to it. l holds the
-/// lane's own part of the row sums.
-template <int S_tiles, int O_tiles>
-__device__ void softmax(float (&S_reg)[S_tiles][4], float (&m_reg)[2], float (&l_reg)[2], float (&O_reg)[O_tiles][4],
-                        float scale_log2) {
+/// Raises m where a score asks for it, as on rung 16: if in the warp some weight would not be less than 2^headroom,
+/// every row's m becomes its running maximum. Then `keep` is what remains of l and O, of which l is done here.
+template <int n_tiles>
+__device__ bool raise_maximum(const float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2], float (&keep)[2],
+                              float scale_log2) {
+    float top[4] = {S_reg[0][0], S_reg[0][1], S_reg[0][2], S_reg[0][3]}; // four short chains, not one long one
 #pragma unroll
-    for (int r = 0; r < 2; ++r) { // rows g and g + 8
-        float m_new = S_reg[0][2 * r];
-#pragma unroll
-        for (int n = 0; n < S_tiles; ++n) {
-            m_new = fmaxf(m_new, fmaxf(S_reg[n][2 * r], S_reg[n][2 * r + 1]));
-        }
-        m_new = fmaxf(m_reg[r], flash::row_max(m_new) * scale_log2);
-        m_new = m_new == -INFINITY ? 0.0f : m_new; // no key to see: any number, but -inf - -inf is NaN
-        const float keep = flash::fast_exp2(m_reg[r] - m_new);
-        m_reg[r] = m_new;
-        l_reg[r] *= keep;
-#pragma unroll
-        for (int n = 0; n < S_tiles; ++n) {
-            for (int c = 2 * r; c < 2 * r + 2; ++c) {
-                S_reg[n][c] = flash::fast_exp2(fmaf(S_reg[n][c], scale_log2, -m_new));
-                l_reg[r] += S_reg[n][c];
-            }
-        }
-#pragma unroll
-        for (int n = 0; n < O_tiles; ++n) {
-            O_reg[n][2 * r] *= keep;
-            O_reg[n][2 * r + 1] *= keep;
+    for (int n = 1; n < n_tiles; ++n) {
+        for (int c = 0; c < 4; ++c) {
+            top[c] = fmaxf(top[c], S_reg[n][c]);
         }
     }
+    const float row_top[2] = {fmaxf(top[0], top[1]) * scale_log2, fmaxf(top[2], top[3]) * scale_log2};
+    if (!__any_sync(0xffffffff, row_top[0] > m_reg[0] + headroom || row_top[1] > m_reg[1] + headroom)) {
+        return false;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) { // rows g and g + 8
+        const float m_new = fmaxf(m_reg[r], flash::row_max(row_top[r]));
+        keep[r] = flash::fast_exp2(m_reg[r] - m_new);
+        m_reg[r] = m_new;
+        l_reg[r] *= keep[r];
+    }
+    return true;
+}
+
+template <int n_tiles> __device__ void rescale(float (&O_reg)[n_tiles][4], const float (&keep)[2]) {
+#pragma unroll
+    for (int n = 0; n < n_tiles; ++n) {
+        for (int c = 0; c < 4; ++c) {
+            O_reg[n][c] *= keep[c / 2];
+        }
+    }
+}
+
+/// S becomes P, rounded, as A fragments of 16 rows x 16 keys: two C fragments side by side. l adds up the lane's own
+/// part of the row sums.
+template <class T, int k_tiles>
+__device__ void exponentials(uint32_t (&P_reg)[k_tiles][4], float (&S_reg)[2 * k_tiles][4], const float (&m_reg)[2],
+                             float (&l_reg)[2], float scale_log2) {
+#pragma unroll
+    for (int n = 0; n < 2 * k_tiles; ++n) {
+        for (int c = 0; c < 4; ++c) {
+            S_reg[n][c] = flash::fast_exp2(fmaf(S_reg[n][c], scale_log2, -m_reg[c / 2]));
+            l_reg[c / 2] += S_reg[n][c];
+        }
+        P_reg[n / 2][n % 2 * 2] = flash::pack<T>(S_reg[n][0], S_reg[n][1]);
+        P_reg[n / 2][n % 2 * 2 + 1] = flash::pack<T>(S_reg[n][2], S_reg[n][3]);
+    }
+}
+
+/// Starts S = Q K^T. k16 steps are 32 bytes apart in a panel of 64 columns, and panels a whole tile.
+template <class T, int d> __device__ void start_QK(float (&S_reg)[Bc<d> / 8][4], uint64_t Q_desc, uint64_t K_desc) {
+    flash::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < d / 16; ++k) {
+        const int panel = 128 * (k / 4);
+        flash::wgmma_m64k16<T, Bc<d>>(S_reg, flash::advance(Q_desc, panel * Br + 32 * (k % 4)),
+                                      flash::advance(K_desc, panel * Bc<d> + 32 * (k % 4)), k > 0);
+    }
+    flash::wgmma_commit();
+}
+
+/// Starts O += P V. 16 rows of V are 2048 bytes.
+template <class T, int d>
+__device__ void start_PV(float (&O_reg)[d / 8][4], const uint32_t (&P_reg)[Bc<d> / 16][4], uint64_t V_desc) {
+    flash::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < Bc<d> / 16; ++k) {
+        flash::wgmma_m64k16<T, d, true>(O_reg, P_reg[k], flash::advance(V_desc, 2048 * k));
+    }
+    flash::wgmma_commit();
 }
 
 template <class T, int d>
@@ -141,24 +181,18 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void wgmma_tma(
     const uint64_t K_desc = flash::wgmma_descriptor(K_smem, 0, 1024);
     const uint64_t V_desc = flash::wgmma_descriptor(V_smem, 128 * Bc, 1024);
 
-    float m_reg[2] = {-INFINITY, -INFINITY}; // of rows g and g + 8, in units of log2: scale * log2(e) * largest score
+    float m_reg[2] = {-FLT_MAX, -FLT_MAX}; // of rows g and g + 8, in units of log2: scale * log2(e) * a score
     float l_reg[2] = {};
+    float keep[2];
     float O_reg[d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
 
     if (keys > 0) {
         flash::mbarrier_wait(&Q_landed, 0);
     }
     for (int j0 = 0, phase = 0; j0 < keys; j0 += Bc, phase ^= 1) {
-        float S_reg[Bc / 8][4]; // S, then P in its place
+        float S_reg[Bc / 8][4]; // C fragments: 16 rows x 8 keys each
         flash::mbarrier_wait(&K_landed, phase);
-        flash::wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < d / 16; ++k) { // S = Q K^T; k16 steps are 32 bytes apart, halves of 64 columns a whole tile
-            const int panel = 128 * (k / 4);
-            flash::wgmma_m64k16<T, Bc>(S_reg, flash::advance(Q_desc, panel * Br + 32 * (k % 4)),
-                                       flash::advance(K_desc, panel * Bc + 32 * (k % 4)), k > 0);
-        }
-        flash::wgmma_commit();
+        start_QK<T, d>(S_reg, Q_desc, K_desc);
         flash::wgmma_wait<0>(S_reg);
         __syncthreads(); // no warp's product still reads the tile of K
         if (threadIdx.x == 0 && j0 + Bc < keys) {
@@ -169,23 +203,14 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void wgmma_tma(
         if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
             mask(S_reg, N_kv - j0, first_row_keys + row0 - j0);
         }
-        softmax(S_reg, m_reg, l_reg, O_reg, scale_log2);
-        uint32_t P_reg[Bc / 16][4]; // A fragments, 16 rows x 16 keys: two C fragments side by side, rounded
-#pragma unroll
-        for (int k = 0; k < Bc / 16; ++k) {
-            for (int a = 0; a < 4; ++a) {
-                const auto& C = S_reg[2 * k + a / 2];
-                P_reg[k][a] = flash::pack<T>(C[a % 2 * 2], C[a % 2 * 2 + 1]);
-            }
+        if (raise_maximum(S_reg, m_reg, l_reg, keep, scale_log2)) {
+            rescale(O_reg, keep);
         }
+        uint32_t P_reg[Bc / 16][4];
+        exponentials<T>(P_reg, S_reg, m_reg, l_reg, scale_log2);
 
         flash::mbarrier_wait(&V_landed, phase);
-        flash::wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < Bc / 16; ++k) { // O += P V; 16 rows of V are 2048 bytes
-            flash::wgmma_m64k16<T, d, true>(O_reg, P_reg[k], flash::advance(V_desc, 2048 * k));
-        }
-        flash::wgmma_commit();
+        start_PV<T, d>(O_reg, P_reg, V_desc);
         flash::wgmma_wait<0>(O_reg);
         __syncthreads(); // no warp's product still reads the tile of V
         if (threadIdx.x == 0 && j0 + Bc < keys) {
