@@ -55,6 +55,8 @@ function(flash_add_rung name types head_dims capability)
   endif()
   if(cuda AND FLASH_BACKEND STREQUAL "simt")
     flash_compile_as_cpp(${kernels})
+  elseif(cuda AND capability STREQUAL "9.0")
+    set_property(TARGET ${name}_kernel PROPERTY CUDA_ARCHITECTURES 90a-real) # wgmma exists in this code alone
   endif()
 
   add_executable(${name})

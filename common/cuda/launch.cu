@@ -71,18 +71,27 @@ void prepare_launch(const void* kernel, const Grid& grid, dim3 block, size_t sme
     }
 
     cudaFuncAttributes attributes{};
-    FLASH_CHECK_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+    const cudaError_t found = cudaFuncGetAttributes(&attributes, kernel);
+    if (found == cudaErrorNoKernelImageForDevice || found == cudaErrorInvalidDeviceFunction) {
+        cudaGetLastError();
+        refuse(kernel, grid,
+               "it was not compiled for this GPU, of compute capability " +
+                   std::to_string(device_limit(cudaDevAttrComputeCapabilityMajor)) + "." +
+                   std::to_string(device_limit(cudaDevAttrComputeCapabilityMinor)) +
+                   " (wgmma and TMA need 9.0: H100, H200)\nIt also runs on the CPU: cmake --preset simt");
+    }
+    FLASH_CHECK_CUDA(found);
     const size_t threads = size_t{block.x} * block.y * block.z;
     if (threads > static_cast<size_t>(attributes.maxThreadsPerBlock)) {
         refuse(kernel, grid,
-               std::to_string(threads) + " threads a block are too many: at " + std::to_string(attributes.numRegs) +
-                   " registers a thread it can have " + std::to_string(attributes.maxThreadsPerBlock));
+               std::to_string(threads) + " threads per block are too many: at " + std::to_string(attributes.numRegs) +
+                   " registers per thread it can have " + std::to_string(attributes.maxThreadsPerBlock));
     }
     const size_t most = max_shared_memory_per_block();
     if (smem_bytes + attributes.sharedSizeBytes > most) {
         refuse(kernel, grid,
                std::to_string(smem_bytes + attributes.sharedSizeBytes) +
-                   " bytes of shared memory a block are too many: this device has " + std::to_string(most));
+                   " bytes of shared memory per block are too many: this device has " + std::to_string(most));
     }
     if (smem_bytes > static_cast<size_t>(attributes.maxDynamicSharedSizeBytes)) {
         FLASH_CHECK_CUDA(

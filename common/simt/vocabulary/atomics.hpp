@@ -41,6 +41,7 @@ template <class T, class Change> inline T atomic_update(T* address, Site site, C
 
 FLASH_SIMT_ATOMIC(atomicAdd, value + operand)
 FLASH_SIMT_ATOMIC(atomicSub, value - operand)
+FLASH_SIMT_ATOMIC(atomicInc, value >= operand ? 0 : value + 1)
 FLASH_SIMT_ATOMIC(atomicMin, operand < value ? operand : value)
 FLASH_SIMT_ATOMIC(atomicMax, value < operand ? operand : value)
 FLASH_SIMT_ATOMIC(atomicExch, (static_cast<void>(value), operand))
