@@ -116,6 +116,7 @@ void Detector::start_store(const BulkStore& store) {
             region.shadow->visit(address, bytes, false, [&](Cell& cell) {
                 if (!order_.of_this_block(cell.write)) {
                     note_unwritten(store.work.thread, access, region);
+                    order_.read_by(work, cell);
                     return;
                 }
                 if (cell.write.in_flight != 0) {
@@ -155,6 +156,7 @@ void Detector::read_by_warps(const Wgmma& product, unsigned first, unsigned coun
         region.shadow->visit(row, 16, false, [&](Cell& cell) {
             if (!order_.of_this_block(cell.write)) {
                 note_unwritten(first, access, region);
+                order_.read_by(work, cell);
                 return;
             }
             if (cell.write.in_flight != 0) {
