@@ -107,13 +107,15 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
         if (broken != Broken::wait_for_B) {
             mbarrier_wait(B_full + s, phase); // wait for B
         }
-        const uint64_t A_desc = wgmma_descriptor(A_smem + s * A_bytes + (warpgroup - 1) * 64 * 128, 0, 1024); // descriptor
+        const char* own_A = A_smem + s * A_bytes + (warpgroup - 1) * 64 * 128;
+        const uint64_t A_desc = wgmma_descriptor(own_A, 0, 1024); // descriptor
         const uint64_t B_desc = wgmma_descriptor(B_smem + s * B_bytes, 0, 1024);
         if (broken != Broken::wgmma_fence) {
             wgmma_fence();
         }
         for (int k = 0; k < K_step / 16; ++k) {
-            wgmma_m64k16<Bfloat16, columns, true>(C_reg, advance(A_desc, 32 * k), advance(B_desc, 2048 * k), j + k > 0); // wgmma
+            const uint64_t A_step = advance(A_desc, 32 * k), B_step = advance(B_desc, 2048 * k);
+            wgmma_m64k16<Bfloat16, columns, true>(C_reg, A_step, B_step, j + k > 0); // wgmma
         }
         wgmma_commit();
         if (broken == Broken::late_wait_for_A) {
@@ -149,7 +151,7 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
         const int row = threadIdx.x % 128 / 32 * 16 + lane / 4 + 8 * r;
         for (int n = 0; n < columns / 8; ++n) {
             *reinterpret_cast<uint32_t*>(own_C + SwizzledTile<64, 64>::offset(row, n) + 4 * (lane % 4)) = // write of C
-                pack<Bfloat16>(C_reg[n][2 * r], C_reg[n][2 * r + 1]); // read of C
+                pack<Bfloat16>(C_reg[n][2 * r], C_reg[n][2 * r + 1]);                                     // read of C
         }
     }
     if (broken != Broken::proxy_fence) {
@@ -200,8 +202,8 @@ template <Broken broken> void run(bool check = false) {
 std::string tagged(int line) {
     for (const char* const tag :
          {"initialisation", "initialisation of the second", "initialisation of the third", "wait for free", "load of A",
-          "load of B", "take", "wait for A", "wait for B", "descriptor", "wgmma", "late wait for A", "accumulator", "tile",
-          "write of C", "read of C", "store"}) {
+          "load of B", "take", "wait for A", "wait for B", "descriptor", "wgmma", "late wait for A", "accumulator",
+          "tile", "write of C", "read of C", "store"}) {
         if (line_of(__FILE__, tag) == line) {
             return tag;
         }
@@ -222,8 +224,8 @@ void must_be_reported(const Kinds& kinds, const Lines& where, const Lines& other
         CHECK(std::ranges::count(kinds, fault.kind) == 1);
         CHECK(std::ranges::count(where, tagged(fault.where.line.line)) == 1);
         CHECK(std::ranges::count(other, fault.has_other ? tagged(fault.other.line.line) : "") == 1);
-        CHECK_THAT(fault.what(), ContainsSubstring(message) && ContainsSubstring("product<") &&
-                                     ContainsSubstring(" of block ("));
+        CHECK_THAT(fault.what(),
+                   ContainsSubstring(message) && ContainsSubstring("product<") && ContainsSubstring(" of block ("));
     });
 }
 
@@ -246,7 +248,8 @@ TEST_CASE("a ring of TMA and wgmma is right and without a fault, in every schedu
 }
 
 TEST_CASE("fault: the wrong phase of an mbarrier", "[hopper][faults]") {
-    must_be_reported<Broken::phase_of_full>(early_or_stuck, {"wgmma", "load of A", "load of B", "wait for free", "wait for A"},
+    must_be_reported<Broken::phase_of_full>(early_or_stuck,
+                                            {"wgmma", "load of A", "load of B", "wait for free", "wait for A"},
                                             {"load of A", "load of B", "wgmma", ""}, "");
     must_be_reported<Broken::phase_of_free>(deadlock, {"wait for free"}, none, "(0 of 2 have arrived)");
 }
@@ -279,7 +282,8 @@ TEST_CASE("fault: what a wgmma in flight uses is touched", "[hopper][faults]") {
     must_be_reported<Broken::tile>(race, {"tile"}, {"wgmma"}, "race: overwritten while a wgmma may still read it");
     must_be_reported<Broken::last_wgmma_wait>(of_wgmma, {"read of C", "write of C"}, {"wgmma"},
                                               "accumulators of a wgmma touched before its wait");
-    must_be_reported<Broken::last_group>(of_wgmma, {"wgmma"}, none, "a thread leaves the kernel before its wgmma is over");
+    must_be_reported<Broken::last_group>(of_wgmma, {"wgmma"}, none,
+                                         "a thread leaves the kernel before its wgmma is over");
 }
 
 TEST_CASE("fault: a missing fence", "[hopper][faults]") {
@@ -292,10 +296,10 @@ TEST_CASE("fault: a missing fence", "[hopper][faults]") {
 TEST_CASE("fault: a barrier of a warpgroup or of the block is missing", "[hopper][faults]") {
     must_be_reported<Broken::barrier_of_warpgroup>({FaultKind::race, FaultKind::uninitialised}, {"store", "write of C"},
                                                    {"write of C", "store", ""}, "");
-    must_be_reported<Broken::init_barrier>({FaultKind::race, FaultKind::uninitialised},
-                                           {"initialisation", "initialisation of the second", "wait for A", "wait for B",
-                                            "wait for free"},
-                                           {"initialisation", "initialisation of the second", "wait for A", ""}, "");
+    must_be_reported<Broken::init_barrier>(
+        {FaultKind::race, FaultKind::uninitialised},
+        {"initialisation", "initialisation of the second", "wait for A", "wait for B", "wait for free"},
+        {"initialisation", "initialisation of the second", "wait for A", ""}, "");
 }
 
 TEST_CASE("fault: a block that leaves before its store has read", "[hopper][faults]") {
@@ -304,12 +308,31 @@ TEST_CASE("fault: a block that leaves before its store has read", "[hopper][faul
 }
 
 TEST_CASE("fault: registers that nobody gives", "[hopper][faults]") {
-    must_be_reported<Broken::registers>(
-        deadlock, {"take", "wait for free"}, none,
-        "(from 168 registers a thread to 240 takes 9216, and 0 are free)");
+    must_be_reported<Broken::registers>(deadlock, {"take", "wait for free"}, none,
+                                        "(from 168 registers a thread to 240 takes 9216, and 0 are free)");
 }
 
 TEST_CASE("fault: a tile under the swizzle that does not begin at a multiple of 1024", "[hopper][faults]") {
     must_be_reported<Broken::alignment>({FaultKind::misaligned}, {"load of A", "descriptor"}, none,
                                         "of the dynamic shared memory is no multiple of 1024");
+}
+
+TEST_CASE("TMA and wgmma are counted", "[hopper]") {
+    simt::clear_profile();
+    {
+        const With options([](simt::Options& chosen) {
+            chosen.count = true;
+            chosen.shared_kib = 227;
+        });
+        run<Broken::nothing>();
+    }
+    const simt::KernelProfile kernel = simt::profile().at(0);
+    CHECK(kernel.total.tma_load.requests == 2 * 2 * steps);
+    CHECK(kernel.total.tma_load.bytes == M * K * 2 + 2 * K * columns * 2);
+    CHECK(kernel.total.tma_store.requests == 4);
+    CHECK(kernel.total.tma_store.bytes == M * columns * 2);
+    CHECK(kernel.total.wgmma[columns / 8] == 2 * 2 * steps * K_step / 16 * 4); // blocks, warpgroups, products, warps
+    CHECK(kernel.buffers.at(0).load.bytes == M * K * 2);
+    CHECK_THAT(simt::to_json({kernel}), ContainsSubstring("\"m64n64k16\": 320"));
+    simt::clear_profile();
 }
