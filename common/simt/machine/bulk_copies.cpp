@@ -180,10 +180,9 @@ void land(const BulkLoad& load) {
     }
 }
 
-void start_bulk_store(const char* operation, const TensorMap& map, int rank, const int* at, const void* shared,
-                      bool adds, Site site) {
+void start_bulk_store(const TensorMap& map, int rank, const int* at, const void* shared, Site site) {
     const RuntimeCode runtime;
-    BulkStore store{begin_work(operation, site), adds, {}, 0};
+    BulkStore store{begin_work("tma_store", site), false, {}, 0};
     auto* const from = const_cast<char*>(static_cast<const char*>(shared));
     check_rank(map, rank, store.work);
     check_shared(from, box_bytes(map), 1024, store.work);

@@ -19,18 +19,33 @@ nlohmann::ordered_json json_of(const SharedTraffic& traffic) {
             {"ideal", traffic.ideal}};
 }
 
+/// Counts of Hopper's own are there only if they are not zero.
 nlohmann::ordered_json json_of(const Counters& counters) {
-    return {{"global_load", json_of(counters.global_load)},
-            {"global_store", json_of(counters.global_store)},
-            {"shared_load", json_of(counters.shared_load)},
-            {"shared_store", json_of(counters.shared_store)},
-            {"async_store", json_of(counters.async_store)},
-            {"barriers", counters.barriers},
-            {"collectives", counters.collectives},
-            {"mma", counters.mma},
-            {"ldmatrix", counters.ldmatrix},
-            {"cp_async", counters.cp_async},
-            {"atomics", counters.atomics}};
+    nlohmann::ordered_json all = {{"global_load", json_of(counters.global_load)},
+                                  {"global_store", json_of(counters.global_store)},
+                                  {"shared_load", json_of(counters.shared_load)},
+                                  {"shared_store", json_of(counters.shared_store)},
+                                  {"async_store", json_of(counters.async_store)},
+                                  {"barriers", counters.barriers},
+                                  {"collectives", counters.collectives},
+                                  {"mma", counters.mma},
+                                  {"ldmatrix", counters.ldmatrix},
+                                  {"cp_async", counters.cp_async},
+                                  {"atomics", counters.atomics}};
+    const auto add = [&](const char* name, const EngineTraffic& traffic) {
+        if (traffic.requests != 0) {
+            all[name] = {{"requests", traffic.requests}, {"bytes", traffic.bytes}};
+        }
+    };
+    add("tma_load", counters.tma_load);
+    add("tma_store", counters.tma_store);
+    add("bulk_reduce", counters.bulk_reduce);
+    for (size_t i = 0; i < counters.wgmma.size(); ++i) {
+        if (counters.wgmma[i] != 0) {
+            all["wgmma"]["m64n" + std::to_string(8 * i) + "k16"] = counters.wgmma[i];
+        }
+    }
+    return all;
 }
 
 } // namespace

@@ -12,6 +12,7 @@ GLOBAL = {"global_load": "loads", "global_store": "stores"}
 SHARED = {"shared_load": "loads", "shared_store": "stores", "async_store": "cp.async writes"}
 EVENTS = {"barriers": "barrier", "collectives": "collective", "atomics": "atomic", "mma": "mma", "ldmatrix": "ldmatrix",
           "cp_async": "cp.async"}
+ENGINE = {"tma_load": "TMA load", "tma_store": "TMA store", "bulk_reduce": "bulk reduction"}
 
 
 def load(path):
@@ -47,8 +48,10 @@ def short(file):
 
 
 def events(counts):
-    return ", ".join(f"{counts[name]:,} {noun}{'' if counts[name] == 1 else 's'}"
-                     for name, noun in EVENTS.items() if counts.get(name))
+    named = [(counts[name], noun) for name, noun in EVENTS.items() if counts.get(name)]
+    named += [(counts[name]["requests"], noun) for name, noun in ENGINE.items() if counts.get(name)]
+    named += [(count, f"wgmma {shape}") for shape, count in counts.get("wgmma", {}).items()]
+    return ", ".join(f"{count:,} {noun}{'' if count == 1 or noun.startswith('wgmma') else 's'}" for count, noun in named)
 
 
 def marks(line):
@@ -85,6 +88,9 @@ def summary(document):
             if (own := total[part])["requests"]:
                 out.append(f"  {name:<14} {own['requests']:,} requests, {own['wavefronts']:,} wavefronts, "
                            f"{own['ideal']:,} without conflicts ({ways(own):.2f} ways), {size(own['bytes'])}")
+        for part, noun in ENGINE.items():
+            if own := total.get(part):
+                out.append(f"  {noun + 's':<14} {own['requests']:,} requests, {size(own['bytes'])} of global memory")
         if events(total):
             out.append(f"  {'events':<14} {events(total)}")
         out += [f"  {one['name']} ({size(one['bytes'])}): {size(one['load']['bytes'])} read, "

@@ -51,6 +51,17 @@ class Report(unittest.TestCase):
                       'title="loads: 96 requests, 384 sectors, 384 at best"', "k&lt;1&gt;"):
             self.assertIn(words, page)
 
+    def test_counts_of_hopper(self):
+        line = {**COUNTS, "file": str(self.here / "k.cu"), "line": 2, "tma_load": {"requests": 1, "bytes": 8192},
+                "wgmma": {"m64n96k16": 1024}}
+        done = self.shown({"kernels": [{"name": "k", "launches": 1, "grid": [1, 1, 1], "block": [128, 1, 1],
+                                        "shared_bytes": 0, "total": line, "buffers": [], "lines": [line]}]})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for words in ("  TMA loads      1 requests, 8,192 B of global memory", "1 TMA load, 1,024 wgmma m64n96k16"):
+            self.assertIn(words, done.stdout)
+        self.assertIn("barrier(); << 1 TMA load, 1,024 wgmma m64n96k16",
+                      " ".join((self.here / "k.profile.txt").read_text().split()))
+
     def test_a_file_that_holds_no_profile(self):
         for document in ({"version": 1}, [1], {"kernels": [{"name": "x"}]}):
             done = self.shown(document)

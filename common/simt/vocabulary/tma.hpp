@@ -14,12 +14,7 @@ inline void tma_load(void* smem, const TensorMap& map, const int (&at)[rank], ui
 template <int rank>
 inline void tma_store(const TensorMap& map, const int (&at)[rank], const void* smem,
                       simt::Site site = simt::Site::here()) {
-    simt::start_bulk_store("tma_store", map, rank, at, smem, false, site);
-}
-template <int rank>
-inline void tma_reduce_add(const TensorMap& map, const int (&at)[rank], const void* smem,
-                           simt::Site site = simt::Site::here()) {
-    simt::start_bulk_store("tma_reduce_add", map, rank, at, smem, true, site);
+    simt::start_bulk_store(map, rank, at, smem, site);
 }
 inline void bulk_reduce_add(float* global, const float* smem, int bytes, simt::Site site = simt::Site::here()) {
     simt::start_bulk_add(global, smem, bytes, site);

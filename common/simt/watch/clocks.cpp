@@ -32,6 +32,7 @@ void Clocks::begin_block(unsigned threads) {
 }
 
 void Clocks::reset(unsigned threads) {
+    ++state_;
     epoch_begin_ += highest_ + 1;
     highest_ = 0;
     if (!fresh_ || threads != threads_) {
@@ -97,6 +98,7 @@ void Clocks::release(unsigned thread, Knowledge& into) {
 }
 
 void Clocks::acquire(unsigned thread, const Knowledge& from) {
+    ++state_;
     raise(row(known_, thread, threads_), from.clocks.data(), from.clocks.size());
     if (!from.copies.empty()) {
         copies_.resize(known_.size());
@@ -114,6 +116,7 @@ void Clocks::acquire(unsigned thread, const Knowledge& from) {
 }
 
 void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {
+    ++state_;
     ends_.resize(threads_);
     std::vector<uint32_t>& own = ends_[thread];
     own.resize(std::max<size_t>(own.size(), channel + 1));
@@ -122,6 +125,7 @@ void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {
 }
 
 void Clocks::fence(unsigned thread) {
+    ++state_;
     fenced_.resize(known_.size());
     const uint32_t* const known = row(known_, thread, threads_);
     uint32_t* const fenced = row(fenced_, thread, threads_);
@@ -134,7 +138,15 @@ void Clocks::fence(unsigned thread) {
     fresh_ = false;
 }
 
-Clocks::Common Clocks::common(unsigned first, unsigned count) const {
+const Clocks::Common& Clocks::common(unsigned first, unsigned count) {
+    const auto [place, is_new] = found_.try_emplace({first, count});
+    if (is_new || place->second.state != state_) {
+        place->second = {state_, find_common(first, count)};
+    }
+    return place->second.common;
+}
+
+Clocks::Common Clocks::find_common(unsigned first, unsigned count) const {
     constexpr uint32_t all = ~uint32_t{0};
     Common result{std::vector<uint32_t>(threads_, all), {}, {}};
     const auto lower = [this](std::vector<uint32_t>& values, const uint32_t* to) {

@@ -16,6 +16,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 namespace flash::simt {
@@ -64,7 +66,7 @@ class Clocks {
     struct Common {
         std::vector<uint32_t> clocks, ends, fenced; // of themselves: all
     };
-    Common common(unsigned first, unsigned count) const;
+    const Common& common(unsigned first, unsigned count);
 
     /// What threads hand on through a barrier, an entry for each thread; empty as long as it is nothing.
     struct Knowledge {
@@ -74,6 +76,7 @@ class Clocks {
     void acquire(unsigned thread, const Knowledge& from);
 
   private:
+    Common find_common(unsigned first, unsigned count) const;
     bool knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const;
 
     unsigned threads_ = 0;
@@ -83,8 +86,14 @@ class Clocks {
     std::vector<uint32_t> copies_;            // as many; empty until a thread learns of a copy
     std::vector<uint32_t> fenced_;            // as many; empty until a thread fences
     std::vector<std::vector<uint32_t>> ends_; // of each thread; empty until one learns of an end
-    uint32_t epoch_begin_ = 0;                // every stamp of this epoch is as high, and higher than those before
-    uint32_t highest_ = 0;                    // clock of this epoch
+    struct Found {
+        uint64_t state;
+        Common common;
+    };
+    std::map<std::pair<unsigned, unsigned>, Found> found_; // by first thread and count, as long as nothing changes
+    uint64_t state_ = 0;                                   // of known_, fenced_ and ends_
+    uint32_t epoch_begin_ = 0; // every stamp of this epoch is as high, and higher than those before
+    uint32_t highest_ = 0;     // clock of this epoch
 };
 
 } // namespace flash::simt

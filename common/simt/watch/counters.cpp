@@ -60,6 +60,12 @@ SharedTraffic& SharedTraffic::operator+=(const SharedTraffic& other) {
     return *this;
 }
 
+EngineTraffic& EngineTraffic::operator+=(const EngineTraffic& other) {
+    requests += other.requests;
+    bytes += other.bytes;
+    return *this;
+}
+
 Counters& Counters::operator+=(const Counters& other) {
     global_load += other.global_load;
     global_store += other.global_store;
@@ -72,6 +78,12 @@ Counters& Counters::operator+=(const Counters& other) {
     ldmatrix += other.ldmatrix;
     cp_async += other.cp_async;
     atomics += other.atomics;
+    tma_load += other.tma_load;
+    tma_store += other.tma_store;
+    bulk_reduce += other.bulk_reduce;
+    for (size_t i = 0; i < wgmma.size(); ++i) {
+        wgmma[i] += other.wgmma[i];
+    }
     return *this;
 }
 

@@ -1,6 +1,7 @@
 // What a line of a kernel costs in memory traffic, counted as the hardware's own counters count it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 namespace flash::simt {
@@ -26,6 +27,13 @@ struct SharedTraffic {
     SharedTraffic& operator+=(const SharedTraffic& other);
 };
 
+/// Copies by TMA, each asked for by one thread.
+struct EngineTraffic {
+    uint64_t requests = 0;
+    uint64_t bytes = 0; // of global memory
+    EngineTraffic& operator+=(const EngineTraffic& other);
+};
+
 /// Everything counts instructions of warps, except barriers, which are counted once per block.
 struct Counters {
     GlobalTraffic global_load, global_store;
@@ -37,6 +45,8 @@ struct Counters {
     uint64_t ldmatrix = 0;
     uint64_t cp_async = 0;
     uint64_t atomics = 0;
+    EngineTraffic tma_load, tma_store, bulk_reduce; // the last one adds
+    std::array<uint64_t, 33> wgmma{};               // by the columns of C, in eights: each warp of a warpgroup counts
     Counters& operator+=(const Counters& other);
 };
 

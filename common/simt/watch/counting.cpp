@@ -99,6 +99,34 @@ void Counting::start_copy(unsigned thread, const AsyncCopy& copy) {
     log(thread, {origin, Kind::store, Space::shared, bytes, true}, copy.shared);
 }
 
+/// One request of TMA, in the traffic of its buffer; returns its bytes.
+uint64_t Counting::count_chunks(const std::vector<Chunk>& chunks, GlobalTraffic BufferTraffic::*direction) {
+    GlobalTraffic own{1, 0, 0, 0};
+    size_t last = 0; // sector
+    for (const Chunk& chunk : chunks) {
+        own.bytes += chunk.bytes;
+        for (size_t byte = 0; byte < chunk.bytes; byte += 2) {
+            const size_t sector = reinterpret_cast<size_t>(chunk.global + byte) / sector_bytes;
+            own.sectors += sector == last ? 0 : 1;
+            last = sector;
+        }
+    }
+    own.ideal = (own.bytes + sector_bytes - 1) / sector_bytes;
+    if (!chunks.empty()) {
+        traffic_of(*buffer_around(chunks.front().global)).*direction += own;
+    }
+    return own.bytes;
+}
+
+void Counting::start_load(const BulkLoad& load) {
+    line(Origin::of(load.work.site)).tma_load += {1, count_chunks(load.inside, &BufferTraffic::load)};
+}
+
+void Counting::start_store(const BulkStore& store) {
+    Counters& own = line(Origin::of(store.work.site));
+    (store.adds ? own.bulk_reduce : own.tma_store) += {1, count_chunks(store.chunks, &BufferTraffic::store)};
+}
+
 void Counting::meet(Meeting meeting, unsigned, uint32_t, Site site) {
     Counters& own = line(Origin::of(site));
     ++(meeting == Meeting::mma ? own.mma : meeting == Meeting::ldmatrix ? own.ldmatrix : own.collectives);

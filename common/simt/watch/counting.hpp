@@ -37,6 +37,11 @@ class Counting final : public Observer {
     void access(unsigned thread, const AccessEvent& access) override;
     void load_matrices(std::span<const MatrixRow> rows, Site site) override;
     void start_copy(unsigned thread, const AsyncCopy& copy) override;
+    void start_load(const BulkLoad& load) override;
+    void start_store(const BulkStore& store) override;
+    void start_wgmma(const Wgmma& product) override {
+        line(Origin::of(product.work.site)).wgmma[product.columns / 8] += 4;
+    }
     void barrier(Site site) override { ++line(Origin::of(site)).barriers; }
     void meet(Meeting meeting, unsigned warp, uint32_t lanes, Site site) override;
     void warp_together(unsigned warp) override; // its requests are complete
@@ -50,6 +55,7 @@ class Counting final : public Observer {
     Counters& line(Origin origin);
     BufferTraffic& traffic_of(const DeviceMemory& buffer);
     void log(unsigned thread, RequestKey key, const char* address);
+    uint64_t count_chunks(const std::vector<Chunk>& chunks, GlobalTraffic BufferTraffic::*direction);
     void count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values);
 
     Block& block_;

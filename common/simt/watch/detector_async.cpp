@@ -79,7 +79,7 @@ void Detector::start_load(const BulkLoad& load) {
         stop_outside(load.work.thread, all, region);
     }
     const Trace now = order_.now(load.work.thread, all.origin, Kind::store);
-    const Clocks::Common own = order_.clocks().common(load.work.thread, 1);
+    const Clocks::Common& own = order_.clocks().common(load.work.thread, 1);
     for (unsigned offset = 0; offset < load.bytes; offset += 16) {
         const AccessEvent access{load.shared + offset, 16, Kind::store, all.origin};
         region.shadow->visit(access.address, access.bytes, true, [&](Cell& cell) {
@@ -104,7 +104,7 @@ void Detector::start_store(const BulkStore& store) {
     const uint32_t work = begin_work(store.work, channel_of_stores(store.work.thread), store.group, false);
     const Origin origin = Origin::of(store.work.site);
     const Trace now = order_.now(store.work.thread, origin, Kind::load);
-    const Clocks::Common own = order_.clocks().common(store.work.thread, 1);
+    const Clocks::Common& own = order_.clocks().common(store.work.thread, 1);
     for (const Chunk& chunk : store.chunks) {
         check_global(store.work, chunk, store.adds ? Kind::atomic : Kind::store);
         for_each_piece(chunk.shared, chunk.bytes, [&](const char* address, unsigned bytes) {
@@ -116,6 +116,7 @@ void Detector::start_store(const BulkStore& store) {
             region.shadow->visit(address, bytes, false, [&](Cell& cell) {
                 if (!order_.of_this_block(cell.write)) {
                     note_unwritten(store.work.thread, access, region);
+                    order_.read_by(work, cell);
                     return;
                 }
                 if (cell.write.in_flight != 0) {
@@ -144,7 +145,7 @@ void Detector::read_by_warps(const Wgmma& product, unsigned first, unsigned coun
     if (rows.empty()) {
         return;
     }
-    const Clocks::Common group = order_.clocks().common(first, count);
+    const Clocks::Common& group = order_.clocks().common(first, count);
     const Origin origin = Origin::of(product.work.site);
     for (const OperandRow row : rows) {
         const AccessEvent access{row, 16, Kind::load, origin};
@@ -155,6 +156,7 @@ void Detector::read_by_warps(const Wgmma& product, unsigned first, unsigned coun
         region.shadow->visit(row, 16, false, [&](Cell& cell) {
             if (!order_.of_this_block(cell.write)) {
                 note_unwritten(first, access, region);
+                order_.read_by(work, cell);
                 return;
             }
             if (cell.write.in_flight != 0) {
