@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Draws docs/figures/04_online_softmax.svg: the running maximum and the running sum on one row of a real transformer's
-scores, one key at a time. --check compares the file with what would be drawn, and writes nothing.
+"""Draws two pictures of docs/figures. 04_online_softmax.svg: the running maximum and the running sum on one row of a real
+transformer's scores, one key at a time. traffic_of_tiles.svg: the IO argument of docs/recomputation.md, as its formulas
+say it. --check compares the files with what would be drawn, and writes nothing.
 """
 
 import sys
@@ -12,7 +13,7 @@ sys.path += [str(ROOT / "scripts"), str(ROOT / "docs/attention_picture")]
 from lab.diagrams import Drawing  # noqa: E402
 from safetensors_file import SafetensorsFile  # noqa: E402
 
-FIGURE = ROOT / "docs/figures/04_online_softmax.svg"
+FIGURES = ROOT / "docs/figures"
 HEAD, QUERY = 5, 169  # the row with a maximum that rises early, in the middle and late
 WIDTH, LEFT, RIGHT = 520, 56, 500  # 13-pixel text in 520 pixels: a phone shows it legibly
 
@@ -37,7 +38,7 @@ def states(S):
     return found
 
 
-def draw():
+def online_softmax():
     S = scores()
     known = states(S)
     rises = [j for j in range(len(S)) if j == 0 or known[j][0] > known[j - 1][0]]
@@ -82,17 +83,50 @@ def draw():
     return drawing.svg()
 
 
+def traffic_of_tiles():
+    """Numbers moved per score against the tile: 2 d / B, beside the 4 of unfused attention; and where 96 KiB end."""
+    numbers = 96 * 1024 // 2  # of 16 bits, in the shared memory of one block
+    drawing = Drawing(WIDTH, 360, "What tiling moves", "Numbers from and to memory per score, by the formulas of this page.\n"
+                      f"Dots: the largest tile of {numbers:,} numbers, B = M / 4d.")
+    top, height, most_B, most = 84, 220, 256, 5
+
+    def place(B, moved):
+        return LEFT + (RIGHT - LEFT) * B / most_B, top + height * (1 - moved / most)
+
+    for moved in range(most + 1):
+        drawing.path(f"M{LEFT} {place(0, moved)[1]:.1f}H{RIGHT}", "grid")
+        drawing.text(LEFT - 8, place(0, moved)[1] + 4, moved, "note", "end", 11)
+    for B in range(0, most_B + 1, 32):
+        drawing.text(place(B, 0)[0], top + height + 18, B, "note", "middle", 11)
+    drawing.text(RIGHT, top + height + 40, "B, rows of a tile", "note", "end")
+    drawing.path(f"M{LEFT} {place(0, 4)[1]:.1f}H{RIGHT}", "red", 2)
+    drawing.text(RIGHT, place(0, 4)[1] - 8, "unfused: S and P written and read", "red", "end")
+    for d, colour in ((64, "blue"), (128, "orange")):
+        points = [place(B, 2 * d / B) for B in range(2 * d // most, most_B + 1, 2) if 2 * d / B <= most]
+        drawing.path("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), colour, 2)
+        B = numbers // (4 * d)
+        x, y = place(B, 2 * d / B)
+        drawing.rect(round(x - 4, 1), round(y - 4, 1), 8, 8, colour, colour, 'rx="4"')
+        drawing.text(x + 8, y + (20 if d == 64 else -10), f"d = {d}: {2 * d / B:.2f}", colour)
+    return drawing.svg()
+
+
+DRAWN = {"04_online_softmax.svg": online_softmax, "traffic_of_tiles.svg": traffic_of_tiles}
+
+
 def main(arguments):
     if arguments not in ([], ["--check"]):
         print(__doc__, file=sys.stderr)
         return 2
-    picture = draw()
-    if not arguments:
-        FIGURE.write_text(picture, encoding="utf-8")
-    elif not FIGURE.is_file() or FIGURE.read_text(encoding="utf-8") != picture:
-        print(f"{FIGURE.relative_to(ROOT)} is not what docs/diagrams/online_softmax.py draws", file=sys.stderr)
-        return 1
-    return 0
+    code = 0
+    for name, draw in DRAWN.items():
+        path = FIGURES / name
+        if not arguments:
+            path.write_text(draw(), encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != draw():
+            print(f"docs/figures/{name} is not what docs/diagrams/softmax_and_traffic.py draws", file=sys.stderr)
+            code = 1
+    return code
 
 
 if __name__ == "__main__":
