@@ -1,4 +1,4 @@
-// Says which of the codes in this program the GPU runs. See docs/00_building.md.
+// Says which of the codes in this program the GPU runs. See docs/building_appendix.md.
 #include <cstdio>
 
 __global__ void which_code(int* architecture) {

@@ -5,6 +5,7 @@
 #include "common/simt/machine/dim3.hpp"
 #include "common/simt/vocabulary/atomics.hpp"
 #include "common/simt/vocabulary/collectives.hpp"
+#include "common/simt/vocabulary/cuda_runtime.hpp"
 #include "common/simt/vocabulary/intrinsics.hpp"
 #include "common/simt/vocabulary/keywords.hpp"
 #include "common/simt/vocabulary/launch.hpp"
