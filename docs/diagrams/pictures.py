@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Draws the pictures of chapters 06 to 09 and of the pages on memory: docs/diagrams/pictures.py [--check] [FILE.svg ...]
+
+What a picture shows of a kernel is read from its source: tile sizes, and which lane owns what. --check writes nothing
+and compares with the files in docs/figures. All pictures are narrow, so that a phone can show them.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts"))
+from lab.diagrams import Drawing  # noqa: E402
+
+FIGURES = ROOT / "docs/figures"
+WIDTH = 520  # of a picture, whose text has 13 pixels: a phone shows it at 9
+SECTOR, FLOAT, WARP = 32, 4, 32  # bytes, bytes, lanes
+
+
+# ---------------------------------------------------------------- what the sources say
+
+def expression(rung, name, **known):
+    """The value of `constexpr int NAME = ...;` or `const int NAME = ...;` in a rung's kernel."""
+    source = next((ROOT / "steps").glob(f"{rung}_*/*.cu")).read_text(encoding="utf-8")
+    found = re.search(rf"\bconst(?:expr)? int {name} = ([^;,]+);", source)
+    if not found:
+        raise ValueError(f"rung {rung} defines no {name}")
+    choice = re.fullmatch(r"(.+?) \? (.+?) : (.+)", found[1])
+    text = f"({choice[2]}) if ({choice[1]}) else ({choice[3]})" if choice else found[1]
+    return eval(text.replace("/", "//"), {"__builtins__": {}}, known)  # no name of these is ever negative
+
+
+# ---------------------------------------------------------------- rung 06: coalescing
+
+def touched(address, keys):
+    """{byte: lanes} of one access of a warp whose threadIdx.x counts to `keys`, then threadIdx.y."""
+    found = {}
+    for lane in range(WARP):
+        found.setdefault(address(lane % keys, lane // keys), []).append(lane)
+    return found
+
+
+def lanes_of(lanes):
+    if len(lanes) == 1:
+        return f"lane {lanes[0]}"
+    step = lanes[1] - lanes[0]
+    return f"lanes {lanes[0]} to {lanes[-1]}" if step == 1 else f"lanes {lanes[0]}, {lanes[1]} .. {lanes[-1]}"
+
+
+def coalescing():
+    """Four accesses of `scores` by one warp, each row of the matrix a strip of sectors."""
+    keys = expression("06", "score_keys")
+    row_bytes = 4096  # any length will do: the rows of a matrix lie far apart
+    panels = (("Store of S: 8 keys x 4 queries per warp", "row of S", lambda x, y: row_bytes * y + FLOAT * x, keys, 15),
+              ("Load of K, one column x", "row of K", lambda x, y: row_bytes * x, keys, 15),
+              ("Load of Q, one column x", "row of Q", lambda x, y: row_bytes * y, keys, 15),
+              ("Store of S if threadIdx.x ran along the queries", "row of S", lambda x, y: row_bytes * x, WARP, 6))
+    height = 96 + sum(56 + pitch * len({byte // row_bytes for byte in touched(address, width)})
+                      for _, _, address, width, pitch in panels)
+    drawing = Drawing(WIDTH, height, "What one instruction of a warp touches",
+                      "A frame is a sector of 32 bytes, a cell in it one float.\n"
+                      "Blue cells are asked for; a touched sector moves whole.")
+    top, left, cell = 96, 74, 13
+    for caption, of, address, width, pitch in panels:
+        bytes_of = touched(address, width)
+        sectors = {byte // SECTOR for byte in bytes_of}
+        rows = sorted({byte // row_bytes for byte in bytes_of})
+        asked = FLOAT * len(bytes_of)
+        drawing.text(24, top + 12, caption, style="font-weight: 600")
+        drawing.text(24, top + 30, f"{len(sectors)} sectors, {SECTOR * len(sectors)} bytes, of which {asked} are asked "
+                     "for", "red" if len(sectors) > 8 else "note")
+        for place, row in enumerate(rows):
+            y = top + 38 + pitch * place
+            for sector in range(2):
+                for item in range(SECTOR // FLOAT):
+                    byte = row * row_bytes + SECTOR * sector + FLOAT * item
+                    if byte in bytes_of:
+                        drawing.rect(left + cell * (8 * sector + item) + sector * 5, y, cell, pitch - 3, "blue", "page",
+                                     'stroke-width="0.6"')
+                taken = row * row_bytes // SECTOR + sector in sectors
+                drawing.rect(left + sector * (8 * cell + 5), y, 8 * cell, pitch - 3, None, "ink" if taken else "grid")
+            if pitch > 12 or place in (0, len(rows) - 1):
+                drawing.text(left - 8, y + 11 if pitch > 12 else y + 6, f"{of.split()[0]} {place}", "note", "end", 12)
+                lanes = sorted(sum((bytes_of[byte] for byte in bytes_of if byte // row_bytes == row), []))
+                drawing.text(left + 16 * cell + 16, y + 11 if pitch > 12 else y + 6, lanes_of(lanes), "note", "start", 12)
+        top += 56 + pitch * len(rows)
+    return drawing.svg()
+
+
+PICTURES = {"06_coalescing.svg": coalescing}
+
+
+def main(arguments):
+    check = "--check" in arguments
+    names = [name for name in arguments if name != "--check"]
+    if unknown := set(names) - set(PICTURES):
+        print(f"pictures.py: there is no {' '.join(sorted(unknown))}; there are {' '.join(PICTURES)}", file=sys.stderr)
+        return 2
+    different = 0
+    for name in names or PICTURES:
+        path, text = FIGURES / name, PICTURES[name]()
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            print(f"docs/figures/{name}: not what the sources say; docs/diagrams/pictures.py {name} draws it anew",
+                  file=sys.stderr)
+            different = 1
+    return different
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
