@@ -5,6 +5,7 @@ What a picture shows of a kernel is read from its source: tile sizes, and which 
 and compares with the files in docs/figures. All pictures are narrow, so that a phone can show them.
 """
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -88,7 +89,83 @@ def coalescing():
     return drawing.svg()
 
 
-PICTURES = {"06_coalescing.svg": coalescing}
+# ---------------------------------------------------------------- rungs 07 and 08: loop orders
+
+def arrow(drawing, x, y, along, across, colour):
+    """From (x, y) by `along` pixels to the right or `across` downwards, with a head."""
+    end_x, end_y = x + along, y + across
+    head = f"l-6 -4m6 4l-6 4" if along else f"l-4 -6m4 6l4 -6"
+    drawing.path(f"M{x:g} {y:g}L{end_x:g} {end_y:g}{head}", colour, 1.75)
+
+
+def loop_orders():
+    """Which pairs of tiles a block visits, in which order, and what of it passes between L1 and L2."""
+    shown, d, N = 256, 64, 4096
+    tiles = {rung: (expression(rung, "Br", d=d), expression(rung, "Bc", d=d)) for rung in ("07", "08")}
+    drawing = Drawing(WIDTH, 640, "Two ways through the same tiles",
+                      f"One head, {shown} queries x {shown} keys; a cell is a pair of tiles.\n"
+                      "A colour is one block, an arrow its inner loop.")
+    left, side = 66, 176
+    colours = ("pale-blue", "pale-green", "pale-yellow", "pale-purple")
+    for rung, top in (("07", 112), ("08", 390)):
+        Br, Bc = tiles[rung]
+        rows, columns = shown // Br, shown // Bc
+        high, wide = side / rows, side / columns
+        blocks_are_rows = rung == "08"
+        drawing.text(24, top, f"Rung {rung}: {'a block per tile of Q' if blocks_are_rows else 'one block, K in the outer loop'}",
+                     style="font-weight: 600")
+        drawing.text(left + side / 2, top + 22, f"K, V: tiles of {Bc} keys", "note", "middle", 12)
+        drawing.text(left - 14, top + 30 + side / 2, f"Q, O: tiles of {Br}", "note", "middle", 12, turn=-90)
+        for row in range(rows):
+            for column in range(columns):
+                drawing.rect(left + wide * column, top + 30 + high * row, wide, high,
+                             colours[row % 4] if blocks_are_rows else "pale-blue", "grid")
+        for line in range(rows if blocks_are_rows else columns):
+            if blocks_are_rows:
+                arrow(drawing, left + 8, top + 30 + high * (line + 0.5), side - 16, 0, "ink")
+            else:
+                arrow(drawing, left + wide * (line + 0.5), top + 38, 0, side - 16, "ink")
+        Tr, Tc = N // Br, N // Bc
+        passes = {"07": (("Q read", Tc), ("K, V read", 2), ("O read", Tc), ("O written", Tc + 1)),
+                  "08": (("Q read", 1), ("K, V read", 2 * Tr), ("O read", 0), ("O written", 1))}[rung]
+        x, y = left + side + 24, top + 22
+        drawing.text(x, y, f"MiB per head, N = {N}, d = {d}", "note", size=12)
+        for place, (what, times) in enumerate(passes):
+            mebibytes = times * 4 * N * d / 2**20
+            drawing.text(x, y + 30 + 36 * place, what, size=12)
+            drawing.rect(x, y + 36 + 36 * place, max(mebibytes, 0.5), 10, "orange" if "O" in what else "blue", "page")
+            drawing.text(x + mebibytes + 6, y + 46 + 36 * place, f"{mebibytes:.0f}", "note", size=12)
+        drawing.text(x, y + 190, f"in all: {sum(times for _, times in passes) * 4 * N * d / 2**20:.0f}",
+                     style="font-weight: 600")
+    return drawing.svg()
+
+
+def traffic():
+    """What a larger tile saves in rung 07: what the formula says, and what ncu counted."""
+    rows = [row for row in json.loads((ROOT / "docs/records/gpu_tiles.json").read_text(encoding="utf-8"))["rows"]
+            if row["kind"] == "rung"]
+    sizes = sorted({row["Br"] for row in rows})
+    drawing = Drawing(WIDTH, 150 + 236 * 2, "Rung 07: bytes against the size of a tile",
+                      "N = 4096, d = 64, in GB. The formula holds between L1 and L2;\n"
+                      "DRAM depends on what fits into L2.")
+    for heads, top in ((64, 112), (8, 362)):
+        drawing.text(24, top, f"{heads} heads", style="font-weight: 600")
+        found = {row["Br"]: row for row in rows if row["H"] == heads}
+        longest = max(row["predicted_bytes"] for row in found.values())
+        for place, size in enumerate(sizes):
+            row, y = found[size], top + 14 + 74 * place
+            drawing.text(24, y + 38, f"{size:.0f} x {row['Bc']:.0f}")
+            between = (row["l2_read_sectors"] + row["l2_write_sectors"]) * SECTOR
+            dram = row["dram_read_bytes"] + row["dram_write_bytes"]
+            for line, (what, value, colour) in enumerate((("formula", row["predicted_bytes"], "note"),
+                                                          ("L1 to L2", between, "blue"), ("DRAM", dram, "orange"))):
+                drawing.text(94, y + 18 + 20 * line, what, "note", size=12)
+                drawing.rect(158, y + 8 + 20 * line, max(270 * value / longest, 1), 12, colour, "page")
+                drawing.text(166 + 270 * value / longest, y + 18 + 20 * line, f"{value / 1e9:.3g}", "note", size=12)
+    return drawing.svg()
+
+
+PICTURES = {"06_coalescing.svg": coalescing, "07_loop_orders.svg": loop_orders, "07_traffic.svg": traffic}
 
 
 def main(arguments):
