@@ -165,7 +165,54 @@ def traffic():
     return drawing.svg()
 
 
-PICTURES = {"06_coalescing.svg": coalescing, "07_loop_orders.svg": loop_orders, "07_traffic.svg": traffic}
+# ---------------------------------------------------------------- rung 09: the micro-tile
+
+def micro_tile():
+    """Which elements of a warp's tile of S one lane owns, and what it reads for them."""
+    d, shown = 64, 5
+    R, C = (expression("09", name) for name in "RC")
+    LC = expression("09", "LC", d=d)
+    LR = expression("09", "LR", LC=LC)
+    place = {lane: (expression("09", "lane_r", thread=lane, LC=LC), expression("09", "lane_c", thread=lane, LC=LC))
+             for lane in range(WARP)}
+    if sorted(place.values()) != [(row, column) for row in range(LR) for column in range(LC)]:
+        raise ValueError("two lanes of rung 09 own the same elements")
+    rows, columns, cell = LR * R, LC * C, 6.5
+    left, top = 62, 124
+    drawing = Drawing(WIDTH, 524, f"Rung 09: who owns what of a warp's tile of S (d = {d})",
+                      f"{rows} queries x {columns} keys; a lane owns {R} x {C} of them, {LR} and {LC} apart.\n"
+                      f"Blue: lane {shown}'s scores. Orange: the numbers that it reads per step.")
+    lane_r, lane_c = place[shown]
+    own_rows, own_columns = ([first + apart * i for i in range(count)]
+                             for first, apart, count in ((lane_r, LR, R), (lane_c, LC, C)))
+    drawing.text(left + columns * cell / 2, top - 24, "column x of K: one number per key", "note", "middle", 12)
+    drawing.text(left - 26, top + rows * cell / 2, "column x of Q", "note", "middle", 12, turn=-90)
+    for column in range(columns):
+        drawing.rect(left + cell * column, top - 14, cell, 9, "orange" if column in own_columns else None, "grid")
+    for row in range(rows):
+        drawing.rect(left - 14, top + cell * row, 9, cell, "orange" if row in own_rows else None, "grid")
+    for row in range(R):
+        for column in range(C):
+            drawing.rect(left + cell * LC * column, top + cell * LR * row, cell * LC, cell * LR, None, "grid")
+    for row in own_rows:
+        for column in own_columns:
+            drawing.rect(left + cell * column, top + cell * row, cell, cell, "blue", "page", 'stroke-width="0.5"')
+    corner, big, from_left = top + rows * cell + 70, 25, 62
+    drawing.text(24, corner - 34, f"Its first {LR} x {LC} elements, and the lane that owns each", style="font-weight: 600")
+    drawing.text(from_left + big * LC / 2, corner - 10, "keys", "note", "middle", 12)
+    drawing.text(from_left - 12, corner + big * LR / 2, "queries", "note", "middle", 12, turn=-90)
+    for lane, (row, column) in place.items():
+        drawing.rect(from_left + big * column, corner + big * row, big, big,
+                     "pale-blue" if lane == shown else None, "blue" if lane == shown else "grid")
+        drawing.text(from_left + big * (column + 0.5), corner + big * row + 17, lane, anchor="middle", size=12)
+    for line, text in enumerate((f"Per step a lane reads {R} + {C}", f"numbers and makes {R} x {C} = {R * C}",
+                                 "multiply-adds, so each number", f"is used {R} times.")):
+        drawing.text(from_left + big * LC + 22, corner + 22 + 20 * line, text, "note")
+    return drawing.svg()
+
+
+PICTURES = {"06_coalescing.svg": coalescing, "07_loop_orders.svg": loop_orders, "07_traffic.svg": traffic,
+            "09_micro_tile.svg": micro_tile}
 
 
 def main(arguments):
