@@ -32,6 +32,90 @@ def expression(rung, name, **known):
     return eval(text.replace("/", "//"), {"__builtins__": {}}, known)  # no name of these is ever negative
 
 
+def rows_of(record, **values):
+    """The rows of a record that have these values."""
+    text = (ROOT / f"docs/records/{record}.json").read_text(encoding="utf-8")
+    return [row for row in json.loads(text)["rows"] if all(row.get(key) == value for key, value in values.items())]
+
+
+# ---------------------------------------------------------------- memory and latency
+
+def scheduled(warps, wait, clocks):
+    """[warp or None] of each clock: a scheduler takes the first warp that is ready, which then waits for its load."""
+    ready, taken = [0] * warps, []
+    for clock in range(clocks):
+        warp = next((one for one in range(warps) if ready[one] <= clock), None)
+        if warp is not None:
+            ready[warp] = clock + wait
+        taken.append(warp)
+    return taken
+
+
+def latency_hiding():
+    """One scheduler with few warps and with many: the wait is the same, and is filled."""
+    wait, clocks, cell, high, left = 8, 24, 16, 15, 92
+    groups = 1, 4, 8
+    drawing = Drawing(WIDTH, 112 + sum(64 + high * warps for warps in groups), "One scheduler, and what it does while loads travel",
+                      f"Blue: a warp issues an instruction, and then waits {wait - 1} clocks for its load.\n"
+                      "(A drawing: a real load of the GPU's memory takes hundreds of clocks.)")
+    top = 92
+    for warps in groups:
+        taken = scheduled(warps, wait, clocks)
+        busy = sum(warp is not None for warp in taken)
+        drawing.text(24, top + 12, f"{warps} warp{'s' * (warps > 1)}: {100 * busy / clocks:.0f}% of the clocks are used",
+                     style="font-weight: 600")
+        for warp in range(warps):
+            y = top + 22 + high * warp
+            drawing.text(left - 8, y + 11, f"warp {warp}", "note", "end", 12)
+            issues = [clock for clock in range(clocks) if taken[clock] == warp]
+            for clock in issues:
+                end = min(clock + wait, clocks)
+                drawing.path(f"M{left + cell * (clock + 1)} {y + 7}H{left + cell * end}", "note")
+                drawing.rect(left + cell * clock, y + 1, cell, high - 3, "blue", "page")
+        y = top + 26 + high * warps
+        drawing.text(left - 8, y + 11, "scheduler", "ink", "end", 12)
+        for clock in range(clocks):
+            drawing.rect(left + cell * clock, y, cell, high - 2, "green" if taken[clock] is not None else None, "grid")
+        top += 64 + high * warps
+    drawing.path(f"M{left} {top - 2}H{left + cell * clocks}l-8 -4m8 4l-8 4", "note")
+    drawing.text(left + cell * clocks, top + 15, "clocks", "note", "end", 12)
+    return drawing.svg()
+
+
+def pyramid():
+    """The levels of a GPU's memory with what docs/examples/memory_levels.cu measured."""
+    of = {row["program"]: row["value"] for row in rows_of("memory_levels_h200")}
+    SMs, clocks_per_ns = of["SMs"], 1.98
+
+    def size(number):
+        return f"{number / 2**30:.0f} GiB" if number >= 2**30 else (
+            f"{number / 2**20:.0f} MiB" if number >= 2**20 else f"{number / 2**10:.0f} KiB")
+
+    def latency(name):
+        clocks = of[f"{name}_latency_clocks"]
+        return f"{clocks:.0f} clocks, {clocks / clocks_per_ns:.0f} ns"
+
+    def speed(name):
+        return f"{of[f'{name}_bytes_per_s'] / 1e12:.1f} TB/s"
+    on_chip = f"of {size(2**18)} per SM that both share"
+    levels = (("registers", f"{size(of['registers_bytes_per_sm'])} per SM, {size(SMs * of['registers_bytes_per_sm'])} in all",
+               "one thread's own, at most 255 each", "", "pale-green"),
+              ("shared memory", f"up to {size(of['shared_bytes_per_sm'])}, {on_chip}",
+               "of one block; the program says what is in it", f"{latency('shared')}; {speed('shared')}", "pale-blue"),
+              ("L1 cache", f"the rest, {on_chip}", "of the threads of an SM", f"{latency('l1')}; {speed('l1')}", "pale-blue"),
+              ("L2 cache", size(of["l2_bytes"]), "of all SMs", f"{latency('l2')}; {speed('l2')}", "pale-yellow"),
+              ("DRAM, \u201cglobal memory\u201d", size(of["memory_bytes"]), "of all SMs; the host copies to and from it",
+               f"{latency('dram')}; {speed('dram_read')}", "pale-purple"))
+    drawing = Drawing(WIDTH, 92 + 92 * len(levels), f"The memories of an H200, {SMs:.0f} SMs",
+                      "Time of one load, and bytes per second of all SMs, as measured.")
+    for place, (name, big, whose, speeds, colour) in enumerate(levels):
+        y, inset = 80 + 92 * place, 16 * (len(levels) - 1 - place)
+        drawing.rect(24 + inset, y, WIDTH - 48 - 2 * inset, 82, colour, "grid", 'rx="6"')
+        for line, (text, style) in enumerate(((name, "font-weight: 600"), (big, ""), (whose, ""), (speeds, ""))):
+            drawing.text(WIDTH / 2, y + 20 + 18 * line, text, "ink" if line in (0, 3) else "note", "middle", style=style)
+    return drawing.svg()
+
+
 # ---------------------------------------------------------------- rung 06: coalescing
 
 def touched(address, keys):
@@ -142,8 +226,7 @@ def loop_orders():
 
 def traffic():
     """What a larger tile saves in rung 07: what the formula says, and what ncu counted."""
-    rows = [row for row in json.loads((ROOT / "docs/records/gpu_tiles.json").read_text(encoding="utf-8"))["rows"]
-            if row["kind"] == "rung"]
+    rows = rows_of("gpu_tiles", kind="rung")
     sizes = sorted({row["Br"] for row in rows})
     drawing = Drawing(WIDTH, 150 + 236 * 2, "Rung 07: bytes against the size of a tile",
                       "N = 4096, d = 64, in GB. The formula holds between L1 and L2;\n"
