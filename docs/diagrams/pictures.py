@@ -6,6 +6,7 @@ and compares with the files in docs/figures. All pictures are narrow, so that a 
 """
 
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -294,7 +295,56 @@ def micro_tile():
     return drawing.svg()
 
 
-PICTURES = {"06_coalescing.svg": coalescing, "07_loop_orders.svg": loop_orders, "07_traffic.svg": traffic,
+# ---------------------------------------------------------------- the roofline page
+
+def bounds():
+    """{rung: {what: ms}}: three lower bounds of rungs 06 to 09 as the page computes them, and what was measured."""
+    record, SMs, clock = "bench_h200", 132, 1.98e9
+    ceiling = {row["program"]: row["value"] for row in rows_of(record, kind="ceiling")}
+    measured = {row["program"][:2]: row for row in rows_of(record, kind="rung", dtype="fp32", backend="cuda")}
+    found = {}
+    for rung, row in measured.items():
+        kernels = [one for one in rows_of(record, kind="kernel") if one["program"][:2] == rung]
+        heads, N, d = row["B"] * row["H"], row["N_q"], row["d"]
+        busy = min(SMs, heads) if rung == "07" else SMs
+        products = 2 * heads * N * N * d / WARP  # multiply-adds of warps
+        dram = sum(one["dram_read_bytes"] + one["dram_write_bytes"] for one in kernels) or 4 * 4 * heads * N * d
+        turns = (next(one for one in kernels if one["kernel"] == "scores")["global_load_sectors"] if rung == "06" else
+                 sum(one["shared_load_wavefronts"] for one in kernels) or products * 4 * 2 / 64)  # 09: by hand
+        found[rung] = {"arithmetic": 4e3 * heads * N * N * d / ceiling["ffma_flops"] * SMs / busy,
+                       "memory": 1e3 * dram / ceiling["copy_bytes_per_s"],
+                       "L1 or shared memory": 1e3 * turns / busy / clock, "measured": row["ms"]}
+    return found
+
+
+def three_roofs():
+    """The lower bounds of each rung and the measured time on one logarithmic axis."""
+    of, colours = bounds(), {"arithmetic": "green", "memory": "orange", "L1 or shared memory": "blue", "measured": "ink"}
+    least, most, left, right, high = 0.03, 300, 44, 488, 104
+    drawing = Drawing(WIDTH, 106 + high * len(of) + 34, "What bounds rungs 06 to 09",
+                      "Milliseconds at (B, H, N, d) = (4, 16, 4096, 64). The bound that is\n"
+                      "nearest to the measured time is the one to work on.")
+
+    def place(ms):
+        return left + (right - left) * math.log(ms / least) / math.log(most / least)
+    bottom = 92 + high * len(of)
+    for tick in (0.1, 1, 10, 100):
+        drawing.path(f"M{place(tick):g} 88V{bottom}", "grid")
+        drawing.text(place(tick), bottom + 18, f"{tick:g} ms", "note", "middle", 12)
+    for number, (rung, times) in enumerate(of.items()):
+        top = 92 + high * number
+        drawing.text(20, top + 50, rung, "ink", "middle", style="font-weight: 600")
+        for line, (what, ms) in enumerate(times.items()):
+            x, y, after = place(ms), top + 18 + 22 * line, place(ms) < 290
+            drawing.rect(x - 5, y - 9, 10, 10, colours[what], "page", 'rx="5"')
+            drawing.text(x + (10 if after else -10), y, f"{what}, {ms:.2g}" if ms < 100 else f"{what}, {ms:.0f}",
+                         "ink" if what == "measured" else "note", "start" if after else "end", 12)
+        if number:
+            drawing.path(f"M{left} {top + 1}H{right}", "grid")
+    return drawing.svg()
+
+
+PICTURES = {"three_roofs.svg": three_roofs, "06_coalescing.svg": coalescing, "07_loop_orders.svg": loop_orders, "07_traffic.svg": traffic,
             "09_micro_tile.svg": micro_tile}
 
 
