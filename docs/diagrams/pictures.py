@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Draws the pictures of chapters 06 to 09 and of the pages on memory: docs/diagrams/pictures.py [--check] [FILE.svg ...]
+"""Draws the pictures of chapters 06 to 09 and of the pages on memory.
+
+    docs/diagrams/pictures.py [--check] [FILE.svg ...]
 
 What a picture shows of a kernel is read from its source: tile sizes, and which lane owns what. --check writes nothing
 and compares with the files in docs/figures. All pictures are narrow, so that a phone can show them.
@@ -56,15 +58,16 @@ def latency_hiding():
     """One scheduler with few warps and with many: the wait is the same, and is filled."""
     wait, clocks, cell, high, left = 8, 24, 16, 15, 92
     groups = 1, 4, 8
-    drawing = Drawing(WIDTH, 112 + sum(64 + high * warps for warps in groups), "One scheduler, and what it does while loads travel",
+    drawing = Drawing(WIDTH, 112 + sum(64 + high * warps for warps in groups),
+                      "One scheduler, and what it does while loads travel",
                       f"Blue: a warp issues an instruction, and then waits {wait - 1} clocks for its load.\n"
                       "(A drawing: a real load of the GPU's memory takes hundreds of clocks.)")
     top = 92
     for warps in groups:
         taken = scheduled(warps, wait, clocks)
         busy = sum(warp is not None for warp in taken)
-        drawing.text(24, top + 12, f"{warps} warp{'s' * (warps > 1)}: {100 * busy / clocks:.0f}% of the clocks are used",
-                     style="font-weight: 600")
+        share = f"{100 * busy / clocks:.3g}% of the clocks are used"
+        drawing.text(24, top + 12, f"{warps} warp{'s' * (warps > 1)}: {share}", style="font-weight: 600")
         for warp in range(warps):
             y = top + 22 + high * warp
             drawing.text(left - 8, y + 11, f"warp {warp}", "note", "end", 12)
@@ -99,21 +102,24 @@ def pyramid():
     def speed(name):
         return f"{of[f'{name}_bytes_per_s'] / 1e12:.1f} TB/s"
     on_chip = f"of {size(2**18)} per SM that both share"
-    levels = (("registers", f"{size(of['registers_bytes_per_sm'])} per SM, {size(SMs * of['registers_bytes_per_sm'])} in all",
+    registers = of["registers_bytes_per_sm"]
+    levels = (("registers", f"{size(registers)} per SM, {size(SMs * registers)} in all",
                "one thread's own, at most 255 each", "", "pale-green"),
               ("shared memory", f"up to {size(of['shared_bytes_per_sm'])}, {on_chip}",
                "of one block; the program says what is in it", f"{latency('shared')}; {speed('shared')}", "pale-blue"),
-              ("L1 cache", f"the rest, {on_chip}", "of the threads of an SM", f"{latency('l1')}; {speed('l1')}", "pale-blue"),
+              ("L1 cache", f"the rest, {on_chip}",
+               "of the threads of an SM", f"{latency('l1')}; {speed('l1')}", "pale-blue"),
               ("L2 cache", size(of["l2_bytes"]), "of all SMs", f"{latency('l2')}; {speed('l2')}", "pale-yellow"),
-              ("DRAM, \u201cglobal memory\u201d", size(of["memory_bytes"]), "of all SMs; the host copies to and from it",
-               f"{latency('dram')}; {speed('dram_read')}", "pale-purple"))
+              ("DRAM, \u201cglobal memory\u201d", size(of["memory_bytes"]),
+               "of all SMs; the host copies to and from it", f"{latency('dram')}; {speed('dram_read')}", "pale-purple"))
     drawing = Drawing(WIDTH, 92 + 92 * len(levels), f"The memories of an H200, {SMs:.0f} SMs",
                       "Time of one load, and bytes per second of all SMs, as measured.")
     for place, (name, big, whose, speeds, colour) in enumerate(levels):
         y, inset = 80 + 92 * place, 16 * (len(levels) - 1 - place)
         drawing.rect(24 + inset, y, WIDTH - 48 - 2 * inset, 82, colour, "grid", 'rx="6"')
         for line, (text, style) in enumerate(((name, "font-weight: 600"), (big, ""), (whose, ""), (speeds, ""))):
-            drawing.text(WIDTH / 2, y + 20 + 18 * line, text, "ink" if line in (0, 3) else "note", "middle", style=style)
+            ink = "ink" if line in (0, 3) else "note"
+            drawing.text(WIDTH / 2, y + 20 + 18 * line, text, ink, "middle", style=style)
     return drawing.svg()
 
 
@@ -167,9 +173,10 @@ def coalescing():
                 taken = row * row_bytes // SECTOR + sector in sectors
                 drawing.rect(left + sector * (8 * cell + 5), y, 8 * cell, pitch - 3, None, "ink" if taken else "grid")
             if pitch > 12 or place in (0, len(rows) - 1):
-                drawing.text(left - 8, y + 11 if pitch > 12 else y + 6, f"{of.split()[0]} {place}", "note", "end", 12)
+                below = y + (11 if pitch > 12 else 6)
+                drawing.text(left - 8, below, f"{of.split()[0]} {place}", "note", "end", 12)
                 lanes = sorted(sum((bytes_of[byte] for byte in bytes_of if byte // row_bytes == row), []))
-                drawing.text(left + 16 * cell + 16, y + 11 if pitch > 12 else y + 6, lanes_of(lanes), "note", "start", 12)
+                drawing.text(left + 16 * cell + 16, below, lanes_of(lanes), "note", "start", 12)
         top += 56 + pitch * len(rows)
     return drawing.svg()
 
@@ -197,8 +204,8 @@ def loop_orders():
         rows, columns = shown // Br, shown // Bc
         high, wide = side / rows, side / columns
         blocks_are_rows = rung == "08"
-        drawing.text(24, top, f"Rung {rung}: {'a block per tile of Q' if blocks_are_rows else 'one block, K in the outer loop'}",
-                     style="font-weight: 600")
+        what = "a block per tile of Q" if blocks_are_rows else "one block, K in the outer loop"
+        drawing.text(24, top, f"Rung {rung}: {what}", style="font-weight: 600")
         drawing.text(left + side / 2, top + 22, f"K, V: tiles of {Bc} keys", "note", "middle", 12)
         drawing.text(left - 14, top + 30 + side / 2, f"Q, O: tiles of {Br}", "note", "middle", 12, turn=-90)
         for row in range(rows):
@@ -282,7 +289,8 @@ def micro_tile():
         for column in own_columns:
             drawing.rect(left + cell * column, top + cell * row, cell, cell, "blue", "page", 'stroke-width="0.5"')
     corner, big, from_left = top + rows * cell + 70, 25, 62
-    drawing.text(24, corner - 34, f"Its first {LR} x {LC} elements, and the lane that owns each", style="font-weight: 600")
+    drawing.text(24, corner - 34, f"Its first {LR} x {LC} elements, and the lane that owns each",
+                 style="font-weight: 600")
     drawing.text(from_left + big * LC / 2, corner - 10, "keys", "note", "middle", 12)
     drawing.text(from_left - 12, corner + big * LR / 2, "queries", "note", "middle", 12, turn=-90)
     for lane, (row, column) in place.items():
@@ -319,7 +327,8 @@ def bounds():
 
 def three_roofs():
     """The lower bounds of each rung and the measured time on one logarithmic axis."""
-    of, colours = bounds(), {"arithmetic": "green", "memory": "orange", "L1 or shared memory": "blue", "measured": "ink"}
+    of = bounds()
+    colours = {"arithmetic": "green", "memory": "orange", "L1 or shared memory": "blue", "measured": "ink"}
     least, most, left, right, high = 0.03, 300, 44, 488, 104
     drawing = Drawing(WIDTH, 106 + high * len(of) + 34, "What bounds rungs 06 to 09",
                       "Milliseconds at (B, H, N, d) = (4, 16, 4096, 64). The bound that is\n"
@@ -344,8 +353,9 @@ def three_roofs():
     return drawing.svg()
 
 
-PICTURES = {"three_roofs.svg": three_roofs, "06_coalescing.svg": coalescing, "07_loop_orders.svg": loop_orders, "07_traffic.svg": traffic,
-            "09_micro_tile.svg": micro_tile}
+PICTURES = {
+    "06_coalescing.svg": coalescing, "07_loop_orders.svg": loop_orders, "07_traffic.svg": traffic,
+    "09_micro_tile.svg": micro_tile, "three_roofs.svg": three_roofs}
 
 
 def main(arguments):
@@ -356,7 +366,12 @@ def main(arguments):
         return 2
     different = 0
     for name in names or PICTURES:
-        path, text = FIGURES / name, PICTURES[name]()
+        try:
+            path, text = FIGURES / name, PICTURES[name]()
+        except ValueError as error:
+            print(f"docs/figures/{name}: {error}", file=sys.stderr)
+            different = 1
+            continue
         if not check:
             path.write_text(text, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
