@@ -3,7 +3,7 @@
 //
 // Latency: one thread follows a chain of indices, so that each load must wait for the one before. The chain visits
 // lines of 128 bytes in a shuffled order. How long the chain is decides which level answers.
-// Bandwidth: all SMs read 16 bytes per lane, again and again, from a buffer that fits into the level.
+// Bandwidth: all SMs read 16 bytes per lane, again and again, from a buffer that fits into the level but not above it.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -18,6 +18,7 @@ constexpr int line = 128;           // bytes of a line of L1 or L2
 constexpr int hops = 4096;          // of a chain that are timed
 constexpr int threads = 1024;       // of a block that reads as fast as it can
 constexpr int shared_floats = 8192; // 32 KiB
+constexpr int parts = 1024;         // of 16 KiB each: 16 MiB, which L2 holds and L1 does not
 constexpr int repetitions = 11;     // the median counts
 
 void check(cudaError_t error, const char* what) {
@@ -63,20 +64,31 @@ __global__ void chase_shared(int apart, float* clocks, int* end) {
     *end = at;
 }
 
-/// Each block reads all of `count` times 16 bytes, `rounds` times, and begins somewhere else than the others.
-template <bool through_L1>
-__global__ void read_all(const float4* from, int64_t count, int64_t begin_apart, int rounds, float* out) {
+/// Each warp reads 512 bytes per round, from a buffer that is as small as the one of read_shared.
+__global__ void read_L1(const float4* from, int rounds, float* out) {
     float4 sum{};
+#pragma unroll 8
     for (int round = 0; round < rounds; ++round) {
-        const int64_t begin = (blockIdx.x * begin_apart + round * int64_t{threads}) % count;
-#pragma unroll 4
-        for (int64_t i = threadIdx.x; i < count; i += threads) {
-            const float4* place = &from[(begin + i) & (count - 1)]; // count is a power of two
-            const float4 x = through_L1 ? __ldca(place) : __ldcg(place);
-            sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
-        }
+        const float4 x = __ldca(&from[(threadIdx.x + 32 * round) % (shared_floats / 4)]);
+        sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
     }
     if (sum.x + sum.y + sum.z + sum.w != 0) { // never: but the compiler cannot know
+        *out = sum.x;
+    }
+}
+
+/// Each block reads a part of the buffer in each round, another one than all other blocks, and comes back to it after
+/// `parts` rounds: nothing is still in L1 then. The step keeps SMs apart: with up to 132 of them, none asks for a part
+/// within 6 rounds of another, which would let requests share one answer.
+__global__ void read_L2(const float4* from, int rounds, float* out) {
+    float4 sum{};
+#pragma unroll 8
+    for (int round = 0; round < rounds; ++round) {
+        const int part = (blockIdx.x + 443 * round) % parts;
+        const float4 x = __ldcg(&from[part * threads + threadIdx.x]);
+        sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+    }
+    if (sum.x + sum.y + sum.z + sum.w != 0) {
         *out = sum.x;
     }
 }
@@ -196,13 +208,12 @@ int main() {
     const double shared = seconds([&] { read_shared<<<2 * SMs, threads>>>(rounds, out); });
     std::printf("shared_bytes_per_s %.4g\n", 2. * SMs * threads * rounds * 16 / shared);
 
-    const int64_t in_L1 = (32 << 10) / 16, in_L2 = (16 << 20) / 16, in_dram = (int64_t{4} << 30) / 16;
+    const int64_t in_dram = (int64_t{4} << 30) / 16;
     const float4* from = allocate<float4>(in_dram);
-    const double l1 = seconds([&] { read_all<true><<<2 * SMs, threads>>>(from, in_L1, 0, 1024, out); });
-    std::printf("l1_bytes_per_s %.4g\n", 2. * SMs * in_L1 * 16 * 1024 / l1);
-    const double l2 =
-        seconds([&] { read_all<false><<<2 * SMs, threads>>>(from, in_L2, in_L2 / (2 * SMs) / 32 * 32, 4, out); });
-    std::printf("l2_bytes_per_s %.4g\n", 2. * SMs * in_L2 * 16 * 4 / l2);
+    const double l1 = seconds([&] { read_L1<<<2 * SMs, threads>>>(from, rounds, out); });
+    std::printf("l1_bytes_per_s %.4g\n", 2. * SMs * threads * rounds * 16 / l1);
+    const double l2 = seconds([&] { read_L2<<<SMs, threads>>>(from, rounds, out); });
+    std::printf("l2_bytes_per_s %.4g\n", 1. * SMs * threads * rounds * 16 / l2);
     const double dram = seconds([&] { read_once<<<2 * SMs, threads>>>(from, in_dram, out); });
     std::printf("dram_read_bytes_per_s %.4g\n", in_dram * 16 / dram);
 }
