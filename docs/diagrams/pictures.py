@@ -87,22 +87,36 @@ def latency_hiding():
 
 
 def pyramid():
-    """The levels of a GPU's memory, from the smallest to the largest; sizes in NVIDIA's Hopper tuning guide."""
-    SMs, register_file, on_chip, shared = 132, 256, 256, 228  # of an H200; in KiB, of an SM
-    levels = (("registers", f"{register_file} KiB per SM, {SMs * register_file // 1024} MiB in all",
-               "one thread's own, at most 255 each", "pale-green"),
-              ("shared memory", f"up to {shared} KiB per SM, of {on_chip} KiB that it shares with L1",
-               "of one block; the program says what is in it", "pale-blue"),
-              ("L1 cache", f"the rest of the {on_chip} KiB per SM", "of the threads of an SM", "pale-blue"),
-              ("L2 cache", "tens of MiB", "of all SMs", "pale-yellow"),
-              ("DRAM, \u201cglobal memory\u201d", "141 GB", "of all SMs; the host copies to and from it", "pale-purple"))
-    drawing = Drawing(WIDTH, 92 + 78 * len(levels), f"The memories of an H200, {SMs} SMs",
-                      "The lower, the larger, the slower, and the more threads share it.")
-    for place, (name, big, whose, colour) in enumerate(levels):
-        y, inset = 80 + 78 * place, 16 * (len(levels) - 1 - place)
-        drawing.rect(24 + inset, y, WIDTH - 48 - 2 * inset, 68, colour, "grid", 'rx="6"')
-        for line, (text, style) in enumerate(((name, "font-weight: 600"), (big, ""), (whose, ""))):
-            drawing.text(WIDTH / 2, y + 21 + 18 * line, text, "note" if line == 2 else "ink", "middle", style=style)
+    """The levels of a GPU's memory with what docs/examples/memory_levels.cu measured."""
+    of = {row["program"]: row["value"] for row in rows_of("memory_levels_h200")}
+    SMs, clocks_per_ns = of["SMs"], 1.98
+
+    def size(number):
+        return f"{number / 2**30:.0f} GiB" if number >= 2**30 else (
+            f"{number / 2**20:.0f} MiB" if number >= 2**20 else f"{number / 2**10:.0f} KiB")
+
+    def speed(name, bandwidth):
+        clocks = of[f"{name}_latency_clocks"]
+        answer = f"{clocks:.0f} clocks, {clocks / clocks_per_ns:.0f} ns"
+        return answer + (f"; {of[bandwidth] / 1e12:.1f} TB/s" if bandwidth in of else "")
+    registers = of["registers_bytes_per_sm"]
+    levels = (("registers", f"{size(registers)} per SM, {size(SMs * registers)} in all",
+               "one thread's own, at most 255 each", "", "pale-green"),
+              ("shared memory", f"up to {size(of['shared_bytes_per_sm'])} per SM, of {size(2**18)} together with L1",
+               "of one block; the program says what is in it", speed("shared", "shared_bytes_per_s"), "pale-blue"),
+              ("L1 cache", f"the rest of those {size(2**18)} per SM",
+               "of the threads of an SM", speed("l1", "l1_bytes_per_s"), "pale-blue"),
+              ("L2 cache", size(of["l2_bytes"]), "of all SMs", speed("l2", "l2_bytes_per_s"), "pale-yellow"),
+              ("DRAM, \u201cglobal memory\u201d", size(of["memory_bytes"]),
+               "of all SMs; the host copies to and from it", speed("dram", "dram_read_bytes_per_s"), "pale-purple"))
+    drawing = Drawing(WIDTH, 92 + 92 * len(levels), f"The memories of an H200, {SMs:.0f} SMs",
+                      "Time of one load, and bytes per second of all SMs, as measured.")
+    for place, (name, big, whose, speeds, colour) in enumerate(levels):
+        y, inset = 80 + 92 * place, 16 * (len(levels) - 1 - place)
+        drawing.rect(24 + inset, y, WIDTH - 48 - 2 * inset, 82, colour, "grid", 'rx="6"')
+        for line, (text, style) in enumerate(((name, "font-weight: 600"), (big, ""), (whose, ""), (speeds, ""))):
+            ink = "ink" if line in (0, 3) else "note"
+            drawing.text(WIDTH / 2, y + 20 + 18 * line, text, ink, "middle", style=style)
     return drawing.svg()
 
 

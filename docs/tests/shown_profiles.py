@@ -31,7 +31,8 @@ def main(build, only="*"):
         for rung, text in SHOWN.findall(page.read_text(encoding="utf-8")):
             count, found = count + 1, printed(build, rung)
             lines = iter(found.splitlines())
-            if missing := next((line for line in text.splitlines() if line not in lines), ""):
+            told = [line for line in text.splitlines() if not line.startswith("GPU left out")]  # not on every machine
+            if missing := next((line for line in told if line not in lines), ""):
                 print(f"docs/{page.name}: scripts/profile {rung} no longer prints this line, or prints it elsewhere:\n"
                       f"{missing}\n" + found * (len(found) < 300), file=sys.stderr)
                 wrong += 1
