@@ -9,7 +9,7 @@
 int main() {
     using namespace flash::tests;
     const flash::Problem p{.q_len = 1024, .kv_len = 1024, .head_dim = 64};
-    std::printf("sectors a request, one head, N = 1024, d = 64\n%-10s %-14s %10s %10s\n", "kernel", "access", "06",
+    std::printf("sectors per request, one head, N = 1024, d = 64\n%-10s %-14s %10s %10s\n", "kernel", "access", "06",
                 "columns");
     const auto rows = count_kernels(step06::attention, p);
     const auto columns = count_kernels(column_order::products, p);

@@ -153,7 +153,7 @@ __global__ void wgmma(float* out) {
 #undef EIGHT
 constexpr double wgmma_flops = 4 * 2.0 * 64 * 128 * 16 * (rounds / 8) * (threads / 128);
 
-/// What all blocks do in a second.
+/// What all blocks do per second.
 void print_unit(const char* name, void (*kernel)(float*), double of_block, int blocks, float* out) {
     const double seconds = seconds_of([&] { kernel<<<blocks, threads>>>(out); });
     std::printf("  \"%s\": %.6g,\n", name, of_block * blocks / seconds);

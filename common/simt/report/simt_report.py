@@ -12,6 +12,7 @@ GLOBAL = {"global_load": "loads", "global_store": "stores"}
 SHARED = {"shared_load": "loads", "shared_store": "stores", "async_store": "cp.async writes"}
 EVENTS = {"barriers": "barrier", "collectives": "collective", "atomics": "atomic", "mma": "mma", "ldmatrix": "ldmatrix",
           "cp_async": "cp.async"}
+INSTRUCTIONS = {"mma", "ldmatrix", "cp_async"}  # names that have no plural
 
 
 def load(path):
@@ -47,7 +48,7 @@ def short(file):
 
 
 def events(counts):
-    return ", ".join(f"{counts[name]:,} {noun}{'' if counts[name] == 1 else 's'}"
+    return ", ".join(f"{counts[name]:,} {noun}{'s' * (counts[name] != 1 and name not in INSTRUCTIONS)}"
                      for name, noun in EVENTS.items() if counts.get(name))
 
 
