@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of chapters 10 to 14: docs/diagrams/tensor_cores.py [--check] [FILE.svg ...]
+"""Draws the pictures of chapters 10 to 17: docs/diagrams/tensor_cores.py [--check] [FILE.svg ...]
 
 Layouts come from steps/tests/layouts.py, which a test compares with what a program finds by trying. Tile sizes, which
 row a lane names, and which block takes which tile are read from the kernels. --check writes nothing and compares with
@@ -7,6 +7,8 @@ the files in docs/figures. All pictures are narrow, so that a phone can show the
 """
 
 import heapq
+import math
+import random
 import re
 import sys
 from pathlib import Path
@@ -176,14 +178,14 @@ def swizzle():
             drawing.rect(left, top, width, height, "pale-blue" if shown else None, "blue" if shown else "grid")
             drawing.text(left + width / 2, top + 14, f"{row}:{chunk}" if d == 32 else chunk, anchor="middle", size=11)
         for line, rows in lines.items():
-            drawing.text(x - 6, y + height * line + 14, f"row{'s' * (len(rows) > 1)} {', '.join(map(str, sorted(rows)))}",
-                         "note", "end", 11)
+            named = f"row{'s' * (len(rows) > 1)} {', '.join(map(str, sorted(rows)))}"
+            drawing.text(x - 6, y + height * line + 14, named, "note", "end", 11)
         below = y + height * len(lines) + 16
         for column in range(8):
             drawing.text(x + width * (column + 0.5), y - 6, 4 * column, "note", "middle", 11)
             drawing.text(x + width * (column + 0.5), below, meet[column] or "", "ink", "middle", 11,
                          style="font-weight: 600")
-        drawing.text(x, below + 20, f"{max(meet)} wavefront{'s' * (max(meet) > 1)}", "red" if max(meet) > 1 else "green",
+        drawing.text(x, below + 20, *("1 wavefront", "green") if max(meet) == 1 else (f"{max(meet)} wavefronts", "red"),
                      size=12)
     return drawing.svg()
 
@@ -287,7 +289,7 @@ def schedule(order, places, heads, Tr, wave_heads):
 
 
 def block_order():
-    """Who works when, on a small GPU: in order, longest first in waves of one head, and in waves of twice the places."""
+    """Who works when, on a small GPU: in order, longest first head by head, and in waves of twice the places."""
     places, heads, Tr, row = 16, 12, 8, 11
     drawing = Drawing(WIDTH, 770, f"Causal blocks on a GPU with places for {places}",
                       f"{heads} heads with {Tr} tiles of Q each. A line is a place for a block, a bar is a block: its\n"
@@ -311,8 +313,89 @@ def block_order():
     return drawing.svg()
 
 
+# ---------------------------------------------------------------- rungs 16 and 17: what waits for the maximum
+
+def window():
+    """Limits of one row: every tile's largest score, the running maximum of rung 15, and the limit m of rung 16."""
+    found = re.search(r"window = [^?;]+\? (\d+) : (\d+);", source("16"))
+    sigma, tiles, left, unit = 8, 24, 48, 20
+    random.seed(67)  # one of many with a second raise
+    Bc, = constants("16", "Bc")
+    tops = [max(random.gauss(0, sigma) for _ in range(Bc)) * math.log2(math.e) for _ in range(tiles)]
+    drawing = Drawing(WIDTH, 566, "One row, tile by tile: when is the maximum raised?",
+                      f"Dots: the largest score of each tile, for random scores of standard deviation {sigma},\n"
+                      "in powers of two. Blue: m. Red: a tile in which m is raised.")
+    raised, running = [], -math.inf
+    for tile, top in enumerate(tops):
+        raised += [tile] * (top > running)
+        running = max(running, top)
+    panels = [("rung 15: at each new maximum", raised, [max(tops[:tile + 1]) for tile in range(tiles)], 100)]
+    for name, size, height in (("fp16", int(found[1]), 100), ("bf16", int(found[2]), 130)):
+        m, raised, limits = -math.inf, [], []
+        for tile, top in enumerate(tops):
+            if tile == 0 or top >= m:
+                m = top + size
+                raised.append(tile)
+            limits.append(m)
+        panels.append((f"rung 16, {name}: when a score reaches m, {size} above the largest", raised, limits, height))
+    y = 118
+    for caption, raised, line, height in panels:
+        low, high = min(tops) - 2, max(*tops, *line) + 3
+        at = lambda value: y + height - (value - low) / (high - low) * height
+        drawing.text(24, y - 10, f"{caption}: {len(raised)} of {tiles} tiles", style="font-weight: 600")
+        for tile in raised:
+            drawing.rect(left + unit * tile, y, unit, height, "grid", "grid")
+        path = "".join(f"{'L' if tile else 'M'}{left + unit * tile:g} {at(value):.1f}H{left + unit * (tile + 1):g}"
+                       for tile, value in enumerate(line))
+        drawing.path(path, "blue", 2)
+        for tile, top in enumerate(tops):
+            colour = "red" if tile in raised else "ink"
+            drawing.rect(left + unit * (tile + 0.5) - 2.5, at(top) - 2.5, 5, 5, colour, "page")
+        drawing.text(left - 6, at(line[0]) + 4, "m", "blue", "end", 12)
+        y += height + 36
+    drawing.text(left + unit * tiles, y - 14, "tile of keys", "note", "end", 12)
+    return drawing.svg()
+
+
+def overlap():
+    """One warp of rungs 16 and 17 in time: a drawing, whose lengths are chosen."""
+    left, unit = 84, 8.2
+    drawing = Drawing(WIDTH, 340, "One warp in time (a drawing: lengths are not measured)",
+                      "Red: the vote. Above: what the tensor cores get from this warp, below: the rest.\n"
+                      "In rung 17 exponentials run beside the products of other keys.")
+    QK, vote, exp, PV = 8, 3, 9, 8
+
+    def box(colour, stroke, start, length, y, text):
+        drawing.rect(left + unit * start, y, unit * length, 28, colour, stroke, 'rx="3"')
+        drawing.text(left + unit * (start + length / 2), y + 18, text, anchor="middle", size=11)
+    for y, late in ((100, False), (212, True)):
+        drawing.text(24, y + 19, f"rung {16 + late}", style="font-weight: 600")
+        drawing.text(24, y + 53, "other units", "note", size=11)
+        time = 0
+        for tile in range(2 + late):
+            if late:
+                if time + QK + PV + 4 > 56:
+                    break
+                box("pale-blue", "blue", time, QK, y, f"Q K {tile}")
+                box("pale-yellow", "brown", time + 2, exp + 1, y + 34, "exp2")
+                box("pale-green", "green", time + QK, PV + 1, y, f"P V {tile}")
+                time += QK + PV + 1
+                box("page", "red", time, 1.5, y + 34, "")
+                time += 1.5
+            else:
+                box("pale-blue", "blue", time, QK, y, f"Q K {tile}")
+                box("page", "red", time + QK, vote, y + 34, "vote")
+                box("pale-yellow", "brown", time + QK + vote, exp, y + 34, "exp2")
+                box("pale-green", "green", time + QK + vote + 4, PV + 1, y, f"P V {tile}")
+                time += QK + vote + 4 + PV + 1
+    drawing.path(f"M{left} 300H{left + 55 * unit}l-8 -4m8 4l-8 4", "note")
+    drawing.text(left + 55 * unit, 322, "time", "note", "end")
+    return drawing.svg()
+
+
 PICTURES = {"10_fragments.svg": fragments, "11_ldmatrix.svg": ldmatrix, "11_swizzle.svg": swizzle,
-            "12_warp_tiles.svg": warp_tiles, "pipeline.svg": pipeline, "14_block_order.svg": block_order}
+            "12_warp_tiles.svg": warp_tiles, "pipeline.svg": pipeline, "14_block_order.svg": block_order,
+            "16_window.svg": window, "17_overlap.svg": overlap}
 
 
 def main(arguments):
