@@ -61,7 +61,7 @@ template <int count> __device__ void keep(const float (&values)[count], float* o
     }
 }
 
-/// `chains` independent multiply-adds in a thread hide the latency of each.
+/// `chains` independent multiply-adds per thread hide the latency of each.
 __global__ void ffma(float* out) {
     constexpr int chains = 16;
     float x[chains];
@@ -159,7 +159,7 @@ void print_unit(const char* name, void (*kernel)(float*), double of_block, int b
     std::printf("  \"%s\": %.6g,\n", name, of_block * blocks / seconds);
 }
 
-/// Bytes read and written in a second by a copy within the GPU's memory.
+/// Bytes read and written per second by a copy within the GPU's memory.
 void print_copy() {
     size_t free_bytes = 0, all_bytes = 0;
     check(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
