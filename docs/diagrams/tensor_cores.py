@@ -31,6 +31,13 @@ def source(rung):
     return next((ROOT / "steps").glob(f"{rung}_*/*.cu")).read_text(encoding="utf-8")
 
 
+def said(rung, pattern):
+    """The groups of a pattern where the rung's kernel has it."""
+    if not (found := re.search(pattern, source(rung))):
+        raise ValueError(f"the kernel of rung {rung} has nothing like {pattern}")
+    return found.groups()
+
+
 def value(text, **known):
     """A C expression of whole numbers, none of them negative."""
     return eval(text.replace("/", "//"), {"__builtins__": {}, "min": min}, known)
@@ -41,6 +48,8 @@ def constants(rung, *names):
     known = {}
     for name, text in re.findall(r"^constexpr int (\w+) = ([^;]+);", source(rung), re.M):
         known[name] = value(text, **known)
+    if missing := set(names) - set(known):
+        raise ValueError(f"the kernel of rung {rung} has no constant {', '.join(sorted(missing))}")
     return [known[name] for name in names]
 
 
@@ -110,10 +119,12 @@ def fragments():
 
 def named_rows(tile, which):
     """[(row, chunk) that lane 0, 1, .. 31 names] in the `which`th ldmatrix of rung 11 from a tile, for k = n = 0."""
-    found = re.findall(rf"swizzled<d, {tile}>\((.+?), ([^()]+)\)\)", source("11"))[which]
-    key = re.search(r"const int key = (8[^;]+);", source("11"))[1]
+    calls = re.findall(rf"swizzled<d, {tile}>\((.+?), ([^()]+)\)\)", source("11"))
+    if which >= len(calls):
+        raise ValueError(f"the kernel of rung 11 has only {len(calls)} ldmatrix of {tile} rows")
+    key, = said("11", r"const int key = (8[^;]+);")
     known = {"k": 0, "n": 0, "warp": 0, "warp_rows": 16}
-    return [tuple(value(text, lane=lane, key=value(key, lane=lane, **known), **known) for text in found)
+    return [tuple(value(text, lane=lane, key=value(key, lane=lane, **known), **known) for text in calls[which])
             for lane in LANES]
 
 
@@ -262,15 +273,15 @@ def pipeline():
 
 def in_order(block, Br, Tr, **_):
     """Rung 13: (head, first row of the tile of Q) of a block."""
-    head, i0 = re.search(r"head = (blockIdx\.x [^;]+);\s+const int i0 = ([^;]+);", source("13")).groups()
-    return [value(text.replace("blockIdx.x", "block"), block=block, Tr=Tr, Br=Br) for text in (head, i0)]
+    texts = said("13", r"head = (blockIdx\.x [^;]+);\s+const int i0 = ([^;]+);")
+    return [value(text.replace("blockIdx.x", "block"), block=block, Tr=Tr, Br=Br) for text in texts]
 
 
 def longest_first(block, Br, Tr, heads, wave_heads):
     """Rung 14: the same, by the lines of its kernel."""
     known = {"block": block, "Br": Br, "Tr": Tr, "heads": heads, "wave_heads": wave_heads}
     for name in ("wave", "first_head", "wave_size", "in_wave", "head", "i0"):
-        text = re.search(rf"\b{name} = ([^;]+);", source("14"))[1]
+        text, = said("14", rf"\b{name} = ([^;]+);")
         known[name] = value(text.replace("blockIdx.x", "block"), **known)
     return known["head"], known["i0"]
 
@@ -317,7 +328,7 @@ def block_order():
 
 def window():
     """Limits of one row: every tile's largest score, the running maximum of rung 15, and the limit m of rung 16."""
-    found = re.search(r"window = [^?;]+\? (\d+) : (\d+);", source("16"))
+    windows = said("16", r"window = [^?;]+\? (\d+) : (\d+);")
     sigma, tiles, left, unit = 8, 24, 48, 20
     random.seed(67)  # one of many with a second raise
     Bc, = constants("16", "Bc")
@@ -330,7 +341,7 @@ def window():
         raised += [tile] * (top > running)
         running = max(running, top)
     panels = [("rung 15: at each new maximum", raised, [max(tops[:tile + 1]) for tile in range(tiles)], 100)]
-    for name, size, height in (("fp16", int(found[1]), 100), ("bf16", int(found[2]), 130)):
+    for name, size, height in zip(("fp16", "bf16"), map(int, windows), (100, 130)):
         m, raised, limits = -math.inf, [], []
         for tile, top in enumerate(tops):
             if tile == 0 or top >= m:
@@ -407,7 +418,12 @@ def main(arguments):
         return 2
     different = 0
     for name in names or PICTURES:
-        path, text = FIGURES / name, PICTURES[name]()
+        try:
+            path, text = FIGURES / name, PICTURES[name]()
+        except ValueError as error:
+            print(f"docs/figures/{name}: {error}", file=sys.stderr)
+            different = 1
+            continue
         if not check:
             path.write_text(text, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
