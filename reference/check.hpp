@@ -30,7 +30,7 @@ struct Expectation {
     bool is_ignored(size_t row) const { return !ignored.empty() && ignored[row]; }
 };
 
-/// The first half of check(). `ignored_rows`, empty or one flag a row of LSE, marks rows that the rule leaves out,
+/// The first half of check(). `ignored_rows`, empty or one flag per row of LSE, marks rows that the rule leaves out,
 /// because their inputs hold NaN or infinity or because a sample is enough. They take no part in any maximum.
 Expectation expect(const Problem& problem, const Inputs& inputs, std::vector<bool> ignored_rows = {},
                    const Progress& progress = {});

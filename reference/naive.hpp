@@ -11,7 +11,7 @@ namespace flash::reference {
 /// P = softmax(S) in fp32, normalised, then rounded to the type; O = P V accumulated in fp32, then rounded to the type.
 /// For fp32 nothing is rounded further. A row that sees no key is 0; a row with a score that is not finite is NaN.
 ///
-/// Rows marked in `ignored_rows`, empty or one flag a row of LSE, may be left at 0.
+/// Rows marked in `ignored_rows`, empty or one flag per row of LSE, may be left at 0.
 /// S is never rounded to 16 bits: fp16 ends at 65504, and scores before scaling are soon larger than that.
 std::vector<float> naive(const Problem& problem, const Inputs& inputs, const Progress& progress = {},
                          const std::vector<bool>& ignored_rows = {});

@@ -22,8 +22,8 @@ inline int64_t tile_rows_of(const Problem& p) {
     return std::clamp<int64_t>(most_scores / p.kv_len, 1, most_rows);
 }
 
-/// Calls work(RowTile) once for every tile of every head, in parallel over all of them. `ignored`, empty or one flag a
-/// row of LSE, marks rows that nobody asks for; a tile that has no other row is left out.
+/// Calls work(RowTile) once for every tile of every head, in parallel over all of them. `ignored`, empty or one flag
+/// per row of LSE, marks rows that nobody asks for; a tile that has no other row is left out.
 /// An exception thrown by `work` (out of memory, say) is thrown again here, once all threads have stopped.
 template <class Work>
 void for_each_row_tile(const Problem& p, const std::vector<bool>& ignored, const Progress& progress, Work work) {

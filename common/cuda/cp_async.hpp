@@ -1,7 +1,8 @@
 // cp.async: copies from global to shared memory that go on while the thread computes. (PTX ISA, "cp.async".)
 //
-// A thread starts copies, closes groups of them with a commit, and waits until at most so many of its groups are still
-// under way. A wait covers the thread's own copies alone: other threads may read them after a barrier that follows it.
+// A thread starts copies, closes a group of them with a commit, and waits until at most a given number of its groups
+// are still under way. A wait covers only the thread's own copies: other threads may read them after a barrier behind
+// the wait.
 #pragma once
 
 #include <cstdint>

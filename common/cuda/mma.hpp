@@ -1,7 +1,8 @@
 // Tensor cores through mma.sync, and the packing of its operands. (PTX ISA, "mma.m16n8k16" for .f16 and .bf16.)
 //
 // A warp multiplies together: A is 16 x 16, B is 16 x 8, C is 16 x 8, and each lane holds a few elements of each.
-// With g = lane / 4 and t = lane % 4 a lane holds, two elements of 16 bits a register, the left or upper one low:
+// Each register of A and B holds two elements of 16 bits, the left or upper one in its low half. With g = lane / 4 and
+// t = lane % 4, a lane holds:
 //
 // clang-format off
 //                k: 2t 2t+1   2t+8 2t+9             n: g                        n: 2t      2t+1
@@ -73,13 +74,14 @@ template <class T> __device__ __forceinline__ uint32_t pack_saturated(float low,
 
 namespace flash {
 
-/// Maximum of a row of a C fragment over the 4 lanes that share it, in each of them; all 32 lanes must call it.
+/// The maximum of a row of a C fragment over the 4 lanes that share the row; each of them gets it. All 32 lanes must
+/// call it.
 __device__ inline float row_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/// Sum of a row, likewise.
+/// The sum of a row, in the same way.
 __device__ inline float row_sum(float x) {
     x += __shfl_xor_sync(0xffffffffu, x, 1);
     return x + __shfl_xor_sync(0xffffffffu, x, 2);

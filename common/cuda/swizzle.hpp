@@ -28,9 +28,10 @@ template <int d, int rows> struct SwizzledTile {
         return (chunk / chunks * rows + row) * row_bytes + (chunk % chunks ^ key) * 16;
     }
 
-    /// offset(row + r, chunk + 2 k), when `first` is offset(row, chunk). The swizzle is an XOR, and so is an addition
-    /// to a chunk whose bit is free: once r and k are constants, one XOR and a constant are left. It holds for chunk 0
-    /// or 1, and for r a multiple of 8 for which row + r stays in the tile.
+    /// offset(row + r, chunk + 2 k), where `first` is offset(row, chunk). Adding 2 k to chunk 0 or 1 touches no bit
+    /// that is set, so it is an XOR, and XORs may be done in any order: once r and k are constants, one XOR and one
+    /// constant are left. It holds for chunk 0 and 1, and for an r that is a multiple of 8 and keeps row + r in the
+    /// tile.
     static FLASH_DEVICE int fragment(int first, int r, int k) {
         static_assert(chunks % 2 == 0, "k16 steps are two chunks wide");
         return (first ^ 32 * (k % (chunks / 2))) + (2 * k / chunks * rows + r) * row_bytes;

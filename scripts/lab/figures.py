@@ -1,17 +1,15 @@
-"""Draws docs/figures: plots of the records in docs/records, and layouts of the code.
+"""Draws the plots of docs/figures from the records in docs/records; docs/diagrams draws the pictures of the code.
 
---check compares the data in each plot's file with the record's, and the text of each drawing; it draws nothing new.
-A plot whose record is missing or holds nothing for it is left out, and said to be.
+--check compares the data in each plot's file with the record's, and draws nothing new. A plot whose record is missing
+or holds nothing for it is left out, and said to be.
 """
 
 import sys
 
-from lab import diagrams, pages, plots
+from lab import pages, plots
 from lab.records import ROOT, RECORDS
 
 FIGURES = ROOT / "docs/figures"
-DRAWINGS = {"10_fragments.svg": diagrams.fragments, "11_swizzle.svg": diagrams.swizzle,
-            "pipeline.svg": diagrams.pipeline}
 PLOTS = {  # file: (plot, records, whose rows it draws together)
     "ladder.svg": (plots.ladder, "bench_h200"), "roofline.svg": (plots.roofline, "bench_h200"),
     "traffic_of_rungs.svg": (plots.traffic, "bench_h200"), "time.svg": (plots.time, "series_h200"),
@@ -31,24 +29,16 @@ def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="FILE", help="only these, such as ladder.svg")
 
 
-def all_figures():
-    """{file: function that makes (its text, what to compare of a text)}."""
-    found = {name: lambda draw=draw: (draw(), lambda text: text) for name, draw in DRAWINGS.items()}
-    for name, (plot, *of) in PLOTS.items():
-        found[name] = lambda plot=plot, of=of: (plots.svg(drawn(plot, pages.loaded(of[0])[0], [
-            row for record in of for row in pages.loaded(record)[1]])), plots.data_of)
-    return found
-
-
 def main(options):
-    different, done, figures = 0, 0, all_figures()
-    if unknown := set(options.names) - set(figures):
-        print(f"lab figures: there is no {' '.join(unknown)}; there are {' '.join(figures)}", file=sys.stderr)
+    different, done = 0, 0
+    if unknown := set(options.names) - set(PLOTS):
+        print(f"lab figures: there is no {' '.join(unknown)}; there are {' '.join(PLOTS)}", file=sys.stderr)
         return 2
-    for name in options.names or figures:
+    for name in options.names or PLOTS:
+        plot, *of = PLOTS[name]
         path = FIGURES / name
         old = path.read_text(encoding="utf-8") if path.is_file() else ""
-        missing = ", ".join(f"there is no record {record}" for record in PLOTS.get(name, ())[1:]
+        missing = ", ".join(f"there is no record {record}" for record in of
                             if not (RECORDS / f"{record}.json").is_file())
         if missing and not old:
             print(f"{name}: not drawn, {missing}")
@@ -56,10 +46,10 @@ def main(options):
         try:
             if missing:
                 raise ValueError(missing)
-            text, compared = figures[name]()
-            if options.check and compared(old) != compared(text):
-                raise ValueError("not what the record says" if compared == plots.data_of
-                                 else "not what the layouts are")
+            rows = [row for record in of for row in pages.loaded(record)[1]]
+            text = plots.svg(drawn(plot, pages.loaded(of[0])[0], rows))
+            if options.check and plots.data_of(old) != plots.data_of(text):
+                raise ValueError("not what the record says")
         except (ValueError, KeyError, IndexError) as error:
             kind = "" if type(error) == ValueError else f"{type(error).__name__} "
             print(f"docs/figures/{name}: {kind}{error}; lab figures {name} draws it anew", file=sys.stderr)
@@ -70,5 +60,5 @@ def main(options):
             path.write_text(text, encoding="utf-8")
             print(f"written docs/figures/{name}")
     if options.check and not different:
-        print(f"{done} figures are as the records and the layouts have them")
+        print(f"{done} figures are as the records have them")
     return 1 if different else 0

@@ -305,19 +305,13 @@ def details(record, **where):
                            "x the best library"), **where)
 
 
-def ladder_table(record):
-    """README's: every rung of the ladder, measured or not, then the libraries. Links begin at the root."""
-    found = some(record, **first_problem(record))
-    of = speed_columns(found, ceilings_of(record))
-    heads = ("type", "ms", "TFLOP/s", "of its unit", "x the rung before")
-    lines = []
-    for rung in ladder.ladder():
-        chapter = f"[{rung.number}](docs/{rung.name}.md)" if (records.ROOT / f"docs/{rung.name}.md").is_file() else ""
-        row = next((row for row in found if row["program"] == rung.name), None)
-        lines.append([f"[{rung.name}](steps/{rung.name})", rung.idea, chapter,
-                      *(of[head](row) if row else "" for head in heads)])
-    lines += [[name_of(row), "", "", *(of[head](row) for head in heads)] for row in found if is_library(row)]
-    return table(["rung", "the one idea", "chapter", *heads], lines, 4)
+def ladder_table():
+    """README's: every rung of the ladder, with links that begin at the root."""
+    def chapter(rung):
+        path = f"docs/{rung.name}.md"
+        return f"[{rung.number}]({path})" if (records.ROOT / path).is_file() else rung.number
+    return table(["chapter", "kernel", "the one idea"], [
+        [chapter(rung), f"[{rung.name[3:]}](steps/{rung.name})", rung.idea] for rung in ladder.ladder()], 3)
 
 
 def ceilings(record):

@@ -82,6 +82,6 @@ def main(options):
     if not found:
         raise LabError("no loop with products of the tensor cores was found")
     for name, architecture, instructions, mma, others in found:
-        print(f"{name} {architecture}: {instructions} instructions, {mma} products, {instructions / mma:.2f} for each; "
+        print(f"{name} {architecture}: {instructions} instructions, {mma} mma, {instructions / mma:.2f} per mma; "
               + ", ".join(f"{count} {opcode}" for opcode, count in others.most_common(options.most)))
     return 0

@@ -15,8 +15,9 @@
 // a thread; P_smem is gone; a row is shared by 4 lanes, not 8. The steps of the loop are functions now, because they
 // are what the rungs from here on change.
 // Look at: which two elements each 32-bit load of K and each pair of 16-bit loads of V brings, and where they come
-// from. Gained: the arithmetic is nearly free. Counter: mma instructions; and the bank conflicts that now decide
-// everything.
+// from.
+// Gained: the arithmetic is nearly free, so the bank conflicts decide everything. Counters: mma instructions, and
+// wavefronts per request to shared memory.
 #include "steps/10_mma_sync/mma_sync.hpp"
 
 #include <cmath>
@@ -34,7 +35,7 @@ constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 constexpr unsigned every_lane = 0xffffffff;
 
-/// Maximum over the 4 lanes that share a row, in each of them.
+/// The maximum over the 4 lanes that share a row; each of them gets it.
 __device__ float row_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(every_lane, x, 1));
     return fmaxf(x, __shfl_xor_sync(every_lane, x, 2));

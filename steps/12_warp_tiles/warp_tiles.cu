@@ -1,17 +1,17 @@
-// Rung 12: warp tiles. A warp owns 32 rows of Q, and each fragment of K and V serves two products.
+// Rung 12: warp tiles. A warp owns 32 rows of Q, and each fragment of K and V feeds two mma.
 //
 // The idea: in rung 11 every ldmatrix_x4 feeds two mma. Shared memory delivers 128 bytes per clock and SM, and that is
 // less than the tensor cores take at this ratio. With M = 2 tiles of 16 rows per warp, the same fragment is used twice
-// while it is in registers, so a product costs half the wavefronts:
+// while it is in registers, so each mma costs half the wavefronts for K and V:
 //
 //      rung 11    K fragment -> mma with rows 0-15            here    K fragment -> mma with rows  0-15
 //                                                                                -> mma with rows 16-31
 //
-// The price is registers. O, S and Q of 32 rows are more than the 255 of a thread at d = 128, so Q stays in shared
-// memory, and its fragments are fetched again for each K tile: one ldmatrix for every Bc / 8 products.
+// The price is registers. O, S and Q of 32 rows need more than the 255 that a thread has at d = 128. So Q stays in
+// shared memory, and its fragments are fetched again for each K tile: one ldmatrix per Bc / 8 mma.
 // Against rung 11: a dimension [M] on every register array, and Br = 128; fragments of Q come from shared memory.
 // Look at: the loops over i, and what stands outside of them.
-// Gained: the tensor cores wait for shared memory no longer. Counter: wavefronts of shared loads per mma.
+// Gained: shared memory no longer sets the pace. Counter: wavefronts of shared loads per mma.
 #include "steps/12_warp_tiles/warp_tiles.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 """Who holds what in mma.sync and ldmatrix, and where a swizzled tile keeps its chunks. The pages' drawings are made
-from this (scripts/lab/diagrams.py), and test_fragments.py compares it with what show_layouts finds by trying."""
+from this (docs/diagrams/tensor_cores.py), and test_fragments.py compares it with what show_layouts finds by trying."""
 
 
 def a_element(lane, register, half):

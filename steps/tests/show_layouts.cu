@@ -12,8 +12,8 @@
 
 namespace {
 
-/// One product a block. Block e has zeros in A and a one in element e (8 a lane, two a register), and the numbers 1 to
-/// 128 in B (4 a lane): so each number in C says which element of B met element e of A, and where they are summed.
+/// One mma per block. Block e has zeros in A and a one in element e (8 per lane, two per register), and the numbers 1
+/// to 128 in B (4 per lane): so each number in C says which element of B met element e of A, and where they are summed.
 template <class T> __global__ void products(float* C) {
     const int lane = threadIdx.x;
     const int e = static_cast<int>(blockIdx.x) - 8 * lane;

@@ -48,7 +48,7 @@ TEST_CASE("01 and 02 hold S and P, two N x N matrices for each thread that has a
     omp_set_num_threads(threads_before);
 }
 
-TEST_CASE("03, 04 and 05 hold a few tiles a thread, whatever N is") {
+TEST_CASE("03, 04 and 05 hold a few tiles per thread, whatever N is") {
     constexpr int64_t d = 64;
     const size_t tile_of_scores = bytes(step05::Br, step05::Bc);
     const size_t tile_of_rows = bytes(step05::Br, d);

@@ -61,7 +61,7 @@ template <int count> __device__ void keep(const float (&values)[count], float* o
     }
 }
 
-/// `chains` independent multiply-adds in a thread hide the latency of each.
+/// `chains` independent multiply-adds per thread hide the latency of each.
 __global__ void ffma(float* out) {
     constexpr int chains = 16;
     float x[chains];
@@ -153,13 +153,13 @@ __global__ void wgmma(float* out) {
 #undef EIGHT
 constexpr double wgmma_flops = 4 * 2.0 * 64 * 128 * 16 * (rounds / 8) * (threads / 128);
 
-/// What all blocks do in a second.
+/// What all blocks do per second.
 void print_unit(const char* name, void (*kernel)(float*), double of_block, int blocks, float* out) {
     const double seconds = seconds_of([&] { kernel<<<blocks, threads>>>(out); });
     std::printf("  \"%s\": %.6g,\n", name, of_block * blocks / seconds);
 }
 
-/// Bytes read and written in a second by a copy within the GPU's memory.
+/// Bytes read and written per second by a copy within the GPU's memory.
 void print_copy() {
     size_t free_bytes = 0, all_bytes = 0;
     check(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");

@@ -13,6 +13,7 @@ SHARED = {"shared_load": "loads", "shared_store": "stores", "async_store": "cp.a
 EVENTS = {"barriers": "barrier", "collectives": "collective", "atomics": "atomic", "mma": "mma", "ldmatrix": "ldmatrix",
           "cp_async": "cp.async"}
 ENGINE = {"tma_load": "TMA load", "tma_store": "TMA store", "bulk_reduce": "bulk reduction"}
+INSTRUCTIONS = ("mma", "ldmatrix", "cp.async", "wgmma")  # names that have no plural
 
 
 def load(path):
@@ -51,7 +52,8 @@ def events(counts):
     named = [(counts[name], noun) for name, noun in EVENTS.items() if counts.get(name)]
     named += [(counts[name]["requests"], noun) for name, noun in ENGINE.items() if counts.get(name)]
     named += [(count, f"wgmma {shape}") for shape, count in counts.get("wgmma", {}).items()]
-    return ", ".join(f"{count:,} {noun}{'' if count == 1 or noun.startswith('wgmma') else 's'}" for count, noun in named)
+    return ", ".join(f"{count:,} {noun}{'s' * (count != 1 and not noun.startswith(INSTRUCTIONS))}"
+                     for count, noun in named)
 
 
 def marks(line):

@@ -47,7 +47,7 @@ void must_be_in_flight(OneBuffer kernel, const char* use) {
     });
 }
 
-/// The block's part of the output; its shared memory, a float4 a thread.
+/// The block's part of the output; its shared memory, one float4 per thread.
 __device__ float& own(float* out) { return out[blockIdx.x * threads + threadIdx.x]; }
 __device__ unsigned neighbour_warp() { return (threadIdx.x + 32) % threads; }
 __device__ void copy_own(const float* in) {

@@ -15,7 +15,7 @@ void mma_m16n8k16(DType type, float* c, const uint32_t* a, const uint32_t* b, Si
 } // namespace simt
 
 /// C += A B with A 16 x 16, B 16 x 8 of T (Half or Bfloat16), C 16 x 8 in fp32, spread over the lanes of a warp.
-/// Lane l, with g = l / 4 and t = l % 4, holds two elements a register, the lower one in the lower bits:
+/// Lane l, with g = l / 4 and t = l % 4, holds two elements per register, the lower one in the lower bits:
 ///   a[0] = A[g    ][2t, 2t+1]    a[2] = A[g    ][2t+8, 2t+9]    b[0] = B[2t,   2t+1][g]
 ///   a[1] = A[g + 8][2t, 2t+1]    a[3] = A[g + 8][2t+8, 2t+9]    b[1] = B[2t+8, 2t+9][g]
 ///   c[0], c[1] = C[g][2t], C[g][2t+1]    c[2], c[3] = C[g + 8][2t], C[g + 8][2t+1]

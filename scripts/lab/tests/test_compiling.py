@@ -97,7 +97,7 @@ def test_nvcc_is_asked_for_what_the_gpu_can_run(stand_in, listed, capability, ex
 def test_instructions_of_the_innermost_loop_with_products(tmp_path, capsys):
     (tmp_path / "a.sass").write_text(LISTING)  # neither the loop around it nor the one without HMMA
     assert main(["sass", str(tmp_path / "a.sass"), "--most", "2"]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("sm_90: 5 instructions, 2 products, 2.50 for each; 1 LDSM, 1 FMUL")
+    assert capsys.readouterr().out.rstrip().endswith("sm_90: 5 instructions, 2 mma, 2.50 per mma; 1 LDSM, 1 FMUL")
     assert list(sass.best_loops(tmp_path / "a.sass").values()) == [(5, 2)]
     assert main(["sass", str(tmp_path / "a.sass"), "--only", "other"]) == main(["sass", "/nowhere/at/all"]) == 2
 

@@ -178,11 +178,9 @@ def test_figures_check(tmp_path, monkeypatch, capsys):
     records.save("r", PROVENANCE, ladder_rows())
     assert run()[0] == 0 and (tmp_path / "ladder.svg").exists()
     code, out, _ = run(check=True)
-    assert code == 0 and "4 figures are as the records" in out
+    assert code == 0 and "1 figures are as the records" in out
     records.save("r", PROVENANCE,
                  [{**row, "tflops": 1.1 * row["tflops"]} if "tflops" in row else row for row in ladder_rows()])
     code, _, err = run()
     assert code == 1 and "ladder.svg: not what the record says" in err, err
-    (tmp_path / "11_swizzle.svg").write_text("<svg/>")
-    assert "11_swizzle.svg" in run()[2]
     assert run(names=["other.svg"])[0] == 2
