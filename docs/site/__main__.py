@@ -61,18 +61,19 @@ def apt(package):
 
 
 def browser():
-    """The path of Chromium or Chrome. (Ubuntu's package chromium is a snap, which not every machine can run.)"""
+    """(the path of Chromium or Chrome, or "", why there is none)."""
     def find():
-        return next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
-    if not find():
-        apt("chromium")
-    if not find():
-        raise LeftOut("there is no Chromium")
-    return find()
+        return next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), "")
+    try:
+        if not find():
+            apt("chromium")
+    except LeftOut as reason:
+        return "", str(reason)
+    return find(), "" if find() else "there is no Chromium"
 
 
-def run(python, *arguments):
-    code = subprocess.run([str(python), "-B", *map(str, arguments)], cwd=ROOT).returncode
+def run(python, *arguments, **variables):
+    code = subprocess.run([str(python), "-B", *map(str, arguments)], cwd=ROOT, env=dict(os.environ, **variables)).returncode
     if code != 0:
         sys.exit(code)
 
@@ -102,20 +103,25 @@ def main():
                       "and say which translations lag behind their originals")
     what.add_argument("--translate", action="store_true", help="bring the catalogues of docs/zh/catalogue up to date "
                       "with the originals, and write the translated pages anew")
-    options = parser.parse_args()
+    options, missing = parser.parse_args(), ""
     try:
         python = environment()
         if options.translate:
             return run(python, HERE / "translate.py", "--write")
+        if not options.check:
+            return build(python)
+        chromium, missing = browser()
+        run(python, HERE / "tests/test_site.py", CHROMIUM=chromium)
         build(python)
-        if options.check:
-            run(python, HERE / "translate.py")
-            run(python, HERE / "check.py", HTML, browser())
+        run(python, HERE / "translate.py")
+        if missing:
+            raise LeftOut(missing)
+        run(python, HERE / "check.py", HTML, chromium)
     except LeftOut as reason:
         if not options.check:
             print(f"scripts/site: {reason}", file=sys.stderr)
             return 2
-        print(f"left out: {'opening the pages' if (HTML / 'index.html').is_file() else 'the site'}, {reason}")
+        print(f"left out: {'opening the pages in a browser' if missing else 'the site'}, {reason}")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 What fails: a message on the console or a script's error, a request that finds nothing or that leaves this machine,
 a formula that is not rendered, a picture that does not load, a link or anchor that does not exist, a page wider than
-a phone, and a search that does not find what stands on the pages.
+its window on a desk or a phone, and a search that does not find what stands on the pages.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ WIDTH = """() => {
         if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(p).overflowX)) { return true; } } };
     const widest = [...document.querySelectorAll('article *')].filter((e) => !inside(e))
         .sort((a, b) => b.getBoundingClientRect().right - a.getBoundingClientRect().right)[0];
-    return `${wide} pixels wide on a phone of ${window.innerWidth}` + (widest ? `: ${widest.outerHTML.slice(0, 100)}` : '');
+    return `${wide} pixels wide in a window of ${window.innerWidth}` + (widest ? `: ${widest.outerHTML.slice(0, 100)}` : '');
 }"""
 
 
@@ -104,27 +104,36 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-async def look(context, address, page_name, report):
-    """Opens one page and tells report(problem) what is wrong."""
-    page = await context.new_page()
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_):
+        pass  # a browser may go on to its next page before this one is sent
+
+
+async def look(context, address, names, problems):
+    """Opens one page after the other, of those that are left, and notes what is wrong with each."""
+    page, report = await context.new_page(), None
     page.on("console", lambda message: report(f"on the console: {message.text}") if message.type in (
         "error", "warning") else None)
     page.on("pageerror", lambda error: report(f"a script fails: {error}"))
     page.on("requestfailed", lambda request: report(f"a request fails: {request.url.removeprefix(address)}"))
     page.on("response", lambda response: report(f"{response.status} for {response.url.removeprefix(address)}")
             if response.status >= 400 else None)
-    try:
-        await page.goto(address + page_name, wait_until="load", timeout=60_000)
-        await page.evaluate(OPEN_DETAILS)
-        for problem in await page.evaluate(LOOK):
-            report(problem)
-        await page.set_viewport_size(PHONE)
-        if wide := await page.evaluate(WIDTH):
-            report(wide)
-    except Exception as error:  # whatever Playwright says of this page; the others are still looked at
-        report(str(error).splitlines()[0])
-    finally:
-        await page.close()
+    while names:
+        name = names.pop(0)
+        report = problems.setdefault(name, []).append
+        try:
+            await page.set_viewport_size(DESKTOP)
+            await page.goto(address + name, wait_until="load", timeout=60_000)
+            await page.evaluate(OPEN_DETAILS)
+            for problem in await page.evaluate(LOOK):
+                report(problem)
+            for size in (DESKTOP, PHONE):
+                await page.set_viewport_size(size)
+                if wide := await page.evaluate(WIDTH):
+                    report(wide)
+        except Exception as error:  # whatever Playwright says of this page; the others are still looked at
+            report(str(error).splitlines()[0])
+    await page.close()
 
 
 async def search(context, address, word, expected, report):
@@ -138,15 +147,11 @@ async def search(context, address, word, expected, report):
 
 
 async def open_all(folder, chromium):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    server = Server(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}/"
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html"))]
-    problems = {}
-
-    def reporter(name):
-        return lambda problem: problems.setdefault(name, []).append(problem)
-
+    problems, left = {}, list(names)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"] * (os.getuid() == 0))
         context = await browser.new_context(viewport=DESKTOP)
@@ -158,18 +163,13 @@ async def open_all(folder, chromium):
                 await route.abort()
 
         await context.route("**/*", local_only)
-        waiting = asyncio.Semaphore(AT_ONCE)
-
-        async def one(name):
-            async with waiting:
-                await look(context, address, name, reporter(name))
-
-        await asyncio.gather(*map(one, names))
+        await asyncio.gather(*(look(context, address, left, problems) for _ in range(AT_ONCE)))
         for word, expected in SEARCHES:
             if (folder / expected).is_file():
-                await search(context, address, word, expected, reporter("search.html"))
+                await search(context, address, word, expected, problems.setdefault("search.html", []).append)
         await browser.close()
     server.shutdown()
+    server.server_close()
     return problems, len(names)
 
 
