@@ -111,11 +111,15 @@ def translated_name(original):
 
 def catalogue(page, old):
     """The catalogue of a page: what the old one has, and for what has changed the nearest that it had, as fuzzy."""
-    template, new = Catalog(locale="zh_CN"), Catalog(locale="zh_CN")
+    template, new, known = Catalog(locale="zh_CN"), Catalog(locale="zh_CN"), {}
     for text, _ in page.messages():
         template.add(text)
     if old:
         new = read_po(io.StringIO(old), locale="zh_CN")
+        for message in new.obsolete.values():  # a passage that went away and has come back
+            new[message.id] = message
+        new.obsolete.clear()
+        known = {message.id: message.clone() for message in new if message.id and message.string and not message.fuzzy}
         required = {text for text, required in page.messages() if required}
         new.update(template)
         for message in new:
@@ -129,7 +133,8 @@ def catalogue(page, old):
     new.project, new.version, new.fuzzy = page.name, "", False
     new.header_comment = f"# {page.name} in Chinese. docs/site/translate.py says how to work with it."
     out = io.BytesIO()
-    write_po(out, new, width=118, ignore_obsolete=True)
+    new.obsolete = {text: message for text, message in known.items() if text not in new}
+    write_po(out, new, width=118)
     return HEADER_NOISE.sub("", out.getvalue().decode())
 
 

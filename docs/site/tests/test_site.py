@@ -122,6 +122,7 @@ class Translations(unittest.TestCase):
         self.assertIn('#, fuzzy\nmsgid "First and even more."\nmsgstr "第一"', new)
         self.assertNotIn("第一", translate.render(changed, new, [], set())[0])
         self.assertEqual(translate.catalogue(changed, new), new)  # and stays so until somebody mends it
+        self.assertIn('\n\nmsgid "First and more."\nmsgstr "第一"', translate.catalogue(page, new))  # the original is back
 
 
 @unittest.skipUnless(os.environ.get("CHROMIUM"), "there is no browser")
