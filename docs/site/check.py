@@ -42,6 +42,10 @@ LOOK = """async () => {
         if (formula && !node.parentElement.closest('pre, code, script, mjx-container')) {
             problems.push(`a formula as text: ${formula[0]}`);
         }
+        const emphasis = node.data.match(/.{0,20}(?:\\*\\*|\\*[\\u3000-\\u9fff]|[\\u3000-\\u9fff]\\*).{0,20}/);
+        if (emphasis && !node.parentElement.closest('pre, code, script, mjx-container')) {
+            problems.push(`an emphasis as text: ${emphasis[0]}`);
+        }
     }
     for (const image of document.images) {
         await image.decode().catch(() => {});

@@ -139,11 +139,11 @@ class Browser(unittest.TestCase):
         self.assertEqual(self.problems('<p id="a"><a href="#a">fine</a> <code>$x$</code></p>'), [])
         found = "\n".join(self.problems("""
             <a href="nowhere.html">x</a> <a href="#b">x</a> <img src="data:," alt="a picture"> <span class="math">x</span>
-            <p>a price in $x + y$</p> <div style="width: 2000px">x</div>
+            <p>a price in $x + y$, 是*《书》*的</p> <div style="width: 2000px">x</div>
             <script>console.error("an error"); undefined_function();</script>
             <script src="http://192.0.2.1/far.js"></script>"""))
         for part in ("a dead link: nowhere.html", "an anchor that is not there: #b", "a picture does not load",
-                     "1 of 1 formulas are not rendered", "a formula as text: $x + y$", "wide in a window of 390",
+                     "1 of 1 formulas are not rendered", "a formula as text: $x + y$", "an emphasis as text", "wide in a window of 390",
                      "on the console: an error", "a script fails", "a request fails: http://192.0.2.1/far.js"):
             self.assertIn(part, found)
 
