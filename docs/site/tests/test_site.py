@@ -129,7 +129,7 @@ class Translations(unittest.TestCase):
 class Browser(unittest.TestCase):
     def problems(self, body):
         with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "page.html").write_text(f"<html><body><article>{body}</article></body></html>")
+            Path(folder, "page.html").write_text(f"<meta charset=utf-8><body><article>{body}</article>", encoding="utf-8")
             Path(folder, "favicon.ico").touch()
             dead, _ = check.dead_links(Path(folder))
             seen, _ = asyncio.run(check.open_all(Path(folder), os.environ["CHROMIUM"]))
