@@ -25,7 +25,7 @@ NUMBER = re.compile(r"<!--\s*=\s*(.*?)\s*-->(.*?)<!--\s*/=\s*-->")
 ITEM = re.compile(r"(\s*(?:[-*+]|\d+[.)])\s+)(.*)")
 COMMENT_LINE = re.compile(r"\s*<!--(.*?)-->\s*$")
 SUMMARY = re.compile(r"(.*<summary>)(.*?)(</summary>.*)")
-NO_WORDS = re.compile(r"(`+).*?\1|\$[^$]*\$|\]\([^)]*\)|\{= [^}]*\}|https?:\S+|\d[\d.,]* ?(?:[KMGT]i?B|ms|ns|TFLOP/s|TB/s)\b")
+NO_WORDS = re.compile(r"(`+).*?\1|\$[^$]*\$|\]\([^)]*\)|\{= [^}]*\}|https?:\S+|\d[\d.,]* ?(?:[KMGT]i?B|ms|ns|[GT]FLOP/s|[GT]B/s)\b")
 
 
 class Page:
