@@ -13,6 +13,7 @@ language = "en"
 extensions = ["myst_parser", "sphinx.ext.mathjax", "sources"]
 root_doc = "index"
 smartquotes = False  # two dashes begin an option
+suppress_warnings = ["myst.header"]  # the glossary has small headings under its large one
 
 # The dialect of a Git host: $...$ and ```math, headings that links can name. attrs_inline only for what stage.py writes.
 myst_enable_extensions = ["dollarmath", "attrs_inline", "html_image"]
