@@ -23,6 +23,7 @@ from markdown import SCHEME
 AT_ONCE = 3  # pages
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
+WIDE = {"width": 1600, "height": 900}
 SEARCHES = (("swizzle", "docs/11_swizzle.html"), ("online", "docs/04_two_pass_softmax.html"),
             ("注意力", "docs/zh/00_attention.html"))
 # What a browser can see of a page that a parser cannot.
@@ -131,7 +132,7 @@ async def look(context, address, names, problems):
             await page.evaluate(OPEN_DETAILS)
             for problem in await page.evaluate(LOOK):
                 report(problem)
-            for size in (DESKTOP, PHONE):
+            for size in (DESKTOP, WIDE, PHONE):
                 await page.set_viewport_size(size)
                 if wide := await page.evaluate(WIDTH):
                     report(wide)
