@@ -106,6 +106,8 @@ def context(app, pagename, templatename, context, doctree):
     if chinese(pagename):
         context["language"] = "zh-CN"
         context["_"] = context["gettext"] = lambda text: CHINESE.get(text.strip(), text)
+        before, caption, last = context["furo_navigation_tree"].rpartition('<p class="caption"')
+        context["furo_navigation_tree"] = caption + last + before  # the section in Chinese comes first
     _, previous, following = app.builder.relations.get(pagename) or (None, None, None)
     for key, neighbour in (("prev", previous), ("next", following)):
         if chinese(neighbour or "") != chinese(pagename):
@@ -153,6 +155,6 @@ def setup(app):
     app.add_search_language(Search)
     app.connect("doctree-resolved", strip_scheme)
     app.connect("html-collect-pages", source_pages)
-    app.connect("html-page-context", context)
+    app.connect("html-page-context", context, priority=900)  # after the theme's
     app.connect("build-finished", copy_mathjax)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
