@@ -21,7 +21,8 @@ myst_fence_as_directive = ["math"]
 myst_heading_anchors = 6
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "site": None}
 mathjax_path = "mathjax/tex-chtml-full.js"
-mathjax3_config = {"options": {"enableMenu": False}, "chtml": {"scale": 0.94}}
+mathjax3_config = {"options": {"enableMenu": False}, "chtml": {"scale": 0.94},
+                   "tex": {"packages": {"[-]": ["noundefined", "noerrors"]}}}  # so that a mistake is one, and is found
 
 html_theme = "furo"
 html_static_path = ["static"]
