@@ -25,6 +25,7 @@ NUMBER = re.compile(r"<!--\s*=\s*(.*?)\s*-->(.*?)<!--\s*/=\s*-->")
 ITEM = re.compile(r"(\s*(?:[-*+]|\d+[.)])\s+)(.*)")
 COMMENT_LINE = re.compile(r"\s*<!--(.*?)-->\s*$")
 SUMMARY = re.compile(r"(.*<summary>)(.*?)(</summary>.*)")
+CODE_OR_FORMULA = re.compile(r"(`+).*?\1|\$[^$]+\$")
 NO_WORDS = re.compile(r"(`+).*?\1|\$[^$]*\$|\]\([^)]*\)|\{= [^}]*\}|https?:\S+|\d[\d.,]* ?(?:[KMGT]i?B|ms|ns|[GT]FLOP/s|[GT]B/s)\b")
 
 
@@ -153,7 +154,7 @@ def render(page, text, originals, linked):
             translation = translations.get(message)
             required += wanted
             missing += wanted and not translation
-            out.append(before + page.with_numbers(translation or message) + after)
+            out.append(before + spaced(page.with_numbers(translation or message)) + after)
     body = replace_links("".join(out), lambda target: moved(page.name, target, originals))
     note = f"> 本页译自[英文原文]({relpath(page.name, TARGET)})。"
     if missing:
@@ -165,6 +166,16 @@ def render(page, text, originals, linked):
     made = f"<!-- Made of {page.name} and {TARGET}/catalogue by scripts/site --translate: mend those. -->\n"
     rest = re.sub(r"\n{3,}", "\n\n", rest).strip("\n")
     return f"{made}{heading}\n\n{note}\n\n{rest}\n", required, missing
+
+
+def spaced(text):
+    """GitHub takes $...$ for a formula only if no Chinese character or punctuation stands directly before it."""
+    def change(match):
+        if not match[0].startswith("$"):
+            return match[0]
+        before, after = text[:match.start()][-1:], text[match.end():][:1]
+        return " " * (before >= "\u2018") + match[0] + " " * ("\u3400" <= after <= "\u9fff")
+    return CODE_OR_FORMULA.sub(change, text)
 
 
 def moved(original, target, originals):

@@ -114,6 +114,9 @@ class Translations(unittest.TestCase):
                        "int code; // stays", "    code | too", "有 4 段", "| 5.98 |"):
             self.assertIn(wanted, made)
 
+    def test_a_formula_has_the_space_that_a_git_host_wants(self):
+        self.assertEqual(translate.spaced("设（$O$，$l$）与$m$的 `，$x$`"), "设（ $O$， $l$）与 $m$ 的 `，$x$`")
+
     def test_a_changed_original_takes_the_translation_back(self):
         page = translate.Page("docs/a.md", PAGE)
         old = self.translated(page, a=("First and more.", "第一"))
