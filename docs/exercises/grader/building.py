@@ -1,0 +1,78 @@
+"""A kernel compiled and linked into the program that judges it: one compiler call and one linker call, both taken from
+the build that CMake has made, with the kernel's file in the place of the rung's."""
+
+import hashlib
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+from grader.exercises import ROOT, Refusal
+
+prepared = set()  # targets that this run has asked CMake for
+
+
+def build_folder(preset):
+    return ROOT / f"build-{preset}"
+
+
+def prepare(rung, preset, say):
+    """Has everything built that a kernel of the rung is linked with. The first time that takes a minute or two."""
+    target = f"exercise_{rung.name}"
+    if (target, preset) in prepared:
+        return
+    say(f"building what judges rung {rung.name} (the first time that takes a minute or two)")
+    done = subprocess.run([str(ROOT / "scripts/exercise"), "--build", preset, target], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Refusal((done.stdout + done.stderr).strip() + f"\nwhat judges rung {rung.name} does not build")
+    prepared.add((target, preset))
+
+
+def compiler_call(rung, preset):
+    """How the build compiles the rung's kernel, as a list of words."""
+    commands = json.loads((build_folder(preset) / "compile_commands.json").read_text(encoding="utf-8"))
+    watched = "_watched_kernel.dir" if rung.cuda and preset == "simt" else "_kernel.dir"
+    call = next(one for one in commands
+                if Path(one["file"]) == rung.kernel and f"{rung.name}{watched}" in one["command"])
+    return shlex.split(call["command"]), Path(call["directory"])
+
+
+def linker_call(rung, preset):
+    """How the build links the program that judges the rung, as a list of words, and the folder where it does so."""
+    build, target = build_folder(preset), f"exercise_{rung.name}"
+    script = build / f"docs/exercises/CMakeFiles/{target}.dir/link.txt"  # of make
+    if script.exists():
+        return shlex.split(script.read_text(encoding="utf-8").splitlines()[-1]), build / "docs/exercises"
+    lines = subprocess.run(["ninja", "-C", str(build), "-t", "commands", target], capture_output=True, text=True, check=True)
+    words = shlex.split(lines.stdout.splitlines()[-1])
+    return [word for word in words[words.index("&&") + 1:len(words) - 1 - words[::-1].index("&&")]], build
+
+
+def run(words, folder):
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    return done.stdout + done.stderr if done.returncode else None
+
+
+def after(words, option):
+    return words.index(option) + 1
+
+
+def compiled(rung, kernel, preset):
+    """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again."""
+    words, folder = compiler_call(rung, preset)
+    words = [word for word in words if word != "-Werror" and "Werror" not in word]
+    key = hashlib.sha256(f"{words} {kernel}".encode() + kernel.read_bytes()).hexdigest()[:16]
+    cache = build_folder(preset) / "exercises"
+    cache.mkdir(exist_ok=True)
+    program, object_file = cache / f"{rung.name}.{key}", cache / f"{rung.name}.{key}.o"
+    if program.exists():
+        return program, None
+    words[after(words, "-o")] = str(object_file)
+    words[after(words, "-c")] = str(kernel)
+    link, link_folder = linker_call(rung, preset)
+    own = rung.kernel.name + ".o"
+    link = [str(object_file) if word.endswith(own) and "_kernel.dir" in word else word for word in link]
+    link[after(link, "-o")] = str(program)
+    complaint = run(words, folder) or run(link, link_folder)
+    object_file.unlink(missing_ok=True)
+    return (None, complaint) if complaint else (program, None)
