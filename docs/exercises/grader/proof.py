@@ -30,7 +30,9 @@ def measured(exercise):
         program, complaint = building.compiled(rung, rung.kernel, "simt")
         assert program, complaint
         chosen = grading.kernels(grading.counts(program, one["run"]), one.get("kernel", ""))
-        names[name] = sum(grading.value(kernel | kernel["total"], one["count"]) for kernel in chosen)
+        names[name] = sum(grading.value(
+            kernel | kernel["total"] | {"buffers": {buffer["name"]: buffer for buffer in kernel.get("buffers", ())}},
+            one["count"]) for kernel in chosen)
     return evaluate(exercise.data["measured"]["is"], **names)
 
 

@@ -68,7 +68,9 @@ void count(const Rung& rung, const Case& c, const std::string& file) {
     cpu::BytesRead& read = cpu::bytes_read;
     read.Q = read.K = read.V = 0;
     run.run();
-    const nlohmann::json total = {{"Q", read.Q.load()}, {"K", read.K.load()}, {"V", read.V.load()}};
+    const int64_t workspace = rung.workspace_bytes == nullptr ? 0 : rung.workspace_bytes(c.problem);
+    const nlohmann::json total = {
+        {"Q", read.Q.load()}, {"K", read.K.load()}, {"V", read.V.load()}, {"workspace", workspace}};
     std::ofstream(file) << nlohmann::json{{"kernels", {{{"name", rung.name}, {"total", total}}}}}.dump() << '\n';
 #endif
 }
