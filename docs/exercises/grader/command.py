@@ -54,6 +54,11 @@ def shown(path):
     return os.path.relpath(path)
 
 
+def row(exercise):
+    """Its line in the table of docs/exercises/README.md."""
+    return f"| {exercise.id} | {exercise.rung.name} | {exercise.kind} | {exercise.title} |"
+
+
 def listing(every, progress):
     rung = None
     for one in every:
@@ -157,9 +162,14 @@ def grade(exercise, preset, progress):
     return 1
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"scripts/exercise: {message}; see ./scripts/exercise --help", file=sys.stderr)
+        sys.exit(2)
+
+
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/exercise", description=HELP,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="scripts/exercise", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("exercise", nargs="?", help="its id, 08.1, or a rung, 08 or 08_flash_attention_2")
     parser.add_argument("answer", nargs="?", help="of a question: a number, an expression like 4*200*64, or a letter")
     parser.add_argument("--gpu", action="store_true", help="try the kernel on the GPU, with nvcc; detectors and counters "
@@ -168,9 +178,13 @@ def main(arguments):
     parser.add_argument("--reset", action="store_true", help="begin anew; what you had is kept beside it")
     parser.add_argument("--prove", action="store_true", help="for contributors: does each starter fail for its reason, each "
                         "solution pass, each known mistake get its message?")
+    parser.add_argument("--table", action="store_true", help="for contributors: the rows of docs/exercises/README.md")
     options = parser.parse_args(arguments)
     try:
         every = exercises.everything()
+        if options.table:
+            print("\n".join(row(one) for one in every))
+            return 0
         progress = Progress()
         if options.prove:
             wanted = [one for one in every if not options.exercise or one.id.startswith(options.exercise)]
