@@ -178,6 +178,8 @@ def main(arguments):
     parser.add_argument("--reset", action="store_true", help="begin anew; what you had is kept beside it")
     parser.add_argument("--prove", action="store_true", help="for contributors: does each starter fail for its reason, each "
                         "solution pass, each known mistake get its message?")
+    parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 8), metavar="N",
+                        help="of --prove: how many exercises at once (one per processor)")
     parser.add_argument("--table", action="store_true", help="for contributors: the rows of docs/exercises/README.md")
     options = parser.parse_args(arguments)
     try:
@@ -188,7 +190,7 @@ def main(arguments):
         progress = Progress()
         if options.prove:
             wanted = [one for one in every if not options.exercise or one.id.startswith(options.exercise)]
-            return proof.prove(wanted)
+            return proof.prove(wanted, options.jobs)
         if not options.exercise:
             if options.gpu or options.solution or options.reset:
                 raise Refusal("which exercise? ./scripts/exercise lists all of them")

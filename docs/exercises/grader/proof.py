@@ -2,7 +2,6 @@
 graders reject the mistakes that the files hold, each with its message."""
 
 import hashlib
-import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -65,8 +64,8 @@ def complaints(exercise):
     return found, len(parts)
 
 
-def prove(wanted):
-    """Proves exercises, two at a time, and says how it went. The exit code."""
+def prove(wanted, jobs):
+    """Proves exercises, `jobs` at a time, and says how it went. The exit code."""
     began, wrong, tries = time.monotonic(), 0, 0
     for rung in dict.fromkeys(one.rung for one in wanted if one.kind != EXPLAIN):
         building.prepare(rung, "simt", lambda text: print(text, flush=True))
@@ -74,7 +73,7 @@ def prove(wanted):
     def one(exercise):
         start = time.monotonic()
         return *complaints(exercise), time.monotonic() - start
-    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
         for exercise, (found, parts, seconds) in zip(wanted, pool.map(one, wanted)):
             wrong, tries = wrong + bool(found), tries + parts
             print(f"{exercise.id:<6}{exercise.title:<50}{'WRONG' if found else 'proved'}, {parts} parts, {seconds:.0f} s",
