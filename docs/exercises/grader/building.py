@@ -9,6 +9,7 @@ from pathlib import Path
 
 from grader.exercises import ROOT, Refusal
 
+KEPT = 60  # programs, of which each is some megabytes large
 prepared = set()  # targets that this run has asked CMake for
 
 
@@ -16,12 +17,11 @@ def build_folder(preset):
     return ROOT / f"build-{preset}"
 
 
-def prepare(rung, preset, say):
-    """Has everything built that a kernel of the rung is linked with. The first time that takes a minute or two."""
+def prepare(rung, preset):
+    """Has everything built that a kernel of the rung is linked with. The first time this takes a minute or two."""
     target = f"exercise_{rung.name}"
     if (target, preset) in prepared:
         return
-    say(f"building what judges rung {rung.name} (the first time that takes a minute or two)")
     done = subprocess.run([str(ROOT / "scripts/exercise"), "--build", preset, target], capture_output=True, text=True)
     if done.returncode != 0:
         raise Refusal((done.stdout + done.stderr).strip() + f"\nwhat judges rung {rung.name} does not build")
@@ -45,7 +45,7 @@ def linker_call(rung, preset):
         return shlex.split(script.read_text(encoding="utf-8").splitlines()[-1]), build / "docs/exercises"
     lines = subprocess.run(["ninja", "-C", str(build), "-t", "commands", target], capture_output=True, text=True, check=True)
     words = shlex.split(lines.stdout.splitlines()[-1])
-    return [word for word in words[words.index("&&") + 1:len(words) - 1 - words[::-1].index("&&")]], build
+    return words[words.index("&&") + 1:-2], build  # between ": &&" and "&& :"
 
 
 def run(words, folder):
@@ -60,7 +60,7 @@ def after(words, option):
 def compiled(rung, kernel, preset):
     """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again."""
     words, folder = compiler_call(rung, preset)
-    words = [word for word in words if word != "-Werror" and "Werror" not in word]
+    words = [word for word in words if "Werror" not in word]
     key = hashlib.sha256(f"{words} {kernel}".encode() + kernel.read_bytes()).hexdigest()[:16]
     cache = build_folder(preset) / "exercises"
     cache.mkdir(exist_ok=True)
@@ -75,4 +75,6 @@ def compiled(rung, kernel, preset):
     link[after(link, "-o")] = str(program)
     complaint = run(words, folder) or run(link, link_folder)
     object_file.unlink(missing_ok=True)
+    for old in sorted(cache.glob("[0-9]*"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
+        old.unlink(missing_ok=True)
     return (None, complaint) if complaint else (program, None)

@@ -1,17 +1,20 @@
 """Grading: a kernel by the suite, the detectors and its budget; an answer by the number."""
 
+import contextlib
 import functools
 import json
 import os
 import re
 import subprocess
 import tempfile
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader import building
-from grader.exercises import EXPLAIN, ROOT, evaluate
+from grader.exercises import EXPLAIN, ROOT, Refusal, evaluate
 
 # As the tests of the rungs run them: the order of the threads, when copies of cp.async land, KiB of shared memory.
 RUNS = (("in-order", "late", "163"), ("reverse", "early", "99"), ("ahead:1", "late", "227"), ("shuffle:1", "early", "163"))
@@ -63,14 +66,31 @@ class Failure:
 
 
 class Talk:
-    """Progress: a line per stage, begun before and ended after it."""
+    """Progress: a line per stage, with a dot every two seconds, its outcome and how long it took."""
 
     def __init__(self, silent=False):
         self.silent = silent
 
-    def __call__(self, text):
-        if not self.silent:
-            print(f"  {text}", flush=True)
+    @contextlib.contextmanager
+    def __call__(self, label):
+        """Yields a list: what is put into it is the stage's outcome."""
+        outcome, ended, start = [], threading.Event(), time.monotonic()
+        if self.silent:
+            yield outcome
+            return
+
+        def tick():
+            while not ended.wait(2):
+                print(".", end="", flush=True)
+        print(f"  {label} ", end="", flush=True)
+        ticker = threading.Thread(target=tick)
+        ticker.start()
+        try:
+            yield outcome
+        finally:
+            ended.set()
+            ticker.join()
+            print(f" {outcome[0] if outcome else 'failed'} ({time.monotonic() - start:.0f} s)", flush=True)
 
 
 def classified(said, where=""):
@@ -96,6 +116,8 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     if lines and lines[-1]["wrong"]:
         said = "\n".join(message.removeprefix("it threw: ") for message in lines[-1]["wrong"])
         return len(lines), classified(said, f"with {lines[-1]['problem']} ({lines[-1]['detail']}){in_run}")
+    if done.returncode == 2:
+        raise Refusal(done.stderr.strip())
     if done.returncode != 0:
         said = done.stderr.strip() or f"the program ended with code {done.returncode}"
         return len(lines), Failure("a crash", said, f"after {len(lines)} problems{in_run}",
@@ -103,15 +125,14 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     return len(lines), None
 
 
-def detected(program, dims, longest, kind, say):
+def detected(program, dims, longest, kind):
     """The first Failure that a detector reports, in any of the runs."""
-    failure, tried = None, 0
+    failure = None
     with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         def one(run):
             return (0, None) if failure else judged(program, "detect", dims, longest, kind, run, True)
-        for number, found in pool.map(one, RUNS):
-            failure, tried = failure or found, tried + number
-    say(f"detectors, {len(RUNS)} orders of threads: " + (failure.name if failure else f"no fault in {tried} runs"))
+        for _, found in pool.map(one, RUNS):
+            failure = failure or found
     return failure
 
 
@@ -156,36 +177,39 @@ def over_budget(program, budget):
                    budget["why"].strip()), line
 
 
-def kernel_failure(exercise, file, preset, say):
+def kernel_failure(exercise, file, preset, talk):
     """Why a kernel does not pass yet; None when it does."""
-    building.prepare(exercise.rung, preset, say)
-    say("compiling")
-    program, complaint = building.compiled(exercise.rung, file, preset)
+    rung, kind = exercise.rung, exercise.data.get("input", "")
+    with talk(f"building what judges rung {rung.name} (the first time this takes minutes)") as outcome:
+        building.prepare(rung, preset)
+        outcome.append("done")
+    with talk("compiling your kernel") as outcome:
+        program, complaint = building.compiled(rung, file, preset)
+        outcome.append("no" if complaint else "done")
     if complaint:
         first = re.search(r"^.*\berror: .*$", complaint, re.M)
         return Failure("it does not compile", complaint if len(complaint) < 1500 else first[0] if first else complaint[:1500])
-    rung, kind = exercise.rung, exercise.data.get("input", "")
     dims = list(map(str, rung.head_dims or (5, 64)))
     simt = rung.cuda and preset == "simt"
-    lists = [("full", dims[0], exercise.data.get("longest", 256))] if simt else [("full", ",".join(dims), 512)]
-    lists += [("detect", ",".join(dims[1:]), 128)] if simt else []
-    tried = 0
-    for verb, some, longest in lists:
-        number, failure = judged(program, verb, some, longest, kind)
-        tried += number
-        if failure:
-            break
-    say(f"oracle, every shape: " + (f"{failure.name}, at problem {tried}" if failure else f"right in {tried} problems"))
-    if failure and simt and failure.name != "no end":  # what the detectors say is nearer to the cause
-        for run in RUNS[:2]:
-            _, cause = judged(program, "detect", dims[0], 128, kind, run, True)
-            if cause and not re.match(r"(O|LSE) at", cause.said):
-                return Failure(cause.name, f"{cause.said}\nIts result is wrong as well: {failure.said}", cause.where, cause.why)
-    if not failure and simt:
-        failure = detected(program, dims[0], exercise.data.get("longest_detected", 128), kind, say)
+    lists = [("full", dims[0], 256), ("detect", ",".join(dims[1:]), 128)] if simt else [("full", ",".join(dims), 512)]
+    with talk("the oracle, on every shape") as outcome:
+        tried, failure = 0, None
+        for verb, some, longest in lists:
+            if not failure:
+                number, failure = judged(program, verb, some, longest, kind)
+                tried += number
+        outcome.append(f"{failure.name}, at problem {tried}" if failure else f"right in {tried} problems")
+    if simt and (not failure or failure.name != "no end"):
+        with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
+            cause = detected(program, dims[0], exercise.data.get("longest_detected", 128), kind)
+            outcome.append(cause.name if cause else "no fault")
+        if cause and (not failure or not re.match(r"(O|LSE) at", cause.said)):  # it is nearer to the cause
+            wrong = f"\nThe result is wrong as well: {failure.said}" if failure else ""
+            failure = Failure(cause.name, cause.said + wrong, cause.where, cause.why)
     for budget in exercise.data.get("budget", ()) if not failure else ():
-        failure, line = over_budget(program, budget)
-        say(line)
+        with talk("the counters:") as outcome:
+            failure, line = over_budget(program, budget)
+            outcome.append(line)
         if failure:
             break
     return failure
@@ -221,11 +245,11 @@ def answer_failure(exercise, file):
                    (f", by a factor of {max(given / right, right / given):.3g}" if right * given > 0 else ""))
 
 
-def failure_of(exercise, file, preset="simt", say=None):
+def failure_of(exercise, file, preset="simt", talk=None):
     """Why what the learner has does not pass yet; None when it does."""
     if exercise.kind == EXPLAIN:
         return answer_failure(exercise, file)
-    return kernel_failure(exercise, file, preset, say or Talk(silent=True))
+    return kernel_failure(exercise, file, preset, talk or Talk(silent=True))
 
 
 def quoted(said):
