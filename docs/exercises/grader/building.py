@@ -1,31 +1,45 @@
 """A kernel compiled and linked into the program that judges it: one compiler call and one linker call, both taken from
 the build that CMake has made, with the kernel's file in the place of the rung's."""
 
+import functools
 import hashlib
 import json
 import shlex
 import subprocess
+import threading
 from pathlib import Path
 
 from grader.exercises import ROOT, Refusal
 
 KEPT = 60  # programs, of which each is some megabytes large
-prepared = set()  # targets that this run has asked CMake for
+
+
+def once(function):
+    """As functools.cache, and two threads that ask for the same wait for one of them to find it."""
+    results, locks, guard = {}, {}, threading.Lock()
+
+    @functools.wraps(function)
+    def wrapped(*key):
+        with guard:
+            lock = locks.setdefault(key, threading.Lock())
+        with lock:
+            if key not in results:
+                results[key] = function(*key)
+            return results[key]
+    return wrapped
 
 
 def build_folder(preset):
     return ROOT / f"build-{preset}"
 
 
+@once
 def prepare(rung, preset):
     """Has everything built that a kernel of the rung is linked with. The first time this takes a minute or two."""
     target = f"exercise_{rung.name}"
-    if (target, preset) in prepared:
-        return
     done = subprocess.run([str(ROOT / "scripts/exercise"), "--build", preset, target], capture_output=True, text=True)
     if done.returncode != 0:
         raise Refusal((done.stdout + done.stderr).strip() + f"\nwhat judges rung {rung.name} does not build")
-    prepared.add((target, preset))
 
 
 def compiler_call(rung, preset):
@@ -57,11 +71,13 @@ def after(words, option):
     return words.index(option) + 1
 
 
+@once
 def compiled(rung, kernel, preset):
     """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again."""
     words, folder = compiler_call(rung, preset)
     words = [word for word in words if "Werror" not in word]
-    key = hashlib.sha256(f"{words} {kernel}".encode() + kernel.read_bytes()).hexdigest()[:16]
+    judge = build_folder(preset) / f"docs/exercises/exercise_{rung.name}"  # built anew when anything below it has changed
+    key = hashlib.sha256(f"{words} {kernel} {judge.stat().st_mtime_ns}".encode() + kernel.read_bytes()).hexdigest()[:16]
     cache = build_folder(preset) / "exercises"
     cache.mkdir(exist_ok=True)
     program, object_file = cache / f"{rung.name}.{key}", cache / f"{rung.name}.{key}.o"

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 from grader import exercises, grading, proof
@@ -154,10 +155,10 @@ def grade(exercise, preset, progress):
     print(f"\n{colour('31', 'Not yet: ' + failure.name)}{', ' + failure.where if failure.where else ''}")
     print("\n".join("  " + line for line in grading.quoted(failure.said).splitlines()))
     if failure.why:
-        print(f"\n{failure.why}")
+        print("\n" + textwrap.fill(failure.why, 110))
     hints = exercise.hints[:state["tries"]]
     for number, hint in enumerate(hints, 1):
-        print(f"\nHint {number} of {len(exercise.hints)}: {hint}")
+        print("\n" + textwrap.fill(f"Hint {number} of {len(exercise.hints)}: {hint}", 110))
     if begun:
         print(f"\nThat is where you begin. Edit {shown(file)}, then ask again: ./scripts/exercise {exercise.id}")
     elif len(hints) == len(exercise.hints) and state["tries"] > len(hints):

@@ -1,7 +1,6 @@
 """Grading: a kernel by the suite, the detectors and its budget; an answer by the number."""
 
 import contextlib
-import functools
 import json
 import os
 import re
@@ -100,7 +99,7 @@ def classified(said, where=""):
     return Failure("a wrong result", said, where)
 
 
-@functools.cache
+@building.once
 def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     """(problems tried, the first Failure or None): a list of the suite."""
     environment = os.environ | {"OMP_WAIT_POLICY": "passive", "FLASH_SIMT_DETECT": "1" if detectors else "0"}
@@ -136,7 +135,7 @@ def detected(program, dims, longest, kind):
     return failure
 
 
-@functools.cache
+@building.once
 def counts(program, problem):
     """What one problem, "N_q N_kv d full|causal", costs: the profile."""
     with tempfile.TemporaryDirectory() as folder:
@@ -206,7 +205,7 @@ def kernel_failure(exercise, file, preset, talk):
         if cause and (not failure or not re.match(r"(O|LSE) at", cause.said)):  # it is nearer to the cause
             wrong = f"\nThe result is wrong as well: {failure.said}" if failure else ""
             failure = Failure(cause.name, cause.said + wrong, cause.where, cause.why)
-    for budget in exercise.data.get("budget", ()) if not failure else ():
+    for budget in exercise.data.get("budget", ()) if not failure and preset == "simt" else ():
         with talk("the counters:") as outcome:
             failure, line = over_budget(program, budget)
             outcome.append(line)

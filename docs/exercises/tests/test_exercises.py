@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -92,7 +93,7 @@ def test_messages_are_classified_and_quote_the_source():
 
 
 def run(*words, copies):
-    environment = os.environ | {"FLASH_EXERCISES": str(copies), "FLASH_PYTHON": "/usr/bin/python3"}
+    environment = os.environ | {"FLASH_EXERCISES": str(copies), "FLASH_PYTHON": sys.executable}
     return subprocess.run([str(ROOT / "scripts/exercise"), *words], capture_output=True, text=True, env=environment)
 
 
@@ -111,12 +112,12 @@ def test_a_question_from_the_first_look_to_the_right_answer(tmp_path):
     first = run("07.2", copies=tmp_path)
     assert first.returncode == 1 and "How many sectors" in first.stdout
     wrong = run("7.2", "2048", copies=tmp_path)
-    assert wrong.returncode == 1 and "as rung 08 does it" in wrong.stdout and one.hints[0] in wrong.stdout
-    assert one.hints[1] not in wrong.stdout
+    assert wrong.returncode == 1 and "as rung 08 does it" in wrong.stdout and "Hint 1 of 2" in wrong.stdout
+    assert "Hint 2" not in wrong.stdout
     again = run("07.2", copies=tmp_path)  # asking again is no new try
-    assert again.returncode == 1 and one.hints[1] not in again.stdout
+    assert again.returncode == 1 and "Hint 2" not in again.stdout
     second = run("07.2", "8192", copies=tmp_path)
-    assert second.returncode == 1 and one.hints[1] in second.stdout
+    assert second.returncode == 1 and "Hint 2 of 2" in second.stdout
     right = run("07.2", f"{one.answer:.0f}", copies=tmp_path)
     assert right.returncode == 0 and "Passed." in right.stdout and one.data["after"].strip() in right.stdout
     assert re.search(r"07\.2 .* done", run(copies=tmp_path).stdout)
