@@ -67,7 +67,8 @@ def listing(every, progress):
             rung = one.rung
             print(colour("1", rung.name))
         state = progress.of(one)
-        mark = colour("32", "done") if state["done"] else f"{state['tries']} tries" if state["last"] else ""
+        tries = f"{state['tries']} {'try' if state['tries'] == 1 else 'tries'}" if state["tries"] else "begun"
+        mark = colour("32", "done") if state["done"] else tries if state["last"] else ""
         print(f"  {one.id:<6}{one.kind:<17}{one.title:<48}{mark}")
     done = sum(progress.of(one)["done"] for one in every)
     print(f"\n{done} of {len(every)} done. ./scripts/exercise ID begins one, and grades it each time you ask again.")
@@ -132,11 +133,15 @@ def grade(exercise, preset, progress):
     if begun:
         make_copy(exercise, progress)
         state = progress.of(exercise)
-        print(f"\n{task(exercise)}\n\nYour copy: {shown(file)}\n")
-        if exercise.kind == EXPLAIN:
-            print(f"Answer with ./scripts/exercise {exercise.id} ANSWER")
-            return 1
-    elif state.get("starter", digest(exercise.starter)) != digest(exercise.starter):
+    if begun or exercise.kind == EXPLAIN:
+        print(f"\n{task(exercise)}\n")
+    else:
+        print(f"  task: {shown(folder / 'TASK.md')}")
+    print(f"  your copy: {shown(file)}")
+    if begun and exercise.kind == EXPLAIN:
+        print(f"\nAnswer with ./scripts/exercise {exercise.id} ANSWER")
+        return 1
+    if state.get("starter", digest(exercise.starter)) != digest(exercise.starter):
         print("  (the rung's kernel has changed since you began; --reset begins anew and keeps what you have)")
     failure = grading.failure_of(exercise, file, preset, grading.Talk())
     now = digest(file.read_text(encoding="utf-8"))

@@ -12,8 +12,8 @@ from grader.exercises import EXPLAIN, FIND_THE_BUG, KINDS, MAKE_IT_CHEAPER, ROOT
 
 EVERY = exercises.everything()
 IDS = [one.id for one in EVERY]
-KEYS = {"title", "kind", "text", "hints", "after", "expect", "starter", "solution", "wrong", "budget", "longest",
-        "longest_detected", "input", "answer", "measured", "mistake", "choices"}
+KEYS = {"title", "kind", "text", "hints", "after", "expect", "starter", "solution", "wrong", "budget",
+        "detected_on", "input", "answer", "measured", "mistake", "choices"}
 
 
 @pytest.mark.parametrize("one", EVERY, ids=IDS)
