@@ -4,7 +4,7 @@ graders reject the mistakes that the files hold, each with its message."""
 import hashlib
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from grader import building, grading
 from grader.exercises import EXPLAIN, FOLDER, evaluate, ladder
@@ -75,7 +75,9 @@ def prove(wanted, jobs):
         start = time.monotonic()
         return *complaints(exercise), time.monotonic() - start
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        for exercise, (found, parts, seconds) in zip(wanted, pool.map(one, wanted)):
+        under_way = {pool.submit(one, exercise): exercise for exercise in wanted}
+        for done in as_completed(under_way):
+            exercise, (found, parts, seconds) = under_way[done], done.result()
             wrong, tries = wrong + bool(found), tries + parts
             print(f"{exercise.id:<6}{exercise.title:<50}{'WRONG' if found else 'proved'}, {parts} parts, {seconds:.0f} s",
                   flush=True)
