@@ -1,0 +1,1 @@
+"""What ./scripts/exercise runs: exercises that grade themselves. Standard library only."""

@@ -1,0 +1,96 @@
+"""A kernel compiled and linked into the program that judges it: one compiler call and one linker call, both taken from
+the build that CMake has made, with the kernel's file in the place of the rung's."""
+
+import functools
+import hashlib
+import json
+import shlex
+import subprocess
+import threading
+from pathlib import Path
+
+from grader.exercises import ROOT, Refusal
+
+KEPT = 200  # programs, each of about a megabyte
+
+
+def once(function):
+    """As functools.cache, and two threads that ask for the same wait for one of them to find it."""
+    results, locks, guard = {}, {}, threading.Lock()
+
+    @functools.wraps(function)
+    def wrapped(*key):
+        with guard:
+            lock = locks.setdefault(key, threading.Lock())
+        with lock:
+            if key not in results:
+                results[key] = function(*key)
+            return results[key]
+    return wrapped
+
+
+def build_folder(preset):
+    return ROOT / f"build-{preset}"
+
+
+@once
+def prepare(rung, preset):
+    """Has everything built that a kernel of the rung is linked with. The first time this takes a minute or two."""
+    target = f"exercise_{rung.name}"
+    done = subprocess.run([str(ROOT / "scripts/exercise"), "--build", preset, target], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Refusal((done.stdout + done.stderr).strip() + f"\nwhat judges rung {rung.name} does not build")
+
+
+def compiler_call(rung, preset):
+    """How the build compiles the rung's kernel, as a list of words."""
+    commands = json.loads((build_folder(preset) / "compile_commands.json").read_text(encoding="utf-8"))
+    watched = "_watched_kernel.dir" if rung.cuda and preset == "simt" else "_kernel.dir"
+    call = next(one for one in commands
+                if Path(one["file"]) == rung.kernel and f"{rung.name}{watched}" in one["command"])
+    return shlex.split(call["command"]), Path(call["directory"])
+
+
+def linker_call(rung, preset):
+    """How the build links the program that judges the rung, as a list of words, and the folder where it does so."""
+    build, target = build_folder(preset), f"exercise_{rung.name}"
+    script = build / f"docs/exercises/CMakeFiles/{target}.dir/link.txt"  # of make
+    if script.exists():
+        return shlex.split(script.read_text(encoding="utf-8").splitlines()[-1]), build / "docs/exercises"
+    lines = subprocess.run(["ninja", "-C", str(build), "-t", "commands", target], capture_output=True, text=True, check=True)
+    words = shlex.split(lines.stdout.splitlines()[-1])
+    return words[words.index("&&") + 1:-2], build  # between ": &&" and "&& :"
+
+
+def run(words, folder):
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    return done.stdout + done.stderr if done.returncode else None
+
+
+def after(words, option):
+    return words.index(option) + 1
+
+
+@once
+def compiled(rung, kernel, preset):
+    """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again."""
+    words, folder = compiler_call(rung, preset)
+    words = [word for word in words if "Werror" not in word]
+    judge = build_folder(preset) / f"docs/exercises/exercise_{rung.name}"  # built anew when anything below it has changed
+    key = hashlib.sha256(f"{words} {kernel} {judge.stat().st_mtime_ns}".encode() + kernel.read_bytes()).hexdigest()[:16]
+    cache = build_folder(preset) / "exercises"
+    cache.mkdir(exist_ok=True)
+    program, object_file = cache / f"{rung.name}.{key}", cache / f"{rung.name}.{key}.o"
+    if program.exists():
+        return program, None
+    words[after(words, "-o")] = str(object_file)
+    words[after(words, "-c")] = str(kernel)
+    link, link_folder = linker_call(rung, preset)
+    own = rung.kernel.name + ".o"
+    link = [str(object_file) if word.endswith(own) and "_kernel.dir" in word else word for word in link]
+    link[after(link, "-o")] = str(program)
+    complaint = run(words, folder) or run(link, link_folder)
+    object_file.unlink(missing_ok=True)
+    for old in sorted(cache.glob("[0-9]*"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
+        old.unlink(missing_ok=True)
+    return (None, complaint) if complaint else (program, None)

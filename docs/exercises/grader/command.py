@@ -1,0 +1,226 @@
+"""./scripts/exercise: lists exercises, makes working copies, grades them, gives hints."""
+
+import argparse
+import difflib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+from grader import exercises, grading, proof
+from grader.exercises import EXPLAIN, ROOT, Refusal
+
+COPIES = Path(os.environ.get("FLASH_EXERCISES") or ROOT / "exercises")
+HELP = """Exercises that grade themselves, without a GPU.
+
+  ./scripts/exercise               the list
+  ./scripts/exercise 08            the first exercise of rung 08 that is not done yet
+  ./scripts/exercise 08.1          this one: makes your working copy under exercises/, then grades it, each time you ask
+  ./scripts/exercise 07.2 12800    answers a question"""
+
+
+def colour(code, text):
+    return f"\033[{code}m{text}\033[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else text
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Progress:
+    """What the learner has tried and done: exercises/progress.json."""
+
+    def __init__(self):
+        self.path = COPIES / "progress.json"
+        try:
+            self.all = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            self.all = {}
+        except ValueError as error:
+            raise Refusal(f"{self.path}: {error}; move it away to begin anew") from error
+
+    def of(self, exercise):
+        return self.all.setdefault(exercise.id, {"tries": 0, "last": "", "done": False})
+
+    def save(self):
+        COPIES.mkdir(exist_ok=True)
+        self.path.write_text(json.dumps(self.all, indent=1) + "\n", encoding="utf-8")
+
+
+def shown(path):
+    return os.path.relpath(path)
+
+
+def row(exercise):
+    """Its line in the table of docs/exercises/README.md."""
+    return f"| {exercise.id} | {exercise.rung.name} | {exercise.kind} | {exercise.title} |"
+
+
+def listing(every, progress):
+    rung = None
+    for one in every:
+        if one.rung != rung:
+            rung = one.rung
+            print(colour("1", rung.name))
+        state = progress.of(one)
+        tries = f"{state['tries']} {'try' if state['tries'] == 1 else 'tries'}" if state["tries"] else "begun"
+        mark = colour("32", "done") if state["done"] else tries if state["last"] else ""
+        print(f"  {one.id:<6}{one.kind:<17}{one.title:<48}{mark}")
+    done = sum(progress.of(one)["done"] for one in every)
+    print(f"\n{done} of {len(every)} done. ./scripts/exercise ID begins one, and grades it each time you ask again.")
+
+
+def chosen(every, wanted, progress):
+    if re.fullmatch(r"\d{1,2}\.\d+", wanted):
+        rung, number = wanted.split(".")
+        found = [one for one in every if one.id == f"{int(rung):02d}.{int(number)}"]
+    elif re.fullmatch(r"\d{1,2}", wanted):
+        found = [one for one in every if one.id.startswith(f"{int(wanted):02d}.")]
+    else:
+        found = [one for one in every if one.rung.name == wanted or one.name == wanted]
+    if not found:
+        raise Refusal(f"there is no exercise '{wanted}'; ./scripts/exercise lists all of them")
+    return next((one for one in found if not progress.of(one)["done"]), found[0])
+
+
+def make_copy(exercise, progress):
+    folder = COPIES / exercise.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / exercise.file).write_text(exercise.starter, encoding="utf-8")
+    (folder / "TASK.md").write_text(f"# {exercise.id} {exercise.title}\n\n{task(exercise)}\n", encoding="utf-8")
+    progress.all[exercise.id] = {"tries": 0, "last": digest(exercise.starter), "starter": digest(exercise.starter),
+                                 "done": False}
+    progress.save()
+
+
+def task(exercise):
+    choices = "".join(f"\n  {letter}  {text}" for letter, text in exercise.data.get("choices", {}).items())
+    return exercise.text + ("\n" + choices if choices else "")
+
+
+def reset(exercise, progress):
+    folder = COPIES / exercise.name
+    if not folder.exists():
+        raise Refusal(f"{exercise.id} has no working copy yet; ./scripts/exercise {exercise.id} makes one")
+    if (folder / exercise.file).is_file() and (folder / exercise.file).read_text(encoding="utf-8") != exercise.starter:
+        number = 1 + len(list(folder.glob("before_*")))
+        kept = folder / f"before_{number}_{exercise.file}"
+        shutil.move(folder / exercise.file, kept)
+        print(f"what you had is kept in {shown(kept)}")
+    make_copy(exercise, progress)
+    print(f"{shown(folder / exercise.file)} begins anew")
+
+
+def solution(exercise):
+    if exercise.kind == EXPLAIN:
+        print(f"{exercise.answer if isinstance(exercise.answer, str) else f'{exercise.answer:,.10g}'}")
+    else:
+        difference = difflib.unified_diff(exercise.starter.splitlines(), exercise.solution.splitlines(),
+                                          "the exercise", "a solution", lineterm="")
+        print("\n".join(difference))
+    print(f"\n{exercise.data['after'].strip()}")
+
+
+def grade(exercise, preset, progress):
+    folder, file = COPIES / exercise.name, COPIES / exercise.name / exercise.file
+    begun = not file.is_file()
+    state = progress.of(exercise)
+    print(f"{colour('1', f'{exercise.id}  {exercise.title}')}  ({exercise.kind}, rung {exercise.rung.name})")
+    if begun:
+        make_copy(exercise, progress)
+        state = progress.of(exercise)
+    if begun or exercise.kind == EXPLAIN:
+        print(f"\n{task(exercise)}\n")
+    else:
+        print(f"  task: {shown(folder / 'TASK.md')}")
+    print(f"  your copy: {shown(file)}")
+    if begun and exercise.kind == EXPLAIN:
+        print(f"\nAnswer with ./scripts/exercise {exercise.id} ANSWER")
+        return 1
+    if state.get("starter", digest(exercise.starter)) != digest(exercise.starter):
+        print("  (the rung's kernel has changed since you began; --reset begins anew and keeps what you have)")
+    failure = grading.failure_of(exercise, file, preset, grading.Talk())
+    now = digest(file.read_text(encoding="utf-8"))
+    if failure is None and preset == "cuda":
+        print("\nRight on the GPU. Without --gpu the detectors and the counters judge it too.")
+        return 0
+    if failure is None:
+        state |= {"done": True, "last": now}
+        progress.save()
+        print(f"\n{colour('32', 'Passed.')} {exercise.data['after'].strip()}")
+        return 0
+    if now not in (state["last"], state.get("starter")):
+        state["tries"] += 1
+    state["last"] = now
+    progress.save()
+    print(f"\n{colour('31', 'Not yet: ' + failure.name)}{', ' + failure.where if failure.where else ''}")
+    print("\n".join("  " + line for line in grading.quoted(failure.said).splitlines()))
+    if failure.why:
+        print("\n" + textwrap.fill(failure.why, 110))
+    hints = exercise.hints[:state["tries"]]
+    for number, hint in enumerate(hints, 1):
+        print("\n" + textwrap.fill(f"Hint {number} of {len(exercise.hints)}: {hint}", 110))
+    if begun:
+        print(f"\nThat is where you begin. Edit {shown(file)}, then ask again: ./scripts/exercise {exercise.id}")
+    elif len(hints) == len(exercise.hints) and state["tries"] > len(hints):
+        print(f"\n./scripts/exercise --solution {exercise.id} shows one.")
+    return 1
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"scripts/exercise: {message}; see ./scripts/exercise --help", file=sys.stderr)
+        sys.exit(2)
+
+
+def main(arguments):
+    parser = Parser(prog="scripts/exercise", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("exercise", nargs="?", help="its id, 08.1, or a rung, 08 or 08_flash_attention_2")
+    parser.add_argument("answer", nargs="?", help="of a question: a number, an expression like 4*200*64, or a letter")
+    parser.add_argument("--gpu", action="store_true", help="try the kernel on the GPU, with nvcc; detectors and counters "
+                        "run without this option, on the CPU")
+    parser.add_argument("--solution", action="store_true", help="show one, and leave the working copy alone")
+    parser.add_argument("--reset", action="store_true", help="begin anew; what you had is kept beside it")
+    parser.add_argument("--prove", action="store_true", help="for contributors: does each starter fail for its reason, each "
+                        "solution pass, each known mistake get its message?")
+    parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 8), metavar="N",
+                        help="of --prove: how many exercises at once (one per processor)")
+    parser.add_argument("--table", action="store_true", help="for contributors: the rows of docs/exercises/README.md")
+    options = parser.parse_args(arguments)
+    try:
+        every = exercises.everything()
+        if options.table:
+            print("\n".join(row(one) for one in every))
+            return 0
+        progress = Progress()
+        if options.prove:
+            wanted = [one for one in every if not options.exercise or one.id.startswith(options.exercise)]
+            return proof.prove(wanted, options.jobs)
+        if not options.exercise:
+            if options.gpu or options.solution or options.reset:
+                raise Refusal("which exercise? ./scripts/exercise lists all of them")
+            listing(every, progress)
+            return 0
+        exercise = chosen(every, options.exercise, progress)
+        if options.solution:
+            solution(exercise)
+            return 0
+        if options.reset:
+            reset(exercise, progress)
+            return 0
+        if options.answer is not None:
+            if exercise.kind != EXPLAIN:
+                raise Refusal(f"{exercise.id} takes no answer: edit {shown(COPIES / exercise.name / exercise.file)}")
+            if not (COPIES / exercise.name).exists():
+                make_copy(exercise, progress)
+            (COPIES / exercise.name / exercise.file).write_text(f"answer = {options.answer}\n", encoding="utf-8")
+        return grade(exercise, "cuda" if options.gpu and exercise.rung.cuda else "simt", progress)
+    except Refusal as refusal:
+        print(f"scripts/exercise: {refusal}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,137 @@
+"""The exercises as their files describe them: docs/exercises/RUNG/N_name/exercise.toml."""
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "docs/exercises"
+FILL_IN, FIND_THE_BUG, MAKE_IT_CHEAPER, EXPLAIN = KINDS = ("fill in", "find the bug", "make it cheaper", "explain")
+
+
+class Refusal(Exception):
+    """One line that says what is wrong and what would work; the exit code is 2."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    name: str  # "08_flash_attention_2"
+    head_dims: tuple  # () for any
+    cuda: bool
+
+    @property
+    def kernel(self):
+        folder = ROOT / "steps" / self.name
+        found = sorted(folder.glob("*.cu")) or [path for path in sorted(folder.glob("*.cpp")) if path.name != "main.cpp"]
+        return found[0]
+
+
+def ladder():
+    """The rungs of steps/ladder.txt, in order."""
+    rungs = []
+    for line in (ROOT / "steps/ladder.txt").read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, _, head_dims, capability, _ = (cell.strip() for cell in line.split("|", 4))
+            dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
+            rungs.append(Rung(name, dims, capability != "-"))
+    return rungs
+
+
+def pattern(text):
+    """What an edit looks for: its text, but any white space between words, and any comment where a line ends in //."""
+    parts = []
+    for line in text.strip().splitlines():
+        code = line.strip().removesuffix("//")
+        parts.append(r"\s+".join(re.escape(word) for word in code.split()) + (r"\s*//[^\n]*" if line.endswith("//") else ""))
+    return re.compile(r"\s+".join(parts))
+
+
+def edited(source, edits, where):
+    """A kernel with edits made to it. Each must find its place exactly as often as it says (once)."""
+    for edit in edits:
+        found = pattern(edit["find"])
+        number = len(found.findall(source))
+        if number != edit.get("times", 1):
+            raise Refusal(f"{where}: this text is {number} times in the rung's kernel, and {edit.get('times', 1)} times is "
+                          f"expected: {' '.join(edit['find'].split())[:80]}")
+        source = found.sub(lambda _: edit["replace"].strip("\n").lstrip(), source)
+    return source
+
+
+@dataclass(frozen=True)
+class Exercise:
+    id: str  # "08.1"
+    rung: Rung
+    folder: Path
+    data: dict = field(repr=False)
+
+    title = property(lambda self: self.data["title"])
+    kind = property(lambda self: self.data["kind"])
+    text = property(lambda self: self.data["text"].strip())
+    hints = property(lambda self: [hint.strip() for hint in self.data["hints"]])
+    name = property(lambda self: f"{self.id}_{self.folder.name.split('_', 1)[1]}")  # of its working copy
+    file = property(lambda self: "answer.txt" if self.kind == EXPLAIN else self.rung.kernel.name)
+
+    @cached_property
+    def kernel(self):
+        return self.rung.kernel.read_text(encoding="utf-8")
+
+    @cached_property
+    def starter(self):
+        if self.kind == EXPLAIN:
+            return "# Write the answer behind the = and run the exercise again.\nanswer =\n"
+        return self.variant(self.data.get("starter", []))
+
+    @cached_property
+    def solution(self):
+        """The rung's own kernel, unless there are edits that do better; of a question, the file with its answer."""
+        if self.kind == EXPLAIN:
+            return f"answer = {self.answer if isinstance(self.answer, str) else f'{self.answer:.10g}'}\n"
+        return self.variant(self.data.get("solution", []))
+
+    def variant(self, edits):
+        """The rung's kernel with these edits."""
+        return edited(self.kernel, edits, self.id)
+
+    @cached_property
+    def answer(self):
+        """Of a question: the letter of a choice, or the number that its expression gives."""
+        return self.data["answer"]["is"] if "choices" in self.data else evaluate(self.data["answer"]["is"])
+
+
+def makespan(lengths, places):
+    """When the last of some blocks ends, if each starts, in this order, as soon as one of `places` is free."""
+    free = [0] * places
+    for length in lengths:
+        free.sort()
+        free[0] += length
+    return max(free)
+
+
+def evaluate(expression, **names):
+    """A number from an expression of an exercise's own file."""
+    import math
+    return eval(expression, {"__builtins__": {}}, {  # noqa: S307  (our own files)
+        "math": math, "ceil": math.ceil, "log": math.log, "min": min, "max": max, "sum": sum, "range": range,
+        "sorted": sorted, "makespan": makespan} | names)
+
+
+def load(path, rungs):
+    folder = path.parent
+    rung = next((rung for rung in rungs if rung.name == folder.parent.name), None)
+    if rung is None:
+        raise Refusal(f"{path.relative_to(ROOT)}: the ladder has no rung {folder.parent.name}")
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise Refusal(f"{path.relative_to(ROOT)}: {error}") from error
+    return Exercise(f"{rung.name[:2]}.{folder.name.split('_', 1)[0]}", rung, folder, data)
+
+
+def everything():
+    """All exercises, in the order of the ladder."""
+    rungs = ladder()
+    return sorted((load(path, rungs) for path in FOLDER.glob("[0-9]*/[0-9]*/exercise.toml")),
+                  key=lambda one: [int(part) for part in one.id.split(".")])

@@ -1,0 +1,268 @@
+"""Grading: a kernel by the suite, the detectors and its budget; an answer by the number."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader import building
+from grader.exercises import EXPLAIN, ROOT, Refusal, evaluate
+
+# As the tests of the rungs run them: the order of the threads, when copies of cp.async land, KiB of shared memory.
+RUNS = (("in-order", "late", "163"), ("reverse", "early", "99"), ("shuffle:1", "late", "227"))
+PATIENCE = 120  # seconds for one list
+
+# What a failure teaches: (what the message holds, its name, why it matters).
+LESSONS = (
+    (r"\brace: ", "a race",
+     "Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may run them either way round, "
+     "so the result can be right today and wrong on the next GPU, or on the next run. Each pair of lines needs a barrier "
+     "(or a wait) between them."),
+    (r"used before its wait", "a copy that has not landed",
+     "cp.async only starts a copy. Until the thread has waited for it, shared memory holds what was there before."),
+    (r"no thread of the block has written", "a read of uninitialised shared memory",
+     "Shared memory is not zero when a block starts: it holds what the block before left there."),
+    (r"left the kernel without reaching|at different barriers|at different ", "a barrier that not all threads reach",
+     "__syncthreads waits for every thread of the block. On a GPU a thread that never comes means a hang, or a barrier that "
+     "lets the others through too early; CUDA calls both undefined."),
+    (r"deadlock", "a deadlock", "Threads wait for others that will never come."),
+    (r"out of bounds", "an access out of bounds",
+     "On a GPU such an access reads a neighbour's data, or ends the program with an illegal address."),
+    (r"misaligned", "a misaligned access",
+     "A vector access of 16 bytes needs an address that is a multiple of 16. A GPU stops with 'misaligned address'; the CPU "
+     "that runs your kernel here would not have minded."),
+    (r"something written outside|was written|canar", "a write outside of O and LSE", "Nothing else is the kernel's to write."),
+    (r"gave other bits", "another result in a second run", "A kernel without a race gives the same bits each time."),
+    (r"with one key O must be V", "a wrong result for one key",
+     "With one key the softmax is 1, whatever the score is, so O is exactly V."),
+    (r"is finite, though its inputs", "a NaN that got lost",
+     "NaN in the input must show in the output. A comparison with NaN is false, so fmaxf and masks can drop it silently."),
+    (r"\b(O|LSE) at .* is (nan|NaN)", "NaN",
+     "NaN comes from inf - inf, 0 * inf or 0 / 0. Ask which row it is: one that sees no key, or one whose sum is 0 or infinite?"),
+    (r"\bO at ", "a wrong result", "The message names the first wrong element: b batch, h head, i query, x column."),
+    (r"\bLSE at ", "a wrong LSE",
+     "O can be right where LSE is wrong: a factor that O's division cancels stays in LSE. The backward pass, and the merge of "
+     "partial results, need LSE."),
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    name: str  # "a race"
+    said: str  # the message, whole
+    where: str = ""  # the problem and the run
+    why: str = ""
+
+    def __str__(self):
+        return "\n".join(part for part in (self.name, self.where, self.said, self.why) if part)
+
+
+class Talk:
+    """Progress: a line per stage, with a dot every two seconds, its outcome and how long it took."""
+
+    def __init__(self, silent=False):
+        self.silent = silent
+
+    @contextlib.contextmanager
+    def __call__(self, label):
+        """Yields a list: what is put into it is the stage's outcome."""
+        outcome, ended, start = [], threading.Event(), time.monotonic()
+        if self.silent:
+            yield outcome
+            return
+
+        def tick():
+            while not ended.wait(2):
+                print(".", end="", flush=True)
+        print(f"  {label} ", end="", flush=True)
+        ticker = threading.Thread(target=tick)
+        ticker.start()
+        try:
+            yield outcome
+        finally:
+            ended.set()
+            ticker.join()
+            print(f" {outcome[0] if outcome else 'failed'} ({time.monotonic() - start:.0f} s)", flush=True)
+
+
+def classified(said, where=""):
+    for mark, name, why in LESSONS:
+        if re.search(mark, said):
+            return Failure(name, said, where, why)
+    return Failure("a wrong result", said, where)
+
+
+@building.once
+def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
+    """(problems tried, the first Failure or None): a list of the suite."""
+    environment = os.environ | {"OMP_WAIT_POLICY": "passive", "FLASH_SIMT_DETECT": "1" if detectors else "0"}
+    if run:
+        environment |= dict(zip(("FLASH_SIMT_SCHEDULE", "FLASH_SIMT_CP_ASYNC", "FLASH_SIMT_SHARED_KIB"), run))
+    words = [str(program), verb, dims, str(longest)] + ([kind] if kind else [])
+    in_run = f", order of threads {run[0]}, copies land {run[1]}" if run and detectors else ""
+    try:
+        done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return 0, Failure("no end", f"the kernel did not end in {PATIENCE} seconds: a loop that never ends?")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    if lines and lines[-1]["wrong"]:
+        said = "\n".join(message.removeprefix("it threw: ") for message in lines[-1]["wrong"])
+        return len(lines), classified(said, f"with {lines[-1]['problem']} ({lines[-1]['detail']}){in_run}")
+    if done.returncode == 2:
+        raise Refusal(done.stderr.strip())
+    if done.returncode != 0:
+        said = done.stderr.strip() or f"the program ended with code {done.returncode}"
+        return len(lines), Failure("a crash", said, f"after {len(lines)} problems{in_run}",
+                                   "The kernel wrote or jumped where it must not, or the machine has no usable device.")
+    return len(lines), None
+
+
+def detected(program, dims, longest, kind):
+    """The first Failure that a detector reports, in any of the runs."""
+    failure = None
+    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+        def one(run):
+            return (0, None) if failure else judged(program, "detect", dims, longest, kind, run, True)
+        for _, found in pool.map(one, RUNS):
+            failure = failure or found
+    return failure
+
+
+@building.once
+def counts(program, problem):
+    """What one problem, "N_q N_kv d full|causal", costs: the profile."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "counts.json"
+        subprocess.run([str(program), "count", *problem.split(), str(file)], cwd=ROOT, check=True, capture_output=True)
+        return json.loads(file.read_text(encoding="utf-8"))
+
+
+def value(counters, name):
+    """One count, "mma" or "shared_load.wavefronts", or a sum of them with +."""
+    total = 0
+    for part in name.split("+"):
+        one = counters
+        for key in part.strip().split("."):
+            one = one[key]
+        total += one
+    return total
+
+
+def kernels(profile, name):
+    return [kernel for kernel in profile["kernels"] if name in kernel["name"]]
+
+
+def over_budget(program, budget):
+    """A Failure when the kernel costs more than the budget, else None; and the line that says what it costs."""
+    chosen = kernels(counts(program, budget["run"]), budget.get("kernel", ""))
+    spent = sum(value(kernel["total"], budget["count"]) for kernel in chosen)
+    most = evaluate(str(budget["most"]))
+    line = f"{budget['what']}: {spent:,} of at most {most:,.0f}"
+    if spent <= most:
+        return None, line
+    said = [f"{budget['what']}: {spent:,}, and the budget is {most:,.0f}"]
+    lines = [(value(own, budget["count"]), own) for kernel in chosen for own in kernel.get("lines", ())]
+    for number, own in sorted(lines, key=lambda pair: -pair[0])[:3]:
+        if number > 0 and own["file"]:
+            said.append(f"{number:,} of them at {os.path.relpath(own['file'], ROOT)}:{own['line']}")
+    return Failure("over the budget", "\n".join(said), f"counted on N_q, N_kv, d, mask: {budget['run']}",
+                   budget["why"].strip()), line
+
+
+def kernel_failure(exercise, file, preset, talk):
+    """Why a kernel does not pass yet; None when it does."""
+    rung, kind = exercise.rung, exercise.data.get("input", "")
+    with talk(f"building what judges rung {rung.name} (the first time this takes minutes)") as outcome:
+        building.prepare(rung, preset)
+        outcome.append("done")
+    with talk("compiling your kernel") as outcome:
+        program, complaint = building.compiled(rung, file, preset)
+        outcome.append("no" if complaint else "done")
+    if complaint:
+        first = re.search(r"^.*\berror: .*$", complaint, re.M)
+        return Failure("it does not compile", complaint if len(complaint) < 1500 else first[0] if first else complaint[:1500])
+    dims = list(map(str, rung.head_dims or (5, 64)))
+    simt = rung.cuda and preset == "simt"
+    lists = [("full", dims[0], 256), ("detect", ",".join(dims[1:]), 128)] if simt else [("full", ",".join(dims), 512)]
+    detected_on = dims[0], 128
+    if "detected_on" in exercise.data:  # a head dim, and how long: where the mistake shows
+        detected_on = exercise.data["detected_on"]
+        lists.append(("detect", *detected_on))
+    with talk("the oracle, on every shape") as outcome:
+        tried, failure = 0, None
+        for verb, some, longest in lists:
+            if not failure:
+                number, failure = judged(program, verb, some, longest, kind)
+                tried += number
+        outcome.append(f"{failure.name}, at problem {tried}" if failure else f"right in {tried} problems")
+    for budget in exercise.data.get("budget", ()) if not failure and preset == "simt" else ():
+        with talk("the counters:") as outcome:
+            failure, line = over_budget(program, budget)
+            outcome.append(line)
+        if failure:
+            break
+    if simt and (not failure or failure.name not in ("no end", "over the budget")):
+        with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
+            cause = detected(program, *detected_on, kind)
+            outcome.append(cause.name if cause else "no fault")
+        if cause and (not failure or not re.match(r"(O|LSE) at", cause.said)):  # it is nearer to the cause
+            wrong = f"\nThe result is wrong as well: {failure.said}" if failure else ""
+            failure = Failure(cause.name, cause.said + wrong, cause.where, cause.why)
+    return failure
+
+
+def answer_failure(exercise, file):
+    """Why an answer does not pass yet; None when it does."""
+    text = file.read_text(encoding="utf-8")
+    given = re.search(r"^\s*answer\s*=[ \t]*(.*?)[ \t]*$", text, re.M)
+    if not given or not given[1]:
+        return Failure("no answer yet", f"write it behind 'answer =', or give it: ./scripts/exercise {exercise.id} ANSWER")
+    given, right, answer = given[1].strip().lower(), exercise.answer, exercise.data["answer"]
+    if isinstance(right, str):
+        if given not in exercise.data["choices"]:
+            return Failure("no such choice", f"'{given}' is none of {', '.join(exercise.data['choices'])}")
+        ok = given == right
+    else:
+        try:
+            given = float(evaluate(given.replace(",", "").replace("^", "**")))
+        except Exception:  # noqa: BLE001  (whatever an expression can do wrong)
+            return Failure("no number", f"'{given}' is no number, nor something like 4 * 200 * 64")
+        tolerance = answer.get("tolerance", 0.001)
+        ok = abs(given - right) <= tolerance * abs(right)
+    if ok:
+        return None
+    for known in exercise.data.get("mistake", ()):
+        is_it = known["is"] == given if isinstance(right, str) else abs(given - evaluate(str(known["is"]))) <= 1e-6 * abs(given)
+        if is_it:
+            return Failure("not yet", known["says"].strip())
+    if isinstance(right, str):
+        return Failure("not yet", f"it is not {given}")
+    return Failure("not yet", f"{given:,.10g} is too {'large' if given > right else 'small'}" +
+                   (f", by a factor of {max(given / right, right / given):.3g}" if right * given > 0 else ""))
+
+
+def failure_of(exercise, file, preset="simt", talk=None):
+    """Why what the learner has does not pass yet; None when it does."""
+    if exercise.kind == EXPLAIN:
+        return answer_failure(exercise, file)
+    return kernel_failure(exercise, file, preset, talk or Talk(silent=True))
+
+
+def quoted(said):
+    """The message, with the source line below each place that it names."""
+    lines = []
+    for line in said.splitlines():
+        lines.append(line)
+        place = re.search(r"(\S+\.(?:cu|cpp|hpp)):(\d+)", line)
+        if place and (ROOT / place[1]).is_file():
+            source = (ROOT / place[1]).read_text(encoding="utf-8").splitlines()
+            if int(place[2]) <= len(source):
+                lines.append(f"      {place[2]:>4} | {source[int(place[2]) - 1]}")
+    return "\n".join(lines)
