@@ -94,7 +94,7 @@ endfunction()
 
 # flash_add_watched_twins(NN_name SOURCE...): the program and the test of a rung again, with kernels that are compiled to
 # be watched. NN_name hands over to NN_name_watched for --profile and --detect. Under test_NN_name_watched runs the
-# suite's list for detectors, in several schedules, with copies of cp.async landing early and late, and with as much
+# suite's list for detectors, in four schedules, or in six with copies of cp.async landing early and late, and with as much
 # shared memory as a block may have on an A100 (163 KiB), an RTX 3090 or 4090 (99) and an H100 (227): tiles must fit
 # each, and may depend on it.
 function(flash_add_watched_twins name)
@@ -108,8 +108,13 @@ function(flash_add_watched_twins name)
 
   add_executable(test_${name}_watched)
   target_link_libraries(test_${name}_watched PRIVATE ${name}_main ${name}_watched_kernel flash_conformance)
-  foreach(run IN ITEMS in-order,late,163 reverse,early,99 ahead:1,late,227 ahead:3,early,163 shuffle:1,late,99
-                       shuffle:2,early,227)
+  set(runs in-order,late,163 reverse,early,99 ahead:1,late,227 shuffle:1,early,99)
+  list(FILTER ARGN INCLUDE REGEX "[.]cu$")
+  file(STRINGS ${ARGN} copies REGEX "cp_async_|tma_load")
+  if(copies) # late and early landings, in two schedules of each kind
+    list(APPEND runs ahead:3,early,163 shuffle:2,late,227)
+  endif()
+  foreach(run IN LISTS runs)
     string(REPLACE "," ";" run "${run}")
     list(GET run 0 schedule)
     list(GET run 1 landing)
