@@ -38,7 +38,7 @@ constexpr int warpgroup_Br = 64;                           // queries of a warpg
 // Consumers, the keys of a tile, and each thread's registers. All there is to distribute is what the block starts with:
 // 65536 / threads for each thread, rounded down to a multiple of 8.
 template <int d> constexpr int consumers = d == 64 ? 4 : 2;
-template <int d> constexpr int Bc = d == 64 ? 80 : d == 128 ? 128 : 64;
+template <int d> constexpr int Bc = d == 128 ? 128 : 64;
 template <int d> constexpr int consumer_registers = d == 64 ? 112 : 240;
 constexpr int producer_registers = 24;
 template <int d> constexpr int threads = warpgroup*(consumers<d> + 1);
