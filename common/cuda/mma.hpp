@@ -16,6 +16,7 @@
 // and packed, are an A operand as they stand.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "common/cuda/cuda.hpp"
@@ -85,6 +86,33 @@ __device__ inline float row_max(float x) {
 __device__ inline float row_sum(float x) {
     x += __shfl_xor_sync(0xffffffffu, x, 1);
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+/// Two elements of T that are 1, in one register: B of a product that sums up the rows of A, as in rung 15.
+template <class T> constexpr uint32_t ones = from_float<T>(1).bits * 0x10001u;
+
+/// The question of rung 16: are all elements of the warp's C fragments negative? All 32 lanes must call it.
+template <int m, int n> __device__ inline bool all_negative(const float (&C)[m][n][4]) {
+    unsigned sign = 0x80000000;
+#pragma unroll
+    for (int e = 0; e < 4 * m * n; ++e) {
+        sign &= __float_as_uint(C[e / 4 / n][e / 4 % n][e % 4]);
+    }
+    return __all_sync(0xffffffffu, sign != 0);
+}
+
+/// The mask that rung 10 derives: hides columns of C fragments that lie side by side. Row g sees `visible` columns of
+/// them, row g + 8 by causality 8 more, and no row more than `exist`.
+template <int fragments> __device__ inline void mask(float (&C)[fragments][4], int exist, int visible) {
+    const int t = threadIdx.x % 4;
+#pragma unroll
+    for (int n = 0; n < fragments; ++n) {
+        for (int c = 0; c < 4; ++c) {
+            if (8 * n + 2 * t + c % 2 >= min(exist, visible + c / 2 * 8)) {
+                C[n][c] = -INFINITY;
+            }
+        }
+    }
 }
 
 } // namespace flash

@@ -36,6 +36,13 @@ template <int d, int rows> struct SwizzledTile {
         static_assert(chunks % 2 == 0, "k16 steps are two chunks wide");
         return (first ^ 32 * (k % (chunks / 2))) + (2 * k / chunks * rows + r) * row_bytes;
     }
+
+    /// Where the row lies that a lane names for ldmatrix_x4: of Q as A, from row `row` on, lanes 0-15 name the 16 rows
+    /// of chunk 0 and lanes 16-31 those of chunk 1. V as B, transposed, takes 16 keys and two chunks in the same way.
+    static FLASH_DEVICE int lane_of_A(int row, int lane) { return offset(row + lane % 16, lane / 16); }
+
+    /// Of K as B, 16 keys: lanes 0-7 name keys 0-7 of chunk 0, lanes 8-15 the same of chunk 1, the rest keys 8-15.
+    static FLASH_DEVICE int lane_of_B(int lane) { return offset(lane / 16 * 8 + lane % 8, lane / 8 % 2); }
 };
 
 /// Starts copying a thread's part of a tile into shared memory, as rung 13 does it: 16 bytes of every `step`th row.

@@ -1,17 +1,15 @@
 // Rung 16: a lazy maximum. The row maximum is computed only where it has to change.
 //
-// The idea: softmax does not need the maximum. Any number m near it will do: exp2(s - m) keeps its precision as long as
-// nothing overflows. So m stays until a weight would reach 2^window, and only then it is raised, and O and l rescaled.
-// To ask whether it must be raised takes no maximum either:
+// The idea: softmax does not need the maximum. Any number m near it will do, as long as no weight overflows. So m stays
+// until a weight would reach 2^window. Only then it is raised, and O and l are rescaled. To ask takes no maximum:
 //   - The accumulators of Q K^T start at -m, which costs nothing. So S holds scores less m.
-//   - A score has reached m where S is not negative. That is one bit, and an AND of three registers takes one
-//     instruction: 32 of them for the 64 scores of a lane, and one vote of the warp, in place of 64 maxima.
+//   - A score has reached m where S is not negative. That is one bit, and one instruction ANDs three registers: 32 of
+//     them for a lane's 64 scores, and one vote of the warp, in place of 64 maxima.
 //
 //      rung 15    Q K^T | max, shuffle, rescale | exp2 | P V         here    Q K^T - m | signs, vote | exp2 | P V
 //
 // Weights are exp2(scale * S + window): below 2^window, and 1 for the largest score when m was raised last.
-// Rescaling only where it is needed was published with FlashAttention-4 (2026); a maximum that is fixed beforehand with
-// FlashDecoding++ (2023).
+// Rescaling only where it is needed was published with FlashAttention-4 (2026).
 // Against rung 15: softmax falls apart into all_negative, raise_maximum and exponentials. m is a score, not its log2.
 // Look at: what is left between the two products when nothing is raised.
 // Gained: no shuffles and no rescaling in most tiles, whatever the scores are. Counter: instructions per mma.
@@ -51,25 +49,17 @@ template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
 template <class T, int d>
 __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M][2], const char* Q_smem,
                             const char* K_smem) {
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    // Lanes 0-15 name the 16 rows of columns 0-7 of a fragment of Q, lanes 16-31 those of columns 8-15. B = K^T for 16
-    // keys: lanes 0-7 name keys 0-7 of chunk 2k, 8-15 the same of chunk 2k + 1, the rest keys 8-15.
-    const int Q_lane = Q_tile<d>::offset(warp_rows * warp + lane % 16, lane / 16);
-    const int K_lane = KV_tile<d>::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const int Q_lane = Q_tile<d>::lane_of_A(threadIdx.x / 32 * warp_rows, threadIdx.x % 32);
+    const int K_lane = KV_tile<d>::lane_of_B(threadIdx.x % 32);
 #pragma unroll
-    for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int n = 0; n < Bc / 8; ++n) {
-            for (int c = 0; c < 4; ++c) {
-                S_reg[i][n][c] = -m_reg[i][c / 2];
-            }
+    for (int n = 0; n < Bc / 8; ++n) {
+        for (int e = 0; e < 4 * M; ++e) {
+            S_reg[e / 4][n][e % 4] = -m_reg[e / 4][e % 4 / 2];
         }
     }
 #pragma unroll
     for (int k = 0; k < d / 16; ++k) {
         uint32_t Q_reg[M][4]; // A fragments: 16 rows x 16 columns each
-#pragma unroll
         for (int i = 0; i < M; ++i) {
             flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_tile<d>::fragment(Q_lane, 16 * i, k));
         }
@@ -77,24 +67,9 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M
         for (int n = 0; n < Bc / 8; n += 2) {
             uint32_t K_reg[4];
             flash::ldmatrix_x4(K_reg, K_smem + KV_tile<d>::fragment(K_lane, 8 * n, k));
-#pragma unroll
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[i], {K_reg[0], K_reg[1]});
                 flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[i], {K_reg[2], K_reg[3]});
-            }
-        }
-    }
-}
-
-/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by causality 8 more, and no
-/// row more than `N_left`.
-__device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
-    const int t = threadIdx.x % 4;
-#pragma unroll
-    for (int n = 0; n < Bc / 8; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            if (8 * n + 2 * t + c % 2 >= min(N_left, visible + c / 2 * 8)) {
-                S_reg[n][c] = -INFINITY;
             }
         }
     }
@@ -104,12 +79,9 @@ __device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
 __device__ bool all_negative(const float (&S_reg)[M][Bc / 8][4]) {
     unsigned sign = 0x80000000;
 #pragma unroll
-    for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int n = 0; n < Bc / 8; ++n) {
-            for (int c = 0; c < 4; ++c) {
-                sign &= __float_as_uint(S_reg[i][n][c]);
-            }
+    for (int n = 0; n < Bc / 8; ++n) {
+        for (int e = 0; e < 4 * M; ++e) {
+            sign &= __float_as_uint(S_reg[e / 4][n][e % 4]);
         }
     }
     return __all_sync(0xffffffff, sign != 0);
@@ -156,12 +128,9 @@ template <class T> __device__ float weight(float s, float scale_log2) {
 /// S becomes P.
 template <class T> __device__ void exponentials(float (&S_reg)[M][Bc / 8][4], float scale_log2) {
 #pragma unroll
-    for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int n = 0; n < Bc / 8; ++n) {
-            for (int c = 0; c < 4; ++c) {
-                S_reg[i][n][c] = weight<T>(S_reg[i][n][c], scale_log2);
-            }
+    for (int n = 0; n < Bc / 8; ++n) {
+        for (int e = 0; e < 4 * M; ++e) {
+            S_reg[e / 4][n][e % 4] = weight<T>(S_reg[e / 4][n][e % 4], scale_log2);
         }
     }
 }
@@ -170,13 +139,10 @@ template <class T> __device__ void exponentials(float (&S_reg)[M][Bc / 8][4], fl
 template <class T, int d>
 __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], const float (&P)[M][Bc / 8][4],
                             const char* V_smem) {
-    const int lane = threadIdx.x % 32;
-    // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of chunk n + 1.
-    const int V_lane = KV_tile<d>::offset(lane % 16, lane / 16);
+    const int V_lane = KV_tile<d>::lane_of_A(0, threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
         uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
-#pragma unroll
         for (int i = 0; i < M; ++i) {
             for (int a = 0; a < 4; ++a) {
                 const auto& C = P[i][2 * k + a / 2];
@@ -188,7 +154,6 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], c
         for (int n = 0; n < d / 8; n += 2) {
             uint32_t V_reg[4];
             flash::ldmatrix_x4_trans(V_reg, V_smem + KV_tile<d>::fragment(V_lane, 16 * k, n / 2));
-#pragma unroll
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                 flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
@@ -202,18 +167,14 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(const 
                                                                           float* LSE, int heads, int wave_heads, int Tr,
                                                                           int group, int N_q, int N_kv,
                                                                           float scale_log2, bool causal) {
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4;                // columns 2t and 2t + 1
-    const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
+    const int t = threadIdx.x % 4; // the lane's columns in a C fragment are 2t and 2t + 1, its rows in the tile of Q
+    const int row0 = threadIdx.x / 32 * warp_rows + threadIdx.x % 32 / 4; // row0, row0 + 8, row0 + 16, row0 + 24
     char* Q_smem = flash::dynamic_shared<char>();
     char* K_smem = Q_smem + Q_tile<d>::bytes; // two tiles, and two of V
     char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
 
     // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
-    const int wave = blockIdx.x / (wave_heads * Tr);
-    const int first_head = wave * wave_heads;
+    const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
     const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
     const int in_wave = blockIdx.x - first_head * Tr;
     const int64_t head = first_head + in_wave % wave_size;
@@ -243,9 +204,7 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(const 
         flash::start_copy<d, Bc, threads>(V_smem + buffer + copy_to, V + from, N_kv - copy_row - j0);
     };
     flash::start_copy<d, Br, threads>(Q_smem + Q_tile<d>::offset(copy_row, copy_chunk), Q, rows - copy_row);
-    if (keys > 0) {
-        start_tile(0, 0);
-    }
+    start_tile(0, 0);
     flash::cp_async_commit(); // Q, and K and V of the first tile
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
@@ -260,9 +219,8 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(const 
         float S_reg[M][Bc / 8][4]; // S, then P in its place
         multiply_QK<T, d>(S_reg, m_reg, Q_smem, K_smem + now);
         if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
-#pragma unroll
             for (int i = 0; i < M; ++i) {
-                mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
+                flash::mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
             }
         }
         if (j0 == 0 || !all_negative(S_reg)) {
@@ -271,24 +229,22 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(const 
         exponentials<T>(S_reg, scale_log2);
         multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
     }
-    flash::cp_async_wait<0>(); // with no key to see, Q is still landing: a block must not leave before its copies have
+    flash::cp_async_wait<0>(); // with no key to see, copies are still landing: a block must not leave before them
 
 #pragma unroll
-    for (int i = 0; i < M; ++i) {
+    for (int r = 0; r < 2 * M; ++r) {
+        const int row = row0 + 8 * r;
+        if (row < rows) {
+            const int c = r % 2 * 2; // the row's elements in C fragments: c and c + 1
+            const float l = l_reg[r / 2][c];
+            const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            const int row = row0 + 16 * i + 8 * r;
-            if (row < rows) {
-                const float l = l_reg[i][2 * r];
-                const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
-#pragma unroll
-                for (int n = 0; n < d / 8; ++n) {
-                    *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) =
-                        flash::pack<T>(O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
-                }
-                if (t == 0) {
-                    LSE[row] = (m_reg[i][r] * scale_log2 - window<T>)*flash::ln_2 + logf(l);
-                }
+            for (int n = 0; n < d / 8; ++n) {
+                *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) =
+                    flash::pack<T>(O_reg[r / 2][n][c] * normalise, O_reg[r / 2][n][c + 1] * normalise);
+            }
+            if (t == 0) {
+                LSE[row] = (m_reg[r / 2][r % 2] * scale_log2 - window<T>)*flash::ln_2 + logf(l);
             }
         }
     }

@@ -1,25 +1,21 @@
 // Rung 17: a fixed maximum. After the first tile, nothing stands between the two products but exponentials.
 //
-// The idea: rung 16 asks before each P V whether m still holds. The answer is nearly always yes, but P V must wait for
-// the vote. Here it does not wait: the question comes after it, and a tile whose weights did not fit is mended:
+// The idea: rung 16 asks before each P V whether m still holds, and P V must wait for the answer. Here the question
+// comes after P V, and a tile whose weights did not fit is mended:
 //
 //      rung 16    Q K^T - m | signs, vote | exp2 | P V          here    Q K^T - m .. exp2 .. P V | vote
 //
 //   - The product with ones gives each tile's own row sums for nothing: columns 1 and 3 of l start at 0 in every tile.
 //   - A sum that is too large tells that weights have left their window. fp16 saturates them at 65504, so O stays
-//     finite. Then S is computed again, m is raised as in rung 16, and what the weights lacked is added to O.
-//   - What happened once will happen again: from there on the warp goes on as in rung 16.
-//
+//     finite. S is computed again, m is raised, O gets what the weights lacked, and the warp goes on as in rung 16.
 // In one straight run of instructions the compiler mixes the exponentials of some scores with the products of others.
-// The registers that are free now hold Q, if d <= 64.
-// Against rung 16: two kinds of tiles, the mending of one, and Q_reg outside of the loop if d <= 64.
-// Look at: what becomes of O when a weight is infinite.
-// Gained: speed, as long as scores do not rise by more than the window. Counter: tensor cores at work.
+// A fixed maximum, and recomputation where it fails, were published with FlashDecoding++ (2023).
+// Against rung 16: two kinds of tiles, the mending of one, and Q in registers if d <= 64. Look at: what becomes of O
+// when a weight is infinite. Gained: speed, as long as scores do not rise by more than the window.
 #include "steps/17_fixed_maximum/fixed_maximum.hpp"
 
 #include <algorithm>
 #include <cfloat>
-#include <climits>
 #include <cmath>
 
 #include "common/cuda/cp_async.hpp"
@@ -39,11 +35,8 @@ constexpr int warp_rows = 16 * M;
 constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 
-/// Two elements of T that are 1, in one register.
-template <class T> constexpr uint32_t ones = flash::from_float<T>(1).bits * 0x10001u;
-
-/// Weights should be less than 2^window, and are 2^top_weight for the largest score when m is raised: so scores may
-/// rise by 14 in fp16, and by 100 in bf16, which has the range of fp32. A tile's sum of `limit` tells that one was too
+/// Weights should be less than 2^window, and are 2^top_weight for the largest score when m is raised: scores may rise
+/// by 14 in fp16, and by 100 in bf16, with its range of fp32. A tile's sum of `limit` tells that a weight was too
 /// large.
 template <class T> constexpr bool is_fp16 = flash::dtype_of<T> == flash::DType::fp16;
 template <class T> constexpr float window = is_fp16<T> ? 14 : 60;
@@ -54,12 +47,9 @@ template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX; // as la
 template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
 
-/// Columns 16 k to 16 k + 15 of the warp's rows of Q: lanes 0-15 name the 16 rows of columns 0-7 of a fragment, lanes
-/// 16-31 those of columns 8-15.
+/// Columns 16 k to 16 k + 15 of the warp's rows of Q.
 template <int d> __device__ void load_Q(uint32_t (&Q_reg)[M][4], const char* Q_smem, int k) {
-    const int lane = threadIdx.x % 32;
-    const int Q_lane = Q_tile<d>::offset(threadIdx.x / 32 * warp_rows + lane % 16, lane / 16);
-#pragma unroll
+    const int Q_lane = Q_tile<d>::lane_of_A(threadIdx.x / 32 * warp_rows, threadIdx.x % 32);
     for (int i = 0; i < M; ++i) {
         flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_tile<d>::fragment(Q_lane, 16 * i, k));
     }
@@ -69,16 +59,11 @@ template <int d> __device__ void load_Q(uint32_t (&Q_reg)[M][4], const char* Q_s
 template <class T, int d>
 __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M][2], uint32_t (&Q_reg)[d / 16][M][4],
                             const char* Q_smem, const char* K_smem) {
-    const int lane = threadIdx.x % 32;
-    // B = K^T for 16 keys: lanes 0-7 name keys 0-7 of chunk 2k, 8-15 the same of chunk 2k + 1, the rest keys 8-15.
-    const int K_lane = KV_tile<d>::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const int K_lane = KV_tile<d>::lane_of_B(threadIdx.x % 32);
 #pragma unroll
-    for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int n = 0; n < Bc / 8; ++n) {
-            for (int c = 0; c < 4; ++c) {
-                S_reg[i][n][c] = -m_reg[i][c / 2];
-            }
+    for (int n = 0; n < Bc / 8; ++n) {
+        for (int e = 0; e < 4 * M; ++e) {
+            S_reg[e / 4][n][e % 4] = -m_reg[e / 4][e % 4 / 2];
         }
     }
 #pragma unroll
@@ -90,42 +75,12 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M
         for (int n = 0; n < Bc / 8; n += 2) {
             uint32_t K_reg[4];
             flash::ldmatrix_x4(K_reg, K_smem + KV_tile<d>::fragment(K_lane, 8 * n, k));
-#pragma unroll
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[k][i], {K_reg[0], K_reg[1]});
                 flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[k][i], {K_reg[2], K_reg[3]});
             }
         }
     }
-}
-
-/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by causality 8 more, and no
-/// row more than `N_left`.
-__device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
-    const int t = threadIdx.x % 4;
-#pragma unroll
-    for (int n = 0; n < Bc / 8; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            if (8 * n + 2 * t + c % 2 >= min(N_left, visible + c / 2 * 8)) {
-                S_reg[n][c] = -INFINITY;
-            }
-        }
-    }
-}
-
-/// Is S negative in the whole warp, so that no score has reached its row's m?
-__device__ bool all_negative(const float (&S_reg)[M][Bc / 8][4]) {
-    unsigned sign = 0x80000000;
-#pragma unroll
-    for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int n = 0; n < Bc / 8; ++n) {
-            for (int c = 0; c < 4; ++c) {
-                sign &= __float_as_uint(S_reg[i][n][c]);
-            }
-        }
-    }
-    return __all_sync(0xffffffff, sign != 0);
 }
 
 /// The weight of s, a score less m.
@@ -139,7 +94,6 @@ template <class T> __device__ float weight(float s, float scale_log2) {
 template <bool mend, class T, int d>
 __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2], float (&l_reg)[M][4],
                               float (&O_reg)[M][d / 8][4], float scale_log2, bool first) {
-    const float lowest = first ? -FLT_MAX : 0.0f; // a row that sees no key has top = -inf, and keeps m = 0
 #pragma unroll
     for (int row = 0; row < 2 * M; ++row) { // rows g and g + 8 of each m16 tile
         const int i = row / 2;
@@ -149,8 +103,8 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
         for (int n = 0; n < Bc / 8; ++n) {
             top = fmaxf(top, fmaxf(S_reg[i][n][c], S_reg[i][n][c + 1]));
         }
-        top = flash::row_max(top);
-        const float rise = top >= lowest ? top + (window<T> - top_weight<T>) / scale_log2 : 0.0f;
+        top = flash::row_max(top); // of a row that sees no key: -inf, and m stays 0
+        const float rise = top >= (first ? -FLT_MAX : 0) ? top + (window<T> - top_weight<T>) / scale_log2 : 0.0f;
         const float keep = flash::fast_exp2(fminf(-rise * scale_log2, 0.0f)); // m may fall in the first tile: O = l = 0
         m_reg[i][row % 2] += rise;
         l_reg[i][c] = keep == 0 ? 0.0f : l_reg[i][c] * keep; // not infinity times 0
@@ -173,12 +127,9 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
 /// S becomes P.
 template <class T> __device__ void exponentials(float (&S_reg)[M][Bc / 8][4], float scale_log2) {
 #pragma unroll
-    for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int n = 0; n < Bc / 8; ++n) {
-            for (int c = 0; c < 4; ++c) {
-                S_reg[i][n][c] = weight<T>(S_reg[i][n][c], scale_log2);
-            }
+    for (int n = 0; n < Bc / 8; ++n) {
+        for (int e = 0; e < 4 * M; ++e) {
+            S_reg[e / 4][n][e % 4] = weight<T>(S_reg[e / 4][n][e % 4], scale_log2);
         }
     }
 }
@@ -187,25 +138,21 @@ template <class T> __device__ void exponentials(float (&S_reg)[M][Bc / 8][4], fl
 template <class T, int d>
 __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], const float (&P)[M][Bc / 8][4],
                             const char* V_smem) {
-    const int lane = threadIdx.x % 32;
-    // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of chunk n + 1.
-    const int V_lane = KV_tile<d>::offset(lane % 16, lane / 16);
+    const int V_lane = KV_tile<d>::lane_of_A(0, threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
         uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
-#pragma unroll
         for (int i = 0; i < M; ++i) {
             for (int a = 0; a < 4; ++a) {
                 const auto& C = P[i][2 * k + a / 2];
                 P_reg[i][a] = flash::pack_saturated<T>(C[a % 2 * 2], C[a % 2 * 2 + 1]);
             }
-            flash::mma_m16n8k16<T>(l_reg[i], P_reg[i], {ones<T>, ones<T>});
+            flash::mma_m16n8k16<T>(l_reg[i], P_reg[i], {flash::ones<T>, flash::ones<T>});
         }
 #pragma unroll
         for (int n = 0; n < d / 8; n += 2) {
             uint32_t V_reg[4];
             flash::ldmatrix_x4_trans(V_reg, V_smem + KV_tile<d>::fragment(V_lane, 16 * k, n / 2));
-#pragma unroll
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                 flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
@@ -219,18 +166,14 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
                                                                           float* LSE, int heads, int wave_heads, int Tr,
                                                                           int group, int N_q, int N_kv,
                                                                           float scale_log2, bool causal) {
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4;                // columns 2t and 2t + 1
-    const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
+    const int t = threadIdx.x % 4; // the lane's columns in a C fragment are 2t and 2t + 1, its rows in the tile of Q
+    const int row0 = threadIdx.x / 32 * warp_rows + threadIdx.x % 32 / 4; // row0, row0 + 8, row0 + 16, row0 + 24
     char* Q_smem = flash::dynamic_shared<char>();
     char* K_smem = Q_smem + Q_tile<d>::bytes; // two tiles, and two of V
     char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
 
     // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
-    const int wave = blockIdx.x / (wave_heads * Tr);
-    const int first_head = wave * wave_heads;
+    const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
     const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
     const int in_wave = blockIdx.x - first_head * Tr;
     const int64_t head = first_head + in_wave % wave_size;
@@ -252,9 +195,8 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
     float m_reg[M][2] = {};        // of rows g and g + 8 of each m16 tile: what is subtracted from their scores
     float l_reg[M][4] = {};        // C fragments
     float O_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
-
-    uint32_t Q_reg[d / 16][M][4]; // A fragments: 16 rows x 16 columns each
-    int lazy_until = Bc;          // keys; in the first tile every m is raised
+    uint32_t Q_reg[d / 16][M][4];  // A fragments: 16 rows x 16 columns each
+    int lazy_until = Bc;           // keys; in the first tile every m is raised
 
     const int copy_to = KV_tile<d>::offset(copy_row, copy_chunk);
     const auto start_tile = [&](int j0, int buffer) { // buffer: 0 or KV_tile<d>::bytes
@@ -263,9 +205,7 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
         flash::start_copy<d, Bc, threads>(V_smem + buffer + copy_to, V + from, N_kv - copy_row - j0);
     };
     flash::start_copy<d, Br, threads>(Q_smem + Q_tile<d>::offset(copy_row, copy_chunk), Q, rows - copy_row);
-    if (keys > 0) {
-        start_tile(0, 0);
-    }
+    start_tile(0, 0);
     flash::cp_async_commit(); // Q, and K and V of the first tile
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
@@ -287,12 +227,11 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
         if (j0 < lazy_until || j0 + Bc > whole) { // as in rung 16: first m, then P V
             multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now);
             if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
-#pragma unroll
                 for (int i = 0; i < M; ++i) {
-                    mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
+                    flash::mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
                 }
             }
-            if (j0 == 0 || !all_negative(S_reg)) {
+            if (j0 == 0 || !flash::all_negative(S_reg)) {
                 raise_maximum<false, T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
             }
             exponentials<T>(S_reg, scale_log2);
@@ -302,33 +241,31 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
             exponentials<T>(S_reg, scale_log2);
             l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
             multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
-            const float sum = fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3])); // of this tile
+            const float sum = fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3])); // the largest
             if (__any_sync(0xffffffff, sum >= limit<T>)) {
                 multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now); // it was overwritten by P
                 raise_maximum<true, T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, false);
                 multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
-                lazy_until = INT_MAX;
+                lazy_until = keys;
             }
         }
     }
-    flash::cp_async_wait<0>(); // with no key to see, Q is still landing: a block must not leave before its copies have
+    flash::cp_async_wait<0>(); // with no key to see, copies are still landing: a block must not leave before them
 
 #pragma unroll
-    for (int i = 0; i < M; ++i) {
+    for (int r = 0; r < 2 * M; ++r) {
+        const int row = row0 + 8 * r;
+        if (row < rows) {
+            const int c = r % 2 * 2; // the row's elements in C fragments: c and c + 1
+            const float l = l_reg[r / 2][c];
+            const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            const int row = row0 + 16 * i + 8 * r;
-            if (row < rows) {
-                const float l = l_reg[i][2 * r];
-                const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
-#pragma unroll
-                for (int n = 0; n < d / 8; ++n) {
-                    *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) =
-                        flash::pack<T>(O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
-                }
-                if (t == 0) {
-                    LSE[row] = (m_reg[i][r] * scale_log2 - window<T>)*flash::ln_2 + logf(l);
-                }
+            for (int n = 0; n < d / 8; ++n) {
+                *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) =
+                    flash::pack<T>(O_reg[r / 2][n][c] * normalise, O_reg[r / 2][n][c + 1] * normalise);
+            }
+            if (t == 0) {
+                LSE[row] = (m_reg[r / 2][r % 2] * scale_log2 - window<T>)*flash::ln_2 + logf(l);
             }
         }
     }

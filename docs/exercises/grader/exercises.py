@@ -70,7 +70,7 @@ class Exercise:
     title = property(lambda self: self.data["title"])
     kind = property(lambda self: self.data["kind"])
     text = property(lambda self: self.data["text"].strip())
-    hints = property(lambda self: [hint.strip() for hint in self.data["hints"]])
+    hints = property(lambda self: [" ".join(hint.split()) for hint in self.data["hints"]])
     name = property(lambda self: f"{self.id}_{self.folder.name.split('_', 1)[1]}")  # of its working copy
     file = property(lambda self: "answer.txt" if self.kind == EXPLAIN else self.rung.kernel.name)
 

@@ -17,7 +17,7 @@ from grader.exercises import EXPLAIN, ROOT, Refusal, evaluate
 
 # As the tests of the rungs run them: the order of the threads, when copies of cp.async land, KiB of shared memory.
 RUNS = (("in-order", "late", "163"), ("reverse", "early", "99"), ("shuffle:1", "late", "227"))
-PATIENCE = 120  # seconds for one list
+PATIENCE = 300  # seconds for one list; it takes about five
 
 # What a failure teaches: (what the message holds, its name, why it matters).
 LESSONS = (
@@ -124,12 +124,12 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     return len(lines), None
 
 
-def detected(program, dims, longest, kind):
+def detected(program, dims, longest):
     """The first Failure that a detector reports, in any of the runs."""
     failure = None
     with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         def one(run):
-            return (0, None) if failure else judged(program, "detect", dims, longest, kind, run, True)
+            return (0, None) if failure else judged(program, "detect", dims, longest, "", run, True)
         for _, found in pool.map(one, RUNS):
             failure = failure or found
     return failure
@@ -178,7 +178,7 @@ def over_budget(program, budget):
 
 def kernel_failure(exercise, file, preset, talk):
     """Why a kernel does not pass yet; None when it does."""
-    rung, kind = exercise.rung, exercise.data.get("input", "")
+    rung = exercise.rung
     with talk(f"building what judges rung {rung.name} (the first time this takes minutes)") as outcome:
         building.prepare(rung, preset)
         outcome.append("done")
@@ -191,15 +191,12 @@ def kernel_failure(exercise, file, preset, talk):
     dims = list(map(str, rung.head_dims or (5, 64)))
     simt = rung.cuda and preset == "simt"
     lists = [("full", dims[0], 256), ("detect", ",".join(dims[1:]), 128)] if simt else [("full", ",".join(dims), 512)]
-    detected_on = dims[0], 128
-    if "detected_on" in exercise.data:  # a head dim, and how long: where the mistake shows
-        detected_on = exercise.data["detected_on"]
-        lists.append(("detect", *detected_on))
+    lists += [exercise.data["more"]] if "more" in exercise.data else []  # where the mistake shows
     with talk("the oracle, on every shape") as outcome:
         tried, failure = 0, None
-        for verb, some, longest in lists:
+        for one in lists:
             if not failure:
-                number, failure = judged(program, verb, some, longest, kind)
+                number, failure = judged(program, *one)
                 tried += number
         outcome.append(f"{failure.name}, at problem {tried}" if failure else f"right in {tried} problems")
     for budget in exercise.data.get("budget", ()) if not failure and preset == "simt" else ():
@@ -210,7 +207,7 @@ def kernel_failure(exercise, file, preset, talk):
             break
     if simt and (not failure or failure.name not in ("no end", "over the budget")):
         with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
-            cause = detected(program, *detected_on, kind)
+            cause = detected(program, dims[0], 128)
             outcome.append(cause.name if cause else "no fault")
         if cause and (not failure or not re.match(r"(O|LSE) at", cause.said)):  # it is nearer to the cause
             wrong = f"\nThe result is wrong as well: {failure.said}" if failure else ""

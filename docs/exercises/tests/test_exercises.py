@@ -13,7 +13,7 @@ from grader.exercises import EXPLAIN, FIND_THE_BUG, KINDS, MAKE_IT_CHEAPER, ROOT
 EVERY = exercises.everything()
 IDS = [one.id for one in EVERY]
 KEYS = {"title", "kind", "text", "hints", "after", "expect", "starter", "solution", "wrong", "budget",
-        "detected_on", "input", "answer", "measured", "mistake", "choices"}
+        "more", "answer", "measured", "mistake", "choices"}
 
 
 @pytest.mark.parametrize("one", EVERY, ids=IDS)
