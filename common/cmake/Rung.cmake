@@ -111,7 +111,9 @@ function(flash_add_watched_twins name)
   set(runs in-order,late,163 reverse,early,99 ahead:1,late,227 shuffle:1,early,99)
   list(FILTER ARGN INCLUDE REGEX "[.]cu$")
   file(STRINGS ${ARGN} copies REGEX "cp_async_|tma_load")
-  if(copies) # late and early landings, in two schedules of each kind
+  if(copies MATCHES "tma_load") # for Hopper, whose blocks have 227 KiB
+    set(runs in-order,late,227 reverse,early,227 ahead:1,late,227 shuffle:1,early,227)
+  elseif(copies) # late and early landings, in two schedules of each kind
     list(APPEND runs ahead:3,early,163 shuffle:2,late,227)
   endif()
   foreach(run IN LISTS runs)

@@ -43,12 +43,12 @@ void check(const Launch& launch, const Kernel& kernel) {
         refuse(std::to_string(kernel.shared_bytes) + " bytes of __shared__ variables are too many: beyond 49152 nvcc "
                                                      "wants dynamic shared memory");
     }
-    const auto most = static_cast<size_t>(options().shared_kib) << 10;
+    const size_t most = shared_memory_limit(launch.for_hopper);
     if (launch.smem_bytes + kernel.shared_bytes > most) {
         refuse(std::to_string(launch.smem_bytes + kernel.shared_bytes) +
                " bytes of shared memory per block are too many: "
                "the limit is " +
-               std::to_string(most) + " (FLASH_SIMT_SHARED_KIB=" + std::to_string(options().shared_kib) + ")");
+               std::to_string(most) + " (FLASH_SIMT_SHARED_KIB=" + std::to_string(most >> 10) + ")");
     }
 }
 
@@ -82,6 +82,10 @@ class BlockOrder {
 };
 
 } // namespace
+
+size_t shared_memory_limit(bool for_hopper) {
+    return static_cast<size_t>(for_hopper ? 227 : options().shared_kib) << 10;
+}
 
 void run(const Launch& launch) {
     const Kernel& kernel = kernel_at(launch.kernel);

@@ -17,7 +17,11 @@ struct Launch {
     void (*call)(const void* context);
     const void* context;
     size_t context_bytes;
+    bool for_hopper = false; // its blocks may have 227 KiB of shared memory
 };
+
+/// The most shared memory that a block may have, in bytes.
+size_t shared_memory_limit(bool for_hopper);
 
 /// Runs all blocks and returns when they have ended. Throws Fault when the launch or the kernel is wrong.
 void run(const Launch& launch);

@@ -21,12 +21,12 @@ void* dynamic_shared_memory() { return current_block().shared().dynamic(); }
 
 } // namespace flash::simt
 
-size_t flash::max_shared_memory_per_block() { return static_cast<size_t>(simt::options().shared_kib) << 10; }
+size_t flash::max_shared_memory_per_block() { return simt::shared_memory_limit(false); }
 
-int flash::resident_blocks(int threads, size_t smem_bytes) {
+int flash::resident_blocks(bool for_hopper, int threads, size_t smem_bytes) {
     constexpr int sms = 4;
     constexpr int threads_per_sm = 2048;
     constexpr size_t own = 1 << 10; // the system keeps 1 KiB of each block's part, so the largest block leaves that
-    const size_t shared = max_shared_memory_per_block() + own;
+    const size_t shared = simt::shared_memory_limit(for_hopper) + own;
     return sms * std::min(threads_per_sm / threads, static_cast<int>(shared / (smem_bytes + own)));
 }

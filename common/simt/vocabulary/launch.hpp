@@ -3,14 +3,22 @@
 
 #include <cstddef>
 #include <tuple>
+#include <type_traits>
 
 #include "common/simt/machine/grid.hpp"
 
 namespace flash {
+
+struct TensorMap; // common/cuda/tensor_map.hpp
+
 namespace simt {
 
 /// The current block's dynamic shared memory.
 void* dynamic_shared_memory();
+
+/// Whether a kernel with these parameters is for Hopper: no older GPU knows tensor maps.
+template <class... Parameters>
+inline constexpr bool is_for_hopper = (std::is_same_v<std::remove_cv_t<Parameters>, TensorMap> || ...);
 
 } // namespace simt
 
@@ -35,18 +43,19 @@ void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_by
                    const Call& own = *static_cast<const Call*>(context);
                    std::apply(own.kernel, own.arguments);
                },
-               &call, sizeof call});
+               &call, sizeof call, simt::is_for_hopper<Parameters...>});
 }
 
-/// The most shared memory that a block may have, in bytes: what FLASH_SIMT_SHARED_KIB says.
+/// The most shared memory that a block may have, in bytes: what FLASH_SIMT_SHARED_KIB says. (Blocks of a kernel for
+/// Hopper may have 227 KiB in any case.)
 size_t max_shared_memory_per_block();
 
 /// How many blocks of a launch a GPU would run at the same time. The one that is emulated has 4 SMs, so that small
 /// problems have several waves, on each of which a block may have what FLASH_SIMT_SHARED_KIB says. Registers do not
 /// count. (Here each core runs one block.)
-int resident_blocks(int threads, size_t smem_bytes);
+int resident_blocks(bool for_hopper, int threads, size_t smem_bytes);
 template <class... Parameters> int resident_blocks(void (*)(Parameters...), int threads, size_t smem_bytes) {
-    return resident_blocks(threads, smem_bytes);
+    return resident_blocks(simt::is_for_hopper<Parameters...>, threads, smem_bytes);
 }
 
 /// The block's dynamic shared memory: `smem_bytes` of the launch, aligned to 1024 bytes, not initialised.
