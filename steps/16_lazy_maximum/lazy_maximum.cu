@@ -167,14 +167,18 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(const 
                                                                           float* LSE, int heads, int wave_heads, int Tr,
                                                                           int group, int N_q, int N_kv,
                                                                           float scale_log2, bool causal) {
-    const int t = threadIdx.x % 4; // the lane's columns in a C fragment are 2t and 2t + 1, its rows in the tile of Q
-    const int row0 = threadIdx.x / 32 * warp_rows + threadIdx.x % 32 / 4; // row0, row0 + 8, row0 + 16, row0 + 24
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
+    const int t = lane % 4;                // columns 2t and 2t + 1
+    const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
     char* Q_smem = flash::dynamic_shared<char>();
     char* K_smem = Q_smem + Q_tile<d>::bytes; // two tiles, and two of V
     char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
 
     // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
-    const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
+    const int wave = blockIdx.x / (wave_heads * Tr);
+    const int first_head = wave * wave_heads;
     const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
     const int in_wave = blockIdx.x - first_head * Tr;
     const int64_t head = first_head + in_wave % wave_size;
@@ -204,7 +208,9 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(const 
         flash::start_copy<d, Bc, threads>(V_smem + buffer + copy_to, V + from, N_kv - copy_row - j0);
     };
     flash::start_copy<d, Br, threads>(Q_smem + Q_tile<d>::offset(copy_row, copy_chunk), Q, rows - copy_row);
-    start_tile(0, 0);
+    if (keys > 0) {
+        start_tile(0, 0);
+    }
     flash::cp_async_commit(); // Q, and K and V of the first tile
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
@@ -229,7 +235,7 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(const 
         exponentials<T>(S_reg, scale_log2);
         multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
     }
-    flash::cp_async_wait<0>(); // with no key to see, copies are still landing: a block must not leave before them
+    flash::cp_async_wait<0>(); // with no key to see, Q is still landing: a block must not leave before its copies have
 
 #pragma unroll
     for (int r = 0; r < 2 * M; ++r) {
