@@ -32,7 +32,7 @@ Gradients<float> naive_gradients(const Problem& problem, const Inputs& inputs, c
 struct ExpectedGradients {
     Gradients<double> exact;
     std::array<double, 3> bounds{};  // for every element of dQ, dK and dV
-    std::array<bool, 3> all_zero{};  // the baseline is zero everywhere, so zeros are a right answer
+    std::array<bool, 3> all_zero{};  // the baseline is no better than zeros
     std::vector<bool> ignored_heads; // one flag for each of the B H_kv K/V heads; empty: every one is compared
 };
 
@@ -42,7 +42,7 @@ struct ExpectedGradients {
 ExpectedGradients expect_gradients(const Problem& problem, const Inputs& inputs, std::vector<bool> ignored_heads = {},
                                    const Progress& progress = {});
 
-/// NaN never agrees; a gradient that is all zeros where the baseline is not is rejected.
+/// NaN never agrees; a gradient that is all zeros where the baseline is better than zeros is rejected.
 Verdict compare_gradients(const Problem& problem, const ExpectedGradients& expected, const Outputs& outputs);
 
 /// Both, as a rung's main passes it. With `rows_of_head` above 0 whole K/V heads, at least one, are compared, such that
