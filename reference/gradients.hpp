@@ -38,7 +38,9 @@ struct ExpectedGradients {
 
 /// The rule, for X = Q, K and V alike, with u = 0, 2^-11, 2^-8 for fp32, fp16, bf16:
 ///   max|dX - oracle| <= 3 max|naive - oracle| + 2 u max|oracle| + 1e-5
-/// Throws std::runtime_error when the baseline itself is not finite.
+/// With one key softmax is constant, dQ and dK are 0, and a rung gives the rounding of dP - delta, summed over all rows
+/// as dV is: there 1e-5 max(1, max|dV|) more is allowed. Throws std::runtime_error when the baseline itself is not
+/// finite.
 ExpectedGradients expect_gradients(const Problem& problem, const Inputs& inputs, std::vector<bool> ignored_heads = {},
                                    const Progress& progress = {});
 

@@ -37,7 +37,7 @@ template <int d> struct KV_side { // of gradients_of_K_V: Bc = own, Br = other
     static constexpr int M = d < 128 ? 2 : 1, own = 16 * M * warps, other = d < 128 ? 32 : 64;
 };
 
-/// What the second kernel must know of a row: LSE in units of log2, infinity for a row that sees no key, and delta.
+/// What the second kernel must know of a row: LSE in units of log2, and delta. Both are 0 in rows that pad a tile.
 struct alignas(8) Row {
     float LSE_log2, delta;
 };
@@ -187,8 +187,7 @@ __global__ __launch_bounds__(threads, 2) void gradient_of_Q(const T* Q, const T*
             const int row = row0 + 16 * i + 8 * r;
             const int64_t at = Q_from + row * d;
             delta_reg[i][r] = flash::row_sum(row < rows ? part_of_delta<T, d>(dO + at, O + at) : 0.0f);
-            const float L = row < rows ? LSE[head * N_q + i0 + row] : 0.0f;
-            LSE_reg[i][r] = L == -INFINITY ? INFINITY : L * flash::log2_e; // no key to see: P = exp2(S - inf) = 0
+            LSE_reg[i][r] = row < rows ? LSE[head * N_q + i0 + row] * flash::log2_e : 0.0f;
             if (t == 0) {
                 Rows[head * Tr * Br + i0 + row] = {LSE_reg[i][r], delta_reg[i][r]};
             }
@@ -213,6 +212,7 @@ __global__ __launch_bounds__(threads, 2) void gradient_of_Q(const T* Q, const T*
             for (int n = 0; n < Bc / 8; ++n) {
                 for (int c = 0; c < 4; ++c) {
                     const int visible = first_row_keys + row0 + 16 * i + c / 2 * 8 - j0;
+                    // A choice, not a product with 0: in a row that sees no key LSE is -inf, and P infinite.
                     const bool hidden = j0 + Bc > whole && 8 * n + 2 * t + c % 2 >= min(N_kv - j0, visible);
                     const float P = flash::fast_exp2(fmaf(S_reg[i][n][c], scale * flash::log2_e, -LSE_reg[i][c / 2]));
                     dP_reg[i][n][c] = hidden ? 0.0f : P * (dP_reg[i][n][c] - delta_reg[i][c / 2]);
