@@ -56,8 +56,7 @@ void add_gradients(const Problem& p, Head& h) {
             Matrix& P = S; // in place
             for (int64_t r = 0; r < rows; ++r) {
                 const float LSE = h.LSE[i0 + r];
-                // A row that sees no key has LSE = -inf, and -inf - -inf is NaN. With 0 in its place P is exp(-inf) =
-                // 0.
+                // A row that sees no key has LSE = -inf, and -inf - -inf is NaN; with 0 in its place, P is 0.
                 P.row(r) = exponential(S.row(r).array() - (LSE == -infinity ? 0 : LSE));
             }
             dV_j.noalias() += P.transpose() * dO_i;
