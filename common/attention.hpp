@@ -4,6 +4,9 @@
 //
 //   Q, O  (B, H,    N_q,  d)     K, V  (B, H_kv, N_kv, d)     LSE  (B, H, N_q), natural log
 //
+// and of its gradients: dQ, dK, dV from Q, K, V, O, LSE and dO, where dX is the derivative of some number by X and has
+// X's shape. dK and dV are sums over the query heads that read the K/V head.
+//
 // All tensors are row-major and contiguous. Host code only; nothing here knows a rung or a backend.
 #pragma once
 
@@ -66,6 +69,9 @@ struct Problem {
                             static_cast<double>(kv_len) * static_cast<double>(head_dim);
         return causal ? full / 2 : full;
     }
+
+    /// Of the backward pass: five products in place of two.
+    double backward_flops() const { return 2.5 * flops(); }
 };
 
 /// Throws Error unless the problem is one that a rung may be asked to solve: every size at least 1,

@@ -80,7 +80,8 @@ template <class Items> std::string joined(const Items& items, auto to_text) {
     return text;
 }
 
-std::string examples(const std::string& name) {
+std::string examples(const Rung& rung) {
+    const std::string& name = rung.name;
     return "Examples:\n"
            "  " +
            name +
@@ -92,10 +93,11 @@ std::string examples(const std::string& name) {
            "      grouped heads and a causal mask, at a length that no tile size divides\n"
            "  " +
            name +
-           " --input qkv.safetensors --output o.safetensors\n"
-           "      tensors q, k, v from a file, o and lse to another\n"
-           "  " +
-           name +
+           (rung.is_backward() ? " --input qkv.safetensors --output gradients.safetensors\n"
+                                 "      tensors q, k, v, do from a file, dq, dk, dv to another\n"
+                               : " --input qkv.safetensors --output o.safetensors\n"
+                                 "      tensors q, k, v from a file, o and lse to another\n") +
+           "  " + name +
            " --heads 8 --q-len 4096 --bench --json\n"
            "      the median of many runs, as one JSON document\n"
            "Exit code: 0 passed, 1 wrong result, 2 bad input or no usable device.";
@@ -105,7 +107,7 @@ std::string examples(const std::string& name) {
 
 std::optional<Options> parse_options(const Rung& rung, int argc, const char* const* argv) {
     Options options;
-    CLI::App app("O, LSE = attention(Q, K, V)", rung.name);
+    CLI::App app(rung.is_backward() ? "dQ, dK, dV from Q, K, V, O, LSE, dO" : "O, LSE = attention(Q, K, V)", rung.name);
     app.set_help_flag("-h,--help", "Print this help and exit");
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast); // so that a script's can be overruled
     app.allow_extras(); // so that an unknown option can be answered with the nearest known one
@@ -135,9 +137,12 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
     add("--seed", "N", "Seed of the random input, N(0, 1) (0)", [&](const std::string& text) {
         options.seed = parse_number<uint64_t>("--seed", text, "a whole number, 0 or more");
     });
-    add("--input", "FILE", "Read q, k, v from a safetensors file; the shape comes from it",
+    add("--input", "FILE",
+        std::string("Read q, k, v from a safetensors file; the shape comes from it") +
+            (rung.is_backward() ? ". It may hold do (else random), and o with lse (else computed)" : ""),
         [&](const std::string& text) { options.input = text; });
-    add("--output", "FILE", "Write o and lse to a safetensors file",
+    add("--output", "FILE",
+        std::string("Write ") + (rung.is_backward() ? "dq, dk and dv" : "o and lse") + " to a safetensors file",
         [&](const std::string& text) { options.output = text; });
     bool no_check = false;
     app.add_flag("--no-check", no_check, "Do not compare with the reference");
@@ -162,7 +167,7 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
     for (const BackendFlag& flag : backend_flags) {
         app.add_flag_callback(flag.name, flag.use, flag.help);
     }
-    app.footer(examples(rung.name));
+    app.footer(examples(rung));
 
     try {
         app.parse(argc, argv);

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <stdexcept>
+#include <utility>
 
 #include "common/harness/convert.hpp"
 #include "common/harness/limits.hpp"
@@ -75,69 +77,88 @@ std::optional<size_t> first_difference(const Memory& memory, size_t offset, std:
 } // namespace
 
 DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs, size_t margin)
-    : rung_(rung), problem_(problem), dtype_(inputs.dtype) {
+    : rung_(rung), problem_(problem), dtype_(inputs.dtype), margin_(margin) {
     validate(problem);
     require_supported(rung, problem, inputs.dtype);
-    const auto require_size = [](std::span<const float> tensor, int64_t size, const char* name) {
-        if (tensor.size() != static_cast<size_t>(size)) {
-            throw Error(std::string(name) + " has " + std::to_string(tensor.size()) + " elements, the problem needs " +
-                        std::to_string(size));
-        }
-    };
-    require_size(inputs.q, problem.q_size(), "Q");
-    require_size(inputs.k, problem.kv_size(), "K");
-    require_size(inputs.v, problem.kv_size(), "V");
     if (margin % 256 != 0) {
         throw std::invalid_argument("DeviceRun: the margin must be a multiple of 256, or the tensors lose alignment");
+    }
+    struct Input {
+        const char* name;
+        DType dtype;
+        int64_t size;
+        std::span<const float> values;
+    };
+    const int64_t q_size = problem.q_size(), kv_size = problem.kv_size(), lse_size = problem.lse_size();
+    std::vector<Input> given = {
+        {"Q", dtype_, q_size, inputs.q}, {"K", dtype_, kv_size, inputs.k}, {"V", dtype_, kv_size, inputs.v}};
+    if (rung.is_backward()) {
+        given.insert(given.end(), {{"O", dtype_, q_size, inputs.o},
+                                   {"LSE", DType::fp32, lse_size, inputs.lse},
+                                   {"dO", dtype_, q_size, inputs.d_o}});
+    }
+    for (const Input& input : given) {
+        if (input.values.size() != static_cast<size_t>(input.size)) {
+            throw Error(std::string(input.name) + " has " + std::to_string(input.values.size()) +
+                        " elements, the problem needs " + std::to_string(input.size));
+        }
     }
 
     Backend& backend = rung.backend();
     require_memory(rung, problem, inputs.dtype, margin);
-    const auto upload = [&](const char* name, std::span<const float> values, Tensor& tensor,
-                            std::vector<std::byte>& bits) {
-        bits = surrounded(inputs.dtype, values, margin);
-        tensor = {backend.allocate(bits.size()), bits.size() - 2 * margin, margin};
-        tensor.memory->write(0, bits.data(), bits.size());
-        tensor.memory->declare(margin, tensor.bytes, name);
+    for (const Input& input : given) {
+        std::vector<std::byte> bits = surrounded(input.dtype, input.values, margin);
+        Tensor tensor{input.name, input.dtype, bits.size() - 2 * margin, backend.allocate(bits.size()),
+                      std::move(bits)};
+        tensor.memory->write(0, tensor.uploaded.data(), tensor.uploaded.size());
+        tensor.memory->declare(margin, tensor.bytes, tensor.name);
+        inputs_.push_back(std::move(tensor));
+    }
+    const auto reserve = [&](const char* name, DType dtype, int64_t size) {
+        const size_t bytes = static_cast<size_t>(size) * static_cast<size_t>(dtype_bytes(dtype));
+        outputs_.push_back({name, dtype, bytes, backend.allocate(bytes + 2 * margin), {}});
+        outputs_.back().memory->declare(margin, bytes, name);
     };
-    upload("Q", inputs.q, q_, q_bits_);
-    upload("K", inputs.k, k_, k_bits_);
-    upload("V", inputs.v, v_, v_bits_);
-    const auto reserve = [&](const char* name, size_t bytes, Tensor& tensor) {
-        tensor = {backend.allocate(bytes + 2 * margin), bytes, margin};
-        tensor.memory->declare(margin, bytes, name);
-    };
-    reserve("O", q_.bytes, o_);
-    reserve("LSE", static_cast<size_t>(problem.lse_size()) * sizeof(float), lse_);
+    if (rung.is_backward()) {
+        reserve("dQ", dtype_, q_size);
+        reserve("dK", dtype_, kv_size);
+        reserve("dV", dtype_, kv_size);
+    } else {
+        reserve("O", dtype_, q_size);
+        reserve("LSE", DType::fp32, lse_size);
+    }
     poison();
 }
 
 void DeviceRun::poison() {
-    const auto refill = [](Tensor& tensor, DType type) {
-        std::vector<std::byte> bits(tensor.bytes + 2 * tensor.margin);
-        fill(std::span(bits).first(tensor.margin), std::span(&canary, 1));
-        fill(std::span(bits).last(tensor.margin), std::span(&canary, 1));
-        fill(std::span(bits).subspan(tensor.margin, tensor.bytes), quiet_nan(type));
+    for (Tensor& tensor : outputs_) {
+        std::vector<std::byte> bits(tensor.bytes + 2 * margin_);
+        fill(std::span(bits).first(margin_), std::span(&canary, 1));
+        fill(std::span(bits).last(margin_), std::span(&canary, 1));
+        fill(std::span(bits).subspan(margin_, tensor.bytes), quiet_nan(tensor.dtype));
         tensor.memory->write(0, bits.data(), bits.size());
-    };
-    refill(o_, dtype_);
-    refill(lse_, DType::fp32);
+    }
 }
 
 void DeviceRun::launch() {
-    const auto call = [this]<class T>(Forward<T> forward) {
-        forward(problem_, static_cast<const T*>(q_.data()), static_cast<const T*>(k_.data()),
-                static_cast<const T*>(v_.data()), static_cast<T*>(o_.data()), static_cast<float*>(lse_.data()));
+    const auto call = [this]<class T>(Forward<T> forward, Backward<T> backward) {
+        const T *Q = data<const T>(inputs_[0]), *K = data<const T>(inputs_[1]), *V = data<const T>(inputs_[2]);
+        if (rung_.is_backward()) {
+            backward(problem_, Q, K, V, data<const T>(inputs_[3]), data<const float>(inputs_[4]),
+                     data<const T>(inputs_[5]), data<T>(outputs_[0]), data<T>(outputs_[1]), data<T>(outputs_[2]));
+        } else {
+            forward(problem_, Q, K, V, data<T>(outputs_[0]), data<float>(outputs_[1]));
+        }
     };
     switch (dtype_) {
     case DType::fp32:
-        call(rung_.fp32);
+        call(rung_.fp32, rung_.backward.fp32);
         break;
     case DType::fp16:
-        call(rung_.fp16);
+        call(rung_.fp16, rung_.backward.fp16);
         break;
     case DType::bf16:
-        call(rung_.bf16);
+        call(rung_.bf16, rung_.backward.bf16);
         break;
     }
 }
@@ -153,41 +174,35 @@ double DeviceRun::time() {
     return backend.time([this] { launch(); });
 }
 
-std::vector<std::byte> DeviceRun::o_bits() const {
-    std::vector<std::byte> bits(o_.bytes);
-    o_.memory->read(o_.margin, bits.data(), bits.size());
+std::vector<std::byte> DeviceRun::bits(const Tensor& tensor) const {
+    std::vector<std::byte> bits(tensor.bytes);
+    tensor.memory->read(margin_, bits.data(), bits.size());
     return bits;
 }
 
-std::vector<float> DeviceRun::o() const {
-    const std::vector<std::byte> bits = o_bits();
-    std::vector<float> values(static_cast<size_t>(problem_.q_size()));
-    to_floats(dtype_, bits.data(), values);
-    return values;
-}
-
-std::vector<float> DeviceRun::lse() const {
-    std::vector<float> values(lse_.bytes / sizeof(float));
-    lse_.memory->read(lse_.margin, values.data(), lse_.bytes);
+std::vector<float> DeviceRun::values(const Tensor& tensor) const {
+    const std::vector<std::byte> read = bits(tensor);
+    std::vector<float> values(read.size() / static_cast<size_t>(dtype_bytes(tensor.dtype)));
+    to_floats(tensor.dtype, read.data(), values);
     return values;
 }
 
 std::string DeviceRun::damage() const {
-    const auto broken_canary = [](const Tensor& tensor) {
-        std::vector<std::byte> untouched(tensor.margin);
-        fill(untouched, std::span(&canary, 1));
-        const auto before = first_difference(*tensor.memory, 0, untouched);
-        return before ? before : first_difference(*tensor.memory, tensor.margin + tensor.bytes, untouched);
-    };
-    const auto report = [](const char* name, const Tensor& tensor, std::optional<size_t> offset) {
-        return offset ? place(name, *offset, tensor.margin, tensor.bytes) : std::string();
-    };
-    std::string found = report("O", o_, broken_canary(o_));
-    found = !found.empty() ? found : report("LSE", lse_, broken_canary(lse_));
-    found = !found.empty() ? found : report("Q", q_, first_difference(*q_.memory, 0, q_bits_));
-    found = !found.empty() ? found : report("K", k_, first_difference(*k_.memory, 0, k_bits_));
-    found = !found.empty() ? found : report("V", v_, first_difference(*v_.memory, 0, v_bits_));
-    return found;
+    std::vector<std::byte> untouched(margin_);
+    fill(untouched, std::span(&canary, 1));
+    for (const Tensor& tensor : outputs_) {
+        for (const size_t from : {size_t{0}, margin_ + tensor.bytes}) {
+            if (const auto offset = first_difference(*tensor.memory, from, untouched)) {
+                return place(tensor.name, *offset, margin_, tensor.bytes);
+            }
+        }
+    }
+    for (const Tensor& tensor : inputs_) {
+        if (const auto offset = first_difference(*tensor.memory, 0, tensor.uploaded)) {
+            return place(tensor.name, *offset, margin_, tensor.bytes);
+        }
+    }
+    return {};
 }
 
 } // namespace flash

@@ -10,7 +10,8 @@
 
 namespace flash {
 
-/// Q, K, V, O and LSE of one problem in the memory of the rung's backend.
+/// Q, K, V, O and LSE of one problem in the memory of the rung's backend; for a backward rung O and LSE are inputs, as
+/// is dO, and dQ, dK and dV are the outputs.
 ///
 /// Each tensor sits inside a larger allocation, `margin` bytes before it and after it. Margins of inputs hold NaN,
 /// so that a read outside shows in the result; margins of outputs hold a pattern, so that a write outside is found.
@@ -22,7 +23,7 @@ class DeviceRun {
     /// Throws Error when the rung does not support the type or head dim, or when memory does not suffice.
     DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs, size_t margin = default_margin);
 
-    /// Fills O and LSE with NaN and rewrites the canaries.
+    /// Fills the outputs with NaN and rewrites the canaries.
     void poison();
 
     /// Runs the rung once and waits for its end.
@@ -31,13 +32,18 @@ class DeviceRun {
     /// Seconds of one run, caches flushed before it.
     double time();
 
-    std::vector<float> o() const; // O, converted to float
-    std::vector<float> lse() const;
+    std::vector<float> o() const { return values(outputs_[0]); } // converted to float
+    std::vector<float> lse() const { return values(outputs_[1]); }
 
-    /// O in the rung's own type, bit by bit, for comparing repeated runs.
-    std::vector<std::byte> o_bits() const;
+    struct Gradients {
+        std::vector<float> d_q, d_k, d_v;
+    };
+    Gradients gradients() const { return {values(outputs_[0]), values(outputs_[1]), values(outputs_[2])}; }
 
-    /// Empty when every byte outside O and LSE still holds its canary and Q, K, V are unchanged;
+    /// The first output, O or dQ, in the rung's own type, bit by bit, for comparing repeated runs.
+    std::vector<std::byte> o_bits() const { return bits(outputs_[0]); }
+
+    /// Empty when every byte outside the outputs still holds its canary and no input has changed;
     /// else says which tensor's surroundings were written, and at which offset.
     std::string damage() const;
 
@@ -45,17 +51,23 @@ class DeviceRun {
     void launch(); // the rung's function; its work may still be going on when this returns
 
     struct Tensor {
+        const char* name;
+        DType dtype;
+        size_t bytes; // without the margins
         std::unique_ptr<Memory> memory;
-        size_t bytes = 0; // without the margins
-        size_t margin = 0;
-        void* data() const { return static_cast<char*>(memory->data()) + margin; }
+        std::vector<std::byte> uploaded; // of an input, margins included
     };
+    template <class T> T* data(const Tensor& tensor) const {
+        return reinterpret_cast<T*>(static_cast<char*>(tensor.memory->data()) + margin_);
+    }
+    std::vector<std::byte> bits(const Tensor& tensor) const;
+    std::vector<float> values(const Tensor& tensor) const;
 
     Rung rung_;
     Problem problem_;
     DType dtype_;
-    Tensor q_, k_, v_, o_, lse_;
-    std::vector<std::byte> q_bits_, k_bits_, v_bits_; // what was uploaded, margins included
+    size_t margin_;
+    std::vector<Tensor> inputs_, outputs_; // in the order of the rung's parameters
 };
 
 } // namespace flash

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <initializer_list>
 
 #include "common/harness/random.hpp"
 #include "common/harness/safetensors.hpp"
@@ -72,29 +73,57 @@ void convert(std::vector<float>& values, DType type, const std::string& tensor) 
     }
 }
 
-/// Q, K and V, one after the other, are one sequence of numbers. Its parts are independent, so that they can be made
-/// side by side; the values depend on the seed alone, not on the number of threads.
-void fill_with_normal_numbers(HostTensors& tensors, uint64_t seed, const Progress& progress) {
+/// The tensors, one after the other, become one sequence of numbers. Its parts are independent, so that they can be
+/// made side by side; the values depend on the seed alone, not on the number of threads.
+void fill_with_normal_numbers(std::initializer_list<std::vector<float>*> tensors, DType dtype, uint64_t seed,
+                              const Progress& progress) {
     constexpr int64_t part_size = 1 << 20;
-    const auto q_end = static_cast<int64_t>(tensors.q.size()), k_end = q_end + static_cast<int64_t>(tensors.k.size());
-    const int64_t size = k_end + static_cast<int64_t>(tensors.v.size());
+    int64_t size = 0;
+    for (const std::vector<float>* tensor : tensors) {
+        size += static_cast<int64_t>(tensor->size());
+    }
     const int64_t parts = (size + part_size - 1) / part_size;
-    const auto element = [&](int64_t i) -> float& {
-        return i < q_end   ? tensors.q[static_cast<size_t>(i)]
-               : i < k_end ? tensors.k[static_cast<size_t>(i - q_end)]
-                           : tensors.v[static_cast<size_t>(i - k_end)];
-    };
     std::atomic<int64_t> done = 0;
 #ifdef _OPENMP
 #pragma omp parallel for schedule(dynamic)
 #endif
     for (int64_t part = 0; part < parts; ++part) {
         NormalGenerator normal(seed, static_cast<uint32_t>(part));
-        for (int64_t i = part * part_size; i < std::min(size, (part + 1) * part_size); ++i) {
-            element(i) = round_to(tensors.dtype, normal());
+        int64_t first = part * part_size; // of the part, seen from the tensor's start
+        int64_t left = std::min(part_size, size - first);
+        for (std::vector<float>* tensor : tensors) {
+            const auto end = static_cast<int64_t>(tensor->size());
+            for (; left > 0 && first < end; ++first, --left) {
+                (*tensor)[static_cast<size_t>(first)] = round_to(dtype, normal());
+            }
+            first -= end;
         }
         progress(static_cast<double>(++done) / static_cast<double>(parts));
     }
+}
+
+/// O, LSE and dO of a backward rung, where the file holds them; one that it holds must have its shape.
+void read_for_backward(SafetensorsReader& file, const Problem& p, const std::string& path, HostTensors& tensors) {
+    const std::vector<int64_t> q_shape = {p.batch, p.heads, p.q_len, p.head_dim};
+    const std::vector<int64_t> lse_shape = {p.batch, p.heads, p.q_len};
+    const auto read = [&](const char* name, std::vector<float>& values, const std::vector<int64_t>& shape,
+                          DType dtype) {
+        if (!file.tensors().contains(name)) {
+            return;
+        }
+        if (file.info(name).shape != shape) {
+            throw Error(path + ": " + name + " has the shape " + format_shape(file.info(name).shape) +
+                        ", but with this q it must have " + format_shape(shape));
+        }
+        values = file.read(name);
+        convert(values, dtype, path + ": " + name);
+    };
+    read("do", tensors.d_o, q_shape, tensors.dtype);
+    if (file.tensors().contains("o") != file.tensors().contains("lse")) {
+        throw Error(path + ": holds one of o and lse; a backward rung needs both, or none and makes them itself");
+    }
+    read("o", tensors.o, q_shape, tensors.dtype);
+    read("lse", tensors.lse, lse_shape, DType::fp32);
 }
 
 } // namespace
@@ -120,7 +149,8 @@ Problem make_problem(const Rung& rung, const Options& options) {
     return problem;
 }
 
-HostTensors make_tensors(const Problem& problem, DType dtype, const Options& options, const Progress& progress) {
+HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype, const Options& options,
+                         const Progress& progress) {
     HostTensors tensors;
     tensors.dtype = dtype;
     if (options.input) {
@@ -131,12 +161,23 @@ HostTensors make_tensors(const Problem& problem, DType dtype, const Options& opt
             convert(*values, dtype, *options.input + ": " + name);
             progress(++done / 3);
         }
+        if (rung.is_backward()) {
+            read_for_backward(file, problem, *options.input, tensors);
+        }
+        if (rung.is_backward() && tensors.d_o.empty()) {
+            tensors.d_o.resize(static_cast<size_t>(problem.q_size()));
+            fill_with_normal_numbers({&tensors.d_o}, dtype, 0, progress);
+        }
         return tensors;
     }
     tensors.q.resize(static_cast<size_t>(problem.q_size()));
     tensors.k.resize(static_cast<size_t>(problem.kv_size()));
     tensors.v.resize(static_cast<size_t>(problem.kv_size()));
-    fill_with_normal_numbers(tensors, options.seed.value_or(0), progress);
+    if (rung.is_backward()) {
+        tensors.d_o.resize(static_cast<size_t>(problem.q_size()));
+    }
+    fill_with_normal_numbers({&tensors.q, &tensors.k, &tensors.v, &tensors.d_o}, dtype, options.seed.value_or(0),
+                             progress);
     return tensors;
 }
 

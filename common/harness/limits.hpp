@@ -10,7 +10,7 @@ namespace flash {
 /// Throws Error, listing what is supported, when the rung has no function for `type` or no such head dim.
 void require_supported(const Rung& rung, const Problem& problem, DType type);
 
-/// Throws Error when Q, K, V, O, LSE (each with two margins of `margin` bytes) and the rung's workspace
+/// Throws Error when the rung's inputs and outputs (each with two margins of `margin` bytes) and the rung's workspace
 /// exceed what its backend has left. `host_bytes` more are counted when the backend is the host itself.
 void require_memory(const Rung& rung, const Problem& problem, DType type, size_t margin, double host_bytes = 0);
 

@@ -24,8 +24,8 @@ std::string format_speed(double flops, double seconds) {
 }
 
 std::string time_lines(const Report& report) {
-    const std::string time =
-        "time      " + format_seconds(report.seconds) + ", " + format_speed(report.problem.flops(), report.seconds);
+    const std::string time = "time      " + format_seconds(report.seconds) + ", " +
+                             format_speed(report.rung.flops(report.problem), report.seconds);
     if (!report.benchmark) {
         return time + " (one run; --bench times many)\n";
     }
@@ -49,8 +49,16 @@ std::string verdict_lines(const Report& report) {
     std::string lines;
     if (report.verdict) {
         const Verdict& verdict = *report.verdict;
-        lines += format("O         error %.3g, allowed %.3g\n", verdict.o_error, verdict.o_bound) +
-                 format("LSE       error %.3g, allowed %.3g\n", verdict.lse_error, verdict.lse_bound);
+        const auto line = [](const char* name, double error, double bound) {
+            return format("%-9s error %.3g, allowed %.3g\n", name, error, bound);
+        };
+        if (report.rung.is_backward()) {
+            lines += line("dQ", verdict.d_q.error, verdict.d_q.bound) +
+                     line("dK", verdict.d_k.error, verdict.d_k.bound) +
+                     line("dV", verdict.d_v.error, verdict.d_v.bound);
+        } else {
+            lines += line("O", verdict.o_error, verdict.o_bound) + line("LSE", verdict.lse_error, verdict.lse_bound);
+        }
         if (verdict.rows < report.problem.lse_size()) {
             lines += format("          of %lld rows; the other %lld were not compared\n",
                             static_cast<long long>(verdict.rows),

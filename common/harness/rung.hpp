@@ -17,6 +17,18 @@ namespace flash {
 /// The problem has been validated; every element of O and LSE is written, nothing else is.
 template <class T> using Forward = void (*)(const Problem&, const T* Q, const T* K, const T* V, T* O, float* LSE);
 
+/// dQ, dK and dV, likewise.
+template <class T>
+using Backward = void (*)(const Problem&, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO,
+                          T* dQ, T* dK, T* dV);
+
+/// The functions of a backward rung, one for each type that it supports.
+struct BackwardFunctions {
+    Backward<float> fp32 = nullptr;
+    Backward<Half> fp16 = nullptr;
+    Backward<Bfloat16> bf16 = nullptr;
+};
+
 struct Rung {
     std::string name; // the folder's: "05_one_pass_softmax"
 
@@ -25,22 +37,29 @@ struct Rung {
     Forward<Half> fp16 = nullptr;
     Forward<Bfloat16> bf16 = nullptr;
 
+    BackwardFunctions backward = {}; // a backward rung names these and none above
+
     std::span<const int> head_dims = {}; // of an array that lives as long as the program; empty: any
 
-    /// Bytes it allocates on its backend beyond Q, K, V, O and LSE; null: a negligible amount.
+    /// Bytes it allocates on its backend beyond its inputs and outputs; null: a negligible amount.
     int64_t (*workspace_bytes)(const Problem&) = nullptr;
 
     Backend& (*backend)() = host_backend;
 
-    /// How an output is judged; every main passes flash::reference::check.
+    /// How an output is judged; every main passes flash::reference::check, or check_gradients.
     Check check = nullptr;
+
+    /// Where a backward rung gets O and LSE from when its input holds none: flash::reference::forward.
+    ForwardReference forward = nullptr;
 
     /// Rung 01 leaves the row maximum out on purpose: exp overflows at logits past 88.
     bool overflows = false;
 
-    bool supports(DType type) const {
-        return type == DType::fp32 ? fp32 != nullptr : type == DType::fp16 ? fp16 != nullptr : bf16 != nullptr;
+    bool is_backward() const {
+        return backward.fp32 != nullptr || backward.fp16 != nullptr || backward.bf16 != nullptr;
     }
+    double flops(const Problem& p) const { return is_backward() ? p.backward_flops() : p.flops(); }
+    bool supports(DType type) const;
     std::vector<DType> dtypes() const; // in the order fp32, fp16, bf16; the first is the default
 };
 

@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "common/harness/command_line.hpp"
 #include "common/harness/device_run.hpp"
@@ -16,23 +18,31 @@ namespace flash {
 namespace {
 
 /// Bytes on the host beside the tensors that the rung sees: the values as floats, what DeviceRun keeps of them,
-/// and the reference's results (O and LSE in double, the baseline's O).
-double host_bytes(const Problem& p, DType dtype, bool check) {
+/// and the reference's results (O and LSE in double, the baseline's O; or dQ, dK and dV and theirs).
+double host_bytes(const Rung& rung, const Problem& p, DType dtype, bool check) {
     const auto q = static_cast<double>(p.q_size()), kv = static_cast<double>(p.kv_size());
     const auto lse = static_cast<double>(p.lse_size());
-    const double inputs = (q + 2 * kv) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
-    const double outputs = (q + lse) * sizeof(float);
-    const double reference = q * (sizeof(double) + sizeof(float)) + 3 * lse * sizeof(double);
+    const double more = rung.is_backward() ? 1 : 0; // O and dO are inputs too, dK and dV outputs
+    const double inputs = ((1 + 2 * more) * q + 2 * kv) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
+    const double outputs = (q + lse + 2 * more * kv) * sizeof(float);
+    const double reference =
+        (q + 2 * more * kv) * (sizeof(double) + sizeof(float)) + 3 * lse * sizeof(double) + more * q * sizeof(double);
     return inputs + outputs + (check ? reference : 0);
 }
 
-void write_output(const std::string& path, const Report& report, const std::vector<float>& o,
-                  const std::vector<float>& lse) {
+void write_output(const std::string& path, const Report& report, const Outputs& outputs) {
     const Problem& p = report.problem;
+    const std::vector<int64_t> q_shape = {p.batch, p.heads, p.q_len, p.head_dim};
+    const std::vector<int64_t> kv_shape = {p.batch, p.kv_heads, p.kv_len, p.head_dim};
+    std::vector<TensorToWrite> tensors = {{"dq", report.dtype, q_shape, outputs.d_q},
+                                          {"dk", report.dtype, kv_shape, outputs.d_k},
+                                          {"dv", report.dtype, kv_shape, outputs.d_v}};
+    if (!report.rung.is_backward()) {
+        tensors = {{"o", report.dtype, q_shape, outputs.o},
+                   {"lse", DType::fp32, {p.batch, p.heads, p.q_len}, outputs.lse}};
+    }
     write_safetensors(
-        path,
-        {{"o", report.dtype, {p.batch, p.heads, p.q_len, p.head_dim}, o},
-         {"lse", DType::fp32, {p.batch, p.heads, p.q_len}, lse}},
+        path, std::move(tensors),
         {{"rung", report.rung.name}, {"causal", p.causal ? "true" : "false"}, {"scale", std::to_string(p.scale)}});
 }
 
@@ -52,12 +62,18 @@ Report run(const Rung& rung, const Options& options) {
     Backend& backend = rung.backend();
     backend.require_device();
     require_memory(rung, problem, report.dtype, DeviceRun::default_margin,
-                   host_bytes(problem, report.dtype, options.check));
+                   host_bytes(rung, problem, report.dtype, options.check));
 
     HostTensors tensors;
     {
         ProgressLine progress("preparing the input");
-        tensors = make_tensors(problem, report.dtype, options, progress.callback());
+        tensors = make_tensors(rung, problem, report.dtype, options, progress.callback());
+    }
+    if (rung.is_backward() && tensors.o.empty()) {
+        ProgressLine progress("computing O and LSE");
+        ForwardResult forward = rung.forward(problem, tensors.view(), progress.callback());
+        tensors.o = std::move(forward.o);
+        tensors.lse = std::move(forward.lse);
     }
     DeviceRun device(rung, problem, tensors.view());
     {
@@ -66,16 +82,26 @@ Report run(const Rung& rung, const Options& options) {
     }
     report.of_backend = backend.end_first_run(rung.name);
     report.damage = device.damage();
-    const std::vector<float> o = device.o(), lse = device.lse();
+    DeviceRun::Gradients gradients;
+    std::vector<float> o, lse;
+    Outputs outputs;
+    if (rung.is_backward()) {
+        gradients = device.gradients();
+        outputs = {.d_q = gradients.d_q, .d_k = gradients.d_k, .d_v = gradients.d_v};
+    } else {
+        o = device.o();
+        lse = device.lse();
+        outputs = {.o = o, .lse = lse};
+    }
     if (options.check) {
         ProgressLine progress("checking against the reference");
-        report.verdict = rung.check(problem, tensors.view(), {o, lse}, progress.callback(), options.check_rows);
+        report.verdict = rung.check(problem, tensors.view(), outputs, progress.callback(), options.check_rows);
     }
     if (!report.ok()) {
         return report;
     }
     if (options.output) {
-        write_output(*options.output, report, o, lse);
+        write_output(*options.output, report, outputs);
     }
     constexpr double quick = 1; // seconds
     if (report.seconds < quick || !report.of_backend.empty()) {

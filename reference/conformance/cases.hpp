@@ -38,6 +38,7 @@ struct Case {
     DType dtype = DType::fp32;
     Problem problem;
     int runs = 1; // more than one: all must give the same bits
+    bool backward = false;
 
     std::string group() const; // "normal 113x203": kind and N_q x N_kv
     std::string name() const;  // "fp32 d=64 causal B=1 H=6/2 scale=0.3": all the rest
@@ -49,9 +50,11 @@ struct Scope {
     std::vector<int64_t> head_dims;
     int64_t longest = 1024; // larger N_q and N_kv are left out, but for a few cases with many keys
     bool many_rows = false; // with many keys, as many queries
+    bool backward = false;  // the gradients
 };
 
-/// Every head dim of interest when the rung takes any; N <= 512 on SIMT, and many rows on a GPU alone.
+/// Every head dim of interest when the rung takes any; N <= 512 on SIMT, and many rows on a GPU alone. Backward rungs
+/// do more than twice the work, and get N <= 217 on SIMT.
 Scope scope_of(const Rung& rung);
 
 struct List {

@@ -11,6 +11,7 @@
 
 #include "common/harness/random.hpp"
 #include "common/harness/safetensors.hpp"
+#include "reference/gradients.hpp"
 
 namespace flash::conformance {
 namespace {
@@ -213,12 +214,33 @@ Tensors make_inputs(const Case& c) {
     for (std::vector<float>* tensor : {&t.q, &t.k, &t.v}) {
         std::ranges::transform(*tensor, tensor->begin(), [&](float x) { return round_to(c.dtype, x); });
     }
+    if (c.backward) {
+        NormalGenerator upstream(seed + 2);
+        t.d_o.resize(static_cast<size_t>(p.q_size()));
+        std::ranges::generate(t.d_o, [&] { return round_to(c.dtype, upstream()); });
+    }
     if (c.kind == Kind::nan_row || c.kind == Kind::inf_row) {
         spoil_row(p, t, c.kind == Kind::inf_row);
     } else if (c.kind == Kind::nan_head) {
         spoil_head(p, t);
     }
+    if (c.backward) {
+        ForwardResult forward = reference::forward(p, t.view(c.dtype));
+        t.o = std::move(forward.o);
+        t.lse = std::move(forward.lse);
+    }
     return t;
+}
+
+std::vector<bool> Tensors::spoilt_heads(const Problem& p) const {
+    std::vector<bool> heads(spoilt.empty() ? 0 : static_cast<size_t>(p.batch * p.kv_heads));
+    for (size_t row = 0; row < spoilt.size(); ++row) {
+        const int64_t head = static_cast<int64_t>(row) / p.q_len;
+        if (spoilt[row]) {
+            heads[static_cast<size_t>(head / p.heads * p.kv_heads + p.kv_head(head % p.heads))] = true;
+        }
+    }
+    return heads;
 }
 
 } // namespace flash::conformance

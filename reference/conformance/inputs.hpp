@@ -1,4 +1,4 @@
-// Q, K and V for one case of the suite.
+// Q, K and V for one case of the suite; for gradients O, LSE and dO as well.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,13 @@ namespace flash::conformance {
 
 struct Tensors {
     std::vector<float> q, k, v;
-    std::vector<bool> spoilt; // (B, H, N_q): rows whose inputs hold NaN or infinity; empty when there is none
+    std::vector<float> o, lse, d_o; // for a backward case: dO is N(0,1), O and LSE are the oracle's
+    std::vector<bool> spoilt;       // (B, H, N_q): rows whose inputs hold NaN or infinity; empty when there is none
+
+    /// One flag for each of the B H_kv K/V heads with a spoilt row; empty when there is none.
+    std::vector<bool> spoilt_heads(const Problem& p) const;
+
+    Inputs view(DType dtype) const { return {dtype, q, k, v, o, lse, d_o}; }
 };
 
 /// The same numbers for the same case, everywhere: the seed is made of the case's name.

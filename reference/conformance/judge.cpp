@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <span>
 
 #include "common/harness/device_run.hpp"
 
@@ -96,6 +97,55 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
         [](float x) { return std::bit_cast<uint32_t>(x); });
 }
 
+// A head with NaN in K and V must show it in every gradient. Empty, or where it does not.
+std::string finite_where_spoilt(const Prepared& prepared, const DeviceRun::Gradients& got) {
+    const Problem& p = prepared.c.problem;
+    const std::vector<bool>& spoilt = prepared.gradients.ignored_heads;
+    for (size_t head = 0; head < spoilt.size(); ++head) {
+        const int64_t b = static_cast<int64_t>(head) / p.kv_heads, h = static_cast<int64_t>(head) % p.kv_heads;
+        const auto keys = static_cast<size_t>(p.kv_len * p.head_dim);
+        // Rows that see nothing have dQ = 0: the last row of a query head sees every key.
+        const int64_t last_row = p.q_offset(b, h * (p.heads / p.kv_heads)) + (p.q_len - 1) * p.head_dim;
+        const auto any_finite = [](std::span<const float> values) {
+            return std::ranges::any_of(values, [](float x) { return std::isfinite(x); });
+        };
+        if (spoilt[head] &&
+            (any_finite(std::span(got.d_q).subspan(static_cast<size_t>(last_row), static_cast<size_t>(p.head_dim))) ||
+             any_finite(std::span(got.d_k).subspan(head * keys, keys)) ||
+             any_finite(std::span(got.d_v).subspan(head * keys, keys)))) {
+            return "a gradient of K/V head (b=" + std::to_string(b) + ", h=" + std::to_string(h) +
+                   ") is finite, though its inputs hold NaN";
+        }
+    }
+    return {};
+}
+
+std::vector<std::string> run_and_judge_gradients(const Rung& rung, const Prepared& prepared) {
+    const Case& c = prepared.c;
+    std::vector<std::string> wrong;
+    const auto note = [&](std::string message) {
+        if (!message.empty()) {
+            wrong.push_back(std::move(message));
+        }
+    };
+    DeviceRun run(rung, c.problem, prepared.tensors.view(c.dtype), margin_of(c));
+    run.run();
+    note(run.damage());
+    const DeviceRun::Gradients got = run.gradients();
+    note(reference::compare_gradients(c.problem, prepared.gradients, {.d_q = got.d_q, .d_k = got.d_k, .d_v = got.d_v})
+             .message);
+    note(finite_where_spoilt(prepared, got));
+    for (int repetition = 1; repetition < c.runs && wrong.empty(); ++repetition) {
+        run.poison();
+        run.run();
+        const DeviceRun::Gradients again = run.gradients();
+        if (!same_bits(again.d_q, got.d_q) || !same_bits(again.d_k, got.d_k) || !same_bits(again.d_v, got.d_v)) {
+            note("run " + std::to_string(repetition + 1) + " gave other bits than the first");
+        }
+    }
+    return wrong;
+}
+
 std::vector<std::string> run_and_judge(const Rung& rung, const Prepared& prepared) {
     const Case& c = prepared.c;
     const Tensors& t = prepared.tensors;
@@ -138,15 +188,19 @@ std::vector<std::string> run_and_judge(const Rung& rung, const Prepared& prepare
 } // namespace
 
 Prepared prepare(const Case& c) {
-    Prepared prepared{c, make_inputs(c), {}};
+    Prepared prepared{c, make_inputs(c), {}, {}};
     const Tensors& t = prepared.tensors;
-    prepared.expected = reference::expect(c.problem, {c.dtype, t.q, t.k, t.v}, t.spoilt);
+    if (c.backward) {
+        prepared.gradients = reference::expect_gradients(c.problem, t.view(c.dtype), t.spoilt_heads(c.problem));
+    } else {
+        prepared.expected = reference::expect(c.problem, {c.dtype, t.q, t.k, t.v}, t.spoilt);
+    }
     return prepared;
 }
 
 std::vector<std::string> judge(const Rung& rung, const Prepared& prepared) {
     try {
-        return run_and_judge(rung, prepared);
+        return prepared.c.backward ? run_and_judge_gradients(rung, prepared) : run_and_judge(rung, prepared);
     } catch (const std::exception& error) {
         return {std::string("it threw: ") + error.what()};
     }

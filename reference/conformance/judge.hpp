@@ -8,6 +8,7 @@
 #include "reference/check.hpp"
 #include "reference/conformance/cases.hpp"
 #include "reference/conformance/inputs.hpp"
+#include "reference/gradients.hpp"
 
 namespace flash::conformance {
 
@@ -16,14 +17,15 @@ struct Prepared {
     Case c;
     Tensors tensors;
     reference::Expectation expected;
+    reference::ExpectedGradients gradients; // of a backward case, in place of `expected`
 };
 
 Prepared prepare(const Case& c);
 
 /// Runs the rung on the case, outputs poisoned and canaries around every tensor, and lists what is wrong:
-///   - O or LSE outside the rule's bounds (reference/check.hpp);
-///   - something written outside O and LSE;
-///   - a row whose inputs hold NaN or infinity that came out finite;
+///   - O or LSE outside the rule's bounds (reference/check.hpp), or dQ, dK or dV (reference/gradients.hpp);
+///   - something written outside the outputs;
+///   - a row whose inputs hold NaN or infinity that came out finite; of gradients, all rows of its K/V head;
 ///   - one key, and O further from V than one unit in the last place;
 ///   - other bits in a repeated run;
 ///   - an exception.

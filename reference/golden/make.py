@@ -1,5 +1,8 @@
 """Makes reference/golden/*.safetensors: small attention problems with answers from PyTorch in float64.
 
+--backward makes reference/golden/backward/*.safetensors instead: dO (fp32, fp16 or bf16) of some of these problems, and
+dQ, dK and dV (fp64) by PyTorch's autograd, through the same definition. Q, K and V are those of the file above.
+
 They pin the oracle of reference/oracle.cpp. Each file holds q, k, v (fp32, fp16 or bf16), o and lse (fp64), and in its
 metadata `scale` and `causal`. The answers are computed from the definition: an explicit bottom-right mask, softmax and
 logsumexp. PyTorch's own is_causal is not used, because it aligns the mask top-left when N_q != N_kv.
@@ -80,6 +83,12 @@ CASES = [
          causal=True, dtype="bf16"),
 ]
 
+# Small ones, of which each has something that the others have not.
+BACKWARD = ("smallest", "one_query", "one_key", "long_keys_64", "odd_head_dim", "head_dim_1", "batch", "grouped",
+            "multi_query", "grouped_batch_causal", "causal_short", "causal_long", "causal_one_key",
+            "causal_masked_tiles", "large_scale", "huge_logits_causal", "equal_keys_causal", "zero_queries", "fp16",
+            "bf16_causal")
+
 
 def scale_of(case):
     """As fp32 and back: the problem's scale is an fp32 number."""
@@ -115,13 +124,18 @@ def make_inputs(case):
     return tuple(x.to(TYPES[case.dtype]) for x in (q, k, v))
 
 
+def visible(case):
+    """Which query sees which key."""
+    i, j = torch.arange(case.q_len)[:, None], torch.arange(case.kv_len)[None, :]
+    return j <= i + case.kv_len - case.q_len if case.causal else torch.ones(case.q_len, case.kv_len, dtype=torch.bool)
+
+
 def attention(case, q, k, v):
     """O and LSE in float64, from the definition."""
     q, k, v = (x.double() for x in (q, k, v))
     group = case.heads // case.kv_heads  # head h reads K/V head h // group
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    i, j = torch.arange(case.q_len)[:, None], torch.arange(case.kv_len)[None, :]
-    mask = j <= i + case.kv_len - case.q_len if case.causal else torch.ones(case.q_len, case.kv_len, dtype=torch.bool)
+    mask = visible(case)
     sees_a_key = mask.any(dim=1)[:, None]
 
     S = (scale_of(case) * (q @ k.transpose(-1, -2))).masked_fill(~mask, -math.inf)
@@ -136,6 +150,21 @@ def attention(case, q, k, v):
     return o, lse
 
 
+def gradients(case, q, k, v):
+    """dO, and dQ, dK and dV in float64, by autograd."""
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{case.name} backward".encode()))
+    d_o = torch.randn(*q.shape, generator=generator, dtype=torch.float64).to(TYPES[case.dtype])
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    group = case.heads // case.kv_heads
+    k_for_q, v_for_q = (x.repeat_interleave(group, dim=1) for x in leaves[1:])
+    mask = visible(case)
+    S = (scale_of(case) * (leaves[0] @ k_for_q.transpose(-1, -2))).masked_fill(~mask, -math.inf)
+    # Rows that see nothing would be NaN, and stay so through `where`: their scores are replaced before the softmax.
+    blind = ~mask.any(dim=1)[:, None]
+    P = torch.softmax(S.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
+    return d_o, *torch.autograd.grad(P @ v_for_q, leaves, d_o.double())
+
+
 def same(committed, made):
     """Whether two files hold the same tensors, up to what another version of PyTorch may round otherwise."""
     def close(a, b):
@@ -148,12 +177,19 @@ def same(committed, made):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; compare with the files that are there")
+    parser.add_argument("--backward", action="store_true", help="the gradients, from the q, k and v that are there")
     options = parser.parse_args()
-    for case in CASES:
-        q, k, v = make_inputs(case)
-        o, lse = attention(case, q, k, v)
-        path = GOLDEN / f"{case.name}.safetensors"
-        tensors = {"q": q, "k": k, "v": v, "o": o, "lse": lse}
+    cases = [case for case in CASES if case.name in BACKWARD or not options.backward]
+    for case in cases:
+        if options.backward:
+            found = load_file(GOLDEN / f"{case.name}.safetensors")
+            path = GOLDEN / "backward" / f"{case.name}.safetensors"
+            tensors = dict(zip(("do", "dq", "dk", "dv"), gradients(case, found["q"], found["k"], found["v"])))
+        else:
+            q, k, v = make_inputs(case)
+            o, lse = attention(case, q, k, v)
+            path = GOLDEN / f"{case.name}.safetensors"
+            tensors = {"q": q, "k": k, "v": v, "o": o, "lse": lse}
         if not options.check:
             metadata = {"about": case.about, "scale": repr(scale_of(case)), "causal": "yes" if case.causal else "no"}
             save_file(tensors, path, metadata)
@@ -161,7 +197,7 @@ def main():
         elif not path.exists() or not same(load_file(path), tensors):
             print(f"{path} is not what this makes; without --check it is written")
             return 1
-    print(f"{len(CASES)} cases {'agree' if options.check else 'written'}")
+    print(f"{len(cases)} cases {'agree' if options.check else 'written'}")
     return 0
 
 

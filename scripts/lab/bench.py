@@ -104,7 +104,7 @@ def checked(options):
 
 def rungs_to_time(folder, only, plan, gpu):
     """[(rung, program, backend)] and [(name, reason)] of those that are left out."""
-    timed, left_out, rungs = [], [], ladder()
+    timed, left_out, rungs = [], [], [rung for rung in ladder() if not rung.backward]
     backend_of_kernels = harness.cache(folder).get("FLASH_BACKEND", "cpu")
     for rung in rungs:
         if only not in rung.name or plan.rungs and rung.number not in plan.rungs and not (

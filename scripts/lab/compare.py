@@ -79,7 +79,7 @@ def variants(options):
     tensor = options.dtype != "fp32"
     if not options.rungs:
         return [build.Variant(rung.name, rung) for rung in cuda_rungs()
-                if rung.tensor == tensor and (tensor or rung.number >= "09")]
+                if rung.tensor == tensor and not rung.backward and (tensor or rung.number >= "09")]
     found = []
     for text in options.rungs:
         folder = Path(text).resolve()

@@ -25,6 +25,11 @@ class Rung:
         return bool(self.capability)
 
     @property
+    def backward(self):
+        """Whether it computes gradients: "22_backward_cpu"."""
+        return self.name[3:].startswith("backward_")
+
+    @property
     def kernel_file(self):
         """The .cu file, None for a rung on the CPU."""
         return next(iter(sorted(self.folder.glob("*.cu"))), None)

@@ -53,6 +53,13 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"\bmend(?= \?)"), "false"),
     (re.compile(r"(?<!int )\blazy_until = \w+(?=;)"), "lazy_until"),
     (re.compile(r"\bflash::pack_saturated(<T>\([^;]+)"), r"flash::pack\1"),
+    # The backward pass.
+    (re.compile(r"\bN_q - copy_row - i0\b"), "Br"),
+    (re.compile(r"(?<= edge = )[^;]+"), "false"),
+    (re.compile(r"(?<= hidden = )edge && "), ""),
+    (re.compile(r"(?<=delta_reg\[i\]\[r\] = )[^;]+"), "0.0f"),
+    (re.compile(r"(?<= steps = )group \* tiles"), "tiles"),
+    (re.compile(r"(?<= first = causal \? )max\(0, (.+?)\) / Br \* Br"), r"max(0, \1 + Br - 1) / Br * Br"),
 ]
 
 # Mutants that change no result: {(a part of the rung's name, a part of the mutant's name): why}.

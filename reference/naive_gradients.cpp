@@ -1,0 +1,60 @@
+#include <Eigen/Dense>
+
+#include <limits>
+
+#include "reference/gradients.hpp"
+#include "reference/kv_heads.hpp"
+
+namespace flash::reference {
+namespace {
+
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using ConstTile = Eigen::Map<const Matrix>;
+
+} // namespace
+
+Gradients<float> naive_gradients(const Problem& p, const Inputs& inputs, const ForwardResult& forward,
+                                 const Progress& progress, const std::vector<bool>& ignored_heads) {
+    const auto q_size = static_cast<size_t>(p.q_size()), kv_size = static_cast<size_t>(p.kv_size());
+    Gradients<float> result{std::vector<float>(q_size), std::vector<float>(kv_size), std::vector<float>(kv_size)};
+    const int64_t d = p.head_dim;
+    const auto round = [type = inputs.dtype](float x) { return round_to(type, x); };
+
+    for_each_kv_head(p, ignored_heads, progress, [&](int64_t b, int64_t kv_head) {
+        const int64_t kv_offset = (b * p.kv_heads + kv_head) * p.kv_len * d;
+        const ConstTile K(inputs.k.data() + kv_offset, p.kv_len, d), V(inputs.v.data() + kv_offset, p.kv_len, d);
+        Eigen::Map<Matrix> dK(result.d_k.data() + kv_offset, p.kv_len, d);
+        Eigen::Map<Matrix> dV(result.d_v.data() + kv_offset, p.kv_len, d);
+
+        for_each_tile_of_group(p, b, kv_head, [&](const RowTile& tile) {
+            const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
+            const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
+            const ConstTile Q(inputs.q.data() + offset, tile.rows, d), dO(inputs.d_o.data() + offset, tile.rows, d);
+            const ConstTile O(forward.o.data() + offset, tile.rows, d);
+            const float* const LSE = forward.lse.data() + offset / d;
+            Eigen::Map<Matrix> dQ(result.d_q.data() + offset, tile.rows, d);
+
+            Matrix P = p.scale * (Q * K.topRows(keys).transpose()); // S, and then P in its place
+            Matrix dS = dO * V.topRows(keys).transpose();           // dP, and then dS in its place
+            for (int64_t i = 0; i < tile.rows; ++i) {
+                const int64_t visible = p.visible_keys(tile.first + i);
+                auto row = P.row(i).head(visible); // empty where LSE is -inf
+                row = (row.array() - LSE[i]).exp();
+                row = (row.array() < std::numeric_limits<float>::min()).select(0, row); // as in naive.cpp
+                P.row(i).tail(keys - visible).setZero();
+                P.row(i) = P.row(i).unaryExpr(round).eval();
+                dS.row(i) = P.row(i).array() * (dS.row(i).array() - dO.row(i).dot(O.row(i)));
+                dS.row(i) = dS.row(i).unaryExpr(round).eval();
+            }
+            dQ.noalias() = p.scale * (dS * K.topRows(keys));
+            dK.topRows(keys).noalias() += p.scale * (dS.transpose() * Q);
+            dV.topRows(keys).noalias() += P.transpose() * dO;
+            dQ = dQ.unaryExpr(round).eval();
+        });
+        dK = dK.unaryExpr(round).eval();
+        dV = dV.unaryExpr(round).eval();
+    });
+    return result;
+}
+
+} // namespace flash::reference

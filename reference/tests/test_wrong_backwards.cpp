@@ -1,0 +1,138 @@
+// Does the conformance suite bite in backward rungs? As test_wrong_attentions.cpp: gradients with one known mistake
+// each must be rejected, for the right reason, in every type and by both lists. Correct ones must pass.
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "common/harness/progress.hpp"
+#include "reference/conformance/judge.hpp"
+#include "reference/tests/defective_backward.hpp"
+
+namespace {
+
+using namespace flash;
+using conformance::Case;
+using conformance::List;
+using conformance::Prepared;
+using tests::BackwardDefect;
+
+struct Suspect {
+    Rung rung;
+    std::string sign; // what the suite's message must contain: the right reason, not just any
+    bool needs_full = false;
+};
+
+template <BackwardDefect defect> Suspect suspect(const char* name, const char* sign, bool needs_full = false) {
+    return {{.name = name,
+             .backward = {.fp32 = tests::backward<defect, float>,
+                          .fp16 = tests::backward<defect, Half>,
+                          .bf16 = tests::backward<defect, Bfloat16>}},
+            sign,
+            needs_full};
+}
+
+std::vector<Suspect> suspects() {
+    using enum BackwardDefect;
+    std::vector<Suspect> all = {
+        suspect<delta_left_out>("leaves delta out", "dQ at"),
+        suspect<scale_left_out_of_dq>("leaves scale out of dQ", "dQ at"),
+        suspect<scale_left_out_of_dk>("leaves scale out of dK", "dK at"),
+        suspect<ds_not_masked>("does not mask dS", "dQ at"),
+        suspect<p_not_masked>("does not mask P in dV", "dV at"),
+        suspect<lse_base_2>("takes LSE for one in base 2", "dV at"),
+        suspect<one_head_of_group>("dK and dV of one head of the group", "dV at"),
+        suspect<dv_not_normalised>("dV without normalisation", "dV at"),
+        suspect<other_layout_of_do>("reads dO as (B, N, H, d)", "dV at"),
+        suspect<do_is_ones>("takes dO for ones", "dV at"),
+        suspect<rows_past_the_end>("adds the rows that pad the last tile", "dV at"),
+        suspect<drops_last_query_tile>("drops the last partial tile of queries", "dQ at"),
+        suspect<drops_last_key_tile>("drops the last partial tile of keys", "dV at"),
+        suspect<order_depends_on_run>("order of summation depends on the run", "other bits", true),
+        suspect<top_left_causal>("causal mask aligned top-left", "dV at"),
+        suspect<kv_head_modulo>("head h reads K/V head h % H_kv", "dV at", true),
+        suspect<blind_rows_nan>("NaN in rows that see nothing", "is nan"),
+        suspect<blind_rows_unwritten>("leaves dQ of rows that see nothing unwritten", "dQ at"),
+        suspect<adds_to_dq>("adds to a dQ that nobody has set to 0", "dQ at"),
+        suspect<zero_dk>("dK all zeros", "dK is zero everywhere"),
+        suspect<writes_past_dq>("writes one element past dQ", "memory after dQ"),
+        suspect<writes_past_dv>("writes one element past dV", "memory after dV"),
+        suspect<writes_to_do>("writes to dO", "dO, an input"),
+        suspect<hides_nan>("turns NaN into 0", "is finite", true),
+        suspect<accumulates_in_type>("accumulates dK and dV in 16 bits", "at", true),
+    };
+    all.back().rung.backward.fp32 = nullptr;
+    return all;
+}
+
+conformance::Scope scope(DType type) { return {.dtypes = {type}, .head_dims = {64}, .longest = 512, .backward = true}; }
+
+std::string joined(const std::vector<std::string>& messages) {
+    std::string all;
+    for (const std::string& message : messages) {
+        all += (all.empty() ? "" : "\n") + message;
+    }
+    return all;
+}
+
+// Feeds all suspects to the list, the smallest problems first, each until its first rejection; prints who fell where.
+// Correct gradients must pass every case of it, and the same with one of them all zeros must not.
+void try_list(const std::string& title, List list, DType type, bool is_full) {
+    std::ranges::stable_sort(list.cases, {}, [](const Case& c) { return c.problem.flops(); });
+    struct Fallen {
+        Suspect suspect;
+        std::string where, why;
+    };
+    std::vector<Fallen> fallen;
+    for (const Suspect& s : suspects()) {
+        if (s.rung.supports(type) && (is_full || !s.needs_full)) {
+            fallen.push_back({s, {}, {}});
+        }
+    }
+    const Rung correct = suspect<BackwardDefect::none>("correct", "").rung;
+    ProgressLine progress("wrong gradients, " + title);
+    for (size_t n = 0; n < list.cases.size(); ++n) {
+        const Prepared prepared = conformance::prepare(list.cases[n]);
+        CAPTURE(list.cases[n].group(), list.cases[n].name());
+        CHECK(joined(conformance::judge(correct, prepared)) == "");
+        for (Fallen& f : fallen) {
+            const std::string why = f.where.empty() ? joined(conformance::judge(f.suspect.rung, prepared)) : "";
+            if (!why.empty()) {
+                f.where = list.cases[n].group() + " " + list.cases[n].name();
+                f.why = why;
+            }
+        }
+        progress.update(static_cast<double>(n) / static_cast<double>(list.cases.size()));
+    }
+    std::printf("\n%s: %zu cases accept correct gradients\n", title.c_str(), list.cases.size());
+    for (const Fallen& f : fallen) {
+        std::printf("%-46s  %-66s  %s\n", f.suspect.rung.name.c_str(), f.where.empty() ? "NOTHING" : f.where.c_str(),
+                    f.why.substr(0, std::min<size_t>(100, f.why.find('\n'))).c_str());
+    }
+    std::fflush(stdout);
+    for (const Fallen& f : fallen) {
+        CAPTURE(title, f.suspect.rung.name, f.where, f.why);
+        CHECK_FALSE(f.where.empty());
+        CHECK(f.why.find(f.suspect.sign) != std::string::npos);
+    }
+}
+
+} // namespace
+
+TEST_CASE("the detect list rejects every wrong gradient and accepts correct ones") {
+    for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
+        try_list(std::string("list `detect`, ") + dtype_name(type), conformance::detect(scope(type)), type, false);
+    }
+}
+
+TEST_CASE("the full list rejects every wrong gradient and accepts correct ones in fp32") {
+    try_list("list `full`, fp32", conformance::full(scope(DType::fp32)), DType::fp32, true);
+}
+TEST_CASE("the full list rejects every wrong gradient and accepts correct ones in fp16") {
+    try_list("list `full`, fp16", conformance::full(scope(DType::fp16)), DType::fp16, true);
+}
+TEST_CASE("the full list rejects every wrong gradient and accepts correct ones in bf16") {
+    try_list("list `full`, bf16", conformance::full(scope(DType::bf16)), DType::bf16, true);
+}
