@@ -23,8 +23,8 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
 }
 
 /// Starts to copy the box whose first element has the coordinates `at` (innermost first, in elements; they may lie
-/// outside of the tensor) to shared memory, a multiple of 1024 bytes. All its bytes, zeros for what is beyond the
-/// tensor included, count on `barrier`. One thread calls it.
+/// outside of the tensor, and the first is a multiple of 16 bytes) to shared memory, a multiple of 1024 bytes. All its
+/// bytes, zeros for what is beyond the tensor included, count on `barrier`. One thread calls it.
 template <int rank>
 __device__ __forceinline__ void tma_load(void* smem, const TensorMap& map, const int (&at)[rank], uint64_t* barrier) {
     static_assert(rank >= 2 && rank <= 5);

@@ -36,7 +36,7 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"\brows - copy_row\b"), "Br"),
     # The order of the blocks.
     (re.compile(r"(?<= first_head = )[^;]+"), "0"),
-    (re.compile(r"(?<= wave_size = )[^;]+"), "wave_heads"),
+    (re.compile(r"(?<= wave_size = )min\(([\w.]+), [^;]+"), r"\1"),
     (re.compile(r"(?<= in_wave = )[^;]+"), "blockIdx.x"),
     (re.compile(r"(?<= head = )first_head[^;]+"), "first_head"),
     (re.compile(r"(?<= i0 = \(Tr - 1 - )in_wave / wave_size"), "0"),

@@ -121,7 +121,16 @@ void check_global(const std::vector<Chunk>& chunks, const AsyncWork& work) {
     }
 }
 
-void check_rank(const TensorMap& map, int rank, const AsyncWork& work) {
+/// The number of dimensions; and the first coordinate, which begins at a multiple of 16 bytes. (A GPU calls another one
+/// an illegal instruction.)
+void check_coordinates(const TensorMap& map, int rank, const int* at, const AsyncWork& work) {
+    if (map.rank == rank && at[0] * dtype_bytes(map.type) % 16 != 0) {
+        refuse(FaultKind::misaligned,
+               "misaligned: coordinate " + std::to_string(at[0]) +
+                   " of the innermost dimension is no multiple of 16 bytes, which is " +
+                   plural(static_cast<size_t>(16 / dtype_bytes(map.type)), "element"),
+               work);
+    }
     if (map.rank != rank) {
         refuse(FaultKind::invalid_access,
                std::to_string(rank) + " coordinates for a tensor map of " + std::to_string(map.rank) + " dimensions",
@@ -166,7 +175,7 @@ void start(BulkStore&& store) {
 void start_bulk_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier, Site site) {
     const RuntimeCode runtime;
     BulkLoad load{begin_work("tma_load", site), static_cast<char*>(shared), box_bytes(map), {}, mbarrier};
-    check_rank(map, rank, load.work);
+    check_coordinates(map, rank, at, load.work);
     check_shared(load.shared, load.bytes, 1024, load.work);
     load.inside = chunks_inside(map, at, load.shared);
     check_global(load.inside, load.work);
@@ -184,7 +193,7 @@ void start_bulk_store(const TensorMap& map, int rank, const int* at, const void*
     const RuntimeCode runtime;
     BulkStore store{begin_work("tma_store", site), false, {}, 0};
     auto* const from = const_cast<char*>(static_cast<const char*>(shared));
-    check_rank(map, rank, store.work);
+    check_coordinates(map, rank, at, store.work);
     check_shared(from, box_bytes(map), 1024, store.work);
     store.chunks = chunks_inside(map, at, from);
     check_global(store.chunks, store.work);

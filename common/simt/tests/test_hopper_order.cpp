@@ -410,3 +410,22 @@ TEST_CASE("a tensor map that TMA cannot use is refused", "[hopper]") {
     CHECK_THAT(refusal(0, 64, 64, 72, 8), ContainsSubstring("the width of the box is 144"));
     CHECK_THAT(refusal(0, 64, 64, 64, 257), ContainsSubstring("the side of the box in dimension 1 is 257"));
 }
+
+// --- where a box may begin ----------------------------------------------------------------------------------------
+
+template <int column> __global__ void begins_at(TensorMap in, TensorMap) {
+    __shared__ uint64_t barrier;
+    make(&barrier, 1);
+    if (threadIdx.x == 0) {
+        mbarrier_expect_tx(&barrier, tile_bytes);
+        tma_load<2>(tile(0), in, {column, 0}, &barrier); // box
+    }
+    mbarrier_wait(&barrier, 0);
+}
+
+TEST_CASE("a box begins at a multiple of 16 bytes, as on a GPU, where all else is an illegal instruction") {
+    must_pass(begins_at<8>);
+    must_pass(begins_at<-8>);
+    must_fail(begins_at<3>, {FaultKind::misaligned}, {"// box"}, "coordinate 3 of the innermost dimension");
+    must_fail(begins_at<-5>, {FaultKind::misaligned}, {"// box"}, "coordinate -5");
+}
