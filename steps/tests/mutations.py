@@ -56,7 +56,7 @@ EXPRESSIONS = [  # (what is found, in its place)
     # The backward pass.
     (re.compile(r"\bN_q - copy_row - i0\b"), "Br"),
     (re.compile(r"(?<= edge = )[^;]+"), "false"),
-    (re.compile(r"(?<= hidden = )edge && "), ""),
+    (re.compile(r"(?<= hidden = )edge(?= &&)"), "true"),
     (re.compile(r"(?<=delta_reg\[i\]\[r\] = )[^;]+"), "0.0f"),
     (re.compile(r"(?<= steps = )group \* tiles"), "tiles"),
     (re.compile(r"(?<= first = causal \? )max\(0, (.+?)\) / Br \* Br"), r"max(0, \1 + Br - 1) / Br * Br"),
