@@ -13,7 +13,7 @@ BIG = PROBLEM | {"B": 4, "H": 16, "H_kv": 16, "N_q": 4096, "N_kv": 4096, "d": 64
 PROVENANCE = {"command": "./scripts/bench --record", "date": "today", "gpu": "NVIDIA H200", "cuda": "13.0", "cores": 4,
               "commit": "c",
               "processor": "a CPU", "memory": "1000 MiB"}
-RUNGS = [(rung, "fp32" if "fp32" in rung.types else "bf16") for rung in pages.ladder.ladder()]
+RUNGS = [(rung, "fp32" if "fp32" in rung.types else "bf16") for rung in pages.ladder.ladder() if not rung.backward]
 
 
 def timed(program, dtype, number, **more):
