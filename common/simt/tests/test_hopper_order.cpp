@@ -426,6 +426,6 @@ template <int column> __global__ void begins_at(TensorMap in, TensorMap) {
 TEST_CASE("a box begins at a multiple of 16 bytes, as on a GPU, where all else is an illegal instruction") {
     must_pass(begins_at<8>);
     must_pass(begins_at<-8>);
-    must_fail(begins_at<3>, {FaultKind::misaligned}, {"// box"}, "coordinate 3 of the innermost dimension");
-    must_fail(begins_at<-5>, {FaultKind::misaligned}, {"// box"}, "coordinate -5");
+    must_fail(begins_at<3>, {FaultKind::misaligned}, {"box"}, "coordinate 3 of the innermost dimension");
+    must_fail(begins_at<-5>, {FaultKind::misaligned}, {"box"}, "coordinate -5");
 }
