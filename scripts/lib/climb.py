@@ -35,7 +35,7 @@ def main():
     if len(sys.argv) != 5:
         print(__doc__, file=sys.stderr)
         return 2
-    ideas = read_ideas(Path(sys.argv[1]))
+    ideas, head_dims = read_ladder(Path(sys.argv[1]))
     rungs = read_rungs(Path(sys.argv[2]))
     real, output = sys.argv[3], Path(sys.argv[4])
     print_legend(real)
@@ -45,7 +45,7 @@ def main():
     for rung in rungs:
         if rung.built:
             print(f"{rung.name}: {ideas[rung.name]}", flush=True)
-            results += climb(rung, real, output, before)
+            results += climb(rung, real, output, before, head_dims[rung.name])
     left_out = [rung for rung in rungs if not rung.built]
     if left_out:
         print("\nLeft out:")
@@ -56,14 +56,19 @@ def main():
     return 1 if failed else 0
 
 
-def read_ideas(ladder):
-    """{name: idea}, as the manifest has them."""
-    ideas = {}
+def read_ladder(ladder):
+    """{name: idea} and {name: head dims as the manifest has them, "any" or "64 128"}."""
+    ideas, head_dims = {}, {}
     for line in ladder.read_text().splitlines():
         if line and not line.startswith("#"):
-            name, *_, idea = (column.strip() for column in line.split("|"))
-            ideas[name] = idea
-    return ideas
+            name, _, dims, _, idea = (column.strip() for column in line.split("|", 4))
+            ideas[name], head_dims[name] = idea, dims
+    return ideas, head_dims
+
+
+def header_of(real):
+    with open(real, "rb") as file:
+        return json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
 
 
 def read_rungs(path):
@@ -72,8 +77,7 @@ def read_rungs(path):
 
 
 def print_legend(real):
-    with open(real, "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    header = header_of(real)
     meta = header["__metadata__"]
     print(f"real     Q {tuple(header['q']['shape'])}, K and V {tuple(header['k']['shape'])}: "
           f"layer {meta['layer']} of {meta['model'].split()[0]}\n"
@@ -84,12 +88,16 @@ def print_legend(real):
           "Of a backward rung, dQ stands in place of O, and dK or dV, whichever is nearer its bound, in place of LSE.\n")
 
 
-def climb(rung, real, output, before):
+def climb(rung, real, output, before, head_dims):
     """Runs one rung on both inputs and prints its lines; a list of "it passed", one for each run."""
     kind = backend_of(rung)
+    real_d = str(header_of(real)["q"]["shape"][-1])
     candidate = output.with_suffix(".new")
     passed = []
     for label, arguments in (("real", ["--input", real, "--output", str(candidate)]), ("random", RANDOM[kind])):
+        if label == "real" and head_dims != "any" and real_d not in head_dims.split():
+            row(("", label, f"left out: its head dim is {real_d}, and the rung has {', '.join(head_dims.split())}"))
+            continue
         report = run(rung, arguments, bench=kind != "simt")
         passed.append(report is not None and report["ok"])
         if report is None:
