@@ -6,11 +6,11 @@
 // one, and fetches Q into a second buffer; K and V go on through the same ring. The consumers find work when they
 // return.
 //
-// Who is done early draws more often, as the hardware does when it starts blocks: so the order of rung 14, longest
-// tiles first in waves that share K and V, works as before. Against rung 19: a loop around each role, two buffers for Q
-// (if d <= 128), and the counter. Look at: how the counter returns to 0 without anybody setting it. Gained: time at
-// short N. Counter: cycles in which the tensor cores work. First published: Gupta, Stuart and Owens, "A study of
-// persistent threads style GPU programming" (2012).
+// Who is done early draws more often, so the order of rung 14, longest tiles first in waves, works as before.
+// Against rung 19: a loop around each role, two buffers for Q (if d <= 128), and the counter.
+// Look at: how the counter returns to 0 without anybody setting it.
+// Gained: time at short N, if d <= 128. At d = 64 and long N it loses some, for a reason that we do not know.
+// First published: Gupta, Stuart and Owens, "A study of persistent threads style GPU programming" (2012).
 #include "steps/20_persistent_blocks/persistent_blocks.hpp"
 
 #include <algorithm>
