@@ -1,6 +1,7 @@
 """A kernel compiled and linked into the program that judges it: one compiler call and one linker call, both taken from
 the build that CMake has made, with the kernel's file in the place of the rung's."""
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -91,6 +92,16 @@ def compiled(rung, kernel, preset):
     link[after(link, "-o")] = str(program)
     complaint = run(words, folder) or run(link, link_folder)
     object_file.unlink(missing_ok=True)
-    for old in sorted(cache.glob("[0-9]*"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
-        old.unlink(missing_ok=True)
+    make_room(cache)
     return (None, complaint) if complaint else (program, None)
+
+
+def make_room(cache):
+    """Deletes the oldest programs. Other threads build and delete in the same folder meanwhile."""
+    programs = []
+    for path in cache.glob("[0-9]*"):
+        if path.suffix != ".o":
+            with contextlib.suppress(FileNotFoundError):  # another thread was faster
+                programs.append((path.stat().st_mtime, path))
+    for _, old in sorted(programs)[:-KEPT]:
+        old.unlink(missing_ok=True)

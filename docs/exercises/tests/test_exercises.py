@@ -5,9 +5,10 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
-from grader import command, exercises, grading
+from grader import building, command, exercises, grading
 from grader.exercises import EXPLAIN, FIND_THE_BUG, KINDS, MAKE_IT_CHEAPER, ROOT, Refusal
 
 EVERY = exercises.everything()
@@ -151,3 +152,16 @@ def test_chapters_name_their_exercises():
     if len(missing) == len(EVERY):
         pytest.skip("the chapters' sections on exercises are not written yet")
     assert not missing
+
+
+def test_the_oldest_programs_go_even_where_another_thread_deletes_them_first(tmp_path, monkeypatch):
+    for number in range(4):
+        file = tmp_path / f"06_cuda_naive.{number}"
+        file.touch()
+        os.utime(file, (number, number))
+    being_compiled = tmp_path / "06_cuda_naive.9.o"
+    being_compiled.touch()
+    monkeypatch.setattr(building, "KEPT", 2)
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: [*folder.iterdir(), folder / "deleted meanwhile"])
+    building.make_room(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["06_cuda_naive.2", "06_cuda_naive.3", being_compiled.name]
