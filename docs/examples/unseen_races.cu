@@ -27,10 +27,10 @@ using flash::Bfloat16;
 
 constexpr int tiles = 16, side = 64, tile_bytes = side * side * 2; // of X: tiles of 64 x 64, one below the other
 
-__device__ void make(uint64_t* barriers, int count) {
+__device__ void make(uint64_t* barriers, int count, int arrivals = 1) {
     if (threadIdx.x == 0) {
         for (int i = 0; i < count; ++i) {
-            flash::mbarrier_init(barriers + i, 1);
+            flash::mbarrier_init(barriers + i, arrivals);
         }
         flash::fence_mbarrier_init();
     }
@@ -64,7 +64,8 @@ template <bool repaired> __global__ void overwritten_slot(const __grid_constant_
     __shared__ uint64_t barriers[4];
     uint64_t* full = barriers;
     uint64_t* free = barriers + 2;
-    make(barriers, 4);
+    make(full, 2);
+    make(free, 2, 4); // one arrival per warp, because each warp waits for its own part of the products
     if (threadIdx.x >= 128) {
         for (int j = 0; threadIdx.x == 128 && j < tiles; ++j) {
             flash::mbarrier_wait(free + j % 2, j / 2 % 2 ^ 1); // the slot's last tile has been read
@@ -79,9 +80,9 @@ template <bool repaired> __global__ void overwritten_slot(const __grid_constant_
         flash::mbarrier_wait(full + j % 2, j / 2 % 2); // the tile has landed
         multiply(C, slot, slot, j > 0);
         if (repaired) {
-            flash::wgmma_wait<0>(C); // the products have read the slot
+            flash::wgmma_wait<0>(C); // the warp's products have read the slot
         }
-        if (threadIdx.x == 0) {
+        if (threadIdx.x % 32 == 0) {
             flash::mbarrier_arrive(free + j % 2); // broken: while the products still read it
         }
         if (!repaired) {

@@ -84,6 +84,7 @@ void Block::prepare() {
         thread.index = element(launch_->block, number);
         thread.number = number;
         thread.finished = false;
+        thread.unobserved_end = stacks_.top(number);
         thread.copies.clear();
         thread.stores.clear();
         thread.wgmma_groups = thread.wgmma_open = thread.wgmma_over = 0;

@@ -29,6 +29,7 @@ struct Thread {
     uint3 index{};
     unsigned number = 0; // x fastest; its warp is number / 32
     bool finished = false;
+    const void* unobserved_end = nullptr; // top of its stack, whose accesses tell nobody; null when an observer asks
     AsyncCopies copies;
     BulkStores stores;
     uint32_t wgmma_groups = 0; // committed
@@ -103,7 +104,9 @@ class Block {
     TensorCores& tensor_cores(unsigned warpgroup) { return warpgroups_[warpgroup].tensor_cores; }
     NamedBarrier& named_barrier(int id) { return named_barriers_[static_cast<size_t>(id)]; }
     Registers& registers() { return registers_; }
-    uint32_t next_work() { return works_++; } // of the copy engine or the tensor cores
+
+    /// Numbers for works of the copy engine or the tensor cores; returns the first.
+    uint32_t next_works(uint32_t count) { return std::exchange(works_, works_ + count); }
 
     /// Lets others go on; returns when it is the current thread's turn again.
     void yield();

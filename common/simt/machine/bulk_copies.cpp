@@ -10,7 +10,7 @@ namespace {
 
 AsyncWork begin_work(const char* operation, Site site) {
     Block& block = current_block();
-    return {block.next_work(), block.current().number, operation, site};
+    return {block.next_works(1), block.current().number, operation, site};
 }
 
 [[noreturn]] void refuse(FaultKind kind, const std::string& summary, const AsyncWork& work) {

@@ -172,7 +172,7 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
         return *static_cast<const WgmmaCall*>(operands[thread]);
     };
     const WgmmaCall& one = call(0);
-    Wgmma product{{block.next_work(), first_thread, "wgmma", site},
+    Wgmma product{{block.next_works(4), first_thread, "wgmma", site},
                   block.thread(first_thread).wgmma_groups,
                   one.type,
                   one.columns,

@@ -170,6 +170,8 @@ template <Fence fence> __global__ void store_after_writes(TensorMap, TensorMap o
     }
 }
 
+__global__ void only_a_fence() { fence_proxy_async(); }
+
 template <bool wait> __global__ void write_over_store(TensorMap, TensorMap out) {
     fill(0);
     fence_proxy_async();
@@ -241,6 +243,50 @@ template <bool fence, bool of_A> __global__ void touched_registers(TensorMap, Te
     wgmma_m64k16<Bfloat16, 64>(C, A, B); // second product
     wgmma_commit();
     wgmma_wait<0>(C);
+}
+
+/// A of a product under way, in registers, written before the wait.
+template <bool wait> __global__ void written_A(TensorMap, TensorMap) {
+    fill(0);
+    fence_proxy_async();
+    __syncthreads(); // the operand is complete
+    const uint64_t B = wgmma_descriptor(tile(0), 0, 1024);
+    float C[8][4];
+    uint32_t A[2][4] = {};
+    wgmma_fence();
+    wgmma_m64k16<Bfloat16, 64>(C, A[0], B, false);
+    wgmma_m64k16<Bfloat16, 64>(C, A[1], B); // product of A
+    wgmma_commit();
+    if (wait) {
+        wgmma_wait<0>(C);
+    }
+    A[1][threadIdx.x % 4] = A[0][0] + 1; // write of A
+    wgmma_wait<0>(C);
+}
+
+/// Each warp waits for its own part of a product, and reads its own rows of A, but all of B.
+enum class Over { own_rows, other_rows, B };
+
+template <Over place, bool barrier> __global__ void write_over_operand(TensorMap, TensorMap) {
+    fill(0);
+    fill(1);
+    fence_proxy_async();
+    __syncthreads(); // the operands are complete
+    if (threadIdx.x >= 128) {
+        return;
+    }
+    const uint64_t A = wgmma_descriptor(tile(0), 0, 1024), B = wgmma_descriptor(tile(1), 0, 1024);
+    float C[8][4];
+    wgmma_fence();
+    wgmma_m64k16<Bfloat16, 64>(C, A, B, false); // product of the warps
+    wgmma_commit();
+    wgmma_wait<0>(C);
+    if (barrier) {
+        named_barrier_sync(1, 128); // all warps have waited
+    }
+    if (threadIdx.x == 0) {
+        word(place == Over::B ? 1 : 0, place == Over::other_rows ? 512 : 0) = 1; // write over the operand
+    }
 }
 
 /// Some of a warpgroup go another way.
@@ -347,6 +393,12 @@ TEST_CASE("a TMA store reads what was written, fenced and told", "[hopper]") {
     must_fail(write_over_store<false>, race, {"write over the store"}, "while a tma_store may still read it");
 }
 
+TEST_CASE("a fence of one launch is forgotten in the next, which has more threads", "[hopper]") {
+    const With options([](simt::Options& chosen) { chosen.detect = true; });
+    CHECK_NOTHROW(launch(only_a_fence, 1, 32, 0));
+    CHECK_NOTHROW(launch(only_a_fence, 1, 1024, 0));
+}
+
 TEST_CASE("a wgmma reads what was written, fenced and told", "[hopper]") {
     must_pass(written_operands<Operand::own_rows, true>);
     must_fail(written_operands<Operand::unfenced, true>, fence, {"product"});
@@ -359,6 +411,21 @@ TEST_CASE("a wgmma_fence stands between registers and a wgmma", "[hopper]") {
     must_pass(touched_registers<true, true>);
     must_fail(touched_registers<false, false>, fence, {"second product"}, "touched since the last wgmma_fence");
     must_fail(touched_registers<false, true>, fence, {"second product"}, "touched since the last wgmma_fence");
+}
+
+TEST_CASE("the registers of A belong to a wgmma until its wait", "[hopper]") {
+    must_pass(written_A<true>);
+    must_fail(written_A<false>, {FaultKind::wgmma_in_flight}, {"write of A"}, "registers of A written before the wait");
+}
+
+TEST_CASE("a wgmma is over for a warp when this warp has waited", "[hopper]") {
+    must_pass(write_over_operand<Over::own_rows, false>);
+    must_pass(write_over_operand<Over::other_rows, true>);
+    must_pass(write_over_operand<Over::B, true>);
+    must_fail(write_over_operand<Over::other_rows, false>, race, {"write over the operand"},
+              "thread (32,0,0) of block");
+    must_fail(write_over_operand<Over::B, false>, race, {"write over the operand"},
+              "race: overwritten while a wgmma may still read it");
 }
 
 TEST_CASE("a wgmma is for a whole warpgroup", "[hopper]") {

@@ -31,6 +31,7 @@ enum class Broken {
     wait_for_B,      // CUTracer's pattern 2
     wait_for_free,
     late_wgmma_wait, // slots are freed before
+    one_warp_frees,  // for its warpgroup
     last_wgmma_wait, // as in ThunderKittens #33
     last_group,      // no wait, and nobody looks
     accumulators,    // touched in flight
@@ -57,13 +58,14 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
     char* B_smem = A_smem + slots * A_bytes;
     char* C_smem = B_smem + slots * B_bytes;
     __shared__ uint64_t A_full[slots], B_full[slots], free[slots];
+    constexpr int warps_per_arrival = broken == Broken::one_warp_frees ? 4 : 1;
     const int warpgroup = threadIdx.x / 128;
     const int row0 = blockIdx.x * rows;
     if (threadIdx.x == 0) {
         for (int s = 0; s < slots; ++s) {
-            mbarrier_init(A_full + s, 1); // initialisation
-            mbarrier_init(B_full + s, 1); // initialisation of the second
-            mbarrier_init(free + s, 2);   // initialisation of the third
+            mbarrier_init(A_full + s, 1);                   // initialisation
+            mbarrier_init(B_full + s, 1);                   // initialisation of the second
+            mbarrier_init(free + s, 8 / warps_per_arrival); // initialisation of the third
         }
         if (broken != Broken::init_fence) {
             fence_mbarrier_init();
@@ -128,12 +130,12 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
             A_smem[s * A_bytes + 4096] = 0; // tile
         }
         if (broken == Broken::late_wgmma_wait) {
-            if (threadIdx.x % 128 == 0) {
+            if (threadIdx.x % 32 == 0) {
                 mbarrier_arrive(free + s);
             }
         } else {
             wgmma_wait<1>(C_reg); // the products of the step before are over
-            if (j > 0 && threadIdx.x % 128 == 0) {
+            if (j > 0 && threadIdx.x % (32 * warps_per_arrival) == 0) {
                 mbarrier_arrive(free + (j - 1) % slots);
             }
         }
@@ -251,7 +253,7 @@ TEST_CASE("fault: the wrong phase of an mbarrier", "[hopper][faults]") {
     must_be_reported<Broken::phase_of_full>(early_or_stuck,
                                             {"wgmma", "load of A", "load of B", "wait for free", "wait for A"},
                                             {"load of A", "load of B", "wgmma", ""}, "");
-    must_be_reported<Broken::phase_of_free>(deadlock, {"wait for free"}, none, "(0 of 2 have arrived)");
+    must_be_reported<Broken::phase_of_free>(deadlock, {"wait for free"}, none, "(0 of 8 have arrived)");
 }
 
 TEST_CASE("fault: no expect_tx, or one for other bytes", "[hopper][faults]") {
@@ -274,6 +276,11 @@ TEST_CASE("fault: a slot of a ring overwritten while it is read", "[hopper][faul
                                             "race: ");
     must_be_reported<Broken::late_wgmma_wait>(race, {"load of A"}, {"wgmma"},
                                               "race: overwritten while a wgmma may still read it");
+}
+
+TEST_CASE("fault: a slot freed by one warp, while the others of the warpgroup may still read it", "[hopper][faults]") {
+    must_be_reported<Broken::one_warp_frees>(race, {"load of A", "load of B"}, {"wgmma"},
+                                             "race: overwritten while a wgmma may still read it");
 }
 
 TEST_CASE("fault: what a wgmma in flight uses is touched", "[hopper][faults]") {

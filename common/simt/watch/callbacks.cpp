@@ -21,9 +21,13 @@ const size_t base = load_address();
     }
 }
 
+/// Most accesses are to local variables: addresses from the frame of this call up to the top of the thread's stack.
 [[gnu::always_inline]] inline void note(const void* address, unsigned bytes, Kind kind, const void* return_address) {
     if (active_observers != nullptr) {
-        tell(address, bytes, kind, return_address);
+        const Thread& thread = current_block().current();
+        if (address < __builtin_frame_address(0) || address >= thread.unobserved_end) {
+            tell(address, bytes, kind, return_address);
+        }
     }
 }
 

@@ -69,12 +69,15 @@ bool Clocks::knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t
 }
 
 void Clocks::meet(unsigned warp, uint32_t lanes) {
-    Knowledge joint;
+    Knowledge& joint = joint_;
+    for (std::vector<uint32_t>* const part : {&joint.clocks, &joint.copies, &joint.ends, &joint.fenced}) {
+        part->clear();
+    }
     for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
         release(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint);
     }
     for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
-        acquire(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint);
+        acquire(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint, true);
     }
 }
 
@@ -97,9 +100,11 @@ void Clocks::release(unsigned thread, Knowledge& into) {
     fresh_ = false;
 }
 
-void Clocks::acquire(unsigned thread, const Knowledge& from) {
+void Clocks::acquire(unsigned thread, const Knowledge& from, bool of_this_epoch) {
     ++state_;
-    raise(row(known_, thread, threads_), from.clocks.data(), from.clocks.size());
+    if (of_this_epoch) {
+        raise(row(known_, thread, threads_), from.clocks.data(), from.clocks.size());
+    }
     if (!from.copies.empty()) {
         copies_.resize(known_.size());
         raise(row(copies_, thread, threads_), from.copies.data(), from.copies.size());

@@ -73,12 +73,13 @@ class Clocks {
         std::vector<uint32_t> clocks, copies, ends, fenced;
     };
     void release(unsigned thread, Knowledge& into);
-    void acquire(unsigned thread, const Knowledge& from);
+    void acquire(unsigned thread, const Knowledge& from, bool of_this_epoch); // else all know its clocks
 
   private:
     Common find_common(unsigned first, unsigned count) const;
     bool knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const;
 
+    Knowledge joint_; // of lanes that meet
     unsigned threads_ = 0;
     bool fresh_ = true; // nobody knows anything
     std::vector<uint32_t> clocks_;

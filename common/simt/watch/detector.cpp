@@ -33,6 +33,7 @@ Detector::Detector(Block& block) : block_(block), image_(executable_image()) {
 void Detector::begin_launch() {
     order_.begin_launch();
     blocks_.clear();
+    recent_ = {};
 }
 
 void Detector::begin_block() {
@@ -155,7 +156,7 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
     block_.stop(std::move(found));
 }
 
-Detector::Region Detector::find(const AccessEvent& access, Space space) const {
+Detector::Region Detector::look_up(const AccessEvent& access, Space space) const {
     if (space == Space::global) {
         const DeviceMemory* const buffer = buffer_around(access.address);
         if (buffer == nullptr) {
@@ -192,7 +193,7 @@ void Detector::load_matrices(std::span<const MatrixRow> rows, Site site) {
 
 /// An access to shared or global memory.
 void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
-    const Region region = find(access, space);
+    const Region& region = find(access, space);
     if (!region.contains(access)) {
         stop_outside(thread, access, region);
     }
@@ -308,11 +309,8 @@ void Detector::end_phase(const void* barrier) {
 
 void Detector::acquire(unsigned thread, const void* barrier) {
     const Handover& handover = handovers_[barrier];
-    Clocks::Knowledge knowledge = handover.handed_on;
-    if (handover.handed_on_epoch != order_.epoch()) {
-        knowledge.clocks.clear();
-    }
-    order_.clocks().acquire(thread, knowledge);
+    const Clocks::Knowledge& knowledge = handover.handed_on;
+    order_.clocks().acquire(thread, knowledge, handover.handed_on_epoch == order_.epoch());
     for (unsigned starter = 0; starter < knowledge.copies.size(); ++starter) {
         end_copies(starter, knowledge.copies[starter]);
     }

@@ -47,10 +47,10 @@ class Detector final : public Observer {
 
   private:
     struct Region { // what an address lies in
-        const char* begin;
-        size_t bytes;
+        const char* begin = nullptr;
+        size_t bytes = 0;
         std::string_view name;
-        Shadow* shadow;
+        Shadow* shadow = nullptr;
         bool contains(const AccessEvent& access) const {
             return access.address >= begin && access.address + access.bytes <= begin + bytes;
         }
@@ -74,11 +74,12 @@ class Detector final : public Observer {
         bool fenced = false; // so that TMA knows of it
     };
 
-    /// Registers that a product under way writes, as addresses on the thread's stack.
+    /// Registers that a product under way uses, as addresses on the thread's stack: it writes C, and reads A.
     struct InFlight {
         const char* begin;
         size_t bytes;
         uint32_t group, work;
+        bool of_C;
     };
     struct OwnRegisters {
         std::vector<InFlight> in_flight;
@@ -96,7 +97,7 @@ class Detector final : public Observer {
     uint32_t channel_of_stores(unsigned thread);
     uint32_t channel_of_wgmma(unsigned thread);
     void check_global(const AsyncWork& work, const Chunk& chunk, Kind kind);
-    void read_by_warps(const Wgmma& product, unsigned first, unsigned count, const std::vector<OperandRow>& rows,
+    void read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps, const std::vector<OperandRow>& rows,
                        uint32_t work);
     void begin_registers(const Wgmma& product, unsigned thread_of_group, uint32_t work);
     void note_unwritten(unsigned thread, const AccessEvent& access, const Region& region);
@@ -107,7 +108,8 @@ class Detector final : public Observer {
     [[noreturn, gnu::cold]] void stop_unfenced(const AsyncWork& work, const AccessEvent& access, const Region& region,
                                                const Cell& cell) const;
     void check_registers(unsigned thread, const AccessEvent& access);
-    Region find(const AccessEvent& access, Space space) const;
+    const Region& find(const AccessEvent& access, Space space);
+    Region look_up(const AccessEvent& access, Space space) const;
     void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell,
                     const Trace& now);
     Place place_of(const Trace& trace, const Trace& now, const char* action) const;
@@ -128,11 +130,21 @@ class Detector final : public Observer {
     std::map<const void*, Handover> handovers_;
     std::vector<OwnRegisters> registers_; // of each thread of the block
     uint32_t channels_ = 0;
-    std::vector<uint32_t> store_channels_; // of each thread, wgmma_channels_ of each warpgroup; 0: none yet
-    std::array<uint32_t, 8> wgmma_channels_{};
+    std::vector<uint32_t> store_channels_; // of each thread, wgmma_channels_ of each warp; 0: none yet
+    std::array<uint32_t, 32> wgmma_channels_{};
     const AsyncWork* actor_ = nullptr; // in whose place a thread's access is checked; null: the thread's own
     std::unique_ptr<Shadow> dynamic_shadow_, static_shadow_;
+    std::array<Region, 3> recent_;              // of this launch: in global memory, of __shared__ variables, dynamic
     std::pair<const char*, const char*> image_; // the executable: its constants may be read
 };
+
+/// Most accesses are to the buffer or variable of the one before.
+inline const Detector::Region& Detector::find(const AccessEvent& access, Space space) {
+    Region& recent = recent_[space == Space::global ? 0 : block_.shared().is_static(access.address) ? 1 : 2];
+    if (!recent.contains(access)) [[unlikely]] {
+        recent = look_up(access, space);
+    }
+    return recent;
+}
 
 } // namespace flash::simt

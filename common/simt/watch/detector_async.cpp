@@ -49,7 +49,7 @@ uint32_t Detector::channel_of_stores(unsigned thread) {
 }
 
 uint32_t Detector::channel_of_wgmma(unsigned thread) {
-    uint32_t& channel = wgmma_channels_[thread / warpgroup_threads];
+    uint32_t& channel = wgmma_channels_[thread / 32];
     return channel = channel == 0 ? new_channel() : channel;
 }
 
@@ -74,7 +74,7 @@ void Detector::start_load(const BulkLoad& load) {
     }
     const uint32_t work = begin_work(load.work, handover.channel, Work::not_yet, true);
     const AccessEvent all{load.shared, load.bytes, Kind::store, Origin::of(load.work.site)};
-    const Region region = find(all, Space::shared);
+    const Region& region = find(all, Space::shared);
     if (!region.contains(all)) {
         stop_outside(load.work.thread, all, region);
     }
@@ -109,14 +109,14 @@ void Detector::start_store(const BulkStore& store) {
         check_global(store.work, chunk, store.adds ? Kind::atomic : Kind::store);
         for_each_piece(chunk.shared, chunk.bytes, [&](const char* address, unsigned bytes) {
             const AccessEvent access{address, bytes, Kind::load, origin};
-            const Region region = find(access, Space::shared);
+            const Region& region = find(access, Space::shared);
             if (!region.contains(access)) {
                 stop_outside(store.work.thread, access, region);
             }
             region.shadow->visit(address, bytes, false, [&](Cell& cell) {
                 if (!order_.of_this_block(cell.write)) {
                     note_unwritten(store.work.thread, access, region);
-                    order_.read_by(work, cell);
+                    order_.read_by(work, 1, cell);
                     return;
                 }
                 if (cell.write.in_flight != 0) {
@@ -128,7 +128,7 @@ void Detector::start_store(const BulkStore& store) {
                 if (!order_.is_fenced(own, cell)) {
                     stop_unfenced(store.work, access, region, cell);
                 }
-                order_.read_by(work, cell);
+                order_.read_by(work, 1, cell);
             });
         });
     }
@@ -139,24 +139,25 @@ void Detector::wait_for_stores(unsigned thread, uint32_t groups, bool) {
     order_.clocks().learn_ends(thread, channel_of_stores(thread), groups);
 }
 
-/// What `count` threads from the first on have their tensor cores read.
-void Detector::read_by_warps(const Wgmma& product, unsigned first, unsigned count, const std::vector<OperandRow>& rows,
-                             uint32_t work) {
+/// What `warps` warps have their tensor cores read, each as a work of its own.
+void Detector::read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps,
+                             const std::vector<OperandRow>& rows, uint32_t work) {
     if (rows.empty()) {
         return;
     }
+    const unsigned first = 32 * first_warp, count = 32 * warps;
     const Clocks::Common& group = order_.clocks().common(first, count);
     const Origin origin = Origin::of(product.work.site);
     for (const OperandRow row : rows) {
         const AccessEvent access{row, 16, Kind::load, origin};
-        const Region region = find(access, Space::shared);
+        const Region& region = find(access, Space::shared);
         if (!region.contains(access)) {
             stop_outside(first, access, region);
         }
         region.shadow->visit(row, 16, false, [&](Cell& cell) {
             if (!order_.of_this_block(cell.write)) {
                 note_unwritten(first, access, region);
-                order_.read_by(work, cell);
+                order_.read_by(work, warps, cell);
                 return;
             }
             if (cell.write.in_flight != 0) {
@@ -172,7 +173,7 @@ void Detector::read_by_warps(const Wgmma& product, unsigned first, unsigned coun
             if (!order_.is_fenced(group, cell)) {
                 stop_unfenced(product.work, access, region, cell);
             }
-            order_.read_by(work, cell);
+            order_.read_by(work, warps, cell);
         });
     }
 }
@@ -180,14 +181,19 @@ void Detector::read_by_warps(const Wgmma& product, unsigned first, unsigned coun
 void Detector::start_wgmma(const Wgmma& product) {
     actor_ = &product.work;
     const unsigned first = product.work.thread;
-    const uint32_t work = begin_work(product.work, channel_of_wgmma(first), product.group, false);
+    for (unsigned warp = 0; warp < 4; ++warp) { // each waits for itself, so each has its own work
+        AsyncWork own = product.work;
+        own.number += warp;
+        own.thread += 32 * warp;
+        begin_work(own, channel_of_wgmma(own.thread), product.group, false);
+    }
     for (unsigned i = 0; i < warpgroup_threads; ++i) {
-        begin_registers(product, i, work);
+        begin_registers(product, i, product.work.number + i / 32);
     }
     for (unsigned warp = 0; warp < 4; ++warp) { // a warp reads its own rows of A, and all of B
-        read_by_warps(product, first + 32 * warp, 32, product.A[warp], work);
+        read_by_warps(product, first / 32 + warp, 1, product.A[warp], product.work.number + warp);
     }
-    read_by_warps(product, first, warpgroup_threads, product.B, work);
+    read_by_warps(product, first / 32, 4, product.B, product.work.number);
     actor_ = nullptr;
 }
 
@@ -213,9 +219,18 @@ void Detector::begin_registers(const Wgmma& product, unsigned thread_of_group, u
         block_.stop(std::move(found));
     }
     if (known != own.in_flight.end()) {
-        *known = {begin, bytes, product.group, work};
+        *known = {begin, bytes, product.group, work, true};
     } else {
-        own.in_flight.push_back({begin, bytes, product.group, work});
+        own.in_flight.insert(own.in_flight.begin(), {begin, bytes, product.group, work, true});
+    }
+    if (fragment == nullptr) {
+        return;
+    }
+    InFlight& last = own.in_flight.back();
+    if (!last.of_C && last.group == product.group && last.begin + last.bytes == fragment) {
+        last.bytes += 16; // A lies in one array, as a rule
+    } else {
+        own.in_flight.push_back({fragment, 16, product.group, work, false});
     }
 }
 
@@ -226,6 +241,7 @@ void Detector::wait_for_wgmma(unsigned thread, uint32_t groups) {
 
 void Detector::fence_wgmma(unsigned thread) {
     registers_[thread].fenced = true;
+    block_.thread(thread).unobserved_end = nullptr; // local variables may be registers that a product uses
     registers_[thread].touched.clear();
 }
 
@@ -237,9 +253,12 @@ void Detector::check_registers(unsigned thread, const AccessEvent& access) {
     }
     own.touched.push_back(access.address);
     for (const InFlight& product : own.in_flight) {
-        if (access.address + access.bytes > product.begin && access.address < product.begin + product.bytes) {
-            Fault found =
-                fault(FaultKind::wgmma_in_flight, "accumulators of a wgmma touched before its wait", thread, access);
+        if (access.address + access.bytes > product.begin && access.address < product.begin + product.bytes &&
+            (product.of_C || access.kind != Kind::load)) {
+            Fault found = fault(FaultKind::wgmma_in_flight,
+                                product.of_C ? "accumulators of a wgmma touched before its wait"
+                                             : "registers of A written before the wait of the wgmma that reads them",
+                                thread, access);
             found.hint = "wgmma_wait for its group first";
             found.has_other = true;
             found.other = {dim3(block_.index()), dim3(block_.thread(thread).index), "has started the wgmma",

@@ -2,20 +2,12 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 #include <new>
 #include <utility>
 
 namespace flash::simt {
-
-namespace {
-
-/// Whether two accesses differ in their lanes alone.
-bool alike(const Trace& a, const Trace& b) {
-    return a.warp == b.warp && a.clock == b.clock && a.origin == b.origin && a.atomic == b.atomic;
-}
-
-} // namespace
 
 Shadow::Shadow(const char* begin, size_t bytes) : begin_(begin), words_(bytes / 4 + 1) {
     void* const memory = mmap(nullptr, 4 * words_ * sizeof(Cell), PROT_READ | PROT_WRITE,
@@ -32,8 +24,8 @@ void Order::begin_block(unsigned threads) {
     threads_ = threads;
     works_.clear();
     readers_.begin_block();
+    clocks_.begin_block(threads); // before all that counts its threads
     barrier();
-    clocks_.begin_block(threads);
     block_begin_ = epoch_;
 }
 
@@ -42,24 +34,6 @@ void Order::barrier() {
     clocks_.reset(threads_);
     pool_.resize(1);
     unused_ = 0;
-}
-
-bool Order::ordered(const Trace& before, const Trace& now, bool shared) const {
-    if (before.engine != 0 && of_this_block(before)) [[unlikely]] {
-        const Work& work = works_[before.lanes];
-        const auto thread = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
-        return clocks_.knows_end(thread, work.channel, work.number);
-    }
-    if (before.epoch != now.epoch) {
-        return shared || of_this_block(before) || before.epoch < launch_begin_;
-    }
-    const auto own = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
-    if (before.copy != 0) {
-        const auto starter = static_cast<unsigned>(std::countr_zero(before.lanes)) + before.warp * 32;
-        return clocks_.knows_copy(own, starter, before.clock);
-    }
-    const uint32_t others = before.warp == now.warp ? before.lanes & ~now.lanes : before.lanes;
-    return others == 0 || clocks_.knows(own, before.warp, others, before.clock);
 }
 
 /// Whether a read or an atomic operation races with an access of `kind`: two reads do not, nor two atomic operations.
@@ -97,29 +71,29 @@ bool Order::is_fenced(const Clocks::Common& group, const Cell& cell) const {
     return write.engine != 0 || (!group.fenced.empty() && group.fenced[writer] > cell.stamp);
 }
 
-uint32_t ReaderSets::with(uint32_t set, uint32_t work, const std::vector<Work>& works) {
+uint32_t ReaderSets::with(uint32_t set, uint32_t work, uint32_t count, const std::vector<Work>& works) {
     for (const Step& step : last_) {
-        if (step.result != 0 && step.set == set && step.work == work) {
+        if (step.result != 0 && step.set == set && step.work == work && step.count == count) {
             return step.result;
         }
     }
     std::vector<uint32_t> more;
+    const std::span<const Work> added(works.data() + work, count);
     for (const uint32_t known : (*this)[set]) {
-        if (works[known].channel != works[work].channel) {
+        if (std::ranges::find(added, works[known].channel, &Work::channel) == added.end()) {
             more.push_back(known);
         }
     }
-    more.push_back(work);
+    for (uint32_t i = 0; i < count; ++i) {
+        more.push_back(work + i);
+    }
     const auto result = first_ + static_cast<uint32_t>(sets_.size());
     sets_.push_back(std::move(more));
-    last_[oldest_++ % last_.size()] = {set, work, result};
+    last_[oldest_++ % last_.size()] = {set, work, count, result};
     return result;
 }
 
-Order::Race Order::race(const Cell& cell, Kind kind, const Trace& now, bool shared) {
-    if (!ordered(cell.write, now, shared)) {
-        return {&cell.write, Kind::store};
-    }
+Order::Race Order::race_with_readers(const Cell& cell, Kind kind, const Trace& now, bool shared) {
     if (kind != Kind::load && cell.readers != 0) {
         for (const uint32_t work : readers_[cell.readers]) {
             reader_ = trace_of(work);
@@ -128,44 +102,8 @@ Order::Race Order::race(const Cell& cell, Kind kind, const Trace& now, bool shar
             }
         }
     }
-    if (kind == Kind::load && !cell.atomics) {
-        return {};
-    }
     const Trace* const other = unordered(cell.since, kind, now, shared);
     return {other, other != nullptr && other->atomic != 0 ? Kind::atomic : Kind::load};
-}
-
-void Order::remember(Cell& cell, Kind kind, const Trace& now) {
-    if (kind == Kind::store) {
-        // All that came before is ordered before this, or it would have been a race: who races with them later, races
-        // with this as well.
-        cell.write = now;
-        cell.since = {};
-        cell.atomics = false;
-        cell.readers = 0;
-        cell.stamp = clocks_.stamp(static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32);
-    } else {
-        cell.atomics = cell.atomics || kind == Kind::atomic;
-        add(cell.since, now);
-    }
-}
-
-void Order::add(History& history, const Trace& now) {
-    Trace& last = history.last;
-    if (last.epoch != now.epoch) {
-        if (!of_this_block(last)) {
-            history.other_block = last;
-        }
-        last = now;
-        history.more = 0;
-    } else if (alike(last, now)) {
-        last.lanes |= now.lanes;
-        if (now.clock != 0 && history.more != 0) {
-            add_other(history, now);
-        }
-    } else {
-        add_other(history, now);
-    }
 }
 
 /// Not like the last one: that goes to the list, and what the list has of this one comes forward.

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -35,6 +36,11 @@ struct Trace {
     uint32_t in_flight : 1 = 0; // which nobody has waited for
     uint32_t atomic : 1 = 0;    // an atomic operation
 };
+
+/// Whether two accesses differ in their lanes alone.
+inline bool alike(const Trace& a, const Trace& b) {
+    return a.warp == b.warp && a.clock == b.clock && a.origin == b.origin && a.atomic == b.atomic;
+}
 
 /// Reads and atomic operations since the last write.
 struct History {
@@ -99,7 +105,7 @@ class Shadow final : public DeviceMemory::Notes {
     Cell* cells_; // of the words, or their first bytes; then of all second bytes, and so on
 };
 
-/// What TMA or a warpgroup's tensor cores do beside the threads.
+/// What TMA or a warp's tensor core does beside the threads.
 struct Work {
     static constexpr uint32_t not_yet = ~uint32_t{0};
     const char* operation = "";
@@ -124,12 +130,12 @@ class ReaderSets {
         return set < first_ ? std::span<const uint32_t>() : std::span<const uint32_t>(sets_[set - first_]);
     }
 
-    /// That set and one work more.
-    uint32_t with(uint32_t set, uint32_t work, const std::vector<Work>& works);
+    /// That set and `count` works more, the first of them `work`.
+    uint32_t with(uint32_t set, uint32_t work, uint32_t count, const std::vector<Work>& works);
 
   private:
     struct Step {
-        uint32_t set = 0, work = 0, result = 0;
+        uint32_t set = 0, work = 0, count = 0, result = 0;
     };
     uint32_t first_ = 1;
     std::vector<std::vector<uint32_t>> sets_;
@@ -163,7 +169,9 @@ class Order {
         cell.atomics = false;
         cell.readers = 0;
     }
-    void read_by(uint32_t work, Cell& cell) { cell.readers = readers_.with(cell.readers, work, works_); }
+    void read_by(uint32_t work, uint32_t count, Cell& cell) {
+        cell.readers = readers_.with(cell.readers, work, count, works_);
+    }
 
     /// Whether all of a group of threads know of the last write, and, if a thread made it, whether it was fenced.
     bool knows_write(const Clocks::Common& group, const Cell& cell) const;
@@ -195,6 +203,7 @@ class Order {
     Trace trace_of(uint32_t work) const { return {epoch_, works_[work].origin.number(), work, 0, 1}; }
     bool ordered(const Trace& before, const Trace& now, bool shared) const;
     bool races(const Trace& before, Kind kind, const Trace& now, bool shared) const;
+    Race race_with_readers(const Cell& cell, Kind kind, const Trace& now, bool shared);
     const Trace* unordered(const History& history, Kind kind, const Trace& now, bool shared) const;
     void add(History& history, const Trace& now);
     void add_other(History& history, const Trace& now);
@@ -210,5 +219,63 @@ class Order {
     std::vector<Node> pool_; // of this epoch; the first one is not used
     uint32_t unused_ = 0;    // a list of nodes that can be used again
 };
+
+inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) const {
+    if (before.engine != 0 && of_this_block(before)) [[unlikely]] {
+        const Work& work = works_[before.lanes];
+        const auto thread = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
+        return clocks_.knows_end(thread, work.channel, work.number);
+    }
+    if (before.epoch != now.epoch) {
+        return shared || of_this_block(before) || before.epoch < launch_begin_;
+    }
+    const auto own = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
+    if (before.copy != 0) {
+        const auto starter = static_cast<unsigned>(std::countr_zero(before.lanes)) + before.warp * 32;
+        return clocks_.knows_copy(own, starter, before.clock);
+    }
+    const uint32_t others = before.warp == now.warp ? before.lanes & ~now.lanes : before.lanes;
+    return others == 0 || clocks_.knows(own, before.warp, others, before.clock);
+}
+
+inline Order::Race Order::race(const Cell& cell, Kind kind, const Trace& now, bool shared) {
+    if (!ordered(cell.write, now, shared)) [[unlikely]] {
+        return {&cell.write, Kind::store};
+    }
+    return kind == Kind::load && !cell.atomics ? Race{} : race_with_readers(cell, kind, now, shared);
+}
+
+inline void Order::add(History& history, const Trace& now) {
+    Trace& last = history.last;
+    if (last.epoch != now.epoch) {
+        if (!of_this_block(last)) {
+            history.other_block = last;
+        }
+        last = now;
+        history.more = 0;
+    } else if (alike(last, now)) {
+        last.lanes |= now.lanes;
+        if (now.clock != 0 && history.more != 0) {
+            add_other(history, now);
+        }
+    } else {
+        add_other(history, now);
+    }
+}
+
+inline void Order::remember(Cell& cell, Kind kind, const Trace& now) {
+    if (kind == Kind::store) {
+        // All that came before is ordered before this, or it would have been a race: who races with them later, races
+        // with this as well.
+        cell.write = now;
+        cell.since = {};
+        cell.atomics = false;
+        cell.readers = 0;
+        cell.stamp = clocks_.stamp(static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32);
+    } else {
+        cell.atomics = cell.atomics || kind == Kind::atomic;
+        add(cell.since, now);
+    }
+}
 
 } // namespace flash::simt
