@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
+from command import main  # noqa: E402
 from lab.diagrams import Drawing  # noqa: E402
 
-FIGURES = ROOT / "docs/figures"
 WIDTH = 520  # of a picture, whose text has 13 pixels: a phone shows it at 9
 SECTOR, FLOAT, WARP = 32, 4, 32  # bytes, bytes, lanes
 
@@ -356,28 +356,5 @@ PICTURES = {
     "09_micro_tile.svg": micro_tile, "three_roofs.svg": three_roofs}
 
 
-def main(arguments):
-    check = "--check" in arguments
-    names = [name for name in arguments if name != "--check"]
-    if unknown := set(names) - set(PICTURES):
-        print(f"pictures.py: there is no {' '.join(sorted(unknown))}; there are {' '.join(PICTURES)}", file=sys.stderr)
-        return 2
-    different = 0
-    for name in names or PICTURES:
-        try:
-            path, text = FIGURES / name, PICTURES[name]()
-        except ValueError as error:
-            print(f"docs/figures/{name}: {error}", file=sys.stderr)
-            different = 1
-            continue
-        if not check:
-            path.write_text(text, encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            print(f"docs/figures/{name}: not what the sources say; docs/diagrams/pictures.py {name} draws it anew",
-                  file=sys.stderr)
-            different = 1
-    return different
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(PICTURES, *sys.argv))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "scripts"), str(ROOT / "docs/attention_picture")]
+from command import main  # noqa: E402
 from lab.diagrams import Drawing  # noqa: E402
 from safetensors_file import SafetensorsFile  # noqa: E402
 
-FIGURES = ROOT / "docs/figures"
 HEAD, QUERY = 5, 169  # the row with a maximum that rises early, in the middle and late
 WIDTH, LEFT, RIGHT = 520, 56, 500  # 13-pixel text in 520 pixels: a phone shows it legibly
 
@@ -111,23 +111,8 @@ def traffic_of_tiles():
     return drawing.svg()
 
 
-DRAWN = {"04_online_softmax.svg": online_softmax, "traffic_of_tiles.svg": traffic_of_tiles}
-
-
-def main(arguments):
-    if arguments not in ([], ["--check"]):
-        print(__doc__, file=sys.stderr)
-        return 2
-    code = 0
-    for name, draw in DRAWN.items():
-        path = FIGURES / name
-        if not arguments:
-            path.write_text(draw(), encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != draw():
-            print(f"docs/figures/{name} is not what docs/diagrams/softmax_and_traffic.py draws", file=sys.stderr)
-            code = 1
-    return code
+PICTURES = {"04_online_softmax.svg": online_softmax, "traffic_of_tiles.svg": traffic_of_tiles}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(PICTURES, *sys.argv))

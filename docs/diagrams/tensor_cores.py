@@ -15,10 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "scripts"), str(ROOT / "steps/tests")]
+from command import main  # noqa: E402
 from lab.diagrams import Drawing  # noqa: E402
 from layouts import a_element, b_element, c_element, ldmatrix_element, swizzled  # noqa: E402
 
-FIGURES = ROOT / "docs/figures"
 WIDTH = 560  # of a picture, whose text has 13 pixels: a phone shows it at 8
 LANES, HALVES, REGISTERS = range(32), range(2), range(4)
 SHOWN_LANE, SHOWN_CHUNK = 9, 2  # drawn apart from the others
@@ -409,29 +409,5 @@ PICTURES = {"10_fragments.svg": fragments, "11_ldmatrix.svg": ldmatrix, "11_swiz
             "16_window.svg": window, "17_overlap.svg": overlap}
 
 
-def main(arguments):
-    check = "--check" in arguments
-    names = [name for name in arguments if name != "--check"]
-    if unknown := set(names) - set(PICTURES):
-        print(f"tensor_cores.py: there is no {' '.join(sorted(unknown))}; there are {' '.join(PICTURES)}",
-              file=sys.stderr)
-        return 2
-    different = 0
-    for name in names or PICTURES:
-        try:
-            path, text = FIGURES / name, PICTURES[name]()
-        except ValueError as error:
-            print(f"docs/figures/{name}: {error}", file=sys.stderr)
-            different = 1
-            continue
-        if not check:
-            path.write_text(text, encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            print(f"docs/figures/{name}: not what the sources say; docs/diagrams/tensor_cores.py {name} draws it anew",
-                  file=sys.stderr)
-            different = 1
-    return different
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(PICTURES, *sys.argv))

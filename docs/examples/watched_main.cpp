@@ -16,7 +16,9 @@ extern "C" int __wrap_main(int argc, char** argv) {
         simt::options().detect = simt::options().count = true;
         const int code = __real_main(argc, argv);
         std::ofstream(simt::program_file() + ".profile.json") << simt::to_json(simt::profile());
-        std::printf("no fault found, schedule %s\n", to_string(simt::options().schedule).c_str());
+        if (code == 0) { // else the program has caught a fault itself, or has found a mistake of its own
+            std::printf("no fault found, schedule %s\n", to_string(simt::options().schedule).c_str());
+        }
         return code;
     } catch (const flash::KernelFault& fault) {
         std::fprintf(stderr, "%s\n", fault.what());

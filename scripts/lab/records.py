@@ -53,6 +53,7 @@ KINDS = {
     "variant": "a rung with a patch, timed", "kernel": "what ncu counted of one kernel (METRICS)",
     "build": "what ptxas and the SASS say of one kernel of an experiment",
     "ceiling": "what a unit of the machine reached by itself: value, in FLOP/s, bytes/s or 1/s",
+    "example": "a program of docs/examples: value, how many of its numbers are wrong, and what a tool reported",
     "left out": "what was not measured, and the reason",
 }
 # extra_bytes: memory beyond compulsory_bytes, which are Q, K, V, O and LSE once. of_allowed_error: the largest error over

@@ -3,6 +3,9 @@
 Each rung runs on ragged, causal and grouped problems in every head dim and type it has, and on rows that see no key.
 A run counts as clean when the tool reports nothing and the rung's result is right. Build first:
     cmake --preset cuda && cmake --build --preset cuda --target rungs
+
+With --unseen the three mistakes of docs/unseen_races.md run instead, and each repaired: what does each tool report of
+them? It needs a Hopper GPU, and builds what it runs.
 """
 
 import re
@@ -10,7 +13,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 from lab import build, cli, harness
-from lab.ladder import ROOT, cuda_rungs
+from lab.ladder import LabError, ROOT, cuda_rungs
 
 TOOLS = {"memcheck": ["--leak-check", "full"], "racecheck": ["--racecheck-report", "all"], "synccheck": []}
 PROBLEMS = ("--batch 2 --heads 2 --q-len 97 --kv-len 161",  # ragged
@@ -19,24 +22,56 @@ PROBLEMS = ("--batch 2 --heads 2 --q-len 97 --kv-len 161",  # ragged
             "--heads 1 --q-len 260 --kv-len 70 --causal")  # rows without keys
 
 
+def reported(output):
+    """How many errors or hazards the tool's summary counts; None without one: a tool that did not run says nothing."""
+    return max(map(int, re.findall(r"SUMMARY: (\d+) (?:errors?|hazards?)", output)), default=None)
+
+
 def clean(returncode, output):
-    """Both summaries, of errors and of hazards, must be there and say 0: a tool that did not run says nothing."""
-    found = [int(number) for number in re.findall(r"SUMMARY: (\d+) (?:errors?|hazards?)", output)]
-    return returncode == 0 and bool(found) and max(found) == 0
+    return returncode == 0 and reported(output) == 0
+
+
+def under(tool, path, arguments):
+    command = ["compute-sanitizer", "--tool", tool, *TOOLS[tool], "--error-exitcode", "99", str(path), *arguments]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return command, done
 
 
 def sanitize(tool, path, arguments):
     """What a run under a tool said: "" when all is well, else its last lines."""
-    command = ["compute-sanitizer", "--tool", tool, *TOOLS[tool], "--error-exitcode", "99", str(path), *arguments]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command, done = under(tool, path, arguments)
     return "" if clean(done.returncode, done.stdout) else "\n".join([" ".join(command), *done.stdout.splitlines()[-25:]])
+
+
+def unseen(options):
+    build.require("compute-sanitizer")
+    build.require("nvcc")
+    build.FOLDER.mkdir(exist_ok=True)
+    program = build.FOLDER / "unseen_races"
+    subprocess.run(["nvcc", "-std=c++20", "-O2", "-gencode", "arch=compute_90a,code=sm_90a", "-I.", "-o", str(program),
+                    "docs/examples/unseen_races.cu", *map(str, ROOT.glob("common/cuda/*.cu"))], cwd=ROOT, check=True)
+    rows = []
+    for arguments in [(case, *repaired) for case in ("slot", "wait", "fence") for repaired in ((), ("repaired",))]:
+        for tool in TOOLS:
+            said = under(tool, program, arguments)[1].stdout
+            wrong = re.search(r": (\d+) of \d+ numbers are wrong", said)  # the program's own line
+            if reported(said) is None or not wrong:
+                raise LabError(f"unseen_races {' '.join(arguments)} did not run under {tool}:\n{said}")
+            rows.append({"program": f"unseen_races {' '.join(arguments)}", "kind": "example", "tool": tool,
+                         "reported": reported(said), "value": int(wrong[1])})
+            print("{program:<30} {tool:<10} reports {reported}; {value} numbers are wrong".format(**rows[-1]), flush=True)
+    cli.save(options, rows)
+    return 0
 
 
 def add_arguments(parser):
     cli.add(parser, "rungs", "--programs", "--jobs", "--record", "--commit")
+    parser.add_argument("--unseen", action="store_true", help="the mistakes of docs/unseen_races.md in place of the rungs")
 
 
 def main(options):
+    if options.unseen:
+        return unseen(options)
     rungs = cuda_rungs(options.rungs)
     build.require("compute-sanitizer")
     paths = {rung.name: harness.need(options.programs, rung.name) for rung in rungs}

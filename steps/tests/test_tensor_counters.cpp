@@ -7,6 +7,7 @@
 
 #include "common/cuda/device_buffer.hpp"
 #include "common/cuda/sizes.hpp"
+#include "common/simt/machine/fault.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/report/profile.hpp"
 #include "steps/10_mma_sync/mma_sync.hpp"
@@ -200,6 +201,33 @@ TEST_CASE("14 does the same work as 13, also with a mask and with a last wave of
     CHECK(after.collectives == before.collectives);
     CHECK(after.global_load.bytes == before.global_load.bytes);
     CHECK(after.global_store.bytes == before.global_store.bytes);
+}
+
+TEST_CASE(
+    "from 14 on the last tile of Q, the longest with a mask, is the first block's; before it is the last block's") {
+    Problem p = problem(256, 256, 64);
+    p.heads = 1;
+    p.causal = true;
+    const int64_t row = p.head_dim;
+    const DeviceBuffer<Half> Q =
+        random_buffer(p.q_size() - row, "Q", 1); // whoever takes the last tile misses its last row
+    const DeviceBuffer<Half> K = random_buffer(p.kv_size(), "K", 2), V = random_buffer(p.kv_size(), "V", 3);
+    const DeviceBuffer<Half> O(p.q_size(), "O");
+    const DeviceBuffer<float> LSE(p.lse_size(), "LSE");
+    const flash::simt::Options before = flash::simt::options();
+    flash::simt::options().detect = true;
+    for (const Rung& rung : rungs) {
+        CAPTURE(rung.number);
+        const int64_t longest = rung.number < 14 ? blocks(rung, p) - 1 : 0;
+        try {
+            rung.attention(p, Q.data(), K.data(), V.data(), O.data(), LSE.data());
+            FAIL_CHECK("nobody missed the row");
+        } catch (const flash::simt::Fault& fault) {
+            CHECK(fault.kind == flash::simt::FaultKind::out_of_bounds);
+            CHECK(fault.where.block.x == unsigned_of(longest));
+        }
+    }
+    flash::simt::options() = before;
 }
 
 TEST_CASE("row sums need no shuffles from 15 on, and maxima none after the first tile from 16 on") {

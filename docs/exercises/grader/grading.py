@@ -21,18 +21,31 @@ PATIENCE = 300  # seconds for one list; it takes about five
 
 # What a failure teaches: (what the message holds, its name, why it matters).
 LESSONS = (
+    (r"race: (overwritten|written) (while|by) a|race: read by a", "a race with an engine",
+     "TMA and wgmma work beside the threads. What they read or write is theirs from the line that starts them until somebody "
+     "has waited for them, and whoever uses the place next must have heard of that wait: through an mbarrier or a barrier."),
     (r"\brace: ", "a race",
      "Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may run them either way round, "
      "so the result can be right today and wrong on the next GPU, or on the next run. Each pair of lines needs a barrier "
      "(or a wait) between them."),
     (r"used before its wait", "a copy that has not landed",
      "cp.async only starts a copy. Until the thread has waited for it, shared memory holds what was there before."),
+    (r"used before its mbarrier", "a tile that has not landed",
+     "tma_load only starts a copy. Its mbarrier tells when the bytes are there, and only to those who wait for the right phase."),
+    (r"accumulators of a wgmma|wgmma uses registers|wgmma without a wgmma_fence", "registers that a wgmma owns",
+     "From its start until wgmma_wait a product owns its registers: C is not complete, and A may still be read. wgmma_fence "
+     "stands between the last touch and the product."),
+    (r"a fence is missing|TMA does not know of", "a missing fence",
+     "A barrier orders threads. TMA and wgmma are none, and reach shared memory by another path, so a fence must come first."),
+    (r"leaves the kernel before its|ends before a tma_load", "a block that leaves too early",
+     "When a block ends, its shared memory is the next block's. Engines that still use it read or write a stranger's data."),
     (r"no thread of the block has written", "a read of uninitialised shared memory",
      "Shared memory is not zero when a block starts: it holds what the block before left there."),
     (r"left the kernel without reaching|at different barriers|at different ", "a barrier that not all threads reach",
      "__syncthreads waits for every thread of the block. On a GPU a thread that never comes means a hang, or a barrier that "
      "lets the others through too early; CUDA calls both undefined."),
-    (r"deadlock", "a deadlock", "Threads wait for others that will never come."),
+    (r"deadlock", "a deadlock", "Threads wait for others, or for bytes, that will never come. The message says where each group "
+     "waits, and how many arrivals or bytes are there."),
     (r"out of bounds", "an access out of bounds",
      "On a GPU such an access reads a neighbour's data, or ends the program with an illegal address."),
     (r"misaligned", "a misaligned access",
@@ -44,12 +57,15 @@ LESSONS = (
      "With one key the softmax is 1, whatever the score is, so O is exactly V."),
     (r"is finite, though its inputs", "a NaN that got lost",
      "NaN in the input must show in the output. A comparison with NaN is false, so fmaxf and masks can drop it silently."),
-    (r"\b(O|LSE) at .* is (nan|NaN)", "NaN",
+    (r"\b(O|LSE|d[QKV]) at .* is -?(nan|NaN)", "NaN",
      "NaN comes from inf - inf, 0 * inf or 0 / 0. Ask which row it is: one that sees no key, or one whose sum is 0 or infinite?"),
     (r"\bO at ", "a wrong result", "The message names the first wrong element: b batch, h head, i query, x column."),
     (r"\bLSE at ", "a wrong LSE",
      "O can be right where LSE is wrong: a factor that O's division cancels stays in LSE. The backward pass, and the merge of "
      "partial results, need LSE."),
+    (r"\bd[QKV] (at|is) ", "a wrong gradient",
+     "Which of dQ, dK and dV are wrong, and which are right? Each has its own formula, and P is in all of them. The first wrong "
+     "element has i for a query, or j for a key."),
 )
 
 
@@ -150,8 +166,8 @@ def value(counters, name):
     for part in name.split("+"):
         one = counters
         for key in part.strip().split("."):
-            one = one[key]
-        total += one
+            one = one.get(key, {})  # of TMA and wgmma there is an entry only if there is something to count
+        total += one or 0
     return total
 
 
@@ -209,7 +225,7 @@ def kernel_failure(exercise, file, preset, talk):
         with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
             cause = detected(program, dims[0], 128)
             outcome.append(cause.name if cause else "no fault")
-        if cause and (not failure or not re.match(r"(O|LSE) at", cause.said)):  # it is nearer to the cause
+        if cause and (not failure or not re.match(r"(O|LSE|d[QKV]) at", cause.said)):  # it is nearer to the cause
             wrong = f"\nThe result is wrong as well: {failure.said}" if failure else ""
             failure = Failure(cause.name, cause.said + wrong, cause.where, cause.why)
     return failure

@@ -28,7 +28,7 @@ namespace {
 using conformance::Case;
 
 conformance::Scope scope_of(const Rung& rung, const std::string& head_dims, int64_t longest) {
-    conformance::Scope scope{rung.dtypes(), {}, longest, false};
+    conformance::Scope scope{rung.dtypes(), {}, longest, false, rung.is_backward()};
     std::istringstream stream(head_dims);
     for (std::string d; std::getline(stream, d, ',');) {
         scope.head_dims.push_back(std::stoi(d));
@@ -59,7 +59,7 @@ int judge(const Rung& rung, const std::vector<Case>& cases, int64_t longest, con
 
 void count(const Rung& rung, const Case& c, const std::string& file) {
     const conformance::Tensors t = conformance::make_inputs(c);
-    DeviceRun run(rung, c.problem, {c.dtype, t.q, t.k, t.v});
+    DeviceRun run(rung, c.problem, t.view(c.dtype));
 #ifdef FLASH_EXERCISE_SIMT
     simt::options().count = true;
     run.run();
@@ -94,7 +94,8 @@ int rung_main(const Rung& rung, int argc, char** argv) {
                                   .head_dim = std::stoi(arguments.at(3)),
                                   .scale = default_scale(std::stoi(arguments.at(3))),
                                   .causal = arguments.at(4) == "causal"};
-            count(rung, {conformance::Kind::normal, rung.dtypes().at(0), problem}, arguments.at(5));
+            count(rung, {conformance::Kind::normal, rung.dtypes().at(0), problem, 1, rung.is_backward()},
+                  arguments.at(5));
             return 0;
         }
     } catch (const std::exception& error) {

@@ -1,6 +1,7 @@
 """What is timed and counted: cases, ratios, counters, and lab bench on programs that are stand-ins."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -115,6 +116,24 @@ def test_compute_sanitizer_must_say_that_it_found_nothing():
     assert sanitize.clean(0, "ERROR SUMMARY: 0 errors\nRACECHECK SUMMARY: 0 hazards displayed")
     for code, said in ((0, ""), (0, "ERROR SUMMARY: 1 error"), (99, "ERROR SUMMARY: 0 errors")):
         assert not sanitize.clean(code, said)
+
+
+def test_what_a_tool_reports_of_the_unseen_races_is_recorded(monkeypatch, tmp_path):
+    said = iter(["slot: 7 of 4096 numbers are wrong\nRACECHECK SUMMARY: 2 hazards displayed"] * 17 + ["Segmentation fault"])
+
+    def run(command, **options):
+        return SimpleNamespace(returncode=0, stdout="" if command[0] == "nvcc" else next(said))
+    saved = []
+    monkeypatch.setattr(sanitize.build, "require", lambda *tool: None)
+    monkeypatch.setattr(sanitize.build, "FOLDER", tmp_path)
+    monkeypatch.setattr(sanitize.subprocess, "run", run)
+    monkeypatch.setattr(sanitize.cli, "save", lambda options, rows: saved.extend(rows))
+    with pytest.raises(LabError, match="fence repaired did not run under synccheck"):
+        sanitize.main(SimpleNamespace(unseen=True))
+    said = iter(["wait: 5 of 4096 numbers are wrong\nERROR SUMMARY: 1 error"] * 18)
+    assert sanitize.main(SimpleNamespace(unseen=True)) == 0
+    assert len(saved) == 18 and not any(map(records.wrong_with, saved))
+    assert saved[0] == {"program": "unseen_races slot", "kind": "example", "tool": "memcheck", "reported": 1, "value": 5}
 
 
 REPORT = {"ok": True, "seconds": 0.5, "flops": 2e9, "damage": "", "benchmark": {"seconds": [0.01] * 20, "peak_memory_bytes": 100},
