@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/cuda/error.hpp"
+#include "common/cuda/stream.hpp"
 
 namespace flash {
 
@@ -10,11 +11,11 @@ namespace flash {
 // milliseconds in which cudaMalloc maps gigabytes.
 void* allocate_device_memory(size_t bytes, const char* /*name*/) {
     void* memory = nullptr;
-    FLASH_CHECK_CUDA(cudaMallocAsync(&memory, std::max<size_t>(bytes, 1), nullptr));
+    FLASH_CHECK_CUDA(cudaMallocAsync(&memory, std::max<size_t>(bytes, 1), current_stream));
     return memory;
 }
 
 // The status is dropped: a destructor cannot throw, and the next checked call reports the same error.
-void free_device_memory(void* memory) noexcept { cudaFreeAsync(memory, nullptr); }
+void free_device_memory(void* memory) noexcept { cudaFreeAsync(memory, current_stream); }
 
 } // namespace flash

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <source_location>
 
+#include "common/cuda/stream.hpp"
+
 namespace flash {
 
 /// Grid of a launch, with the place in the source that asked for it: converting a dim3 records where that happens.
@@ -24,13 +26,14 @@ void prepare_launch(const void* kernel, const Grid& grid, dim3 block, size_t sme
 /// Throws Error when the launch just made was refused.
 void check_launch(const void* kernel, const Grid& grid, dim3 block, size_t smem_bytes);
 
-/// kernel<<<grid, block, smem_bytes>>>(arguments...), checked before and after, in release builds too: a launch that
-/// was refused and not checked looks like a very fast kernel. Does not wait for the kernel to end.
+/// kernel<<<grid, block, smem_bytes>>>(arguments...) on the thread's current stream, checked before and after, in
+/// release builds too: a launch that was refused and not checked looks like a very fast kernel. Does not wait for the
+/// kernel to end.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_bytes, Arguments... arguments) {
     const auto address = reinterpret_cast<const void*>(kernel);
     prepare_launch(address, grid, block, smem_bytes);
-    kernel<<<grid.size, block, smem_bytes>>>(arguments...);
+    kernel<<<grid.size, block, smem_bytes, current_stream>>>(arguments...);
     check_launch(address, grid, block, smem_bytes);
 }
 

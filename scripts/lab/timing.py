@@ -72,9 +72,9 @@ def rung(name, path):
     def attention(q, k, v, causal, o, lse):
         batch, heads, N_q, d = q.shape
         sizes = (ctypes.c_int64 * 6)(batch, heads, k.shape[1], N_q, k.shape[2], d)
-        pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (q, k, v, o, lse)]
-        if function(int("bfloat16" in str(q.dtype)), sizes, ctypes.c_float(1 / math.sqrt(d)), int(causal), *pointers,
-                    message, ctypes.c_size_t(len(message))) != 0:
+        tensors = (ctypes.c_void_p * 5)(*(tensor.data_ptr() for tensor in (q, k, v, o, lse)))
+        if function(int("bfloat16" in str(q.dtype)), sizes, ctypes.c_float(1 / math.sqrt(d)), int(causal), tensors,
+                    q.device.index, None, message, ctypes.c_size_t(len(message))) != 0:
             raise LabError(f"{name}: {message.value.decode()}")
         return o
     return attention

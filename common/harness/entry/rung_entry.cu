@@ -1,26 +1,87 @@
-// A rung as a function of C, so that Python can call it on tensors that are already on the GPU. scripts/lab compiles
-// this file once for each variant, with RUNG_HEADER="steps/NN_name/name.hpp" and RUNG=stepNN, and with RUNG_FP32 for a
-// rung that computes in fp32 alone.
+// A rung as a function of C, so that Python can call it on tensors that are already where the rung works. scripts/lab
+// and common/torch compile this file once for each rung: with nvcc for a GPU, with g++ for the CPU. They define
+//   RUNG_HEADER     "steps/NN_name/name.hpp"
+//   RUNG            its namespace, stepNN
+//   RUNG_FP32       where it computes in fp32 alone
+//   RUNG_BACKWARD   where it computes gradients
+//   RUNG_ON_SIMT    where the SIMT backend runs it
 #include RUNG_HEADER
 
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 
+#include "common/attention.hpp"
+#include "common/types.hpp"
+#if defined(__CUDACC__)
+#include "common/cuda/error.hpp"
+#include "common/cuda/stream.hpp"
+#elif defined(RUNG_ON_SIMT)
+#include <algorithm>
+#include <list>
+#include <vector>
+
+#include "common/cuda/device_buffer.hpp"
+#endif
+
 namespace {
 
-template <class T>
-void attention(const flash::Problem& p, const void* Q, const void* K, const void* V, void* O, float* LSE) {
-    RUNG::attention(p, static_cast<const T*>(Q), static_cast<const T*>(K), static_cast<const T*>(V), static_cast<T*>(O),
-                    LSE);
+template <class T> T* at(void* tensor) { return static_cast<T*>(tensor); }
+
+template <class T> void start(const flash::Problem& p, void* const* x) {
+#ifdef RUNG_BACKWARD
+    RUNG::attention_backward(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]), at<T>(x[5]),
+                             at<T>(x[6]), at<T>(x[7]), at<T>(x[8]));
+#else
+    RUNG::attention(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]));
+#endif
+}
+
+#ifdef RUNG_ON_SIMT
+/// The emulated GPU has a memory of its own, in which it knows where each tensor ends: copied there and back.
+template <class T> void run(const flash::Problem& p, void* const* x) {
+    const int64_t q = p.q_size() * int64_t{sizeof(T)}, kv = p.kv_size() * int64_t{sizeof(T)};
+    const int64_t lse = p.lse_size() * int64_t{sizeof(float)};
+#ifdef RUNG_BACKWARD
+    const char* const names[] = {"Q", "K", "V", "O", "LSE", "dO", "dQ", "dK", "dV"};
+    const int64_t bytes[] = {q, kv, kv, q, lse, q, q, kv, kv};
+    const size_t inputs = 6;
+#else
+    const char* const names[] = {"Q", "K", "V", "O", "LSE"};
+    const int64_t bytes[] = {q, kv, kv, q, lse};
+    const size_t inputs = 3;
+#endif
+    std::list<flash::DeviceBuffer<char>> buffers; // a list, because they do not move
+    std::vector<void*> on_device;
+    for (size_t i = 0; i < std::size(bytes); ++i) {
+        on_device.push_back(buffers.emplace_back(bytes[i], names[i]).data());
+        if (i < inputs) {
+            std::copy_n(at<char>(x[i]), bytes[i], at<char>(on_device[i]));
+        }
+    }
+    start<T>(p, on_device.data());
+    for (size_t i = inputs; i < std::size(bytes); ++i) {
+        std::copy_n(at<char>(on_device[i]), bytes[i], at<char>(x[i]));
+    }
+}
+#else
+template <class T> void run(const flash::Problem& p, void* const* x) { start<T>(p, x); }
+#endif
+
+void work_on([[maybe_unused]] int device, [[maybe_unused]] void* stream) {
+#ifdef __CUDACC__
+    FLASH_CHECK_CUDA(cudaSetDevice(device));
+    flash::current_stream = static_cast<cudaStream_t>(stream);
+#endif
 }
 
 } // namespace
 
-/// Starts the rung on the default stream; the pointers are device memory. `sizes` are B, H, H_kv, N_q, N_kv, d.
+/// Starts the rung on a stream of a GPU, and does not wait for its end; on the CPU it has ended on return. `sizes` are
+/// B, H, H_kv, N_q, N_kv, d. `tensors` are Q, K, V, O and LSE, for a backward rung Q, K, V, O, LSE, dO, dQ, dK and dV.
 /// Returns 0, or 1 with the reason in `message`.
-extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int causal, const void* Q, const void* K,
-                              const void* V, void* O, float* LSE, char* message, size_t message_size) {
+extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int causal, void* const* tensors, int device,
+                              void* stream, char* message, size_t message_size) {
     try {
         const flash::Problem p{.batch = sizes[0],
                                .heads = sizes[1],
@@ -31,11 +92,12 @@ extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int c
                                .scale = scale,
                                .causal = causal != 0};
         flash::validate(p);
+        work_on(device, stream);
 #ifdef RUNG_FP32
-        attention<float>(p, Q, K, V, O, LSE);
+        run<float>(p, tensors);
         (void)bf16;
 #else
-        bf16 != 0 ? attention<flash::Bfloat16>(p, Q, K, V, O, LSE) : attention<flash::Half>(p, Q, K, V, O, LSE);
+        bf16 != 0 ? run<flash::Bfloat16>(p, tensors) : run<flash::Half>(p, tensors);
 #endif
         return 0;
     } catch (const std::exception& error) {

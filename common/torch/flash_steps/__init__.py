@@ -1,0 +1,5 @@
+"""The rungs of this repository as an operator of PyTorch. docs/from_pytorch.md shows how to use it, and how it works."""
+
+from flash_steps.operator import attention
+
+__all__ = ["attention"]

@@ -1,0 +1,157 @@
+"""attention() against float64 and against PyTorch's own rules for operators. On the CPU, and on a GPU if there is one."""
+
+import math
+
+import pytest
+import torch
+from flash_steps import attention
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+# (B, H, H_kv, N_q, N_kv): ragged, grouped, fewer and more queries than keys
+SHAPES = [(1, 2, 2, 64, 64), (2, 4, 2, 33, 70), (1, 3, 1, 70, 33), (1, 1, 1, 1, 5)]
+# Largest error over largest value.
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def problem(B, H, H_kv, N_q, N_kv, d=32, dtype=torch.float32, device="cpu", seed=0):
+    """Q, K, V, and a dO."""
+    draw = torch.Generator().manual_seed(seed)
+    shapes = (B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, d), (B, H, N_q, d)
+    q, k, v, do = (torch.randn(shape, generator=draw).to(dtype).to(device) for shape in shapes)
+    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), do
+
+
+def expected(q, k, v, do, causal, scale=None):
+    """O, LSE, dQ, dK, dV by PyTorch's autograd in float64; rows that see no key are zero."""
+    q, k, v = (tensor.detach().double().requires_grad_() for tensor in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    S = q @ k.repeat_interleave(group, 1).mT * (scale or 1 / math.sqrt(q.shape[-1]))
+    if causal:
+        hidden = torch.ones(S.shape[-2:], dtype=torch.bool, device=S.device).triu(1 + S.shape[-1] - S.shape[-2])
+        S = S.masked_fill(hidden, -math.inf)
+    blind = (S == -math.inf).all(-1, keepdim=True)
+    o = torch.softmax(S.masked_fill(blind, 0), -1).masked_fill(blind, 0) @ v.repeat_interleave(group, 1)
+    return o, torch.logsumexp(S, -1), *torch.autograd.grad((o * do.double()).sum(), (q, k, v))
+
+
+def close(ours, right, dtype):
+    finite = torch.isfinite(right)
+    assert torch.equal(torch.isfinite(ours), finite)
+    error = (ours.double() - right)[finite].abs().max().item()
+    assert error <= TOLERANCE[dtype] * max(1, right[finite].abs().max().item())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype, rung", [(torch.float32, None), (torch.float32, 9), (torch.float16, "10_mma_sync"),
+                                         (torch.bfloat16, "10")], ids=str)
+def test_forward_and_gradients(dtype, rung, shape, causal, device):
+    q, k, v, do = problem(*shape, dtype=dtype, device=device)
+    o, lse = attention(q, k, v, causal, rung=rung, return_lse=True)
+    right = expected(q, k, v, do, causal)
+    assert o.dtype == dtype and lse.dtype == torch.float32 and not lse.requires_grad
+    close(o, right[0], dtype)
+    close(lse, right[1], dtype)
+    if device == "cpu" or dtype != torch.float32:  # no backward rung computes fp32 on a GPU
+        for ours, gradient in zip(torch.autograd.grad(o, (q, k, v), do), right[2:]):
+            assert ours.dtype == dtype
+            close(ours, gradient, dtype)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype, d", [(torch.float32, 20), (torch.float16, 64), (torch.float16, 32)], ids=str)
+def test_highest_rung_that_fits(dtype, d, device):
+    if device == "cuda" and d == 20:
+        pytest.skip("no rung on a GPU takes this head dim")
+    q, k, v, do = problem(1, 1, 1, 40, 40, d, dtype, device)
+    close(attention(q, k, v, scale=0.3), expected(q, k, v, do, False, 0.3)[0], dtype)
+
+
+def test_every_forward_rung_can_be_named():
+    """Which library would be called, for all of the ladder; nothing is built."""
+    from flash_steps.ladder import choose, ladder
+    for rung in ladder():
+        d = (rung.head_dims or (7,))[0]
+        for gpu in [None, *([(9, 0)] if rung.capability else [])]:
+            for name in (rung.name, rung.number, rung.number.lstrip("0")):
+                assert choose(name, rung.backward, rung.types[-1], d, gpu) == rung
+    highest = [rung for rung in ladder() if not rung.backward and 128 in rung.head_dims]
+    assert choose("", False, "bf16", 128, (9, 0)) == highest[-1]
+    assert choose("", False, "bf16", 128, (12, 0)).capability == (8, 0)
+    assert choose("", False, "fp32", 64, None).capability == ()
+
+
+def test_sum_gives_a_gradient_that_is_no_whole_tensor():
+    q, k, v, _ = problem(1, 2, 1, 9, 9)
+    attention(q, k, v).sum().backward()
+    right = expected(q, k, v, torch.ones_like(q), False)
+    close(q.grad, right[2], torch.float32)
+    close(k.grad, right[3], torch.float32)
+
+
+@pytest.mark.filterwarnings("ignore:Input .* is not a double precision")
+def test_gradients_are_the_differences():
+    """gradcheck in fp32: steps large enough that rounding does not drown the difference."""
+    q, k, v, _ = problem(1, 2, 1, 4, 6, d=5)
+    for causal in (False, True):
+        assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, causal), (q, k, v), eps=1e-2, atol=2e-3,
+                                        rtol=1e-2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype, rung", [(torch.float32, ""), (torch.float16, "10")], ids=str)
+def test_opcheck(dtype, rung, device):
+    q, k, v, do = problem(1, 2, 1, 17, 21, dtype=dtype, device=device)
+    if device == "cuda" and dtype == torch.float32:
+        q, k, v = q.detach(), k.detach(), v.detach()
+    tolerance = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
+    torch.library.opcheck(torch.ops.flash_steps.attention.default, (q, k, v, True, 0.2, rung, ""), **tolerance)
+    if q.requires_grad:
+        with torch.no_grad():
+            o, lse = attention(q, k, v, True, 0.2, rung or None, return_lse=True)
+            torch.library.opcheck(torch.ops.flash_steps.attention_backward.default,
+                                  (q, k, v, o, lse, do, True, 0.2, ""), **tolerance)
+
+
+@pytest.mark.parametrize("backend, dynamic", [("eager", False), ("aot_eager", True), ("inductor", False)])
+def test_compile(backend, dynamic):
+    def layer(q, k, v):
+        return torch.nn.functional.gelu(attention(q * 2, k, v, causal=True)) + 1
+
+    torch.compiler.reset()
+    compiled = torch.compile(layer, fullgraph=True, backend=backend, dynamic=dynamic)
+    for N in (12, 19):
+        q, k, v, do = problem(1, 2, 1, N, N)
+        results = []
+        for function in (layer, compiled):
+            o = function(q, k, v)
+            results.append([o, *torch.autograd.grad(o, (q, k, v), do)])
+        for eager, graph in zip(*results):
+            torch.testing.assert_close(graph, eager)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_stream_of_the_caller():
+    """Q is written on another stream after a long wait: a rung on any other stream would read it too early."""
+    q, k, v, do = (tensor.detach() for tensor in problem(1, 2, 2, 64, 64, dtype=torch.float16, device="cuda"))
+    attention(q, k, v)
+    late, stream = torch.zeros_like(q), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(200_000_000)
+        late.copy_(q)
+        o = attention(late, k, v)
+    stream.synchronize()
+    close(o, expected(q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), do, False)[0], torch.float16)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.mem_get_info()[0] < 20 << 30, reason="needs 20 GB on a GPU")
+def test_more_elements_than_32_bits_count():
+    N = (1 << 26) + 5  # 2^32 elements of Q and O
+    q, k, v, _ = (tensor.detach() for tensor in problem(1, 1, 1, 8, 8, 64, torch.float16, "cuda"))
+    long = torch.zeros(1, 1, N, 64, dtype=torch.float16, device="cuda")
+    long[:, :, -8:] = q
+    o = attention(long, k, v)
+    close(o[:, :, -8:], attention(q, k, v).double(), torch.float16)
+    close(o[:, :, :8], v.double().mean(2, keepdim=True).expand(-1, -1, 8, -1), torch.float16)
