@@ -84,7 +84,8 @@ void Block::prepare() {
         thread.index = element(launch_->block, number);
         thread.number = number;
         thread.finished = false;
-        thread.unobserved_end = stacks_.top(number);
+        thread.stack_top = stacks_.top(number);
+        thread.locals_observed = false;
         thread.copies.clear();
         thread.stores.clear();
         thread.wgmma_groups = thread.wgmma_open = thread.wgmma_over = 0;

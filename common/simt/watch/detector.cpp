@@ -225,7 +225,6 @@ inline void Detector::check_cell(unsigned thread, const AccessEvent& access, con
 
 /// An access to neither: local variables, arguments and constants are fine, anything else does not exist on a GPU.
 void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
-    check_registers(thread, access);
     const auto inside = [&](const void* begin, const void* end) {
         return access.address >= begin && access.address < end;
     };

@@ -80,9 +80,10 @@ void Detector::start_load(const BulkLoad& load) {
     }
     const Trace now = order_.now(load.work.thread, all.origin, Kind::store);
     const Clocks::Common& own = order_.clocks().common(load.work.thread, 1);
+    Repeat repeat;
     for (unsigned offset = 0; offset < load.bytes; offset += 16) {
         const AccessEvent access{load.shared + offset, 16, Kind::store, all.origin};
-        region.shadow->visit(access.address, access.bytes, true, [&](Cell& cell) {
+        const auto use = [&](Cell& cell) {
             if (const Order::Race race = order_.race(cell, Kind::store, now, true); race.other != nullptr) {
                 stop_race(load.work.thread, access, region, race);
             }
@@ -90,7 +91,8 @@ void Detector::start_load(const BulkLoad& load) {
                 stop_unfenced(load.work, access, region, cell);
             }
             order_.write_by(work, cell);
-        });
+        };
+        region.shadow->visit(access.address, access.bytes, true, [&](Cell& cell) { repeat(cell, use); });
     }
     actor_ = nullptr;
 }
@@ -105,6 +107,7 @@ void Detector::start_store(const BulkStore& store) {
     const Origin origin = Origin::of(store.work.site);
     const Trace now = order_.now(store.work.thread, origin, Kind::load);
     const Clocks::Common& own = order_.clocks().common(store.work.thread, 1);
+    Repeat repeat;
     for (const Chunk& chunk : store.chunks) {
         check_global(store.work, chunk, store.adds ? Kind::atomic : Kind::store);
         for_each_piece(chunk.shared, chunk.bytes, [&](const char* address, unsigned bytes) {
@@ -113,7 +116,7 @@ void Detector::start_store(const BulkStore& store) {
             if (!region.contains(access)) {
                 stop_outside(store.work.thread, access, region);
             }
-            region.shadow->visit(address, bytes, false, [&](Cell& cell) {
+            const auto use = [&](Cell& cell) {
                 if (!order_.of_this_block(cell.write)) {
                     note_unwritten(store.work.thread, access, region);
                     order_.read_by(work, 1, cell);
@@ -129,7 +132,8 @@ void Detector::start_store(const BulkStore& store) {
                     stop_unfenced(store.work, access, region, cell);
                 }
                 order_.read_by(work, 1, cell);
-            });
+            };
+            region.shadow->visit(address, bytes, false, [&](Cell& cell) { repeat(cell, use); });
         });
     }
     actor_ = nullptr;
@@ -148,13 +152,14 @@ void Detector::read_by_warps(const Wgmma& product, unsigned first_warp, unsigned
     const unsigned first = 32 * first_warp, count = 32 * warps;
     const Clocks::Common& group = order_.clocks().common(first, count);
     const Origin origin = Origin::of(product.work.site);
+    Repeat repeat;
     for (const OperandRow row : rows) {
         const AccessEvent access{row, 16, Kind::load, origin};
         const Region& region = find(access, Space::shared);
         if (!region.contains(access)) {
             stop_outside(first, access, region);
         }
-        region.shadow->visit(row, 16, false, [&](Cell& cell) {
+        const auto use = [&](Cell& cell) {
             if (!order_.of_this_block(cell.write)) {
                 note_unwritten(first, access, region);
                 order_.read_by(work, warps, cell);
@@ -174,7 +179,8 @@ void Detector::read_by_warps(const Wgmma& product, unsigned first_warp, unsigned
                 stop_unfenced(product.work, access, region, cell);
             }
             order_.read_by(work, warps, cell);
-        });
+        };
+        region.shadow->visit(row, 16, false, [&](Cell& cell) { repeat(cell, use); });
     }
 }
 
@@ -241,16 +247,13 @@ void Detector::wait_for_wgmma(unsigned thread, uint32_t groups) {
 
 void Detector::fence_wgmma(unsigned thread) {
     registers_[thread].fenced = true;
-    block_.thread(thread).unobserved_end = nullptr; // local variables may be registers that a product uses
+    block_.thread(thread).locals_observed = true; // they may be registers that a product uses
     registers_[thread].touched.clear();
 }
 
-/// An access to a local variable: are they registers that a product uses?
-void Detector::check_registers(unsigned thread, const AccessEvent& access) {
+/// Are they registers that a product uses?
+void Detector::access_local(unsigned thread, const AccessEvent& access) {
     OwnRegisters& own = registers_[thread];
-    if (!own.fenced) {
-        return; // no wgmma so far
-    }
     own.touched.push_back(access.address);
     for (const InFlight& product : own.in_flight) {
         if (access.address + access.bytes > product.begin && access.address < product.begin + product.bytes &&

@@ -15,6 +15,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -59,6 +60,26 @@ struct alignas(64) Cell {
     uint32_t stamp = 0;   // of a thread's write
 };
 static_assert(sizeof(Cell) == 64);
+
+/// Neighbouring cells are alike, as a rule. What was done with one, which nothing but the cell decides, is done with
+/// the next one by a copy.
+class Repeat {
+  public:
+    template <class Use> void operator()(Cell& cell, Use use) {
+        if (known_ && std::memcmp(&cell, &before_, sizeof cell) == 0) {
+            cell = after_;
+            return;
+        }
+        before_ = cell;
+        use(cell);
+        after_ = cell;
+        known_ = true;
+    }
+
+  private:
+    Cell before_, after_;
+    bool known_ = false;
+};
 
 /// Cells for a range of memory; those that are never touched cost nothing.
 class Shadow final : public DeviceMemory::Notes {
