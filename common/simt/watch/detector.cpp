@@ -210,6 +210,9 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
 
 inline void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
                                  Cell& cell, const Trace& now) {
+    if (access.kind == Kind::load && order_.is_one_more_load(cell, now)) {
+        return;
+    }
     if (shared && !order_.of_this_block(cell.write)) {
         if (access.kind != Kind::store) {
             note_unwritten(thread, access, region);

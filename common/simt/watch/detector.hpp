@@ -88,7 +88,14 @@ class Detector final : public Observer {
         std::vector<const char*> touched; // since then
     };
 
+    struct Readers { // for whom TMA or tensor cores read
+        unsigned first, threads;
+        uint32_t work, works;
+        const Clocks::Common& known;
+    };
+
     void check(unsigned thread, const AccessEvent& access, Space space);
+    void read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat);
     void check_elsewhere(unsigned thread, const AccessEvent& access);
     void end_copies(unsigned starter, uint32_t count);
     std::optional<Fault> load_left_behind();
