@@ -7,7 +7,7 @@ The model is MiniLM (six layers, twelve heads, head dim 32). It and the packages
     docs/examples/minilm.py                         # fp16, through the SIMT backend unless --device cuda
     docs/examples/minilm.py --dtype fp32 --rung 9
 
-It prints, for each sentence, how far the two embeddings of length 1 are apart, and exits with 1 if any is not within 0.001.
+It prints for each sentence how far the two embeddings, of length 1, are apart. Exit code: 1 if any is not within 0.001.
 """
 
 import argparse
