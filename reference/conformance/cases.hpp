@@ -17,7 +17,6 @@ enum class Kind {
     logits_1e4,      // the largest |score| is 1e4
     logits_6e4,      // 6e4, close to the end of fp16
     logits_negative, // every score lies between -6e4 and -5e4
-    negative_scores, // every score lies between -145 and -115, so that exp of a padding key's score, 0 - LSE, overflows
     nan_row,         // NaN in one row of Q
     inf_row,         // infinity in one row of Q, such that a score of that row is +inf
     real_text,       // one layer of a transformer on a page of a book: reference/data
@@ -30,6 +29,7 @@ enum class Kind {
     towering_first,  // the score of one key is 100 above all others: of the first key
     towering_middle, // of the one in the middle
     towering_last,   // of the last
+    negative_scores, // every score lies between -145 and -115, so that exp of a padding key's score, 0 - LSE, overflows
 };
 
 std::string kind_name(Kind kind);
