@@ -39,7 +39,7 @@ def test_file_is_whole_and_its_edits_find_their_places(one):
 def test_every_rung_has_exercises_and_every_kind_its_mistakes():
     numbers = Counter(one.rung.name for one in EVERY)
     for rung in exercises.ladder():
-        if rung.name >= "05" and rung.name[:2] != "21":
+        if rung.name >= "05" and (ROOT / f"docs/{rung.name}.md").is_file():
             assert numbers[rung.name] >= 2, rung.name
     assert len(EVERY) >= 30
     mistakes = Counter()
