@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <tuple>
+#include <type_traits>
 
 #include "common/simt/machine/grid.hpp"
 
@@ -13,8 +14,8 @@ namespace simt {
 /// The current block's dynamic shared memory.
 void* dynamic_shared_memory();
 
-/// Whether a kernel with these parameters is for Hopper: no older GPU knows tensor maps. One of them, or a struct that
-/// holds one, is known by its alignment.
+/// Whether a kernel with these parameters is for Hopper: no older GPU knows tensor maps. They or structures of them are
+/// all that is aligned to 64 bytes.
 template <class... Parameters> inline constexpr bool is_for_hopper = ((alignof(Parameters) >= 64) || ...);
 
 } // namespace simt
