@@ -261,7 +261,8 @@ __global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ 
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             for (int c = 0; c < 4; ++c) {
-                dP_reg[n][c] = S_reg[n][c] * (dP_reg[n][c] - rows[8 * n + 2 * t + c % 2].delta);
+                const float2 two = flash::unpack<T>(P_reg[n / 2][n % 2 * 2 + c / 2]);
+                dP_reg[n][c] = (c % 2 ? two.y : two.x) * (dP_reg[n][c] - rows[8 * n + 2 * t + c % 2].delta);
             }
         }
         uint32_t dS_reg[Br / 16][4];
