@@ -1,13 +1,23 @@
 // Rung 25: the backward pass by TMA and wgmma.
+//
+// The idea: rung 24's five products, with Hopper's units. A producer fetches Q and dO, two consumer warpgroups own 64
+// keys each. Nothing waits for one product alone: S^T and dP^T are started together, exp runs under dP, dS under dV,
+// and what becomes of dQ under dK. dQ leaves by TMA, which adds a whole tile to memory where rung 24 had one atomic
+// per element; a thread only asks for it.
+//
+//      tensor cores   S  dP ...... dV ....... dQ  dK .........
+//      warpgroup          exp, pack P | dS, to shared memory | dQ to shared memory, TMA adds it
+//
+// Against rung 24: tiles and roles as on rung 19. dS is read from P as it was rounded, so that S is free once P is
+// packed. Look at: gradients_of_tile, and which operand of dQ is read across its rows (transpose_A, transpose_B).
+// First published: FlashAttention-3 (Shah and others, 2024), whose kernel has these products, roles and additions.
 #include "steps/25_backward_wgmma/backward_wgmma.hpp"
 
-#include <cmath>
-
-#include "common/cuda/cp_async.hpp"
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/exp2.hpp"
 #include "common/cuda/mbarrier.hpp"
 #include "common/cuda/mma.hpp"
+#include "common/cuda/ring.hpp"
 #include "common/cuda/swizzle.hpp"
 #include "common/cuda/tma.hpp"
 #include "common/cuda/unpack.hpp"
@@ -17,367 +27,300 @@
 namespace step25 {
 namespace {
 
-constexpr int warpgroup = 128;     // threads
-constexpr int consumers = 2;       // warpgroups, with 64 keys each
+constexpr int warpgroup = 128; // threads; of the kernels before and after, too
+constexpr int consumers = 2;
 constexpr int Bc = 64 * consumers; // keys
 constexpr int slots = 2;           // tiles of Q, and of dO, that are in shared memory
 constexpr int threads = warpgroup * (consumers + 1);
-constexpr int consumer_registers = 240, producer_registers = 24;
-template <int d> constexpr int Br = d == 64 ? 128 : 64; // queries
+constexpr int consumer_registers = 240;
+constexpr int producer_registers = 24;
+static_assert(warpgroup * (consumers * consumer_registers + producer_registers) <=
+              threads * 168); // what it begins with
 
-template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
+template <int d> constexpr int Br = d == 64 ? 128 : 64;      // queries: as many as the registers of S and dP allow
+template <int d> using KV_tile = flash::SwizzledTile<d, 64>; // of one consumer
 template <int d> using Q_tile = flash::SwizzledTile<d, Br<d>>;
-template <int d> using dS_tile = flash::SwizzledTile<Br<d>, Bc>; // its transpose: a row is a key
+template <int d> using dS_tile = flash::SwizzledTile<Br<d>, Bc>; // transposed: a row is a key
 
-/// A tile's dQ, Br x d, is two parts of 64 x 64, one of each consumer: the rows of the tile, or else its columns,
-/// halved.
-constexpr int part = 64 * 64;
-
-/// What the products must know of a query: LSE in units of log2, and delta. Both are 0 in rows that pad a tile.
+/// What the loop must know of a row of Q: LSE in units of log2, and delta. Both are 0 in rows that pad a tile.
 struct alignas(8) Row {
     float LSE_log2, delta;
 };
 
-/// LSE and delta of each row, and zeros for its dQ. Four threads per row.
+template <class T> struct Task {
+    const Row* Rows;
+    float* dQ_sum; // in the order of the fragments, as on rung 24
+    T *dK, *dV;
+    int Tr, Tc, group, N_q, N_kv; // group: query heads to one K/V head
+    float scale;
+    bool causal;
+};
+
+template <int d> struct Shared {
+    alignas(1024) char K[consumers][KV_tile<d>::bytes];
+    alignas(1024) char V[consumers][KV_tile<d>::bytes];
+    flash::Ring<slots, Q_tile<d>::bytes> Q, dO;
+    alignas(1024) char dS[2][dS_tile<d>::bytes];  // of this step, and of the one before
+    alignas(16) float dQ[4 * consumers][16 * 64]; // of each warp
+    alignas(16) Row rows[slots][Br<d>];           // they come and go with Q
+    uint64_t KV_full;
+};
+
+/// LSE and delta of every row, and zeros for dQ: four lanes per row.
 template <class T, int d>
-__global__ __launch_bounds__(warpgroup) void prepare(const T* O, const float* LSE, const T* dO, Row* Rows,
-                                                     float* dQ_sum, int N_q, int N_q_padded) {
-    const int blocks_of_head = N_q_padded / (warpgroup / 4);
-    const int64_t head = blockIdx.x / blocks_of_head;
-    const int row = blockIdx.x % blocks_of_head * (warpgroup / 4) + threadIdx.x / 4;
-    const int t = threadIdx.x % 4;
-    const int64_t padded = head * N_q_padded + row, at = (head * N_q + row) * d;
+__global__ void before(const T* O, const float* LSE, const T* dO, Row* Rows, float* dQ_sum, int N_q, int padded) {
+    const int64_t row = (int64_t{blockIdx.x} * warpgroup + threadIdx.x) / 4;
+    const int64_t head = row / padded, i = row % padded, from = (head * N_q + i) * d;
     float delta = 0;
 #pragma unroll
-    for (int x = 8 * t; x < d; x += 32) {
-        if (row < N_q) {
-            const uint4 a = *reinterpret_cast<const uint4*>(dO + at + x),
-                        b = *reinterpret_cast<const uint4*>(O + at + x);
-            const uint32_t a_reg[] = {a.x, a.y, a.z, a.w}, b_reg[] = {b.x, b.y, b.z, b.w};
-            for (int c = 0; c < 4; ++c) {
-                const float2 dO_x = flash::unpack<T>(a_reg[c]), O_x = flash::unpack<T>(b_reg[c]);
-                delta = fmaf(dO_x.x, O_x.x, fmaf(dO_x.y, O_x.y, delta));
-            }
-        }
+    for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
+        delta += flash::dot<T>(*reinterpret_cast<const uint4*>(dO + from + x),
+                               *reinterpret_cast<const uint4*>(O + from + x));
     }
     delta = flash::row_sum(delta);
-    if (t == 0) {
-        Rows[padded] = {row < N_q ? LSE[head * N_q + row] * flash::log2_e : 0.0f, delta};
+    if (threadIdx.x % 4 == 0) {
+        Rows[row] = {i < N_q ? LSE[head * N_q + i] * flash::log2_e : 0.0f, delta};
     }
-#pragma unroll
-    for (int x = 4 * t; x < d; x += 16) {
-        *reinterpret_cast<float4*>(dQ_sum + padded * d + x) = {0, 0, 0, 0};
+    for (int x = 4 * (threadIdx.x % 4); x < d; x += 16) {
+        *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
     }
 }
 
-/// Starts C = A B^T or, if `accumulate`, C += A B^T. k16 steps are 32 bytes apart in a panel of 64 columns.
-template <class T, int d> __device__ void start_scores(float (&C)[Br<d> / 8][4], uint64_t A_desc, uint64_t B_desc) {
-    flash::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < d / 16; ++k) {
-        const int panel = 128 * (k / 4);
-        flash::wgmma_m64k16<T, Br<d>>(C, flash::advance(A_desc, panel * Bc + 32 * (k % 4)),
-                                      flash::advance(B_desc, panel * Br<d> + 32 * (k % 4)), k > 0);
-    }
-    flash::wgmma_commit();
-}
+/// A block's way along the queries: those of every head of the group, one head after the other.
+struct Steps {
+    int64_t kv_head;
+    int j0, first, tiles; // the block's first key; of each head, the first tile of Q and how many
+    int count;
 
-/// Starts Sum += P B, where P has been packed. 16 rows of B are 2048 bytes.
+    template <class T>
+    __device__ Steps(const Task<T>& task, int Br) : kv_head(blockIdx.x / task.Tc), j0(blockIdx.x % task.Tc * Bc) {
+        // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
+        first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Br : 0;
+        tiles = task.Tr - first;
+        count = task.group * tiles;
+    }
+    __device__ int head(int step, int group) const { return static_cast<int>(kv_head) * group + step / tiles; }
+    __device__ int tile(int step) const { return first + step % tiles; }
+};
+
+/// The producer's part: one thread.
 template <class T, int d>
-__device__ void start_sum(float (&Sum)[d / 8][4], const uint32_t (&P_reg)[Br<d> / 16][4], uint64_t B_desc) {
-    flash::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < Br<d> / 16; ++k) {
-        flash::wgmma_m64k16<T, d, true>(Sum, P_reg[k], flash::advance(B_desc, 2048 * k));
+__device__ void fetch(const Task<T>& task, const Steps& steps, const flash::TensorMap& Q, const flash::TensorMap& K,
+                      const flash::TensorMap& V, const flash::TensorMap& dO, Shared<d>& smem) {
+    const int kv_head = static_cast<int>(steps.kv_head);
+    flash::mbarrier_expect_tx(&smem.KV_full, sizeof(smem.K) + sizeof(smem.V));
+    for (int w = 0; w < consumers; ++w) {
+        flash::tma_load<4>(smem.K[w], K, {0, steps.j0 + 64 * w, 0, kv_head}, &smem.KV_full);
+        flash::tma_load<4>(smem.V[w], V, {0, steps.j0 + 64 * w, 0, kv_head}, &smem.KV_full);
     }
-    flash::wgmma_commit();
+    flash::RingPlace<slots> at;
+    for (int step = 0; step < steps.count; ++step, at.next()) {
+        const int head = steps.head(step, task.group), i0 = steps.tile(step) * Br<d>;
+        flash::mbarrier_wait(&smem.Q.empty[at.slot], at.phase ^ 1); // all warps have read the tile before, and its rows
+        flash::mbarrier_expect_tx(&smem.Q.full[at.slot], Q_tile<d>::bytes + sizeof(smem.rows[0]));
+        flash::tma_load<4>(smem.Q.tile[at.slot], Q, {0, i0, 0, head}, &smem.Q.full[at.slot]);
+        flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.Tr * Br<d> + i0), sizeof(smem.rows[0]),
+                         &smem.Q.full[at.slot]);
+        flash::mbarrier_wait(&smem.dO.empty[at.slot], at.phase ^ 1); // likewise
+        flash::mbarrier_expect_tx(&smem.dO.full[at.slot], Q_tile<d>::bytes);
+        flash::tma_load<4>(smem.dO.tile[at.slot], dO, {0, i0, 0, head}, &smem.dO.full[at.slot]);
+    }
 }
 
-/// Starts dQ = dS K of this warpgroup's part, whose left operand lies transposed in shared memory.
-template <class T> __device__ void start_dQ(float (&dQ_reg)[8][4], uint64_t dS_desc, uint64_t K_desc) {
+/// Starts 64 x 64 of dQ = dS K. dS lies transposed: its rows, which are keys, are read across, and so are those of
+/// K.
+template <class T, int d> __device__ void start_dQ(float (&dQ_reg)[8][4], uint64_t dS_desc, uint64_t K_desc) {
     flash::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
         flash::wgmma_m64k16<T, 64, true, true>(dQ_reg, flash::advance(dS_desc, 2048 * k),
-                                               flash::advance(K_desc, 2048 * k), k > 0);
+                                               flash::advance(K_desc, k / 4 * KV_tile<d>::bytes + 2048 * (k % 4)),
+                                               k > 0);
     }
     flash::wgmma_commit();
 }
 
-/// C fragments side by side, rounded, as A fragments.
-template <class T, int k_tiles> __device__ void pack(uint32_t (&P_reg)[k_tiles][4], const float (&C)[2 * k_tiles][4]) {
-#pragma unroll
-    for (int n = 0; n < 2 * k_tiles; ++n) {
-        P_reg[n / 2][n % 2 * 2] = flash::pack<T>(C[n][0], C[n][1]);
-        P_reg[n / 2][n % 2 * 2 + 1] = flash::pack<T>(C[n][2], C[n][3]);
-    }
-}
-
-/// A warp's rows of a sum, times `factor`, to the rows of X.
-template <class T, int d> __device__ void store(T* X, const float (&Sum)[d / 8][4], float factor, int row0, int rows) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        const int row = row0 + 8 * r;
-        if (row < rows) {
-#pragma unroll
-            for (int n = 0; n < d / 8; ++n) {
-                *reinterpret_cast<uint32_t*>(X + row * d + 8 * n + threadIdx.x % 4 * 2) =
-                    flash::pack<T>(Sum[n][2 * r] * factor, Sum[n][2 * r + 1] * factor);
-            }
-        }
-    }
-}
-
-template <class T, int d>
-__global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ flash::TensorMap Q,
-                                                        const __grid_constant__ flash::TensorMap K,
-                                                        const __grid_constant__ flash::TensorMap V,
-                                                        const __grid_constant__ flash::TensorMap dO, const Row* Rows,
-                                                        float* dQ_sum, T* dK, T* dV, int Tc, int group, int N_q, int Tr,
-                                                        int N_kv, float scale, bool causal) {
+/// A consumer's part: dK and dV of 64 keys, and half of each tile of dQ.
+template <class T, int d> __device__ void compute(const Task<T>& task, const Steps& steps, Shared<d>& smem) {
     constexpr int Br = step25::Br<d>;
-    char* K_smem = flash::dynamic_shared<char>();
-    char* V_smem = K_smem + KV_tile<d>::bytes;
-    char* Q_smem = V_smem + KV_tile<d>::bytes;
-    char* dO_smem = Q_smem + slots * Q_tile<d>::bytes;
-    char* dS_smem = dO_smem + slots * Q_tile<d>::bytes; // two tiles
-    float* dQ_smem = reinterpret_cast<float*>(dS_smem + 2 * dS_tile<d>::bytes);
-    Row* Rows_smem = reinterpret_cast<Row*>(dQ_smem + consumers * part);
-    __shared__ uint64_t KV_full, Q_full[slots], Q_empty[slots], dO_full[slots], dO_empty[slots];
+    const int role = threadIdx.x / warpgroup, lane = threadIdx.x % 32;
+    const int t = lane % 4;                                  // columns 2t and 2t + 1 of C
+    const int warp_row = threadIdx.x % warpgroup / 32 * 16;  // in 64 rows
+    const int row0 = 64 * role + warp_row + lane / 4;        // the lane's first row in the tile of K
+    const int dQ_row = (d == 64 ? 64 * role : 0) + warp_row; // what the warp makes of a tile of dQ:
+    const int dQ_column = d == 64 ? 0 : 64 * role;           // 16 x 64
+    const int keys = min(Bc, task.N_kv - steps.j0);
 
-    const int64_t kv_head = blockIdx.x / Tc;
-    const int j0 = blockIdx.x % Tc * Bc; // with a mask the first tile is the longest
-    const int keys = min(Bc, N_kv - j0);
-    // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-    const int first = causal ? max(0, j0 - (N_kv - N_q)) / Br : 0;
-    const int tiles = Tr - first; // of one head
+    // Q and dO serve twice: for S and dP as they are, for the sums across their rows, whose next 64 columns are Br rows
+    // on.
+    const uint64_t K_own = flash::wgmma_descriptor(smem.K[role], 0, 1024);
+    const uint64_t V_own = flash::wgmma_descriptor(smem.V[role], 0, 1024);
+    const uint64_t Q_desc = flash::wgmma_descriptor(smem.Q.tile, 128 * Br, 1024);
+    const uint64_t dO_desc = flash::wgmma_descriptor(smem.dO.tile, 128 * Br, 1024);
+    // The warpgroup's half of dQ: 64 queries of dS, or else 64 columns of K.
+    const uint64_t dS_desc = flash::wgmma_descriptor(smem.dS[0] + (d == 64 ? 128 * Bc * role : 0), 0, 1024);
+    const uint64_t K_desc = flash::wgmma_descriptor(smem.K[0] + (d == 64 ? 0 : 128 * 64 * role), 0, 1024);
 
-    if (threadIdx.x == 0) {
-        flash::mbarrier_init(&KV_full, 1);
-        for (int slot = 0; slot < slots; ++slot) {
-            flash::mbarrier_init(&Q_full[slot], 1 + 32); // TMA's bytes, and each lane's rows
-            flash::mbarrier_init(&dO_full[slot], 1);
-            flash::mbarrier_init(&Q_empty[slot], 4 * consumers); // one arrival per warp
-            flash::mbarrier_init(&dO_empty[slot], 4 * consumers);
-        }
-        flash::fence_mbarrier_init();
-    }
-    __syncthreads(); // the barriers are there for all
-
-    const int lane = threadIdx.x % 32;
-    const int role = threadIdx.x / warpgroup;
-    int slot = 0;
-    int phase = 0;           // of `full` in this slot; `empty` is one behind, so that the first waits fall through
-    if (role == consumers) { // the producer: one warp
-        flash::give_registers<producer_registers>();
-        if (threadIdx.x % warpgroup >= 32) {
-            return;
-        }
-        if (lane == 0) {
-            flash::mbarrier_expect_tx(&KV_full, 2 * KV_tile<d>::bytes);
-            flash::tma_load<4>(K_smem, K, {0, j0, 0, static_cast<int>(kv_head)}, &KV_full);
-            flash::tma_load<4>(V_smem, V, {0, j0, 0, static_cast<int>(kv_head)}, &KV_full);
-        }
-        for (int step = 0; step < group * tiles; ++step) {
-            const int head = static_cast<int>(kv_head) * group + step / tiles;
-            const int i0 = (first + step % tiles) * Br;
-            flash::mbarrier_wait(&Q_empty[slot], phase ^ 1); // all warps have read the tile before, and its rows
-            if (lane == 0) {
-                flash::mbarrier_expect_tx(&Q_full[slot], Q_tile<d>::bytes);
-                flash::tma_load<4>(Q_smem + slot * Q_tile<d>::bytes, Q, {0, i0, 0, head}, &Q_full[slot]);
-            }
-            for (int r = 2 * lane; r < Br; r += 64) { // two rows in 16 bytes
-                flash::cp_async_16(Rows_smem + slot * Br + r, Rows + (int64_t{head} * Tr * Br + i0 + r));
-            }
-            flash::cp_async_mbarrier_arrive(&Q_full[slot]);
-            flash::mbarrier_wait(&dO_empty[slot], phase ^ 1); // likewise
-            if (lane == 0) {
-                flash::mbarrier_expect_tx(&dO_full[slot], Q_tile<d>::bytes);
-                flash::tma_load<4>(dO_smem + slot * Q_tile<d>::bytes, dO, {0, i0, 0, head}, &dO_full[slot]);
-            }
-            slot = (slot + 1) % slots;
-            phase ^= slot == 0;
-        }
-        flash::cp_async_commit();
-        flash::cp_async_wait<0>(); // a thread must not leave before its copies have landed
-        return;
-    }
-
-    flash::take_registers<consumer_registers>();
-    const int g = lane / 4; // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4; // columns 2t and 2t + 1
-    const int thread = threadIdx.x % warpgroup;
-    const int row0 = 64 * role + thread / 32 * 16 + g; // its first row in the tile of K
-
-    // On the left, of K and V: 64 rows. On the right: whole tiles, as they are for S and dP, transposed for the sums.
-    const uint64_t K_rows = flash::wgmma_descriptor(K_smem + 64 * 128 * role, 0, 1024);
-    const uint64_t V_rows = flash::wgmma_descriptor(V_smem + 64 * 128 * role, 0, 1024);
-    const uint64_t Q_desc = flash::wgmma_descriptor(Q_smem, 128 * Br, 1024);
-    const uint64_t dO_desc = flash::wgmma_descriptor(dO_smem, 128 * Br, 1024);
-    // A part of dQ: panel `role` of dS^T, 64 queries, or else panel `role` of K, 64 columns.
-    const uint64_t dS_desc = flash::wgmma_descriptor(dS_smem + (Br == 128 ? 128 * Bc * role : 0), 0, 1024);
-    const uint64_t K_desc = flash::wgmma_descriptor(K_smem + (d == 128 ? 128 * Bc * role : 0), 0, 1024);
-    float* dQ_own = dQ_smem + role * part;
-
-    float dK_reg[d / 8][4] = {}, dV_reg[d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
-    flash::mbarrier_wait(&KV_full, 0);
-    for (int step = 0; step < group * tiles; ++step) {
-        const int64_t head = kv_head * group + step / tiles;
-        const int tile = first + step % tiles;
-        const int Q_now = slot * Q_tile<d>::bytes;
-        float S_reg[Br / 8][4], dP_reg[Br / 8][4];  // C fragments of S^T and dP^T: 16 keys x 8 queries each
-        flash::mbarrier_wait(&Q_full[slot], phase); // the tile of Q has landed, and its rows
-        start_scores<T, d>(S_reg, K_rows, flash::advance(Q_desc, Q_now));
-        flash::mbarrier_wait(&dO_full[slot], phase); // the tile of dO has landed
-        start_scores<T, d>(dP_reg, V_rows, flash::advance(dO_desc, Q_now));
+    float dK_reg[d / 8][4] = {}, dV_reg[d / 8][4] = {}; // C fragments: 16 keys x 8 columns each
+    flash::mbarrier_wait(&smem.KV_full, 0);             // K and V have landed
+    flash::RingPlace<slots> at;
+    for (int step = 0; step < steps.count; ++step, at.next()) {
+        const int now = at.slot * Q_tile<d>::bytes;
+        float S_reg[Br / 8][4], dP_reg[Br / 8][4];             // C fragments of S^T and dP^T: 16 keys x 8 queries each
+        flash::mbarrier_wait(&smem.Q.full[at.slot], at.phase); // the tile of Q has landed, and its rows
+        flash::start_ABt<T, d>(S_reg, K_own, flash::advance(Q_desc, now));
+        flash::mbarrier_wait(&smem.dO.full[at.slot], at.phase); // the tile of dO has landed
+        flash::start_ABt<T, d>(dP_reg, V_own, flash::advance(dO_desc, now));
         flash::wgmma_wait<1>(S_reg);
 
-        const Row* rows = Rows_smem + slot * Br;
+        const Row* rows = smem.rows[at.slot];
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             for (int c = 0; c < 4; ++c) {
-                const float LSE_log2 = rows[8 * n + 2 * t + c % 2].LSE_log2;
-                S_reg[n][c] = flash::fast_exp2(fmaf(S_reg[n][c], scale * flash::log2_e, -LSE_log2));
+                S_reg[n][c] = flash::fast_exp2(
+                    fmaf(S_reg[n][c], task.scale * flash::log2_e, -rows[8 * n + 2 * t + c % 2].LSE_log2));
             }
         }
-        // Row r of the tile of K is seen by the columns from r - on_diagonal on; one that pads the tile, by none.
-        const int on_diagonal = tile * Br + (N_kv - N_q) - j0;
-        if (keys < Bc || (causal && on_diagonal < Bc - 1)) { // an edge
+        // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none. Columns
+        // of padding have Q = dO = 0: they add P times 0 to dV, and dS = P (0 - 0) = 0 times 0 to dK.
+        const int on_diagonal = task.causal ? steps.tile(step) * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
+        if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
             for (int n = 0; n < Br / 8; ++n) {
                 for (int c = 0; c < 4; ++c) {
                     const int row = row0 + c / 2 * 8;
-                    if (row >= keys || (causal && row - on_diagonal > 8 * n + 2 * t + c % 2)) {
+                    if (row >= keys || row - on_diagonal > 8 * n + 2 * t + c % 2) {
                         S_reg[n][c] = 0; // a choice, not a product: in a row that sees no key P is infinite
                     }
                 }
             }
         }
-        uint32_t P_reg[Br / 16][4];
-        pack<T>(P_reg, S_reg);
-        start_sum<T, d>(dV_reg, P_reg, flash::advance(dO_desc, Q_now));
+        uint32_t P_reg[Br / 16][4]; // A fragments: 16 keys x 16 queries each
+        flash::pack_A<T>(P_reg, S_reg);
+        flash::start_AB<T>(dV_reg, P_reg, flash::advance(dO_desc, now)); // dV += P^T dO
 
         flash::wgmma_wait<1>(dP_reg);
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             for (int c = 0; c < 4; ++c) {
-                const float2 two = flash::unpack<T>(P_reg[n / 2][n % 2 * 2 + c / 2]);
-                dP_reg[n][c] = (c % 2 ? two.y : two.x) * (dP_reg[n][c] - rows[8 * n + 2 * t + c % 2].delta);
+                const float2 P = flash::unpack<T>(P_reg[n / 2][n % 2 * 2 + c / 2]);
+                dP_reg[n][c] = (c % 2 == 0 ? P.x : P.y) * (dP_reg[n][c] - rows[8 * n + 2 * t + c % 2].delta);
             }
         }
         uint32_t dS_reg[Br / 16][4];
-        pack<T>(dS_reg, dP_reg);
-        const int dS_now = step % 2 * dS_tile<d>::bytes;
-#pragma unroll
-        for (int n = 0; n < Br / 8; ++n) {
-            for (int r = 0; r < 2; ++r) {
-                *reinterpret_cast<uint32_t*>(dS_smem + dS_now + dS_tile<d>::offset(row0 + 8 * r, n) + 4 * t) =
-                    dS_reg[n / 2][n % 2 * 2 + r];
-            }
-        }
-        flash::fence_proxy_async(); // wgmma sees what this thread has written,
-        if (thread == 0) {
-            flash::bulk_wait_read<0>(); // TMA has read this warpgroup's part of the last dQ,
-        }
-        flash::named_barrier_sync(1, warpgroup * consumers); // and the same for all other threads
+        flash::pack_A<T>(dS_reg, dP_reg);
+        flash::store_C<T, dS_tile<d>>(smem.dS[step % 2], row0, dP_reg);
+        flash::fence_proxy_async();                          // wgmma sees what this thread has written,
+        flash::named_barrier_sync(1, warpgroup * consumers); // and what all others have; dS of two steps ago is read
         float dQ_reg[8][4];
-        start_dQ<T>(dQ_reg, flash::advance(dS_desc, dS_now), K_desc);
-        start_sum<T, d>(dK_reg, dS_reg, flash::advance(Q_desc, Q_now));
+        start_dQ<T, d>(dQ_reg, flash::advance(dS_desc, step % 2 * dS_tile<d>::bytes), K_desc);
+        flash::start_AB<T>(dK_reg, dS_reg, flash::advance(Q_desc, now)); // dK += dS^T Q
 
-        flash::wgmma_wait<1>(dQ_reg); // and dV, which was started before
+        flash::wgmma_wait<1>(dQ_reg);                         // and dV, which was started before
+        flash::mbarrier_arrive_warp(&smem.dO.empty[at.slot]); // this warp's products no longer read the tile of dO
+        float* own = smem.dQ[threadIdx.x / 32];
         if (lane == 0) {
-            flash::mbarrier_arrive(&dO_empty[slot]); // this warp's products no longer read the tile of dO
+            flash::bulk_wait_read<0>(); // TMA has read what the warp put there a step before
         }
+        __syncwarp(); // all lanes may write
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
-            *reinterpret_cast<float4*>(dQ_own + 4 * (warpgroup * n + thread)) = {dQ_reg[n][0], dQ_reg[n][1],
-                                                                                 dQ_reg[n][2], dQ_reg[n][3]};
+            for (int c = 0; c < 4; ++c) {
+                own[128 * n + 32 * c + lane] = dQ_reg[n][c];
+            }
         }
-        flash::fence_proxy_async();                     // TMA sees what this thread has written,
-        flash::named_barrier_sync(2 + role, warpgroup); // and what the warpgroup's others have
-        if (thread == 0) {
-            flash::bulk_reduce_add(dQ_sum + ((head * Tr + tile) * consumers + role) * part, dQ_own, 4 * part);
+        flash::fence_proxy_async(); // TMA sees what this lane has written,
+        __syncwarp();               // and what the others have
+        if (lane == 0) {
+            const int64_t row = int64_t{steps.head(step, task.group)} * task.Tr * Br + steps.tile(step) * Br + dQ_row;
+            flash::bulk_reduce_add(task.dQ_sum + row * d + dQ_column * 16, own, sizeof(smem.dQ[0]));
             flash::bulk_commit();
         }
         flash::wgmma_wait<0>(dK_reg);
-        if (lane == 0) {
-            flash::mbarrier_arrive(&Q_empty[slot]); // this warp's products no longer read the tile of Q
-        }
-        slot = (slot + 1) % slots;
-        phase ^= slot == 0;
+        flash::mbarrier_arrive_warp(&smem.Q.empty[at.slot]); // this warp's products no longer read the tile of Q
     }
-    flash::wgmma_wait<0>(dV_reg);
-    store<T, d>(dK + (kv_head * N_kv + j0) * d, dK_reg, scale, row0, keys);
-    store<T, d>(dV + (kv_head * N_kv + j0) * d, dV_reg, 1, row0, keys);
-    if (thread == 0) {
+    flash::wgmma_wait<0>(dV_reg); // it has been complete for long; this says so to the compiler
+    const int64_t to = (steps.kv_head * task.N_kv + steps.j0) * d;
+    flash::store_rows(task.dK + to, dK_reg, task.scale, row0, keys);
+    flash::store_rows(task.dV + to, dV_reg, 1, row0, keys);
+    if (lane == 0) {
         flash::bulk_wait_read<0>(); // a block must not leave before its dQ has been read
     }
 }
 
-/// dQ, scaled and rounded: one block per tile.
+/// dK = scale dS^T Q and dV = P^T dO: one block per tile of K and V, along the tiles of Q of every head of the group.
+/// dQ_sum += dS K on the way.
 template <class T, int d>
-__global__ __launch_bounds__(consumers* warpgroup) void finish(const float* dQ_sum, T* dQ, int Tr, int N_q,
-                                                               float scale) {
-    const int64_t head = blockIdx.x / Tr;
-    const int i0 = blockIdx.x % Tr * Br<d>;
-    const int role = threadIdx.x / warpgroup;
-    const int thread = threadIdx.x % warpgroup;
-    const float* own = dQ_sum + (int64_t{blockIdx.x} * consumers + role) * part;
-    const int row0 = (d == 64 ? 64 * role : 0) + thread / 32 * 16 + thread % 32 / 4;
-    T* to = dQ + (head * N_q + i0) * d + (d == 128 ? 64 * role : 0) + thread % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-        const float4 C = *reinterpret_cast<const float4*>(own + 4 * (warpgroup * n + thread));
-        if (row0 < N_q - i0) {
-            *reinterpret_cast<uint32_t*>(to + row0 * d + 8 * n) = flash::pack<T>(C.x * scale, C.y * scale);
+__global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ flash::TensorMap Q,
+                                                        const __grid_constant__ flash::TensorMap K,
+                                                        const __grid_constant__ flash::TensorMap V,
+                                                        const __grid_constant__ flash::TensorMap dO, Task<T> task) {
+    auto& smem = *flash::dynamic_shared<Shared<d>>();
+    if (threadIdx.x == 0) {
+        flash::mbarrier_init(&smem.KV_full, 1);
+        smem.Q.init(4 * consumers); // one arrival per warp
+        smem.dO.init(4 * consumers);
+        flash::fence_mbarrier_init();
+    }
+    __syncthreads(); // the barriers are there for all
+
+    const Steps steps(task, Br<d>); // with a mask the first tile of K is the longest
+    if (threadIdx.x / warpgroup == consumers) {
+        flash::give_registers<producer_registers>();
+        if (threadIdx.x % warpgroup == 0) {
+            fetch<T, d>(task, steps, Q, K, V, dO, smem);
         }
-        if (row0 + 8 < N_q - i0) {
-            *reinterpret_cast<uint32_t*>(to + (row0 + 8) * d + 8 * n) = flash::pack<T>(C.z * scale, C.w * scale);
-        }
+    } else {
+        flash::take_registers<consumer_registers>();
+        compute<T, d>(task, steps, smem);
     }
 }
 
-/// (H, N, d) as TMA sees it, {64, N, d / 64, H}, so that a tile arrives as panels of 64 columns, 128 bytes wide.
-template <int d, class T> flash::TensorMap tensor_map(const T* tensor, int64_t heads, int64_t N, int rows) {
-    return flash::make_tensor_map<4>(tensor, {64, N, d / 64, heads}, {d, 64, N * d}, {64, rows, d / 64, 1});
+/// dQ, rounded and in rows: one thread per 8 columns, whose even and odd ones lie 4 and 4 side by side.
+template <class T, int d>
+__global__ void after(const float* dQ_sum, T* dQ, int64_t pieces, int N_q, int padded, float scale) {
+    const int64_t piece = int64_t{blockIdx.x} * warpgroup + threadIdx.x;
+    if (piece < pieces) {
+        const int64_t n = piece % (d / 8), row = piece / (d / 8), head = row / N_q, i = row % N_q;
+        const float* from = dQ_sum + (head * padded + i / 16 * 16) * d + 128 * n + i % 16 / 8 * 64 + i % 8 * 4;
+        const float4 even = *reinterpret_cast<const float4*>(from), odd = *reinterpret_cast<const float4*>(from + 32);
+        *reinterpret_cast<uint4*>(dQ + 8 * piece) =
+            make_uint4(flash::pack<T>(even.x * scale, odd.x * scale), flash::pack<T>(even.y * scale, odd.y * scale),
+                       flash::pack<T>(even.z * scale, odd.z * scale), flash::pack<T>(even.w * scale, odd.w * scale));
+    }
 }
 
 int64_t padded_rows(const flash::Problem& p) {
     const int64_t rows = p.head_dim == 64 ? Br<64> : Br<128>;
-    return p.batch * p.heads * flash::ceil_div(p.q_len, rows) * rows;
+    return flash::ceil_div(p.q_len, rows) * rows;
 }
 
 template <class T, int d>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
          T* dK, T* dV) {
-    const int N_q = flash::as_int(p.q_len, "q-len");
-    const int N_kv = flash::as_int(p.kv_len, "kv-len");
-    const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
-    const int kv_heads = flash::as_int(p.batch * p.kv_heads, "batch x kv-heads");
-    const int group = heads / kv_heads; // query heads to one K/V head
-    const int Tr = static_cast<int>(flash::ceil_div(N_q, Br<d>));
-    const int Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
-    const flash::DeviceBuffer<Row> Rows(padded_rows(p), "LSE and delta");
-    const flash::DeviceBuffer<float> dQ_sum(padded_rows(p) * d, "dQ in fp32");
+    const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
+    const int heads = flash::as_int(p.batch * p.heads, "batch x heads"), group = static_cast<int>(p.heads / p.kv_heads);
+    const int padded = flash::as_int(padded_rows(p), "q-len");
+    const int64_t rows = int64_t{heads} * padded, pieces = int64_t{heads} * N_q * (d / 8);
+    const flash::DeviceBuffer<Row> Rows(rows, "LSE and delta");
+    const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
 
-    const int tiles = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    flash::launch(prepare<T, d>, flash::as_int(padded_rows(p) / (warpgroup / 4), "rows / 32"), warpgroup, 0, O, LSE, dO,
-                  Rows.data(), dQ_sum.data(), N_q, Tr * Br<d>);
-    constexpr int smem_bytes = 2 * KV_tile<d>::bytes + 2 * slots * Q_tile<d>::bytes + 2 * dS_tile<d>::bytes +
-                               4 * consumers * part + slots * Br<d> * static_cast<int>(sizeof(Row));
+    flash::launch(before<T, d>, flash::as_int(4 * rows / warpgroup, "batch x heads x q-len"), warpgroup, 0, O, LSE, dO,
+                  Rows.data(), dQ_sum.data(), N_q, padded);
+    const int Tc = static_cast<int>(flash::ceil_div(N_kv, Bc)), kv_heads = heads / group;
     flash::launch(gradients<T, d>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), threads,
-                  smem_bytes, tensor_map<d>(Q, heads, N_q, Br<d>), tensor_map<d>(K, kv_heads, N_kv, Bc),
-                  tensor_map<d>(V, kv_heads, N_kv, Bc), tensor_map<d>(dO, heads, N_q, Br<d>),
-                  static_cast<const Row*>(Rows.data()), dQ_sum.data(), dK, dV, Tc, group, N_q, Tr, N_kv, p.scale,
-                  p.causal);
-    flash::launch(finish<T, d>, tiles, consumers * warpgroup, 0, static_cast<const float*>(dQ_sum.data()), dQ, Tr, N_q,
-                  p.scale);
+                  sizeof(Shared<d>), flash::tile_map<Q_tile<d>>(Q, heads, N_q),
+                  flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv), flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv),
+                  flash::tile_map<Q_tile<d>>(dO, heads, N_q),
+                  Task<T>{Rows.data(), dQ_sum.data(), dK, dV, padded / Br<d>, Tc, group, N_q, N_kv, p.scale, p.causal});
+    flash::launch(after<T, d>, flash::as_int(flash::ceil_div(pieces, warpgroup), "batch x heads x q-len"), warpgroup, 0,
+                  static_cast<const float*>(dQ_sum.data()), dQ, pieces, N_q, padded, p.scale);
 }
 
 } // namespace
 
 int64_t workspace_bytes(const flash::Problem& p) {
-    return padded_rows(p) * (static_cast<int64_t>(sizeof(Row)) + p.head_dim * static_cast<int64_t>(sizeof(float)));
+    return p.batch * p.heads * padded_rows(p) * (4 * p.head_dim + static_cast<int64_t>(sizeof(Row)));
 }
 
 template <class T>
@@ -386,11 +329,7 @@ void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE, dO, dQ, dK, dV); });
 }
 
-template void attention_backward(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*,
-                                 const flash::Half*, const float*, const flash::Half*, flash::Half*, flash::Half*,
-                                 flash::Half*);
-template void attention_backward(const flash::Problem&, const flash::Bfloat16*, const flash::Bfloat16*,
-                                 const flash::Bfloat16*, const flash::Bfloat16*, const float*, const flash::Bfloat16*,
-                                 flash::Bfloat16*, flash::Bfloat16*, flash::Bfloat16*);
+template decltype(attention_backward<flash::Half>) attention_backward<flash::Half>;
+template decltype(attention_backward<flash::Bfloat16>) attention_backward<flash::Bfloat16>;
 
 } // namespace step25
