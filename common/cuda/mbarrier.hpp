@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "common/cuda/site.hpp"
+
 #ifdef __CUDACC__
 
 namespace flash {
@@ -20,7 +22,7 @@ __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, int arrivals) {
 }
 
 /// One arrival. What the thread read and wrote before it is done when the phase ends.
-__device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
+__device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier, Site = {}) {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
                      static_cast<uint32_t>(__cvta_generic_to_shared(barrier)))
                  : "memory");
@@ -72,3 +74,14 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity) {
 #else
 #include "common/simt/vocabulary/mbarrier.hpp"
 #endif
+
+namespace flash {
+
+/// One arrival per warp, lane 0's. All 32 lanes call it, together: after a wgmma_wait, for example.
+__device__ inline void mbarrier_arrive_warp(uint64_t* barrier, Site site = Site::here()) {
+    if (threadIdx.x % 32 == 0) {
+        mbarrier_arrive(barrier, site);
+    }
+}
+
+} // namespace flash

@@ -88,6 +88,19 @@ __device__ inline float row_sum(float x) {
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+/// The maxima of rows g and g + 8 of C fragments that lie side by side, as far as this lane holds them.
+template <int fragments> __device__ inline void lane_max(const float (&C)[fragments][4], float (&top)[2]) {
+    float chain[4] = {C[0][0], C[0][1], C[0][2], C[0][3]}; // four short chains, not two long ones
+#pragma unroll
+    for (int n = 1; n < fragments; ++n) {
+        for (int c = 0; c < 4; ++c) {
+            chain[c] = fmaxf(chain[c], C[n][c]);
+        }
+    }
+    top[0] = fmaxf(chain[0], chain[1]);
+    top[1] = fmaxf(chain[2], chain[3]);
+}
+
 /// Two elements of T that are 1, in one register: B of a product that sums up the rows of A, as in rung 15.
 template <class T> constexpr uint32_t ones = from_float<T>(1).bits * 0x10001u;
 
@@ -115,8 +128,27 @@ template <int fragments> __device__ inline void mask(float (&C)[fragments][4], i
     }
 }
 
-/// C fragments side by side, as wide as a row of X, times `factor`, rounded, to rows `row` (the lane's row g) and
-/// `row` + 8 of X in global memory, as far as they are less than `rows`.
+/// Multiplies C fragments that lie side by side: row g by factor[0], row g + 8 by factor[1].
+template <int fragments> __device__ inline void scale_rows(float (&C)[fragments][4], const float (&factor)[2]) {
+#pragma unroll
+    for (int n = 0; n < fragments; ++n) {
+        for (int c = 0; c < 4; ++c) {
+            C[n][c] *= factor[c / 2];
+        }
+    }
+}
+
+/// C fragments that lie side by side, rounded to T, as A fragments: two of 8 columns make one of 16.
+template <class T, int k16> __device__ inline void pack_A(uint32_t (&A)[k16][4], const float (&C)[2 * k16][4]) {
+#pragma unroll
+    for (int n = 0; n < 2 * k16; ++n) {
+        A[n / 2][n % 2 * 2] = pack<T>(C[n][0], C[n][1]);
+        A[n / 2][n % 2 * 2 + 1] = pack<T>(C[n][2], C[n][3]);
+    }
+}
+
+/// C fragments that lie side by side, as wide as a row of X, times `factor`, rounded, to rows `row` (the lane's row g)
+/// and `row` + 8 of X in global memory, as far as they are less than `rows`.
 template <class T, int fragments>
 __device__ inline void store_rows(T* X, const float (&C)[fragments][4], float factor, int row, int rows) {
     for (int r = 0; r < 2; ++r) {

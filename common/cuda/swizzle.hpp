@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common/cuda/cp_async.hpp"
+#include "common/cuda/mma.hpp"
 #include "common/types.hpp"
 
 #ifdef __CUDACC__
@@ -16,8 +17,10 @@
 
 namespace flash {
 
-/// A tile of `rows` rows of d elements of 16 bits; all offsets are bytes from its start, which is a multiple of 1024.
-template <int d, int rows> struct SwizzledTile {
+/// A tile of `height` rows of d elements of 16 bits; all offsets are bytes from its start, which is a multiple of 1024.
+template <int d, int height> struct SwizzledTile {
+    static constexpr int columns = d;
+    static constexpr int rows = height;
     static constexpr int row_bytes = d < 64 ? 2 * d : 128; // of a half, if d = 128
     static constexpr int chunks = row_bytes / 16;          // in such a row
     static constexpr int bytes = 2 * d * rows;
@@ -44,6 +47,18 @@ template <int d, int rows> struct SwizzledTile {
     /// Of K as B, 16 keys: lanes 0-7 name keys 0-7 of chunk 0, lanes 8-15 the same of chunk 1, the rest keys 8-15.
     static FLASH_DEVICE int lane_of_B(int lane) { return offset(lane / 16 * 8 + lane % 8, lane / 8 % 2); }
 };
+
+/// Writes C fragments that lie side by side, rounded to T, to rows `row` (the lane's row g) and `row` + 8 of a tile.
+template <class T, class Tile, int fragments>
+__device__ inline void store_C(char* smem, int row, const float (&C)[fragments][4]) {
+#pragma unroll
+    for (int n = 0; n < fragments; ++n) {
+        for (int r = 0; r < 2; ++r) {
+            *reinterpret_cast<uint32_t*>(smem + Tile::offset(row + 8 * r, n) + threadIdx.x % 4 * 4) =
+                pack<T>(C[n][2 * r], C[n][2 * r + 1]);
+        }
+    }
+}
 
 /// Starts copying a thread's part of a tile into shared memory, as rung 13 does it: 16 bytes of every `step`th row.
 /// `from` is the thread's first 16 bytes in global memory, `smem` their place in the tile; rows from `valid` on,

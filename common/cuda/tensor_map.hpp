@@ -78,4 +78,12 @@ TensorMap make_tensor_map(const T* base, const int64_t (&sizes)[rank], const int
     return detail::encode_tensor_map(dtype_of<T>, rank, base, sizes, strides, box);
 }
 
+/// The map of a tensor (heads, N, d) for tiles that are a flash::SwizzledTile of all columns and some rows of a head. A
+/// box is at most 128 bytes wide, so the copy engine sees {64, N, d / 64, heads}, and a tile arrives as panels of 64
+/// columns. N is a dimension of its own, so that a tile ends where its head does. Coordinates are {0, row, 0, head}.
+template <class Tile, class T> TensorMap tile_map(const T* tensor, int64_t heads, int64_t N) {
+    constexpr int d = Tile::columns;
+    return make_tensor_map<4>(tensor, {64, N, d / 64, heads}, {d, 64, N * d}, {64, Tile::rows, d / 64, 1});
+}
+
 } // namespace flash

@@ -37,6 +37,7 @@
 
 #include <cstdint>
 
+#include "common/cuda/site.hpp"
 #include "common/types.hpp"
 
 #ifdef __CUDACC__
@@ -54,12 +55,13 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void* smem, int leadi
 
 /// C = A B, or += if `accumulate`. T is Half or Bfloat16. The whole warpgroup calls it.
 template <class T, int N, bool transpose_B = false, bool transpose_A = false>
-__device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], uint64_t A, uint64_t B, bool accumulate = true) {
+__device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], uint64_t A, uint64_t B, bool accumulate = true,
+                                             Site = {}) {
     detail::wgmma<T, N, transpose_A, transpose_B>(C, A, B, accumulate);
 }
 template <class T, int N, bool transpose_B = false>
 __device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t B,
-                                             bool accumulate = true) {
+                                             bool accumulate = true, Site = {}) {
     detail::wgmma<T, N, transpose_B>(C, A, B, accumulate);
 }
 
@@ -91,6 +93,32 @@ namespace flash {
 /// The descriptor of what lies `bytes` further on. (Only the lower word changes, and the compiler need not carry.)
 FLASH_DEVICE uint64_t advance(uint64_t descriptor, int bytes) {
     return (descriptor & 0xffffffff00000000) | (static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(bytes >> 4));
+}
+
+/// Starts C = A B^T as rung 18 does it, a product of swizzled tiles of d columns: A has 64 rows, and B as many as C has
+/// columns. k16 steps are 32 bytes apart in a panel of 64 columns, and panels a whole tile.
+template <class T, int d, int n>
+FLASH_DEVICE void start_ABt(float (&C)[n][4], uint64_t A, uint64_t B, Site site = Site::here()) {
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < d / 16; ++k) {
+        const int panel = 128 * (k / 4);
+        wgmma_m64k16<T, 8 * n>(C, advance(A, panel * 64 + 32 * (k % 4)), advance(B, panel * 8 * n + 32 * (k % 4)),
+                               k > 0, site);
+    }
+    wgmma_commit();
+}
+
+/// Starts C += A B, likewise: A is in registers, B a swizzled tile of as many columns as C has. 16 of its rows are 2048
+/// bytes.
+template <class T, int n, int k16>
+FLASH_DEVICE void start_AB(float (&C)[n][4], const uint32_t (&A)[k16][4], uint64_t B, Site site = Site::here()) {
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < k16; ++k) {
+        wgmma_m64k16<T, 8 * n, true>(C, A[k], advance(B, 2048 * k), true, site);
+    }
+    wgmma_commit();
 }
 
 } // namespace flash

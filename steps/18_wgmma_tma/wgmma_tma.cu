@@ -23,6 +23,7 @@
 #include "common/cuda/mbarrier.hpp"
 #include "common/cuda/mma.hpp"
 #include "common/cuda/swizzle.hpp"
+#include "common/cuda/tile_order.hpp"
 #include "common/cuda/tma.hpp"
 #include "common/cuda/wgmma.hpp"
 
@@ -36,75 +37,50 @@ constexpr int Br = 64;       // queries
 template <int d> constexpr int Bc = d == 256 ? 80 : 96;
 template <int d> constexpr int blocks_per_sm = d == 64 ? 4 : d == 128 ? 3 : 2;
 
-/// Weights are less than 2^headroom: by so much may scores rise before m follows.
-constexpr float headroom = 8;
-
 template <int d> using Q_tile = flash::SwizzledTile<d, Br>; // and O's
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc<d>>;
 
-/// Hides keys. Row g of the warp sees `visible` keys from the tile of K on, row g + 8 by causality 8 more, and no row
-/// more than `N_left`.
-template <int n_tiles> __device__ void mask(float (&S_reg)[n_tiles][4], int N_left, int visible) {
-    const int t = threadIdx.x % 4;
-#pragma unroll
-    for (int n = 0; n < n_tiles; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            if (8 * n + 2 * t + c % 2 >= min(N_left, visible + c / 2 * 8)) {
-                S_reg[n][c] = -INFINITY;
-            }
-        }
-    }
+struct Task {
+    flash::TensorMap Q, K, V, O;
+    float* LSE;
+    flash::TileOrder order;
+    int group, N_q, N_kv; // group: query heads to one K/V head
+    float scale_log2;
+    bool causal;
+};
+
+/// How many keys query i sees: key j if j <= i + (N_kv - N_q).
+__device__ int visible_keys(const Task& task, int i) {
+    return task.causal ? i + (task.N_kv - task.N_q) + 1 : task.N_kv;
 }
 
-/// Raises m where a score asks for it, as on rung 16: if in the warp some weight would not be less than 2^headroom,
-/// every row's m becomes its running maximum. Then `keep` is what remains of l and O, of which l is done here.
+/// S becomes P, and l adds up the lane's own part of the row sums. m is raised where a score asks for it, as on rung
+/// 16: if in the warp some weight would not be less than 2^headroom, every row's m becomes its running maximum. Then
+/// the result is true, and `keep` is what remains of l and O, of which l is done here.
 template <int n_tiles>
-__device__ bool raise_maximum(const float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2], float (&keep)[2],
-                              float scale_log2) {
-    float top[4] = {S_reg[0][0], S_reg[0][1], S_reg[0][2], S_reg[0][3]}; // four short chains, not one long one
-#pragma unroll
-    for (int n = 1; n < n_tiles; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            top[c] = fmaxf(top[c], S_reg[n][c]);
+__device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2], float (&keep)[2],
+                        float scale_log2) {
+    constexpr float headroom = 8;
+    float top[2]; // of rows g and g + 8
+    flash::lane_max(S_reg, top);
+    const bool raise =
+        __any_sync(0xffffffff, top[0] * scale_log2 > m_reg[0] + headroom || top[1] * scale_log2 > m_reg[1] + headroom);
+    if (raise) {
+        for (int r = 0; r < 2; ++r) {
+            const float m_new = fmaxf(m_reg[r], flash::row_max(top[r] * scale_log2));
+            keep[r] = flash::fast_exp2(m_reg[r] - m_new);
+            m_reg[r] = m_new;
+            l_reg[r] *= keep[r];
         }
     }
-    const float row_top[2] = {fmaxf(top[0], top[1]) * scale_log2, fmaxf(top[2], top[3]) * scale_log2};
-    if (!__any_sync(0xffffffff, row_top[0] > m_reg[0] + headroom || row_top[1] > m_reg[1] + headroom)) {
-        return false;
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) { // rows g and g + 8
-        const float m_new = fmaxf(m_reg[r], flash::row_max(row_top[r]));
-        keep[r] = flash::fast_exp2(m_reg[r] - m_new);
-        m_reg[r] = m_new;
-        l_reg[r] *= keep[r];
-    }
-    return true;
-}
-
-template <int n_tiles> __device__ void rescale(float (&O_reg)[n_tiles][4], const float (&keep)[2]) {
 #pragma unroll
     for (int n = 0; n < n_tiles; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            O_reg[n][c] *= keep[c / 2];
-        }
-    }
-}
-
-/// S becomes P, rounded, as A fragments of 16 rows x 16 keys: two C fragments side by side. l adds up the lane's own
-/// part of the row sums.
-template <class T, int k_tiles>
-__device__ void exponentials(uint32_t (&P_reg)[k_tiles][4], float (&S_reg)[2 * k_tiles][4], const float (&m_reg)[2],
-                             float (&l_reg)[2], float scale_log2) {
-#pragma unroll
-    for (int n = 0; n < 2 * k_tiles; ++n) {
         for (int c = 0; c < 4; ++c) {
             S_reg[n][c] = flash::fast_exp2(fmaf(S_reg[n][c], scale_log2, -m_reg[c / 2]));
             l_reg[c / 2] += S_reg[n][c];
         }
-        P_reg[n / 2][n % 2 * 2] = flash::pack<T>(S_reg[n][0], S_reg[n][1]);
-        P_reg[n / 2][n % 2 * 2 + 1] = flash::pack<T>(S_reg[n][2], S_reg[n][3]);
     }
+    return raise;
 }
 
 /// Starts S = Q K^T. k16 steps are 32 bytes apart in a panel of 64 columns, and panels a whole tile.
@@ -131,34 +107,19 @@ __device__ void start_PV(float (&O_reg)[d / 8][4], const uint32_t (&P_reg)[Bc<d>
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads, blocks_per_sm<d>) void wgmma_tma(
-    const __grid_constant__ flash::TensorMap Q, const __grid_constant__ flash::TensorMap K,
-    const __grid_constant__ flash::TensorMap V, const __grid_constant__ flash::TensorMap O, float* LSE, int heads,
-    int wave_heads, int Tr, int group, int N_q, int N_kv, float scale_log2, bool causal) {
+__global__ __launch_bounds__(threads, blocks_per_sm<d>) void wgmma_tma(const __grid_constant__ Task task) {
     constexpr int Bc = step18::Bc<d>;
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    const int g = lane / 4; // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4; // columns 2t and 2t + 1
-    const int row0 = 16 * warp + g;
     char* Q_smem = flash::dynamic_shared<char>();
     char* K_smem = Q_smem + Q_tile<d>::bytes;
     char* V_smem = K_smem + KV_tile<d>::bytes;
     __shared__ uint64_t Q_landed, K_landed, V_landed;
 
-    // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
-    const int wave = blockIdx.x / (wave_heads * Tr);
-    const int first_head = wave * wave_heads;
-    const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
-    const int in_wave = blockIdx.x - first_head * Tr;
-    const int head = first_head + in_wave % wave_size;
-    const int KV_head = head / group;
-    const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
-
-    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never loaded.
-    const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
-    const int keys = causal ? min(N_kv, first_row_keys + Br - 1) : N_kv;
-    const int whole = min(N_kv, first_row_keys); // keys that every row of the block sees
+    const flash::Tile tile = flash::tile_of(blockIdx.x, task.order);
+    const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4; // the lane's rows: this, and + 8
+    const int i0 = tile.i * Br;
+    const int keys = visible_keys(task, min(i0 + Br, task.N_q) - 1); // tiles beyond the last query's are never loaded
+    const int whole = visible_keys(task, i0);                        // keys that all of the 64 rows see
+    const int KV_head = tile.head / task.group;
 
     if (threadIdx.x == 0) {
         flash::mbarrier_init(&Q_landed, 1);
@@ -167,11 +128,11 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void wgmma_tma(
         flash::fence_mbarrier_init();
         if (keys > 0) {
             flash::mbarrier_expect_tx(&Q_landed, Q_tile<d>::bytes);
-            flash::tma_load<4>(Q_smem, Q, {0, i0, 0, head}, &Q_landed);
+            flash::tma_load<4>(Q_smem, task.Q, {0, i0, 0, tile.head}, &Q_landed);
             flash::mbarrier_expect_tx(&K_landed, KV_tile<d>::bytes);
-            flash::tma_load<4>(K_smem, K, {0, 0, 0, KV_head}, &K_landed);
+            flash::tma_load<4>(K_smem, task.K, {0, 0, 0, KV_head}, &K_landed);
             flash::mbarrier_expect_tx(&V_landed, KV_tile<d>::bytes);
-            flash::tma_load<4>(V_smem, V, {0, 0, 0, KV_head}, &V_landed);
+            flash::tma_load<4>(V_smem, task.V, {0, 0, 0, KV_head}, &V_landed);
         }
     }
     __syncthreads(); // the barriers are there for all
@@ -197,17 +158,17 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void wgmma_tma(
         __syncthreads(); // no warp's product still reads the tile of K
         if (threadIdx.x == 0 && j0 + Bc < keys) {
             flash::mbarrier_expect_tx(&K_landed, KV_tile<d>::bytes);
-            flash::tma_load<4>(K_smem, K, {0, j0 + Bc, 0, KV_head}, &K_landed);
+            flash::tma_load<4>(K_smem, task.K, {0, j0 + Bc, 0, KV_head}, &K_landed);
         }
 
         if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
-            mask(S_reg, N_kv - j0, first_row_keys + row0 - j0);
+            flash::mask(S_reg, task.N_kv - j0, visible_keys(task, i0 + row) - j0);
         }
-        if (raise_maximum(S_reg, m_reg, l_reg, keep, scale_log2)) {
-            rescale(O_reg, keep);
+        if (softmax(S_reg, m_reg, l_reg, keep, task.scale_log2)) {
+            flash::scale_rows(O_reg, keep);
         }
-        uint32_t P_reg[Bc / 16][4];
-        exponentials<T>(P_reg, S_reg, m_reg, l_reg, scale_log2);
+        uint32_t P_reg[Bc / 16][4]; // A fragments: 16 rows x 16 keys each
+        flash::pack_A<T>(P_reg, S_reg);
 
         flash::mbarrier_wait(&V_landed, phase);
         start_PV<T, d>(O_reg, P_reg, V_desc);
@@ -215,36 +176,30 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void wgmma_tma(
         __syncthreads(); // no warp's product still reads the tile of V
         if (threadIdx.x == 0 && j0 + Bc < keys) {
             flash::mbarrier_expect_tx(&V_landed, KV_tile<d>::bytes);
-            flash::tma_load<4>(V_smem, V, {0, j0 + Bc, 0, KV_head}, &V_landed);
+            flash::tma_load<4>(V_smem, task.V, {0, j0 + Bc, 0, KV_head}, &V_landed);
         }
     }
 
     // O goes to shared memory, to where Q was, and TMA writes the rows that exist.
-#pragma unroll
     for (int r = 0; r < 2; ++r) {
         const float l = flash::row_sum(l_reg[r]);
         const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
-            *reinterpret_cast<uint32_t*>(Q_smem + Q_tile<d>::offset(row0 + 8 * r, n) + 4 * t) =
+            *reinterpret_cast<uint32_t*>(Q_smem + Q_tile<d>::offset(row + 8 * r, n) + threadIdx.x % 4 * 4) =
                 flash::pack<T>(O_reg[n][2 * r] * normalise, O_reg[n][2 * r + 1] * normalise);
         }
-        if (t == 0 && i0 + row0 + 8 * r < N_q) {
-            LSE[int64_t{head} * N_q + i0 + row0 + 8 * r] = l == 0 ? -INFINITY : m_reg[r] * flash::ln_2 + logf(l);
+        if (threadIdx.x % 4 == 0 && i0 + row + 8 * r < task.N_q) {
+            task.LSE[int64_t{tile.head} * task.N_q + i0 + row + 8 * r] = m_reg[r] * flash::ln_2 + logf(l);
         }
     }
     flash::fence_proxy_async(); // TMA sees what this thread has written,
     __syncthreads();            // and what all others have
     if (threadIdx.x == 0) {
-        flash::tma_store<4>(O, {0, i0, 0, head}, Q_smem);
+        flash::tma_store<4>(task.O, {0, i0, 0, tile.head}, Q_smem);
         flash::bulk_commit();
         flash::bulk_wait_read<0>(); // a block must not leave before its tile has been read
     }
-}
-
-/// (H, N, d) as TMA sees it, {64, N, d / 64, H}, so that a tile arrives as panels of 64 columns, 128 bytes wide.
-template <int d, class T> flash::TensorMap tensor_map(const T* tensor, int64_t heads, int64_t N, int rows) {
-    return flash::make_tensor_map<4>(tensor, {64, N, d / 64, heads}, {d, 64, N * d}, {64, rows, d / 64, 1});
 }
 
 template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
@@ -257,11 +212,11 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
     constexpr int smem_bytes = Q_tile<d>::bytes + 2 * KV_tile<d>::bytes; // 64 KiB at d = 128
     const int places = flash::resident_blocks(wgmma_tma<T, d>, threads, smem_bytes);
-    const int wave_heads = std::clamp(2 * places / Tr, 1, heads);
-    flash::launch(wgmma_tma<T, d>, blocks, threads, smem_bytes, tensor_map<d>(Q, heads, N_q, Br),
-                  tensor_map<d>(K, heads / group, N_kv, Bc<d>), tensor_map<d>(V, heads / group, N_kv, Bc<d>),
-                  tensor_map<d>(O, heads, N_q, Br), LSE, heads, wave_heads, Tr, group, N_q, N_kv,
-                  p.scale * flash::log2_e, p.causal);
+    const flash::TileOrder order{heads, std::clamp(2 * places / Tr, 1, heads), Tr};
+    flash::launch(wgmma_tma<T, d>, blocks, threads, smem_bytes,
+                  Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),
+                       flash::tile_map<KV_tile<d>>(V, heads / group, N_kv), flash::tile_map<Q_tile<d>>(O, heads, N_q),
+                       LSE, order, group, N_q, N_kv, p.scale * flash::log2_e, p.causal});
 }
 
 } // namespace

@@ -24,6 +24,7 @@
 #include "common/cuda/mbarrier.hpp"
 #include "common/cuda/mma.hpp"
 #include "common/cuda/swizzle.hpp"
+#include "common/cuda/tile_order.hpp"
 #include "common/cuda/tma.hpp"
 #include "common/cuda/warpgroup.hpp"
 #include "common/cuda/wgmma.hpp"
@@ -44,243 +45,189 @@ constexpr int producer_registers = 24;
 template <int d> constexpr int threads = warpgroup*(consumers<d> + 1);
 template <int d> constexpr int registers = 65536 / threads<d> / 8 * 8;
 
-/// Weights are less than 2^headroom: by so much may scores rise before m follows.
-constexpr float headroom = 8;
-
 template <int d> constexpr int Br = consumers<d>* warpgroup_Br;       // queries
 template <int d> using Q_tile = flash::SwizzledTile<d, warpgroup_Br>; // of one warpgroup, and its O
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc<d>>;
 
-/// Hides keys. Row g of the warp sees `visible` keys from the tile of K on, row g + 8 by causality 8 more, and no row
-/// more than `N_left`.
-template <int n_tiles> __device__ void mask(float (&S_reg)[n_tiles][4], int N_left, int visible) {
-    const int t = threadIdx.x % 4;
-#pragma unroll
-    for (int n = 0; n < n_tiles; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            if (8 * n + 2 * t + c % 2 >= min(N_left, visible + c / 2 * 8)) {
-                S_reg[n][c] = -INFINITY;
-            }
+struct Task {
+    flash::TensorMap Q, K, V, O;
+    float* LSE;
+    flash::TileOrder order;
+    int group, N_q, N_kv; // group: query heads to one K/V head
+    float scale_log2;
+    bool causal;
+};
+
+/// Slots for tiles of K or V, each with two barriers: `full` when a tile has landed, `empty` when all have read it.
+template <int bytes> struct Ring {
+    alignas(1024) char tile[slots][bytes];
+    uint64_t full[slots], empty[slots];
+
+    __device__ void init(int readers) {
+        for (int slot = 0; slot < slots; ++slot) {
+            flash::mbarrier_init(&full[slot], 1);
+            flash::mbarrier_init(&empty[slot], readers);
         }
     }
+};
+
+/// How far a thread has come in a ring. A barrier's phase flips each time that its slot is used again.
+struct RingPlace {
+    int slot = 0;
+    int phase = 0; // of `full` in this slot; `empty` is one behind, so that the first waits fall through
+    __device__ void next() {
+        slot = (slot + 1) % slots;
+        phase ^= slot == 0;
+    }
+};
+
+template <int d> struct Shared {
+    char Q[consumers<d>][Q_tile<d>::bytes]; // a tile per consumer
+    Ring<KV_tile<d>::bytes> K, V;
+    uint64_t Q_full;
+};
+
+/// How many keys query i sees: key j if j <= i + (N_kv - N_q).
+__device__ int visible_keys(const Task& task, int i) {
+    return task.causal ? i + (task.N_kv - task.N_q) + 1 : task.N_kv;
 }
 
-/// Raises m where a score asks for it, as on rung 16: if in the warp some weight would not be less than 2^headroom,
-/// every row's m becomes its running maximum. Then `keep` is what remains of l and O, of which l is done here.
+/// S becomes P, and l adds up the lane's own part of the row sums. m is raised where a score asks for it, as on rung
+/// 16: if in the warp some weight would not be less than 2^headroom, every row's m becomes its running maximum. Then
+/// the result is true, and `keep` is what remains of l and O, of which l is done here.
 template <int n_tiles>
-__device__ bool raise_maximum(const float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2], float (&keep)[2],
-                              float scale_log2) {
-    float top[4] = {S_reg[0][0], S_reg[0][1], S_reg[0][2], S_reg[0][3]}; // four short chains, not one long one
-#pragma unroll
-    for (int n = 1; n < n_tiles; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            top[c] = fmaxf(top[c], S_reg[n][c]);
+__device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2], float (&keep)[2],
+                        float scale_log2) {
+    constexpr float headroom = 8;
+    float top[2]; // of rows g and g + 8
+    flash::lane_max(S_reg, top);
+    const bool raise =
+        __any_sync(0xffffffff, top[0] * scale_log2 > m_reg[0] + headroom || top[1] * scale_log2 > m_reg[1] + headroom);
+    if (raise) {
+        for (int r = 0; r < 2; ++r) {
+            const float m_new = fmaxf(m_reg[r], flash::row_max(top[r] * scale_log2));
+            keep[r] = flash::fast_exp2(m_reg[r] - m_new);
+            m_reg[r] = m_new;
+            l_reg[r] *= keep[r];
         }
     }
-    const float row_top[2] = {fmaxf(top[0], top[1]) * scale_log2, fmaxf(top[2], top[3]) * scale_log2};
-    if (!__any_sync(0xffffffff, row_top[0] > m_reg[0] + headroom || row_top[1] > m_reg[1] + headroom)) {
-        return false;
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) { // rows g and g + 8
-        const float m_new = fmaxf(m_reg[r], flash::row_max(row_top[r]));
-        keep[r] = flash::fast_exp2(m_reg[r] - m_new);
-        m_reg[r] = m_new;
-        l_reg[r] *= keep[r];
-    }
-    return true;
-}
-
-template <int n_tiles> __device__ void rescale(float (&O_reg)[n_tiles][4], const float (&keep)[2]) {
 #pragma unroll
     for (int n = 0; n < n_tiles; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            O_reg[n][c] *= keep[c / 2];
-        }
-    }
-}
-
-/// S becomes P, rounded, as A fragments of 16 rows x 16 keys: two C fragments side by side. l adds up the lane's own
-/// part of the row sums.
-template <class T, int k_tiles>
-__device__ void exponentials(uint32_t (&P_reg)[k_tiles][4], float (&S_reg)[2 * k_tiles][4], const float (&m_reg)[2],
-                             float (&l_reg)[2], float scale_log2) {
-#pragma unroll
-    for (int n = 0; n < 2 * k_tiles; ++n) {
         for (int c = 0; c < 4; ++c) {
             S_reg[n][c] = flash::fast_exp2(fmaf(S_reg[n][c], scale_log2, -m_reg[c / 2]));
             l_reg[c / 2] += S_reg[n][c];
         }
-        P_reg[n / 2][n % 2 * 2] = flash::pack<T>(S_reg[n][0], S_reg[n][1]);
-        P_reg[n / 2][n % 2 * 2 + 1] = flash::pack<T>(S_reg[n][2], S_reg[n][3]);
+    }
+    return raise;
+}
+
+/// The producer's part in a tile of Q.
+template <int d> __device__ void fetch(const Task& task, flash::Tile tile, Shared<d>& smem) {
+    const int i0 = tile.i * Br<d>;
+    const int keys =
+        visible_keys(task, min(i0 + Br<d>, task.N_q) - 1); // tiles beyond the last query's last are never loaded
+    flash::mbarrier_expect_tx(&smem.Q_full, sizeof(smem.Q));
+    for (int w = 0; w < consumers<d>; ++w) {
+        flash::tma_load<4>(smem.Q[w], task.Q, {0, i0 + w * warpgroup_Br, 0, tile.head}, &smem.Q_full);
+    }
+    RingPlace KV;
+    for (int j0 = 0; j0 < keys; j0 += Bc<d>) {
+        flash::mbarrier_wait(&smem.K.empty[KV.slot], KV.phase ^ 1); // all warps have read the tile before
+        flash::mbarrier_expect_tx(&smem.K.full[KV.slot], KV_tile<d>::bytes);
+        flash::tma_load<4>(smem.K.tile[KV.slot], task.K, {0, j0, 0, tile.head / task.group}, &smem.K.full[KV.slot]);
+        flash::mbarrier_wait(&smem.V.empty[KV.slot], KV.phase ^ 1); // likewise
+        flash::mbarrier_expect_tx(&smem.V.full[KV.slot], KV_tile<d>::bytes);
+        flash::tma_load<4>(smem.V.tile[KV.slot], task.V, {0, j0, 0, tile.head / task.group}, &smem.V.full[KV.slot]);
+        KV.next();
     }
 }
 
-/// Starts S = Q K^T. k16 steps are 32 bytes apart in a panel of 64 columns, and panels a whole tile.
-template <class T, int d> __device__ void start_QK(float (&S_reg)[Bc<d> / 8][4], uint64_t Q_desc, uint64_t K_desc) {
-    flash::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < d / 16; ++k) {
-        const int panel = 128 * (k / 4);
-        flash::wgmma_m64k16<T, Bc<d>>(S_reg, flash::advance(Q_desc, panel * warpgroup_Br + 32 * (k % 4)),
-                                      flash::advance(K_desc, panel * Bc<d> + 32 * (k % 4)), k > 0);
-    }
-    flash::wgmma_commit();
-}
-
-/// Starts O += P V. 16 rows of V are 2048 bytes.
-template <class T, int d>
-__device__ void start_PV(float (&O_reg)[d / 8][4], const uint32_t (&P_reg)[Bc<d> / 16][4], uint64_t V_desc) {
-    flash::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < Bc<d> / 16; ++k) {
-        flash::wgmma_m64k16<T, d, true>(O_reg, P_reg[k], flash::advance(V_desc, 2048 * k));
-    }
-    flash::wgmma_commit();
-}
-
-template <class T, int d>
-__global__ __launch_bounds__(threads<d>, 1) void warp_specialization(
-    const __grid_constant__ flash::TensorMap Q, const __grid_constant__ flash::TensorMap K,
-    const __grid_constant__ flash::TensorMap V, const __grid_constant__ flash::TensorMap O, float* LSE, int heads,
-    int wave_heads, int Tr, int group, int N_q, int N_kv, float scale_log2, bool causal) {
-    constexpr int Br = step19::Br<d>;
+/// A consumer's part in a tile of Q: 64 rows of O.
+template <class T, int d> __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem) {
     constexpr int Bc = step19::Bc<d>;
-    char* Q_smem = flash::dynamic_shared<char>(); // a tile per consumer
-    char* K_smem = Q_smem + consumers<d> * Q_tile<d>::bytes;
-    char* V_smem = K_smem + slots * KV_tile<d>::bytes;
-    __shared__ uint64_t Q_full, K_full[slots], K_empty[slots], V_full[slots], V_empty[slots];
-
-    // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
-    const int wave = blockIdx.x / (wave_heads * Tr);
-    const int first_head = wave * wave_heads;
-    const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
-    const int in_wave = blockIdx.x - first_head * Tr;
-    const int head = first_head + in_wave % wave_size;
-    const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
-
-    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never loaded.
-    const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
-    const int keys = causal ? min(N_kv, first_row_keys + Br - 1) : N_kv;
-
-    if (threadIdx.x == 0) {
-        flash::mbarrier_init(&Q_full, 1);
-        for (int slot = 0; slot < slots; ++slot) {
-            flash::mbarrier_init(&K_full[slot], 1);
-            flash::mbarrier_init(&V_full[slot], 1);
-            flash::mbarrier_init(&K_empty[slot], 4 * consumers<d>); // one arrival per warp
-            flash::mbarrier_init(&V_empty[slot], 4 * consumers<d>);
-        }
-        flash::fence_mbarrier_init();
-    }
-    __syncthreads(); // the barriers are there for all
-
     const int role = threadIdx.x / warpgroup;
-    static_assert(warpgroup * (consumers<d> * consumer_registers<d> + producer_registers) <= threads<d> * registers<d>);
-    if (role == consumers<d>) { // the producer
-        flash::give_registers<producer_registers>();
-        if (threadIdx.x % warpgroup == 0 && keys > 0) {
-            flash::mbarrier_expect_tx(&Q_full, consumers<d> * Q_tile<d>::bytes);
-            for (int w = 0; w < consumers<d>; ++w) {
-                flash::tma_load<4>(Q_smem + w * Q_tile<d>::bytes, Q, {0, i0 + w * warpgroup_Br, 0, head}, &Q_full);
-            }
-            int slot = 0;
-            int phase = 0; // of `full` in this slot; `empty` is one behind, so that the first waits fall through
-            for (int j0 = 0; j0 < keys; j0 += Bc) {
-                flash::mbarrier_wait(&K_empty[slot], phase ^ 1); // all warps have read the tile before
-                flash::mbarrier_expect_tx(&K_full[slot], KV_tile<d>::bytes);
-                flash::tma_load<4>(K_smem + slot * KV_tile<d>::bytes, K, {0, j0, 0, head / group}, &K_full[slot]);
-                flash::mbarrier_wait(&V_empty[slot], phase ^ 1); // likewise
-                flash::mbarrier_expect_tx(&V_full[slot], KV_tile<d>::bytes);
-                flash::tma_load<4>(V_smem + slot * KV_tile<d>::bytes, V, {0, j0, 0, head / group}, &V_full[slot]);
-                slot = (slot + 1) % slots;
-                phase ^= slot == 0;
-            }
-        }
-        return;
-    }
-
-    flash::take_registers<consumer_registers<d>>();
-    const int lane = threadIdx.x % 32;
-    const int g = lane / 4; // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4; // columns 2t and 2t + 1
-    const int tile_row = threadIdx.x % warpgroup / 32 * 16 + g; // the lane's rows in the warpgroup's tile: this, + 8
-    const int row0 = role * warpgroup_Br + tile_row;            // and in the block's
-    const int whole = causal ? min(N_kv, first_row_keys + role * warpgroup_Br) : N_kv; // keys that all its rows see
-    Q_smem += role * Q_tile<d>::bytes;
+    const int row = threadIdx.x % warpgroup / 32 * 16 + threadIdx.x % 32 / 4; // the lane's rows: this, and + 8
+    const int i0 = tile.i * Br<d> + role * warpgroup_Br;
+    const int keys = visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1); // as the producer counts them
+    const int whole = visible_keys(task, i0);                                     // keys that all of the 64 rows see
+    char* Q_smem = smem.Q[role];
 
     // Q, K: 16 elements of each row in a k16 step. V: 16 rows in a k16 step, its next 64 columns Bc rows further on.
     const uint64_t Q_desc = flash::wgmma_descriptor(Q_smem, 0, 1024);
-    const uint64_t K_desc = flash::wgmma_descriptor(K_smem, 0, 1024);
-    const uint64_t V_desc = flash::wgmma_descriptor(V_smem, 128 * Bc, 1024);
+    const uint64_t K_desc = flash::wgmma_descriptor(smem.K.tile, 0, 1024);
+    const uint64_t V_desc = flash::wgmma_descriptor(smem.V.tile, 128 * Bc, 1024);
 
     float m_reg[2] = {-FLT_MAX, -FLT_MAX}; // of rows g and g + 8, in units of log2: scale * log2(e) * a score
     float l_reg[2] = {};
     float keep[2];
     float O_reg[d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
 
-    if (keys > 0) {
-        flash::mbarrier_wait(&Q_full, 0);
-    }
-    int slot = 0;
-    int phase = 0;
+    RingPlace KV;
+    flash::mbarrier_wait(&smem.Q_full, 0); // Q has landed
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        const int tile = slot * KV_tile<d>::bytes;
-        float S_reg[Bc / 8][4];                     // C fragments: 16 rows x 8 keys each
-        flash::mbarrier_wait(&K_full[slot], phase); // the tile of K has landed
-        start_QK<T, d>(S_reg, Q_desc, flash::advance(K_desc, tile));
+        float S_reg[Bc / 8][4];                                // C fragments: 16 rows x 8 keys each
+        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // the tile of K has landed
+        flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes)); // S = Q K^T
         flash::wgmma_wait<0>(S_reg);
-        if (lane == 0) {
-            flash::mbarrier_arrive(&K_empty[slot]); // this warp's product no longer reads the tile of K
+        flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]); // this warp's product no longer reads the tile of K
+        if (j0 + Bc > whole) {                               // an edge: some row does not see the whole tile
+            flash::mask(S_reg, task.N_kv - j0, visible_keys(task, i0 + row) - j0);
         }
-
-        if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
-            mask(S_reg, N_kv - j0, first_row_keys + row0 - j0);
+        if (softmax(S_reg, m_reg, l_reg, keep, task.scale_log2)) {
+            flash::scale_rows(O_reg, keep);
         }
-        if (raise_maximum(S_reg, m_reg, l_reg, keep, scale_log2)) {
-            rescale(O_reg, keep);
-        }
-        uint32_t P_reg[Bc / 16][4];
-        exponentials<T>(P_reg, S_reg, m_reg, l_reg, scale_log2);
-
-        flash::mbarrier_wait(&V_full[slot], phase); // the tile of V has landed
-        start_PV<T, d>(O_reg, P_reg, flash::advance(V_desc, tile));
+        uint32_t P_reg[Bc / 16][4]; // A fragments: 16 rows x 16 keys each
+        flash::pack_A<T>(P_reg, S_reg);
+        flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase); // the tile of V has landed
+        flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, KV.slot * KV_tile<d>::bytes)); // O += P V
         flash::wgmma_wait<0>(O_reg);
-        if (lane == 0) {
-            flash::mbarrier_arrive(&V_empty[slot]); // this warp's product no longer reads the tile of V
-        }
-        slot = (slot + 1) % slots;
-        phase ^= slot == 0;
+        flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]); // this warp's product no longer reads the tile of V
+        KV.next();
     }
 
     // O goes to shared memory, to where the warpgroup's Q was, and TMA writes the rows that exist.
-    flash::named_barrier_sync(1 + role, warpgroup); // no warp's product still reads Q
-#pragma unroll
+    float normalise[2];
     for (int r = 0; r < 2; ++r) {
         const float l = flash::row_sum(l_reg[r]);
-        const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
-#pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
-            *reinterpret_cast<uint32_t*>(Q_smem + Q_tile<d>::offset(tile_row + 8 * r, n) + 4 * t) =
-                flash::pack<T>(O_reg[n][2 * r] * normalise, O_reg[n][2 * r + 1] * normalise);
-        }
-        const int row = i0 + row0 + 8 * r;
-        if (t == 0 && row < N_q) {
-            LSE[int64_t{head} * N_q + row] = l == 0 ? -INFINITY : m_reg[r] * flash::ln_2 + logf(l);
+        normalise[r] = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
+        if (threadIdx.x % 4 == 0 && i0 + row + 8 * r < task.N_q) {
+            task.LSE[int64_t{tile.head} * task.N_q + i0 + row + 8 * r] = m_reg[r] * flash::ln_2 + logf(l);
         }
     }
+    flash::scale_rows(O_reg, normalise);
+    flash::named_barrier_sync(1 + role, warpgroup); // no warp's product still reads Q
+    flash::store_C<T, Q_tile<d>>(Q_smem, row, O_reg);
     flash::fence_proxy_async();                     // TMA sees what this thread has written,
     flash::named_barrier_sync(1 + role, warpgroup); // and what the warpgroup's others have
     if (threadIdx.x % warpgroup == 0) {
-        flash::tma_store<4>(O, {0, i0 + role * warpgroup_Br, 0, head}, Q_smem);
+        flash::tma_store<4>(task.O, {0, i0, 0, tile.head}, Q_smem);
         flash::bulk_commit();
         flash::bulk_wait_read<0>(); // a block must not leave before its tile has been read
     }
 }
 
-/// (H, N, d) as TMA sees it, {64, N, d / 64, H}, so that a tile arrives as panels of 64 columns, 128 bytes wide.
-template <int d, class T> flash::TensorMap tensor_map(const T* tensor, int64_t heads, int64_t N, int rows) {
-    return flash::make_tensor_map<4>(tensor, {64, N, d / 64, heads}, {d, 64, N * d}, {64, rows, d / 64, 1});
+template <class T, int d>
+__global__ __launch_bounds__(threads<d>, 1) void warp_specialization(const __grid_constant__ Task task) {
+    auto& smem = *flash::dynamic_shared<Shared<d>>();
+    if (threadIdx.x == 0) {
+        flash::mbarrier_init(&smem.Q_full, 1);
+        smem.K.init(4 * consumers<d>); // one arrival per warp
+        smem.V.init(4 * consumers<d>);
+        flash::fence_mbarrier_init();
+    }
+    __syncthreads(); // the barriers are there for all
+
+    const flash::Tile tile = flash::tile_of(blockIdx.x, task.order);
+    static_assert(warpgroup * (consumers<d> * consumer_registers<d> + producer_registers) <= threads<d> * registers<d>);
+    if (threadIdx.x / warpgroup == consumers<d>) { // the producer
+        flash::give_registers<producer_registers>();
+        if (threadIdx.x % warpgroup == 0) {
+            fetch(task, tile, smem);
+        }
+    } else {
+        flash::take_registers<consumer_registers<d>>();
+        compute<T>(task, tile, smem);
+    }
 }
 
 template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
@@ -291,13 +238,12 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br<d>));
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    constexpr int smem_bytes = consumers<d> * Q_tile<d>::bytes + 2 * slots * KV_tile<d>::bytes; // 160 KiB at d = 128
-    const int places = flash::resident_blocks(warp_specialization<T, d>, threads<d>, smem_bytes);
-    const int wave_heads = std::clamp(2 * places / Tr, 1, heads);
-    flash::launch(warp_specialization<T, d>, blocks, threads<d>, smem_bytes, tensor_map<d>(Q, heads, N_q, warpgroup_Br),
-                  tensor_map<d>(K, heads / group, N_kv, Bc<d>), tensor_map<d>(V, heads / group, N_kv, Bc<d>),
-                  tensor_map<d>(O, heads, N_q, warpgroup_Br), LSE, heads, wave_heads, Tr, group, N_q, N_kv,
-                  p.scale * flash::log2_e, p.causal);
+    const int places = flash::resident_blocks(warp_specialization<T, d>, threads<d>, sizeof(Shared<d>));
+    const flash::TileOrder order{heads, std::clamp(2 * places / Tr, 1, heads), Tr};
+    flash::launch(warp_specialization<T, d>, blocks, threads<d>, sizeof(Shared<d>),
+                  Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),
+                       flash::tile_map<KV_tile<d>>(V, heads / group, N_kv), flash::tile_map<Q_tile<d>>(O, heads, N_q),
+                       LSE, order, group, N_q, N_kv, p.scale * flash::log2_e, p.causal});
 }
 
 } // namespace

@@ -25,14 +25,14 @@ PATIENCE = 300  # seconds
 STATEMENT = re.compile(r"(?<=[{};)])\s*((?:\w+(?:::|\.|->))*\w*(?:(?<!a)sync|commit|wait|arrive|fence|barrier|clear)\w*"
                        r"(?:<[^;<>]*>)?\([^;{}]*\);)")
 VOTE = re.compile(r"__(syncthreads_(?:or|and))\(")
-COMPARISON = re.compile(r"[\w\])][\w +*/%\[\].]* (<=?|>=?) (?=(?:rows|valid|visible|N_kv|N_q|first_row_keys|whole|min\(N_(?:kv|left))\b)")
+COMPARISON = re.compile(r"[\w\])][\w +*/%\[\].]* (<=?|>=?) (?=(?:task\.)?(?:rows|valid|visible|N_kv|N_q|first_row_keys|whole|min\(N_(?:kv|left))\b)")
 MIN = re.compile(r"(?<!\w)min\((N_kv|N_left), ")
 EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"!causal\b"), "true"),
-    (re.compile(r"(?<=first_row_keys = )causal(?= \?)"), "false"),
+    (re.compile(r"(?<=first_row_keys = )causal(?= \?)|\btask\.causal(?= \?)"), "false"),
     (re.compile(r"[\w\[\].]+ == -INFINITY"), "false"),
     (re.compile(r"\bl(?:_\w+)?(?:\[[^\]]*\])* == 0\b"), "false"),
-    (re.compile(r"\bN_kv - (?:\w+ - )?j0\b"), "Bc"),
+    (re.compile(r"\b(?:task\.)?N_kv - (?:\w+ - )?j0\b"), "Bc"),
     (re.compile(r"\brows - copy_row\b"), "Br"),
     # The order of the blocks.
     (re.compile(r"(?<= first_head = )[^;]+"), "0"),

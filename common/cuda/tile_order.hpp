@@ -1,0 +1,28 @@
+// The order that rung 14 derives, for the rungs after it: which tile of Q comes first, and which last.
+#pragma once
+
+#include "common/cuda/cuda.hpp"
+
+namespace flash {
+
+/// The tiles of Q of all heads, `Tr` per head, numbered wave by wave. A wave is `wave_heads` heads, whose K and V the
+/// L2 cache can hold; in a wave the last tile of each head comes first, because with a causal mask it is the longest.
+struct TileOrder {
+    int heads, wave_heads, Tr;
+};
+
+struct Tile {
+    int head;
+    int i; // the tile is rows i Br to i Br + Br - 1 of Q
+};
+
+/// Where tile number `number` is, 0 to heads * Tr - 1.
+__device__ inline Tile tile_of(unsigned number, TileOrder order) {
+    const int wave = number / (order.wave_heads * order.Tr);
+    const int first_head = wave * order.wave_heads;
+    const int wave_size = min(order.wave_heads, order.heads - first_head); // the last wave may have fewer heads
+    const int in_wave = number - first_head * order.Tr;
+    return {first_head + in_wave % wave_size, order.Tr - 1 - in_wave / wave_size};
+}
+
+} // namespace flash
