@@ -29,3 +29,18 @@ template <class T> __device__ __forceinline__ float2 unpack(uint32_t packed) {
 #else
 #include "common/simt/vocabulary/unpack.hpp"
 #endif
+
+namespace flash {
+
+/// The sum of the products of the eight elements of T in a and in b.
+template <class T> __device__ inline float dot(uint4 a, uint4 b) {
+    const uint32_t a_reg[] = {a.x, a.y, a.z, a.w}, b_reg[] = {b.x, b.y, b.z, b.w};
+    float sum = 0;
+    for (int c = 0; c < 4; ++c) {
+        const float2 a_c = unpack<T>(a_reg[c]), b_c = unpack<T>(b_reg[c]);
+        sum = fmaf(a_c.x, b_c.x, fmaf(a_c.y, b_c.y, sum));
+    }
+    return sum;
+}
+
+} // namespace flash

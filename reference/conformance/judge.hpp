@@ -27,7 +27,7 @@ Prepared prepare(const Case& c);
 ///   - something written outside the outputs;
 ///   - a row whose inputs hold NaN or infinity that came out finite; of gradients, all rows of its K/V head;
 ///   - one key, and O further from V than one unit in the last place;
-///   - other bits in a repeated run;
+///   - other bits in a repeated run; in dQ of a rung that says unordered_dQ: a value outside its bound;
 ///   - an exception.
 /// A rung that overflows (rung 01) must give a wrong result where the inputs make it overflow.
 std::vector<std::string> judge(const Rung& rung, const Prepared& prepared);

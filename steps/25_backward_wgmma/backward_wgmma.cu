@@ -13,6 +13,7 @@
 // First published: FlashAttention-3 (Shah and others, 2024), whose kernel has these products, roles and additions.
 #include "steps/25_backward_wgmma/backward_wgmma.hpp"
 
+#include "common/cuda/around_backward.hpp"
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/exp2.hpp"
 #include "common/cuda/mbarrier.hpp"
@@ -27,7 +28,7 @@
 namespace step25 {
 namespace {
 
-constexpr int warpgroup = 128; // threads; of the kernels before and after, too
+constexpr int warpgroup = 128; // threads
 constexpr int consumers = 2;
 constexpr int Bc = 64 * consumers; // keys
 constexpr int slots = 2;           // tiles of Q, and of dO, that are in shared memory
@@ -42,16 +43,11 @@ template <int d> using KV_tile = flash::SwizzledTile<d, 64>; // of one consumer
 template <int d> using Q_tile = flash::SwizzledTile<d, Br<d>>;
 template <int d> using dS_tile = flash::SwizzledTile<Br<d>, Bc>; // transposed: a row is a key
 
-/// What the loop must know of a row of Q: LSE in units of log2, and delta. Both are 0 in rows that pad a tile.
-struct alignas(8) Row {
-    float LSE_log2, delta;
-};
-
 template <class T> struct Task {
-    const Row* Rows;
+    const flash::QueryRow* Rows;
     float* dQ_sum; // in the order of the fragments, as on rung 24
     T *dK, *dV;
-    int Tr, Tc, group, N_q, N_kv; // group: query heads to one K/V head
+    int padded, Tc, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; tiles of K; query heads to one K/V head
     float scale;
     bool causal;
 };
@@ -60,31 +56,11 @@ template <int d> struct Shared {
     alignas(1024) char K[consumers][KV_tile<d>::bytes];
     alignas(1024) char V[consumers][KV_tile<d>::bytes];
     flash::Ring<slots, Q_tile<d>::bytes> Q, dO;
-    alignas(1024) char dS[2][dS_tile<d>::bytes];  // of this step, and of the one before
-    alignas(16) float dQ[4 * consumers][16 * 64]; // of each warp
-    alignas(16) Row rows[slots][Br<d>];           // they come and go with Q
+    alignas(1024) char dS[2][dS_tile<d>::bytes];    // of this step, and of the one before
+    alignas(16) float dQ[4 * consumers][16 * 64];   // of each warp
+    alignas(16) flash::QueryRow rows[slots][Br<d>]; // they come and go with Q
     uint64_t KV_full;
 };
-
-/// LSE and delta of every row, and zeros for dQ: four lanes per row.
-template <class T, int d>
-__global__ void before(const T* O, const float* LSE, const T* dO, Row* Rows, float* dQ_sum, int N_q, int padded) {
-    const int64_t row = (int64_t{blockIdx.x} * warpgroup + threadIdx.x) / 4;
-    const int64_t head = row / padded, i = row % padded, from = (head * N_q + i) * d;
-    float delta = 0;
-#pragma unroll
-    for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
-        delta += flash::dot<T>(*reinterpret_cast<const uint4*>(dO + from + x),
-                               *reinterpret_cast<const uint4*>(O + from + x));
-    }
-    delta = flash::row_sum(delta);
-    if (threadIdx.x % 4 == 0) {
-        Rows[row] = {i < N_q ? LSE[head * N_q + i] * flash::log2_e : 0.0f, delta};
-    }
-    for (int x = 4 * (threadIdx.x % 4); x < d; x += 16) {
-        *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
-    }
-}
 
 /// A block's way along the queries: those of every head of the group, one head after the other.
 struct Steps {
@@ -96,7 +72,7 @@ struct Steps {
     __device__ Steps(const Task<T>& task, int Br) : kv_head(blockIdx.x / task.Tc), j0(blockIdx.x % task.Tc * Bc) {
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
         first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Br : 0;
-        tiles = task.Tr - first;
+        tiles = (task.N_q + Br - 1) / Br - first;
         count = task.group * tiles;
     }
     __device__ int head(int step, int group) const { return static_cast<int>(kv_head) * group + step / tiles; }
@@ -119,7 +95,7 @@ __device__ void fetch(const Task<T>& task, const Steps& steps, const flash::Tens
         flash::mbarrier_wait(&smem.Q.empty[at.slot], at.phase ^ 1); // all warps have read the tile before, and its rows
         flash::mbarrier_expect_tx(&smem.Q.full[at.slot], Q_tile<d>::bytes + sizeof(smem.rows[0]));
         flash::tma_load<4>(smem.Q.tile[at.slot], Q, {0, i0, 0, head}, &smem.Q.full[at.slot]);
-        flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.Tr * Br<d> + i0), sizeof(smem.rows[0]),
+        flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0), sizeof(smem.rows[0]),
                          &smem.Q.full[at.slot]);
         flash::mbarrier_wait(&smem.dO.empty[at.slot], at.phase ^ 1); // likewise
         flash::mbarrier_expect_tx(&smem.dO.full[at.slot], Q_tile<d>::bytes);
@@ -173,7 +149,7 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         flash::start_ABt<T, d>(dP_reg, V_own, flash::advance(dO_desc, now));
         flash::wgmma_wait<1>(S_reg);
 
-        const Row* rows = smem.rows[at.slot];
+        const flash::QueryRow* rows = smem.rows[at.slot];
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             for (int c = 0; c < 4; ++c) {
@@ -232,7 +208,7 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         flash::fence_proxy_async(); // TMA sees what this lane has written,
         __syncwarp();               // and what the others have
         if (lane == 0) {
-            const int64_t row = int64_t{steps.head(step, task.group)} * task.Tr * Br + steps.tile(step) * Br + dQ_row;
+            const int64_t row = int64_t{steps.head(step, task.group)} * task.padded + steps.tile(step) * Br + dQ_row;
             flash::bulk_reduce_add(task.dQ_sum + row * d + dQ_column * 16, own, sizeof(smem.dQ[0]));
             flash::bulk_commit();
         }
@@ -276,51 +252,30 @@ __global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ 
     }
 }
 
-/// dQ, rounded and in rows: one thread per 8 columns, whose even and odd ones lie 4 and 4 side by side.
-template <class T, int d>
-__global__ void after(const float* dQ_sum, T* dQ, int64_t pieces, int N_q, int padded, float scale) {
-    const int64_t piece = int64_t{blockIdx.x} * warpgroup + threadIdx.x;
-    if (piece < pieces) {
-        const int64_t n = piece % (d / 8), row = piece / (d / 8), head = row / N_q, i = row % N_q;
-        const float* from = dQ_sum + (head * padded + i / 16 * 16) * d + 128 * n + i % 16 / 8 * 64 + i % 8 * 4;
-        const float4 even = *reinterpret_cast<const float4*>(from), odd = *reinterpret_cast<const float4*>(from + 32);
-        *reinterpret_cast<uint4*>(dQ + 8 * piece) =
-            make_uint4(flash::pack<T>(even.x * scale, odd.x * scale), flash::pack<T>(even.y * scale, odd.y * scale),
-                       flash::pack<T>(even.z * scale, odd.z * scale), flash::pack<T>(even.w * scale, odd.w * scale));
-    }
-}
-
-int64_t padded_rows(const flash::Problem& p) {
-    const int64_t rows = p.head_dim == 64 ? Br<64> : Br<128>;
-    return flash::ceil_div(p.q_len, rows) * rows;
-}
-
 template <class T, int d>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
          T* dK, T* dV) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
-    const int heads = flash::as_int(p.batch * p.heads, "batch x heads"), group = static_cast<int>(p.heads / p.kv_heads);
-    const int padded = flash::as_int(padded_rows(p), "q-len");
-    const int64_t rows = int64_t{heads} * padded, pieces = int64_t{heads} * N_q * (d / 8);
-    const flash::DeviceBuffer<Row> Rows(rows, "LSE and delta");
+    const int heads = flash::as_int(p.batch * p.heads, "batch x heads"),
+              kv_heads = static_cast<int>(p.batch * p.kv_heads);
+    const int64_t rows = heads * flash::padded_rows(p);
+    const flash::DeviceBuffer<flash::QueryRow> Rows(rows, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
 
-    flash::launch(before<T, d>, flash::as_int(4 * rows / warpgroup, "batch x heads x q-len"), warpgroup, 0, O, LSE, dO,
-                  Rows.data(), dQ_sum.data(), N_q, padded);
-    const int Tc = static_cast<int>(flash::ceil_div(N_kv, Bc)), kv_heads = heads / group;
-    flash::launch(gradients<T, d>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), threads,
-                  sizeof(Shared<d>), flash::tile_map<Q_tile<d>>(Q, heads, N_q),
-                  flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv), flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv),
-                  flash::tile_map<Q_tile<d>>(dO, heads, N_q),
-                  Task<T>{Rows.data(), dQ_sum.data(), dK, dV, padded / Br<d>, Tc, group, N_q, N_kv, p.scale, p.causal});
-    flash::launch(after<T, d>, flash::as_int(flash::ceil_div(pieces, warpgroup), "batch x heads x q-len"), warpgroup, 0,
-                  static_cast<const float*>(dQ_sum.data()), dQ, pieces, N_q, padded, p.scale);
+    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
+    const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
+    flash::launch(
+        gradients<T, d>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), threads,
+        sizeof(Shared<d>), flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv),
+        flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv), flash::tile_map<Q_tile<d>>(dO, heads, N_q),
+        Task<T>{Rows.data(), dQ_sum.data(), dK, dV, padded, Tc, heads / kv_heads, N_q, N_kv, p.scale, p.causal});
+    flash::start_after_backward(p, static_cast<const float*>(dQ_sum.data()), dQ);
 }
 
 } // namespace
 
 int64_t workspace_bytes(const flash::Problem& p) {
-    return p.batch * p.heads * padded_rows(p) * (4 * p.head_dim + static_cast<int64_t>(sizeof(Row)));
+    return p.batch * p.heads * flash::padded_rows(p) * (4 * p.head_dim + static_cast<int64_t>(sizeof(flash::QueryRow)));
 }
 
 template <class T>

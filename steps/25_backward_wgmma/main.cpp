@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
                              .workspace_bytes = step25::workspace_bytes,
                              .backend = flash::device_backend,
                              .check = flash::reference::check_gradients,
-                             .forward = flash::reference::forward},
+                             .forward = flash::reference::forward,
+                             .unordered_dQ = true},
                             argc, argv);
 }
