@@ -72,4 +72,11 @@ template <int d, int rows, int threads, class T> FLASH_DEVICE void start_copy(ch
     }
 }
 
+/// The same for a whole tile: `from` is its first element, `smem` its first byte; rows from `valid` on become zeros.
+template <int d, int rows, int threads, class T> FLASH_DEVICE void start_tile(char* smem, const T* from, int valid) {
+    const int row = threadIdx.x / (d / 8), chunk = threadIdx.x % (d / 8); // of the thread's first 16 bytes
+    start_copy<d, rows, threads>(smem + SwizzledTile<d, rows>::offset(row, chunk), from + row * d + 8 * chunk,
+                                 valid - row);
+}
+
 } // namespace flash

@@ -95,6 +95,8 @@ std::string kind_name(Kind kind) {
         return "logits of 6e4";
     case Kind::logits_negative:
         return "logits below -5e4";
+    case Kind::negative_scores:
+        return "scores of -130";
     case Kind::nan_row:
         return "NaN in a row of Q";
     case Kind::inf_row:
@@ -158,7 +160,6 @@ bool suits_gradients(const Case& c) {
     case Kind::inf_row:
     case Kind::logits_1e4:
     case Kind::logits_6e4:
-    case Kind::logits_negative:
         return false;
     default:
         return true;
@@ -168,6 +169,11 @@ bool suits_gradients(const Case& c) {
 /// The list as it is for gradients.
 void turn_backward(List& list) {
     const size_t all = list.cases.size();
+    for (Case& c : list.cases) {
+        if (c.kind == Kind::logits_negative) {
+            c.kind = Kind::negative_scores;
+        }
+    }
     std::erase_if(list.cases, [](const Case& c) { return !suits_gradients(c); });
     for (Case& c : list.cases) {
         c.backward = true;

@@ -29,6 +29,7 @@ enum class Kind {
     towering_first,  // the score of one key is 100 above all others: of the first key
     towering_middle, // of the one in the middle
     towering_last,   // of the last
+    negative_scores, // every score lies between -145 and -115, so that exp of a padding key's score, 0 - LSE, overflows
 };
 
 std::string kind_name(Kind kind);

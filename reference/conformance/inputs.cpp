@@ -69,8 +69,8 @@ void repeat_first_key(const Problem& p, std::vector<float>& k) {
 }
 
 // Scores between -6e4 and -5e4: all elements of Q nearly one number, all of K nearly its negative, within 3%.
-void make_scores_negative(const Problem& p, Tensors& t, std::mt19937_64& bits) {
-    const double size = std::sqrt(5.5e4 / (static_cast<double>(p.scale) * static_cast<double>(p.head_dim)));
+void make_scores_negative(const Problem& p, Tensors& t, double score, std::mt19937_64& bits) {
+    const double size = std::sqrt(score / (static_cast<double>(p.scale) * static_cast<double>(p.head_dim)));
     for (float& x : t.q) {
         x = static_cast<float>(size * (0.97 + 0.06 * uniform(bits)));
     }
@@ -184,7 +184,10 @@ Tensors make_inputs(const Case& c) {
         read_real_text(p, t);
         break;
     case Kind::logits_negative:
-        make_scores_negative(p, t, bits);
+        make_scores_negative(p, t, 5.5e4, bits);
+        break;
+    case Kind::negative_scores:
+        make_scores_negative(p, t, 130, bits);
         break;
     case Kind::spread_16:
     case Kind::spread_24: // with the default scale, N(0,1) has scores of deviation 1

@@ -38,6 +38,8 @@ enum class BackwardDefect {
     writes_past_dq,        // one element
     writes_past_dv,        // one element
     writes_to_do,          // one element
+    keys_past_the_end,     // keys that pad the last tile are not masked: they are 0, but their P may be infinite
+    wrong_second_dq,       // the first run is right
     hides_nan,             // P = 0 where it is NaN
     accumulates_in_type,   // dK and dV are kept in the type between tiles
 };
@@ -52,6 +54,7 @@ void backward(const Problem& p, const T* Q, const T* K, const T* V, const T* O, 
     constexpr int64_t Br = 32, Bc = 32;
     static std::atomic<int> runs = 0;
     const bool reverse = has(order_depends_on_run) && runs++ % 2 == 1;
+    const bool late = has(wrong_second_dq) && runs++ % 2 == 1;
     const auto round = [](float x) { return to_float(from_float<T>(x)); };
     const int64_t d = p.head_dim, group = p.heads / p.kv_heads;
     const int64_t Tr = (p.q_len + Br - 1) / Br, Tc = (p.kv_len + Bc - 1) / Bc;
@@ -126,6 +129,9 @@ void backward(const Problem& p, const T* Q, const T* K, const T* V, const T* O, 
                             }
                         }
                         dQ_i += dS * K_j;
+                        for (int64_t i = 0; has(keys_past_the_end) && keys < Bc && i < rows; ++i) {
+                            dQ_i.row(i).array() += lse(i) == -infinity ? 0 : std::exp(-lse(i)) * delta(i) * 0;
+                        }
                         dK_sum.middleRows(j0, keys) += dS.transpose() * Q_i;
                         dV_sum.middleRows(j0, keys) += P_for_dV.transpose() * dO_i;
                         if (has(accumulates_in_type)) {
@@ -139,7 +145,7 @@ void backward(const Problem& p, const T* Q, const T* K, const T* V, const T* O, 
                         }
                         for (int64_t x = 0; x < d; ++x) {
                             T& to = dQ[q + (i0 + i) * d + x];
-                            const float value = dQ_i(i, x) * (has(scale_left_out_of_dq) ? 1 : p.scale);
+                            const float value = dQ_i(i, x) * (has(scale_left_out_of_dq) ? 1 : p.scale) * (late ? 2 : 1);
                             to = from_float<T>(value + (has(adds_to_dq) ? to_float(to) : 0));
                         }
                     }

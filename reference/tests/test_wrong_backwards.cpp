@@ -25,11 +25,13 @@ struct Suspect {
     bool needs_full = false;
 };
 
-template <BackwardDefect defect> Suspect suspect(const char* name, const char* sign, bool needs_full = false) {
+template <BackwardDefect defect>
+Suspect suspect(const char* name, const char* sign, bool needs_full = false, bool unordered_dQ = false) {
     return {{.name = name,
              .backward = {.fp32 = tests::backward<defect, float>,
                           .fp16 = tests::backward<defect, Half>,
-                          .bf16 = tests::backward<defect, Bfloat16>}},
+                          .bf16 = tests::backward<defect, Bfloat16>},
+             .unordered_dQ = unordered_dQ},
             sign,
             needs_full};
 }
@@ -51,6 +53,9 @@ std::vector<Suspect> suspects() {
         suspect<drops_last_query_tile>("drops the last partial tile of queries", "dQ at"),
         suspect<drops_last_key_tile>("drops the last partial tile of keys", "dV at"),
         suspect<order_depends_on_run>("order of summation depends on the run", "other bits", true),
+        suspect<order_depends_on_run>("may differ in dQ, and differs in dK", "other bits", true, true),
+        suspect<wrong_second_dq>("may differ in dQ, and is wrong", "dQ at", true, true),
+        suspect<keys_past_the_end>("does not mask the keys that pad the last tile", "dQ at"),
         suspect<top_left_causal>("causal mask aligned top-left", "dV at"),
         suspect<kv_head_modulo>("head h reads K/V head h % H_kv", "dV at", true),
         suspect<blind_rows_nan>("NaN in rows that see nothing", "is nan"),

@@ -54,10 +54,16 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"(?<!int )\blazy_until = \w+(?=;)"), "lazy_until"),
     (re.compile(r"\bflash::pack_saturated(<T>\([^;]+)"), r"flash::pack\1"),
     # The backward pass.
-    (re.compile(r"\bN_q - copy_row - i0\b"), "Br"),
+    (re.compile(r"(?<= d, )N_q - i0(?=\);)"), "Br"),
+    (re.compile(r"(?<=Q_from, )rows(?=\);)"), "Br"),
+    (re.compile(r"(?<=KV_from, )keys(?=\);)"), "Bc"),
     (re.compile(r"(?<= edge = )[^;]+"), "false"),
     (re.compile(r"(?<= hidden = )edge(?= &&)"), "true"),
-    (re.compile(r"(?<=delta_reg\[i\]\[r\] = )[^;]+"), "0.0f"),
+    (re.compile(r"\brow >= keys\b"), "false"),
+    (re.compile(r"(?<= edge = )keys < Bc(?= \|\|)"), "false"),
+    (re.compile(r"(?<= delta = )(?:delta_of_row|flash::row_sum)[^;]+"), "0.0f"),
+    (re.compile(r"\batomicAdd\(([^;,]+), ([^;]+)\)(?=;)"), r"*(\1) += \2"),
+    (re.compile(r"\bmake_float4\(0, 0, 0, 0\)"), "make_float4(1, 0, 0, 0)"),
     (re.compile(r"(?<= steps = )group \* tiles"), "tiles"),
     (re.compile(r"(?<= first = causal \? )max\(0, (.+?)\) / Br \* Br"), r"max(0, \1 + Br - 1) / Br * Br"),
 ]
@@ -65,6 +71,7 @@ EXPRESSIONS = [  # (what is found, in its place)
 # Mutants that change no result: {(a part of the rung's name, a part of the mutant's name): why}.
 EQUIVALENT = {
     ("", "min(N_kv, first_row_keys) -> first_row_keys"): "the first row sees at most N_kv keys",
+    ("one_kernel", "edge -> true"): "the mask is right in every tile: slower, not wrong",
     ("fixed_maximum", "-> lazy_until"): "each later tile that does not fit is mended: slower, not wrong",
 }
 
@@ -155,7 +162,7 @@ def generate(rung, path):
 
 def complaint(output):
     """What the suite said first, in a few words."""
-    found = re.search(r"it threw: ((?:.|\n)*?)(?:,|\n    in )|\b(O|LSE) at \([^)]*\)\s+is\s+([^\s,]+)", output)
+    found = re.search(r"it threw: ((?:.|\n)*?)(?:,|\n    in )|\b(O|LSE|dQ|dK|dV) at \([^)]*\)\s+is\s+([^\s,]+)", output)
     if not found:
         return "ended with an error"
     return " ".join(found[1].split()) if found[1] else f"{found[2]} is {found[3]}"

@@ -19,7 +19,7 @@ nlohmann::ordered_json json_of(const SharedTraffic& traffic) {
             {"ideal", traffic.ideal}};
 }
 
-/// Counts of Hopper's own are there only if they are not zero.
+/// Counts of Hopper's own, and of atomics in global memory, are there only if they are not zero.
 nlohmann::ordered_json json_of(const Counters& counters) {
     nlohmann::ordered_json all = {{"global_load", json_of(counters.global_load)},
                                   {"global_store", json_of(counters.global_store)},
@@ -37,6 +37,9 @@ nlohmann::ordered_json json_of(const Counters& counters) {
             all[name] = {{"requests", traffic.requests}, {"bytes", traffic.bytes}};
         }
     };
+    if (counters.global_atomic.requests != 0) {
+        all["global_atomic"] = json_of(counters.global_atomic);
+    }
     add("tma_load", counters.tma_load);
     add("tma_store", counters.tma_store);
     add("bulk_reduce", counters.bulk_reduce);

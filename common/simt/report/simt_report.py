@@ -81,8 +81,9 @@ def summary(document):
     for kernel in document["kernels"]:
         out.append(f"{kernel['name']}: {launches(kernel)}")
         total = kernel["total"]
-        for part, name in (("global_load", "global loads"), ("global_store", "global stores")):
-            if (own := total[part])["requests"]:
+        for part, name in (("global_load", "global loads"), ("global_store", "global stores"),
+                           ("global_atomic", "global atomics")):
+            if (own := total.get(part, {"requests": 0}))["requests"]:
                 out.append(f"  {name:<14} {own['requests']:,} requests, {own['sectors']:,} sectors "
                            f"({own['sectors'] / own['requests']:.2f} per request), {size(own['bytes'])} asked for")
         for part, name in (("shared_load", "shared loads"), ("shared_store", "shared stores"),

@@ -62,6 +62,7 @@ __global__ void meetings(float* out) {
     __syncwarp();                                     // warp barrier
     x += __any_sync(0xffffffffu, x > 0) != 0 ? 1 : 0; // vote
     atomicAdd(out, x);                                // atomic
+    atomicAdd(out + 8 + threadIdx.x, x);              // side by side
 }
 
 __global__ void tensor_cores(const float* in, float* out) {
@@ -184,13 +185,18 @@ TEST_CASE("shared memory: bank conflicts by stride") {
 }
 
 TEST_CASE("barriers, collectives and atomics are counted") {
-    const Buffer<float> out(1);
+    const Buffer<float> out(104);
     counted(meetings, 3, 96, 0, out.data());
     CHECK(at("barrier").barriers == 3);
     CHECK(at("shuffle").collectives == 9);
     CHECK(at("warp barrier").collectives == 9);
     CHECK(at("vote").collectives == 9);
     CHECK(at("atomic").atomics == 9);
+    CHECK(at("atomic").global_atomic.sectors == 9);
+    CHECK(at("side by side").atomics == 9);
+    CHECK(at("side by side").global_atomic.requests == 9);
+    CHECK(at("side by side").global_atomic.bytes == 9 * 128);
+    CHECK(at("side by side").global_atomic.sectors == 9 * 4);
     CHECK(simt::profile().at(0).total.collectives == 27);
 }
 

@@ -78,6 +78,7 @@ Counters& Counters::operator+=(const Counters& other) {
     ldmatrix += other.ldmatrix;
     cp_async += other.cp_async;
     atomics += other.atomics;
+    global_atomic += other.global_atomic;
     tma_load += other.tma_load;
     tma_store += other.tma_store;
     bulk_reduce += other.bulk_reduce;

@@ -142,6 +142,10 @@ void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Value
     const uint64_t bytes = static_cast<uint64_t>(std::popcount(lanes)) * key.bytes;
     if (key.kind == Kind::atomic) {
         ++own_line.atomics;
+        if (key.space == Space::global) {
+            own_line.global_atomic +=
+                {1, bytes, count_distinct(lanes, values), (bytes + sector_bytes - 1) / sector_bytes};
+        }
         return;
     }
     if (key.space == Space::shared) {
