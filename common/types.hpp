@@ -30,16 +30,12 @@ constexpr float to_float(float x) { return x; }
 
 constexpr float to_float(Bfloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
 
+/// Without branches, so that loops over it become vectors.
 constexpr float to_float(Half x) {
-    const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
-    const uint32_t exponent = (x.bits >> 10) & 0x1fu;
-    const uint32_t mantissa = x.bits & 0x3ffu;
-    if (exponent == 0) { // zero or subnormal: mantissa * 2^-24, exact in fp32
-        const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-        return sign != 0 ? -magnitude : magnitude;
-    }
-    const uint32_t wide = exponent == 31 ? 255 : exponent + 112; // 112 = 127 - 15, the two biases
-    return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+    const uint32_t sign = (x.bits & 0x8000u) << 16;
+    const uint32_t magnitude = (x.bits & 0x7fffu) << 13; // as a float 2^112 too small: 112 = 127 - 15, the two biases
+    const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f); // exact
+    return std::bit_cast<float>(sign | (magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite));
 }
 
 /// Rounds x to T. Overflow gives infinity, NaN stays NaN.

@@ -14,6 +14,7 @@ PLOTS = {  # file: (plot, records, whose rows it draws together)
     "ladder.svg": (plots.ladder, "bench_h200"), "roofline.svg": (plots.roofline, "bench_h200"),
     "traffic_of_rungs.svg": (plots.traffic, "bench_h200"), "time.svg": (plots.time, "series_h200"),
     "memory.svg": (plots.memory, "memory_h200"), "gpu_bf16.svg": (plots.comparison, "gpu_bf16"),
+    "training.svg": (plots.training, "training_simt"),
     "spread.svg": (plots.spread, "gpu_spread_bf16", "gpu_spread_fp16")}
 
 

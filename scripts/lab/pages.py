@@ -444,6 +444,12 @@ def neighbours(record, before, after):
                  [[N, three_digits(a), three_digits(b), f"{b / a:.2f}"] for N, a, b in pairs])
 
 
+def losses_apart(record):
+    """The most that the losses of two trainings differ at the steps of a record."""
+    ours, theirs = ([row["loss"] for row in rows(record, which, ("training",))] for which in ("ours", "sdpa"))
+    return max(abs(a - b) for a, b in zip(ours, theirs))
+
+
 def growth(record):
     """By what the time of each rung grows when N doubles."""
     rungs = unique(row["program"] for row in some(record))

@@ -368,6 +368,26 @@ def spread(provenance, rows):
     return figure
 
 
+def training(provenance, rows):
+    """The losses of two trainings step by step, and how far apart they are."""
+    ours, theirs = ({row["step"]: row["loss"] for row in rows if row["program"] == which} for which in ("ours", "sdpa"))
+    figure, (above, below) = page(470, "One model, trained twice from the same seed", source(
+        provenance, "Loss per letter, with attention by a rung of the ladder and by PyTorch"), panels=(2, 1), right=150,
+        sharex=True, height_ratios=(3, 2))
+    figure.subplots_adjust(hspace=0.25)
+    for of, colour, kind in ((ours, "blue", "-"), (theirs, "orange", ":")):
+        above.plot(list(of), list(of.values()), kind, color=LIGHT[colour], lw=2.5)
+    apart = {step: max(abs(loss - theirs[step]), 1e-6) for step, loss in ours.items()}
+    below.plot(list(apart), list(apart.values()), color=LIGHT["green"], lw=1.75)
+    log_axis(below.yaxis)
+    above.set(ylabel="loss", ylim=(0, None))
+    below.set(ylabel="difference", xlabel="step")
+    last = max(ours)
+    end_labels(above, [(last, ours[last], "the ladder's", "blue"), (last, theirs[last], "PyTorch's, dotted", "orange")])
+    end_labels(below, [(last, apart[last], "how far apart", "green")])
+    return figure
+
+
 # ---------------------------------------------------------------- files
 
 def texts_of(figure):

@@ -55,6 +55,7 @@ KINDS = {
     "ceiling": "what a unit of the machine reached by itself: value, in FLOP/s, bytes/s or 1/s",
     "example": "a program of docs/examples: value, how many of its numbers are wrong, and what a tool reported",
     "left out": "what was not measured, and the reason",
+    "training": "the loss at a step of docs/examples/train.py",
 }
 # extra_bytes: memory beyond compulsory_bytes, which are Q, K, V, O and LSE once. of_allowed_error: the largest error over
 # what the rule allows. unit: the ceiling of what does the products. code, patch: fingerprints. clock in MHz and power in
@@ -64,7 +65,8 @@ COLUMNS = set(METRICS) | set("""
     ms min_ms max_ms spread repetitions tflops compulsory_bytes extra_bytes backend of_allowed_error checked_rows unit code
     clock power kernel architecture stack spill_stores spill_loads static_shared mma what predicted wrong patch value reason
     problem counter gpu simt must_be_equal tool runs reported variant input seeds o_error lse_error
-    Br Bc shared_bytes predicted_bytes shared_kib_per_sm blocks_per_sm""".split())
+    Br Bc shared_bytes predicted_bytes shared_kib_per_sm blocks_per_sm
+    step loss""".split())
 
 
 def wrong_with(row):

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <utility>
 
+#include "common/simt/machine/refuse.hpp"
+
 namespace flash::simt {
 namespace {
 
@@ -84,7 +86,8 @@ void Block::prepare() {
         thread.index = element(launch_->block, number);
         thread.number = number;
         thread.finished = false;
-        thread.unobserved_end = stacks_.top(number);
+        thread.stack_top = stacks_.top(number);
+        thread.locals_observed = false;
         thread.copies.clear();
         thread.stores.clear();
         thread.wgmma_groups = thread.wgmma_open = thread.wgmma_over = 0;
@@ -241,6 +244,13 @@ void Block::stop(Fault fault) {
 
 Place Block::here(const std::string& action, Site site) const {
     return {dim3(index_), dim3(current_->index), action, Origin::of(site)};
+}
+
+void refuse(FaultKind kind, const std::string& summary, const char* operation, Site site) {
+    Block& block = current_block();
+    Fault fault(kind, summary);
+    fault.where = block.here(std::string("calls ") + operation, site);
+    block.stop(std::move(fault));
 }
 
 /// Nobody can run, and not all have finished: tells who waits where.

@@ -29,7 +29,8 @@ struct Thread {
     uint3 index{};
     unsigned number = 0; // x fastest; its warp is number / 32
     bool finished = false;
-    const void* unobserved_end = nullptr; // top of its stack, whose accesses tell nobody; null when an observer asks
+    const void* stack_top = nullptr;
+    bool locals_observed = false; // an observer asks for accesses to its local variables
     AsyncCopies copies;
     BulkStores stores;
     uint32_t wgmma_groups = 0; // committed

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/refuse.hpp"
 
 namespace flash::simt {
 namespace {
@@ -11,13 +12,6 @@ namespace {
 AsyncWork begin_work(const char* operation, Site site) {
     Block& block = current_block();
     return {block.next_works(1), block.current().number, operation, site};
-}
-
-[[noreturn]] void refuse(FaultKind kind, const std::string& summary, const AsyncWork& work) {
-    Block& block = current_block();
-    Fault fault(kind, summary);
-    fault.where = block.here(std::string("calls ") + work.operation, work.site);
-    block.stop(std::move(fault));
 }
 
 char* swizzled(char* address) { return reinterpret_cast<char*>(swizzle_128(reinterpret_cast<size_t>(address))); }
@@ -76,7 +70,8 @@ void check_shared(const char* shared, size_t bytes, size_t alignment, const Asyn
     Block& block = current_block();
     const SharedMemory& memory = block.shared();
     if (block.space_of(shared) != Space::shared) {
-        refuse(FaultKind::out_of_bounds, "out of bounds: an address that is not in shared memory", work);
+        refuse(FaultKind::out_of_bounds, "out of bounds: an address that is not in shared memory", work.operation,
+               work.site);
     }
     if (memory.is_dynamic(shared) &&
         (shared < memory.dynamic() || shared + bytes > memory.dynamic() + memory.dynamic_bytes())) {
@@ -84,7 +79,7 @@ void check_shared(const char* shared, size_t bytes, size_t alignment, const Asyn
                "out of bounds: a tile of " + plural(bytes, "byte") + " at byte " +
                    std::to_string(shared - memory.dynamic()) + " of the dynamic shared memory (" +
                    plural(memory.dynamic_bytes(), "byte") + ")",
-               work);
+               work.operation, work.site);
     }
     if (reinterpret_cast<size_t>(shared) % alignment != 0) {
         refuse(FaultKind::misaligned,
@@ -94,7 +89,7 @@ void check_shared(const char* shared, size_t bytes, size_t alignment, const Asyn
                         : std::string("an address of shared memory")) +
                    " is no multiple of " + std::to_string(alignment) +
                    (alignment == 1024 ? ", where a tile under the 128-byte swizzle begins" : ""),
-               work);
+               work.operation, work.site);
     }
 }
 
@@ -109,7 +104,8 @@ void check_global(const std::vector<Chunk>& chunks, const AsyncWork& work) {
     const DeviceMemory* const buffer = arena().contains(begin) ? buffer_around(begin) : nullptr;
     const std::string it_leads = std::string(work.operation).starts_with("tma") ? "the tensor map leads" : "it leads";
     if (buffer == nullptr) {
-        refuse(FaultKind::out_of_bounds, "out of bounds: " + it_leads + " to no buffer in global memory", work);
+        refuse(FaultKind::out_of_bounds, "out of bounds: " + it_leads + " to no buffer in global memory",
+               work.operation, work.site);
     }
     if (begin < buffer->valid_begin() || end > buffer->valid_end()) {
         refuse(FaultKind::out_of_bounds,
@@ -118,7 +114,7 @@ void check_global(const std::vector<Chunk>& chunks, const AsyncWork& work) {
                         ? plural(static_cast<size_t>(buffer->valid_begin() - begin), "byte") + " before the start of "
                         : plural(static_cast<size_t>(end - buffer->valid_end()), "byte") + " past the end of ") +
                    buffer->name(),
-               work);
+               work.operation, work.site);
     }
 }
 
@@ -128,7 +124,7 @@ void check_run(const void* global, int bytes, const char* what, const AsyncWork&
         refuse(FaultKind::misaligned,
                std::string("misaligned: ") + what + " of " + std::to_string(bytes) +
                    " bytes; addresses and sizes are multiples of 16",
-               work);
+               work.operation, work.site);
     }
 }
 
@@ -140,12 +136,12 @@ void check_coordinates(const TensorMap& map, int rank, const int* at, const Asyn
                "misaligned: coordinate " + std::to_string(at[0]) +
                    " of the innermost dimension is no multiple of 16 bytes, which is " +
                    plural(static_cast<size_t>(16 / dtype_bytes(map.type)), "element"),
-               work);
+               work.operation, work.site);
     }
     if (map.rank != rank) {
         refuse(FaultKind::invalid_access,
                std::to_string(rank) + " coordinates for a tensor map of " + std::to_string(map.rank) + " dimensions",
-               work);
+               work.operation, work.site);
     }
 }
 

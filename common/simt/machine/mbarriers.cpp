@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/refuse.hpp"
 
 namespace flash::simt {
 namespace {
@@ -20,9 +21,8 @@ MBarrier& find(const char* operation, const void* barrier, Site site) {
     note(barrier, Kind::atomic, site);
     const auto found = block.mbarriers().find(barrier);
     if (found == block.mbarriers().end()) {
-        Fault fault(FaultKind::uninitialised, std::string(operation) + " at an mbarrier that nobody has initialised");
-        fault.where = block.here(std::string("calls ") + operation, site);
-        block.stop(std::move(fault));
+        refuse(FaultKind::uninitialised, std::string(operation) + " at an mbarrier that nobody has initialised",
+               operation, site);
     }
     return found->second;
 }

@@ -42,6 +42,9 @@ class Observer {
     /// An access that the current thread is about to make.
     virtual void access(unsigned /*thread*/, const AccessEvent&) {}
 
+    /// The same to one of its local variables, if somebody has asked for that (Thread::locals_observed).
+    virtual void access_local(unsigned /*thread*/, const AccessEvent&) {}
+
     /// Lanes of a warp read rows together, 8 to a matrix.
     virtual void load_matrices(std::span<const MatrixRow>, Site) {}
 

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -137,14 +138,23 @@ std::map<uint32_t, SourceLine>& resolved() {
 } // namespace
 
 Origin Origin::of(Site site) {
-    Sites& known = sites();
-    const std::lock_guard lock(known.mutex);
-    const auto [found, is_new] =
-        known.numbers.try_emplace({site.file, site.line}, static_cast<uint32_t>(known.by_number.size()) | site_bit);
-    if (is_new) {
-        known.by_number.push_back(site);
+    struct Recent {
+        Site site;
+        Origin origin;
+    };
+    static constinit thread_local std::array<Recent, 64> all_recent{}; // by line
+    Recent& recent = all_recent[static_cast<size_t>(site.line) % all_recent.size()];
+    if (recent.site.line != site.line || recent.site.file != site.file) {
+        Sites& known = sites();
+        const std::lock_guard lock(known.mutex);
+        const auto [found, is_new] =
+            known.numbers.try_emplace({site.file, site.line}, static_cast<uint32_t>(known.by_number.size()) | site_bit);
+        if (is_new) {
+            known.by_number.push_back(site);
+        }
+        recent = {site, Origin(found->second)};
     }
-    return Origin(found->second);
+    return recent.origin;
 }
 
 std::vector<SourceLine> resolve(const std::vector<Origin>& origins) {

@@ -4,16 +4,10 @@
 #include <utility>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/refuse.hpp"
 
 namespace flash::simt {
 namespace {
-
-[[noreturn]] void refuse(FaultKind kind, const std::string& summary, const char* operation, Site site) {
-    Block& block = current_block();
-    Fault fault(kind, summary);
-    fault.where = block.here(std::string("calls ") + operation, site);
-    block.stop(std::move(fault));
-}
 
 /// One more arrival; true when it was the last of those expected, and all may go on.
 bool arrive(int id, int threads, const char* operation, Site site) {

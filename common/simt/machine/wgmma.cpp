@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/refuse.hpp"
 
 namespace flash::simt {
 namespace {
@@ -16,13 +17,6 @@ struct Descriptor {
     size_t leading, stride; // bytes
 };
 
-[[noreturn]] void refuse(FaultKind kind, const std::string& summary, Site site) {
-    Block& block = current_block();
-    Fault fault(kind, summary);
-    fault.where = block.here("calls wgmma", site);
-    block.stop(std::move(fault));
-}
-
 void check_start(const SharedMemory& shared, const char* start, Site site) {
     if ((reinterpret_cast<size_t>(start) & 0x380) != 0) {
         refuse(
@@ -31,7 +25,7 @@ void check_start(const SharedMemory& shared, const char* start, Site site) {
             "wgmma at byte " +
                 std::to_string(shared.is_dynamic(start) ? start - shared.dynamic() : start - shared.segment().begin) +
                 " of shared memory",
-            site);
+            "wgmma", site);
     }
 }
 
@@ -39,7 +33,7 @@ Descriptor decode(uint64_t bits, Site site) {
     const SharedMemory& shared = current_block().shared();
     if (bits >> 62 != swizzle_128_bytes) {
         refuse(FaultKind::invalid_access, "a descriptor of wgmma without the 128-byte swizzle (bits 62 and 63 are 1)",
-               site);
+               "wgmma", site);
     }
     char* const start = shared.at_window_address((bits & 0xffff) << 4);
     check_start(shared, start, site);
@@ -77,7 +71,7 @@ void check_inside(const std::vector<OperandRow>& rows, Site site) {
             refuse(FaultKind::out_of_bounds,
                    "out of bounds: a descriptor of wgmma leads to byte " + std::to_string(row - shared.dynamic()) +
                        " of the dynamic shared memory (" + plural(shared.dynamic_bytes(), "byte") + ")",
-                   site);
+                   "wgmma", site);
         }
     }
 }
@@ -191,7 +185,7 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
             block.thread(first_thread + thread).wgmma_groups != product.group) {
             refuse(FaultKind::divergent_barrier,
                    "threads of one warpgroup call wgmma with different operands or after different numbers of commits",
-                   site);
+                   "wgmma", site);
         }
         block.thread(first_thread + thread).wgmma_begun = site;
         block.thread(first_thread + thread).wgmma_open = product.group + 1;
@@ -252,7 +246,7 @@ uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_byte
     Block& block = current_block();
     if (block.space_of(start) != Space::shared) {
         refuse(FaultKind::out_of_bounds, "out of bounds: a descriptor of wgmma for an address outside shared memory",
-               site);
+               "wgmma", site);
     }
     check_start(block.shared(), start, site);
     const auto field = [](size_t bytes) { return static_cast<uint64_t>(bytes >> 4); };

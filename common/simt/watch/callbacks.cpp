@@ -11,13 +11,14 @@ namespace {
 const size_t base = load_address();
 
 /// Apart from note(), so that nothing is saved and restored where nobody listens.
+template <void (Observer::*event)(unsigned, const AccessEvent&)>
 [[gnu::noinline]] void tell(const void* address, unsigned bytes, Kind kind, const void* return_address) {
     const Observers& observers = *active_observers;
     const RuntimeCode runtime;
-    const AccessEvent event{static_cast<const char*>(address), bytes, kind, Origin::of_code(return_address, base)};
+    const AccessEvent access{static_cast<const char*>(address), bytes, kind, Origin::of_code(return_address, base)};
     const unsigned thread = current_block().current().number;
     for (Observer* const observer : observers) {
-        observer->access(thread, event);
+        (observer->*event)(thread, access);
     }
 }
 
@@ -25,8 +26,10 @@ const size_t base = load_address();
 [[gnu::always_inline]] inline void note(const void* address, unsigned bytes, Kind kind, const void* return_address) {
     if (active_observers != nullptr) {
         const Thread& thread = current_block().current();
-        if (address < __builtin_frame_address(0) || address >= thread.unobserved_end) {
-            tell(address, bytes, kind, return_address);
+        if (address < __builtin_frame_address(0) || address >= thread.stack_top) {
+            tell<&Observer::access>(address, bytes, kind, return_address);
+        } else if (thread.locals_observed) {
+            tell<&Observer::access_local>(address, bytes, kind, return_address);
         }
     }
 }

@@ -58,9 +58,6 @@ class Clocks {
 
     /// All that `thread` has written or knows of is visible to TMA and wgmma, as far as it is told of this fence.
     void fence(unsigned thread);
-    bool is_fenced(unsigned thread, unsigned writer, uint32_t stamp) const {
-        return !fenced_.empty() && fenced_[size_t{thread} * threads_ + writer] > stamp;
-    }
 
     /// What each of `count` threads knows, the first of them on.
     struct Common {

@@ -210,6 +210,9 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
 
 inline void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
                                  Cell& cell, const Trace& now) {
+    if (access.kind == Kind::load && order_.is_one_more_load(cell, now)) {
+        return;
+    }
     if (shared && !order_.of_this_block(cell.write)) {
         if (access.kind != Kind::store) {
             note_unwritten(thread, access, region);
@@ -225,7 +228,6 @@ inline void Detector::check_cell(unsigned thread, const AccessEvent& access, con
 
 /// An access to neither: local variables, arguments and constants are fine, anything else does not exist on a GPU.
 void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
-    check_registers(thread, access);
     const auto inside = [&](const void* begin, const void* end) {
         return access.address >= begin && access.address < end;
     };

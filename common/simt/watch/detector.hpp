@@ -24,6 +24,7 @@ class Detector final : public Observer {
     void begin_block() override;
     std::optional<Fault> end_block() override;
     void access(unsigned thread, const AccessEvent& access) override;
+    void access_local(unsigned thread, const AccessEvent& access) override;
     void load_matrices(std::span<const MatrixRow> rows, Site site) override;
     void start_copy(unsigned thread, const AsyncCopy& copy) override;
     void wait_for_copies(unsigned thread, uint32_t count) override;
@@ -87,7 +88,14 @@ class Detector final : public Observer {
         std::vector<const char*> touched; // since then
     };
 
+    struct Readers { // for whom TMA or tensor cores read
+        unsigned first, threads;
+        uint32_t work, works;
+        const Clocks::Common& known;
+    };
+
     void check(unsigned thread, const AccessEvent& access, Space space);
+    void read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat);
     void check_elsewhere(unsigned thread, const AccessEvent& access);
     void end_copies(unsigned starter, uint32_t count);
     std::optional<Fault> load_left_behind();
@@ -107,7 +115,6 @@ class Detector final : public Observer {
                                                  const Order::Race& race) const;
     [[noreturn, gnu::cold]] void stop_unfenced(const AsyncWork& work, const AccessEvent& access, const Region& region,
                                                const Cell& cell) const;
-    void check_registers(unsigned thread, const AccessEvent& access);
     const Region& find(const AccessEvent& access, Space space);
     Region look_up(const AccessEvent& access, Space space) const;
     void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell,

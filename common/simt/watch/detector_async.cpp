@@ -80,9 +80,10 @@ void Detector::start_load(const BulkLoad& load) {
     }
     const Trace now = order_.now(load.work.thread, all.origin, Kind::store);
     const Clocks::Common& own = order_.clocks().common(load.work.thread, 1);
+    Repeat repeat;
     for (unsigned offset = 0; offset < load.bytes; offset += 16) {
         const AccessEvent access{load.shared + offset, 16, Kind::store, all.origin};
-        region.shadow->visit(access.address, access.bytes, true, [&](Cell& cell) {
+        const auto use = [&](Cell& cell) {
             if (const Order::Race race = order_.race(cell, Kind::store, now, true); race.other != nullptr) {
                 stop_race(load.work.thread, access, region, race);
             }
@@ -90,7 +91,8 @@ void Detector::start_load(const BulkLoad& load) {
                 stop_unfenced(load.work, access, region, cell);
             }
             order_.write_by(work, cell);
-        });
+        };
+        region.shadow->visit(access.address, access.bytes, true, [&](Cell& cell) { repeat(cell, use); });
     }
     actor_ = nullptr;
 }
@@ -101,35 +103,14 @@ void Detector::land(const BulkLoad& load) {
 
 void Detector::start_store(const BulkStore& store) {
     actor_ = &store.work;
-    const uint32_t work = begin_work(store.work, channel_of_stores(store.work.thread), store.group, false);
-    const Origin origin = Origin::of(store.work.site);
-    const Trace now = order_.now(store.work.thread, origin, Kind::load);
-    const Clocks::Common& own = order_.clocks().common(store.work.thread, 1);
+    const unsigned thread = store.work.thread;
+    const Readers readers{thread, 1, begin_work(store.work, channel_of_stores(thread), store.group, false), 1,
+                          order_.clocks().common(thread, 1)};
+    Repeat repeat;
     for (const Chunk& chunk : store.chunks) {
         check_global(store.work, chunk, store.adds ? Kind::atomic : Kind::store);
         for_each_piece(chunk.shared, chunk.bytes, [&](const char* address, unsigned bytes) {
-            const AccessEvent access{address, bytes, Kind::load, origin};
-            const Region& region = find(access, Space::shared);
-            if (!region.contains(access)) {
-                stop_outside(store.work.thread, access, region);
-            }
-            region.shadow->visit(address, bytes, false, [&](Cell& cell) {
-                if (!order_.of_this_block(cell.write)) {
-                    note_unwritten(store.work.thread, access, region);
-                    order_.read_by(work, 1, cell);
-                    return;
-                }
-                if (cell.write.in_flight != 0) {
-                    stop_in_flight(store.work.thread, access, region, cell.write);
-                }
-                if (const Order::Race race = order_.race(cell, Kind::load, now, true); race.other != nullptr) {
-                    stop_race(store.work.thread, access, region, race);
-                }
-                if (!order_.is_fenced(own, cell)) {
-                    stop_unfenced(store.work, access, region, cell);
-                }
-                order_.read_by(work, 1, cell);
-            });
+            read_by(readers, {address, bytes, Kind::load, Origin::of(store.work.site)}, repeat);
         });
     }
     actor_ = nullptr;
@@ -139,42 +120,44 @@ void Detector::wait_for_stores(unsigned thread, uint32_t groups, bool) {
     order_.clocks().learn_ends(thread, channel_of_stores(thread), groups);
 }
 
-/// What `warps` warps have their tensor cores read, each as a work of its own.
-void Detector::read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps,
-                             const std::vector<OperandRow>& rows, uint32_t work) {
-    if (rows.empty()) {
-        return;
+/// What threads have TMA or their tensor cores read.
+void Detector::read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat) {
+    const Region& region = find(access, Space::shared);
+    if (!region.contains(access)) {
+        stop_outside(readers.first, access, region);
     }
-    const unsigned first = 32 * first_warp, count = 32 * warps;
-    const Clocks::Common& group = order_.clocks().common(first, count);
-    const Origin origin = Origin::of(product.work.site);
-    for (const OperandRow row : rows) {
-        const AccessEvent access{row, 16, Kind::load, origin};
-        const Region& region = find(access, Space::shared);
-        if (!region.contains(access)) {
-            stop_outside(first, access, region);
-        }
-        region.shadow->visit(row, 16, false, [&](Cell& cell) {
-            if (!order_.of_this_block(cell.write)) {
-                note_unwritten(first, access, region);
-                order_.read_by(work, warps, cell);
-                return;
-            }
+    const auto use = [&](Cell& cell) {
+        if (!order_.of_this_block(cell.write)) {
+            note_unwritten(readers.first, access, region);
+        } else {
             if (cell.write.in_flight != 0) {
-                stop_in_flight(first, access, region, cell.write);
+                stop_in_flight(readers.first, access, region, cell.write);
             }
-            if (!order_.knows_write(group, cell)) {
-                for (unsigned thread = first; thread < first + count; ++thread) { // the one who does not know
-                    if (!order_.is_ordered(cell.write, order_.now(thread, origin, Kind::load))) {
-                        stop_race(thread, access, region, {&cell.write, Kind::store});
+            if (!order_.knows_write(readers.known, cell) || cell.atomics) {
+                for (unsigned thread = readers.first; thread < readers.first + readers.threads; ++thread) {
+                    const Trace now = order_.now(thread, access.origin, Kind::load);
+                    if (const Order::Race race = order_.race(cell, Kind::load, now, true); race.other != nullptr) {
+                        stop_race(thread, access, region, race); // the one who does not know
                     }
                 }
             }
-            if (!order_.is_fenced(group, cell)) {
-                stop_unfenced(product.work, access, region, cell);
+            if (!order_.is_fenced(readers.known, cell)) {
+                stop_unfenced(*actor_, access, region, cell);
             }
-            order_.read_by(work, warps, cell);
-        });
+        }
+        order_.read_by(readers.work, readers.works, cell);
+    };
+    region.shadow->visit(access.address, access.bytes, false, [&](Cell& cell) { repeat(cell, use); });
+}
+
+/// What `warps` warps have their tensor cores read, each as a work of its own.
+void Detector::read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps,
+                             const std::vector<OperandRow>& rows, uint32_t work) {
+    const Readers readers{32 * first_warp, 32 * warps, work, warps,
+                          order_.clocks().common(32 * first_warp, 32 * warps)};
+    Repeat repeat;
+    for (const OperandRow row : rows) {
+        read_by(readers, {row, 16, Kind::load, Origin::of(product.work.site)}, repeat);
     }
 }
 
@@ -241,16 +224,13 @@ void Detector::wait_for_wgmma(unsigned thread, uint32_t groups) {
 
 void Detector::fence_wgmma(unsigned thread) {
     registers_[thread].fenced = true;
-    block_.thread(thread).unobserved_end = nullptr; // local variables may be registers that a product uses
+    block_.thread(thread).locals_observed = true; // they may be registers that a product uses
     registers_[thread].touched.clear();
 }
 
-/// An access to a local variable: are they registers that a product uses?
-void Detector::check_registers(unsigned thread, const AccessEvent& access) {
+/// Are they registers that a product uses?
+void Detector::access_local(unsigned thread, const AccessEvent& access) {
     OwnRegisters& own = registers_[thread];
-    if (!own.fenced) {
-        return; // no wgmma so far
-    }
     own.touched.push_back(access.address);
     for (const InFlight& product : own.in_flight) {
         if (access.address + access.bytes > product.begin && access.address < product.begin + product.bytes &&

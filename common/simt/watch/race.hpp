@@ -15,6 +15,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -59,6 +60,26 @@ struct alignas(64) Cell {
     uint32_t stamp = 0;   // of a thread's write
 };
 static_assert(sizeof(Cell) == 64);
+
+/// Neighbouring cells are alike, as a rule. What was done with one, which nothing but the cell decides, is done with
+/// the next one by a copy.
+class Repeat {
+  public:
+    template <class Use> void operator()(Cell& cell, Use use) {
+        if (known_ && std::memcmp(&cell, &before_, sizeof cell) == 0) {
+            cell = after_;
+            return;
+        }
+        before_ = cell;
+        use(cell);
+        after_ = cell;
+        known_ = true;
+    }
+
+  private:
+    Cell before_, after_;
+    bool known_ = false;
+};
 
 /// Cells for a range of memory; those that are never touched cost nothing.
 class Shadow final : public DeviceMemory::Notes {
@@ -176,7 +197,6 @@ class Order {
     /// Whether all of a group of threads know of the last write, and, if a thread made it, whether it was fenced.
     bool knows_write(const Clocks::Common& group, const Cell& cell) const;
     bool is_fenced(const Clocks::Common& group, const Cell& cell) const;
-    bool is_ordered(const Trace& before, const Trace& now) const { return ordered(before, now, true); }
 
     /// The write of a copy, now that a thread has waited for it.
     Trace landed(unsigned starter, uint32_t number, Origin origin) const {
@@ -191,6 +211,19 @@ class Order {
         const Trace* other = nullptr;
         Kind kind = Kind::load; // of the other access
     };
+    /// Most loads are of what the block wrote before the last barrier, and by lanes beside whom others have read it:
+    /// such a one is remembered, and that is all.
+    bool is_one_more_load(Cell& cell, const Trace& now) const {
+        const Trace& write = cell.write;
+        Trace& last = cell.since.last;
+        if (write.epoch == epoch_ || !of_this_block(write) || write.in_flight != 0 || write.engine != 0 ||
+            cell.atomics || last.epoch != epoch_ || now.clock != 0 || !alike(last, now)) {
+            return false;
+        }
+        last.lanes |= now.lanes;
+        return true;
+    }
+
     Race race(const Cell& cell, Kind kind, const Trace& now, bool shared);
     void remember(Cell& cell, Kind kind, const Trace& now);
 

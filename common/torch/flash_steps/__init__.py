@@ -1,4 +1,4 @@
-"""The rungs of this repository as an operator of PyTorch. docs/from_pytorch.md shows how to use it, and how it works."""
+"""The rungs of this repository as an operator of PyTorch: docs/from_pytorch.md."""
 
 from flash_steps.operator import attention
 

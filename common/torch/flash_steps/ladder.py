@@ -1,5 +1,6 @@
 """Which rungs there are, and which of them can solve a problem. steps/ladder.txt is the only list."""
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,17 +38,20 @@ class Rung:
         return ""
 
 
+@functools.cache
 def ladder():
     """All rungs, in order."""
     rungs = []
     for line in (ROOT / "steps/ladder.txt").read_text(encoding="utf-8").splitlines():
         if line.strip() and not line.startswith("#"):
             name, types, head_dims, capability, _ = (cell.strip() for cell in line.split("|", 4))
-            rungs.append(Rung(name, tuple(types.split()), () if head_dims == "any" else tuple(map(int, head_dims.split())),
-                              () if capability == "-" else tuple(map(int, capability.split(".")))))
+            dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
+            gpu = () if capability == "-" else tuple(map(int, capability.split(".")))
+            rungs.append(Rung(name, tuple(types.split()), dims, gpu))
     return rungs
 
 
+@functools.cache
 def choose(wanted, backward, dtype, head_dim, gpu):
     """The rung that is named by number or name; with "" the highest one that fits. Raises ValueError.
 
@@ -65,6 +69,6 @@ def choose(wanted, backward, dtype, head_dim, gpu):
     fitting = [rung for rung in rungs if not rung.refusal(dtype, head_dim, gpu)]
     if not fitting:
         where = f"on a GPU of compute capability {'.'.join(map(str, gpu))}" if gpu else "on the CPU"
-        raise ValueError(f"no {kind} rung computes {dtype} with head dim {head_dim} {where}; steps/ladder.txt says what "
-                         "each of them takes")
+        raise ValueError(f"no {kind} rung computes {dtype} with head dim {head_dim} {where}; "
+                         "steps/ladder.txt says what each of them takes")
     return next((rung for rung in reversed(fitting) if not gpu and not rung.capability), fitting[-1])

@@ -22,7 +22,7 @@ from flash_steps.ladder import ROOT
 FOLDER = ROOT / "build-torch"
 ENTRY = "common/harness/entry/rung_entry.cu"
 CXX = ["-std=c++20", "-O3", "-march=native", "-fPIC", "-Wno-unknown-pragmas", "-I."]
-# What the kernels of CUDA rungs stand on where there is no GPU. Detectors and reports stay with the rungs' own programs.
+# What the kernels of CUDA rungs stand on where there is no GPU. Detectors and reports are for the rungs' own programs.
 SIMT = ("common/simt/machine", "common/simt/vocabulary")
 PACKAGES = "libeigen3-dev libboost-context-dev"
 
@@ -42,12 +42,13 @@ def compiler(variable, usual, comes_with):
 
 
 def run(command):
-    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace")
+    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode:
         said = done.stdout.strip().splitlines()
         reason = next((line for line in said if "error" in line), said[-1] if said else "it said nothing")
-        hint = f"; apt-get install {PACKAGES} may help" if "No such file" in reason or "cannot find -l" in reason else ""
+        missing = "No such file" in reason or "cannot find -l" in reason
+        hint = f"; apt-get install {PACKAGES} may help" if missing else ""
         raise BuildError(f"{command[0]} failed: {reason.strip()}{hint}")
 
 
@@ -116,7 +117,7 @@ def simt_machine():
 def library(rung, gpu):
     """The rung's library for a GPU of that compute capability, for the CPU if there is none."""
     folder = f"steps/{rung.name}"
-    code = [path for path in sorted((ROOT / folder).iterdir()) if path.suffix in (".cpp", ".cu") and path.stem != "main"]
+    code = [path for path in sorted((ROOT / folder).glob("*.c*")) if path.stem != "main"]
     defines = [f'-DRUNG_HEADER="{folder}/{code[0].stem}.hpp"', f"-DRUNG=step{rung.number}",
                *(["-DRUNG_FP32"] if "fp32" in rung.types else []), *(["-DRUNG_BACKWARD"] if rung.backward else [])]
     sources = [ENTRY, *(str(path.relative_to(ROOT)) for path in code)]
@@ -132,7 +133,8 @@ def library(rung, gpu):
         if rung.capability:
             machine = simt_machine()
             folders += SIMT
-            command += ["-DRUNG_ON_SIMT", "-x", "c++", *sources, "-x", "none", str(machine), f"-Wl,-rpath,{machine.parent}"]
+            command += ["-DRUNG_ON_SIMT", "-x", "c++", *sources, "-x", "none", str(machine),
+                        f"-Wl,-rpath,{machine.parent}"]
         else:
             command += ["-fopenmp", "-I/usr/include/eigen3", "-x", "c++", *sources]
         name = rung.name
@@ -143,7 +145,8 @@ def library(rung, gpu):
 def load(rung, gpu):
     function = ctypes.CDLL(str(library(rung, gpu))).rung_attention
     function.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_int64), ctypes.c_float, ctypes.c_int,
-                         ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+                         ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p,
+                         ctypes.c_size_t]
     return function
 
 

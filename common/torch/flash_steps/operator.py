@@ -11,6 +11,9 @@ from torch import Tensor
 from flash_steps.ladder import choose
 from flash_steps.library import function_of
 
+if not hasattr(torch.library, "custom_op"):
+    raise ImportError(f"PyTorch 2.4 or later is needed; this is {torch.__version__}")
+
 TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 # Kernels on the SIMT backend take turns.
@@ -21,8 +24,8 @@ def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, ba
     """O = softmax(scale Q K^T) V, computed by a rung of the ladder.
 
     q (B, H, N_q, d), k and v (B, H_kv, N_kv, d), contiguous; head h reads head h / (H / H_kv) of k and v. `causal`:
-    query i sees key j if j <= i + N_kv - N_q. `scale`: 1 / sqrt(d) unless given. Tensors on a GPU go to the rung as nvcc
-    builds it, tensors on the CPU to a CPU rung or to a CUDA rung on the SIMT backend.
+    query i sees key j if j <= i + N_kv - N_q. `scale`: 1 / sqrt(d) unless given. Tensors on a GPU go to the rung as
+    nvcc builds it, tensors on the CPU to a CPU rung or to a CUDA rung on the SIMT backend.
     `rung` and `backward_rung`: number or name; the highest that fits unless given. `return_lse`: also LSE (B, H, N_q),
     the logarithm of each row's sum of exp(scores), which has no gradient. Raises ValueError or TypeError.
     """
@@ -76,8 +79,8 @@ def run(wanted, backward, q, k, causal, scale, tensors):
     message = ctypes.create_string_buffer(1000)
     with torch.cuda.device(q.device) if on_gpu else one_kernel if rung.capability else contextlib.nullcontext():
         stream = torch.cuda.current_stream().cuda_stream if on_gpu else None
-        failed = function(q.dtype == torch.bfloat16, sizes, scale, causal, pointers, q.device.index or 0, stream, message,
-                          len(message))
+        failed = function(q.dtype == torch.bfloat16, sizes, scale, causal, pointers, q.device.index or 0, stream,
+                          message, len(message))
     if failed:
         raise RuntimeError(f"{rung.name}: {message.value.decode(errors='replace')}")
 

@@ -1,4 +1,4 @@
-"""attention() against float64 and against PyTorch's own rules for operators. On the CPU, and on a GPU if there is one."""
+"""attention() against float64 and against PyTorch's rules for operators. On the CPU, and on a GPU if there is one."""
 
 import math
 
@@ -146,7 +146,8 @@ def test_stream_of_the_caller():
     close(o, expected(q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), do, False)[0], torch.float16)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.mem_get_info()[0] < 20 << 30, reason="needs 20 GB on a GPU")
+@pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.mem_get_info()[0] < 20 << 30,
+                    reason="needs 20 GB on a GPU")
 def test_more_elements_than_32_bits_count():
     N = (1 << 26) + 5  # 2^32 elements of Q and O
     q, k, v, _ = (tensor.detach() for tensor in problem(1, 1, 1, 8, 8, 64, torch.float16, "cuda"))

@@ -14,16 +14,19 @@ def tensors(q=(1, 4, 8, 32), k=(1, 2, 8, 32), v=None, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("error, q, k, v, options, message", [
-    (TypeError, *tensors(dtype=torch.float64), {}, "q is torch.float64; the rungs compute in float32, float16 or bfloat16"),
+    (TypeError, *tensors(dtype=torch.float64), {},
+     "q is torch.float64; the rungs compute in float32, float16 or bfloat16"),
     (TypeError, tensors()[0], *tensors(dtype=torch.float16)[1:], {}, "q is torch.float32 and k is torch.float16"),
     (ValueError, *tensors(q=(4, 8, 32)), {}, "q has 3 dimensions; (batch, heads, length, head dim) is expected"),
     (ValueError, *tensors(v=(1, 2, 9, 32)), {}, "k is (1, 2, 8, 32) and v is (1, 2, 9, 32)"),
     (ValueError, *tensors(k=(2, 2, 8, 32)), {}, "batch and head dim must be the same"),
-    (ValueError, *tensors(k=(1, 3, 8, 32)), {}, "q has 4 heads and k has 3; the first must be a multiple of the second"),
+    (ValueError, *tensors(k=(1, 3, 8, 32)), {},
+     "q has 4 heads and k has 3; the first must be a multiple of the second"),
     (ValueError, *tensors(q=(1, 4, 0, 32)), {}, "q is empty: its shape is (1, 4, 0, 32)"),
     (ValueError, tensors(q=(1, 8, 4, 32))[0].mT.mT.transpose(1, 2), *tensors()[1:], {},
      "q is not contiguous; a rung reads rows that lie one after the other: pass q.contiguous()"),
-    (ValueError, torch.zeros(1025)[1:].view(1, 4, 8, 32), *tensors()[1:], {}, "q does not begin at a multiple of 16 bytes"),
+    (ValueError, torch.zeros(1025)[1:].view(1, 4, 8, 32), *tensors()[1:], {},
+     "q does not begin at a multiple of 16 bytes"),
     (ValueError, *tensors(), {"scale": 0.0}, "scale is 0.0; it must be finite and > 0"),
     (ValueError, *tensors(), {"scale": float("nan")}, "scale is nan"),
     (ValueError, *tensors(), {"rung": 17}, "17_fixed_maximum computes in fp16 and bf16, and these tensors are fp32"),
@@ -87,7 +90,8 @@ def test_no_compiler(empty_folder, monkeypatch):
 
 def test_compiler_that_fails(empty_folder, tmp_path, monkeypatch):
     compiler = tmp_path / "g++"
-    compiler.write_text("#!/bin/sh\necho before; echo 'x.hpp:1: fatal error: Eigen/Dense: No such file or directory'; exit 1\n")
+    compiler.write_text("#!/bin/sh\necho before\n"
+                        "echo 'x.hpp:1: fatal error: Eigen/Dense: No such file or directory'\nexit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     with pytest.raises(library.BuildError) as raised:

@@ -1,0 +1,300 @@
+// Rung 24: the backward pass in one kernel, which adds to dQ by atomics.
+//
+// The idea: rung 23 computed S and dP twice, because dQ belongs to queries, and dK and dV belong to keys. Here a block
+// owns keys, as in its second kernel, and uses dS for dQ as well: five products in place of seven. Each block has a
+// part of every dQ. So dQ is a sum in fp32 memory, to which all blocks add by atomics. Their order depends on the run,
+// and so do its last bits. (Dao, Fu, Ermon, Rudra and Ré, "FlashAttention", 2022: one loop with five products; Dao,
+// "FlashAttention-2", 2023: blocks along the keys, and atomics.) Left of gradient_of_Q are two small kernels: `before`
+// makes delta and zeros, `after` converts dQ. Look at: add_to_dQ. dS^T passes through shared memory, as dQ needs all
+// keys of the tile. dQ lies in the order of the fragments: a warp adds to 128 bytes in a row. Counters: mma, atomics'
+// sectors.
+#include "steps/24_backward_one_kernel/backward_one_kernel.hpp"
+
+#include "common/cuda/cp_async.hpp"
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/exp2.hpp"
+#include "common/cuda/ldmatrix.hpp"
+#include "common/cuda/mma.hpp"
+#include "common/cuda/swizzle.hpp"
+#include "common/cuda/unpack.hpp"
+
+namespace step24 {
+namespace {
+
+constexpr int small_block = 128; // threads of the kernels before and after
+
+/// A block owns Bc keys, 16 M per warp, and walks along the queries in tiles of Br. Two warps share 16 rows of dQ.
+template <int d_, int warps> struct Tiles {
+    static constexpr int d = d_, threads = 32 * warps, M = d < 128 ? 2 : 1, Bc = 16 * M * warps, Br = 8 * warps;
+    using KV = flash::SwizzledTile<d, Bc>;
+    using Q = flash::SwizzledTile<d, Br>;
+    using dS = flash::SwizzledTile<Br, Bc>; // transposed: a row is a key
+    static constexpr int bytes = 2 * KV::bytes + 4 * Q::bytes + dS::bytes + 2 * Br * 8;
+};
+
+/// What the loop must know of a row of Q: LSE in units of log2, and delta. Both are 0 in rows that pad a tile.
+struct alignas(8) Row {
+    float LSE_log2, delta;
+};
+
+/// C += A B^T: the warp's 16 M rows of A, and all rows of the tile B.
+template <class T, class Tiles>
+__device__ void multiply(float (&C)[Tiles::M][Tiles::Br / 8][4], const char* A_smem, const char* B_smem) {
+    const int A_lane = Tiles::KV::lane_of_A(16 * Tiles::M * (threadIdx.x / 32), threadIdx.x % 32);
+    const int B_lane = Tiles::Q::lane_of_B(threadIdx.x % 32);
+#pragma unroll
+    for (int k = 0; k < Tiles::d / 16; ++k) {
+        uint32_t A_reg[Tiles::M][4]; // A fragments: 16 rows x 16 columns each
+        for (int i = 0; i < Tiles::M; ++i) {
+            flash::ldmatrix_x4(A_reg[i], A_smem + Tiles::KV::fragment(A_lane, 16 * i, k));
+        }
+#pragma unroll
+        for (int n = 0; n < Tiles::Br / 8; n += 2) {
+            uint32_t B_reg[4];
+            flash::ldmatrix_x4(B_reg, B_smem + Tiles::Q::fragment(B_lane, 8 * n, k));
+            for (int i = 0; i < Tiles::M; ++i) {
+                flash::mma_m16n8k16<T>(C[i][n], A_reg[i], {B_reg[0], B_reg[1]});
+                flash::mma_m16n8k16<T>(C[i][n + 1], A_reg[i], {B_reg[2], B_reg[3]});
+            }
+        }
+    }
+}
+
+/// Sum += P B: rounded, two C fragments side by side are an A fragment, whose registers are rows g and g + 8 of each.
+template <class T, class Tiles>
+__device__ void accumulate(float (&Sum)[Tiles::M][Tiles::d / 8][4], const uint32_t (&P)[Tiles::M][Tiles::Br / 8][2],
+                           const char* B_smem) {
+    const int B_lane = Tiles::Q::lane_of_A(0, threadIdx.x % 32); // B transposed is named as A is
+#pragma unroll
+    for (int k = 0; k < Tiles::Br / 16; ++k) {
+#pragma unroll
+        for (int n = 0; n < Tiles::d / 8; n += 2) {
+            uint32_t B_reg[4];
+            flash::ldmatrix_x4_trans(B_reg, B_smem + Tiles::Q::fragment(B_lane, 16 * k, n / 2));
+            for (int i = 0; i < Tiles::M; ++i) {
+                const uint32_t A_reg[] = {P[i][2 * k][0], P[i][2 * k][1], P[i][2 * k + 1][0], P[i][2 * k + 1][1]};
+                flash::mma_m16n8k16<T>(Sum[i][n], A_reg, {B_reg[0], B_reg[1]});
+                flash::mma_m16n8k16<T>(Sum[i][n + 1], A_reg, {B_reg[2], B_reg[3]});
+            }
+        }
+    }
+}
+
+/// dS^T to shared memory: there all warps can read it.
+template <class Tiles> __device__ void publish(char* dS_smem, const uint32_t (&dS)[Tiles::M][Tiles::Br / 8][2]) {
+    const int row0 = 16 * Tiles::M * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
+    const int to = Tiles::dS::offset(row0, 0) + threadIdx.x % 4 * 4; // 8 rows further down, the swizzle is the same
+    for (int r = 0; r < 2 * Tiles::M; ++r) {
+#pragma unroll
+        for (int n = 0; n < Tiles::Br / 8; ++n) {
+            *reinterpret_cast<uint32_t*>(dS_smem + (to ^ 16 * n) + 8 * r * Tiles::dS::row_bytes) = dS[r / 2][n][r % 2];
+        }
+    }
+}
+
+/// dQ += dS K over the block's keys: 16 rows and half of the columns per warp. dQ_sum is where the tile's rows begin.
+/// There, 16 rows by 8 columns are 4 runs of 32 floats, one per element of a C fragment: lanes add side by side.
+template <class T, class Tiles> __device__ void add_to_dQ(float* dQ_sum, const char* dS_smem, const char* K_smem) {
+    constexpr int columns = Tiles::d / 16; // of 8, in half a row
+    const int lane = threadIdx.x % 32, rows16 = threadIdx.x / 64, half = threadIdx.x / 32 % 2;
+    // dS^T becomes dS as ldmatrix transposes it: keys are rows in memory, and columns of A.
+    const int A_lane = Tiles::dS::fragment(Tiles::dS::lane_of_B(lane), 0, rows16);
+    const int B_lane = Tiles::KV::fragment(Tiles::KV::lane_of_A(0, lane), 0, half * columns / 2);
+    float dQ_reg[columns][4] = {};
+#pragma unroll
+    for (int k = 0; k < Tiles::Bc / 16; ++k) {
+        uint32_t A_reg[4];
+        flash::ldmatrix_x4_trans(A_reg, dS_smem + Tiles::dS::fragment(A_lane, 16 * k, 0));
+#pragma unroll
+        for (int n = 0; n < columns; n += 2) {
+            uint32_t B_reg[4];
+            flash::ldmatrix_x4_trans(B_reg, K_smem + Tiles::KV::fragment(B_lane, 16 * k, n / 2));
+            flash::mma_m16n8k16<T>(dQ_reg[n], A_reg, {B_reg[0], B_reg[1]});
+            flash::mma_m16n8k16<T>(dQ_reg[n + 1], A_reg, {B_reg[2], B_reg[3]});
+        }
+    }
+    dQ_sum += 16 * rows16 * Tiles::d + 128 * half * columns + lane;
+#pragma unroll
+    for (int n = 0; n < columns; ++n) {
+        for (int c = 0; c < 4; ++c) {
+            atomicAdd(dQ_sum + 128 * n + 32 * c, dQ_reg[n][c]);
+        }
+    }
+}
+
+/// The warp's rows of a sum, times `factor`, to the rows of X from the block's first one on.
+template <class T, int M, int n8> __device__ void store(T* X, const float (&Sum)[M][n8][4], float factor, int rows) {
+    for (int r = 0; r < 2 * M; ++r) {
+        const int row = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4 + 8 * r;
+        if (row < rows) {
+#pragma unroll
+            for (int n = 0; n < n8; ++n) {
+                *reinterpret_cast<uint32_t*>(X + 8 * (row * n8 + n) + threadIdx.x % 4 * 2) =
+                    flash::pack<T>(Sum[r / 2][n][r % 2 * 2] * factor, Sum[r / 2][n][r % 2 * 2 + 1] * factor);
+            }
+        }
+    }
+}
+
+/// LSE and delta of every row, and zeros for dQ: four lanes per row.
+template <class T, int d>
+__global__ void before(const T* O, const float* LSE, const T* dO, Row* Rows, float* dQ_sum, int N_q, int padded) {
+    const int64_t row = (int64_t{blockIdx.x} * small_block + threadIdx.x) / 4;
+    const int64_t head = row / padded, i = row % padded, from = (head * N_q + i) * d;
+    float delta = 0;
+    for (int64_t x = from + 8 * (threadIdx.x % 4); x < from + d && i < N_q; x += 32) {
+        delta += flash::dot<T>(*reinterpret_cast<const uint4*>(dO + x), *reinterpret_cast<const uint4*>(O + x));
+    }
+    delta = flash::row_sum(delta);
+    if (threadIdx.x % 4 == 0) {
+        Rows[row] = {i < N_q ? LSE[head * N_q + i] * flash::log2_e : 0.0f, delta};
+    }
+    for (int x = 4 * (threadIdx.x % 4); x < d; x += 16) {
+        *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
+    }
+}
+
+/// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the queries of its heads.
+template <class T, class Tiles>
+__global__ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T* K, const T* V, const T* dO,
+                                                            const Row* Rows, float* dQ_sum, T* dK, T* dV, int Tc,
+                                                            int group, int N_q, int padded, int N_kv, float scale,
+                                                            bool causal) {
+    constexpr int d = Tiles::d, M = Tiles::M, Bc = Tiles::Bc, Br = Tiles::Br, Q_bytes = Tiles::Q::bytes;
+    const int t = threadIdx.x % 4;                                       // columns 2t and 2t + 1 of C
+    const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4; // its first row in the tile of K
+    char* K_smem = flash::dynamic_shared<char>();
+    char* V_smem = K_smem + Tiles::KV::bytes;
+    char* Q_smem = V_smem + Tiles::KV::bytes; // two tiles, and two of dO
+    char* dO_smem = Q_smem + 2 * Q_bytes;
+    char* dS_smem = dO_smem + 2 * Q_bytes;
+    Row* Rows_smem = reinterpret_cast<Row*>(dS_smem + Tiles::dS::bytes); // of two tiles
+
+    const int64_t kv_head = blockIdx.x / Tc;
+    const int j0 = blockIdx.x % Tc * Bc; // with a mask the first tile is the longest
+    const int64_t KV_from = (kv_head * N_kv + j0) * d;
+    const int keys = min(Bc, N_kv - j0);
+
+    // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
+    const int first = causal ? max(0, j0 - (N_kv - N_q)) / Br * Br : 0;
+    const int tiles = (N_q - first + Br - 1) / Br; // of one head
+    const int steps = group * tiles;
+
+    const auto start_queries = [&](int step, int buffer) { // buffer: 0 or 1
+        const int64_t head = kv_head * group + step / tiles;
+        const int i0 = first + step % tiles * Br;
+        if (const int r = 2 * threadIdx.x; r < Br) { // two rows in 16 bytes
+            flash::cp_async_16(Rows_smem + buffer * Br + r, Rows + head * padded + i0 + r);
+        }
+        flash::start_tile<d, Br, Tiles::threads>(Q_smem + buffer * Q_bytes, Q + (head * N_q + i0) * d, N_q - i0);
+        flash::start_tile<d, Br, Tiles::threads>(dO_smem + buffer * Q_bytes, dO + (head * N_q + i0) * d, N_q - i0);
+        flash::cp_async_commit();
+    };
+    flash::start_tile<d, Bc, Tiles::threads>(K_smem, K + KV_from, keys);
+    flash::start_tile<d, Bc, Tiles::threads>(V_smem, V + KV_from, keys);
+    start_queries(0, 0); // one group: K, V, and the first tile
+
+    float dK_reg[M][d / 8][4] = {}, dV_reg[M][d / 8][4] = {}; // C fragments
+    for (int step = 0; step < steps; ++step) {
+        const int now = step % 2;  // which of the two buffers
+        flash::cp_async_wait<0>(); // this thread's copies of the tile have landed
+        __syncthreads(); // so have all others'; and no warp still reads the tile before, in the other buffer, or its dS
+        if (step + 1 < steps) {
+            start_queries(step + 1, 1 - now);
+        }
+        const int i0 = first + step % tiles * Br;
+        // Row r of the tile of K is seen by the columns from r - on_diagonal on. Queries that pad a tile add 0, as in
+        // rung
+        // 23. Keys that do would add dS = P (0 - delta) times 0 to dQ, and nothing keeps their P finite: they are
+        // hidden.
+        const int on_diagonal = causal ? i0 + (N_kv - N_q) - j0 : Bc;
+        const bool edge = keys < Bc || on_diagonal < Bc - 1;
+        float S_reg[M][Br / 8][4] = {}, dP_reg[M][Br / 8][4] = {}; // S^T and dP^T, C fragments
+        uint32_t P_reg[M][Br / 8][2], dS_reg[M][Br / 8][2];        // P^T and dS^T, rounded: halves of A fragments
+        multiply<T, Tiles>(S_reg, K_smem, Q_smem + now * Q_bytes);
+        multiply<T, Tiles>(dP_reg, V_smem, dO_smem + now * Q_bytes);
+#pragma unroll
+        for (int n = 0; n < Br / 8; ++n) {
+            const float4 two = *reinterpret_cast<const float4*>(Rows_smem + now * Br + 8 * n + 2 * t);
+            const float LSE_log2[] = {two.x, two.z}, delta[] = {two.y, two.w}; // of columns 2t and 2t + 1
+            for (int r = 0; r < 2 * M; ++r) {
+                float P[2], dS[2];
+                for (int c = 0; c < 2; ++c) {
+                    const int row = row0 + 8 * r, e = r % 2 * 2 + c;
+                    // A choice, not a product with 0: in a row that sees no key LSE is -inf, and P infinite.
+                    const bool hidden = edge && (row >= keys || row - on_diagonal > 8 * n + 2 * t + c);
+                    P[c] = flash::fast_exp2(fmaf(S_reg[r / 2][n][e], scale * flash::log2_e, -LSE_log2[c]));
+                    P[c] = hidden ? 0.0f : P[c];
+                    dS[c] = P[c] * (dP_reg[r / 2][n][e] - delta[c]);
+                }
+                P_reg[r / 2][n][r % 2] = flash::pack<T>(P[0], P[1]);
+                dS_reg[r / 2][n][r % 2] = flash::pack<T>(dS[0], dS[1]);
+            }
+        }
+        publish<Tiles>(dS_smem, dS_reg);
+        accumulate<T, Tiles>(dV_reg, P_reg, dO_smem + now * Q_bytes);
+        accumulate<T, Tiles>(dK_reg, dS_reg, Q_smem + now * Q_bytes);
+        __syncthreads(); // dS of all warps is there
+        add_to_dQ<T, Tiles>(dQ_sum + ((kv_head * group + step / tiles) * padded + i0) * d, dS_smem, K_smem);
+    }
+    store(dK + KV_from, dK_reg, scale, keys);
+    store(dV + KV_from, dV_reg, 1, keys);
+}
+
+/// dQ, rounded and in rows: one thread per 8 columns, whose even and odd ones lie 4 and 4 side by side.
+template <class T, int d>
+__global__ void after(const float* dQ_sum, T* dQ, int64_t pieces, int N_q, int padded, float scale) {
+    const int64_t piece = int64_t{blockIdx.x} * small_block + threadIdx.x;
+    if (piece < pieces) {
+        const int64_t n = piece % (d / 8), row = piece / (d / 8), head = row / N_q, i = row % N_q;
+        const float* from = dQ_sum + (head * padded + i / 16 * 16) * d + 128 * n + i % 16 / 8 * 64 + i % 8 * 4;
+        const float4 even = *reinterpret_cast<const float4*>(from), odd = *reinterpret_cast<const float4*>(from + 32);
+        const auto both = [&](float x, float y) { return flash::pack<T>(x * scale, y * scale); };
+        *reinterpret_cast<uint4*>(dQ + 8 * piece) =
+            make_uint4(both(even.x, odd.x), both(even.y, odd.y), both(even.z, odd.z), both(even.w, odd.w));
+    }
+}
+
+int64_t padded_rows(const flash::Problem& p) { return flash::ceil_div(p.q_len, 64) * 64; } // 64: the largest Br
+
+template <class T, class Tiles>
+void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
+         T* dK, T* dV) {
+    constexpr int d = Tiles::d;
+    const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    const int padded = flash::as_int(padded_rows(p), "q-len");
+    const int64_t rows = p.batch * p.heads * padded, pieces = p.batch * p.heads * N_q * (d / 8);
+    const flash::DeviceBuffer<Row> Rows(rows, "LSE and delta");
+    const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
+
+    flash::launch(before<T, d>, flash::as_int(4 * rows / small_block, "batch x heads x q-len"), small_block, 0, O, LSE,
+                  dO, Rows.data(), dQ_sum.data(), N_q, padded);
+    const int Tc = static_cast<int>(flash::ceil_div(N_kv, Tiles::Bc));
+    flash::launch(gradients<T, Tiles>, flash::as_int(p.batch * p.kv_heads * Tc, "batch x kv-heads x tiles of K"),
+                  Tiles::threads, Tiles::bytes, Q, K, V, dO, static_cast<const Row*>(Rows.data()), dQ_sum.data(), dK,
+                  dV, Tc, group, N_q, padded, N_kv, p.scale, p.causal);
+    flash::launch(after<T, d>, flash::as_int(flash::ceil_div(pieces, small_block), "batch x heads x q-len"),
+                  small_block, 0, static_cast<const float*>(dQ_sum.data()), dQ, pieces, N_q, padded, p.scale);
+}
+
+} // namespace
+
+int64_t workspace_bytes(const flash::Problem& p) {
+    return p.batch * p.heads * padded_rows(p) * (4 * p.head_dim + static_cast<int64_t>(sizeof(Row)));
+}
+
+template <class T>
+void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
+                        const T* dO, T* dQ, T* dK, T* dV) {
+    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
+        using Most = Tiles<d, (d < 128 ? 4 : 8)>; // 145 KiB at d = 128, which an RTX 4090 does not have
+        const auto fits = Most::bytes <= flash::max_shared_memory_per_block() ? run<T, Most> : run<T, Tiles<d, 4>>;
+        fits(p, Q, K, V, O, LSE, dO, dQ, dK, dV);
+    });
+}
+
+template decltype(attention_backward<flash::Half>) attention_backward<flash::Half>;
+template decltype(attention_backward<flash::Bfloat16>) attention_backward<flash::Bfloat16>;
+
+} // namespace step24
