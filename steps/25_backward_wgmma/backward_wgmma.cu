@@ -55,10 +55,10 @@ template <class T> struct Task {
 template <int d> struct Shared {
     alignas(1024) char K[consumers][KV_tile<d>::bytes];
     alignas(1024) char V[consumers][KV_tile<d>::bytes];
-    flash::Ring<slots, Q_tile<d>::bytes> Q, dO;
+    flash::Ring<slots, 2 * Q_tile<d>::bytes> Q;     // and dO behind it
     alignas(1024) char dS[2][dS_tile<d>::bytes];    // of this step, and of the one before
     alignas(16) float dQ[4 * consumers][16 * 64];   // of each warp
-    alignas(16) flash::QueryRow rows[slots][Br<d>]; // they come and go with Q
+    alignas(16) flash::QueryRow rows[slots][Br<d>]; // LSE and delta, which come and go with them
     uint64_t KV_full;
 };
 
@@ -71,7 +71,10 @@ struct Steps {
     template <class T>
     __device__ Steps(const Task<T>& task, int Br) : kv_head(blockIdx.x / task.Tc), j0(blockIdx.x % task.Tc * Bc) {
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-        first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Br : 0;
+        first = 0;
+        if (task.causal) {
+            first = max(0, j0 - (task.N_kv - task.N_q)) / Br;
+        }
         tiles = (task.N_q + Br - 1) / Br - first;
         count = task.group * tiles;
     }
@@ -92,14 +95,12 @@ __device__ void fetch(const Task<T>& task, const Steps& steps, const flash::Tens
     flash::RingPlace<slots> at;
     for (int step = 0; step < steps.count; ++step, at.next()) {
         const int head = steps.head(step, task.group), i0 = steps.tile(step) * Br<d>;
-        flash::mbarrier_wait(&smem.Q.empty[at.slot], at.phase ^ 1); // all warps have read the tile before, and its rows
-        flash::mbarrier_expect_tx(&smem.Q.full[at.slot], Q_tile<d>::bytes + sizeof(smem.rows[0]));
+        flash::mbarrier_wait(&smem.Q.empty[at.slot], at.phase ^ 1); // all warps have read the slot's tiles and rows
+        flash::mbarrier_expect_tx(&smem.Q.full[at.slot], sizeof(smem.Q.tile[0]) + sizeof(smem.rows[0]));
         flash::tma_load<4>(smem.Q.tile[at.slot], Q, {0, i0, 0, head}, &smem.Q.full[at.slot]);
+        flash::tma_load<4>(smem.Q.tile[at.slot] + Q_tile<d>::bytes, dO, {0, i0, 0, head}, &smem.Q.full[at.slot]);
         flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0), sizeof(smem.rows[0]),
                          &smem.Q.full[at.slot]);
-        flash::mbarrier_wait(&smem.dO.empty[at.slot], at.phase ^ 1); // likewise
-        flash::mbarrier_expect_tx(&smem.dO.full[at.slot], Q_tile<d>::bytes);
-        flash::tma_load<4>(smem.dO.tile[at.slot], dO, {0, i0, 0, head}, &smem.dO.full[at.slot]);
     }
 }
 
@@ -132,7 +133,7 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
     const uint64_t K_own = flash::wgmma_descriptor(smem.K[role], 0, 1024);
     const uint64_t V_own = flash::wgmma_descriptor(smem.V[role], 0, 1024);
     const uint64_t Q_desc = flash::wgmma_descriptor(smem.Q.tile, 128 * Br, 1024);
-    const uint64_t dO_desc = flash::wgmma_descriptor(smem.dO.tile, 128 * Br, 1024);
+    const uint64_t dO_desc = flash::wgmma_descriptor(smem.Q.tile[0] + Q_tile<d>::bytes, 128 * Br, 1024);
     // The warpgroup's half of dQ: 64 queries of dS, or else 64 columns of K.
     const uint64_t dS_desc = flash::wgmma_descriptor(smem.dS[0] + (d == 64 ? 128 * Bc * role : 0), 0, 1024);
     const uint64_t K_desc = flash::wgmma_descriptor(smem.K[0] + (d == 64 ? 0 : 128 * 64 * role), 0, 1024);
@@ -141,11 +142,10 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
     flash::mbarrier_wait(&smem.KV_full, 0);             // K and V have landed
     flash::RingPlace<slots> at;
     for (int step = 0; step < steps.count; ++step, at.next()) {
-        const int now = at.slot * Q_tile<d>::bytes;
+        const int now = at.slot * sizeof(smem.Q.tile[0]);
         float S_reg[Br / 8][4], dP_reg[Br / 8][4];             // C fragments of S^T and dP^T: 16 keys x 8 queries each
-        flash::mbarrier_wait(&smem.Q.full[at.slot], at.phase); // the tile of Q has landed, and its rows
+        flash::mbarrier_wait(&smem.Q.full[at.slot], at.phase); // the tiles of Q and dO have landed, and their rows
         flash::start_ABt<T, d>(S_reg, K_own, flash::advance(Q_desc, now));
-        flash::mbarrier_wait(&smem.dO.full[at.slot], at.phase); // the tile of dO has landed
         flash::start_ABt<T, d>(dP_reg, V_own, flash::advance(dO_desc, now));
         flash::wgmma_wait<1>(S_reg);
 
@@ -192,8 +192,7 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         start_dQ<T, d>(dQ_reg, flash::advance(dS_desc, step % 2 * dS_tile<d>::bytes), K_desc);
         flash::start_AB<T>(dK_reg, dS_reg, flash::advance(Q_desc, now)); // dK += dS^T Q
 
-        flash::wgmma_wait<1>(dQ_reg);                         // and dV, which was started before
-        flash::mbarrier_arrive_warp(&smem.dO.empty[at.slot]); // this warp's products no longer read the tile of dO
+        flash::wgmma_wait<1>(dQ_reg); // and dV, which was started before
         float* own = smem.dQ[threadIdx.x / 32];
         if (lane == 0) {
             flash::bulk_wait_read<0>(); // TMA has read what the warp put there a step before
@@ -213,7 +212,7 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
             flash::bulk_commit();
         }
         flash::wgmma_wait<0>(dK_reg);
-        flash::mbarrier_arrive_warp(&smem.Q.empty[at.slot]); // this warp's products no longer read the tile of Q
+        flash::mbarrier_arrive_warp(&smem.Q.empty[at.slot]); // this warp's products no longer read Q and dO
     }
     flash::wgmma_wait<0>(dV_reg); // it has been complete for long; this says so to the compiler
     const int64_t to = (steps.kv_head * task.N_kv + steps.j0) * d;
@@ -235,7 +234,6 @@ __global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ 
     if (threadIdx.x == 0) {
         flash::mbarrier_init(&smem.KV_full, 1);
         smem.Q.init(4 * consumers); // one arrival per warp
-        smem.dO.init(4 * consumers);
         flash::fence_mbarrier_init();
     }
     __syncthreads(); // the barriers are there for all
