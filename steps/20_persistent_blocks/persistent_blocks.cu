@@ -20,7 +20,6 @@
 
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/exp2.hpp"
-#include "common/cuda/mbarrier.hpp"
 #include "common/cuda/mma.hpp"
 #include "common/cuda/ring.hpp"
 #include "common/cuda/swizzle.hpp"
@@ -55,6 +54,7 @@ template <int d> using KV_tile = flash::SwizzledTile<d, Bc<d>>;
 /// as many draws as tiles. atomicInc returns to 0 after as many: the counter is ready for another launch.
 constexpr int counters = 64;
 __device__ unsigned next_tile[counters];
+std::atomic<unsigned> launches = 0;
 
 struct Task {
     flash::TensorMap Q, K, V, O;
@@ -234,8 +234,6 @@ __global__ __launch_bounds__(threads<d>, 1) void persistent_blocks(const __grid_
         Q.next();
     }
 }
-
-std::atomic<unsigned> launches = 0;
 
 template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     const int N_q = flash::as_int(p.q_len, "q-len");

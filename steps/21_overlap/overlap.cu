@@ -21,7 +21,6 @@
 
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/exp2.hpp"
-#include "common/cuda/mbarrier.hpp"
 #include "common/cuda/mma.hpp"
 #include "common/cuda/ring.hpp"
 #include "common/cuda/swizzle.hpp"
@@ -47,7 +46,6 @@ template <int d> constexpr int threads = warpgroup*(consumers<d> + 1);
 template <int d> constexpr int registers = 65536 / threads<d> / 8 * 8;
 template <int d> constexpr bool turns = d != 128;
 template <int d> constexpr int turn = 1 + consumers<d>; // the first one's named barrier, after those of each warpgroup
-
 template <int d> constexpr int Br = consumers<d>* warpgroup_Br;       // queries
 template <int d> using Q_tile = flash::SwizzledTile<d, warpgroup_Br>; // of one warpgroup, and its O
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc<d>>;
@@ -55,6 +53,7 @@ template <int d> using KV_tile = flash::SwizzledTile<d, Bc<d>>;
 /// Counters from which blocks draw numbers of tiles, as on rung 20: each launch uses the next one.
 constexpr int counters = 64;
 __device__ unsigned next_tile[counters];
+std::atomic<unsigned> launches = 0;
 
 struct Task {
     flash::TensorMap Q, K, V, O;
@@ -109,7 +108,8 @@ __device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l
 template <int d>
 __device__ void fetch(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot, flash::RingPlace<slots>& KV) {
     const int i0 = tile.i * Br<d>;
-    const int keys = max(1, visible_keys(task, min(i0 + Br<d>, task.N_q) - 1)); // the last query's; at least one tile
+    const int keys =
+        visible_keys(task, min(i0 + Br<d>, task.N_q) - 1); // tiles beyond the last query's last are never loaded
     flash::mbarrier_expect_tx(&smem.Q.full[Q_slot], sizeof(smem.Q.tile[Q_slot]));
     for (int w = 0; w < consumers<d>; ++w) {
         flash::tma_load<4>(smem.Q.tile[Q_slot] + w * Q_tile<d>::bytes, task.Q, {0, i0 + w * warpgroup_Br, 0, tile.head},
@@ -133,8 +133,8 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
     const int role = threadIdx.x / warpgroup;
     const int row = threadIdx.x % warpgroup / 32 * 16 + threadIdx.x % 32 / 4; // the lane's rows: this, and + 8
     const int i0 = tile.i * Br<d> + role * warpgroup_Br;
-    const int keys = max(1, visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1)); // as the producer counts them
-    const int whole = visible_keys(task, i0); // keys that all of the 64 rows see
+    const int keys = visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1); // as the producer counts them
+    const int whole = visible_keys(task, i0);                                     // keys that all of the 64 rows see
     char* Q_smem = smem.Q.tile[Q_slot] + role * Q_tile<d>::bytes;
 
     // Q, K: 16 elements of each row in a k16 step. V: 16 rows in a k16 step, its next 64 columns Bc rows further on.
@@ -143,30 +143,31 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
     const uint64_t V_desc = flash::wgmma_descriptor(smem.V.tile, 128 * Bc, 1024);
 
     float m_reg[2] = {-FLT_MAX, -FLT_MAX}; // of rows g and g + 8, in units of log2: scale * log2(e) * a score
-    float l_reg[2] = {};
-    float keep[2];
+    float l_reg[2] = {}, keep[2];
     float O_reg[d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
     float S_reg[Bc / 8][4];     // C fragments: 16 rows x 8 keys each
     uint32_t P_reg[Bc / 16][4]; // A fragments: 16 rows x 16 keys each
     int before = KV.slot;       // the slot of the tile before
 
-    flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // the first tile of K has landed. It has no P V beside it
-    if (turns<d>) {
-        flash::named_barrier_sync(turn<d> + role, 2 * warpgroup); // the warpgroup before has asked for its products
+    if (keys > 0) {                                            // the first tile, which has no P V beside it
+        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // the tile of K has landed
+        if (turns<d>) {
+            flash::named_barrier_sync(turn<d> + role, 2 * warpgroup); // the warpgroup before has asked for its products
+        }
+        flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes)); // S = Q K^T
+        if (turns<d>) {
+            flash::named_barrier_arrive(turn<d> + (role + 1) % consumers<d>, 2 * warpgroup); // the next one's turn
+        }
+        flash::wgmma_wait<0>(S_reg);
+        flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]); // this warp's product no longer reads the tile of K
+        if (Bc > whole) {                                    // an edge: some row does not see the whole tile
+            flash::mask(S_reg, task.N_kv, visible_keys(task, i0 + row));
+        }
+        softmax(S_reg, m_reg, l_reg, keep, task.scale_log2); // O is still 0
+        flash::pack_A<T>(P_reg, S_reg);
+        flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase); // the tile of V has landed, for the next P V
+        KV.next();
     }
-    flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes)); // S = Q K^T
-    if (turns<d>) {
-        flash::named_barrier_arrive(turn<d> + (role + 1) % consumers<d>, 2 * warpgroup); // the next one's turn
-    }
-    flash::wgmma_wait<0>(S_reg);
-    flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]); // this warp's product no longer reads the tile of K
-    if (Bc > whole) {                                    // an edge: some row does not see the whole tile
-        flash::mask(S_reg, task.N_kv, visible_keys(task, i0 + row));
-    }
-    softmax(S_reg, m_reg, l_reg, keep, task.scale_log2); // O is still 0
-    flash::pack_A<T>(P_reg, S_reg);
-    flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase); // the tile of V has landed, for the next P V
-    KV.next();
     for (int j0 = Bc; j0 < keys; j0 += Bc) {
         flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // as above
         if (turns<d>) {
@@ -195,9 +196,11 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         before = KV.slot;
         KV.next();
     }
-    flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, before * KV_tile<d>::bytes));
-    flash::wgmma_wait<0>(O_reg);
-    flash::mbarrier_arrive_warp(&smem.V.empty[before]); // as above
+    if (keys > 0) {
+        flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, before * KV_tile<d>::bytes));
+        flash::wgmma_wait<0>(O_reg);
+        flash::mbarrier_arrive_warp(&smem.V.empty[before]); // as above
+    }
 
     // O goes to shared memory, to where the warpgroup's Q was, and TMA writes the rows that exist.
     float normalise[2];
@@ -266,8 +269,6 @@ template <class T, int d> __global__ __launch_bounds__(threads<d>, 1) void overl
         Q.next();
     }
 }
-
-std::atomic<unsigned> launches = 0;
 
 template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     const int N_q = flash::as_int(p.q_len, "q-len");

@@ -8,7 +8,7 @@
 namespace flash {
 
 /// Made by make_tensor_map (common/cuda/tensor_map.hpp). Dimensions are innermost first.
-struct TensorMap {
+struct alignas(64) TensorMap { // as CUDA's is
     char* base;
     int64_t sizes[5];   // in elements
     int64_t strides[5]; // in bytes; dimension 0 has that of one element

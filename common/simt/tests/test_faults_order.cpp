@@ -63,6 +63,17 @@ template <bool Sync> __global__ void neighbours(float* data) {
     data[threadIdx.x] = tile[threadIdx.x ^ 1]; // read by its neighbour
 }
 
+template <bool Sync> __global__ void one_for_all(float* data) {
+    __shared__ float one[1];
+    if (threadIdx.x == 0) {
+        one[threadIdx.x] = data[threadIdx.x]; // write for all lanes
+    }
+    if (Sync) {
+        __syncwarp(); // the value is there before others read it
+    }
+    data[threadIdx.x] = one[threadIdx.x / 32]; // read by all lanes, the writer first
+}
+
 __global__ void halves(unsigned short* out) {
     __shared__ unsigned short tile[64];
     tile[threadIdx.x] = static_cast<unsigned short>(threadIdx.x); // two threads, one word, different halves
@@ -198,6 +209,16 @@ TEST_CASE("lanes of a warp race without __syncwarp") {
     CHECK_THAT(fault.what(), ContainsSubstring("__syncwarp()"));
     simt::options().schedule = {simt::Schedule::reverse, 0};
     CHECK_NOTHROW(launch(neighbours<true>, 1, 32, 0, data.data()));
+}
+
+TEST_CASE("that the writer has read its value does not let other lanes read it") {
+    const With watched(detect);
+    const Buffer<float> data(32);
+    const Fault fault = fault_of([&] { launch(one_for_all<false>, 1, 32, 0, data.data()); });
+    CHECK(fault.kind == FaultKind::race);
+    CHECK(fault.where.line.line == line("read by all lanes, the writer first"));
+    CHECK(fault.other.line.line == line("write for all lanes"));
+    CHECK_NOTHROW(launch(one_for_all<true>, 1, 32, 0, data.data()));
 }
 
 TEST_CASE("the halves of a word are different places") {

@@ -3,22 +3,19 @@
 
 #include <cstddef>
 #include <tuple>
-#include <type_traits>
 
 #include "common/simt/machine/grid.hpp"
 
 namespace flash {
-
-struct TensorMap; // common/cuda/tensor_map.hpp
 
 namespace simt {
 
 /// The current block's dynamic shared memory.
 void* dynamic_shared_memory();
 
-/// Whether a kernel with these parameters is for Hopper: no older GPU knows tensor maps.
-template <class... Parameters>
-inline constexpr bool is_for_hopper = (std::is_same_v<std::remove_cv_t<Parameters>, TensorMap> || ...);
+/// Whether a kernel with these parameters is for Hopper: no older GPU knows tensor maps. One of them, or a struct that
+/// holds one, is known by its alignment.
+template <class... Parameters> inline constexpr bool is_for_hopper = ((alignof(Parameters) >= 64) || ...);
 
 } // namespace simt
 

@@ -3,6 +3,7 @@
 
 #include "common/simt/machine/bulk_copies.hpp"
 #include "common/simt/machine/mbarriers.hpp"
+#include "common/simt/vocabulary/keywords.hpp"
 
 namespace flash {
 

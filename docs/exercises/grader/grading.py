@@ -32,7 +32,7 @@ LESSONS = (
      "cp.async only starts a copy. Until the thread has waited for it, shared memory holds what was there before."),
     (r"used before its mbarrier", "a tile that has not landed",
      "tma_load only starts a copy. Its mbarrier tells when the bytes are there, and only to those who wait for the right phase."),
-    (r"accumulators of a wgmma|wgmma uses registers|wgmma without a wgmma_fence", "registers that a wgmma owns",
+    (r"accumulators of a wgmma|registers of A|wgmma uses registers|without a wgmma_fence", "registers that a wgmma owns",
      "From its start until wgmma_wait a product owns its registers: C is not complete, and A may still be read. wgmma_fence "
      "stands between the last touch and the product."),
     (r"a fence is missing|TMA does not know of", "a missing fence",
@@ -223,7 +223,7 @@ def kernel_failure(exercise, file, preset, talk):
             break
     if simt and (not failure or failure.name not in ("no end", "over the budget")):
         with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
-            cause = detected(program, dims[0], 128)
+            cause = detected(program, *exercise.data.get("detect", (dims[0], 128)))
             outcome.append(cause.name if cause else "no fault")
         if cause and (not failure or not re.match(r"(O|LSE|d[QKV]) at", cause.said)):  # it is nearer to the cause
             wrong = f"\nThe result is wrong as well: {failure.said}" if failure else ""
