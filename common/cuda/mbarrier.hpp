@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "common/cuda/cuda.hpp"
 #include "common/cuda/site.hpp"
 
 #ifdef __CUDACC__

@@ -147,4 +147,19 @@ template <class T, int k16> __device__ inline void pack_A(uint32_t (&A)[k16][4],
     }
 }
 
+/// C fragments that lie side by side, as wide as a row of X, times `factor`, rounded, to rows `row` (the lane's row g)
+/// and `row` + 8 of X in global memory, as far as they are less than `rows`.
+template <class T, int fragments>
+__device__ inline void store_rows(T* X, const float (&C)[fragments][4], float factor, int row, int rows) {
+    for (int r = 0; r < 2; ++r) {
+        if (row + 8 * r < rows) {
+#pragma unroll
+            for (int n = 0; n < fragments; ++n) {
+                *reinterpret_cast<uint32_t*>(X + 8 * ((row + 8 * r) * fragments + n) + threadIdx.x % 4 * 2) =
+                    pack<T>(C[n][2 * r] * factor, C[n][2 * r + 1] * factor);
+            }
+        }
+    }
+}
+
 } // namespace flash

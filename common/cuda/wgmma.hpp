@@ -30,6 +30,8 @@
 //          | atom: next 8     |   at + stride_bytes            | atom: next 8     |        at + leading_bytes
 //          +------------------+                                +------------------+
 //                                 leading_bytes: not used      at + stride_bytes;  k16 step: +2 atoms, 2048 bytes
+//
+//   An A that is stored as its transpose, 64 of its rows side by side, is read as V is (transpose_A).
 // clang-format on
 #pragma once
 
@@ -52,10 +54,10 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void* smem, int leadi
 }
 
 /// C = A B, or += if `accumulate`. T is Half or Bfloat16. The whole warpgroup calls it.
-template <class T, int N, bool transpose_B = false>
+template <class T, int N, bool transpose_B = false, bool transpose_A = false>
 __device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], uint64_t A, uint64_t B, bool accumulate = true,
                                              Site = {}) {
-    detail::wgmma<T, N, transpose_B>(C, A, B, accumulate);
+    detail::wgmma<T, N, transpose_A, transpose_B>(C, A, B, accumulate);
 }
 template <class T, int N, bool transpose_B = false>
 __device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t B,

@@ -39,11 +39,11 @@
 #define FLASH_C_112 FLASH_C_104, "+f"(C[26][0]), "+f"(C[26][1]), "+f"(C[26][2]), "+f"(C[26][3]), "+f"(C[27][0]), "+f"(C[27][1]), "+f"(C[27][2]), "+f"(C[27][3])
 #define FLASH_C_120 FLASH_C_112, "+f"(C[28][0]), "+f"(C[28][1]), "+f"(C[28][2]), "+f"(C[28][3]), "+f"(C[29][0]), "+f"(C[29][1]), "+f"(C[29][2]), "+f"(C[29][3])
 #define FLASH_C_128 FLASH_C_120, "+f"(C[30][0]), "+f"(C[30][1]), "+f"(C[30][2]), "+f"(C[30][3]), "+f"(C[31][0]), "+f"(C[31][1]), "+f"(C[31][2]), "+f"(C[31][3])
-// A and B in shared memory: operands after those of C are A, B, accumulate, transpose_B.
-#define FLASH_WGMMA_SS(N, R, type, a, b, acc, trans)                                                                   \
+// A and B in shared memory: operands after those of C are A, B, accumulate, transpose_A, transpose_B.
+#define FLASH_WGMMA_SS(N, R, type, a, b, acc, trans_a, trans_b)                                                        \
     asm volatile("{ .reg .pred p; setp.ne.b32 p, " acc ", 0; wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." \
-                 type " {" FLASH_NAMES_##R "}, " a ", " b ", p, 1, 1, 0, " trans "; }"                                 \
-                 : FLASH_C_##R : "l"(A), "l"(B), "r"(accumulate), "n"(transpose_B) : "memory")
+                 type " {" FLASH_NAMES_##R "}, " a ", " b ", p, 1, 1, " trans_a ", " trans_b "; }"                     \
+                 : FLASH_C_##R : "l"(A), "l"(B), "r"(accumulate), "n"(transpose_A), "n"(transpose_B) : "memory")
 // A in registers: a0, a1, a2, a3, B, accumulate, transpose_B.
 #define FLASH_WGMMA_RS(N, R, type, a0, a1, a2, a3, b, acc, trans)                                                      \
     asm volatile("{ .reg .pred p; setp.ne.b32 p, " acc ", 0; wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." \
@@ -60,18 +60,18 @@
 
 namespace flash::detail {
 
-template <class T, int N, bool transpose_B>
+template <class T, int N, bool transpose_A, bool transpose_B>
 __device__ __forceinline__ void wgmma(float (&C)[N / 8][4], uint64_t A, uint64_t B, int accumulate) {
     // clang-format off
-    if constexpr (N == 64) { FLASH_WGMMA_SS_TYPES(64, 32, "%32", "%33", "%34", "%35") }
-    else if constexpr (N == 80) { FLASH_WGMMA_SS_TYPES(80, 40, "%40", "%41", "%42", "%43") }
-    else if constexpr (N == 96) { FLASH_WGMMA_SS_TYPES(96, 48, "%48", "%49", "%50", "%51") }
-    else if constexpr (N == 112) { FLASH_WGMMA_SS_TYPES(112, 56, "%56", "%57", "%58", "%59") }
-    else if constexpr (N == 128) { FLASH_WGMMA_SS_TYPES(128, 64, "%64", "%65", "%66", "%67") }
-    else if constexpr (N == 160) { FLASH_WGMMA_SS_TYPES(160, 80, "%80", "%81", "%82", "%83") }
-    else if constexpr (N == 176) { FLASH_WGMMA_SS_TYPES(176, 88, "%88", "%89", "%90", "%91") }
-    else if constexpr (N == 192) { FLASH_WGMMA_SS_TYPES(192, 96, "%96", "%97", "%98", "%99") }
-    else if constexpr (N == 256) { FLASH_WGMMA_SS_TYPES(256, 128, "%128", "%129", "%130", "%131") }
+    if constexpr (N == 64) { FLASH_WGMMA_SS_TYPES(64, 32, "%32", "%33", "%34", "%35", "%36") }
+    else if constexpr (N == 80) { FLASH_WGMMA_SS_TYPES(80, 40, "%40", "%41", "%42", "%43", "%44") }
+    else if constexpr (N == 96) { FLASH_WGMMA_SS_TYPES(96, 48, "%48", "%49", "%50", "%51", "%52") }
+    else if constexpr (N == 112) { FLASH_WGMMA_SS_TYPES(112, 56, "%56", "%57", "%58", "%59", "%60") }
+    else if constexpr (N == 128) { FLASH_WGMMA_SS_TYPES(128, 64, "%64", "%65", "%66", "%67", "%68") }
+    else if constexpr (N == 160) { FLASH_WGMMA_SS_TYPES(160, 80, "%80", "%81", "%82", "%83", "%84") }
+    else if constexpr (N == 176) { FLASH_WGMMA_SS_TYPES(176, 88, "%88", "%89", "%90", "%91", "%92") }
+    else if constexpr (N == 192) { FLASH_WGMMA_SS_TYPES(192, 96, "%96", "%97", "%98", "%99", "%100") }
+    else if constexpr (N == 256) { FLASH_WGMMA_SS_TYPES(256, 128, "%128", "%129", "%130", "%131", "%132") }
     else static_assert(N == 0, "add this N to common/cuda/wgmma_shapes.hpp");
     // clang-format on
 }

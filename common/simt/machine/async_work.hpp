@@ -51,8 +51,8 @@ struct Wgmma {
     DType type;
     unsigned columns;
     bool accumulate;
-    bool transposed;                          // B: a row of 16 bytes holds 8 columns of one k; else 8 k of one column
-    std::array<std::vector<OperandRow>, 4> A; // of each warp, 16 rows of two; empty if A comes from registers
+    bool A_transposed, B_transposed;          // a row of 16 bytes holds 8 rows or columns of one k; else 8 k of one
+    std::array<std::vector<OperandRow>, 4> A; // of each warp, 32 of them; empty if A comes from registers
     std::vector<OperandRow> B;
     std::vector<std::array<uint32_t, 4>> fragments; // of A, by thread, if it comes from registers
     std::array<const uint32_t*, 128> registers{};   // that held them

@@ -102,17 +102,28 @@ void check_global(const std::vector<Chunk>& chunks, const AsyncWork& work) {
     const char* const begin = low->global;
     const char* const end = high->global + high->bytes;
     const DeviceMemory* const buffer = arena().contains(begin) ? buffer_around(begin) : nullptr;
+    const std::string it_leads = std::string(work.operation).starts_with("tma") ? "the tensor map leads" : "it leads";
     if (buffer == nullptr) {
-        refuse(FaultKind::out_of_bounds, "out of bounds: the tensor map leads to no buffer in global memory",
+        refuse(FaultKind::out_of_bounds, "out of bounds: " + it_leads + " to no buffer in global memory",
                work.operation, work.site);
     }
     if (begin < buffer->valid_begin() || end > buffer->valid_end()) {
         refuse(FaultKind::out_of_bounds,
-               "out of bounds: the tensor map leads " +
+               "out of bounds: " + it_leads + " " +
                    (begin < buffer->valid_begin()
                         ? plural(static_cast<size_t>(buffer->valid_begin() - begin), "byte") + " before the start of "
                         : plural(static_cast<size_t>(end - buffer->valid_end()), "byte") + " past the end of ") +
                    buffer->name(),
+               work.operation, work.site);
+    }
+}
+
+/// A copy that needs no tensor map.
+void check_run(const void* global, int bytes, const char* what, const AsyncWork& work) {
+    if (bytes <= 0 || bytes % 16 != 0 || reinterpret_cast<size_t>(global) % 16 != 0) {
+        refuse(FaultKind::misaligned,
+               std::string("misaligned: ") + what + " of " + std::to_string(bytes) +
+                   " bytes; addresses and sizes are multiples of 16",
                work.operation, work.site);
     }
 }
@@ -178,6 +189,17 @@ void start_bulk_load(void* shared, const TensorMap& map, int rank, const int* at
     load_for_mbarrier(mbarrier, std::move(load));
 }
 
+void start_bulk_copy(void* shared, const void* global, int bytes, uint64_t* mbarrier, Site site) {
+    const RuntimeCode runtime;
+    BulkLoad load{
+        begin_work("bulk_load", site), static_cast<char*>(shared), static_cast<unsigned>(bytes), {}, mbarrier};
+    check_run(global, bytes, "a bulk load", load.work);
+    check_shared(load.shared, load.bytes, 16, load.work);
+    add_chunks(const_cast<char*>(static_cast<const char*>(global)), load.shared, load.bytes, false, load.inside);
+    check_global(load.inside, load.work);
+    load_for_mbarrier(mbarrier, std::move(load));
+}
+
 void land(const BulkLoad& load) {
     std::memset(load.shared, 0, load.bytes);
     for (const Chunk& chunk : load.inside) {
@@ -200,12 +222,7 @@ void start_bulk_add(float* global, const float* shared, int bytes, Site site) {
     const RuntimeCode runtime;
     BulkStore store{begin_work("bulk_reduce_add", site), true, {}, 0};
     auto* const from = reinterpret_cast<char*>(const_cast<float*>(shared));
-    if (bytes <= 0 || bytes % 16 != 0 || reinterpret_cast<size_t>(global) % 16 != 0) {
-        refuse(FaultKind::misaligned,
-               "misaligned: a bulk reduction of " + std::to_string(bytes) +
-                   " bytes; addresses and sizes are multiples of 16",
-               store.work.operation, store.work.site);
-    }
+    check_run(global, bytes, "a bulk reduction", store.work);
     check_shared(from, static_cast<size_t>(bytes), 16, store.work);
     add_chunks(reinterpret_cast<char*>(global), from, static_cast<unsigned>(bytes), false, store.chunks);
     check_global(store.chunks, store.work);

@@ -26,6 +26,7 @@ constexpr size_t swizzle_128(size_t address) { return address ^ (address >> 7 & 
 
 // The current thread starts a copy. Coordinates are elements, innermost first.
 void start_bulk_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier, Site site);
+void start_bulk_copy(void* shared, const void* global, int bytes, uint64_t* mbarrier, Site site);
 void start_bulk_store(const TensorMap& map, int rank, const int* at, const void* shared, Site site);
 void start_bulk_add(float* global, const float* shared, int bytes, Site site);
 void commit_bulk_stores();

@@ -51,10 +51,10 @@ void add_k_major(const Descriptor& operand, unsigned row, std::vector<OperandRow
     }
 }
 
-/// The 16 k of an operand whose columns are contiguous, 64 of them in a row of 128 bytes.
-void add_columns_major(const Descriptor& operand, unsigned columns, std::vector<OperandRow>& rows) {
+/// The 16 k of an operand whose columns are contiguous, 64 of them in a row of 128 bytes: `columns` from `first` on.
+void add_columns_major(const Descriptor& operand, unsigned first, unsigned columns, std::vector<OperandRow>& rows) {
     for (unsigned k = 0; k < 16; ++k) {
-        for (unsigned piece = 0; piece < columns / 8; ++piece) {
+        for (unsigned piece = first / 8; piece < (first + columns) / 8; ++piece) {
             rows.push_back(
                 row_at(operand, piece / 8 * operand.leading + k / 8 * operand.stride + k % 8 * 128 + piece % 8 * 16));
         }
@@ -98,7 +98,8 @@ template <class T> void multiply(const Wgmma& product, float* C) {
     if (product.fragments.empty()) {
         for (unsigned row = 0; row < 64; ++row) {
             for (unsigned k = 0; k < 16; ++k) {
-                A[row][k] = element<T>(product.A[row / 16][row % 16 * 2 + k / 8], k % 8);
+                A[row][k] = product.A_transposed ? element<T>(product.A[row / 16][k * 2 + row % 16 / 8], row % 8)
+                                                 : element<T>(product.A[row / 16][row % 16 * 2 + k / 8], k % 8);
             }
         }
     } else {
@@ -114,7 +115,7 @@ template <class T> void multiply(const Wgmma& product, float* C) {
     }
     for (unsigned k = 0; k < 16; ++k) {
         for (unsigned column = 0; column < columns; ++column) {
-            B[k][column] = product.transposed ? element<T>(product.B[k * (columns / 8) + column / 8], column % 8)
+            B[k][column] = product.B_transposed ? element<T>(product.B[k * (columns / 8) + column / 8], column % 8)
                                               : element<T>(product.B[column * 2 + k / 8], k % 8);
         }
     }
@@ -171,7 +172,8 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
                   one.type,
                   one.columns,
                   one.accumulate,
-                  one.transposed,
+                  one.A_transposed,
+                  one.B_transposed,
                   {},
                   {},
                   {},
@@ -196,16 +198,17 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
     }
     if (one.fragment == nullptr) {
         const Descriptor A = decode(one.A, site);
-        for (unsigned row = 0; row < 64; ++row) {
-            add_k_major(A, row, product.A[row / 16]);
+        for (unsigned row = 0; row < 64; row += one.A_transposed ? 16 : 1) {
+            one.A_transposed ? add_columns_major(A, row, 16, product.A[row / 16])
+                             : add_k_major(A, row, product.A[row / 16]);
         }
         for (const auto& rows : product.A) {
             check_inside(rows, site);
         }
     }
     const Descriptor B = decode(one.B, site);
-    if (one.transposed) {
-        add_columns_major(B, one.columns, product.B);
+    if (one.B_transposed) {
+        add_columns_major(B, 0, one.columns, product.B);
     } else {
         for (unsigned column = 0; column < one.columns; ++column) {
             add_k_major(B, column, product.B);

@@ -34,7 +34,7 @@ struct TensorCores {
 struct WgmmaCall {
     DType type;
     unsigned columns;
-    bool transposed;
+    bool A_transposed, B_transposed;
     bool accumulate;
     const uint32_t* fragment; // null: A is in shared memory
     uint64_t A, B;            // descriptors

@@ -240,6 +240,8 @@ void tma() {
 
 constexpr int K = 64; // four k16 steps
 
+enum class Left { rows, columns, registers }; // how A is given: rows of 64 k, for each k 64 rows, or in fragments
+
 /// What A and B hold: small integers, each sum of products exact in fp32.
 __host__ __device__ inline int a(int row, int k) { return (row * 7 + k * 13 + row * k) % 31 - 15; }
 __host__ __device__ inline int b(int k, int column) { return (k * 11 + column * 5 + k * column) % 29 - 14; }
@@ -249,14 +251,14 @@ template <class T> __device__ uint16_t small(int value) { // exact in both types
 }
 
 /// out[thread][i]: the accumulators of each thread, of A B + A B.
-template <class T, int N, bool A_in_registers, bool transpose_B> __global__ void multiply(float* out) {
+template <class T, int N, Left A, bool transpose_B> __global__ void multiply(float* out) {
     char* A_smem = flash::dynamic_shared<char>();
     char* B_smem = A_smem + 64 * 128;
     const auto put = [](char* tile, int byte, int value) {
         *reinterpret_cast<uint16_t*>(tile + (byte ^ (byte >> 7 & 7) << 4)) = small<T>(value);
     };
     for (int i = threadIdx.x; i < 64 * K; i += blockDim.x) {
-        put(A_smem, i * 2, a(i / K, i % K)); // rows of 64 k
+        put(A_smem, i * 2, A == Left::columns ? a(i % 64, i / 64) : a(i / K, i % K));
     }
     for (int i = threadIdx.x; i < N * K; i += blockDim.x) {
         if (transpose_B) { // panels of 64 columns; in each, rows of one k
@@ -285,10 +287,12 @@ template <class T, int N, bool A_in_registers, bool transpose_B> __global__ void
     for (int k = 0; k < 2 * K / 16; ++k) { // all steps twice
         const int step = k % (K / 16);
         const uint64_t B = flash::advance(B_desc, (transpose_B ? 2048 : 32) * step);
-        if constexpr (A_in_registers) {
+        if constexpr (A == Left::registers) {
             flash::wgmma_m64k16<T, N, transpose_B>(C_reg, A_reg[step], B, k > 0);
         } else {
-            flash::wgmma_m64k16<T, N, transpose_B>(C_reg, flash::advance(A_desc, 32 * step), B, k > 0);
+            constexpr bool transpose_A = A == Left::columns;
+            flash::wgmma_m64k16<T, N, transpose_B, transpose_A>(
+                C_reg, flash::advance(A_desc, (transpose_A ? 2048 : 32) * step), B, k > 0);
         }
     }
     flash::wgmma_commit();
@@ -300,9 +304,9 @@ template <class T, int N, bool A_in_registers, bool transpose_B> __global__ void
     }
 }
 
-template <class T, int N, bool A_in_registers, bool transpose_B> void wgmma_case() {
+template <class T, int N, Left A, bool transpose_B> void wgmma_case() {
     const Buffer<float> out(std::vector<float>(128 * N / 2, -1));
-    flash::launch(multiply<T, N, A_in_registers, transpose_B>, 1, 128, 64 * 128 + (N + 63) / 64 * K * 128, out.data());
+    flash::launch(multiply<T, N, A, transpose_B>, 1, 128, 64 * 128 + (N + 63) / 64 * K * 128, out.data());
     std::vector<float> expected;
     for (int thread = 0; thread < 128; ++thread) {
         for (int i = 0; i < N / 2; ++i) {
@@ -316,15 +320,18 @@ template <class T, int N, bool A_in_registers, bool transpose_B> void wgmma_case
         }
     }
     report("wgmma m64n" + std::to_string(N) + "k16 " + flash::dtype_name(flash::dtype_of<T>) + ", A in " +
-               (A_in_registers ? "registers" : "shared memory") + (transpose_B ? ", B transposed" : ""),
+               (A == Left::registers ? "registers" : "shared memory") + (A == Left::columns ? ", transposed" : "") +
+               (transpose_B ? ", B transposed" : ""),
            out.values(), expected);
 }
 
 template <class T, int N> void wgmma_shape() {
-    wgmma_case<T, N, false, false>();
-    wgmma_case<T, N, false, true>();
-    wgmma_case<T, N, true, false>();
-    wgmma_case<T, N, true, true>();
+    wgmma_case<T, N, Left::rows, false>();
+    wgmma_case<T, N, Left::rows, true>();
+    wgmma_case<T, N, Left::columns, false>();
+    wgmma_case<T, N, Left::columns, true>();
+    wgmma_case<T, N, Left::registers, false>();
+    wgmma_case<T, N, Left::registers, true>();
 }
 
 template <class T> void wgmma() {

@@ -361,6 +361,23 @@ __global__ void reduction(float* sums, int count) {
     }
 }
 
+/// Copies `count` floats by way of shared memory.
+template <bool waits> __global__ void copy_a_run(const float* in, float* out, int count) {
+    __shared__ uint64_t barrier;
+    make(&barrier, 1);
+    float* terms = dynamic_shared<float>();
+    if (threadIdx.x == 0) {
+        mbarrier_expect_tx(&barrier, count * 4);
+        bulk_load(terms, in, count * 4, &barrier); // bulk load
+    }
+    if (waits) {
+        mbarrier_wait(&barrier, 0);
+    }
+    for (int i = threadIdx.x; i < count; i += blockDim.x) {
+        out[i] = terms[i]; // use of the run
+    }
+}
+
 const std::vector<FaultKind> race{FaultKind::race}, fence{FaultKind::missing_fence}, stuck{FaultKind::deadlock};
 const std::vector<FaultKind> in_flight{FaultKind::async_copy_in_flight}, divergent{FaultKind::divergent_barrier};
 const std::vector<FaultKind> early{FaultKind::async_copy_in_flight, FaultKind::uninitialised, FaultKind::race};
@@ -458,6 +475,27 @@ TEST_CASE("additions by TMA from several blocks do not race", "[hopper]") {
             REQUIRE(sums.values()[i] == 1 + 3 * static_cast<float>(i));
         }
     });
+}
+
+TEST_CASE("a bulk load needs no tensor map, and is waited for like one that does", "[hopper]") {
+    std::vector<float> values(320);
+    std::ranges::generate(values, [i = 0.0f]() mutable { return i++; });
+    const Buffer<float> in(values), out(320);
+    const auto copy = [&](void (*kernel)(const float*, float*, int), int first, int count) {
+        launch(kernel, 1, threads, 4096, static_cast<const float*>(in.data() + first), out.data(), count);
+    };
+    in_every_way([&] {
+        CHECK_NOTHROW(copy(copy_a_run<true>, 0, 320));
+        CHECK(out.values() == values);
+        const Fault fault = fault_of([&] { copy(copy_a_run<false>, 0, 320); });
+        CHECK(std::ranges::count(early, fault.kind) == 1);
+        CHECK(fault.where.line.line == line_of(__FILE__, "use of the run"));
+    });
+    CHECK(fault_of([&] { copy(copy_a_run<true>, 1, 300); }).kind == FaultKind::misaligned);
+    CHECK(fault_of([&] { copy(copy_a_run<true>, 0, 318); }).kind == FaultKind::misaligned);
+    const Fault beyond = fault_of([&] { copy(copy_a_run<true>, 4, 320); });
+    CHECK(beyond.kind == FaultKind::out_of_bounds);
+    CHECK_THAT(beyond.what(), ContainsSubstring("16 bytes past the end of data"));
 }
 
 TEST_CASE("a tensor map that TMA cannot use is refused", "[hopper]") {

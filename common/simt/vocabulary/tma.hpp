@@ -11,6 +11,10 @@ inline void tma_load(void* smem, const TensorMap& map, const int (&at)[rank], ui
                      simt::Site site = simt::Site::here()) {
     simt::start_bulk_load(smem, map, rank, at, barrier, site);
 }
+inline void bulk_load(void* smem, const void* global, int bytes, uint64_t* barrier,
+                      simt::Site site = simt::Site::here()) {
+    simt::start_bulk_copy(smem, global, bytes, barrier, site);
+}
 template <int rank>
 inline void tma_store(const TensorMap& map, const int (&at)[rank], const void* smem,
                       simt::Site site = simt::Site::here()) {

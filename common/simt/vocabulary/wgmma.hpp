@@ -10,18 +10,18 @@ inline uint64_t wgmma_descriptor(const void* smem, int leading_bytes, int stride
     return simt::wgmma_descriptor(smem, leading_bytes, stride_bytes, site);
 }
 
-template <class T, int N, bool transpose_B = false>
+template <class T, int N, bool transpose_B = false, bool transpose_A = false>
 inline void wgmma_m64k16(float (&C)[N / 8][4], uint64_t A, uint64_t B, bool accumulate = true,
                          simt::Site site = simt::Site::here()) {
     static_assert(dtype_of<T> != DType::fp32 && N % 8 == 0 && N >= 8 && N <= 256);
-    simt::start_wgmma({dtype_of<T>, N, transpose_B, accumulate, nullptr, A, B, C[0]}, site);
+    simt::start_wgmma({dtype_of<T>, N, transpose_A, transpose_B, accumulate, nullptr, A, B, C[0]}, site);
 }
 
 template <class T, int N, bool transpose_B = false>
 inline void wgmma_m64k16(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t B, bool accumulate = true,
                          simt::Site site = simt::Site::here()) {
     static_assert(dtype_of<T> != DType::fp32 && N % 8 == 0 && N >= 8 && N <= 256);
-    simt::start_wgmma({dtype_of<T>, N, transpose_B, accumulate, A, 0, B, C[0]}, site);
+    simt::start_wgmma({dtype_of<T>, N, false, transpose_B, accumulate, A, 0, B, C[0]}, site);
 }
 
 inline void wgmma_fence() { simt::fence_wgmma(); }
