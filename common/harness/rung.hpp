@@ -55,7 +55,8 @@ struct Rung {
     /// Rung 01 leaves the row maximum out on purpose: exp overflows at logits past 88.
     bool overflows = false;
 
-    /// A backward rung that adds up dQ in an order that depends on the run: its last bits may differ. dK and dV may not.
+    /// A backward rung that adds up dQ in an order that depends on the run: its last bits may differ. dK and dV may
+    /// not.
     bool unordered_dQ = false;
 
     bool is_backward() const {
