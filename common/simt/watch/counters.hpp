@@ -45,7 +45,7 @@ struct Counters {
     uint64_t ldmatrix = 0;
     uint64_t cp_async = 0;
     uint64_t atomics = 0;
-    GlobalTraffic global_atomic; // of the atomics, those in global memory
+    GlobalTraffic global_atomic;                    // of the atomics, those in global memory
     EngineTraffic tma_load, tma_store, bulk_reduce; // the last one adds
     std::array<uint64_t, 33> wgmma{};               // by the columns of C, in eights: each warp of a warpgroup counts
     Counters& operator+=(const Counters& other);
