@@ -53,8 +53,8 @@ __device__ __forceinline__ void tma_load(void* smem, const TensorMap& map, const
     }
 }
 
-/// Starts to copy `bytes` bytes that lie one after the other, no tensor. Addresses and `bytes` are multiples of 16. They
-/// count on `barrier`. One thread calls it.
+/// Starts to copy `bytes` bytes that lie one after the other, no tensor. Addresses and `bytes` are multiples of 16.
+/// They count on `barrier`. One thread calls it.
 __device__ __forceinline__ void bulk_load(void* smem, const void* global, int bytes, uint64_t* barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      static_cast<uint32_t>(__cvta_generic_to_shared(smem))),

@@ -116,7 +116,7 @@ template <class T> void multiply(const Wgmma& product, float* C) {
     for (unsigned k = 0; k < 16; ++k) {
         for (unsigned column = 0; column < columns; ++column) {
             B[k][column] = product.B_transposed ? element<T>(product.B[k * (columns / 8) + column / 8], column % 8)
-                                              : element<T>(product.B[column * 2 + k / 8], k % 8);
+                                                : element<T>(product.B[column * 2 + k / 8], k % 8);
         }
     }
     for (unsigned row = 0; row < 64; ++row) {
