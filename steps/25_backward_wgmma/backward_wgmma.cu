@@ -1,15 +1,15 @@
 // Rung 25: the backward pass by TMA and wgmma.
 //
 // The idea: rung 24's five products, with Hopper's units. A producer fetches Q and dO, two consumer warpgroups own 64
-// keys each. Nothing waits for one product alone: S^T and dP^T are started together, exp runs under dP, dS under dV,
-// and what becomes of dQ under dK. dQ leaves by TMA, which adds a whole tile to memory where rung 24 had one atomic
-// per element; a thread only asks for it.
+// keys each. While threads compute, some product is always under way: exp runs under dP, dS under dV, and what becomes
+// of dQ under dK. dQ leaves by TMA, which adds 16 x 64 numbers to memory at a time, where rung 24 had an atomic
+// instruction for every 32. A lane only asks for it.
 //
 //      tensor cores   S  dP ...... dV ....... dQ  dK .........
 //      warpgroup          exp, pack P | dS, to shared memory | dQ to shared memory, TMA adds it
 //
 // Against rung 24: tiles and roles as on rung 19. dS is read from P as it was rounded, so that S is free once P is
-// packed. Look at: gradients_of_tile, and which operand of dQ is read across its rows (transpose_A, transpose_B).
+// packed. Look at: what each wait leaves running, and which operand of dQ is read across its rows (transpose_A, transpose_B).
 // First published: FlashAttention-3 (Shah and others, 2024), whose kernel has these products, roles and additions.
 #include "steps/25_backward_wgmma/backward_wgmma.hpp"
 
