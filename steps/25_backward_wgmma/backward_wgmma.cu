@@ -9,7 +9,7 @@
 //      warpgroup          exp, pack P | dS, to shared memory | dQ to shared memory, TMA adds it
 //
 // Against rung 24: tiles and roles as on rung 19. dS is read from P as it was rounded, so that S is free once P is
-// packed. Look at: what each wait leaves running, and which operand of dQ is read across its rows (transpose_A, transpose_B).
+// packed. Look at: what each wait leaves running, and which operands of dQ are read across (transpose_A, transpose_B).
 // First published: FlashAttention-3 (Shah and others, 2024), whose kernel has these products, roles and additions.
 #include "steps/25_backward_wgmma/backward_wgmma.hpp"
 
