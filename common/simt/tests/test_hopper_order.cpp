@@ -489,7 +489,8 @@ TEST_CASE("a bulk load needs no tensor map, and is waited for like one that does
         CHECK(out.values() == values);
         const Fault fault = fault_of([&] { copy(copy_a_run<false>, 0, 320); });
         CHECK(std::ranges::count(early, fault.kind) == 1);
-        CHECK(fault.where.line.line == line_of(__FILE__, "use of the run"));
+        CHECK((fault.where.line.line == line_of(__FILE__, "use of the run") ||
+               fault.where.line.line == line_of(__FILE__, "bulk load"))); // of a thread that read before it
     });
     CHECK(fault_of([&] { copy(copy_a_run<true>, 1, 300); }).kind == FaultKind::misaligned);
     CHECK(fault_of([&] { copy(copy_a_run<true>, 0, 318); }).kind == FaultKind::misaligned);
