@@ -83,7 +83,7 @@ def build(variant, folder=FOLDER, shared=None):
     header = rung.kernel_file.with_suffix(".hpp")
     options = ["-std=c++20", "-O3", target(rung.capability), "-shared", "-Xcompiler=-fPIC", "-Xptxas=-v", "-I.",
                f'-DRUNG_HEADER="{os.path.relpath(header, ROOT)}"', f"-DRUNG=step{rung.number}",
-               *([] if rung.tensor else ["-DRUNG_FP32"])]
+               *([] if rung.tensor else ["-DRUNG_FP32"]), *(["-DRUNG_BACKWARD"] if rung.backward else [])]
     key = fingerprint(text, header.read_text(encoding="utf-8"), options, first_line("nvidia-smi", "-L"), shared or sources())
     library, log = folder / f"{variant.name}-{key}.so", folder / f"{variant.name}-{key}.log"
     if not library.is_file() or not log.is_file():

@@ -8,6 +8,7 @@ memory-efficient kernel. Each program is held to the suite's rule, against float
     ./scripts/lab/run compare 14 15 --dtype fp16 --lengths 4096,16384 --sigma 1,2,3,4,6,8,12,16,24
     ./scripts/lab/run compare 15 --pattern random,rising:50,sink:first,sink:middle,sink:last,real
     ./scripts/lab/run compare 15 before/steps/15_lean_softmax          a kernel file of another folder beside today's
+    ./scripts/lab/run compare 23 24 25 --group 8                      gradients; FLOPs count 2.5 times the forward pass
     ./scripts/lab/run compare --dtype fp32 06 07 08 09 --problem 4,16,4096,64 --problem 100,1,4096,32
 
 Needs a GPU, nvcc and a python3 with PyTorch. Rungs on the CPU: ./scripts/bench --programs build-cpu.
@@ -93,30 +94,35 @@ def variants(options):
         if rung.tensor != tensor:
             raise LabError(f"{rung.name} has no {options.dtype}; it has {' and '.join(rung.types)}")
         found.append(build.Variant(rung.name + of, rung))
+    if len({one.rung.backward for one in found}) > 1:
+        raise LabError("forward and backward rungs cannot be compared with each other: name rungs of one kind")
     return found
 
 
-def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()):
+def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=(), backward=False):
     """Rows of one case: every program checked, then timed. A library that has no such case is left out."""
     types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
     q, k, v = timing.tensors(torch, generator, types[dtype], *(case[name] for name in CASE[:6]),
                              case.get("sigma", 1.0), case.get("pattern", "random"))
-    o, lse, able = torch.empty_like(q), torch.empty(q.shape[:3], device="cuda"), {}
+    rest = (timing.with_gradient(torch, q, k, v, case["causal"]) if backward else
+            [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")])
+    able = {}
     for name, program in programs.items():
         try:
-            program(q, k, v, case["causal"], o, lse)
+            program(q, k, v, case["causal"], *rest)
             able[name] = program
         except RuntimeError as error:
             cli.say(f"  {name} left out: {str(error).splitlines()[0]}")
     checked = {name: program for name, program in able.items() if name not in unchecked}
-    errors = timing.largest_errors(torch, checked, {name for name in checked if kinds[name] != "library"}, q, k, v,
-                                   case["causal"])
+    errors = (timing.largest_gradient_errors(torch, checked, q, k, v, case["causal"], rest) if backward else
+              timing.largest_errors(torch, checked, {name for name in checked if kinds[name] != "library"}, q, k, v,
+                                    case["causal"]))
     for name, share in errors.items():
         if not share <= 1 and kinds[name] == "rung":
             raise WrongResult(f"{name} is wrong at {harness.title(case)}: its error is {share:.2f} times the bound")
     milliseconds, state = timing.interleaved(
-        torch, {name: (lambda f=f: f(q, k, v, case["causal"], o, lse)) for name, f in able.items()}, rounds)
-    return [{"program": name, "kind": kinds[name], "dtype": dtype, **case, **timing.row_of(values, timing.flops_of(case)),
+        torch, {name: (lambda f=f: f(q, k, v, case["causal"], *rest)) for name, f in able.items()}, rounds)
+    return [{"program": name, "kind": kinds[name], "dtype": dtype, **case, **timing.row_of(values, timing.flops_of(case, backward)),
              "of_allowed_error": round(errors[name], 4) if math.isfinite(errors.get(name, math.nan)) else None, **state}
             for name, values in milliseconds.items()]
 
@@ -147,13 +153,15 @@ def summary(rows):
 def main(options):
     wanted, chosen, torch = cases(options), variants(options), timing.torch_with_gpu()
     built = build.build_all(chosen)
-    programs = {name: timing.library(name, options.dtype) for name in timing.LIBRARIES[options.dtype]}
+    backward = chosen[0].rung.backward
+    of_library = timing.backward_library if backward else timing.library
+    programs = {name: of_library(name, options.dtype) for name in timing.LIBRARIES[options.dtype]}
     kinds = dict.fromkeys(programs, "library") | dict.fromkeys(built, "rung")
     programs |= {name: timing.rung(name, path) for name, (path, _) in built.items()}
     generator, rows = torch.Generator(device="cuda").manual_seed(1), []
     for number, case in enumerate(wanted, 1):
         try:
-            found = measure(torch, programs, kinds, case, options.dtype, options.rounds, generator)
+            found = measure(torch, programs, kinds, case, options.dtype, options.rounds, generator, backward=backward)
         except WrongResult as wrong:
             cli.say(f"lab compare: {wrong}")
             return 1

@@ -1,6 +1,7 @@
 """The one timing loop for programs on a GPU, and the suite's rule for what they compute. Needs PyTorch.
 
 A program is a function f(q, k, v, causal, o, lse) on tensors of PyTorch; a library leaves o and lse alone and returns O.
+A backward one is f(q, k, v, causal, o, lse, do, dq, dk, dv), and returns the gradients.
 """
 
 import ctypes
@@ -47,8 +48,8 @@ def row_of(milliseconds, flops):
             "tflops": flops / median / 1e9}
 
 
-def flops_of(case):
-    return 4 * case["B"] * case["H"] * case["N_q"] * case["N_kv"] * case["d"] / (2 if case["causal"] else 1)
+def flops_of(case, backward=False):
+    return (10 if backward else 4) * case["B"] * case["H"] * case["N_q"] * case["N_kv"] * case["d"] / (2 if case["causal"] else 1)
 
 
 def library(name, dtype):
@@ -64,19 +65,32 @@ def library(name, dtype):
     return attention
 
 
+def backward_library(name, dtype):
+    """f(q, k, v, causal, o, lse, do, dq, dk, dv) -> gradients of a backend. Its own forward pass runs when it meets q."""
+    attention, kept = library(name, dtype), {}
+
+    def backward(q, k, v, causal, o, lse, do, *_):
+        from torch.autograd import grad
+        if kept.get("q") is not q:
+            inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+            kept.update(q=q, inputs=inputs, o=attention(*inputs, causal))
+        return grad(kept["o"], kept["inputs"], do, retain_graph=True)
+    return backward
+
+
 def rung(name, path):
-    """f(q, k, v, causal, o, lse) of a library of lab.build, on the default stream, which is PyTorch's too."""
+    """f of a library of lab.build, on the default stream, which is PyTorch's too."""
     function = ctypes.CDLL(str(path)).rung_attention
     message = ctypes.create_string_buffer(1000)
 
-    def attention(q, k, v, causal, o, lse):
+    def attention(q, k, v, causal, *rest):
         batch, heads, N_q, d = q.shape
         sizes = (ctypes.c_int64 * 6)(batch, heads, k.shape[1], N_q, k.shape[2], d)
-        tensors = (ctypes.c_void_p * 5)(*(tensor.data_ptr() for tensor in (q, k, v, o, lse)))
+        tensors = (ctypes.c_void_p * (3 + len(rest)))(*(tensor.data_ptr() for tensor in (q, k, v, *rest)))
         if function(int("bfloat16" in str(q.dtype)), sizes, ctypes.c_float(1 / math.sqrt(d)), int(causal), tensors,
                     q.device.index, None, message, ctypes.c_size_t(len(message))) != 0:
             raise LabError(f"{name}: {message.value.decode()}")
-        return o
+        return rest[0] if len(rest) == 2 else rest[3:]
     return attention
 
 
@@ -180,6 +194,49 @@ def largest_errors(torch, programs, with_lse, q, k, v, causal):
                 share[name] = worse(share[name], ((own_lse[b, h].double() - LSE).abs() / LSE_bounds).max().item())
         first = o if first is None else first
         share[name] = worse(share[name], ((o.float() - first.float()).abs().max() / (2 * bound)).item())
+    return share
+
+
+def with_gradient(torch, q, k, v, causal):
+    """O, LSE and dO for a backward pass, and room for dQ, dK and dV."""
+    group = q.shape[1] // k.shape[1]
+    o, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
+        q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), 0.0, causal)
+    return [o.contiguous(), lse.contiguous(), torch.randn_like(q), *(torch.full_like(x, math.nan) for x in (q, k, v))]
+
+
+def expected_gradients(torch, q, k, v, do, causal):
+    """[(dX, bound)] of dQ, dK and dV of a K/V head, whose query heads are q and do: (group, N, d). As `expected`."""
+    scale = 1 / math.sqrt(q.shape[2])
+    hidden = torch.ones(q.shape[1], len(k), dtype=torch.bool, device=q.device).triu(1 + len(k) - q.shape[1])
+
+    def unfused(kind, rounded):
+        K, V, dQ, dK, dV = k.to(kind), v.to(kind), [], 0, 0
+        for Q, dO in zip(q.to(kind), do.to(kind)):
+            S = Q @ K.T * scale
+            P = torch.softmax(S.masked_fill_(hidden, -math.inf) if causal else S, 1)
+            dP = dO @ V.T
+            dS = rounded(P * (dP - (P * dP).sum(1, keepdim=True)))
+            dQ, dK, dV = dQ + [dS @ K * scale], dK + dS.T @ Q * scale, dV + rounded(P).T @ dO
+        return [rounded(x).double() for x in (torch.stack(dQ), dK, dV)]
+
+    exact = unfused(torch.float64, lambda x: x)
+    naive = unfused(torch.float32, lambda x: x.to(q.dtype).float())
+    roundoff = 2**-11 if q.dtype == torch.float16 else 2**-8
+    return [(x, 3 * (n - x).abs().max() + 2 * roundoff * x.abs().max() + 1e-5) for x, n in zip(exact, naive)]
+
+
+def largest_gradient_errors(torch, programs, q, k, v, causal, rest):
+    """As `largest_errors`, of the first and the last K/V head."""
+    group, share = q.shape[1] // k.shape[1], dict.fromkeys(programs, 0.0)
+    for b, h in {(0, 0), (k.shape[0] - 1, k.shape[1] - 1)}:
+        heads = slice(h * group, (h + 1) * group)
+        rules = expected_gradients(torch, q[b, heads], k[b, h], v[b, h], rest[2][b, heads], causal)
+        for name, program in programs.items():
+            dq, dk, dv = program(q, k, v, causal, *rest)
+            for found, (dX, bound) in zip((dq[b, heads], dk[b, h], dv[b, h]), rules):
+                error = ((found.double() - dX).abs().max() / bound).item()
+                share[name] = max(share[name], math.inf if math.isnan(error) else error)
     return share
 
 
