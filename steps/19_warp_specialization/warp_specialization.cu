@@ -9,6 +9,7 @@
 //      producer     K0 V0 K1 V1 | wait until K's slot 0 is empty: K2 | wait until V's slot 0 is empty: V2 | ..
 //      consumers       S0 .. release K0 .. P V0, release V0, S1 ..
 //
+// A causal mask hides the last tiles from the warpgroups above the block's last one: they let those pass.
 // Against rung 18: two roles, two slots, `full` and `empty` in place of __syncthreads(); one block per SM.
 // Look at: the phases. A barrier's phase flips each time its slot is used again, every second tile.
 // Gained: half of the traffic between L2 and shared memory, or less; and no barrier of a whole block.
@@ -145,11 +146,15 @@ template <int d> __device__ void fetch(const Task& task, flash::Tile tile, Share
 /// A consumer's part in a tile of Q: 64 rows of O.
 template <class T, int d> __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem) {
     constexpr int Bc = step19::Bc<d>;
-    const int role = threadIdx.x / warpgroup;
+    // The warpgroup's number. The shuffle tells the compiler that it is the same in all lanes of a warp: loop counts
+    // and descriptors that depend on it then stand in uniform registers, where wgmma reads them.
+    const int role = __shfl_sync(0xffffffff, threadIdx.x / warpgroup, 0);
     const int row = threadIdx.x % warpgroup / 32 * 16 + threadIdx.x % 32 / 4; // the lane's rows: this, and + 8
     const int i0 = tile.i * Br<d> + role * warpgroup_Br;
-    const int keys = visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1); // as the producer counts them
-    const int whole = visible_keys(task, i0);                                     // keys that all of the 64 rows see
+    // Of the keys that the producer loads, `keys` are seen by some row here, and `whole` by all of them.
+    const int loaded = visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1);
+    const int keys = i0 < task.N_q ? visible_keys(task, min(i0 + warpgroup_Br, task.N_q) - 1) : 0;
+    const int whole = visible_keys(task, i0);
     char* Q_smem = smem.Q[role];
 
     // Q, K: 16 elements of each row in a k16 step. V: 16 rows in a k16 step, its next 64 columns Bc rows further on.
@@ -164,7 +169,8 @@ template <class T, int d> __device__ void compute(const Task& task, flash::Tile 
 
     RingPlace KV;
     flash::mbarrier_wait(&smem.Q_full, 0); // Q has landed
-    for (int j0 = 0; j0 < keys; j0 += Bc) {
+    int j0 = 0;
+    for (; j0 < keys; j0 += Bc) {
         float S_reg[Bc / 8][4];                                // C fragments: 16 rows x 8 keys each
         flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // the tile of K has landed
         flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes)); // S = Q K^T
@@ -182,6 +188,13 @@ template <class T, int d> __device__ void compute(const Task& task, flash::Tile 
         flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, KV.slot * KV_tile<d>::bytes)); // O += P V
         flash::wgmma_wait<0>(O_reg);
         flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]); // this warp's product no longer reads the tile of V
+        KV.next();
+    }
+    for (; j0 < loaded; j0 += Bc) { // no row here sees the other tiles; each is given back once it has landed
+        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase);
+        flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]);
+        flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase);
+        flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]);
         KV.next();
     }
 

@@ -6,10 +6,11 @@
 // one, and fetches Q into a second buffer; K and V go on through the same ring. The consumers find work when they
 // return.
 //
-// Who is done early draws more often, so the order of rung 14, longest tiles first in waves, works as before.
+// Who is done early draws more often, so the order of rung 14, longest tiles first in waves, works as before. Without
+// a mask all are equally long: then one head comes after the other, and K and V are read from DRAM at an even pace.
 // Against rung 19: a loop around each role, two buffers for Q (if d <= 128), and the counter.
 // Look at: how the counter returns to 0 without anybody setting it.
-// Gained: time at short N, if d <= 128. At d = 64 and long N it loses some, for a reason that we do not know.
+// Gained: time at short N, if d <= 128.
 // First published: Gupta, Stuart and Owens, "A study of persistent threads style GPU programming" (2012).
 #include "steps/20_persistent_blocks/persistent_blocks.hpp"
 
@@ -131,11 +132,13 @@ __device__ void fetch(const Task& task, flash::Tile tile, Shared<d>& smem, int Q
 template <class T, int d>
 __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot, flash::RingPlace<slots>& KV) {
     constexpr int Bc = step20::Bc<d>;
-    const int role = threadIdx.x / warpgroup;
+    const int role = __shfl_sync(0xffffffff, threadIdx.x / warpgroup, 0);     // alike in a warp, as on rung 19
     const int row = threadIdx.x % warpgroup / 32 * 16 + threadIdx.x % 32 / 4; // the lane's rows: this, and + 8
     const int i0 = tile.i * Br<d> + role * warpgroup_Br;
-    const int keys = visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1); // as the producer counts them
-    const int whole = visible_keys(task, i0);                                     // keys that all of the 64 rows see
+    // Of the keys that the producer loads, `keys` are seen by some row here, and `whole` by all of them.
+    const int loaded = visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1);
+    const int keys = i0 < task.N_q ? visible_keys(task, min(i0 + warpgroup_Br, task.N_q) - 1) : 0;
+    const int whole = visible_keys(task, i0);
     char* Q_smem = smem.Q.tile[Q_slot] + role * Q_tile<d>::bytes;
 
     // Q, K: 16 elements of each row in a k16 step. V: 16 rows in a k16 step, its next 64 columns Bc rows further on.
@@ -148,7 +151,8 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
     float keep[2];
     float O_reg[d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
 
-    for (int j0 = 0; j0 < keys; j0 += Bc) {
+    int j0 = 0;
+    for (; j0 < keys; j0 += Bc) {
         float S_reg[Bc / 8][4];                                // C fragments: 16 rows x 8 keys each
         flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // the tile of K has landed
         flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes)); // S = Q K^T
@@ -166,6 +170,13 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, KV.slot * KV_tile<d>::bytes)); // O += P V
         flash::wgmma_wait<0>(O_reg);
         flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]); // this warp's product no longer reads the tile of V
+        KV.next();
+    }
+    for (; j0 < loaded; j0 += Bc) { // no row here sees the other tiles
+        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase);
+        flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]);
+        flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase);
+        flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]);
         KV.next();
     }
 
@@ -243,7 +254,7 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br<d>));
     const int tiles = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
     const int places = flash::resident_blocks(persistent_blocks<T, d>, threads<d>, sizeof(Shared<d>));
-    const flash::TileOrder order{heads, std::clamp(2 * places / Tr, 1, heads), Tr};
+    const flash::TileOrder order{heads, p.causal ? std::clamp(places / Tr, 1, heads) : 1, Tr};
     const int counter = static_cast<int>(launches++ % counters);
     flash::launch(persistent_blocks<T, d>, std::min(places, tiles), threads<d>, sizeof(Shared<d>),
                   Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),

@@ -6,12 +6,10 @@
 //
 //      rung 20   S0 | softmax | P V0 | S1 | softmax | P V1 | ..     here   S1 and P V0 | softmax of S1 | S2 and P V1 ..
 //
-// Where turns<d> says so, the warpgroups also take turns at asking for products: one's softmax then falls into the time
-// of the other's products. (FlashAttention-3 calls the two "intra-warpgroup pipelining" and "ping-pong".)
+// The warpgroups also take turns at asking for products, so one's softmax falls into the time of the other's products.
 // Against rung 20: the consumers' loop runs one tile behind itself; O is rescaled after P V, which ran meanwhile.
-// Look at: which registers each product owns, and until when.
-// Gained: tensor cores at work, at d = 128 and 256. Counter: cycles in which they are active.
-// First published: FlashAttention-3 (2024), sections 3.1 and 3.2.
+// Look at: which registers each product owns, and until when. Gained: cycles in which tensor cores are active.
+// First published: FlashAttention-3 (2024), sections 3.1, "ping-pong", and 3.2, "intra-warpgroup pipelining".
 #include "steps/21_overlap/overlap.hpp"
 
 #include <algorithm>
@@ -44,14 +42,12 @@ template <int d> constexpr int consumer_registers = d == 64 ? 160 : 240;
 constexpr int producer_registers = 24;
 template <int d> constexpr int threads = warpgroup*(consumers<d> + 1);
 template <int d> constexpr int registers = 65536 / threads<d> / 8 * 8;
-template <int d> constexpr bool turns = d != 128;
 template <int d> constexpr int turn = 1 + consumers<d>; // the first one's named barrier, after those of each warpgroup
 template <int d> constexpr int Br = consumers<d>* warpgroup_Br;       // queries
 template <int d> using Q_tile = flash::SwizzledTile<d, warpgroup_Br>; // of one warpgroup, and its O
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc<d>>;
 
-/// Counters from which blocks draw numbers of tiles, as on rung 20: each launch uses the next one.
-constexpr int counters = 64;
+constexpr int counters = 64; // from which blocks draw numbers of tiles, as on rung 20
 __device__ unsigned next_tile[counters];
 std::atomic<unsigned> launches = 0;
 
@@ -130,11 +126,13 @@ __device__ void fetch(const Task& task, flash::Tile tile, Shared<d>& smem, int Q
 template <class T, int d>
 __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot, flash::RingPlace<slots>& KV) {
     constexpr int Bc = step21::Bc<d>;
-    const int role = threadIdx.x / warpgroup;
+    const int role = __shfl_sync(0xffffffff, threadIdx.x / warpgroup, 0);     // alike in a warp, as on rung 19
     const int row = threadIdx.x % warpgroup / 32 * 16 + threadIdx.x % 32 / 4; // the lane's rows: this, and + 8
     const int i0 = tile.i * Br<d> + role * warpgroup_Br;
-    const int keys = visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1); // as the producer counts them
-    const int whole = visible_keys(task, i0);                                     // keys that all of the 64 rows see
+    // Of the keys that the producer loads, `keys` are seen by some row here, and `whole` by all of them.
+    const int loaded = visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1);
+    const int keys = i0 < task.N_q ? visible_keys(task, min(i0 + warpgroup_Br, task.N_q) - 1) : 0;
+    const int whole = visible_keys(task, i0);
     char* Q_smem = smem.Q.tile[Q_slot] + role * Q_tile<d>::bytes;
 
     // Q, K: 16 elements of each row in a k16 step. V: 16 rows in a k16 step, its next 64 columns Bc rows further on.
@@ -148,16 +146,12 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
     float S_reg[Bc / 8][4];     // C fragments: 16 rows x 8 keys each
     uint32_t P_reg[Bc / 16][4]; // A fragments: 16 rows x 16 keys each
     int before = KV.slot;       // the slot of the tile before
-
-    if (keys > 0) {                                            // the first tile, which has no P V beside it
-        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // the tile of K has landed
-        if (turns<d>) {
-            flash::named_barrier_sync(turn<d> + role, 2 * warpgroup); // the warpgroup before has asked for its products
-        }
+    int j0 = 0;
+    if (keys > 0) {                                               // the first tile, which has no P V beside it
+        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase);    // the tile of K has landed
+        flash::named_barrier_sync(turn<d> + role, 2 * warpgroup); // the warpgroup before has asked for its products
         flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes)); // S = Q K^T
-        if (turns<d>) {
-            flash::named_barrier_arrive(turn<d> + (role + 1) % consumers<d>, 2 * warpgroup); // the next one's turn
-        }
+        flash::named_barrier_arrive(turn<d> + (role + 1) % consumers<d>, 2 * warpgroup); // the next one's turn
         flash::wgmma_wait<0>(S_reg);
         flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]); // this warp's product no longer reads the tile of K
         if (Bc > whole) {                                    // an edge: some row does not see the whole tile
@@ -167,17 +161,14 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         flash::pack_A<T>(P_reg, S_reg);
         flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase); // the tile of V has landed, for the next P V
         KV.next();
+        j0 = Bc;
     }
-    for (int j0 = Bc; j0 < keys; j0 += Bc) {
-        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // as above
-        if (turns<d>) {
-            flash::named_barrier_sync(turn<d> + role, 2 * warpgroup); // as above
-        }
+    for (; j0 < keys; j0 += Bc) {
+        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase);    // as above
+        flash::named_barrier_sync(turn<d> + role, 2 * warpgroup); // as above
         flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes));
         flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, before * KV_tile<d>::bytes)); // O += P V
-        if (turns<d>) {
-            flash::named_barrier_arrive(turn<d> + (role + 1) % consumers<d>, 2 * warpgroup); // as above
-        }
+        flash::named_barrier_arrive(turn<d> + (role + 1) % consumers<d>, 2 * warpgroup);      // as above
         flash::wgmma_wait<1>(S_reg);                         // S is there, while P V goes on
         flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]); // as above
         if (j0 + Bc > whole) {
@@ -200,6 +191,15 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, before * KV_tile<d>::bytes));
         flash::wgmma_wait<0>(O_reg);
         flash::mbarrier_arrive_warp(&smem.V.empty[before]); // as above
+    }
+    for (; j0 < loaded; j0 += Bc) { // the tiles pass, and the turns with them, as above
+        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase);
+        flash::named_barrier_sync(turn<d> + role, 2 * warpgroup);
+        flash::named_barrier_arrive(turn<d> + (role + 1) % consumers<d>, 2 * warpgroup);
+        flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]);
+        flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase);
+        flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]);
+        KV.next();
     }
 
     // O goes to shared memory, to where the warpgroup's Q was, and TMA writes the rows that exist.
@@ -257,7 +257,7 @@ template <class T, int d> __global__ __launch_bounds__(threads<d>, 1) void overl
     }
 
     flash::take_registers<consumer_registers<d>>();
-    if (turns<d> && role == consumers<d> - 1) {
+    if (role == consumers<d> - 1) {
         flash::named_barrier_arrive(turn<d>, 2 * warpgroup); // the first turn is the first warpgroup's
     }
     while (true) {
@@ -278,7 +278,7 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br<d>));
     const int tiles = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
     const int places = flash::resident_blocks(overlap<T, d>, threads<d>, sizeof(Shared<d>));
-    const flash::TileOrder order{heads, std::clamp(2 * places / Tr, 1, heads), Tr};
+    const flash::TileOrder order{heads, p.causal ? std::clamp(places / Tr, 1, heads) : 1, Tr};
     const int counter = static_cast<int>(launches++ % counters);
     flash::launch(overlap<T, d>, std::min(places, tiles), threads<d>, sizeof(Shared<d>),
                   Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),

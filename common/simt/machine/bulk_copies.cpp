@@ -212,6 +212,15 @@ void start_bulk_store(const TensorMap& map, int rank, const int* at, const void*
     BulkStore store{begin_work("tma_store", site), false, {}, 0};
     auto* const from = const_cast<char*>(static_cast<const char*>(shared));
     check_coordinates(map, rank, at, store.work);
+    for (int i = 0; i < rank;
+         ++i) { // a load may begin before the tensor; of a store a GPU says: an illegal instruction
+        if (at[i] < 0) {
+            refuse(FaultKind::out_of_bounds,
+                   "a store begins before the tensor: its coordinate " + std::to_string(i) + " is " +
+                       std::to_string(at[i]),
+                   store.work.operation, store.work.site);
+        }
+    }
     check_shared(from, box_bytes(map), 1024, store.work);
     store.chunks = chunks_inside(map, at, from);
     check_global(store.chunks, store.work);
