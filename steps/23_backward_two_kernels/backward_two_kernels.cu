@@ -175,6 +175,7 @@ __global__ __launch_bounds__(threads, 2) void gradient_of_Q(const T* Q, const T*
         float S_reg[M][Bc / 8][4] = {}, dP_reg[M][Bc / 8][4] = {}; // dP becomes dS in its place
         multiply<T, Side>(S_reg, Q_smem, K_smem + now);
         multiply<T, Side>(dP_reg, dO_smem, V_smem + now);
+#pragma unroll
         for (int i = 0; i < M; ++i) {
 #pragma unroll
             for (int n = 0; n < Bc / 8; ++n) {
