@@ -110,6 +110,7 @@ void run(const Launch& launch) {
     std::mutex mutex;
     uint64_t next = 0;               // turn that nobody has taken
     uint64_t faulty = order.count(); // the earliest turn that went wrong: the one a run on one core would report
+    bool faulty_waits = false;       // for another block
     std::optional<Fault> fault;
     const auto work = [&](Block& block) {
         const AtWork at_work;
@@ -126,8 +127,10 @@ void run(const Launch& launch) {
             if (auto found = block.run(launch, kernel, element(launch.grid, order[turn]))) {
                 const std::lock_guard lock(mutex);
                 // A block that waits for one that went wrong is not what is to be reported.
-                if (turn < faulty && !(fault && block.stopped_at_semaphore())) {
+                const bool waits = block.stopped_at_semaphore();
+                if (!fault || (waits == faulty_waits ? turn < faulty : faulty_waits)) {
                     faulty = turn;
+                    faulty_waits = waits;
                     fault = std::move(found);
                 }
             }

@@ -30,9 +30,9 @@ void add_to_semaphore(unsigned* semaphore, Site site) {
     Block& block = current_block();
     const Thread& thread = block.current();
     if (thread.stores.unfinished()) {
-        refuse(FaultKind::async_copy_in_flight,
-               "another block may go on before TMA has written what this thread had it store or add", "semaphore_add",
-               site, "bulk_wait first: after bulk_wait_read, the data have been read and no more");
+        refuse(FaultKind::race,
+               "race: another block may go on while TMA still writes what this thread had it store or add",
+               "semaphore_add", site, "bulk_wait first: after bulk_wait_read, the data have been read and no more");
     }
     for (Observer* const observer : block.observers()) {
         observer->access(thread.number, word(semaphore, site));

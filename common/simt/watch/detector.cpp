@@ -148,7 +148,7 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
     Fault found = fault(FaultKind::race, "race: two threads, " + in(access, region), thread, access);
     found.hint = same_warp    ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would order them"
                  : same_block ? "a __syncthreads() between would order them"
-                              : "nothing orders these threads of different blocks; only atomic operations may meet";
+                              : "nothing orders threads of different blocks; only atomic operations may meet";
     found.has_other = true;
     found.other = place_of(*race.other, order_.now(thread, access.origin, access.kind),
                            race.kind == Kind::store  ? "has written it"

@@ -128,8 +128,9 @@ void Detector::check_turn(const AsyncWork& work, const Chunk& chunk) {
     }
     region.shadow->visit(chunk.global, chunk.bytes, false, [&](Cell& cell) {
         if (const Trace* const before = order_.unordered_addition(cell); before != nullptr) {
-            Fault found = fault(FaultKind::race, "a sum in an order that depends on the run, " + in(access, region),
-                                work.thread, access);
+            Fault found =
+                fault(FaultKind::race, "race: a sum in an order that depends on the run, " + in(access, region),
+                      work.thread, access);
             found.where.action = std::string("starts the ") + work.operation + " that adds to it";
             found.hint = "its blocks take turns by semaphores, but no semaphore orders these two";
             found.has_other = true;
