@@ -119,6 +119,6 @@ TEST_CASE("a block that goes wrong is reported, and those that wait for it are l
         simt::Options options;
         options.workers = workers;
         const With chosen(options);
-        CHECK(fault_of(run<Broken::fails>).kind == FaultKind::invalid_access);
+        CHECK(fault_of(run<Broken::fails>).kind == FaultKind::out_of_bounds);
     }
 }
