@@ -1,5 +1,6 @@
 #include <Eigen/Dense>
 
+#include <algorithm>
 #include <limits>
 
 #include "reference/gradients.hpp"
@@ -13,10 +14,11 @@ using ConstTile = Eigen::Map<const Matrix>;
 
 } // namespace
 
-Gradients<float> naive_gradients(const Problem& p, const Inputs& inputs, const ForwardResult& forward,
-                                 const Progress& progress, const std::vector<bool>& ignored_heads) {
+Yardstick naive_gradients(const Problem& p, const Inputs& inputs, const ForwardResult& forward,
+                          const Progress& progress, const std::vector<bool>& ignored_heads) {
     const auto q_size = static_cast<size_t>(p.q_size()), kv_size = static_cast<size_t>(p.kv_size());
-    Gradients<float> result{std::vector<float>(q_size), std::vector<float>(kv_size), std::vector<float>(kv_size)};
+    Yardstick yardstick{{std::vector<float>(q_size), std::vector<float>(kv_size), std::vector<float>(kv_size)}};
+    Gradients<float>& result = yardstick.naive;
     const int64_t d = p.head_dim;
     const auto round = [type = inputs.dtype](float x) { return round_to(type, x); };
 
@@ -25,6 +27,9 @@ Gradients<float> naive_gradients(const Problem& p, const Inputs& inputs, const F
         const ConstTile K(inputs.k.data() + kv_offset, p.kv_len, d), V(inputs.v.data() + kv_offset, p.kv_len, d);
         Eigen::Map<Matrix> dK(result.d_k.data() + kv_offset, p.kv_len, d);
         Eigen::Map<Matrix> dV(result.d_v.data() + kv_offset, p.kv_len, d);
+
+        Matrix dK_moves = Matrix::Zero(p.kv_len, d), dV_moves = dK_moves; // in units of 2^-20
+        double dQ_moves = 0;
 
         for_each_tile_of_group(p, b, kv_head, [&](const RowTile& tile) {
             const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
@@ -36,25 +41,40 @@ Gradients<float> naive_gradients(const Problem& p, const Inputs& inputs, const F
 
             Matrix P = p.scale * (Q * K.topRows(keys).transpose()); // S, and then P in its place
             Matrix dS = dO * V.topRows(keys).transpose();           // dP, and then dS in its place
+            const Matrix QK = p.scale * (Q.cwiseAbs() * K.topRows(keys).cwiseAbs().transpose());
+            const Matrix dOV = dO.cwiseAbs() * V.topRows(keys).cwiseAbs().transpose();
+            Matrix P_moves(tile.rows, keys), dS_moves(tile.rows, keys);
             for (int64_t i = 0; i < tile.rows; ++i) {
                 const int64_t visible = p.visible_keys(tile.first + i);
+                const float A = visible > 0 ? QK.row(i).head(visible).maxCoeff() : 0;
+                const float D = visible > 0 ? dOV.row(i).head(visible).maxCoeff() : 0;
                 auto row = P.row(i).head(visible); // empty where LSE is -inf
                 row = (row.array() - LSE[i]).exp();
                 row = (row.array() < std::numeric_limits<float>::min()).select(0, row); // as in naive.cpp
                 P.row(i).tail(keys - visible).setZero();
                 P.row(i) = P.row(i).unaryExpr(round).eval();
                 dS.row(i) = P.row(i).array() * (dS.row(i).array() - dO.row(i).dot(O.row(i)));
+                P_moves.row(i) = A * P.row(i);
+                dS_moves.row(i) = D * P.row(i) + A * dS.row(i).cwiseAbs();
                 dS.row(i) = dS.row(i).unaryExpr(round).eval();
             }
             dQ.noalias() = p.scale * (dS * K.topRows(keys));
             dK.topRows(keys).noalias() += p.scale * (dS.transpose() * Q);
             dV.topRows(keys).noalias() += P.transpose() * dO;
             dQ = dQ.unaryExpr(round).eval();
+            dQ_moves = std::max<double>(dQ_moves, p.scale * (dS_moves * K.topRows(keys).cwiseAbs()).maxCoeff());
+            dK_moves.topRows(keys).noalias() += p.scale * (dS_moves.transpose() * Q.cwiseAbs());
+            dV_moves.topRows(keys).noalias() += P_moves.transpose() * dO.cwiseAbs();
         });
         dK = dK.unaryExpr(round).eval();
         dV = dV.unaryExpr(round).eval();
+        const double moves[] = {dQ_moves, dK_moves.maxCoeff(), dV_moves.maxCoeff()};
+#pragma omp critical
+        for (size_t which = 0; which < 3; ++which) {
+            yardstick.fp32_sums[which] = std::max(yardstick.fp32_sums[which], 0x1p-20 * moves[which]);
+        }
     });
-    return result;
+    return yardstick;
 }
 
 } // namespace flash::reference

@@ -171,10 +171,11 @@ TEST_CASE("gradients: the rule accepts what is right, and names what is wrong an
         CHECK(good.rows == p.lse_size());
 
         const double u = dtype == DType::fp32 ? 0 : dtype == DType::fp16 ? 0x1p-11 : 0x1p-8;
-        const Gradients<float> naive =
+        const reference::Yardstick yardstick =
             reference::naive_gradients(p, t.view(dtype), reference::forward(p, t.view(dtype)));
-        const double error = largest_difference({naive.d_k.begin(), naive.d_k.end()}, exact.d_k);
-        CHECK(good.d_k.bound == 3 * error + 2 * u * largest(exact.d_k) + 1e-5);
+        const double error = largest_difference({yardstick.naive.d_k.begin(), yardstick.naive.d_k.end()}, exact.d_k);
+        CHECK(good.d_k.bound == 3 * error + 2 * u * largest(exact.d_k) + yardstick.fp32_sums[1] + 1e-5);
+        CHECK(yardstick.fp32_sums[1] < 2e-5 * largest(exact.d_k)); // small where no key has all the weight
 
         Gradients<float> wrong = right;
         wrong.d_k[17 * 8 + 3] += static_cast<float>(2 * good.d_k.bound);

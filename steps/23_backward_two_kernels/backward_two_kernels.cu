@@ -176,9 +176,8 @@ __global__ __launch_bounds__(threads, 2) void gradient_of_Q(const T* Q, const T*
         multiply<T, Side>(S_reg, Q_smem, K_smem + now);
         multiply<T, Side>(dP_reg, dO_smem, V_smem + now);
 #pragma unroll
-        for (int i = 0; i < M; ++i) {
-#pragma unroll
-            for (int n = 0; n < Bc / 8; ++n) {
+        for (int n = 0; n < Bc / 8; ++n) {
+            for (int i = 0; i < M; ++i) {
                 for (int c = 0; c < 4; ++c) {
                     const int visible = first_row_keys + row0 + 16 * i + c / 2 * 8 - j0;
                     const bool hidden = j0 + Bc > whole && 8 * n + 2 * t + c % 2 >= min(N_kv - j0, visible);

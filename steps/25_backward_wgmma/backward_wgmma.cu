@@ -120,7 +120,7 @@ template <class T, int d> __device__ void start_dQ(float (&dQ_reg)[8][4], uint64
 /// A consumer's part: dK and dV of 64 keys, and half of each tile of dQ.
 template <class T, int d> __device__ void compute(const Task<T>& task, const Steps& steps, Shared<d>& smem) {
     constexpr int Br = step25::Br<d>;
-    const int role = threadIdx.x / warpgroup, lane = threadIdx.x % 32;
+    const int role = __shfl_sync(~0u, threadIdx.x / warpgroup, 0), lane = threadIdx.x % 32; // role: known to be uniform
     const int t = lane % 4;                                  // columns 2t and 2t + 1 of C
     const int warp_row = threadIdx.x % warpgroup / 32 * 16;  // in 64 rows
     const int row0 = 64 * role + warp_row + lane / 4;        // the lane's first row in the tile of K

@@ -38,7 +38,7 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
     }
     running_block = this; // from here on nothing throws
     while (finished_ < thread_count_ && !fault_) {
-        if (ready_warps_ == 0) {
+        if (ready_warps_ == 0 && !await_other_blocks()) {
             fault_ = stuck();
             break;
         }
@@ -75,6 +75,7 @@ void Block::prepare() {
     }
     named_barriers_.fill({});
     registers_.reset(thread_count_);
+    at_semaphores_.clear();
     works_ = 0;
     ready_warps_ = 0;
     for (Warp& warp : warps_) {
@@ -215,6 +216,33 @@ int Block::barrier(const char* operation, Site site, bool predicate) {
     return barrier_.result;
 }
 
+void Block::wait_for(const SemaphoreWait& wait) {
+    if (!wait.over()) {
+        at_semaphores_.push_back(wait);
+        yield();
+    }
+}
+
+/// Nobody can run but those who wait for other blocks: true when one of them can go on.
+bool Block::await_other_blocks() {
+    while (!at_semaphores_.empty()) {
+        const uint64_t seen = workforce().changes();
+        const auto left = std::erase_if(at_semaphores_, [this](const SemaphoreWait& wait) {
+            if (wait.over()) {
+                release(wait.thread);
+            }
+            return wait.over();
+        });
+        if (left > 0) {
+            return true;
+        }
+        if (!workforce().wait(seen)) {
+            return false;
+        }
+    }
+    return false;
+}
+
 void Block::finish_current() {
     current_->finished = true;
     ++finished_;
@@ -246,9 +274,10 @@ Place Block::here(const std::string& action, Site site) const {
     return {dim3(index_), dim3(current_->index), action, Origin::of(site)};
 }
 
-void refuse(FaultKind kind, const std::string& summary, const char* operation, Site site) {
+void refuse(FaultKind kind, const std::string& summary, const char* operation, Site site, const char* hint) {
     Block& block = current_block();
     Fault fault(kind, summary);
+    fault.hint = hint;
     fault.where = block.here(std::string("calls ") + operation, site);
     block.stop(std::move(fault));
 }
@@ -318,6 +347,12 @@ Fault Block::stuck() const {
                     std::to_string(registers_.free) + " are free)",
                 waiting.thread / 32, 1u << waiting.thread % 32);
         }
+    }
+    for (const SemaphoreWait& wait : at_semaphores_) {
+        add("semaphore_wait", wait.site,
+            " (it is " + std::to_string(wait.now()) + ", " + std::to_string(wait.value) +
+                " is waited for, and no block that has begun will add to it)",
+            wait.thread / 32, 1u << wait.thread % 32);
     }
     const Waiting* first = nullptr;
     for (const auto& [place, waiting] : places) {

@@ -16,6 +16,7 @@
 #include "common/simt/machine/grid.hpp"
 #include "common/simt/machine/mbarriers.hpp"
 #include "common/simt/machine/observer.hpp"
+#include "common/simt/machine/semaphores.hpp"
 #include "common/simt/machine/shared_memory.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/machine/traps.hpp"
@@ -109,6 +110,12 @@ class Block {
     /// Numbers for works of the copy engine or the tensor cores; returns the first.
     uint32_t next_works(uint32_t count) { return std::exchange(works_, works_ + count); }
 
+    /// Lets others go on until the semaphore has its value.
+    void wait_for(const SemaphoreWait& wait);
+
+    /// Whether the block that has just run stopped because it waited for others.
+    bool stopped_at_semaphore() const { return !at_semaphores_.empty(); }
+
     /// Lets others go on; returns when it is the current thread's turn again.
     void yield();
     void release(unsigned thread) { release(thread / 32, 1u << thread % 32); } // it may go on
@@ -140,6 +147,7 @@ class Block {
     [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, Site site);
     [[noreturn, gnu::cold]] void stop_divergent(const char* operation, Site site, const Rendezvous& meeting);
     void release(unsigned warp, uint32_t lanes);
+    bool await_other_blocks();
     Fault stuck() const;
     uint64_t draw();
 
@@ -158,6 +166,7 @@ class Block {
     std::array<Warpgroup, 8> warpgroups_;
     std::array<NamedBarrier, 16> named_barriers_;
     Registers registers_;
+    std::vector<SemaphoreWait> at_semaphores_;
     uint32_t works_ = 0;
     Thread* current_ = nullptr;
     const Launch* launch_ = nullptr;

@@ -168,6 +168,7 @@ void start(BulkStore&& store) {
     Block& block = current_block();
     BulkStores& stores = block.current().stores;
     store.group = stores.committed;
+    stores.begun = store.group + 1;
     for (Observer* const observer : block.observers()) {
         observer->start_store(store);
     }
@@ -249,6 +250,7 @@ void wait_bulk_stores(unsigned in_flight, bool reads_only) {
         return;
     }
     const uint32_t groups = stores.committed - in_flight;
+    stores.written = reads_only ? stores.written : groups;
     const auto end =
         std::ranges::find_if(stores.pending, [&](const BulkStore& store) { return store.group >= groups; });
     if (options().cp_async == CpAsync::late) {

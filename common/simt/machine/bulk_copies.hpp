@@ -16,10 +16,10 @@ namespace flash::simt {
 struct BulkStores {
     std::vector<BulkStore> pending; // in the order of their groups
     uint32_t committed = 0;         // groups
-    void clear() {
-        pending.clear();
-        committed = 0;
-    }
+    uint32_t written = 0;           // groups that have been waited for to the end, global memory included
+    uint32_t begun = 0;             // groups up to the last one with a store
+    bool unfinished() const { return begun > written; }
+    void clear() { *this = {}; }
 };
 
 constexpr size_t swizzle_128(size_t address) { return address ^ (address >> 7 & 7) << 4; }

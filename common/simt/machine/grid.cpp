@@ -8,6 +8,7 @@
 
 #include "common/simt/machine/audience.hpp"
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/semaphores.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
 #include "common/simt/machine/workers.hpp"
@@ -81,6 +82,13 @@ class BlockOrder {
     Schedule schedule_;
 };
 
+struct AtWork { // a worker
+    AtWork() { workforce().join(); }
+    ~AtWork() { workforce().leave(); }
+    AtWork(const AtWork&) = delete;
+    AtWork& operator=(const AtWork&) = delete;
+};
+
 } // namespace
 
 size_t shared_memory_limit(bool for_hopper) {
@@ -102,8 +110,10 @@ void run(const Launch& launch) {
     std::mutex mutex;
     uint64_t next = 0;               // turn that nobody has taken
     uint64_t faulty = order.count(); // the earliest turn that went wrong: the one a run on one core would report
+    bool faulty_waits = false;       // for another block
     std::optional<Fault> fault;
     const auto work = [&](Block& block) {
+        const AtWork at_work;
         block.observe(observed ? audience->observers(block) : Observers());
         while (true) {
             uint64_t turn = 0;
@@ -116,8 +126,11 @@ void run(const Launch& launch) {
             }
             if (auto found = block.run(launch, kernel, element(launch.grid, order[turn]))) {
                 const std::lock_guard lock(mutex);
-                if (turn < faulty) {
+                // A block that waits for one that went wrong is not what is to be reported.
+                const bool waits = block.stopped_at_semaphore();
+                if (!fault || (waits == faulty_waits ? turn < faulty : faulty_waits)) {
                     faulty = turn;
+                    faulty_waits = waits;
                     fault = std::move(found);
                 }
             }

@@ -71,6 +71,11 @@ class Observer {
     virtual void fence_proxy(unsigned /*thread*/) {}
     virtual void fence_mbarriers(unsigned /*thread*/) {}
 
+    // What a thread does at a semaphore, beside its addition, which is an access.
+    virtual void touch_semaphore(unsigned /*thread*/, const AccessEvent&) {} // it waits
+    virtual void pass_semaphore(unsigned /*thread*/, const unsigned* /*semaphore*/, unsigned /*value*/) {}
+    virtual void add_to_semaphore(unsigned /*thread*/, const unsigned* /*semaphore*/) {}
+
     virtual void barrier(Site) {} // all threads of the block have met
     virtual void meet(Meeting, unsigned /*warp*/, uint32_t /*lanes*/, Site) {}
 

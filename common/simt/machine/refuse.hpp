@@ -9,6 +9,7 @@
 namespace flash::simt {
 
 /// Stops the block: the current thread "calls <operation>" there.
-[[noreturn]] void refuse(FaultKind kind, const std::string& summary, const char* operation, Site site);
+[[noreturn]] void refuse(FaultKind kind, const std::string& summary, const char* operation, Site site,
+                         const char* hint = "");
 
 } // namespace flash::simt

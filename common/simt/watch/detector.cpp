@@ -33,6 +33,7 @@ Detector::Detector(Block& block) : block_(block), image_(executable_image()) {
 void Detector::begin_launch() {
     order_.begin_launch();
     blocks_.clear();
+    semaphores_.clear();
     recent_ = {};
 }
 

@@ -43,6 +43,9 @@ class Detector final : public Observer {
     void fence_wgmma(unsigned thread) override;
     void fence_proxy(unsigned thread) override;
     void fence_mbarriers(unsigned thread) override;
+    void touch_semaphore(unsigned thread, const AccessEvent& word) override { access(thread, word); }
+    void pass_semaphore(unsigned thread, const unsigned* semaphore, unsigned value) override;
+    void add_to_semaphore(unsigned thread, const unsigned* semaphore) override;
     void barrier(Site site) override;
     void meet(Meeting meeting, unsigned warp, uint32_t lanes, Site site) override;
 
@@ -105,6 +108,7 @@ class Detector final : public Observer {
     uint32_t channel_of_stores(unsigned thread);
     uint32_t channel_of_wgmma(unsigned thread);
     void check_global(const AsyncWork& work, const Chunk& chunk, Kind kind);
+    void check_turn(const AsyncWork& work, const Chunk& chunk);
     void read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps, const std::vector<OperandRow>& rows,
                        uint32_t work);
     void begin_registers(const Wgmma& product, unsigned thread_of_group, uint32_t work);
@@ -135,7 +139,8 @@ class Detector final : public Observer {
     std::optional<Fault> unwritten_;
     std::vector<Flights> flights_; // of each thread of the block
     std::map<const void*, Handover> handovers_;
-    std::vector<OwnRegisters> registers_; // of each thread of the block
+    std::map<const void*, std::vector<Order::Blocks>> semaphores_; // what is known after the first, second... addition
+    std::vector<OwnRegisters> registers_;                          // of each thread of the block
     uint32_t channels_ = 0;
     std::vector<uint32_t> store_channels_; // of each thread, wgmma_channels_ of each warp; 0: none yet
     std::array<uint32_t, 32> wgmma_channels_{};

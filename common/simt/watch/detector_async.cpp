@@ -108,12 +108,48 @@ void Detector::start_store(const BulkStore& store) {
                           order_.clocks().common(thread, 1)};
     Repeat repeat;
     for (const Chunk& chunk : store.chunks) {
+        if (store.adds && !semaphores_.empty()) {
+            check_turn(store.work, chunk);
+        }
         check_global(store.work, chunk, store.adds ? Kind::atomic : Kind::store);
         for_each_piece(chunk.shared, chunk.bytes, [&](const char* address, unsigned bytes) {
             read_by(readers, {address, bytes, Kind::load, Origin::of(store.work.site)}, repeat);
         });
     }
     actor_ = nullptr;
+}
+
+/// In a kernel whose blocks take turns, every sum has an order.
+void Detector::check_turn(const AsyncWork& work, const Chunk& chunk) {
+    const AccessEvent access{chunk.global, 4, Kind::atomic, Origin::of(work.site)};
+    const Region& region = find(access, Space::global);
+    if (!region.contains(access)) {
+        return; // check_global says so
+    }
+    region.shadow->visit(chunk.global, chunk.bytes, false, [&](Cell& cell) {
+        if (const Trace* const before = order_.unordered_addition(cell); before != nullptr) {
+            Fault found =
+                fault(FaultKind::race, "race: a sum in an order that depends on the run, " + in(access, region),
+                      work.thread, access);
+            found.where.action = std::string("starts the ") + work.operation + " that adds to it";
+            found.hint = "its blocks take turns by semaphores, but no semaphore orders these two";
+            found.has_other = true;
+            found.other = place_of(*before, order_.now(work.thread, access.origin, access.kind), "has added to it");
+            block_.stop(std::move(found));
+        }
+    });
+}
+
+void Detector::add_to_semaphore(unsigned, const unsigned* semaphore) {
+    std::vector<Order::Blocks>& after = semaphores_[semaphore];
+    after.push_back(order_.handed_on(after.empty() ? Order::Blocks() : after.back()));
+}
+
+void Detector::pass_semaphore(unsigned, const unsigned* semaphore, unsigned value) {
+    const auto found = semaphores_.find(semaphore);
+    if (value > 0 && found != semaphores_.end()) {
+        order_.learn(found->second[std::min<size_t>(value, found->second.size()) - 1]);
+    }
 }
 
 void Detector::wait_for_stores(unsigned thread, uint32_t groups, bool) {

@@ -27,6 +27,35 @@ void Order::begin_block(unsigned threads) {
     clocks_.begin_block(threads); // before all that counts its threads
     barrier();
     block_begin_ = epoch_;
+    begins_.push_back(epoch_);
+    known_.clear();
+}
+
+Order::Blocks Order::handed_on(const Blocks& before) const {
+    Blocks all = known_;
+    all.resize(begins_.size());
+    all.back() = true;
+    for (size_t i = 0; i < before.size(); ++i) {
+        all[i] = all[i] || before[i];
+    }
+    return all;
+}
+
+void Order::learn(const Blocks& blocks) {
+    known_.resize(std::max(known_.size(), blocks.size()));
+    for (size_t i = 0; i < blocks.size(); ++i) {
+        known_[i] = known_[i] || blocks[i];
+    }
+}
+
+bool Order::known(const Trace& before) const {
+    const auto block = static_cast<size_t>(std::ranges::upper_bound(begins_, before.epoch) - begins_.begin()) - 1;
+    return block < known_.size() && known_[block];
+}
+
+const Trace* Order::unordered_addition(const Cell& cell) const {
+    const Trace& before = of_this_block(cell.since.last) ? cell.since.other_block : cell.since.last;
+    return before.atomic != 0 && before.epoch >= launch_begin_ && !known(before) ? &before : nullptr;
 }
 
 void Order::barrier() {

@@ -3,7 +3,8 @@
 // A race is two accesses of the same bytes by different threads, at least one a write and not both atomic, that nothing
 // orders. __syncthreads
 // begins a new epoch: accesses in different epochs of a block are ordered. Within an epoch it takes __syncwarp or an
-// mbarrier (clocks.hpp). The threads of different blocks have no order at all.
+// mbarrier (clocks.hpp). The threads of different blocks have no order, but where one block has waited at a semaphore
+// to which the other has added: then all that the other did counts as before.
 //
 // A cp.async writes at an unknown moment. Its cells are marked as in flight, over epochs too, until some thread has
 // waited for it; from then on it is a write that those know of who have waited, or to whom that was handed on.
@@ -167,7 +168,10 @@ class ReaderSets {
 /// The order of a block's accesses.
 class Order {
   public:
-    void begin_launch() { launch_begin_ = epoch_ + 1; }
+    void begin_launch() {
+        launch_begin_ = epoch_ + 1;
+        begins_.clear();
+    }
     void begin_block(unsigned threads);
     void barrier(); // all threads of the block have met
     Clocks& clocks() { return clocks_; }
@@ -203,6 +207,17 @@ class Order {
         return {epoch_, origin.number(), 1u << starter % 32, number, 0, starter / 32, 1, 0, 0};
     }
 
+    /// Blocks of the launch, in the order in which they ran: those up to whose last addition to a semaphore all is
+    /// known.
+    using Blocks = std::vector<bool>;
+
+    /// What who waits for this block's addition knows: what this block does, and what was handed on before.
+    Blocks handed_on(const Blocks& before) const;
+    void learn(const Blocks& blocks);
+
+    /// The last addition by another block to a place, if this block does not know of it.
+    const Trace* unordered_addition(const Cell& cell) const;
+
     bool of_this_block(const Trace& trace) const { return trace.epoch >= block_begin_; }
 
     /// The earlier access that an access at this moment races with, if any. `shared`: of shared memory, where what
@@ -237,6 +252,7 @@ class Order {
     bool ordered(const Trace& before, const Trace& now, bool shared) const;
     bool races(const Trace& before, Kind kind, const Trace& now, bool shared) const;
     Race race_with_readers(const Cell& cell, Kind kind, const Trace& now, bool shared);
+    bool known(const Trace& before) const;
     const Trace* unordered(const History& history, Kind kind, const Trace& now, bool shared) const;
     void add(History& history, const Trace& now);
     void add_other(History& history, const Trace& now);
@@ -244,6 +260,8 @@ class Order {
     uint32_t epoch_ = 0;
     uint32_t launch_begin_ = 0;
     uint32_t block_begin_ = 0;
+    std::vector<uint32_t> begins_; // of the launch's blocks: their first epochs
+    Blocks known_;
     unsigned threads_ = 0;
     Clocks clocks_;
     std::vector<Work> works_; // of this block
@@ -260,7 +278,7 @@ inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) c
         return clocks_.knows_end(thread, work.channel, work.number);
     }
     if (before.epoch != now.epoch) {
-        return shared || of_this_block(before) || before.epoch < launch_begin_;
+        return shared || of_this_block(before) || before.epoch < launch_begin_ || known(before);
     }
     const auto own = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
     if (before.copy != 0) {

@@ -1,0 +1,51 @@
+// Counters in global memory at which blocks wait for each other.
+//
+// A worker runs one block from beginning to end, so a thread that waits keeps all blocks from running that its worker
+// has not begun. It gives way to the other threads of its block; when none of them can run, the worker waits until
+// another one's block adds to some semaphore. When all workers wait, that is a deadlock.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+#include "common/simt/machine/site.hpp"
+
+namespace flash::simt {
+
+// The current thread.
+void wait_for_semaphore(const unsigned* semaphore, unsigned value, Site site);
+void add_to_semaphore(unsigned* semaphore, Site site);
+
+/// A thread at a semaphore.
+struct SemaphoreWait {
+    const unsigned* semaphore;
+    unsigned value;
+    unsigned thread;
+    Site site;
+    unsigned now() const { return __atomic_load_n(semaphore, __ATOMIC_ACQUIRE); }
+    bool over() const { return now() >= value; }
+};
+
+/// The workers of a launch, as far as their blocks wait for each other.
+class Workforce {
+  public:
+    void join(); // a worker begins
+    void leave();
+    void changed(); // a semaphore has
+    uint64_t changes();
+
+    /// Waits for a change after the first `seen`; false when nobody is left at work who could make one.
+    bool wait(uint64_t seen);
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable change_;
+    uint64_t changes_ = 0;
+    unsigned at_work_ = 0;
+    unsigned waiting_ = 0; // since the last change
+};
+
+Workforce& workforce(); // launches take turns
+
+} // namespace flash::simt

@@ -1,0 +1,300 @@
+// Rung 26: dQ in a fixed order, so that all gradients have the same bits in every run.
+//
+// The idea: on rung 25 blocks add to a tile of dQ in the order in which they come. Here they take turns, the block of
+// the last keys first: a semaphore per tile of dQ counts who has added. A writer, one thread of the producer's
+// warpgroup, waits for the block's turn, has TMA add, waits until the sum is in memory, and passes the turn on.
+//
+//      consumers  dQ: store | next step ........................... | dQ: store
+//      writer               | turn? | TMA adds: read | in memory, pass the turn on
+//
+// Against rung 25: the writer, and the order. A block may only wait for those that are sure to have begun, so each
+// draws its tile of K when it begins, the shortest first, and waits for earlier draws alone. Look at: who waits, with a
+// mask. First published: the deterministic mode of FlashAttention-2 and -3 (Dao and others), which has these
+// semaphores.
+#include "steps/26_backward_ordered/backward_ordered.hpp"
+
+#include "common/cuda/around_backward.hpp"
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/exp2.hpp"
+#include "common/cuda/mbarrier.hpp"
+#include "common/cuda/mma.hpp"
+#include "common/cuda/ring.hpp"
+#include "common/cuda/semaphore.hpp"
+#include "common/cuda/swizzle.hpp"
+#include "common/cuda/tile_order.hpp"
+#include "common/cuda/tma.hpp"
+#include "common/cuda/unpack.hpp"
+#include "common/cuda/warpgroup.hpp"
+#include "common/cuda/wgmma.hpp"
+
+namespace step26 {
+namespace {
+
+constexpr int warpgroup = 128; // threads
+constexpr int consumers = 2;
+constexpr int Bc = 64 * consumers; // keys
+constexpr int slots = 2;           // tiles of Q, and of dO, that are in shared memory
+constexpr int threads = warpgroup * (consumers + 1);
+constexpr int consumer_registers = 240, producer_registers = 24; // of a thread, which begins with 168
+static_assert(warpgroup * (consumers * consumer_registers + producer_registers) <= threads * 168);
+
+template <int d> constexpr int Br = d == 64 ? 128 : 64;      // queries: as many as the registers of S and dP allow
+template <int d> using KV_tile = flash::SwizzledTile<d, 64>; // of one consumer
+template <int d> using Q_tile = flash::SwizzledTile<d, Br<d>>;
+template <int d> using dS_tile = flash::SwizzledTile<Br<d>, Bc>; // transposed: a row is a key
+
+template <class T> struct Task {
+    const flash::QueryRow* Rows;
+    float* dQ_sum;           // in the order of the fragments, as on rung 24
+    unsigned *drawn, *turns; // tiles of K that blocks have drawn; for each tile of dQ, how many blocks have added
+    T *dK, *dV;
+    flash::TileOrder order;       // in which tiles of K are drawn
+    int padded, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; query heads to one K/V head
+    float scale;
+    bool causal;
+};
+
+template <int d> struct Shared {
+    alignas(1024) char K[consumers][KV_tile<d>::bytes];
+    alignas(1024) char V[consumers][KV_tile<d>::bytes];
+    flash::Ring<slots, 2 * Q_tile<d>::bytes> Q;     // and dO behind it
+    alignas(1024) char dS[2][dS_tile<d>::bytes];    // of this step, and of the one before
+    alignas(16) float dQ[Br<d> * d];                // a tile, in the order in which it lies in dQ_sum
+    alignas(16) flash::QueryRow rows[slots][Br<d>]; // LSE and delta, which come and go with them
+    uint64_t KV_full, dQ_full, dQ_empty;
+    unsigned number; // of the block's tile of K
+};
+
+/// A block's way along the queries: those of every head of the group, one head after the other.
+struct Steps {
+    int64_t kv_head;
+    int j0, first = 0, tiles; // the block's first key; of each head, the first tile of Q and how many
+    int count;
+
+    template <class T> __device__ Steps(const Task<T>& task, flash::Tile K, int Br) : kv_head(K.head), j0(K.i * Bc) {
+        // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
+        if (task.causal) {
+            first = max(0, j0 - (task.N_kv - task.N_q)) / Br;
+        }
+        tiles = (task.N_q + Br - 1) / Br - first;
+        count = task.group * tiles;
+    }
+    __device__ int head(int step, int group) const { return static_cast<int>(kv_head) * group + step / tiles; }
+    __device__ int tile(int step) const { return first + step % tiles; }
+};
+
+/// The producer's part: one thread.
+template <class T, int d>
+__device__ void fetch(const Task<T>& task, const Steps& steps, const flash::TensorMap& Q, const flash::TensorMap& K,
+                      const flash::TensorMap& V, const flash::TensorMap& dO, Shared<d>& smem) {
+    const int kv_head = static_cast<int>(steps.kv_head);
+    flash::mbarrier_expect_tx(&smem.KV_full, sizeof(smem.K) + sizeof(smem.V));
+    for (int w = 0; w < consumers; ++w) {
+        flash::tma_load<4>(smem.K[w], K, {0, steps.j0 + 64 * w, 0, kv_head}, &smem.KV_full);
+        flash::tma_load<4>(smem.V[w], V, {0, steps.j0 + 64 * w, 0, kv_head}, &smem.KV_full);
+    }
+    flash::RingPlace<slots> at;
+    for (int step = 0; step < steps.count; ++step, at.next()) {
+        const int head = steps.head(step, task.group), i0 = steps.tile(step) * Br<d>;
+        flash::mbarrier_wait(&smem.Q.empty[at.slot], at.phase ^ 1); // all warps have read the slot's tiles and rows
+        flash::mbarrier_expect_tx(&smem.Q.full[at.slot], sizeof(smem.Q.tile[0]) + sizeof(smem.rows[0]));
+        flash::tma_load<4>(smem.Q.tile[at.slot], Q, {0, i0, 0, head}, &smem.Q.full[at.slot]);
+        flash::tma_load<4>(smem.Q.tile[at.slot] + Q_tile<d>::bytes, dO, {0, i0, 0, head}, &smem.Q.full[at.slot]);
+        flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0), sizeof(smem.rows[0]),
+                         &smem.Q.full[at.slot]);
+    }
+}
+
+/// The writer's part: one thread. It adds the block's tiles of dQ, each in its turn.
+template <class T, int d> __device__ void add_dQ(const Task<T>& task, const Steps& steps, Shared<d>& smem) {
+    for (int step = 0; step < steps.count; ++step) {
+        const int i0 = steps.tile(step) * Br<d>;
+        const int64_t row = int64_t{steps.head(step, task.group)} * task.padded + i0;
+        // The last key that the tile of Q sees: the block that owns it is the first to add.
+        const int last = min(task.N_kv, task.causal ? i0 + Br<d> + (task.N_kv - task.N_q) : task.N_kv) - 1;
+        flash::mbarrier_wait(&smem.dQ_full, step % 2);                           // all warps have stored it
+        flash::semaphore_wait(&task.turns[row / 64], last / Bc - steps.j0 / Bc); // all blocks of later keys have added
+        flash::bulk_reduce_add(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+        flash::bulk_commit();
+        flash::bulk_wait_read<0>(); // TMA has read the tile: warps may store the next one
+        flash::mbarrier_arrive(&smem.dQ_empty);
+        flash::bulk_wait<0>(); // the sum is in memory: the next block may add
+        flash::semaphore_add(&task.turns[row / 64]);
+    }
+}
+
+/// Starts 64 x 64 of dQ = dS K. dS lies transposed: its rows, which are keys, are read across, as K's are.
+template <class T, int d> __device__ void start_dQ(float (&dQ_reg)[8][4], uint64_t dS_desc, uint64_t K_desc) {
+    flash::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < Bc / 16; ++k) {
+        const uint64_t K_rows = flash::advance(K_desc, k / 4 * KV_tile<d>::bytes + 2048 * (k % 4));
+        flash::wgmma_m64k16<T, 64, true, true>(dQ_reg, flash::advance(dS_desc, 2048 * k), K_rows, k > 0);
+    }
+    flash::wgmma_commit();
+}
+
+/// A consumer's part: dK and dV of 64 keys, and half of each tile of dQ.
+template <class T, int d> __device__ void compute(const Task<T>& task, const Steps& steps, Shared<d>& smem) {
+    constexpr int Br = step26::Br<d>;
+    const int role = __shfl_sync(~0u, threadIdx.x / warpgroup, 0), lane = threadIdx.x % 32; // role: known to be uniform
+    const int t = lane % 4;                                 // columns 2t and 2t + 1 of C
+    const int warp_row = threadIdx.x % warpgroup / 32 * 16; // in 64 rows
+    const int row0 = 64 * role + warp_row + lane / 4;       // the lane's first row in the tile of K
+    const int keys = min(Bc, task.N_kv - steps.j0);
+    float* own = smem.dQ + 64 * (d == 64 ? 64 * role + warp_row : 2 * warp_row + 16 * role); // the warp's 16 x 64 of dQ
+    // Q and dO serve twice: as they are, and across their rows, whose next 64 columns are Br rows on.
+    const uint64_t K_own = flash::wgmma_descriptor(smem.K[role], 0, 1024);
+    const uint64_t V_own = flash::wgmma_descriptor(smem.V[role], 0, 1024);
+    const uint64_t Q_desc = flash::wgmma_descriptor(smem.Q.tile, 128 * Br, 1024);
+    const uint64_t dO_desc = flash::wgmma_descriptor(smem.Q.tile[0] + Q_tile<d>::bytes, 128 * Br, 1024);
+    // The warpgroup's half of dQ: 64 queries of dS, or else 64 columns of K.
+    const uint64_t dS_desc = flash::wgmma_descriptor(smem.dS[0] + (d == 64 ? 128 * Bc * role : 0), 0, 1024);
+    const uint64_t K_desc = flash::wgmma_descriptor(smem.K[0] + (d == 64 ? 0 : 128 * 64 * role), 0, 1024);
+
+    float dK_reg[d / 8][4] = {}, dV_reg[d / 8][4] = {}; // C fragments: 16 keys x 8 columns each
+    flash::mbarrier_wait(&smem.KV_full, 0);             // K and V have landed
+    flash::RingPlace<slots> at;
+    for (int step = 0; step < steps.count; ++step, at.next()) {
+        const int now = at.slot * sizeof(smem.Q.tile[0]);
+        float S_reg[Br / 8][4], dP_reg[Br / 8][4];             // C fragments of S^T and dP^T: 16 keys x 8 queries each
+        flash::mbarrier_wait(&smem.Q.full[at.slot], at.phase); // the tiles of Q and dO have landed, and their rows
+        flash::start_ABt<T, d>(S_reg, K_own, flash::advance(Q_desc, now));
+        flash::start_ABt<T, d>(dP_reg, V_own, flash::advance(dO_desc, now));
+        flash::wgmma_wait<1>(S_reg);
+
+        const flash::QueryRow* rows = smem.rows[at.slot];
+#pragma unroll
+        for (int n = 0; n < Br / 8; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                S_reg[n][c] = flash::fast_exp2(
+                    fmaf(S_reg[n][c], task.scale * flash::log2_e, -rows[8 * n + 2 * t + c % 2].LSE_log2));
+            }
+        }
+        // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none. Columns
+        // of padding have Q = dO = 0: they add P times 0 to dV, and dS = P (0 - 0) = 0 times 0 to dK.
+        const int on_diagonal = task.causal ? steps.tile(step) * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
+        if (keys < Bc || on_diagonal < Bc - 1) { // an edge
+#pragma unroll
+            for (int n = 0; n < Br / 8; ++n) {
+                for (int c = 0; c < 4; ++c) {
+                    const int row = row0 + c / 2 * 8;
+                    if (row >= keys || row - on_diagonal > 8 * n + 2 * t + c % 2) {
+                        S_reg[n][c] = 0; // a choice, not a product: in a row that sees no key P is infinite
+                    }
+                }
+            }
+        }
+        uint32_t P_reg[Br / 16][4]; // A fragments: 16 keys x 16 queries each
+        flash::pack_A<T>(P_reg, S_reg);
+        flash::start_AB<T>(dV_reg, P_reg, flash::advance(dO_desc, now)); // dV += P^T dO
+
+        flash::wgmma_wait<1>(dP_reg);
+#pragma unroll
+        for (int n = 0; n < Br / 8; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                const float2 P = flash::unpack<T>(P_reg[n / 2][n % 2 * 2 + c / 2]);
+                dP_reg[n][c] = (c % 2 == 0 ? P.x : P.y) * (dP_reg[n][c] - rows[8 * n + 2 * t + c % 2].delta);
+            }
+        }
+        uint32_t dS_reg[Br / 16][4];
+        flash::pack_A<T>(dS_reg, dP_reg);
+        flash::store_C<T, dS_tile<d>>(smem.dS[step % 2], row0, dP_reg);
+        flash::fence_proxy_async();                          // wgmma sees what this thread has written,
+        flash::named_barrier_sync(1, warpgroup * consumers); // and what all others have; dS of two steps ago is read
+        float dQ_reg[8][4];
+        start_dQ<T, d>(dQ_reg, flash::advance(dS_desc, step % 2 * dS_tile<d>::bytes), K_desc);
+        flash::start_AB<T>(dK_reg, dS_reg, flash::advance(Q_desc, now)); // dK += dS^T Q
+
+        flash::wgmma_wait<1>(dQ_reg);                       // and dV, which was started before
+        flash::mbarrier_wait(&smem.dQ_empty, step % 2 ^ 1); // TMA has read the tile of the step before
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                own[128 * n + 32 * c + lane] = dQ_reg[n][c];
+            }
+        }
+        flash::fence_proxy_async(); // TMA sees what this lane has written,
+        __syncwarp();               // and what the others have
+        flash::mbarrier_arrive_warp(&smem.dQ_full);
+        flash::wgmma_wait<0>(dK_reg);
+        flash::mbarrier_arrive_warp(&smem.Q.empty[at.slot]); // this warp's products no longer read Q and dO
+    }
+    flash::wgmma_wait<0>(dV_reg); // it has been complete for long; this says so to the compiler
+    const int64_t to = (steps.kv_head * task.N_kv + steps.j0) * d;
+    flash::store_rows(task.dK + to, dK_reg, task.scale, row0, keys);
+    flash::store_rows(task.dV + to, dV_reg, 1, row0, keys);
+}
+
+/// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the group's tiles of Q.
+template <class T, int d>
+__global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ flash::TensorMap Q,
+                                                        const __grid_constant__ flash::TensorMap K,
+                                                        const __grid_constant__ flash::TensorMap V,
+                                                        const __grid_constant__ flash::TensorMap dO, Task<T> task) {
+    auto& smem = *flash::dynamic_shared<Shared<d>>();
+    if (threadIdx.x == 0) {
+        flash::mbarrier_init(&smem.KV_full, 1);
+        smem.Q.init(4 * consumers); // one arrival per warp
+        flash::mbarrier_init(&smem.dQ_full, 4 * consumers);
+        flash::mbarrier_init(&smem.dQ_empty, 1);
+        flash::fence_mbarrier_init();
+        smem.number = atomicAdd(task.drawn, 1);
+    }
+    __syncthreads(); // the barriers are there for all, and the number
+
+    const Steps steps(task, flash::tile_of(smem.number, task.order), Br<d>);
+    if (threadIdx.x / warpgroup == consumers) {
+        flash::give_registers<producer_registers>();
+        if (threadIdx.x % warpgroup == 0) {
+            fetch<T, d>(task, steps, Q, K, V, dO, smem);
+        } else if (threadIdx.x % warpgroup == 32) { // of another warp: neither may hold up the other
+            add_dQ(task, steps, smem);
+        }
+    } else {
+        flash::take_registers<consumer_registers>();
+        compute<T, d>(task, steps, smem);
+    }
+}
+
+template <class T, int d>
+void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
+         T* dK, T* dV) {
+    const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
+    const int heads = flash::as_int(p.batch * p.heads, "batch x heads"),
+              kv_heads = static_cast<int>(p.batch * p.kv_heads);
+    const int64_t rows = heads * flash::padded_rows(p);
+    const flash::DeviceBuffer<flash::QueryRow> Rows(rows, "LSE and delta");
+    const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
+    const flash::DeviceBuffer<unsigned> turns(1 + rows / 64, "turns");
+    flash::zero_device_memory(turns.data(), sizeof(unsigned) * (1 + rows / 64));
+    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
+    const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
+    const int places = flash::resident_blocks(gradients<T, d>, threads, sizeof(Shared<d>));
+    const flash::TileOrder order{kv_heads, min(2 * places / Tc + 1, kv_heads), Tc};
+    flash::launch(gradients<T, d>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), threads,
+                  sizeof(Shared<d>), flash::tile_map<Q_tile<d>>(Q, heads, N_q),
+                  flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv), flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv),
+                  flash::tile_map<Q_tile<d>>(dO, heads, N_q),
+                  Task<T>{Rows.data(), dQ_sum.data(), turns.data(), turns.data() + 1, dK, dV, order, padded,
+                          heads / kv_heads, N_q, N_kv, p.scale, p.causal});
+    flash::start_after_backward(p, static_cast<const float*>(dQ_sum.data()), dQ);
+}
+
+} // namespace
+
+int64_t workspace_bytes(const flash::Problem& p) {
+    const int64_t rows = p.batch * p.heads * flash::padded_rows(p);
+    return rows * (4 * p.head_dim + static_cast<int64_t>(sizeof(flash::QueryRow))) + 4 * (1 + rows / 64);
+}
+
+template <class T>
+void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
+                        const T* dO, T* dQ, T* dK, T* dV) {
+    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE, dO, dQ, dK, dV); });
+}
+
+template decltype(attention_backward<flash::Half>) attention_backward<flash::Half>;
+template decltype(attention_backward<flash::Bfloat16>) attention_backward<flash::Bfloat16>;
+
+} // namespace step26
