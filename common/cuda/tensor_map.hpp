@@ -57,16 +57,16 @@ inline void check_tensor_map(DType type, int rank, const void* base, const int64
             refuse(dimension("the side of the box in dimension ", i), box[i], "1 to 256");
         }
     }
-    if (box[0] * bytes > 128 || box[0] * bytes % 16 != 0) {
-        refuse("the width of the box", box[0] * bytes, "a multiple of 16 bytes and at most the swizzle's 128");
+    if (box[0] * bytes != 128) { // narrower rows would begin 128 bytes apart all the same, with gaps between them
+        refuse("the width of the box", box[0] * bytes, "128 bytes, those of the swizzle");
     }
 }
 
 } // namespace detail
 
 /// Describes a tensor of `rank` dimensions (2 to 5), the innermost first. `strides` are those of dimensions 1, 2, ...
-/// in elements; dimension 0 has stride 1. `box` is what one copy moves. Its rows (dimension 0) are at most 128 bytes
-/// wide and lie one after the other in shared memory, swizzled as in flash::SwizzledTile. Elements of the box that are
+/// in elements; dimension 0 has stride 1. `box` is what one copy moves. Its rows (dimension 0) are 128 bytes wide
+/// and lie one after the other in shared memory, swizzled as in flash::SwizzledTile. Elements of the box that are
 /// beyond the tensor are read as zeros, and are not written.
 ///
 /// Throws Error when the copy engine cannot work with these numbers: the message says which of them, and what would do.
@@ -79,7 +79,7 @@ TensorMap make_tensor_map(const T* base, const int64_t (&sizes)[rank], const int
 }
 
 /// The map of a tensor (heads, N, d) for tiles that are a flash::SwizzledTile of all columns and some rows of a head. A
-/// box is at most 128 bytes wide, so the copy engine sees {64, N, d / 64, heads}, and a tile arrives as panels of 64
+/// box is 128 bytes wide, so the copy engine sees {64, N, d / 64, heads}, and a tile arrives as panels of 64
 /// columns. N is a dimension of its own, so that a tile ends where its head does. Coordinates are {0, row, 0, head}.
 template <class Tile, class T> TensorMap tile_map(const T* tensor, int64_t heads, int64_t N) {
     constexpr int d = Tile::columns;

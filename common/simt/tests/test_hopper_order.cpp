@@ -514,6 +514,7 @@ TEST_CASE("a tensor map that TMA cannot use is refused", "[hopper]") {
     CHECK_THAT(refusal(0, 0, 64, 64, 8), ContainsSubstring("the size of dimension 0 is 0"));
     CHECK_THAT(refusal(0, 64, 63, 64, 8), ContainsSubstring("the stride of dimension 1 is 63"));
     CHECK_THAT(refusal(0, 64, 64, 72, 8), ContainsSubstring("the width of the box is 144"));
+    CHECK_THAT(refusal(0, 64, 64, 32, 8), ContainsSubstring("the width of the box is 64"));
     CHECK_THAT(refusal(0, 64, 64, 64, 257), ContainsSubstring("the side of the box in dimension 1 is 257"));
 }
 
@@ -530,7 +531,7 @@ template <int column> __global__ void begins_at(TensorMap in, TensorMap) {
 }
 
 template <int column, int row> __global__ void ends_at(TensorMap, TensorMap out) {
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0 && blockIdx.x == 0) {
         for (int i = 0; i < tile_bytes / 4; ++i) {
             reinterpret_cast<int*>(tile(0))[i] = i;
         }
