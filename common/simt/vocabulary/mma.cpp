@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "common/simt/machine/meetings.hpp"
+#include "common/simt/machine/block.hpp"
 
 namespace flash::simt {
 namespace {
@@ -68,8 +68,9 @@ template <class T> void multiply(const Operands& lanes, uint32_t) {
 
 void mma_m16n8k16(DType type, float* c, const uint32_t* a, const uint32_t* b, Site site) {
     Fragments own{c, a, b};
-    warp_collective(Meeting::mma, "mma_m16n8k16", full_mask, &own,
-                    type == DType::fp16 ? multiply<Half> : multiply<Bfloat16>, site);
+    const RuntimeCode runtime;
+    current_block().collective(Meeting::mma, "mma_m16n8k16", site, full_mask, &own,
+                               type == DType::fp16 ? multiply<Half> : multiply<Bfloat16>);
 }
 
 } // namespace flash::simt
