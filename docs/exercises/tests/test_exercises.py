@@ -173,3 +173,11 @@ def test_the_oldest_programs_go_even_where_another_thread_deletes_them_first(tmp
     monkeypatch.setattr(Path, "glob", lambda folder, pattern: [*folder.iterdir(), folder / "deleted meanwhile"])
     building.make_room(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["06_cuda_naive.2", "06_cuda_naive.3", being_compiled.name]
+
+
+def test_a_reader_that_goes_away_is_no_mistake():
+    closed, stdout = os.pipe()
+    os.close(closed)  # as head does once it has its lines
+    with os.fdopen(stdout, "wb") as pipe:
+        done = subprocess.run([ROOT / "scripts/exercise", "--table"], stdout=pipe, stderr=subprocess.PIPE, check=False)
+    assert done.stderr == b""
