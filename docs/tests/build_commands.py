@@ -124,12 +124,13 @@ def main(options):
     runnable = [(page, command) for page, command in commands if shutil.which(command.split()[0])]
     print(f"{len(runnable)} build commands, {options.jobs} compilers at a time", flush=True)
     start, failed, shared, checks = time.monotonic(), 0, {}, []
+    launcher = shlex.split(os.environ.get("CMAKE_CXX_COMPILER_LAUNCHER", ""))  # ccache, as the build takes it
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
         def compiled(compiler, flags, source, own):
             key = compiler, flags, source, own
             if key not in shared:
                 path = f"{name}/{len(shared)}.o"
-                shared[key] = path, pool.submit(output_of, [compiler, *flags, *own, "-c", source, "-o", path])
+                shared[key] = path, pool.submit(output_of, [*launcher, compiler, *flags, *own, "-c", source, "-o", path])
             return shared[key]
 
         for page, command in runnable:

@@ -50,6 +50,7 @@ def test_build_commands_share_objects_and_not_mistakes(tmp_path, stand_in, monke
                        '#include <cstdio>\nint part();\nint main() {\n#ifndef WRONG\nputs("01_a");\n#endif\nreturn part(); }\n'}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+    monkeypatch.delenv("CMAKE_CXX_COMPILER_LAUNCHER", raising=False)
     monkeypatch.setattr(build_commands, "ROOT", tmp_path)
     monkeypatch.setattr(build_commands, "output_of", lambda command, folder=tmp_path, run=build_commands.output_of: run(command, folder))
     monkeypatch.setattr(build_commands, "ladder", lambda: [SimpleNamespace(name="01_a")])
