@@ -181,3 +181,14 @@ def test_a_reader_that_goes_away_is_no_mistake():
     with os.fdopen(stdout, "wb") as pipe:
         done = subprocess.run([ROOT / "scripts/exercise", "--table"], stdout=pipe, stderr=subprocess.PIPE, check=False)
     assert done.stderr == b""
+
+
+def test_the_judge_holds_the_rungs_own_kernel(tmp_path, monkeypatch):
+    monkeypatch.setattr(building, "build_folder", lambda _: tmp_path)
+    rung, copy = EVERY[0].rung, tmp_path / EVERY[0].rung.kernel.name
+    copy.write_bytes(rung.kernel.read_bytes())
+    assert building.compiled(rung, copy, "simt") == (tmp_path / f"docs/exercises/exercise_{rung.name}", None)
+    other = tmp_path / "other.cu"
+    other.write_bytes(rung.kernel.read_bytes() + b"\n")
+    with pytest.raises(FileNotFoundError):  # it would be compiled as the build compiles it, and there is no build
+        building.compiled(rung, other, "simt")
