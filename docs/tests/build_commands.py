@@ -1,7 +1,8 @@
 """Runs the build commands that the pages print, from the repository's root: all must build, silently.
 
 A command is a fenced block after the line <!-- build -->. Most commands name the same thirty sources, so each source is
-compiled once for all commands that give it the same options, and each command is then linked by itself. With --apart, and
+compiled once for all commands that give it the same options, and each command is then linked by itself. What is common to
+all rungs is compiled without optimisation: the tests' build has compiled it with -O3 and more warnings. With --apart, and
 for a block that is more than compiler commands, it runs exactly as it is printed. A command must leave a program behind, and a
 rung's program must answer --help. Every chapter of a rung must have a command that builds it.
 """
@@ -33,6 +34,15 @@ def read_pages(root, names):
     return commands, problems
 
 
+def what_matters(options, source):
+    """The options that a source is compiled with. Without code for a GPU it is the same for each GPU."""
+    if source.endswith(".cpp"):
+        options = [one for one in options if not one.startswith("--generate-code=")]
+        if not source.startswith("steps/"):
+            options = ["-O0" if one == "-O3" else one for one in options]
+    return tuple(options)
+
+
 def taken_apart(block, root):
     """([(compiler, options, source, options of its own)], the last compiler's name, options, libraries and program);
     None of a block that is more than compiler commands, one per line, of which the last links."""
@@ -59,7 +69,8 @@ def taken_apart(block, root):
                 options += [word, next(words, "")] if word == "-Xcompiler" else [word] * (word != "-c")
             else:
                 return None
-        wanted = [objects[one] if isinstance(one, str) else (compiler, tuple(options), *one) for one in wanted]
+        wanted = [objects[one] if isinstance(one, str) else (compiler, what_matters(options, one[0]), *one)
+                  for one in wanted]
         if "-c" in shlex.split(line) and len(wanted) == 1:
             objects[program] = wanted[0]
         else:
@@ -113,12 +124,13 @@ def main(options):
     runnable = [(page, command) for page, command in commands if shutil.which(command.split()[0])]
     print(f"{len(runnable)} build commands, {options.jobs} compilers at a time", flush=True)
     start, failed, shared, checks = time.monotonic(), 0, {}, []
+    launcher = shlex.split(os.environ.get("CMAKE_CXX_COMPILER_LAUNCHER", ""))  # ccache, as the build takes it
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
         def compiled(compiler, flags, source, own):
             key = compiler, flags, source, own
             if key not in shared:
                 path = f"{name}/{len(shared)}.o"
-                shared[key] = path, pool.submit(output_of, [compiler, *flags, *own, "-c", source, "-o", path])
+                shared[key] = path, pool.submit(output_of, [*launcher, compiler, *flags, *own, "-c", source, "-o", path])
             return shared[key]
 
         for page, command in runnable:

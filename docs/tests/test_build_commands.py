@@ -13,13 +13,19 @@ def test_a_build_command_is_taken_apart(tmp_path):
     for name in ("a/main.cpp", "a/kernel.cu", "b/x.cpp"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    objects, *link = build_commands.taken_apart("g++ -O3 -x c++ a/*.cu a/*.cpp b/*.cpp -x none -lm -o a", tmp_path)
-    assert objects == [("g++", ("-O3",), "a/kernel.cu", ("-x", "c++")), ("g++", ("-O3",), "a/main.cpp", ()),
-                       ("g++", ("-O3",), "b/x.cpp", ())]
-    assert link == ["g++", ["-O3"], ["-lm"], "a"]
+    objects, *link = build_commands.taken_apart("g++ -O1 -x c++ a/*.cu a/*.cpp b/*.cpp -x none -lm -o a", tmp_path)
+    assert objects == [("g++", ("-O1",), "a/kernel.cu", ("-x", "c++")), ("g++", ("-O1",), "a/main.cpp", ()),
+                       ("g++", ("-O1",), "b/x.cpp", ())]
+    assert link == ["g++", ["-O1"], ["-lm"], "a"]
     objects, *_ = build_commands.taken_apart("g++ -g -x c++ -c a/kernel.cu -o k.o\ng++ k.o b/x.cpp -o a", tmp_path)
     assert objects == [("g++", ("-g",), "a/kernel.cu", ("-x", "c++")), ("g++", (), "b/x.cpp", ())]
     assert build_commands.taken_apart("cmake --preset cpu", tmp_path) is None
+
+
+@pytest.mark.parametrize("source, options", [("steps/01_a/main.cpp", ("-O3", "-g")), ("common/part.cpp", ("-O0", "-g")),
+                                             ("common/cuda/part.cu", ("-O3", "--generate-code=arch=compute_80", "-g"))])
+def test_sources_are_shared_where_options_do_not_matter(source, options):
+    assert build_commands.what_matters(["-O3", "--generate-code=arch=compute_80", "-g"], source) == options
 
 
 def test_pages_without_a_command(tmp_path):
@@ -44,6 +50,7 @@ def test_build_commands_share_objects_and_not_mistakes(tmp_path, stand_in, monke
                        '#include <cstdio>\nint part();\nint main() {\n#ifndef WRONG\nputs("01_a");\n#endif\nreturn part(); }\n'}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+    monkeypatch.delenv("CMAKE_CXX_COMPILER_LAUNCHER", raising=False)
     monkeypatch.setattr(build_commands, "ROOT", tmp_path)
     monkeypatch.setattr(build_commands, "output_of", lambda command, folder=tmp_path, run=build_commands.output_of: run(command, folder))
     monkeypatch.setattr(build_commands, "ladder", lambda: [SimpleNamespace(name="01_a")])

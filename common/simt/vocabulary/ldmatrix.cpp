@@ -44,7 +44,9 @@ template <bool Transposed> void load(const Operands& lanes, uint32_t) {
 
 void load_matrices(uint32_t (&registers)[4], const void* row, bool transposed, Site site) {
     Rows own{registers, {current_block().current().number, row}, site};
-    warp_collective(Meeting::ldmatrix, "ldmatrix_x4", full_mask, &own, transposed ? load<true> : load<false>, site);
+    const RuntimeCode runtime;
+    current_block().collective(Meeting::ldmatrix, "ldmatrix_x4", site, full_mask, &own,
+                               transposed ? load<true> : load<false>);
 }
 
 } // namespace flash::simt

@@ -1,6 +1,8 @@
 #include "common/simt/vocabulary/mma.hpp"
 
-#include "common/simt/machine/meetings.hpp"
+#include <cstring>
+
+#include "common/simt/machine/block.hpp"
 
 namespace flash::simt {
 namespace {
@@ -11,38 +13,48 @@ struct Fragments {
     const uint32_t* b;
 };
 
+using Row [[gnu::vector_size(32)]] = float; // eight numbers, in a register where the CPU has such
+
 /// Gathers A and B from the lanes' registers, multiplies, and hands each lane its part of C.
 /// Products of two 16-bit values are exact in fp32; sums are rounded one by one (the hardware's order is not
 /// published).
 template <class T> void multiply(const Operands& lanes, uint32_t) {
-    uint16_t bits[16][24]; // of A, and of B beside it
+    uint32_t A_bits[16][8], B_bits[8][8]; // pairs, as they lie in the registers: along A's rows, along B's columns
     for (size_t lane = 0; lane < 32; ++lane) {
         const auto& own = *static_cast<const Fragments*>(lanes[lane]);
         const size_t g = lane / 4;
-        const size_t t = 2 * (lane % 4);
+        const size_t t = lane % 4;
         for (size_t i = 0; i < 4; ++i) {
-            uint16_t* const pair = &bits[g + 8 * (i % 2)][t + 8 * (i / 2)];
-            pair[0] = static_cast<uint16_t>(own.a[i]);
-            pair[1] = static_cast<uint16_t>(own.a[i] >> 16);
+            A_bits[g + 8 * (i % 2)][t + 4 * (i / 2)] = own.a[i];
         }
         for (size_t i = 0; i < 2; ++i) {
-            bits[t + 8 * i][16 + g] = static_cast<uint16_t>(own.b[i]);
-            bits[t + 8 * i + 1][16 + g] = static_cast<uint16_t>(own.b[i] >> 16);
+            B_bits[t + 4 * i][g] = own.b[i];
         }
     }
-    float AB[16][24];
-    for (size_t row = 0; row < 16; ++row) { // apart from the gathering, so that the compiler uses vectors
-        for (size_t column = 0; column < 24; ++column) {
-            AB[row][column] = to_float(T{bits[row][column]});
-        }
-    }
-    float C[16][8] = {};
+    const auto low = [](uint32_t pair) { return to_float(T{static_cast<uint16_t>(pair)}); };
+    const auto high = [](uint32_t pair) { return to_float(T{static_cast<uint16_t>(pair >> 16)}); };
+    float A[16][2][8], B[8][2][8]; // pairs taken apart; loops by themselves, so that the compiler uses vectors
     for (size_t row = 0; row < 16; ++row) {
-        for (size_t k = 0; k < 16; ++k) {
-            for (size_t column = 0; column < 8; ++column) {
-                C[row][column] += AB[row][k] * AB[k][16 + column];
-            }
+        for (size_t pair = 0; pair < 8; ++pair) {
+            A[row][0][pair] = low(A_bits[row][pair]);
+            A[row][1][pair] = high(A_bits[row][pair]);
         }
+    }
+    for (size_t pair = 0; pair < 8; ++pair) {
+        for (size_t column = 0; column < 8; ++column) {
+            B[pair][0][column] = low(B_bits[pair][column]);
+            B[pair][1][column] = high(B_bits[pair][column]);
+        }
+    }
+    float C[16][8];
+    for (size_t row = 0; row < 16; ++row) {
+        Row sums = {};
+        for (size_t k = 0; k < 16; ++k) {
+            Row B_row;
+            std::memcpy(&B_row, B[k / 2][k % 2], sizeof B_row);
+            sums += A[row][k % 2][k / 2] * B_row;
+        }
+        std::memcpy(C[row], &sums, sizeof sums);
     }
     for (size_t lane = 0; lane < 32; ++lane) {
         float* const c = static_cast<const Fragments*>(lanes[lane])->c;
@@ -56,8 +68,9 @@ template <class T> void multiply(const Operands& lanes, uint32_t) {
 
 void mma_m16n8k16(DType type, float* c, const uint32_t* a, const uint32_t* b, Site site) {
     Fragments own{c, a, b};
-    warp_collective(Meeting::mma, "mma_m16n8k16", full_mask, &own,
-                    type == DType::fp16 ? multiply<Half> : multiply<Bfloat16>, site);
+    const RuntimeCode runtime;
+    current_block().collective(Meeting::mma, "mma_m16n8k16", site, full_mask, &own,
+                               type == DType::fp16 ? multiply<Half> : multiply<Bfloat16>);
 }
 
 } // namespace flash::simt

@@ -74,10 +74,13 @@ def after(words, option):
 
 @once
 def compiled(rung, kernel, preset):
-    """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again."""
+    """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again,
+    nor is the rung's own."""
+    judge = build_folder(preset) / f"docs/exercises/exercise_{rung.name}"  # built anew when anything below it has changed
+    if kernel.read_bytes() == rung.kernel.read_bytes():
+        return judge, None  # whose kernel is the rung's
     words, folder = compiler_call(rung, preset)
     words = [word for word in words if "Werror" not in word]
-    judge = build_folder(preset) / f"docs/exercises/exercise_{rung.name}"  # built anew when anything below it has changed
     key = hashlib.sha256(f"{words} {kernel} {judge.stat().st_mtime_ns}".encode() + kernel.read_bytes()).hexdigest()[:16]
     cache = build_folder(preset) / "exercises"
     cache.mkdir(exist_ok=True)

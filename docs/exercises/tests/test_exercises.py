@@ -173,3 +173,22 @@ def test_the_oldest_programs_go_even_where_another_thread_deletes_them_first(tmp
     monkeypatch.setattr(Path, "glob", lambda folder, pattern: [*folder.iterdir(), folder / "deleted meanwhile"])
     building.make_room(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["06_cuda_naive.2", "06_cuda_naive.3", being_compiled.name]
+
+
+def test_a_reader_that_goes_away_is_no_mistake():
+    closed, stdout = os.pipe()
+    os.close(closed)  # as head does once it has its lines
+    with os.fdopen(stdout, "wb") as pipe:
+        done = subprocess.run([ROOT / "scripts/exercise", "--table"], stdout=pipe, stderr=subprocess.PIPE, check=False)
+    assert done.stderr == b""
+
+
+def test_the_judge_holds_the_rungs_own_kernel(tmp_path, monkeypatch):
+    monkeypatch.setattr(building, "build_folder", lambda _: tmp_path)
+    rung, copy = EVERY[0].rung, tmp_path / EVERY[0].rung.kernel.name
+    copy.write_bytes(rung.kernel.read_bytes())
+    assert building.compiled(rung, copy, "simt") == (tmp_path / f"docs/exercises/exercise_{rung.name}", None)
+    other = tmp_path / "other.cu"
+    other.write_bytes(rung.kernel.read_bytes() + b"\n")
+    with pytest.raises(FileNotFoundError):  # it would be compiled as the build compiles it, and there is no build
+        building.compiled(rung, other, "simt")
