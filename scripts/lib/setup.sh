@@ -107,7 +107,12 @@ install() {
     hash -r # forget where programs were not
 }
 
-apt_failed() {
+apt_failed() { # LOG
+    local refused
+    refused=$(grep -m 1 -oE "Temporary failure resolving '[^']*'|Could not (resolve|connect to) [^ ]*|Network is unreachable" "$1" || true)
+    if [[ -n $refused ]]; then
+        die "apt cannot download the packages ($refused). Please try again with a network connection."
+    fi
     tail -n 15 "$1" >&2
     die "apt could not install the packages (its last lines are above). Needed are $NEEDED."
 }

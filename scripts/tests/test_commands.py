@@ -32,6 +32,7 @@ STAND_INS = {
         if [ -e "$HERE/failing" ]; then echo "92% tests passed, 1 tests failed out of 12"; exit 8; fi
         echo "100% tests passed, 0 tests failed out of 12" """,
     "apt-get": """
+        if [ -e "$HERE/offline" ]; then echo "E: Failed to fetch a.deb  Temporary failure resolving 'mirror'"; exit 100; fi
         case "$*" in
         *indextargets*) echo "http://mirror.example/debian/" ;;
         *install*) rm -f "$HERE/missing" ;;
@@ -84,8 +85,8 @@ class Commands(unittest.TestCase):
         lines = (self.here / "calls").read_text().splitlines()
         return [line for line in lines if line.split()[0] == program]
 
-    def run_script(self, *arguments):
-        environment = {**os.environ, "PATH": f"{self.here}:{os.environ['PATH']}", "CUDACXX": "stand-in-nvcc"}
+    def run_script(self, *arguments, **variables):
+        environment = {**os.environ, "PATH": f"{self.here}:{os.environ['PATH']}", "CUDACXX": "stand-in-nvcc", **variables}
         command = [self.clone / "scripts" / arguments[0], *arguments[1:]]
         return subprocess.run(command, cwd="/", env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
@@ -141,6 +142,20 @@ class Commands(unittest.TestCase):
         installed = [call for call in self.calls("apt-get") if " install " in call]
         self.assertEqual(len(installed), 1)
         self.assertTrue(installed[0].endswith(" libeigen3-dev catch2"), installed)
+
+    def test_without_a_network(self):
+        self.put("missing", "libeigen3-dev")
+        self.put("offline")
+        done = self.run_script("test")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr, "scripts/test: apt cannot download the packages (Temporary failure resolving 'mirror')."
+                                      " Please try again with a network connection.\n")
+
+    def test_without_python(self):
+        for script in ("profile", "bench", "site", "exercise"):
+            done = self.run_script(script, FLASH_PYTHON="no-such-python")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertRegex(done.stderr, "^[^\n]*there is no no-such-python[^\n]*\n$")
 
     def test_an_old_catch2_is_replaced(self):
         self.put("missing", "catch2")
