@@ -6,10 +6,18 @@ ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)"
 PROGRAM="scripts/$(basename -- "$0")"
 WORK="$(mktemp -d)" # logs and temporary files
 trap 'rm -rf -- "$WORK"' EXIT
+trap interrupted INT
 chmod 755 "$WORK" # apt downloads as a user of its own
 
 say() { printf '%s\n' "$*"; }
 warn() { printf '%s: %s\n' "$PROGRAM" "$*" >&2; }
+interrupted() {
+    if [[ -t 2 ]]; then
+        say >&2 # after the ^C that the terminal shows
+    fi
+    warn "interrupted; called again, it goes on where it was"
+    exit 130
+}
 # die MESSAGE: nothing can be done; the exit code 2 means "bad input, or a machine that cannot".
 die() {
     warn "$*"
@@ -26,11 +34,9 @@ run_logged() {
     local log=$1 label=$2 start=$SECONDS code=0
     shift 2
     printf '%s ' "$label"
-    "$@" >"$log" 2>&1 </dev/null &
-    local pid=$!
-    (while sleep 2 && kill -0 "$pid" 2>/dev/null; do printf '.'; done) &
+    (while sleep 2 && kill -0 $$ 2>/dev/null; do printf '.'; done) &
     local ticker=$!
-    wait "$pid" || code=$?
+    "$@" >"$log" 2>&1 </dev/null || code=$? # not in the background, where Ctrl-C would not reach it
     kill "$ticker" 2>/dev/null && wait "$ticker" 2>/dev/null || true
     if [[ $code -eq 0 ]]; then
         printf ' done (%d s)\n' $((SECONDS - start))

@@ -32,19 +32,17 @@ find_missing_tools() {
     fi
 }
 
-# as_root COMMAND...: as root, or through sudo.
+# as_root COMMAND...: as root, or through the sudo that require_apt has asked for the password.
 as_root() {
     if [[ $(id -u) -eq 0 ]]; then
         "$@"
-    elif [[ -t 0 ]]; then
-        sudo -- "$@" # may ask for the password
     else
         sudo -n -- "$@"
     fi
 }
 
-apt_get() { # waits for another apt to end, and never asks
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=120 "$@"
+apt_get() { # waits for another apt to end, and never asks; in a session of its own, where Ctrl-C does not break it off
+    as_root setsid --wait env DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=120 "$@"
 }
 
 # os_release FIELD: of this system, "" when unknown.
@@ -60,7 +58,7 @@ Missing libraries alone CMake can download: FLASH_FETCH=ON $PROGRAM"
     if [[ $(id -u) -ne 0 ]] && ! command -v sudo >/dev/null; then
         die "packages are missing, and there is no sudo. Please run as root: apt-get install $*"
     fi
-    if [[ $(id -u) -ne 0 && ! -t 0 ]] && ! sudo -n true 2>/dev/null; then
+    if [[ $(id -u) -ne 0 ]] && ! sudo -n true 2>/dev/null && ! { [[ -t 0 ]] && sudo -v; }; then
         die "packages are missing, and sudo would ask for a password. Please run: sudo apt-get install $*"
     fi
 }

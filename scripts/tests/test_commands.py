@@ -3,11 +3,14 @@
 
 import json
 import os
+import pty
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -25,7 +28,9 @@ STAND_INS = {
             touch "build-$2/Makefile"
             if [ "$2" = cpu ]; then second="left out\\tneeds a backend"; else second="built\\t$HERE/rung"; fi
             printf "01_first\\tbuilt\\t$HERE/rung\\n02_second\\t$second\\n99_last\\tbuilt\\t$HERE/rung\\n" > "build-$2/rungs.tsv" ;;
-        --build) if [ -e "$HERE/broken" ]; then echo "error: broken"; exit 1; fi ;;
+        --build)
+            if [ -e "$HERE/slow" ]; then rm "$HERE/slow"; sleep 20; fi
+            if [ -e "$HERE/broken" ]; then echo "error: broken"; exit 1; fi ;;
         esac""",
     "ctest": """
         echo "1/12 Test #1: one ......***Skipped   0.01 sec"
@@ -39,7 +44,13 @@ STAND_INS = {
         *download*) touch catch2_3.deb libcatch2-dev_3.deb ;;
         esac""",
     "apt-cache": 'echo "  Candidate: $(cat "$HERE/candidate" 2>/dev/null || echo 3.7.1)"',
-    "sudo": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
+    "id": 'if [ -e "$HERE/reader" ]; then echo 1000; else exec /usr/bin/id "$@"; fi',
+    "sudo": """
+        case "$1" in
+        -v) touch "$HERE/knows_the_password" ;;
+        -n) if [ -e "$HERE/asks" ] && ! [ -e "$HERE/knows_the_password" ]; then echo "a password is required"; exit 1; fi ;;
+        esac
+        """ + 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
     "nvidia-smi": """
         case "$*" in
         -L) cat "$HERE/gpu" 2>/dev/null ;;
@@ -85,10 +96,12 @@ class Commands(unittest.TestCase):
         lines = (self.here / "calls").read_text().splitlines()
         return [line for line in lines if line.split()[0] == program]
 
-    def run_script(self, *arguments, **variables):
-        environment = {**os.environ, "PATH": f"{self.here}:{os.environ['PATH']}", "CUDACXX": "stand-in-nvcc", **variables}
+    def environment(self, **variables):
+        return {**os.environ, "PATH": f"{self.here}:{os.environ['PATH']}", "CUDACXX": "stand-in-nvcc", **variables}
+
+    def run_script(self, *arguments, stdin=subprocess.DEVNULL, **variables):
         command = [self.clone / "scripts" / arguments[0], *arguments[1:]]
-        return subprocess.run(command, cwd="/", env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        return subprocess.run(command, cwd="/", env=self.environment(**variables), stdin=stdin, capture_output=True, text=True)
 
     def test_help_and_wrong_options(self):
         for script in ("tour", "test", "step"):
@@ -157,6 +170,17 @@ class Commands(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertRegex(done.stderr, "^[^\n]*there is no no-such-python[^\n]*\n$")
 
+    def test_sudo_asks_for_the_password_once_and_only_on_a_terminal(self):
+        for name in ("reader", "asks"):
+            self.put(name)
+        self.put("missing", "libeigen3-dev")
+        done = self.run_script("test")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("Please run: sudo apt-get install libeigen3-dev\n", done.stderr)
+        terminal = pty.openpty()[1]
+        self.assertEqual(self.run_script("test", stdin=terminal).returncode, 0)
+        self.assertEqual(self.calls("sudo").count("sudo -v"), 1)
+
     def test_an_old_catch2_is_replaced(self):
         self.put("missing", "catch2")
         self.put("candidate", "2.13.10-1")
@@ -196,6 +220,26 @@ class Commands(unittest.TestCase):
         self.put("broken")
         self.assertIn("error: broken", self.run_script("test").stdout)
         self.assertEqual(self.run_script("tour").returncode, 1)
+
+    def test_ctrl_c_ends_a_build_with_all_that_it_started(self):
+        for script in (["tour"], ["step", "1"]):
+            self.put("slow")
+            terminal, stderr = pty.openpty()
+            started = subprocess.Popen([self.clone / "scripts" / script[0], *script[1:]], env=self.environment(),
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True)
+            while (self.here / "slow").exists():
+                time.sleep(0.1)
+            os.killpg(started.pid, signal.SIGINT)
+            started.communicate()
+            self.assertEqual(started.returncode, 130)
+            time.sleep(3)
+            os.write(stderr, b"END\n")
+            said = b""
+            while not said.endswith(b"END\r\n"):
+                said += os.read(terminal, 1000)
+            self.assertIn(f"\r\nscripts/{script[0]}: interrupted; called again, it goes on where it was\r\n", said.decode())
+            with self.assertRaises(ProcessLookupError):
+                os.killpg(started.pid, 0)
 
     def test_the_ladder(self):
         for report, code, word in ((REPORT, 0, "passed"), ({**REPORT, "ok": False}, 1, "WRONG")):
