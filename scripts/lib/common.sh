@@ -36,7 +36,7 @@ run_logged() {
     printf '%s ' "$label"
     (while sleep 2 && kill -0 $$ 2>/dev/null; do printf '.'; done) &
     local ticker=$!
-    "$@" >"$log" 2>&1 </dev/null || code=$? # not in the background, where Ctrl-C would not reach it
+    ("$@") >"$log" 2>&1 </dev/null || code=$? # not in the background, where Ctrl-C would not reach it
     kill "$ticker" 2>/dev/null && wait "$ticker" 2>/dev/null || true
     if [[ $code -eq 0 ]]; then
         printf ' done (%d s)\n' $((SECONDS - start))
