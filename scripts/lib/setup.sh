@@ -125,6 +125,9 @@ install_tools() {
         fi
         install "${MISSING[@]}" "${LIBRARY_PACKAGES[@]}"
         find_missing_tools
+        if [[ ${MISSING[*]} == cmake && -n $(command -v cmake) ]]; then
+            die "$(command -v cmake), which comes first in PATH, is older than CMake $CMAKE_WANTED; another may be behind it: PATH=/usr/bin:\$PATH $PROGRAM"
+        fi
         if [[ ${#MISSING[@]} -gt 0 ]]; then
             die "this system's packages are too old: ${MISSING[*]} still missing. Needed are $NEEDED."
         fi

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 STAND_INS = {
     "cmake": """
         case "$1" in
-        --version) echo "cmake version 3.30.0" ;;
+        --version) echo "cmake version $(cat "$HERE/cmake_version" 2>/dev/null || echo 3.30.0)" ;;
         --preset)
             if [ -e "$HERE/missing" ]; then echo "-- missing packages: $(cat "$HERE/missing")"; exit 1; fi
             mkdir -p "build-$2"
@@ -163,6 +163,29 @@ class Commands(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr, "scripts/test: apt cannot download the packages (Temporary failure resolving 'mirror')."
                                       " Please try again with a network connection.\n")
+
+    def test_an_old_cmake_in_front(self):
+        self.put("cmake_version", "3.22.1")
+        done = self.run_script("test")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f"{self.here}/cmake, which comes first in PATH, is older than CMake 3.25", done.stderr)
+
+    def test_a_folder_that_cannot_be_written(self):
+        (self.clone / "build-simt").touch()
+        for script in (["tour"], ["step", "1"]):
+            done = self.run_script(*script)
+            self.assertEqual(done.returncode, 2)
+            self.assertEqual(done.stderr, f"scripts/{script[0]}: {self.clone}/build-simt cannot be written; "
+                                          "please work in a clone of your own\n")
+
+    def test_the_build_folder_of_another_clone_is_not_used(self):
+        self.run_script("step", "1")
+        cache = self.clone / "build-simt/CMakeCache.txt"
+        for there, configured in ((str(self.clone), 0), ("/another/clone", 1)):
+            cache.write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={there}\n")
+            (self.here / "calls").write_text("")
+            self.assertEqual(self.run_script("step", "1").returncode, 0)
+            self.assertEqual(sum("--preset" in call for call in self.calls("cmake")), configured)
 
     def test_without_python(self):
         for script in ("profile", "bench", "site", "exercise"):
