@@ -1,7 +1,6 @@
 """The lab: measures, records, compares, tabulates and draws. Run it as ./scripts/lab/run VERB ..."""
 
 import argparse
-import errno
 import importlib
 import sys
 
@@ -44,7 +43,7 @@ def main(arguments=None):
                 verbs.add_parser(verb, help=text)
         options = parser.parse_args(arguments)
         return options.main(options) or 0
-    except LabError as error:
+    except (LabError, OSError) as error:  # OSError: a read-only folder, a full disk
         print(f"lab {arguments[0]}: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
@@ -53,11 +52,6 @@ def main(arguments=None):
         print(f"lab {arguments[0]}: this python3 ({sys.executable}) has no {error.name}; on Debian or Ubuntu: apt install "
               f"python3-pandas python3-matplotlib, elsewhere: pip install -r scripts/lab/requirements.txt; FLASH_PYTHON "
               f"names another python3", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.errno not in (errno.EROFS, errno.EACCES, errno.ENOSPC):
-            raise
-        print(f"lab {arguments[0]}: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

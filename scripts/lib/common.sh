@@ -6,18 +6,11 @@ ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)"
 PROGRAM="scripts/$(basename -- "$0")"
 WORK="$(mktemp -d)" # logs and temporary files
 trap 'rm -rf -- "$WORK"' EXIT
-trap interrupted INT
+trap '[[ ! -t 2 ]] || say >&2; warn "interrupted; called again, it goes on where it was"; exit 130' INT
 chmod 755 "$WORK" # apt downloads as a user of its own
 
 say() { printf '%s\n' "$*"; }
 warn() { printf '%s: %s\n' "$PROGRAM" "$*" >&2; }
-interrupted() {
-    if [[ -t 2 ]]; then
-        say >&2 # after the ^C that the terminal shows
-    fi
-    warn "interrupted; called again, it goes on where it was"
-    exit 130
-}
 # die MESSAGE: nothing can be done; the exit code 2 means "bad input, or a machine that cannot".
 die() {
     warn "$*"
