@@ -55,11 +55,15 @@ require_apt() {
 Missing, by the names of Debian's packages: $*
 Missing libraries alone CMake can download: FLASH_FETCH=ON $PROGRAM"
     fi
+    local fetch=''
+    if [[ " $* " == *" catch2 "* ]] && ! version_at_least "$(candidate catch2)" 3; then
+        fetch=$'\n'"Its Catch2 is older than 3. To have that downloaded, call FLASH_FETCH=ON $PROGRAM then."
+    fi
     if [[ $(id -u) -ne 0 ]] && ! command -v sudo >/dev/null; then
-        die "packages are missing, and there is no sudo. Please run as root: apt-get install $*"
+        die "packages are missing, and there is no sudo. Please run as root: apt-get install $*$fetch"
     fi
     if [[ $(id -u) -ne 0 ]] && ! sudo -n true 2>/dev/null && ! { [[ -t 0 ]] && sudo -v; }; then
-        die "packages are missing, and sudo would ask for a password. Please run: sudo apt-get install $*"
+        die "packages are missing, and sudo would ask for a password. Please run: sudo apt-get install $*$fetch"
     fi
 }
 
