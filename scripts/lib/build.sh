@@ -49,6 +49,9 @@ choose_backend() {
     asan) BACKEND=cpu ;;
     *) BACKEND=$PRESET ;;
     esac
+    if [[ $BACKEND == cuda && -z $NVCC ]]; then
+        die "preset cuda needs nvcc of the CUDA Toolkit, and none is in PATH or /usr/local/cuda; preset simt needs none"
+    fi
     BUILD="$ROOT/build-$PRESET"
 }
 
@@ -73,7 +76,8 @@ describe_choice() {
 # configured: is there a build folder, finished, and made here? In one that was copied or moved along with a clone, make
 # would build the sources of the other place.
 configured() {
-    grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$ROOT" "$BUILD/CMakeCache.txt" && [[ -e $BUILD/build.ninja || -e $BUILD/Makefile ]]
+    grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$ROOT" "$BUILD/CMakeCache.txt" &&
+        [[ -e $BUILD/build.ninja || -e $BUILD/Makefile ]]
 }
 
 # configure_once: with the downloads that FLASH_FETCH allows, by default none, since apt has what we need; and with

@@ -111,7 +111,7 @@ install() {
 
 apt_failed() { # LOG
     local refused
-    refused=$(grep -m 1 -oE "Temporary failure resolving '[^']*'|Could not (resolve|connect to) [^ ]*|Network is unreachable" "$1" || true)
+    refused=$(grep -m 1 -oE "Temporary failure resolving '[^']*'|Could not connect to [^ ]*|Network is unreachable" "$1" || true)
     if [[ -n $refused ]]; then
         die "apt cannot download the packages ($refused). Please try again with a network connection."
     fi
@@ -130,7 +130,8 @@ install_tools() {
         install "${MISSING[@]}" "${LIBRARY_PACKAGES[@]}"
         find_missing_tools
         if [[ ${MISSING[*]} == cmake && -n $(command -v cmake) ]]; then
-            die "$(command -v cmake), which comes first in PATH, is older than CMake $CMAKE_WANTED; another may be behind it: PATH=/usr/bin:\$PATH $PROGRAM"
+            die "$(command -v cmake), which comes first in PATH, is older than CMake $CMAKE_WANTED;" \
+                "another may be behind it: PATH=/usr/bin:\$PATH $PROGRAM"
         fi
         if [[ ${#MISSING[@]} -gt 0 ]]; then
             die "this system's packages are too old: ${MISSING[*]} still missing. Needed are $NEEDED."
