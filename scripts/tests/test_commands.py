@@ -160,7 +160,8 @@ class Commands(unittest.TestCase):
         python, offline = "there is no no-such-python", "cannot download the packages (Temporary failure resolving 'mirror')"
         for script, names, message in (("tour", "../build-simt", "build-simt cannot be written"),
                                        ("step 1", "../build-simt", "build-simt cannot be written"),
-                                       ("profile 7", "", python), ("bench", "", python), ("step --preset cuda 1", "", "cuda needs nvcc"),
+                                       ("profile 7", "", python), ("bench", "", python),
+                                       ("step --preset cuda 1", "", "cuda needs nvcc"),
                                        ("exercise --gpu 08.1", "", "cuda needs nvcc"), ("site", "", python),
                                        ("exercise", "", python), ("test", "missing offline", offline),
                                        ("test", "cmake_version", "/cmake, which comes first in PATH, is older")):
