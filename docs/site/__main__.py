@@ -81,6 +81,7 @@ def run(python, *arguments, **variables):
 
 def build(python):
     run(python, HERE / "stage.py", BUILD / "pages")
+    print("Building the pages", flush=True)
     started = time.monotonic()
     done = subprocess.run([str(python), "-B", "-m", "sphinx", "--builder", "html", "--quiet", "--fail-on-warning",
                            "--jobs", "auto", "--conf-dir", str(HERE), "--doctree-dir", str(BUILD / "doctrees"),
