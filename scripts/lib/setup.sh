@@ -56,9 +56,8 @@ Missing, by the names of Debian's packages: $*
 Missing libraries alone CMake can download: FLASH_FETCH=ON $PROGRAM"
     fi
     local fetch=''
-    if [[ " $* " == *" catch2 "* ]] && ! version_at_least "$(candidate catch2)" 3; then
+    [[ " $* " != *" catch2 "* ]] || version_at_least "$(candidate catch2)" 3 ||
         fetch=$'\n'"Its Catch2 is older than 3. To have that downloaded, call FLASH_FETCH=ON $PROGRAM then."
-    fi
     if [[ $(id -u) -ne 0 ]] && ! command -v sudo >/dev/null; then
         die "packages are missing, and there is no sudo. Please run as root: apt-get install $*$fetch"
     fi
