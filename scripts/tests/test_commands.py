@@ -169,8 +169,9 @@ class Commands(unittest.TestCase):
 
     def test_sudo_asks_for_the_password_once_and_only_on_a_terminal(self):
         for name in ("reader", "asks", "missing"):
-            self.put(name, "libeigen3-dev")
-        self.assertIn("Please run: sudo apt-get install libeigen3-dev\n", self.run_script("test").stderr)
+            self.put(name, "catch2")
+        self.put("candidate", "2.13.10-1")
+        self.assertIn("Please run: sudo apt-get install catch2\nIts Catch2 is older than 3.", self.run_script("test").stderr)
         self.assertEqual(self.run_script("test", stdin=pty.openpty()[1]).returncode, 0)
         self.assertEqual(self.calls("sudo").count("sudo -v"), 1)
 
