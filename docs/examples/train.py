@@ -60,7 +60,11 @@ def arguments(words):
 
 options = arguments(sys.argv[1:]) if __name__ == "__main__" else None
 
-import torch  # noqa: E402  after the options, so that --help and mistakes are answered at once
+try:
+    import torch  # after the options, so that --help and mistakes are answered at once
+except ModuleNotFoundError:
+    print("train.py: there is no torch; pip install torch", file=sys.stderr)
+    sys.exit(2)
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 

@@ -30,6 +30,7 @@ def environment():
         return VENV / "bin/python3"
     if sys.version_info < (3, 11):
         raise LeftOut("Sphinx wants Python 3.11 or later")
+    BUILD.mkdir(exist_ok=True)
     print(f"Installing Sphinx, MyST and Furo from PyPI into {VENV.relative_to(ROOT)}", flush=True)
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], capture_output=True, text=True)
     if made.returncode != 0:
@@ -80,6 +81,7 @@ def run(python, *arguments, **variables):
 
 def build(python):
     run(python, HERE / "stage.py", BUILD / "pages")
+    print("Building the pages", flush=True)
     started = time.monotonic()
     done = subprocess.run([str(python), "-B", "-m", "sphinx", "--builder", "html", "--quiet", "--fail-on-warning",
                            "--jobs", "auto", "--conf-dir", str(HERE), "--doctree-dir", str(BUILD / "doctrees"),
@@ -122,6 +124,11 @@ def main():
             print(f"scripts/site: {reason}", file=sys.stderr)
             return 2
         print(f"left out: {'opening the pages in a browser' if missing else 'the site'}, {reason}")
+    except OSError as error:
+        print(f"scripts/site: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -43,7 +43,7 @@ def main(arguments=None):
                 verbs.add_parser(verb, help=text)
         options = parser.parse_args(arguments)
         return options.main(options) or 0
-    except LabError as error:
+    except (LabError, OSError) as error:  # OSError: a read-only folder, a full disk
         print(f"lab {arguments[0]}: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:

@@ -99,7 +99,7 @@ def checked(options):
     for folder in folders:
         if any(harness.program(folder, rung.name) for rung in ladder()):
             return folder
-    raise LabError(f"there is no built rung in {' or '.join(map(str, folders))}; build first, see --help")
+    raise LabError(f"there is no built rung in {' or '.join(map(str, folders))}; ./scripts/tour builds all of them")
 
 
 def rungs_to_time(folder, only, plan, gpu):

@@ -32,9 +32,8 @@ def program(folder, name):
 def need(folder, name):
     if found := program(folder, name):
         return found
-    preset = folder.name.removeprefix("build-")
-    raise LabError(f"there is no {name} in {folder}; build it: cmake --preset {preset} && "
-                   f"cmake --build --preset {preset} --target rungs")
+    raise LabError(f"there is no {name} in {folder}; build it: ./scripts/step --preset "
+                   f"{folder.name.removeprefix('build-')} {name[:2]}")
 
 
 def problem(B, H, N, d, causal=False):

@@ -6,9 +6,7 @@
 Without a GPU, or without ncu, the SIMT backend's counts stand alone. The two count the same where both have a number,
 but for plain accesses to shared memory: SIMT counts those of the source, and nvcc keeps values in registers.
 Counts of each source line, as text and as a page, are left in NAME.profile.txt and .html; ./scripts/profile NAME.profile.json
-makes them again. Build first:
-    cmake --preset simt && cmake --build --preset simt --target rungs
-    cmake --preset cuda && cmake --build --preset cuda --target rungs
+makes them again. Build first: ./scripts/step --preset simt 11, and --preset cuda for a GPU.
 """
 
 import argparse

@@ -49,6 +49,9 @@ choose_backend() {
     asan) BACKEND=cpu ;;
     *) BACKEND=$PRESET ;;
     esac
+    if [[ $BACKEND == cuda && -z $NVCC ]]; then
+        die "preset cuda needs nvcc of the CUDA Toolkit, and none is in PATH or /usr/local/cuda; preset simt needs none"
+    fi
     BUILD="$ROOT/build-$PRESET"
 }
 
@@ -70,13 +73,19 @@ describe_choice() {
     fi
 }
 
+# configured: is there a build folder, finished, and made here? In one that was copied or moved along with a clone, make
+# would build the sources of the other place.
+configured() {
+    grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$ROOT" "$BUILD/CMakeCache.txt" &&
+        [[ -e $BUILD/build.ninja || -e $BUILD/Makefile ]]
+}
+
 # configure_once: with the downloads that FLASH_FETCH allows, by default none, since apt has what we need; and with
 # warnings as errors where FLASH_WERROR=ON says so (.ci/run does).
 configure_once() {
     local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}" "-DFLASH_WERROR=${FLASH_WERROR:-OFF}")
-    if ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$ROOT" "$BUILD/CMakeCache.txt" ||
-        [[ ! -e $BUILD/build.ninja && ! -e $BUILD/Makefile ]]; then
-        options+=(--fresh) # there is no build folder, or it was moved here or never finished; CMake would keep its cache
+    if ! configured; then
+        options+=(--fresh) # CMake would keep its cache
         if command -v ninja >/dev/null; then
             options+=(-G Ninja)
         fi
@@ -87,6 +96,9 @@ configure_once() {
 # configure: CMake's first stage, installing what it finds missing. Prints only what it does about that, or the error.
 configure() {
     local log=$WORK/configure.log packages
+    if ! mkdir -p "$BUILD" 2>/dev/null || [[ ! -w $BUILD ]]; then
+        die "$BUILD cannot be written; please work in a clone of your own"
+    fi
     install_tools
     if ! configure_once >"$log" 2>&1 </dev/null; then
         read -r -a packages <<<"$(sed -n 's/^-- missing packages: //p' "$log")"

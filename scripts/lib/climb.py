@@ -79,13 +79,13 @@ def read_rungs(path):
 def print_legend(real):
     header = header_of(real)
     meta = header["__metadata__"]
-    print(f"real     Q {tuple(header['q']['shape'])}, K and V {tuple(header['k']['shape'])}: "
-          f"layer {meta['layer']} of {meta['model'].split()[0]}\n"
-          f"         on {meta['text'].split(';')[0]}\n"
+    print(f"real     Q {tuple(header['q']['shape'])}, K and V {tuple(header['k']['shape'])}: batch, heads, tokens, head dim;\n"
+          f"         layer {meta['layer']} of {meta['model'].split()[0]} on\n         {meta['text'].split(';')[0]}\n"
           "random   N(0, 1), at a size that the backend does in moments\n"
-          "time     the median of many runs on cold caches, or of one run when emulated\n"
+          "error    the largest difference from the float64 reference, beside what is allowed\n"
+          "time     the median of many runs on cold caches; of one run when emulated, which says nothing about a GPU\n"
           "speed    how many times faster than the rung before, on the same input and backend\n"
-          "Of a backward rung, dQ stands in place of O, and dK or dV, whichever is nearer its bound, in place of LSE.\n")
+          "Rungs named backward compute gradients: dQ stands under O, and dK or dV, whichever is nearer its bound, under LSE.\n")
 
 
 def climb(rung, real, output, before, head_dims):
@@ -157,4 +157,7 @@ def duration(seconds):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -6,6 +6,7 @@ ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)"
 PROGRAM="scripts/$(basename -- "$0")"
 WORK="$(mktemp -d)" # logs and temporary files
 trap 'rm -rf -- "$WORK"' EXIT
+trap '[[ ! -t 2 ]] || say >&2; warn "interrupted; called again, it goes on where it was"; exit 130' INT
 chmod 755 "$WORK" # apt downloads as a user of its own
 
 say() { printf '%s\n' "$*"; }
@@ -26,11 +27,9 @@ run_logged() {
     local log=$1 label=$2 start=$SECONDS code=0
     shift 2
     printf '%s ' "$label"
-    "$@" >"$log" 2>&1 </dev/null &
-    local pid=$!
-    (while sleep 2 && kill -0 "$pid" 2>/dev/null; do printf '.'; done) &
+    (while sleep 2 && kill -0 $$ 2>/dev/null; do printf '.'; done) &
     local ticker=$!
-    wait "$pid" || code=$?
+    ("$@") >"$log" 2>&1 </dev/null || code=$? # not in the background, where Ctrl-C would not reach it
     kill "$ticker" 2>/dev/null && wait "$ticker" 2>/dev/null || true
     if [[ $code -eq 0 ]]; then
         printf ' done (%d s)\n' $((SECONDS - start))

@@ -32,19 +32,17 @@ find_missing_tools() {
     fi
 }
 
-# as_root COMMAND...: as root, or through sudo.
+# as_root COMMAND...: as root, or through the sudo that require_apt has asked for the password.
 as_root() {
     if [[ $(id -u) -eq 0 ]]; then
         "$@"
-    elif [[ -t 0 ]]; then
-        sudo -- "$@" # may ask for the password
     else
         sudo -n -- "$@"
     fi
 }
 
-apt_get() { # waits for another apt to end, and never asks
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=120 "$@"
+apt_get() { # waits for another apt to end, and never asks; in a session of its own, where Ctrl-C does not break it off
+    as_root setsid --wait env DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=120 "$@"
 }
 
 # os_release FIELD: of this system, "" when unknown.
@@ -57,11 +55,14 @@ require_apt() {
 Missing, by the names of Debian's packages: $*
 Missing libraries alone CMake can download: FLASH_FETCH=ON $PROGRAM"
     fi
+    local fetch=''
+    [[ " $* " != *" catch2 "* ]] || version_at_least "$(candidate catch2)" 3 ||
+        fetch=$'\n'"Its Catch2 is older than 3. To have that downloaded, call FLASH_FETCH=ON $PROGRAM then."
     if [[ $(id -u) -ne 0 ]] && ! command -v sudo >/dev/null; then
-        die "packages are missing, and there is no sudo. Please run as root: apt-get install $*"
+        die "packages are missing, and there is no sudo. Please run as root: apt-get install $*$fetch"
     fi
-    if [[ $(id -u) -ne 0 && ! -t 0 ]] && ! sudo -n true 2>/dev/null; then
-        die "packages are missing, and sudo would ask for a password. Please run: sudo apt-get install $*"
+    if [[ $(id -u) -ne 0 ]] && ! sudo -n true 2>/dev/null && ! { [[ -t 0 ]] && sudo -v; }; then
+        die "packages are missing, and sudo would ask for a password. Please run: sudo apt-get install $*$fetch"
     fi
 }
 
@@ -107,7 +108,12 @@ install() {
     hash -r # forget where programs were not
 }
 
-apt_failed() {
+apt_failed() { # LOG
+    local refused
+    refused=$(grep -m 1 -oE "Temporary failure resolving '[^']*'|Could not connect to [^ ]*|Network is unreachable" "$1" || true)
+    if [[ -n $refused ]]; then
+        die "apt cannot download the packages ($refused). Please try again with a network connection."
+    fi
     tail -n 15 "$1" >&2
     die "apt could not install the packages (its last lines are above). Needed are $NEEDED."
 }
@@ -122,6 +128,10 @@ install_tools() {
         fi
         install "${MISSING[@]}" "${LIBRARY_PACKAGES[@]}"
         find_missing_tools
+        if [[ ${MISSING[*]} == cmake && -n $(command -v cmake) ]]; then
+            die "$(command -v cmake), which comes first in PATH, is older than CMake $CMAKE_WANTED;" \
+                "another may be behind it: PATH=/usr/bin:\$PATH $PROGRAM"
+        fi
         if [[ ${#MISSING[@]} -gt 0 ]]; then
             die "this system's packages are too old: ${MISSING[*]} still missing. Needed are $NEEDED."
         fi

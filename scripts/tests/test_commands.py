@@ -3,11 +3,14 @@
 
 import json
 import os
+import pty
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -17,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 STAND_INS = {
     "cmake": """
         case "$1" in
-        --version) echo "cmake version 3.30.0" ;;
+        --version) echo "cmake version $(cat "$HERE/cmake_version" 2>/dev/null || echo 3.30.0)" ;;
         --preset)
             if [ -e "$HERE/missing" ]; then echo "-- missing packages: $(cat "$HERE/missing")"; exit 1; fi
             mkdir -p "build-$2"
@@ -25,20 +28,25 @@ STAND_INS = {
             touch "build-$2/Makefile"
             if [ "$2" = cpu ]; then second="left out\\tneeds a backend"; else second="built\\t$HERE/rung"; fi
             printf "01_first\\tbuilt\\t$HERE/rung\\n02_second\\t$second\\n99_last\\tbuilt\\t$HERE/rung\\n" > "build-$2/rungs.tsv" ;;
-        --build) if [ -e "$HERE/broken" ]; then echo "error: broken"; exit 1; fi ;;
+        --build) if [ -e "$HERE/slow" ]; then rm "$HERE/slow"; sleep 20; fi
+            if [ -e "$HERE/broken" ]; then echo "error: broken"; exit 1; fi ;;
         esac""",
     "ctest": """
         echo "1/12 Test #1: one ......***Skipped   0.01 sec"
         if [ -e "$HERE/failing" ]; then echo "92% tests passed, 1 tests failed out of 12"; exit 8; fi
         echo "100% tests passed, 0 tests failed out of 12" """,
     "apt-get": """
+        if [ -e "$HERE/offline" ]; then echo "E: Failed to fetch a.deb  Temporary failure resolving 'mirror'"; exit 100; fi
         case "$*" in
         *indextargets*) echo "http://mirror.example/debian/" ;;
         *install*) rm -f "$HERE/missing" ;;
         *download*) touch catch2_3.deb libcatch2-dev_3.deb ;;
         esac""",
     "apt-cache": 'echo "  Candidate: $(cat "$HERE/candidate" 2>/dev/null || echo 3.7.1)"',
-    "sudo": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
+    "id": 'if [ -e "$HERE/reader" ]; then echo 1000; else exec /usr/bin/id "$@"; fi',
+    "sudo": """
+        case "$1" in -v) exec rm "$HERE/asks" ;; -n) ! [ -e "$HERE/asks" ] || exit 1 ;; esac
+        """ + 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
     "nvidia-smi": """
         case "$*" in
         -L) cat "$HERE/gpu" 2>/dev/null ;;
@@ -84,10 +92,12 @@ class Commands(unittest.TestCase):
         lines = (self.here / "calls").read_text().splitlines()
         return [line for line in lines if line.split()[0] == program]
 
-    def run_script(self, *arguments):
-        environment = {**os.environ, "PATH": f"{self.here}:{os.environ['PATH']}", "CUDACXX": "stand-in-nvcc"}
+    def environment(self, **variables):
+        return {**os.environ, "PATH": f"{self.here}:{os.environ['PATH']}", "CUDACXX": "stand-in-nvcc", **variables}
+
+    def run_script(self, *arguments, stdin=subprocess.DEVNULL, **variables):
         command = [self.clone / "scripts" / arguments[0], *arguments[1:]]
-        return subprocess.run(command, cwd="/", env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        return subprocess.run(command, cwd="/", env=self.environment(**variables), stdin=stdin, capture_output=True, text=True)
 
     def test_help_and_wrong_options(self):
         for script in ("tour", "test", "step"):
@@ -112,21 +122,13 @@ class Commands(unittest.TestCase):
         self.assertEqual(self.run_script("step", "99", "--causal").stdout, "<--causal>")
 
     def test_step_refuses_what_is_no_rung(self):
-        for name in ("3", "03_not_registered", "first", "", "-1", "1000"):
+        self.put("broken")
+        for name, said in (*((name, "the rungs are 01_first 02_second") for name in ("3", "03_not_registered", "first", "", "1000")),
+                           ("-1", "unknown option"), ("1", "error: broken")):
             done = self.run_script("step", name)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn("the rungs are 01_first 02_second", self.run_script("step", "3").stderr)
-
-    def test_step_says_why_a_rung_is_left_out(self):
-        done = self.run_script("step", "--preset", "cpu", "2")
-        self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn("02_second needs a backend", done.stderr)
-
-    def test_step_shows_what_the_compiler_says(self):
-        self.put("broken")
-        done = self.run_script("step", "1")
-        self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn("error: broken", done.stderr)
+            self.assertIn(said, done.stderr)
+        self.assertIn("02_second needs a backend", self.run_script("step", "--preset", "cpu", "2").stderr)
 
     def test_apt_is_left_alone_when_nothing_is_missing(self):
         self.assertEqual(self.run_script("test").returncode, 0)
@@ -141,6 +143,37 @@ class Commands(unittest.TestCase):
         installed = [call for call in self.calls("apt-get") if " install " in call]
         self.assertEqual(len(installed), 1)
         self.assertTrue(installed[0].endswith(" libeigen3-dev catch2"), installed)
+
+    def test_one_line_says_what_a_machine_lacks(self):
+        python, write = "there is no no-such-python", "build-simt cannot be written; please work in a clone of your own"
+        for script, lack, message in (
+                ("tour", "../build-simt", write), ("step 1", "../build-simt", write), ("bench", "", python), ("site", "", python),
+                ("exercise", "", python), ("exercise --gpu 08.1", "", "needs nvcc"), ("step --preset cuda 1", "", "needs nvcc"),
+                ("test", "offline", "apt cannot download the packages (Temporary failure resolving 'mirror')"),
+                ("test", "cmake_version", "/cmake, which comes first in PATH, is older than CMake 3.25")):
+            self.put("missing", "catch2")
+            self.put(lack or "nothing", "3.22.1")
+            done = self.run_script(*script.split(), FLASH_PYTHON="no-such-python")
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+            self.assertIn(message, done.stderr)
+            (self.here / (lack or "nothing")).unlink(missing_ok=True)
+
+    def test_the_build_folder_of_another_clone_is_not_used(self):
+        self.run_script("step", "1")
+        cache = self.clone / "build-simt/CMakeCache.txt"
+        for there, configured in ((str(self.clone), 0), ("/another/clone", 1)):
+            cache.write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={there}\n")
+            (self.here / "calls").write_text("")
+            self.assertEqual(self.run_script("step", "1").returncode, 0)
+            self.assertEqual(sum("--preset" in call for call in self.calls("cmake")), configured)
+
+    def test_sudo_asks_for_the_password_once_and_only_on_a_terminal(self):
+        for name in ("reader", "asks", "missing"):
+            self.put(name, "catch2")
+        self.put("candidate", "2.13.10-1")
+        self.assertIn("Please run: sudo apt-get install catch2\nIts Catch2 is older than 3.", self.run_script("test").stderr)
+        self.assertEqual(self.run_script("test", stdin=pty.openpty()[1]).returncode, 0)
+        self.assertEqual(self.calls("sudo").count("sudo -v"), 1)
 
     def test_an_old_catch2_is_replaced(self):
         self.put("missing", "catch2")
@@ -181,6 +214,20 @@ class Commands(unittest.TestCase):
         self.put("broken")
         self.assertIn("error: broken", self.run_script("test").stdout)
         self.assertEqual(self.run_script("tour").returncode, 1)
+
+    def test_ctrl_c_ends_a_build_with_all_that_it_started(self):
+        self.put("slow")
+        terminal, stderr = pty.openpty()
+        started = subprocess.Popen([self.clone / "scripts/step", "1"], env=self.environment(), stdin=subprocess.DEVNULL,
+                                   stderr=stderr, start_new_session=True)
+        while (self.here / "slow").exists():
+            time.sleep(0.1)
+        os.killpg(started.pid, signal.SIGINT)
+        self.assertEqual(started.wait(), 130)
+        time.sleep(3)
+        self.assertIn(b"\r\nscripts/step: interrupted; called again, it goes on where it was\r\n", os.read(terminal, 1000))
+        with self.assertRaises(ProcessLookupError):
+            os.killpg(started.pid, 0)
 
     def test_the_ladder(self):
         for report, code, word in ((REPORT, 0, "passed"), ({**REPORT, "ok": False}, 1, "WRONG")):

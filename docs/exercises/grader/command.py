@@ -222,5 +222,8 @@ def main(arguments):
     except Refusal as refusal:
         print(f"scripts/exercise: {refusal}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"scripts/exercise: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130

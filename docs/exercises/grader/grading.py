@@ -251,13 +251,14 @@ def answer_failure(exercise, file):
         ok = abs(given - right) <= tolerance * abs(right)
     if ok:
         return None
+    wrong = "a wrong choice" if isinstance(right, str) else "a wrong number"
     for known in exercise.data.get("mistake", ()):
         is_it = known["is"] == given if isinstance(right, str) else abs(given - evaluate(str(known["is"]))) <= 1e-6 * abs(given)
         if is_it:
-            return Failure("not yet", known["says"].strip())
+            return Failure(wrong, known["says"].strip())
     if isinstance(right, str):
-        return Failure("not yet", f"it is not {given}")
-    return Failure("not yet", f"{given:,.10g} is too {'large' if given > right else 'small'}" +
+        return Failure(wrong, f"it is not {given}")
+    return Failure(wrong, f"{given:,.10g} is too {'large' if given > right else 'small'}" +
                    (f", by a factor of {max(given / right, right / given):.3g}" if right * given > 0 else ""))
 
 
