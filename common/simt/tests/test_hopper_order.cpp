@@ -536,7 +536,7 @@ template <int column, int row> __global__ void ends_at(TensorMap, TensorMap out)
             reinterpret_cast<int*>(tile(0))[i] = i;
         }
         fence_proxy_async();
-        tma_store<2>(out, {column, row}, tile(0)); // box
+        tma_store<2>(out, {column, row}, tile(0)); // store of a box
         bulk_commit();
         bulk_wait_read<0>();
     }
@@ -544,9 +544,9 @@ template <int column, int row> __global__ void ends_at(TensorMap, TensorMap out)
 
 TEST_CASE("a store does not begin before its tensor, as on a GPU, where it is an illegal instruction") {
     must_pass(ends_at<8, 3>);
-    must_fail(ends_at<0, -3>, {FaultKind::out_of_bounds}, {"box"}, "its coordinate 1 is -3");
-    must_fail(ends_at<-8, 0>, {FaultKind::out_of_bounds}, {"box"}, "its coordinate 0 is -8");
-    must_fail(ends_at<4, 0>, {FaultKind::misaligned}, {"box"}, "coordinate 4");
+    must_fail(ends_at<0, -3>, {FaultKind::out_of_bounds}, {"store of a box"}, "its coordinate 1 is -3");
+    must_fail(ends_at<-8, 0>, {FaultKind::out_of_bounds}, {"store of a box"}, "its coordinate 0 is -8");
+    must_fail(ends_at<4, 0>, {FaultKind::misaligned}, {"store of a box"}, "coordinate 4");
 }
 
 TEST_CASE("a box begins at a multiple of 16 bytes, as on a GPU, where all else is an illegal instruction") {
