@@ -85,7 +85,9 @@ def variants(options):
     for text in options.rungs:
         folder = Path(text).resolve()
         if "/" in text and folder.parent != ROOT / "steps":  # a rung of another checkout, or of a study
-            rung = Rung(folder.name[:2], folder.name, ("fp16", "bf16") if tensor else ("fp32",), (), "8.0", "", folder)
+            like = [rung for rung in cuda_rungs() if rung.number == folder.name[:2]]  # wgmma needs code of its own
+            rung = Rung(folder.name[:2], folder.name, ("fp16", "bf16") if tensor else ("fp32",), (),
+                        like[0].capability if like else "8.0", "", folder)
             if not rung.kernel_file or not rung.number.isdigit():
                 raise LabError(f"{text} is no folder NN_name with a kernel file")
             of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")

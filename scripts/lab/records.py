@@ -41,6 +41,12 @@ METRICS = {
     "ldmatrix": "smsp__sass_inst_executed_op_ldsm.sum",
     "instructions": "smsp__inst_executed.sum",
     "multiply_adds": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    # clocks that a warp waits, per instruction of its SM's quarter, by the reason
+    **{f"stall_{reason}": f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in (
+        "barrier", "long_scoreboard", "short_scoreboard", "mio_throttle", "lg_throttle", "math_pipe_throttle", "wait",
+        "not_selected", "sleeping", "gmma")},
+    "warps_per_issue": "smsp__average_warps_active_per_issue_active.ratio",
+    "issue_active_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",
     "tensor_active_percent": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
     "registers": "launch__registers_per_thread",
     "blocks": "launch__grid_size",
