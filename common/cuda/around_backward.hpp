@@ -18,10 +18,10 @@ struct alignas(8) QueryRow {
 /// The rows of a head with padding: a whole number of tiles of 32, 64 and 128.
 inline int64_t padded_rows(const Problem& p) { return ceil_div(p.q_len, 128) * 128; }
 
-/// LSE and delta of every row, and zeros for dQ: four lanes per row.
+/// LSE and delta of every row, and zeros for the first rows of each head's dQ: four lanes per row.
 template <class T>
 __global__ void before_backward(const T* O, const float* LSE, const T* dO, QueryRow* rows, float* dQ_sum, int N_q,
-                                int padded, int d) {
+                                int padded, int zeros, int d) {
     const int64_t row = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 4;
     const int64_t head = row / padded, i = row % padded, from = (head * N_q + i) * d;
     float delta = 0;
@@ -32,7 +32,7 @@ __global__ void before_backward(const T* O, const float* LSE, const T* dO, Query
     if (threadIdx.x % 4 == 0) {
         rows[row] = {i < N_q ? LSE[head * N_q + i] * log2_e : 0.0f, delta};
     }
-    for (int x = 4 * (threadIdx.x % 4); x < d; x += 16) {
+    for (int x = 4 * (threadIdx.x % 4); x < d && i < zeros; x += 16) {
         *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
     }
 }
@@ -52,12 +52,14 @@ __global__ void after_backward(const float* dQ_sum, T* dQ, int64_t pieces, int N
     }
 }
 
-/// Starts before_backward for a problem: `rows` has B H padded_rows(p), and dQ_sum d times as many.
+/// Starts before_backward for a problem: `rows` has B H padded_rows(p), and dQ_sum d times as many. Of each head's dQ
+/// `zeros` rows are set to zero, all of them unless one says otherwise.
 template <class T>
-void start_before_backward(const Problem& p, const T* O, const float* LSE, const T* dO, QueryRow* rows, float* dQ_sum) {
+void start_before_backward(const Problem& p, const T* O, const float* LSE, const T* dO, QueryRow* rows, float* dQ_sum,
+                           int64_t zeros = 2'000'000'000) {
     const int padded = as_int(padded_rows(p), "q-len"), d = static_cast<int>(p.head_dim);
     launch(before_backward<T>, as_int(p.batch * p.heads * padded / 32, "batch x heads x q-len"), 128, 0, O, LSE, dO,
-           rows, dQ_sum, static_cast<int>(p.q_len), padded, d);
+           rows, dQ_sum, static_cast<int>(p.q_len), padded, static_cast<int>(zeros), d);
 }
 
 /// Starts after_backward, likewise.

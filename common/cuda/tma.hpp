@@ -90,6 +90,14 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, const int (&at)[
     }
 }
 
+/// Starts to copy `bytes` bytes from shared memory to as many one after the other in global memory. Both addresses and
+/// `bytes` are multiples of 16. One thread calls it, and closes the group with bulk_commit().
+__device__ __forceinline__ void bulk_store(void* global, const void* smem, int bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
+                 "r"(static_cast<uint32_t>(__cvta_generic_to_shared(smem))), "r"(bytes)
+                 : "memory");
+}
+
 /// Starts to add `bytes` bytes of floats in shared memory to as many in global memory, each addition atomic. Both
 /// addresses and `bytes` are multiples of 16. One thread calls it, and closes the group with bulk_commit().
 __device__ __forceinline__ void bulk_reduce_add(float* global, const float* smem, int bytes) {

@@ -1,5 +1,4 @@
 // Rung 26: dQ in a fixed order, so that all gradients have the same bits in every run.
-//
 // The idea: on rung 25 blocks add to a tile of dQ in the order in which they come. Here they take turns, the block of
 // the last keys first: a semaphore per tile of dQ counts who has added. A writer, one thread of the producer's
 // warpgroup, waits for the block's turn, has TMA add, waits until the sum is in memory, and passes the turn on.
@@ -114,7 +113,11 @@ template <class T, int d> __device__ void add_dQ(const Task<T>& task, const Step
         const int last = min(task.N_kv, task.causal ? i0 + Br<d> + (task.N_kv - task.N_q) : task.N_kv) - 1;
         flash::mbarrier_wait(&smem.dQ_full, step % 2);                           // all warps have stored it
         flash::semaphore_wait(&task.turns[row / 64], last / Bc - steps.j0 / Bc); // all blocks of later keys have added
-        flash::bulk_reduce_add(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+        if (last / Bc == steps.j0 / Bc) { // the first one: what was in memory before does not count
+            flash::bulk_store(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+        } else {
+            flash::bulk_reduce_add(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+        }
         flash::bulk_commit();
         flash::bulk_wait_read<0>(); // TMA has read the tile: warps may store the next one
         flash::mbarrier_arrive(&smem.dQ_empty);
@@ -162,7 +165,6 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         flash::start_ABt<T, d>(S_reg, K_own, flash::advance(Q_desc, now));
         flash::start_ABt<T, d>(dP_reg, V_own, flash::advance(dO_desc, now));
         flash::wgmma_wait<1>(S_reg);
-
         const flash::QueryRow* rows = smem.rows[at.slot];
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
@@ -171,8 +173,7 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
                     fmaf(S_reg[n][c], task.scale * flash::log2_e, -rows[8 * n + 2 * t + c % 2].LSE_log2));
             }
         }
-        // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none. Columns
-        // of padding have Q = dO = 0: they add P times 0 to dV, and dS = P (0 - 0) = 0 times 0 to dK.
+        // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none.
         const int on_diagonal = task.causal ? steps.tile(step) * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
@@ -188,7 +189,6 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         uint32_t P_reg[Br / 16][4]; // A fragments: 16 keys x 16 queries each
         flash::pack_A<T>(P_reg, S_reg);
         flash::start_AB<T>(dV_reg, P_reg, flash::advance(dO_desc, now)); // dV += P^T dO
-
         flash::wgmma_wait<1>(dP_reg);
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
@@ -242,7 +242,6 @@ __global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ 
         smem.number = atomicAdd(task.drawn, 1);
     }
     __syncthreads(); // the barriers are there for all, and the number
-
     const Steps steps(task, flash::tile_of(smem.number, task.order), Br<d>);
     if (threadIdx.x / warpgroup == consumers) {
         flash::give_registers<producer_registers>();
@@ -268,7 +267,8 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
     const flash::DeviceBuffer<unsigned> turns(1 + rows / 64, "turns");
     flash::zero_device_memory(turns.data(), sizeof(unsigned) * (1 + rows / 64));
-    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
+    const int unseen = p.causal ? max(0, N_q - N_kv) / Br<d> * Br<d> : 0; // rows of dQ to which no block adds
+    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data(), unseen);
     const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
     const int places = flash::resident_blocks(gradients<T, d>, threads, sizeof(Shared<d>));
     const flash::TileOrder order{kv_heads, min(2 * places / Tc + 1, kv_heads), Tc};

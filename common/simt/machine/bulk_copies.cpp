@@ -228,13 +228,14 @@ void start_bulk_store(const TensorMap& map, int rank, const int* at, const void*
     start(std::move(store));
 }
 
-void start_bulk_add(float* global, const float* shared, int bytes, Site site) {
+void start_bulk_run(const char* operation, void* global, const void* shared, int bytes, Site site) {
     const RuntimeCode runtime;
-    BulkStore store{begin_work("bulk_reduce_add", site), true, {}, 0};
-    auto* const from = reinterpret_cast<char*>(const_cast<float*>(shared));
-    check_run(global, bytes, "a bulk reduction", store.work);
+    const bool adds = std::strcmp(operation, "bulk_reduce_add") == 0;
+    BulkStore store{begin_work(operation, site), adds, {}, 0};
+    auto* const from = static_cast<char*>(const_cast<void*>(shared));
+    check_run(global, bytes, adds ? "a bulk reduction" : "a bulk store", store.work);
     check_shared(from, static_cast<size_t>(bytes), 16, store.work);
-    add_chunks(reinterpret_cast<char*>(global), from, static_cast<unsigned>(bytes), false, store.chunks);
+    add_chunks(static_cast<char*>(global), from, static_cast<unsigned>(bytes), false, store.chunks);
     check_global(store.chunks, store.work);
     start(std::move(store));
 }

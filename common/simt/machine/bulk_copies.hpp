@@ -28,7 +28,7 @@ constexpr size_t swizzle_128(size_t address) { return address ^ (address >> 7 & 
 void start_bulk_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier, Site site);
 void start_bulk_copy(void* shared, const void* global, int bytes, uint64_t* mbarrier, Site site);
 void start_bulk_store(const TensorMap& map, int rank, const int* at, const void* shared, Site site);
-void start_bulk_add(float* global, const float* shared, int bytes, Site site);
+void start_bulk_run(const char* operation, void* global, const void* shared, int bytes, Site site); // adds, by its name
 void commit_bulk_stores();
 
 /// Waits until at most `in_flight` of this thread's groups are under way, or at least read no shared memory any more.

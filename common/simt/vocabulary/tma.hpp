@@ -20,8 +20,11 @@ inline void tma_store(const TensorMap& map, const int (&at)[rank], const void* s
                       simt::Site site = simt::Site::here()) {
     simt::start_bulk_store(map, rank, at, smem, site);
 }
+inline void bulk_store(void* global, const void* smem, int bytes, simt::Site site = simt::Site::here()) {
+    simt::start_bulk_run("bulk_store", global, smem, bytes, site);
+}
 inline void bulk_reduce_add(float* global, const float* smem, int bytes, simt::Site site = simt::Site::here()) {
-    simt::start_bulk_add(global, smem, bytes, site);
+    simt::start_bulk_run("bulk_reduce_add", global, smem, bytes, site);
 }
 inline void bulk_commit() { simt::commit_bulk_stores(); }
 template <int InFlight> inline void bulk_wait_read() { simt::wait_bulk_stores(InFlight, true); }
