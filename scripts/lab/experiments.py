@@ -20,7 +20,7 @@ from lab.ladder import LabError, ROOT, cuda_rungs
 PATCHES = ROOT / "docs/experiments"
 COURSE = (4, 16, 4096, 64, False)  # B, H, N, d, causal
 FP32_CASES = (COURSE, (100, 1, 4096, 32, False), (4, 16, 4096, 64, True), (4, 16, 4096, 128, False))
-TENSOR_CASES = tuple((compare.TOKENS // N, compare.HIDDEN // d, N, d, causal) for d in (64, 128, 32)
+TENSOR_CASES = tuple((compare.TOKENS // N, compare.HIDDEN // d, N, d, causal) for d in (64, 128, 256, 32)
                      for causal in (False, True) for N in (512, 2048, 8192, 16384))
 RAGGED = ((437, 701, 1.0), (701, 437, 1.0), (1024, 1024, 1.0), (437, 701, 32.0))  # N_q, N_kv, sigma
 ARGUMENTS = re.compile(r"<(?:[\w:]+, )?(?P<d>\d+)(?:, (?P<Bc>\d+))?>$")
@@ -87,12 +87,12 @@ def build_rows(variant, library, said):
     return [row for _, row in rows.values()]
 
 
-def ragged_errors(torch, functions, tensor):
+def ragged_errors(torch, functions, tensor, head_dims):
     """{name: its largest error as a part of its bound}, over head dims, types, masks and lengths, and large scores."""
     generator = torch.Generator(device="cuda").manual_seed(2)
     largest = dict.fromkeys(functions, 0.0)
     for dtype in (torch.bfloat16, torch.float16) if tensor else (torch.float32,):
-        for d in (32, 64, 128):
+        for d in head_dims:
             for N_q, N_kv, sigma in RAGGED:
                 q, k, v = timing.tensors(torch, generator, dtype, 2, 3, 3, N_q, N_kv, d, sigma)
                 for causal in (False, True)[:2 if N_q <= N_kv else 1]:  # else there are rows that see no key: NaN here
@@ -105,7 +105,9 @@ def problems(options, rung):
     """Of a rung: the cases that it is timed on."""
     if options.problem:
         return [(*shape, False) for shape in options.problem]
-    return TENSOR_CASES if rung.tensor else FP32_CASES if rung.number >= "09" else (COURSE,)
+    if rung.tensor:
+        return tuple(case for case in TENSOR_CASES if case[3] in rung.head_dims)
+    return FP32_CASES if rung.number >= "09" else (COURSE,)
 
 
 def measure(torch, variants, built, options):
@@ -119,7 +121,7 @@ def measure(torch, variants, built, options):
         programs = {one.name: timing.rung(one.name, built[one.name][0]) for one in group}
         cli.say(f"checking {', '.join(programs)}")
         right = {one.name: programs[one.name] for one in group if not one.wrong}
-        wrong |= ragged_errors(torch, right, tensor)
+        wrong |= ragged_errors(torch, right, tensor, group[0].rung.head_dims)
         kinds = {one.name: "variant" if one.diff else "rung" for one in group}
         if tensor:
             programs, kinds = {"FA2": timing.library("FA2", "bf16"), **programs}, {"FA2": "library", **kinds}
