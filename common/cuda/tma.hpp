@@ -63,8 +63,8 @@ __device__ __forceinline__ void bulk_load(void* smem, const void* global, int by
 }
 
 /// Starts to copy a box from shared memory to the tensor; what is beyond the tensor is not written. The box may end
-/// beyond the tensor, but no coordinate is negative, and the first is a multiple of 16 bytes. One thread calls it, and
-/// closes the group with bulk_commit().
+/// beyond the tensor, but no coordinate is negative, and the first is a multiple of 16 bytes, as the tensor's rows are:
+/// their last 16 bytes are written whole. One thread calls it, and closes the group with bulk_commit().
 template <int rank>
 __device__ __forceinline__ void tma_store(const TensorMap& map, const int (&at)[rank], const void* smem) {
     static_assert(rank >= 2 && rank <= 5);

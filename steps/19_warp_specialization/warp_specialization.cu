@@ -252,7 +252,7 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
     const int places = flash::resident_blocks(warp_specialization<T, d>, threads<d>, sizeof(Shared<d>));
-    const flash::TileOrder order{heads, std::clamp(2 * places / Tr, 1, heads), Tr};
+    const flash::TileOrder order{heads, p.causal ? std::clamp(places / Tr, 1, heads) : 1, Tr};
     flash::launch(warp_specialization<T, d>, blocks, threads<d>, sizeof(Shared<d>),
                   Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),
                        flash::tile_map<KV_tile<d>>(V, heads / group, N_kv), flash::tile_map<Q_tile<d>>(O, heads, N_q),

@@ -6,8 +6,7 @@
 // one, and fetches Q into a second buffer; K and V go on through the same ring. The consumers find work when they
 // return.
 //
-// Who is done early draws more often, so the order of rung 14, longest tiles first in waves, works as before. Without
-// a mask all are equally long: then one head comes after the other, and K and V are read from DRAM at an even pace.
+// Who is done early draws more often, so the order of rungs 14 and 18 works as before.
 // Against rung 19: a loop around each role, two buffers for Q (if d <= 128), and the counter.
 // Look at: how the counter returns to 0 without anybody setting it.
 // Gained: time at short N, if d <= 128.

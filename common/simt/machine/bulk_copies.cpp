@@ -222,6 +222,12 @@ void start_bulk_store(const TensorMap& map, int rank, const int* at, const void*
                    store.work.operation, store.work.site);
         }
     }
+    if (map.sizes[0] * dtype_bytes(map.type) % 16 != 0) { // a GPU writes the last 16 bytes of a row whole
+        refuse(FaultKind::out_of_bounds,
+               "a store would write beyond the tensor's columns: its rows have " + std::to_string(map.sizes[0]) +
+                   " elements, and that is no multiple of 16 bytes",
+               store.work.operation, store.work.site);
+    }
     check_shared(from, box_bytes(map), 1024, store.work);
     store.chunks = chunks_inside(map, at, from);
     check_global(store.chunks, store.work);

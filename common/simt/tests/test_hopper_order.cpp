@@ -542,11 +542,21 @@ template <int column, int row> __global__ void ends_at(TensorMap, TensorMap out)
     }
 }
 
-TEST_CASE("a store does not begin before its tensor, as on a GPU, where it is an illegal instruction") {
+TEST_CASE("a store does not begin before its tensor, as on a GPU, where it is an illegal instruction", "[hopper]") {
     must_pass(ends_at<8, 3>);
     must_fail(ends_at<0, -3>, {FaultKind::out_of_bounds}, {"store of a box"}, "its coordinate 1 is -3");
     must_fail(ends_at<-8, 0>, {FaultKind::out_of_bounds}, {"store of a box"}, "its coordinate 0 is -8");
     must_fail(ends_at<4, 0>, {FaultKind::misaligned}, {"store of a box"}, "coordinate 4");
+}
+
+TEST_CASE("a store writes the last 16 bytes of a row whole, so rows are a multiple of that", "[hopper]") {
+    const Buffer<Bfloat16> in(64 * 104), out(64 * 104);
+    const auto store_to_rows_of = [&](int64_t columns) {
+        launch(ends_at<8, 3>, 1, threads, 3 * tile_bytes, make_tensor_map<2>(in.data(), {64, 64}, {64}, {64, 64}),
+               make_tensor_map<2>(out.data(), {columns, 64}, {104}, {64, 64}));
+    };
+    CHECK_NOTHROW(store_to_rows_of(96));
+    CHECK_THAT(fault_of([&] { store_to_rows_of(100); }).what(), ContainsSubstring("beyond the tensor's columns"));
 }
 
 TEST_CASE("a box begins at a multiple of 16 bytes, as on a GPU, where all else is an illegal instruction") {
