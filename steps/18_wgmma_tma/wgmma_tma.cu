@@ -212,8 +212,8 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
     constexpr int smem_bytes = Q_tile<d>::bytes + 2 * KV_tile<d>::bytes; // 64 KiB at d = 128
     const int places = flash::resident_blocks(wgmma_tma<T, d>, threads, smem_bytes);
-    // With a mask, waves as on rung 14. Without one all blocks are equally long, so one head comes after the other: blocks
-    // that run at the same time then read the same tiles of K and V, and find them in L2.
+    // With a mask, waves as on rung 14. Without one all blocks are equally long, so one head comes after the other:
+    // blocks that run at the same time then read the same tiles of K and V, and find them in L2.
     const flash::TileOrder order{heads, p.causal ? std::clamp(places / Tr, 1, heads) : 1, Tr};
     flash::launch(wgmma_tma<T, d>, blocks, threads, smem_bytes,
                   Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),
