@@ -20,7 +20,7 @@ find_missing_tools() {
     command -v "${CXX:-c++}" >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || MISSING+=(g++)
     version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9.]*\).*/\1/p' || true)
     version_at_least "$version" "$CMAKE_WANTED" || MISSING+=(cmake)
-    # and not Ninja: a plain `cmake -B build` finds make by itself
+    # make and not Ninja: a plain `cmake -B build` finds make by itself
     command -v ninja >/dev/null || command -v make >/dev/null || MISSING+=(make)
     command -v python3 >/dev/null || MISSING+=(python3)
 }
