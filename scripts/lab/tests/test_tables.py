@@ -126,15 +126,9 @@ def test_rungs_whose_code_has_changed_are_named():
     assert list(pages.older_code()) == ["note: r was measured with other code of 08 than today's"]
 
 
-def test_tables_of_several_records():
+def test_speed_against_the_spread_of_the_scores():
     rows = [{**row, "sigma": sigma, "ms": row["ms"] * (sigma if row["kind"] == "rung" else 1)}
             for sigma in (8, 1) for row in ROWS if row.get("dtype") == "bf16" and row["N_q"] == 64]
     records.save("spread", {"command": "x", "date": "today"}, rows)
     assert pages.by_spread("spread", "FA2")[2:] == ["| 1 | 2.00 |", "| 8 | 0.25 |"]
     assert pages.by_spread("spread", "FA2", ("10",))[0] == "| standard deviation | d=32: 10 |"
-    for name, gpu, speed in (("one", "NVIDIA H200", 1), ("other", "NVIDIA H100 80GB HBM3", 0.5)):
-        records.save(name, {"command": "x", "date": "today", "gpu": gpu},
-                     [row | {"tflops": row["tflops"] * speed} for row in ROWS if row["kind"] in ("rung", "library")])
-    lines = pages.two_gpus("one", "other")
-    assert lines[0] == "| TFLOP/s | H200 | H100 | H100 / H200 |"
-    assert lines[2] == "| 08_flash_attention_2 | 10.0 | 5.00 | 0.50 |"
