@@ -55,16 +55,21 @@ def arguments_of(case, dtype="fp32"):
             *(["--scale", case["sigma"] / case["d"] ** 0.5] if case.get("sigma", 1) != 1 else [])]
 
 
-def report_of(path, *arguments):
-    """The JSON report of a run. Raises Refused."""
+def run(path, *arguments):
+    """(the JSON report or None, the exit code, the lines of stderr) of a rung's program."""
     terminal = os.isatty(2)  # there the rung shows its progress itself
     done = subprocess.run([str(path), *map(str, arguments), "--json"], cwd=ROOT, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=None if terminal else subprocess.PIPE, text=True)
-    if done.returncode in (0, 1) and done.stdout:
-        report = json.loads(done.stdout)
-        if not report["ok"]:
-            raise Refused("its result is wrong: " + (report["damage"] or report["check"]["message"]), wrong=True)
-        return report
-    words = (done.stderr or "").strip().splitlines()
-    raise Refused(words[0].removeprefix(f"{Path(path).name}: ") if words else f"exit code {done.returncode}",
-                  wrong=done.returncode not in (0, 2))
+    report = json.loads(done.stdout) if done.returncode in (0, 1) and done.stdout else None
+    return report, done.returncode, (done.stderr or "").strip().splitlines()
+
+
+def report_of(path, *arguments):
+    """The JSON report of a run. Raises Refused."""
+    report, code, words = run(path, *arguments)
+    if not report:
+        raise Refused(words[0].removeprefix(f"{Path(path).name}: ") if words else f"exit code {code}",
+                      wrong=code not in (0, 2))
+    if not report["ok"]:
+        raise Refused("its result is wrong: " + (report["damage"] or report["check"]["message"]), wrong=True)
+    return report

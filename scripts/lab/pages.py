@@ -426,17 +426,6 @@ def by_spread(record, other, programs=(), **where):
         for sigma in sorted({row["sigma"] for row in rows(record, **where)})])
 
 
-def two_gpus(*of, **where):
-    """TFLOP/s of every program on the first problem of records of several GPUs, a column for each record."""
-    found = [some(record, **first_problem(record) | at(where)) for record in of]
-    speeds_of = [{row["program"]: row["tflops"] for row in one} for one in found]
-    gpus = [loaded(record)[0]["gpu"].removeprefix("NVIDIA ").split()[0] for record in of]
-    cells = [(name_of(row), [speeds[row["program"]] for speeds in speeds_of]) for row in found[0]
-             if row.get("backend") != "cpu" and all(row["program"] in speeds for speeds in speeds_of)]
-    return table(["TFLOP/s", *gpus, f"{gpus[-1]} / {gpus[0]}"],
-                 [[name, *map(three_digits, values), f"{values[-1] / values[0]:.2f}"] for name, values in cells], 1)
-
-
 def neighbours(record, before, after):
     """Two rungs against N."""
     pairs = [(row["N_q"], row["ms"], ms(record, after, N=row["N_q"])) for row in some(record, before)]

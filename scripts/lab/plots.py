@@ -26,11 +26,9 @@ WIDTH = 620
 PAPER = {"facecolor": LIGHT["page"], "edgecolor": "none", "pad": 0.5}  # under a label, so that no line crosses it
 matplotlib.rcParams.update({
     "svg.fonttype": "none", "svg.hashsalt": "flash", "font.size": 13, "text.color": LIGHT["ink"], "axes.grid": True,
-    "axes.edgecolor": LIGHT["grid"], "axes.labelcolor": LIGHT["note"], "xtick.color": LIGHT["note"],
-    "path.simplify": False,
-    "ytick.color": LIGHT["note"], "grid.color": LIGHT["grid"], "grid.linewidth": 0.75, "xtick.major.size": 0,
-    "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0, "axes.axisbelow": True,
-    "axes.linewidth": 0.75})
+    "axes.edgecolor": LIGHT["grid"], "axes.labelcolor": LIGHT["note"], "axes.linewidth": 0.75, "axes.axisbelow": True,
+    "xtick.color": LIGHT["note"], "ytick.color": LIGHT["note"], "grid.color": LIGHT["grid"], "grid.linewidth": 0.75,
+    "xtick.major.size": 0, "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0, "path.simplify": False})
 
 
 # ---------------------------------------------------------------- the page
@@ -231,10 +229,9 @@ def traffic(provenance, rows):
     for program, c in counted(rows).items():
         limits = {column: value / 1e9 for column, value in zip(columns, formulas(found[program], c)) if value}
         made.append((name(found[program]), "", {"L1-L2": l2_bytes(c) / 1e9, "DRAM": dram_bytes(c) / 1e9}, limits))
-    return table_of_dots("Traffic of every CUDA rung", source(
-        provenance, problem(on_first_problem(rows)[0]),
-        "Dots: counted by ncu, between L1 and L2 and from and to DRAM. Ticks: the chapters' formulas"), made, columns,
-                         "GB")
+    notes = source(provenance, problem(on_first_problem(rows)[0]),
+                   "Dots: counted by ncu, between L1 and L2 and from and to DRAM. Ticks: the chapters' formulas")
+    return table_of_dots("Traffic of every CUDA rung", notes, made, columns, "GB")
 
 
 def roofline(provenance, rows):
@@ -268,10 +265,9 @@ def roofline(provenance, rows):
 def time(provenance, rows):
     found = timed(rows)
     first, programs = found[0], unique((row["program"], row["dtype"]) for row in found)
-    figure, axes = page(190 + 16 * len(programs), "Time against N: every rung and library", source(
-        provenance,
-        f"{first['B'] * first['N_q']:,.0f} tokens in sequences of N, H = {first['H']:.0f}, d = {first['d']:.0f}, full"),
-        right=216)
+    notes = source(provenance, f"{first['B'] * first['N_q']:,.0f} tokens in sequences of N, H = {first['H']:.0f}, "
+                   f"d = {first['d']:.0f}, full")
+    figure, axes = page(190 + 16 * len(programs), "Time against N: every rung and library", notes, right=216)
     log_axis(axes.yaxis)
     log_axis(axes.xaxis, sorted({row["N_q"] for row in found}), "{:,.0f}")
     axes.set(xlabel="N", ylabel="ms")
@@ -286,10 +282,9 @@ def memory(provenance, rows):
     first, device = found[0], float((provenance.get("memory") or "0").split()[0]) * 2 ** 20
     N = sorted({row["N_q"] for row in rows if "N_q" in row})
     square = {row["program"] for row in found if row["extra_bytes"] > row["compulsory_bytes"] and row["N_q"] > N[1]}
-    figure, axes = page(470, "Memory against N: standard attention and tiles", source(
-        provenance,
-        f"Q, K, V, O, LSE and what a rung held besides; B = 1, H = {first['H']:.0f}, d = {first['d']:.0f}, full"),
-        left=76, right=216)
+    notes = source(provenance, f"Q, K, V, O, LSE and what a rung held besides; B = 1, H = {first['H']:.0f}, "
+                   f"d = {first['d']:.0f}, full")
+    figure, axes = page(470, "Memory against N: standard attention and tiles", notes, left=76, right=216)
     log_axis(axes.yaxis)
     log_axis(axes.xaxis, N[::2], "{:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: size(value).replace(".00", "").replace(".0", ""))
@@ -349,8 +344,8 @@ def spread(provenance, rows):
     found = [row for row in timed(rows, causal=False) if row.get("sigma")]
     if not found:
         raise ValueError("no row of this record has a sigma")
-    last, longest = sorted({row["program"] for row in found if row["kind"] == "rung"})[-2:], max(row["N_q"]
-                                                                                                 for row in found)
+    last = sorted({row["program"] for row in found if row["kind"] == "rung"})[-2:]
+    longest = max(row["N_q"] for row in found)
     found = [row for row in found if row["N_q"] == longest and (
         row["program"] in last or row["kind"] == "library" and row["dtype"] == "bf16")]
     dims, colours = sorted({row["d"] for row in found}), colours_of(found)
@@ -422,8 +417,7 @@ def svg(figure):
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     text = file.getvalue()
-    text = re.sub(r"font: (\d00 )?[^;\"]*?(\d+px)[^;\"]*", r"font: \1\2 var(--font)",
-                  text[text.index("<svg"):])
+    text = re.sub(r"font: (\d00 )?[^;\"]*?(\d+px)[^;\"]*", r"font: \1\2 var(--font)", text[text.index("<svg"):])
     for colour, pair in COLOURS.items():
         text = text.replace(pair[0], f"var(--{colour})")
     text = re.sub(r'width="[\d.]+pt"|height="[\d.]+pt"', lambda match: match[0].replace("pt", ""), text, 2)
@@ -456,9 +450,8 @@ def pictures(record):
 
 def bench_page(record, folder):
     """The page that scripts/bench leaves in a build folder: pictures and tables. Returns the page's path."""
-    provenance, kind = record["provenance"], next((kind for kind in ("series", "memory")
-                                                   if kind in record["provenance"]["command"]),
-                                                  "bench")
+    provenance = record["provenance"]
+    kind = next((kind for kind in ("series", "memory") if kind in provenance["command"]), "bench")
     parts = [f"# What `{provenance['command']}` measured", source(provenance)[0] + f", commit {provenance['commit']}"]
     if "--quick" in provenance["command"]:
         parts.append("With `--quick`: smaller problems than those of the README; compare nothing with it.")

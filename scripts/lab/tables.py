@@ -28,11 +28,11 @@ class Page:
 
     def __init__(self, name, text):
         self.name, self.old, self.differs, self.wrong = name, text, [], []
-        self.known, self.tables, self.numbers = set(), 0, 0
         self.code = [match.span() for match in CODE.finditer(text)]
-        made = {match.span(): self.made(match, self.table) for match in self.found(TABLE)}
-        made |= {match.span(): self.made(match, self.number) for match in self.found(NUMBER)}
-        self.tables, self.numbers = len(self.found(TABLE)), len(self.found(NUMBER))
+        tables, numbers = self.found(TABLE), self.found(NUMBER)
+        made = {match.span(): self.made(match, self.table) for match in tables}
+        made |= {match.span(): self.made(match, self.number) for match in numbers}
+        self.tables, self.numbers = len(tables), len(numbers)
         for match in self.found(MARK):
             if not any(first <= match.start() < last for first, last in made):
                 self.wrong.append(f"{self.place(match)}: this mark is not one of <!-- table: EXPRESSION -->, "

@@ -5,8 +5,7 @@ COLOURS = {"page": ("#ffffff", "#0d1117"), "ink": ("#1f2328", "#f0f6fc"), "note"
            "green": ("#1a7f37", "#3fb950"), "purple": ("#8250df", "#ab7df8"), "red": ("#cf222e", "#ff7b72"),
            "brown": ("#9a6700", "#d29922"), "teal": ("#1b7c83", "#39c5cf"), "pink": ("#bf3989", "#f778ba"),
            "pale-blue": ("#ddf4ff", "#0c2d6b"), "pale-green": ("#dafbe1", "#033a16"),
-           "pale-yellow": ("#fff8c5", "#4b2900"),
-           "pale-purple": ("#fbefff", "#3c1e70")}
+           "pale-yellow": ("#fff8c5", "#4b2900"), "pale-purple": ("#fbefff", "#3c1e70")}
 LIGHT = {name: pair[0] for name, pair in COLOURS.items()}
 FONT = '-apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif'
 

@@ -3,11 +3,6 @@
 
 PRESETS="cpu simt cuda asan"
 
-# check_preset NAME
-check_preset() {
-    [[ " $PRESETS " == *" $1 "* ]] || die "there is no preset '$1'; the presets are $PRESETS"
-}
-
 # rungs: the names of the ladder's rungs, one per line, in order. cuda_rungs: of those with a compute capability.
 rungs() { awk -F ' *[|] *' '/^[^#]/ { print $1 }' "$ROOT/steps/ladder.txt"; }
 cuda_rungs() { awk -F ' *[|] *' '/^[^#]/ && $4 != "-" { print $1 }' "$ROOT/steps/ladder.txt"; }
@@ -25,17 +20,17 @@ inspect() {
     capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
         grep -xE '[0-9]+\.[0-9]' | sort -V | tail -n 1 || true)
     TOO_OLD=''
-    if [[ -n $capability && ${capability%.*} -lt 8 ]]; then
+    [[ -z $capability || ${capability%.*} -ge 8 ]] ||
         TOO_OLD="; its compute capability is $capability, and the CUDA rungs need 8.0"
-    fi
     CUDA_RUNGS=$(cuda_rungs | paste -sd ' ')
 }
 
 # choose_backend [PRESET]: sets PRESET and BACKEND, and says what was found.
 # A GPU with nvcc runs the CUDA rungs; without one of them the SIMT backend executes them on the CPU.
 choose_backend() {
-    inspect
     PRESET=${1:-}
+    [[ -z $PRESET || " $PRESETS " == *" $PRESET "* ]] || die "there is no preset '$PRESET'; the presets are $PRESETS"
+    inspect
     if [[ -z $PRESET ]]; then
         if [[ -z $CUDA_RUNGS ]]; then
             PRESET=cpu
@@ -45,21 +40,15 @@ choose_backend() {
             PRESET=simt
         fi
     fi
-    case $PRESET in
-    asan) BACKEND=cpu ;;
-    *) BACKEND=$PRESET ;;
-    esac
-    if [[ $BACKEND == cuda && -z $NVCC ]]; then
+    BACKEND=${PRESET/asan/cpu} # which that preset builds, with sanitizers
+    [[ $BACKEND != cuda || -n $NVCC ]] ||
         die "preset cuda needs nvcc of the CUDA Toolkit, and none is in PATH or /usr/local/cuda; preset simt needs none"
-    fi
     BUILD="$ROOT/build-$PRESET"
 }
 
 describe_choice() {
     local version=
-    if [[ -n $NVCC ]]; then
-        version=$("$NVCC" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p' || true)
-    fi
+    [[ -z $NVCC ]] || version=$("$NVCC" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p' || true)
     say "GPU:          ${GPU:-none}$TOO_OLD"
     say "CUDA Toolkit: ${version:-none}"
     if [[ -z $CUDA_RUNGS ]]; then
@@ -86,11 +75,14 @@ configure_once() {
     local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}" "-DFLASH_WERROR=${FLASH_WERROR:-OFF}")
     if ! configured; then
         options+=(--fresh) # CMake would keep its cache
-        if command -v ninja >/dev/null; then
-            options+=(-G Ninja)
-        fi
+        ! command -v ninja >/dev/null || options+=(-G Ninja)
     fi
     (cd "$ROOT" && cmake "${options[@]}")
+}
+
+configure_failed() { # LOG [WITH WHAT]
+    cat "$1" >&2
+    die "CMake could not configure preset $PRESET${2:-} (its output is above)"
 }
 
 # configure: CMake's first stage, installing what it finds missing. Prints only what it does about that, or the error.
@@ -102,15 +94,9 @@ configure() {
     install_tools
     if ! configure_once >"$log" 2>&1 </dev/null; then
         read -r -a packages <<<"$(sed -n 's/^-- missing packages: //p' "$log")"
-        if [[ ${#packages[@]} -eq 0 ]]; then
-            cat "$log" >&2
-            die "CMake could not configure preset $PRESET (its output is above)"
-        fi
+        [[ ${#packages[@]} -gt 0 ]] || configure_failed "$log"
         install "${packages[@]}"
-        if ! configure_once >"$log" 2>&1 </dev/null; then
-            cat "$log" >&2
-            die "CMake could not configure preset $PRESET even with ${packages[*]} installed (its output is above)"
-        fi
+        configure_once >"$log" 2>&1 </dev/null || configure_failed "$log" " even with ${packages[*]} installed"
     fi
 }
 

@@ -9,12 +9,12 @@ Exit code: 0 all passed, 1 some did not.
 """
 
 import json
-import os
 import struct
-import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from lab import harness, ladder  # noqa: E402
 
 # Sizes at which each rung takes moments. The SIMT backend executes a CUDA kernel thread by thread, so it gets less.
 RANDOM = {"cpu": ["--heads", "8", "--q-len", "1024", "--head-dim", "64"],
@@ -24,56 +24,33 @@ HEADING = ("", "input", "O error", "allowed", "LSE error", "allowed", "time", "G
 WIDTHS = (2, 8, 9, 9, 9, 9, 10, 8, 7, 8)
 
 
-@dataclass
-class Rung:
-    name: str
-    built: bool
-    detail: str  # the program, or why there is none
-
-
 def main():
     if len(sys.argv) != 5:
         print(__doc__, file=sys.stderr)
         return 2
-    ideas, head_dims = read_ladder(Path(sys.argv[1]))
-    rungs = read_rungs(Path(sys.argv[2]))
+    rungs = {rung.name: rung for rung in ladder.parse(Path(sys.argv[1]).read_text())}
     real, output = sys.argv[3], Path(sys.argv[4])
     print_legend(real)
     row(HEADING)
     before = {}  # seconds of the rung before, by input; only times of one backend and one problem are compared
-    results = []
-    for rung in rungs:
-        if rung.built:
-            print(f"{rung.name}: {ideas[rung.name]}", flush=True)
-            results += climb(rung, real, output, before, head_dims[rung.name])
-    left_out = [rung for rung in rungs if not rung.built]
+    results, left_out = [], []
+    for line in Path(sys.argv[2]).read_text().splitlines():
+        name, state, detail = line.split("\t")
+        if state == "built":
+            print(f"{name}: {rungs[name].idea}", flush=True)
+            results += climb(rungs[name], detail, real, output, before)
+        else:
+            left_out.append(f"  {name} {detail}")
     if left_out:
-        print("\nLeft out:")
-        for rung in left_out:
-            print(f"  {rung.name} {rung.detail}")
+        print("\nLeft out:", *left_out, sep="\n")
     failed = results.count(False)
     print(f"\n{len(results) - failed} of {len(results)} runs passed their check against the float64 reference.")
     return 1 if failed else 0
 
 
-def read_ladder(ladder):
-    """{name: idea} and {name: head dims as the manifest has them, "any" or "64 128"}."""
-    ideas, head_dims = {}, {}
-    for line in ladder.read_text().splitlines():
-        if line and not line.startswith("#"):
-            name, _, dims, _, idea = (column.strip() for column in line.split("|", 4))
-            ideas[name], head_dims[name] = idea, dims
-    return ideas, head_dims
-
-
 def header_of(real):
     with open(real, "rb") as file:
         return json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-
-
-def read_rungs(path):
-    rows = (line.split("\t") for line in path.read_text().splitlines() if line)
-    return [Rung(name, state == "built", detail) for name, state, detail in rows]
 
 
 def print_legend(real):
@@ -88,17 +65,19 @@ def print_legend(real):
           "Rungs named backward compute gradients: dQ stands under O, and dK or dV, whichever is nearer its bound, under LSE.\n")
 
 
-def climb(rung, real, output, before, head_dims):
+def climb(rung, program, real, output, before):
     """Runs one rung on both inputs and prints its lines; a list of "it passed", one for each run."""
-    kind = backend_of(rung)
-    real_d = str(header_of(real)["q"]["shape"][-1])
+    smallest = run(program, ["--heads", "1", "--q-len", "1", "--no-check"], bench=False)
+    kind = smallest["backend"] if smallest else "cpu"
+    real_d = header_of(real)["q"]["shape"][-1]
     candidate = output.with_suffix(".new")
     passed = []
     for label, arguments in (("real", ["--input", real, "--output", str(candidate)]), ("random", RANDOM[kind])):
-        if label == "real" and head_dims != "any" and real_d not in head_dims.split():
-            row(("", label, f"left out: its head dim is {real_d}, and the rung has {', '.join(head_dims.split())}"))
+        if label == "real" and rung.head_dims and real_d not in rung.head_dims:
+            dims = ", ".join(map(str, rung.head_dims))
+            row(("", label, f"left out: its head dim is {real_d}, and the rung has {dims}"))
             continue
-        report = run(rung, arguments, bench=kind != "simt")
+        report = run(program, arguments, bench=kind != "simt")
         passed.append(report is not None and report["ok"])
         if report is None:
             continue
@@ -111,23 +90,12 @@ def climb(rung, real, output, before, head_dims):
     return passed
 
 
-def backend_of(rung):
-    """Where it runs, from the smallest of runs."""
-    report = run(rung, ["--heads", "1", "--q-len", "1", "--no-check"], bench=False)
-    return report["backend"] if report else "cpu"
-
-
-def run(rung, arguments, bench):
+def run(program, arguments, bench):
     """The rung's JSON report, or None when it ended without one; its own words then say why."""
-    command = [rung.detail, "--json", *arguments, *(["--bench"] if bench else [])]
-    terminal = os.isatty(2)  # there the rung shows its progress itself
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=None if terminal else subprocess.PIPE, text=True)
-    if done.returncode in (0, 1) and done.stdout:
-        return json.loads(done.stdout)
-    for line in [f"ended with exit code {done.returncode}", *(done.stderr or "").splitlines()]:
-        print(f"   {line}")
-    return None
+    report, code, words = harness.run(program, *arguments, *(["--bench"] if bench else []))
+    if not report:
+        print(*(f"   {line}" for line in [f"ended with exit code {code}", *words]), sep="\n")
+    return report
 
 
 def show(label, report, seconds_before):

@@ -31,11 +31,7 @@ run_logged() {
     local ticker=$!
     ("$@") >"$log" 2>&1 </dev/null || code=$? # not in the background, where Ctrl-C would not reach it
     kill "$ticker" 2>/dev/null && wait "$ticker" 2>/dev/null || true
-    if [[ $code -eq 0 ]]; then
-        printf ' done (%d s)\n' $((SECONDS - start))
-    else
-        printf ' failed (%d s)\n' $((SECONDS - start))
-    fi
+    printf ' %s (%d s)\n' "$([[ $code -eq 0 ]] && echo "done" || echo failed)" $((SECONDS - start))
     return "$code"
 }
 

@@ -17,19 +17,12 @@ LIBRARY_PACKAGES=(libeigen3-dev libcli11-dev nlohmann-json3-dev catch2)
 find_missing_tools() {
     local version
     MISSING=()
-    if ! command -v "${CXX:-c++}" >/dev/null && ! command -v g++ >/dev/null && ! command -v clang++ >/dev/null; then
-        MISSING+=(g++)
-    fi
+    command -v "${CXX:-c++}" >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || MISSING+=(g++)
     version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9.]*\).*/\1/p' || true)
-    if [[ -z $version ]] || ! version_at_least "$version" "$CMAKE_WANTED"; then
-        MISSING+=(cmake)
-    fi
-    if ! command -v ninja >/dev/null && ! command -v make >/dev/null; then
-        MISSING+=(make) # and not Ninja: a plain `cmake -B build` finds make by itself
-    fi
-    if ! command -v python3 >/dev/null; then
-        MISSING+=(python3)
-    fi
+    version_at_least "$version" "$CMAKE_WANTED" || MISSING+=(cmake)
+    # make and not Ninja: a plain `cmake -B build` finds make by itself
+    command -v ninja >/dev/null || command -v make >/dev/null || MISSING+=(make)
+    command -v python3 >/dev/null || MISSING+=(python3)
 }
 
 # as_root COMMAND...: as root, or through the sudo that require_apt has asked for the password.
@@ -50,20 +43,18 @@ os_release() { (. /etc/os-release 2>/dev/null && printf '%s' "${!1:-}") || true;
 
 # require_apt PACKAGE...: stops with what to do when this script cannot install the packages.
 require_apt() {
-    if ! command -v apt-get >/dev/null; then
+    command -v apt-get >/dev/null ||
         die "something is missing, and this system ($(os_release PRETTY_NAME)) has no apt. Please install $NEEDED.
 Missing, by the names of Debian's packages: $*
 Missing libraries alone CMake can download: FLASH_FETCH=ON $PROGRAM"
-    fi
+    [[ $(id -u) -ne 0 ]] || return 0
     local fetch=''
     [[ " $* " != *" catch2 "* ]] || version_at_least "$(candidate catch2)" 3 ||
         fetch=$'\n'"Its Catch2 is older than 3. To have that downloaded, call FLASH_FETCH=ON $PROGRAM then."
-    if [[ $(id -u) -ne 0 ]] && ! command -v sudo >/dev/null; then
+    command -v sudo >/dev/null ||
         die "packages are missing, and there is no sudo. Please run as root: apt-get install $*$fetch"
-    fi
-    if [[ $(id -u) -ne 0 ]] && ! sudo -n true 2>/dev/null && ! { [[ -t 0 ]] && sudo -v; }; then
+    sudo -n true 2>/dev/null || { [[ -t 0 ]] && sudo -v; } ||
         die "packages are missing, and sudo would ask for a password. Please run: sudo apt-get install $*$fetch"
-    fi
 }
 
 # candidate PACKAGE: the version that apt would install, "" when there is none.
@@ -111,9 +102,7 @@ install() {
 apt_failed() { # LOG
     local refused
     refused=$(grep -m 1 -oE "Temporary failure resolving '[^']*'|Could not connect to [^ ]*|Network is unreachable" "$1" || true)
-    if [[ -n $refused ]]; then
-        die "apt cannot download the packages ($refused). Please try again with a network connection."
-    fi
+    [[ -z $refused ]] || die "apt cannot download the packages ($refused). Please try again with a network connection."
     tail -n 15 "$1" >&2
     die "apt could not install the packages (its last lines are above). Needed are $NEEDED."
 }
@@ -122,18 +111,14 @@ apt_failed() { # LOG
 # asking CMake for them takes the programs.
 install_tools() {
     find_missing_tools
-    if [[ ${#MISSING[@]} -gt 0 ]]; then
-        if [[ $BACKEND == simt ]]; then
-            LIBRARY_PACKAGES+=(libboost-context-dev)
-        fi
-        install "${MISSING[@]}" "${LIBRARY_PACKAGES[@]}"
-        find_missing_tools
-        if [[ ${MISSING[*]} == cmake && -n $(command -v cmake) ]]; then
-            die "$(command -v cmake), which comes first in PATH, is older than CMake $CMAKE_WANTED;" \
-                "another may be behind it: PATH=/usr/bin:\$PATH $PROGRAM"
-        fi
-        if [[ ${#MISSING[@]} -gt 0 ]]; then
-            die "this system's packages are too old: ${MISSING[*]} still missing. Needed are $NEEDED."
-        fi
+    [[ ${#MISSING[@]} -gt 0 ]] || return 0
+    [[ $BACKEND != simt ]] || LIBRARY_PACKAGES+=(libboost-context-dev)
+    install "${MISSING[@]}" "${LIBRARY_PACKAGES[@]}"
+    find_missing_tools
+    if [[ ${MISSING[*]} == cmake && -n $(command -v cmake) ]]; then
+        die "$(command -v cmake), which comes first in PATH, is older than CMake $CMAKE_WANTED;" \
+            "another may be behind it: PATH=/usr/bin:\$PATH $PROGRAM"
     fi
+    [[ ${#MISSING[@]} -eq 0 ]] ||
+        die "this system's packages are too old: ${MISSING[*]} still missing. Needed are $NEEDED."
 }
