@@ -266,9 +266,8 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const flash::DeviceBuffer<flash::QueryRow> Rows(rows, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
     const flash::DeviceBuffer<unsigned> turns(1 + rows / 64, "turns");
-    flash::zero_device_memory(turns.data(), sizeof(unsigned) * (1 + rows / 64));
     const int unseen = p.causal ? max(0, N_q - N_kv) / Br<d> * Br<d> : 0; // rows of dQ to which no block adds
-    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data(), unseen);
+    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data(), unseen, turns.data(), 1 + rows / 64);
     const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
     const int places = flash::resident_blocks(gradients<T, d>, threads, sizeof(Shared<d>));
     const flash::TileOrder order{kv_heads, min(2 * places / Tc + 1, kv_heads), Tc};
