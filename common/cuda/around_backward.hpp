@@ -10,9 +10,10 @@
 
 namespace flash {
 
-/// What a backward loop must know of a row of Q: LSE in units of log2, and delta. Both are 0 in rows that pad a tile.
-struct alignas(8) QueryRow {
-    float LSE_log2, delta;
+/// What a backward loop must know of rows 2r and 2r + 1 of Q: LSE in units of log2, and delta. All are 0 in rows that
+/// pad a tile. A C fragment of S^T has the two side by side in a lane, which therefore reads both at once.
+struct alignas(16) TwoRows {
+    float LSE_log2[2], delta[2];
 };
 
 /// The rows of a head with padding: a whole number of tiles of 32, 64 and 128.
@@ -21,7 +22,7 @@ inline int64_t padded_rows(const Problem& p) { return ceil_div(p.q_len, 128) * 1
 /// LSE and delta of every row, and zeros for the first rows of each head's dQ and for `counted` counters. A block has
 /// 32 rows, with four lanes per row.
 template <class T>
-__global__ void before_backward(const T* O, const float* LSE, const T* dO, QueryRow* rows, float* dQ_sum, int N_q,
+__global__ void before_backward(const T* O, const float* LSE, const T* dO, TwoRows* rows, float* dQ_sum, int N_q,
                                 int padded, int zeros, int d, unsigned* counters, int64_t counted) {
     const int64_t row = int64_t{blockIdx.x} * 32 + threadIdx.x / 4, thread = int64_t{blockIdx.x} * 128 + threadIdx.x;
     const int64_t head = blockIdx.x / (padded / 32);
@@ -33,7 +34,8 @@ __global__ void before_backward(const T* O, const float* LSE, const T* dO, Query
     }
     delta = row_sum(delta);
     if (threadIdx.x % 4 == 0) {
-        rows[row] = {i < N_q ? LSE[head * N_q + i] * log2_e : 0.0f, delta};
+        rows[row / 2].LSE_log2[row % 2] = i < N_q ? LSE[head * N_q + i] * log2_e : 0.0f;
+        rows[row / 2].delta[row % 2] = delta;
     }
     for (int x = 4 * (threadIdx.x % 4); x < d && i < zeros; x += 16) {
         *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
@@ -63,10 +65,11 @@ inline int blocks_of_32_rows(const Problem& p) {
     return as_int(p.batch * p.heads * padded_rows(p) / 32, "batch x heads x q-len");
 }
 
-/// Starts before_backward for a problem: `rows` has B H padded_rows(p), and dQ_sum d times as many. Of each head's dQ
-/// `zeros` rows are set to zero, all of them unless one says otherwise; and `counted` counters, at most one per row.
+/// Starts before_backward for a problem: `rows` has B H padded_rows(p) of them, and dQ_sum d times as many. Of each
+/// head's dQ `zeros` rows are set to zero, all of them unless one says otherwise; and `counted` counters, at most one
+/// per row.
 template <class T>
-void start_before_backward(const Problem& p, const T* O, const float* LSE, const T* dO, QueryRow* rows, float* dQ_sum,
+void start_before_backward(const Problem& p, const T* O, const float* LSE, const T* dO, TwoRows* rows, float* dQ_sum,
                            int zeros = 2'000'000'000, unsigned* counters = nullptr, int64_t counted = 0) {
     launch(before_backward<T>, blocks_of_32_rows(p), 128, 0, O, LSE, dO, rows, dQ_sum, static_cast<int>(p.q_len),
            as_int(padded_rows(p), "q-len"), zeros, static_cast<int>(p.head_dim), counters, counted);
