@@ -10,64 +10,75 @@
 
 namespace flash {
 
-/// What a backward loop must know of a row of Q: LSE in units of log2, and delta. Both are 0 in rows that pad a tile.
-struct alignas(8) QueryRow {
-    float LSE_log2, delta;
+/// What a backward loop must know of rows 2r and 2r + 1 of Q: LSE in units of log2, and delta. All are 0 in rows that
+/// pad a tile. A C fragment of S^T has the two side by side in a lane, which therefore reads both at once.
+struct alignas(16) TwoRows {
+    float LSE_log2[2], delta[2];
 };
 
 /// The rows of a head with padding: a whole number of tiles of 32, 64 and 128.
 inline int64_t padded_rows(const Problem& p) { return ceil_div(p.q_len, 128) * 128; }
 
-/// LSE and delta of every row, and zeros for the first rows of each head's dQ: four lanes per row.
+/// LSE and delta of every row, and zeros for the first rows of each head's dQ and for `counted` counters. A block has
+/// 32 rows, with four lanes per row.
 template <class T>
-__global__ void before_backward(const T* O, const float* LSE, const T* dO, QueryRow* rows, float* dQ_sum, int N_q,
-                                int padded, int zeros, int d) {
-    const int64_t row = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 4;
-    const int64_t head = row / padded, i = row % padded, from = (head * N_q + i) * d;
+__global__ void before_backward(const T* O, const float* LSE, const T* dO, TwoRows* rows, float* dQ_sum, int N_q,
+                                int padded, int zeros, int d, unsigned* counters, int64_t counted) {
+    const int64_t row = int64_t{blockIdx.x} * 32 + threadIdx.x / 4, thread = int64_t{blockIdx.x} * 128 + threadIdx.x;
+    const int64_t head = blockIdx.x / (padded / 32);
+    const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 4;
+    const int64_t from = (head * N_q + i) * d;
     float delta = 0;
     for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
         delta += dot<T>(*reinterpret_cast<const uint4*>(dO + from + x), *reinterpret_cast<const uint4*>(O + from + x));
     }
     delta = row_sum(delta);
     if (threadIdx.x % 4 == 0) {
-        rows[row] = {i < N_q ? LSE[head * N_q + i] * log2_e : 0.0f, delta};
+        rows[row / 2].LSE_log2[row % 2] = i < N_q ? LSE[head * N_q + i] * log2_e : 0.0f;
+        rows[row / 2].delta[row % 2] = delta;
     }
     for (int x = 4 * (threadIdx.x % 4); x < d && i < zeros; x += 16) {
         *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
     }
+    if (thread < counted) {
+        counters[thread] = 0;
+    }
 }
 
-/// dQ, rounded and in rows: one thread per 8 columns. In dQ_sum 16 rows by 8 columns are 4 runs of 32 floats, one for
-/// each element of a C fragment.
-template <class T>
-__global__ void after_backward(const float* dQ_sum, T* dQ, int64_t pieces, int N_q, int padded, int d, float scale) {
-    const int64_t piece = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-    if (piece < pieces) {
-        const int64_t n = piece % (d / 8), row = piece / (d / 8), head = row / N_q, i = row % N_q;
-        const float* from = dQ_sum + (head * padded + i / 16 * 16) * d + 128 * n + i % 16 / 8 * 64 + i % 8 * 4;
-        const float4 even = *reinterpret_cast<const float4*>(from), odd = *reinterpret_cast<const float4*>(from + 32);
-        *reinterpret_cast<uint4*>(dQ + 8 * piece) =
+/// dQ, rounded and in rows: 32 rows per block and four lanes per row again, each of which makes 8 columns at a time. In
+/// dQ_sum 16 rows by 8 columns are 4 runs of 32 floats, one for each element of a C fragment.
+template <class T> __global__ void after_backward(const float* dQ_sum, T* dQ, int N_q, int padded, int d, float scale) {
+    const int64_t head = blockIdx.x / (padded / 32);
+    const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 4;
+    const float* from = dQ_sum + (head * padded + i / 16 * 16) * d + i % 16 / 8 * 64 + i % 8 * 4;
+    for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
+        const float4 even = *reinterpret_cast<const float4*>(from + 16 * x);
+        const float4 odd = *reinterpret_cast<const float4*>(from + 16 * x + 32);
+        *reinterpret_cast<uint4*>(dQ + (head * N_q + i) * d + x) =
             make_uint4(pack<T>(even.x * scale, odd.x * scale), pack<T>(even.y * scale, odd.y * scale),
                        pack<T>(even.z * scale, odd.z * scale), pack<T>(even.w * scale, odd.w * scale));
     }
 }
 
-/// Starts before_backward for a problem: `rows` has B H padded_rows(p), and dQ_sum d times as many. Of each head's dQ
-/// `zeros` rows are set to zero, all of them unless one says otherwise.
+/// The blocks of either kernel.
+inline int blocks_of_32_rows(const Problem& p) {
+    return as_int(p.batch * p.heads * padded_rows(p) / 32, "batch x heads x q-len");
+}
+
+/// Starts before_backward for a problem: `rows` has B H padded_rows(p) of them, and dQ_sum d times as many. Of each
+/// head's dQ `zeros` rows are set to zero, all of them unless one says otherwise; and `counted` counters, at most one
+/// per row.
 template <class T>
-void start_before_backward(const Problem& p, const T* O, const float* LSE, const T* dO, QueryRow* rows, float* dQ_sum,
-                           int64_t zeros = 2'000'000'000) {
-    const int padded = as_int(padded_rows(p), "q-len"), d = static_cast<int>(p.head_dim);
-    launch(before_backward<T>, as_int(p.batch * p.heads * padded / 32, "batch x heads x q-len"), 128, 0, O, LSE, dO,
-           rows, dQ_sum, static_cast<int>(p.q_len), padded, static_cast<int>(zeros), d);
+void start_before_backward(const Problem& p, const T* O, const float* LSE, const T* dO, TwoRows* rows, float* dQ_sum,
+                           int zeros = 2'000'000'000, unsigned* counters = nullptr, int64_t counted = 0) {
+    launch(before_backward<T>, blocks_of_32_rows(p), 128, 0, O, LSE, dO, rows, dQ_sum, static_cast<int>(p.q_len),
+           as_int(padded_rows(p), "q-len"), zeros, static_cast<int>(p.head_dim), counters, counted);
 }
 
 /// Starts after_backward, likewise.
 template <class T> void start_after_backward(const Problem& p, const float* dQ_sum, T* dQ) {
-    const int padded = as_int(padded_rows(p), "q-len"), d = static_cast<int>(p.head_dim);
-    const int64_t pieces = p.q_size() / 8;
-    launch(after_backward<T>, as_int(ceil_div(pieces, 128), "batch x heads x q-len"), 128, 0, dQ_sum, dQ, pieces,
-           static_cast<int>(p.q_len), padded, d, p.scale);
+    launch(after_backward<T>, blocks_of_32_rows(p), 128, 0, dQ_sum, dQ, static_cast<int>(p.q_len),
+           as_int(padded_rows(p), "q-len"), static_cast<int>(p.head_dim), p.scale);
 }
 
 } // namespace flash

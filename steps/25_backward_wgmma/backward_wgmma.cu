@@ -2,11 +2,12 @@
 //
 // The idea: rung 24's five products, with Hopper's units. A producer fetches Q and dO, two consumer warpgroups own 64
 // keys each. While threads compute, some product is always under way: exp runs under dP, dS under dV, and what becomes
-// of dQ under dK. dQ leaves by TMA, which adds 16 x 64 numbers to memory at a time, where rung 24 had an atomic
-// instruction for every 32. A lane only asks for it.
+// of dQ under dK. A writer, one thread of the producer's warpgroup, has TMA add a whole tile of dQ to memory, where
+// rung 24 had an atomic instruction for every 32 numbers.
 //
 //      tensor cores   S  dP ...... dV ....... dQ  dK .........
-//      warpgroup          exp, pack P | dS, to shared memory | dQ to shared memory, TMA adds it
+//      consumers          exp, pack P | dS, to shared memory | dQ to shared memory
+//      writer         TMA adds the dQ of the step before ..................|
 //
 // Against rung 24: tiles and roles as on rung 19. dS is read from P as it was rounded, so that S is free once P is
 // packed. Look at: what each wait leaves running, and which operands of dQ are read across (transpose_A, transpose_B).
@@ -33,10 +34,8 @@ constexpr int consumers = 2;
 constexpr int Bc = 64 * consumers; // keys
 constexpr int slots = 2;           // tiles of Q, and of dO, that are in shared memory
 constexpr int threads = warpgroup * (consumers + 1);
-constexpr int consumer_registers = 240;
-constexpr int producer_registers = 24;
-static_assert(warpgroup * (consumers * consumer_registers + producer_registers) <=
-              threads * 168); // what it begins with
+constexpr int consumer_registers = 240, producer_registers = 24; // of a thread, which begins with 168
+static_assert(warpgroup * (consumers * consumer_registers + producer_registers) <= threads * 168);
 
 template <int d> constexpr int Br = d == 64 ? 128 : 64;      // queries: as many as the registers of S and dP allow
 template <int d> using KV_tile = flash::SwizzledTile<d, 64>; // of one consumer
@@ -44,7 +43,7 @@ template <int d> using Q_tile = flash::SwizzledTile<d, Br<d>>;
 template <int d> using dS_tile = flash::SwizzledTile<Br<d>, Bc>; // transposed: a row is a key
 
 template <class T> struct Task {
-    const flash::QueryRow* Rows;
+    const flash::TwoRows* Rows;
     float* dQ_sum; // in the order of the fragments, as on rung 24
     T *dK, *dV;
     int padded, Tc, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; tiles of K; query heads to one K/V head
@@ -55,23 +54,22 @@ template <class T> struct Task {
 template <int d> struct Shared {
     alignas(1024) char K[consumers][KV_tile<d>::bytes];
     alignas(1024) char V[consumers][KV_tile<d>::bytes];
-    flash::Ring<slots, 2 * Q_tile<d>::bytes> Q;     // and dO behind it
-    alignas(1024) char dS[2][dS_tile<d>::bytes];    // of this step, and of the one before
-    alignas(16) float dQ[4 * consumers][16 * 64];   // of each warp
-    alignas(16) flash::QueryRow rows[slots][Br<d>]; // LSE and delta, which come and go with them
-    uint64_t KV_full;
+    flash::Ring<slots, 2 * Q_tile<d>::bytes> Q;        // and dO behind it
+    alignas(1024) char dS[2][dS_tile<d>::bytes];       // of this step, and of the one before
+    alignas(16) float dQ[Br<d> * d];                   // a tile, in the order in which it lies in dQ_sum
+    alignas(16) flash::TwoRows rows[slots][Br<d> / 2]; // LSE and delta, which come and go with them
+    uint64_t KV_full, dQ_full, dQ_empty;
 };
 
 /// A block's way along the queries: those of every head of the group, one head after the other.
 struct Steps {
     int64_t kv_head;
-    int j0, first, tiles; // the block's first key; of each head, the first tile of Q and how many
+    int j0, first = 0, tiles; // the block's first key; of each head, the first tile of Q and how many
     int count;
 
     template <class T>
     __device__ Steps(const Task<T>& task, int Br) : kv_head(blockIdx.x / task.Tc), j0(blockIdx.x % task.Tc * Bc) {
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-        first = 0;
         if (task.causal) {
             first = max(0, j0 - (task.N_kv - task.N_q)) / Br;
         }
@@ -99,20 +97,30 @@ __device__ void fetch(const Task<T>& task, const Steps& steps, const flash::Tens
         flash::mbarrier_expect_tx(&smem.Q.full[at.slot], sizeof(smem.Q.tile[0]) + sizeof(smem.rows[0]));
         flash::tma_load<4>(smem.Q.tile[at.slot], Q, {0, i0, 0, head}, &smem.Q.full[at.slot]);
         flash::tma_load<4>(smem.Q.tile[at.slot] + Q_tile<d>::bytes, dO, {0, i0, 0, head}, &smem.Q.full[at.slot]);
-        flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0), sizeof(smem.rows[0]),
+        flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0) / 2, sizeof(smem.rows[0]),
                          &smem.Q.full[at.slot]);
     }
 }
 
-/// Starts 64 x 64 of dQ = dS K. dS lies transposed: its rows, which are keys, are read across, and so are those of
-/// K.
+/// The writer's part: one thread. It adds the block's tiles of dQ.
+template <class T, int d> __device__ void add_dQ(const Task<T>& task, const Steps& steps, Shared<d>& smem) {
+    for (int step = 0; step < steps.count; ++step) {
+        const int64_t row = int64_t{steps.head(step, task.group)} * task.padded + steps.tile(step) * Br<d>;
+        flash::mbarrier_wait(&smem.dQ_full, step % 2); // all warps have stored it
+        flash::bulk_reduce_add(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+        flash::bulk_commit();
+        flash::bulk_wait_read<0>(); // TMA has read the tile: warps may store the next one, and the block may end
+        flash::mbarrier_arrive(&smem.dQ_empty);
+    }
+}
+
+/// Starts 64 x 64 of dQ = dS K. dS lies transposed: its rows, which are keys, are read across, as K's are.
 template <class T, int d> __device__ void start_dQ(float (&dQ_reg)[8][4], uint64_t dS_desc, uint64_t K_desc) {
     flash::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        flash::wgmma_m64k16<T, 64, true, true>(dQ_reg, flash::advance(dS_desc, 2048 * k),
-                                               flash::advance(K_desc, k / 4 * KV_tile<d>::bytes + 2048 * (k % 4)),
-                                               k > 0);
+        const uint64_t K_rows = flash::advance(K_desc, k / 4 * KV_tile<d>::bytes + 2048 * (k % 4));
+        flash::wgmma_m64k16<T, 64, true, true>(dQ_reg, flash::advance(dS_desc, 2048 * k), K_rows, k > 0);
     }
     flash::wgmma_commit();
 }
@@ -121,15 +129,12 @@ template <class T, int d> __device__ void start_dQ(float (&dQ_reg)[8][4], uint64
 template <class T, int d> __device__ void compute(const Task<T>& task, const Steps& steps, Shared<d>& smem) {
     constexpr int Br = step25::Br<d>;
     const int role = __shfl_sync(~0u, threadIdx.x / warpgroup, 0), lane = threadIdx.x % 32; // role: known to be uniform
-    const int t = lane % 4;                                  // columns 2t and 2t + 1 of C
-    const int warp_row = threadIdx.x % warpgroup / 32 * 16;  // in 64 rows
-    const int row0 = 64 * role + warp_row + lane / 4;        // the lane's first row in the tile of K
-    const int dQ_row = (d == 64 ? 64 * role : 0) + warp_row; // what the warp makes of a tile of dQ:
-    const int dQ_column = d == 64 ? 0 : 64 * role;           // 16 x 64
+    const int t = lane % 4;                                 // columns 2t and 2t + 1 of C
+    const int warp_row = threadIdx.x % warpgroup / 32 * 16; // in 64 rows
+    const int row0 = 64 * role + warp_row + lane / 4;       // the lane's first row in the tile of K
     const int keys = min(Bc, task.N_kv - steps.j0);
-
-    // Q and dO serve twice: for S and dP as they are, for the sums across their rows, whose next 64 columns are Br rows
-    // on.
+    float* own = smem.dQ + 64 * (d == 64 ? 64 * role + warp_row : 2 * warp_row + 16 * role); // the warp's 16 x 64 of dQ
+    // Q and dO serve twice: as they are, and across their rows, whose next 64 columns are Br rows on.
     const uint64_t K_own = flash::wgmma_descriptor(smem.K[role], 0, 1024);
     const uint64_t V_own = flash::wgmma_descriptor(smem.V[role], 0, 1024);
     const uint64_t Q_desc = flash::wgmma_descriptor(smem.Q.tile, 128 * Br, 1024);
@@ -148,17 +153,15 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         flash::start_ABt<T, d>(S_reg, K_own, flash::advance(Q_desc, now));
         flash::start_ABt<T, d>(dP_reg, V_own, flash::advance(dO_desc, now));
         flash::wgmma_wait<1>(S_reg);
-
-        const flash::QueryRow* rows = smem.rows[at.slot];
+        const flash::TwoRows* rows = smem.rows[at.slot] + t;
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             for (int c = 0; c < 4; ++c) {
-                S_reg[n][c] = flash::fast_exp2(
-                    fmaf(S_reg[n][c], task.scale * flash::log2_e, -rows[8 * n + 2 * t + c % 2].LSE_log2));
+                S_reg[n][c] =
+                    flash::fast_exp2(fmaf(S_reg[n][c], task.scale * flash::log2_e, -rows[4 * n].LSE_log2[c % 2]));
             }
         }
-        // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none. Columns
-        // of padding have Q = dO = 0: they add P times 0 to dV, and dS = P (0 - 0) = 0 times 0 to dK.
+        // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none.
         const int on_diagonal = task.causal ? steps.tile(step) * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
@@ -174,13 +177,12 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         uint32_t P_reg[Br / 16][4]; // A fragments: 16 keys x 16 queries each
         flash::pack_A<T>(P_reg, S_reg);
         flash::start_AB<T>(dV_reg, P_reg, flash::advance(dO_desc, now)); // dV += P^T dO
-
         flash::wgmma_wait<1>(dP_reg);
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             for (int c = 0; c < 4; ++c) {
                 const float2 P = flash::unpack<T>(P_reg[n / 2][n % 2 * 2 + c / 2]);
-                dP_reg[n][c] = (c % 2 == 0 ? P.x : P.y) * (dP_reg[n][c] - rows[8 * n + 2 * t + c % 2].delta);
+                dP_reg[n][c] = (c % 2 == 0 ? P.x : P.y) * (dP_reg[n][c] - rows[4 * n].delta[c % 2]);
             }
         }
         uint32_t dS_reg[Br / 16][4];
@@ -192,12 +194,8 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         start_dQ<T, d>(dQ_reg, flash::advance(dS_desc, step % 2 * dS_tile<d>::bytes), K_desc);
         flash::start_AB<T>(dK_reg, dS_reg, flash::advance(Q_desc, now)); // dK += dS^T Q
 
-        flash::wgmma_wait<1>(dQ_reg); // and dV, which was started before
-        float* own = smem.dQ[threadIdx.x / 32];
-        if (lane == 0) {
-            flash::bulk_wait_read<0>(); // TMA has read what the warp put there a step before
-        }
-        __syncwarp(); // all lanes may write
+        flash::wgmma_wait<1>(dQ_reg);                       // and dV, which was started before
+        flash::mbarrier_wait(&smem.dQ_empty, step % 2 ^ 1); // TMA has read the tile of the step before
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
             for (int c = 0; c < 4; ++c) {
@@ -206,11 +204,7 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         }
         flash::fence_proxy_async(); // TMA sees what this lane has written,
         __syncwarp();               // and what the others have
-        if (lane == 0) {
-            const int64_t row = int64_t{steps.head(step, task.group)} * task.padded + steps.tile(step) * Br + dQ_row;
-            flash::bulk_reduce_add(task.dQ_sum + row * d + dQ_column * 16, own, sizeof(smem.dQ[0]));
-            flash::bulk_commit();
-        }
+        flash::mbarrier_arrive_warp(&smem.dQ_full);
         flash::wgmma_wait<0>(dK_reg);
         flash::mbarrier_arrive_warp(&smem.Q.empty[at.slot]); // this warp's products no longer read Q and dO
     }
@@ -218,13 +212,9 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
     const int64_t to = (steps.kv_head * task.N_kv + steps.j0) * d;
     flash::store_rows(task.dK + to, dK_reg, task.scale, row0, keys);
     flash::store_rows(task.dV + to, dV_reg, 1, row0, keys);
-    if (lane == 0) {
-        flash::bulk_wait_read<0>(); // a block must not leave before its dQ has been read
-    }
 }
 
-/// dK = scale dS^T Q and dV = P^T dO: one block per tile of K and V, along the tiles of Q of every head of the group.
-/// dQ_sum += dS K on the way.
+/// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the group's tiles of Q.
 template <class T, int d>
 __global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ flash::TensorMap Q,
                                                         const __grid_constant__ flash::TensorMap K,
@@ -234,6 +224,8 @@ __global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ 
     if (threadIdx.x == 0) {
         flash::mbarrier_init(&smem.KV_full, 1);
         smem.Q.init(4 * consumers); // one arrival per warp
+        flash::mbarrier_init(&smem.dQ_full, 4 * consumers);
+        flash::mbarrier_init(&smem.dQ_empty, 1);
         flash::fence_mbarrier_init();
     }
     __syncthreads(); // the barriers are there for all
@@ -243,6 +235,8 @@ __global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ 
         flash::give_registers<producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
             fetch<T, d>(task, steps, Q, K, V, dO, smem);
+        } else if (threadIdx.x % warpgroup == 32) { // of another warp: neither may hold up the other
+            add_dQ(task, steps, smem);
         }
     } else {
         flash::take_registers<consumer_registers>();
@@ -257,9 +251,8 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads"),
               kv_heads = static_cast<int>(p.batch * p.kv_heads);
     const int64_t rows = heads * flash::padded_rows(p);
-    const flash::DeviceBuffer<flash::QueryRow> Rows(rows, "LSE and delta");
+    const flash::DeviceBuffer<flash::TwoRows> Rows(rows / 2, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
-
     flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
     const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
     flash::launch(
@@ -273,7 +266,8 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
 } // namespace
 
 int64_t workspace_bytes(const flash::Problem& p) {
-    return p.batch * p.heads * flash::padded_rows(p) * (4 * p.head_dim + static_cast<int64_t>(sizeof(flash::QueryRow)));
+    return p.batch * p.heads * flash::padded_rows(p) *
+           (4 * p.head_dim + static_cast<int64_t>(sizeof(flash::TwoRows)) / 2);
 }
 
 template <class T>

@@ -43,7 +43,7 @@ template <int d> using Q_tile = flash::SwizzledTile<d, Br<d>>;
 template <int d> using dS_tile = flash::SwizzledTile<Br<d>, Bc>; // transposed: a row is a key
 
 template <class T> struct Task {
-    const flash::QueryRow* Rows;
+    const flash::TwoRows* Rows;
     float* dQ_sum;           // in the order of the fragments, as on rung 24
     unsigned *drawn, *turns; // tiles of K that blocks have drawn; for each tile of dQ, how many blocks have added
     T *dK, *dV;
@@ -56,10 +56,10 @@ template <class T> struct Task {
 template <int d> struct Shared {
     alignas(1024) char K[consumers][KV_tile<d>::bytes];
     alignas(1024) char V[consumers][KV_tile<d>::bytes];
-    flash::Ring<slots, 2 * Q_tile<d>::bytes> Q;     // and dO behind it
-    alignas(1024) char dS[2][dS_tile<d>::bytes];    // of this step, and of the one before
-    alignas(16) float dQ[Br<d> * d];                // a tile, in the order in which it lies in dQ_sum
-    alignas(16) flash::QueryRow rows[slots][Br<d>]; // LSE and delta, which come and go with them
+    flash::Ring<slots, 2 * Q_tile<d>::bytes> Q;        // and dO behind it
+    alignas(1024) char dS[2][dS_tile<d>::bytes];       // of this step, and of the one before
+    alignas(16) float dQ[Br<d> * d];                   // a tile, in the order in which it lies in dQ_sum
+    alignas(16) flash::TwoRows rows[slots][Br<d> / 2]; // LSE and delta, which come and go with them
     uint64_t KV_full, dQ_full, dQ_empty;
     unsigned number; // of the block's tile of K
 };
@@ -99,7 +99,7 @@ __device__ void fetch(const Task<T>& task, const Steps& steps, const flash::Tens
         flash::mbarrier_expect_tx(&smem.Q.full[at.slot], sizeof(smem.Q.tile[0]) + sizeof(smem.rows[0]));
         flash::tma_load<4>(smem.Q.tile[at.slot], Q, {0, i0, 0, head}, &smem.Q.full[at.slot]);
         flash::tma_load<4>(smem.Q.tile[at.slot] + Q_tile<d>::bytes, dO, {0, i0, 0, head}, &smem.Q.full[at.slot]);
-        flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0), sizeof(smem.rows[0]),
+        flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0) / 2, sizeof(smem.rows[0]),
                          &smem.Q.full[at.slot]);
     }
 }
@@ -165,12 +165,12 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         flash::start_ABt<T, d>(S_reg, K_own, flash::advance(Q_desc, now));
         flash::start_ABt<T, d>(dP_reg, V_own, flash::advance(dO_desc, now));
         flash::wgmma_wait<1>(S_reg);
-        const flash::QueryRow* rows = smem.rows[at.slot];
+        const flash::TwoRows* rows = smem.rows[at.slot] + t;
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             for (int c = 0; c < 4; ++c) {
-                S_reg[n][c] = flash::fast_exp2(
-                    fmaf(S_reg[n][c], task.scale * flash::log2_e, -rows[8 * n + 2 * t + c % 2].LSE_log2));
+                S_reg[n][c] =
+                    flash::fast_exp2(fmaf(S_reg[n][c], task.scale * flash::log2_e, -rows[4 * n].LSE_log2[c % 2]));
             }
         }
         // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none.
@@ -194,7 +194,7 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         for (int n = 0; n < Br / 8; ++n) {
             for (int c = 0; c < 4; ++c) {
                 const float2 P = flash::unpack<T>(P_reg[n / 2][n % 2 * 2 + c / 2]);
-                dP_reg[n][c] = (c % 2 == 0 ? P.x : P.y) * (dP_reg[n][c] - rows[8 * n + 2 * t + c % 2].delta);
+                dP_reg[n][c] = (c % 2 == 0 ? P.x : P.y) * (dP_reg[n][c] - rows[4 * n].delta[c % 2]);
             }
         }
         uint32_t dS_reg[Br / 16][4];
@@ -263,12 +263,11 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads"),
               kv_heads = static_cast<int>(p.batch * p.kv_heads);
     const int64_t rows = heads * flash::padded_rows(p);
-    const flash::DeviceBuffer<flash::QueryRow> Rows(rows, "LSE and delta");
+    const flash::DeviceBuffer<flash::TwoRows> Rows(rows / 2, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
     const flash::DeviceBuffer<unsigned> turns(1 + rows / 64, "turns");
-    flash::zero_device_memory(turns.data(), sizeof(unsigned) * (1 + rows / 64));
     const int unseen = p.causal ? max(0, N_q - N_kv) / Br<d> * Br<d> : 0; // rows of dQ to which no block adds
-    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data(), unseen);
+    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data(), unseen, turns.data(), 1 + rows / 64);
     const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
     const int places = flash::resident_blocks(gradients<T, d>, threads, sizeof(Shared<d>));
     const flash::TileOrder order{kv_heads, min(2 * places / Tc + 1, kv_heads), Tc};
@@ -285,7 +284,7 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
 
 int64_t workspace_bytes(const flash::Problem& p) {
     const int64_t rows = p.batch * p.heads * flash::padded_rows(p);
-    return rows * (4 * p.head_dim + static_cast<int64_t>(sizeof(flash::QueryRow))) + 4 * (1 + rows / 64);
+    return rows * (4 * p.head_dim + static_cast<int64_t>(sizeof(flash::TwoRows)) / 2) + 4 * (1 + rows / 64);
 }
 
 template <class T>
