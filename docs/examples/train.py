@@ -5,7 +5,7 @@ Without options: one layer on the CPU, where the SIMT backend runs the CUDA kern
 pass. It learns Python's own poem, `import this`, by heart. With both kinds of attention the same model is trained twice
 from the same seed, and the losses are compared. A larger one for a GPU:
 
-    docs/examples/train.py --device cuda --layers 6 --width 256 --context 256 --batch 64 --text docs/*.md
+    docs/examples/train.py --device cuda --layers 6 --width 256 --head-dim 64 --context 256 --batch 64 --rate 1e-3 --text docs/*.md
 """
 
 import argparse
@@ -19,8 +19,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "common/torch"))
-
-HEAD_DIM = 32
 
 
 def poem():
@@ -36,7 +34,8 @@ def arguments(words):
     parser.add_argument("--rung", help="the forward rung, by number or name; it takes bf16 (the highest that fits)")
     parser.add_argument("--backward-rung", help="the backward rung, likewise")
     for name, default, what in (("steps", 400, "how often the weights change"), ("seed", 1, "of weights and batches"),
-                                ("layers", 1, "of attention and of the perceptron"), ("width", 64, "a multiple of 32"),
+                                ("layers", 1, "of attention and of the perceptron"), ("width", 64, "a multiple of the head dim"),
+                                ("head-dim", 32, "of each head; Hopper's rungs take 64"),
                                 ("context", 64, "letters that it sees"), ("batch", 8, "pieces of text in a step")):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{what} ({default})")
     parser.add_argument("--rate", type=float, default=1e-2, help="the learning rate at the start; it falls to 0 (0.01)")
@@ -45,8 +44,8 @@ def arguments(words):
     parser.add_argument("--letters", type=int, default=160, help="length of the sample at the end (160)")
     parser.add_argument("--record", metavar="NAME", help="also write docs/records/NAME.json")
     options = parser.parse_args(words)
-    if options.width < 1 or options.width % HEAD_DIM:
-        parser.error(f"--width {options.width}: a multiple of {HEAD_DIM} is expected, the heads' dim")
+    if options.width < 1 or options.head_dim < 1 or options.width % options.head_dim:
+        parser.error(f"--width {options.width}: a multiple of --head-dim, {options.head_dim}, is expected")
     if min(options.steps, options.layers, options.context, options.batch) < 1:
         parser.error("--steps, --layers, --context and --batch are at least 1")
     try:
@@ -83,7 +82,7 @@ class Layer(nn.Module):
 
     def forward(self, x):
         B, N, width = x.shape
-        qkv = self.qkv(self.before_attention(x)).view(B, N, 3, width // HEAD_DIM, HEAD_DIM)
+        qkv = self.qkv(self.before_attention(x)).view(B, N, 3, -1, self.options.head_dim)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).bfloat16().contiguous()  # (B, H, N, d) each
         if self.which == "ours":
             o = attention(q, k, v, causal=True, rung=self.options.rung, backward_rung=self.options.backward_rung)
