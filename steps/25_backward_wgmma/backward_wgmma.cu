@@ -2,12 +2,12 @@
 //
 // The idea: rung 24's five products, with Hopper's units. A producer fetches Q and dO, two consumer warpgroups own 64
 // keys each. While threads compute, some product is always under way: exp runs under dP, dS under dV, and what becomes
-// of dQ under dK. A writer, one thread of the producer's warpgroup, has TMA add a whole tile of dQ to memory, where
-// rung 24 had an atomic instruction for every 32 numbers.
+// of dQ under dK. dQ leaves by TMA, which adds a whole tile to memory, where rung 24 had an atomic instruction for
+// every 32 numbers. A writer asks for it, one thread of the producer's warpgroup, so that consumers need not.
 //
 //      tensor cores   S  dP ...... dV ....... dQ  dK .........
 //      consumers          exp, pack P | dS, to shared memory | dQ to shared memory
-//      writer         TMA adds the dQ of the step before ..................|
+//      writer                                                                      | TMA adds it
 //
 // Against rung 24: tiles and roles as on rung 19. dS is read from P as it was rounded, so that S is free once P is
 // packed. Look at: what each wait leaves running, and which operands of dQ are read across (transpose_A, transpose_B).
@@ -161,7 +161,8 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
                     flash::fast_exp2(fmaf(S_reg[n][c], task.scale * flash::log2_e, -rows[4 * n].LSE_log2[c % 2]));
             }
         }
-        // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none.
+        // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none. Columns
+        // of padding have Q = dO = 0: they add P times 0 to dV, and dS = P (0 - 0) = 0 times 0 to dK.
         const int on_diagonal = task.causal ? steps.tile(step) * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll

@@ -1,15 +1,14 @@
 // Rung 26: dQ in a fixed order, so that all gradients have the same bits in every run.
 // The idea: on rung 25 blocks add to a tile of dQ in the order in which they come. Here they take turns, the block of
-// the last keys first: a semaphore per tile of dQ counts who has added. A writer, one thread of the producer's
-// warpgroup, waits for the block's turn, has TMA add, waits until the sum is in memory, and passes the turn on.
+// the last keys first: a semaphore per tile of dQ counts who has added. The writer waits for the block's turn, has TMA
+// add, waits until the sum is in memory, and passes the turn on.
 //
 //      consumers  dQ: store | next step ........................... | dQ: store
 //      writer               | turn? | TMA adds: read | in memory, pass the turn on
 //
-// Against rung 25: the writer, and the order. A block may only wait for those that are sure to have begun, so each
-// draws its tile of K when it begins, the shortest first, and waits for earlier draws alone. Look at: who waits, with a
-// mask. First published: the deterministic mode of FlashAttention-2 and -3 (Dao and others), which has these
-// semaphores.
+// Against rung 25: the order. A block may only wait for those that are sure to have begun, so each draws its tile of K
+// when it begins, the shortest first, and waits for earlier draws alone. Look at: who waits, with a mask. First
+// published: the deterministic mode of FlashAttention-2 and -3 (Dao and others), which has these semaphores.
 #include "steps/26_backward_ordered/backward_ordered.hpp"
 
 #include "common/cuda/around_backward.hpp"
