@@ -453,7 +453,7 @@ def experiments(record, rung):
     about = {row["program"]: row for row in reversed(some(record, kinds=("build",))) if row["rung"].startswith(rung)}
     names = [name for name in reversed(about) if rows(record, name)]
     groups = unique((row["d"], row["causal"]) for row in some(record, names[0]))
-    lines = []
+    lines, largest = [], max(d for d, _ in groups)
 
     def mean_speed(name, **where):
         return f"{mean(record, name, **where):.{1 if rung < '10' else 0}f}" if rows(record, name, **where) else ""
@@ -462,12 +462,12 @@ def experiments(record, rung):
         dims = [d for d in unique(d for d, _ in groups) if d >= least and rows(record, other, d=d)]
         return f"{geometric_mean(sum((ratios(record, name, other, d=d) for d in dims), [])):.3f}" if dims else ""
     for name in names:
-        of = [row for d in (128, 64, 32) for row in rows(record, name, kinds=("build",)) if row.get("d") == d]
+        of = [row for d in (256, 128, 64, 32) for row in rows(record, name, kinds=("build",)) if row.get("d") == d]
         counts = next(iter(rows(record, name, kinds=("kernel",))), {})
         lines.append({
-            "change": (about[name]["what"] or f"rung {rung}") + " (wrong on purpose)" * bool(about[name].get("wrong")),
-            "predicted": about[name]["predicted"],
-            "registers at d = 128, 64, 32": ", ".join(f"{row['registers']}" for row in of),
+            "change": (about[name].get("what") or f"rung {rung}") + " (wrong on purpose)" * bool(about[name].get("wrong")),
+            "predicted": about[name].get("predicted"),
+            "registers at d = 256, 128, 64, 32" if largest > 128 else "registers at d = 128, 64, 32": ", ".join(f"{row['registers']}" for row in of),
             "bytes spilled": ", ".join(f"{row['spill_stores']} at {row['d']}" if row["spill_stores"] else
                                        f"stack {row['stack']} at {row['d']}" for row in of
                                        if row["spill_stores"] or row["stack"]),
