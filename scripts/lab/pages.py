@@ -466,13 +466,13 @@ def experiments(record, rung):
         counts = next(iter(rows(record, name, kinds=("kernel",))), {})
         lines.append({
             "change": (about[name].get("what") or f"rung {rung}") + " (wrong on purpose)" * bool(about[name].get("wrong")),
-            "predicted": about[name].get("predicted"),
+            "predicted": about[name].get("predicted", ""),
             "registers at d = 256, 128, 64, 32" if largest > 128 else "registers at d = 128, 64, 32": ", ".join(f"{row['registers']}" for row in of),
             "bytes spilled": ", ".join(f"{row['spill_stores']} at {row['d']}" if row["spill_stores"] else
                                        f"stack {row['stack']} at {row['d']}" for row in of
                                        if row["spill_stores"] or row["stack"]),
             "instructions per mma, 128, 64": ", ".join(text(row, "instructions / mma : .2f") for row in of
-                                                       if row.get("mma") and row["d"] > 32),
+                                                       if row.get("mma") and row["d"] in (64, 128)),
             "wavefronts per load": text(counts, "shared_load_wavefronts / shared_load_requests : .2f"),
             "ms": text(rows(record, name)[0], "ms : .1f") if len(rows(record, name)) == 1 else "",
             **{f"TFLOP/s, d={d}" + " causal" * causal: mean_speed(name, d=d, causal=causal) for d, causal in groups},
