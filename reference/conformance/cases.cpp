@@ -376,6 +376,11 @@ List detect(const Scope& scope) {
     for (const Kind kind : {Kind::outliers, Kind::logits_negative, Kind::nan_row, Kind::rises_2000}) {
         add(kind, {97, 97}, static_cast<size_t>(kind));
     }
+    // Several tiles of keys and a mask at the largest head dim, where tiles are small: of the warps that share a
+    // block's tiles, some see fewer than others.
+    for (const DType dtype : scope.dtypes) {
+        list.cases.push_back({Kind::normal, dtype, make_problem({200, 200}, scope.head_dims.back(), {true, {2, 1}})});
+    }
     if (scope.backward) {
         turn_backward(list);
     }

@@ -192,8 +192,8 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         flash::wgmma_wait<0>(O_reg);
         flash::mbarrier_arrive_warp(&smem.V.empty[before]); // as above
     }
-    for (; j0 < loaded; j0 += Bc) { // the tiles pass, and the turns with them, as above
-        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase);
+    for (; j0 < loaded; j0 += Bc) {                            // the tiles pass, and the turns with them, as above
+        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // the turns imply it, too
         flash::named_barrier_sync(turn<d> + role, 2 * warpgroup);
         flash::named_barrier_arrive(turn<d> + (role + 1) % consumers<d>, 2 * warpgroup);
         flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]);
