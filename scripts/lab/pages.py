@@ -251,6 +251,10 @@ VIEWS = {
                      "wavefronts / ideal": "1 / (1 - shared_load_conflicts / shared_load_wavefronts) : .2f",
                      "sectors of local memory": "local_load_sectors : .0f", "registers": "registers : .0f",
                      "occupancy": "occupancy_percent / 100 : .0%"},
+    "stalls": {"clocks per instruction": "warps_per_issue : .1f",
+               **{one.replace("_", " "): f"stall_{one} : .1f" for one in (
+                   "lg_throttle", "long_scoreboard", "mio_throttle", "short_scoreboard", "math_pipe_throttle", "wait",
+                   "barrier", "gmma", "not_selected")}, "a scheduler issues": "issue_active_percent / 100 : .0%"},
     "tiles": {"Br x Bc": "f'{Br:.0f} x {Bc:.0f}'", "M, KiB": "shared_bytes / 1024 : .1f",
               "predicted, GB": "predicted_bytes / 1e9 : .3g",
               "between L1 and L2, GB": "(l2_read_sectors + l2_write_sectors) * 32e-9 : .3g",
