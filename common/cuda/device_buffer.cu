@@ -18,8 +18,4 @@ void* allocate_device_memory(size_t bytes, const char* /*name*/) {
 // The status is dropped: a destructor cannot throw, and the next checked call reports the same error.
 void free_device_memory(void* memory) noexcept { cudaFreeAsync(memory, current_stream); }
 
-void zero_device_memory(void* memory, size_t bytes) {
-    FLASH_CHECK_CUDA(cudaMemsetAsync(memory, 0, bytes, current_stream));
-}
-
 } // namespace flash

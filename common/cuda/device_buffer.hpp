@@ -14,9 +14,6 @@ void* allocate_device_memory(size_t bytes, const char* name);
 /// On a GPU the memory is freed once the kernels launched until then have ended.
 void free_device_memory(void* memory) noexcept;
 
-/// Sets `bytes` bytes of device memory to zero, ahead of the kernels that are launched from here on.
-void zero_device_memory(void* memory, size_t bytes);
-
 /// `size` elements of T in device memory, freed on destruction. A launcher may return while its kernels still run.
 template <class T> class DeviceBuffer {
   public:

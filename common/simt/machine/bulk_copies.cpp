@@ -213,8 +213,8 @@ void start_bulk_store(const TensorMap& map, int rank, const int* at, const void*
     BulkStore store{begin_work("tma_store", site), false, {}, 0};
     auto* const from = const_cast<char*>(static_cast<const char*>(shared));
     check_coordinates(map, rank, at, store.work);
-    for (int i = 0; i < rank;
-         ++i) { // a load may begin before the tensor; of a store a GPU says: an illegal instruction
+    // A load may begin before the tensor. A store may not: a GPU calls it an illegal instruction.
+    for (int i = 0; i < rank; ++i) {
         if (at[i] < 0) {
             refuse(FaultKind::out_of_bounds,
                    "a store begins before the tensor: its coordinate " + std::to_string(i) + " is " +

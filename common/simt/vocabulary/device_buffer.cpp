@@ -1,7 +1,6 @@
 // Twin of common/cuda/device_buffer.cu.
 #include "common/cuda/device_buffer.hpp"
 
-#include <cstring>
 #include <memory>
 
 #include "common/simt/machine/device_memory.hpp"
@@ -11,7 +10,5 @@ void* flash::allocate_device_memory(size_t bytes, const char* name) {
     memory->declare(0, bytes, name);
     return memory.release()->data();
 }
-
-void flash::zero_device_memory(void* memory, size_t bytes) { std::memset(memory, 0, bytes); }
 
 void flash::free_device_memory(void* memory) noexcept { delete simt::buffer_around(memory); }
