@@ -5,6 +5,7 @@
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
 #include <catch2/reporters/catch_reporter_registrars.hpp>
 
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -25,11 +26,13 @@ using conformance::Case;
 struct Group {
     const Rung& rung;
     std::vector<Case> cases;
+    const int& runs; // of a case that is repeated, in place of its own number; 0: none was given
     std::function<void()> done;
 
     void run() const {
-        for (const Case& c : cases) {
+        for (Case c : cases) {
             DYNAMIC_SECTION(c.name()) {
+                c.runs = c.runs > 1 && runs > 0 ? runs : c.runs;
                 for (const std::string& wrong : conformance::judge(rung, conformance::prepare(c))) {
                     FAIL_CHECK(wrong);
                 }
@@ -58,7 +61,7 @@ void add_test(const std::string& name, const std::string& tags, std::function<vo
 }
 
 void add_groups(const Rung& rung, const conformance::List& list, const std::string& prefix, const std::string& tags,
-                const std::function<void()>& done) {
+                const int& runs, const std::function<void()>& done) {
     std::vector<std::pair<std::string, std::vector<Case>>> groups; // in the list's order
     for (const Case& c : list.cases) {
         if (groups.empty() || groups.back().first != c.group()) {
@@ -67,7 +70,7 @@ void add_groups(const Rung& rung, const conformance::List& list, const std::stri
         groups.back().second.push_back(c);
     }
     for (auto& [name, cases] : groups) {
-        add_test(prefix + name, tags, [group = Group{rung, std::move(cases), done}] { group.run(); });
+        add_test(prefix + name, tags, [group = Group{rung, std::move(cases), runs, done}] { group.run(); });
     }
 }
 
@@ -80,6 +83,7 @@ int rung_main(const Rung& rung, int argc, char** argv) {
     ProgressLine progress("conformance of " + rung.name);
     size_t judged = 0;
     double planned = 0; // 0: not known
+    int runs = 0;
     const auto done = [&] {
         ++judged;
         if (planned > 0) {
@@ -92,12 +96,20 @@ int rung_main(const Rung& rung, int argc, char** argv) {
         CAPTURE(program, rung.name);
         CHECK(program.starts_with("test_" + rung.name));
     });
-    add_groups(rung, full, "", "[full]", done);
-    add_groups(rung, detect, "detect: ", "[.][detect]", done);
+    add_groups(rung, full, "", "[full]", runs, done);
+    add_groups(rung, detect, "detect: ", "[.][detect]", runs, done);
 
     Catch::Session session;
-    if (const int error = session.applyCommandLine(argc, argv); error != 0) {
-        return error;
+    const auto set_runs = [&runs](const std::string& text) {
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), runs);
+        return error == std::errc() && *end == 0 && runs >= 2
+                   ? Catch::Clara::ParserResult::ok(Catch::Clara::ParseResultType::Matched)
+                   : Catch::Clara::ParserResult::runtimeError("--runs must be a whole number from 2 on, not " + text);
+    };
+    session.cli(session.cli() | Catch::Clara::Opt(set_runs, "number")["--runs"](
+                                    "how often a case that is repeated is run: all runs must give the same bits"));
+    if (session.applyCommandLine(argc, argv) != 0) {
+        return 2;
     }
     const Catch::ConfigData& options = session.configData();
     const bool lists = options.listTests || options.listTags || options.listReporters || options.listListeners;
