@@ -16,6 +16,7 @@ VERBS = {
     "architectures": ("architectures", "compiles every kernel for every GPU: warnings, registers, spills"),
     "sass": ("sass", "counts the instructions in the loops that hold tensor-core products"),
     "experiments": ("experiments", "builds, checks and times the patches of docs/experiments"),
+    "timeline": ("timeline", "when the Hopper rungs' warpgroups wait, and for what, by the SM's clock"),
     "tables": ("tables", "makes the tables and the numbers of the pages from the records"),
     "excerpts": ("docs/tests/excerpts", "checks that the pages quote the sources as they are, and that links lead somewhere"),
     "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
@@ -45,7 +46,7 @@ def main(arguments=None):
         return options.main(options) or 0
     except (LabError, OSError) as error:  # OSError: a read-only folder, a full disk
         print(f"lab {arguments[0]}: {error}", file=sys.stderr)
-        return 2
+        return getattr(error, "code", 2)
     except ModuleNotFoundError as error:
         if not error.name or error.name.split(".")[0] == "lab":
             raise
