@@ -6,6 +6,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
+class LadderError(Exception):
+    """Which line of the file is wrong."""
+
+
 @dataclass(frozen=True)
 class Rung:
     number: str  # "08"
@@ -42,13 +46,13 @@ class Rung:
 
 
 def parse(text, root=ROOT):
-    """The rungs in order. Raises ValueError."""
+    """The rungs in order. Raises LadderError."""
     rungs = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
             cells = [cell.strip() for cell in line.split("|", 4)]
             if len(cells) != 5 or not cells[0][:2].isdigit():
-                raise ValueError(f"steps/ladder.txt:{number}: 'NN_name | types | head dims | capability | idea' is expected")
+                raise LadderError(f"steps/ladder.txt:{number}: 'NN_name | types | head dims | capability | idea' is expected")
             name, types, head_dims, capability, idea = cells
             head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
             rungs.append(Rung(name[:2], name, tuple(types.split()), head_dims, "" if capability == "-" else capability, idea,

@@ -4,7 +4,7 @@ import argparse
 import importlib
 import sys
 
-from lab.ladder import LabError, ROOT
+from lab.ladder import LabError, LadderError, ROOT
 
 # verb: (module of the lab, or FOLDER/module, with add_arguments(parser) and main(options) -> exit code; a line of help)
 VERBS = {
@@ -44,7 +44,7 @@ def main(arguments=None):
                 verbs.add_parser(verb, help=text)
         options = parser.parse_args(arguments)
         return options.main(options) or 0
-    except (LabError, OSError) as error:  # OSError: a read-only folder, a full disk
+    except (LabError, LadderError, OSError) as error:  # OSError: a read-only folder, a full disk
         print(f"lab {arguments[0]}: {error}", file=sys.stderr)
         return getattr(error, "code", 2)
     except ModuleNotFoundError as error:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "steps"))
-from ladder import ROOT, Rung, ladder, parse  # noqa: E402, F401  (its own folder has no package)
+from ladder import LadderError, ROOT, Rung, ladder, parse  # noqa: E402, F401  (its own folder has no package)
 
 
 class LabError(Exception):
