@@ -4,7 +4,7 @@ import argparse
 import importlib
 import sys
 
-from lab.ladder import LabError, ROOT
+from lab.ladder import LabError, LadderError, ROOT
 
 # verb: (module of the lab, or FOLDER/module, with add_arguments(parser) and main(options) -> exit code; a line of help)
 VERBS = {
@@ -16,6 +16,7 @@ VERBS = {
     "architectures": ("architectures", "compiles every kernel for every GPU: warnings, registers, spills"),
     "sass": ("sass", "counts the instructions in the loops that hold tensor-core products"),
     "experiments": ("experiments", "builds, checks and times the patches of docs/experiments"),
+    "timeline": ("timeline", "when the Hopper rungs' warpgroups wait, and for what, by the SM's clock"),
     "tables": ("tables", "makes the tables and the numbers of the pages from the records"),
     "excerpts": ("docs/tests/excerpts", "checks that the pages quote the sources as they are, and that links lead somewhere"),
     "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
@@ -43,9 +44,9 @@ def main(arguments=None):
                 verbs.add_parser(verb, help=text)
         options = parser.parse_args(arguments)
         return options.main(options) or 0
-    except (LabError, OSError) as error:  # OSError: a read-only folder, a full disk
+    except (LabError, LadderError, OSError) as error:  # OSError: a read-only folder, a full disk
         print(f"lab {arguments[0]}: {error}", file=sys.stderr)
-        return 2
+        return getattr(error, "code", 2)
     except ModuleNotFoundError as error:
         if not error.name or error.name.split(".")[0] == "lab":
             raise

@@ -20,15 +20,11 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from lab import build, cli, harness, timing
-from lab.ladder import LabError, ROOT, Rung, cuda_rungs
+from lab.ladder import LabError, ROOT, Rung, WrongResult, cuda_rungs
 
 TOKENS, HIDDEN = 16384, 2048
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 CASE = ("B", "H", "H_kv", "N_q", "N_kv", "d", "causal", "sigma", "pattern")
-
-
-class WrongResult(Exception):
-    """A program computed something wrong: exit code 1."""
 
 
 def decimals(text):
@@ -88,7 +84,7 @@ def variants(options):
             like = [rung for rung in cuda_rungs() if rung.number == folder.name[:2]]  # wgmma needs code of its own
             rung = Rung(folder.name[:2], folder.name, ("fp16", "bf16") if tensor else ("fp32",), (),
                         like[0].capability if like else "8.0", "", folder)
-            if not rung.kernel_file or not rung.number.isdigit():
+            if not rung.kernel_file or rung.kernel_file.suffix != ".cu" or not rung.number.isdigit():
                 raise LabError(f"{text} is no folder NN_name with a kernel file")
             of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")
         else:
@@ -162,11 +158,7 @@ def main(options):
     programs |= {name: timing.rung(name, path) for name, (path, _) in built.items()}
     generator, rows = torch.Generator(device="cuda").manual_seed(1), []
     for number, case in enumerate(wanted, 1):
-        try:
-            found = measure(torch, programs, kinds, case, options.dtype, options.rounds, generator, backward=backward)
-        except WrongResult as wrong:
-            cli.say(f"lab compare: {wrong}")
-            return 1
+        found = measure(torch, programs, kinds, case, options.dtype, options.rounds, generator, backward=backward)
         rows += found
         shown = "  ".join(f"{row['program']} {row['tflops']:.4g}" for row in found)
         print(f"{number} of {len(wanted)}: {harness.title(case)}  {shown}  ({rows[-1]['clock']} MHz)", flush=True)

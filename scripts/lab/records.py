@@ -48,6 +48,7 @@ METRICS = {
     "warps_per_issue": "smsp__average_warps_active_per_issue_active.ratio",
     "issue_active_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",
     "tensor_active_percent": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+    "xu_percent": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",  # exponentials, and conversions
     "registers": "launch__registers_per_thread",
     "blocks": "launch__grid_size",
     "local_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",  # of spilled registers
@@ -60,6 +61,7 @@ KINDS = {
     "build": "what ptxas and the SASS say of one kernel of an experiment",
     "ceiling": "what a unit of the machine reached by itself: value, in FLOP/s, bytes/s or 1/s",
     "example": "a program of docs/examples: value, how many of its numbers are wrong, and what a tool reported",
+    "phase": "what a warpgroup does between two stamps of its SM's clock",
     "left out": "what was not measured, and the reason",
     "training": "the loss at a step of docs/examples/train.py",
 }
@@ -72,6 +74,7 @@ COLUMNS = set(METRICS) | set("""
     clock power kernel architecture stack spill_stores spill_loads static_shared mma what predicted wrong patch value reason
     problem counter gpu simt must_be_equal tool runs reported variant input seeds o_error lse_error
     Br Bc shared_bytes predicted_bytes shared_kib_per_sm blocks_per_sm
+    warpgroup tile phase from_clock to_clock
     step loss""".split())
 
 

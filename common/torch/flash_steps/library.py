@@ -123,7 +123,7 @@ def library(rung, gpu):
     sources = [ENTRY, *(str(path.relative_to(ROOT)) for path in code)]
     folders = ["common", "common/cuda", "common/cpu", "common/harness/entry", folder]
     if gpu:
-        target = "90a" if rung.capability == (9, 0) else "".join(map(str, gpu))
+        target = "90a" if rung.capability == "9.0" else "".join(map(str, gpu))
         sources += [str(path.relative_to(ROOT)) for path in sorted((ROOT / "common/cuda").glob("*.cu"))]
         command = [*compiler("NVCC", "nvcc", "it comes with the CUDA Toolkit"), "-std=c++20", "-O3", "-shared", "-I.",
                    f"--generate-code=arch=compute_{target},code=sm_{target}", "-Xcompiler=-fPIC", *defines, *sources]

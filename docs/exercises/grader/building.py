@@ -48,7 +48,7 @@ def compiler_call(rung, preset):
     commands = json.loads((build_folder(preset) / "compile_commands.json").read_text(encoding="utf-8"))
     watched = "_watched_kernel.dir" if rung.cuda and preset == "simt" else "_kernel.dir"
     call = next(one for one in commands
-                if Path(one["file"]) == rung.kernel and f"{rung.name}{watched}" in one["command"])
+                if Path(one["file"]) == rung.kernel_file and f"{rung.name}{watched}" in one["command"])
     return shlex.split(call["command"]), Path(call["directory"])
 
 
@@ -77,7 +77,7 @@ def compiled(rung, kernel, preset):
     """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again,
     nor is the rung's own."""
     judge = build_folder(preset) / f"docs/exercises/exercise_{rung.name}"  # built anew when anything below it has changed
-    if kernel.read_bytes() == rung.kernel.read_bytes():
+    if kernel.read_bytes() == rung.kernel_file.read_bytes():
         return judge, None  # whose kernel is the rung's
     words, folder = compiler_call(rung, preset)
     words = [word for word in words if "Werror" not in word]
@@ -90,7 +90,7 @@ def compiled(rung, kernel, preset):
     words[after(words, "-o")] = str(object_file)
     words[after(words, "-c")] = str(kernel)
     link, link_folder = linker_call(rung, preset)
-    own = rung.kernel.name + ".o"
+    own = rung.kernel_file.name + ".o"
     link = [str(object_file) if word.endswith(own) and "_kernel.dir" in word else word for word in link]
     link[after(link, "-o")] = str(program)
     complaint = run(words, folder) or run(link, link_folder)

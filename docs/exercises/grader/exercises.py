@@ -1,42 +1,21 @@
 """The exercises as their files describe them: docs/exercises/RUNG/N_name/exercise.toml."""
 
 import re
+import sys
 import tomllib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+sys.path.append(str(Path(__file__).resolve().parents[3] / "steps"))
+from ladder import ROOT, Rung, ladder  # noqa: E402
+
 FOLDER = ROOT / "docs/exercises"
 FILL_IN, FIND_THE_BUG, MAKE_IT_CHEAPER, EXPLAIN = KINDS = ("fill in", "find the bug", "make it cheaper", "explain")
 
 
 class Refusal(Exception):
     """One line that says what is wrong and what would work; the exit code is 2."""
-
-
-@dataclass(frozen=True)
-class Rung:
-    name: str  # "08_flash_attention_2"
-    head_dims: tuple  # () for any
-    cuda: bool
-
-    @property
-    def kernel(self):
-        folder = ROOT / "steps" / self.name
-        found = sorted(folder.glob("*.cu")) or [path for path in sorted(folder.glob("*.cpp")) if path.name != "main.cpp"]
-        return found[0]
-
-
-def ladder():
-    """The rungs of steps/ladder.txt, in order."""
-    rungs = []
-    for line in (ROOT / "steps/ladder.txt").read_text(encoding="utf-8").splitlines():
-        if line.strip() and not line.startswith("#"):
-            name, _, head_dims, capability, _ = (cell.strip() for cell in line.split("|", 4))
-            dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
-            rungs.append(Rung(name, dims, capability != "-"))
-    return rungs
 
 
 def pattern(text):
@@ -72,11 +51,11 @@ class Exercise:
     text = property(lambda self: self.data["text"].strip())
     hints = property(lambda self: [" ".join(hint.split()) for hint in self.data["hints"]])
     name = property(lambda self: f"{self.id}_{self.folder.name.split('_', 1)[1]}")  # of its working copy
-    file = property(lambda self: "answer.txt" if self.kind == EXPLAIN else self.rung.kernel.name)
+    file = property(lambda self: "answer.txt" if self.kind == EXPLAIN else self.rung.kernel_file.name)
 
     @cached_property
     def kernel(self):
-        return self.rung.kernel.read_text(encoding="utf-8")
+        return self.rung.kernel_file.read_text(encoding="utf-8")
 
     @cached_property
     def starter(self):

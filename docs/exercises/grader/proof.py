@@ -26,7 +26,7 @@ def measured(exercise):
     for name, one in exercise.data["measured"]["counts"].items():
         rung = rungs[one.get("rung", exercise.id[:2])]
         building.prepare(rung, "simt")
-        program, complaint = building.compiled(rung, rung.kernel, "simt")
+        program, complaint = building.compiled(rung, rung.kernel_file, "simt")
         assert program, complaint
         chosen = grading.kernels(grading.counts(program, one["run"]), one.get("kernel", ""))
         names[name] = sum(grading.value(

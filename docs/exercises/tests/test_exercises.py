@@ -92,7 +92,7 @@ def test_messages_are_classified_and_quote_the_source():
     assert grading.classified("dK at (b=0, h=0, j=3, x=1) is nan, expected 0.1 +- 1e-5").name == "NaN"
     assert grading.classified("race: overwritten while a wgmma may still read it, at byte 0").name == "a race with an engine"
     assert grading.quoted("x at steps/nowhere.cpp:1") == "x at steps/nowhere.cpp:1"
-    kernel = EVERY[0].rung.kernel.relative_to(ROOT)
+    kernel = EVERY[0].rung.kernel_file.relative_to(ROOT)
     assert f"1 | {EVERY[0].kernel.splitlines()[0]}" in grading.quoted(f"it writes at {kernel}:1")
 
 
@@ -185,10 +185,10 @@ def test_a_reader_that_goes_away_is_no_mistake():
 
 def test_the_judge_holds_the_rungs_own_kernel(tmp_path, monkeypatch):
     monkeypatch.setattr(building, "build_folder", lambda _: tmp_path)
-    rung, copy = EVERY[0].rung, tmp_path / EVERY[0].rung.kernel.name
-    copy.write_bytes(rung.kernel.read_bytes())
+    rung, copy = EVERY[0].rung, tmp_path / EVERY[0].rung.kernel_file.name
+    copy.write_bytes(rung.kernel_file.read_bytes())
     assert building.compiled(rung, copy, "simt") == (tmp_path / f"docs/exercises/exercise_{rung.name}", None)
     other = tmp_path / "other.cu"
-    other.write_bytes(rung.kernel.read_bytes() + b"\n")
+    other.write_bytes(rung.kernel_file.read_bytes() + b"\n")
     with pytest.raises(FileNotFoundError):  # it would be compiled as the build compiles it, and there is no build
         building.compiled(rung, other, "simt")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab import bench, compare, counters, harness, records, sanitize, timing
+from lab import bench, compare, counters, harness, records, sanitize, timeline, timing
 from lab.__main__ import VERBS, main
 from lab.ladder import LabError, cuda_rungs
 
@@ -74,6 +74,18 @@ TOTAL = {"mma": 6, "ldmatrix": 8, "barriers": 5, "collectives": 0, "async_store"
                                          for name in ("global_load", "global_store", "shared_load", "shared_store")}}
 PROFILED = {"name": "step09::tiles<64>", "launches": 1, "grid": [1], "block": [32], "shared_bytes": 0, "total": TOTAL,
             "buffers": [], "lines": []}
+
+
+@pytest.mark.parametrize("program", timeline.PHASES)
+def test_phases_end_where_the_next_begin_and_clocks_may_overflow(program):
+    names = timeline.PHASES[program][1]
+    late = len(names) * 74 + 20  # the stamp at which the counter begins anew
+    stamps = [[(100 * (number - late) + 7 * wg) % 2**32 for number in range(timeline.ROOM)] for wg in (0, 1)]
+    rows = timeline.phases(program, stamps)
+    assert [row["phase"] for row in rows] == list(names) * len(timeline.KEPT) * 2
+    assert (rows[0]["from_clock"], rows[0]["to_clock"], rows[len(rows) // 2]["to_clock"]) == (-100, 0, 7)
+    assert all(row["to_clock"] - row["from_clock"] == 100 for row in rows)
+    assert not any(records.wrong_with(row) for row in rows)
 
 
 def test_what_ncu_prints():

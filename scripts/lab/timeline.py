@@ -1,0 +1,82 @@
+"""When the consumers of a block ask for products, wait for them and compute, by the clock of their SM.
+
+Three kernels, each with a patch of docs/experiments that notes clocks: rung 20, the same with exclusive exponentials, and
+rung 21. They are timed beside themselves without stamps, because stamps cost time. --counters has ncu say how long the
+tensor cores and the unit for exponentials work, in cuDNN too. Needs a GPU of compute capability 9.0, nvcc, and PyTorch.
+"""
+
+import ctypes
+import sys
+from statistics import mean
+
+from lab import build, cli, compare, counters, experiments, harness, timing
+from lab.ladder import LabError
+
+CASE = harness.problem(4, 16, 4096, 128)
+# The stamped experiment: what it is without stamps, and the phases of a tile of keys, each of which ends with a stamp.
+PHASES = {"20_stamps": ("20_persistent_blocks", ("tile", "S", "softmax", "PV")),
+          "20_exclusive_stamps": ("20_exclusive_exponentials", ("tile", "S", "maximum", "turn", "softmax", "PV")),
+          "21_stamps": ("21_overlap", ("pack", "turn", "S", "softmax", "PV"))}
+ROOM, TILES, KEPT = 2048, 32, range(12, 20)  # stamps of a warpgroup; tiles of keys for a tile of Q; those in the record
+
+
+def phases(program, stamps):
+    """Rows of the block's third tile of Q: when each phase began and ended. `stamps`: the clocks of each warpgroup."""
+    names = PHASES[program][1]
+    # In rung 21 the first tile of keys stands before the loop. The counter has 32 bits, and begins anew every few seconds.
+    first = len(names) * (2 * (TILES - (program[:2] == "21")) + KEPT[0])
+    since = lambda clock: (clock - stamps[0][first] + 2**31) % 2**32 - 2**31
+    return [{"program": program, "kind": "phase", "warpgroup": warpgroup, "tile": tile, "phase": phase,
+             "from_clock": since(clocks[at - 1]), "to_clock": since(clocks[at])}
+            for warpgroup, clocks in enumerate(stamps) for number, tile in enumerate(KEPT)
+            for at, phase in enumerate(names, first + number * len(names))]
+
+
+def noted(library):
+    """What the last launch of a stamped kernel noted, by warpgroup."""
+    room = (ctypes.c_uint32 * ROOM * 2)()
+    if error := ctypes.CDLL(str(library)).read_stamps(room):
+        raise LabError(f"the stamps cannot be read: CUDA's error {error}")
+    return [list(one) for one in room]
+
+
+def counted(name):
+    """Rows of what ncu counts in a run."""
+    cli.say(f"ncu: {name}")
+    problem = f"{CASE['B']},{CASE['H']},{CASE['N_q']},{CASE['d']}"
+    command = [sys.executable, "-B", "-m", "lab", "experiments", "--once", name, "--problem", problem]
+    return [{"program": name, "kind": "kernel", "kernel": kernel, **CASE, **counts}
+            for kernel, counts in counters.ncu(command, "persistent_blocks|overlap|cudnn")]
+
+
+def add_arguments(parser):
+    parser.add_argument("--counters", action="store_true", help="count with ncu, too: some 40 s")
+    cli.add(parser, "--record", "--jobs", "--commit")
+
+
+def main(options):
+    torch = timing.torch_with_gpu()
+    if torch.cuda.get_device_capability() != (9, 0):
+        raise LabError(f"the Hopper rungs need a GPU of compute capability 9.0, and this is {torch.cuda.get_device_name()}")
+    known = {one.name: one for one in experiments.chosen([])}
+    variants = [known[name] for stamped, (plain, _) in PHASES.items() for name in (plain, stamped)]
+    libraries = {name: path for name, (path, _) in build.build_all(variants, options.jobs).items()}
+    programs = {"cuDNN": timing.library("cuDNN", "bf16")} | {name: timing.rung(name, path) for name, path in libraries.items()}
+    kinds = {"cuDNN": "library"} | {one.name: "variant" if one.diff else "rung" for one in variants}
+    rows = compare.measure(torch, programs, kinds, CASE, "bf16", 30, torch.Generator(device="cuda").manual_seed(1))
+    ms = {row["program"]: row["ms"] for row in rows}
+    rows = [row | ({"patch": known[row["program"]].patch()} if row["kind"] == "variant" else {}) for row in rows]
+    for stamped, (plain, names) in PHASES.items():
+        rows += (found := phases(stamped, noted(libraries[stamped])))
+        lengths = {name: mean(row["to_clock"] - row["from_clock"] for row in found if row["phase"] == name) for name in names}
+        print(f"{plain}: {sum(lengths.values()):.0f} clocks per tile of keys and warpgroup: "
+              + ", ".join(f"{name} {clocks:.0f}" for name, clocks in lengths.items())
+              + f"; the stamps cost {100 * (ms[stamped] / ms[plain] - 1):.1f}%")
+    cli.save(options, rows, torch=torch.__version__, rounds=30)
+    if options.counters:
+        rows += (found := [row for name in ["cuDNN", *(plain for plain, _ in PHASES.values())] for row in counted(name)])
+        cli.save(options, rows, torch=torch.__version__, rounds=30)
+        print(*cli.table(["ncu", "tensor cores, %", "exponentials, %"], [
+            [f"{row['program']} {row['kernel'][:40]}", f"{row['tensor_active_percent']:.1f}", f"{row['xu_percent']:.1f}"]
+            for row in found]), sep="\n")
+    return 0
