@@ -8,7 +8,7 @@
 //
 // Against rung 25: the order. A block may only wait for those that are sure to have begun, so each draws its tile of K
 // when it begins, the shortest first, and waits for earlier draws alone. Look at: who waits, with a mask. First
-// published: the deterministic mode of FlashAttention-2 and -3 (Dao and others), which has these semaphores.
+// published: the deterministic mode of FlashAttention-3 (Shah, Dao and others), which has these semaphores.
 #include "steps/26_backward_ordered/backward_ordered.hpp"
 
 #include "common/cuda/around_backward.hpp"
