@@ -1,13 +1,13 @@
 // Rung 25: the backward pass by TMA and wgmma.
 //
 // The idea: rung 24's five products, with Hopper's units. A producer fetches Q and dO, two consumer warpgroups own 64
-// keys each. While threads compute, some product is always under way: exp runs under dP, dS under dV, and what becomes
-// of dQ under dK. dQ leaves by TMA, which adds a whole tile to memory, where rung 24 had an atomic instruction for
-// every 32 numbers. A writer asks for it, one thread of the producer's warpgroup, so that consumers need not.
+// keys each. While threads compute, products are under way. dQ needs dS of both warpgroups, so it comes a step late:
+// then neither waits for the other. It leaves by TMA, which adds a whole tile to memory, where rung 24 had an atomic
+// instruction for every 32 numbers. A writer asks for it, one thread of the producer's warpgroup.
 //
-//      tensor cores   S  dP ...... dV ....... dQ  dK .........
-//      consumers          exp, pack P | dS, to shared memory | dQ to shared memory
-//      writer                                                                      | TMA adds it
+//      tensor cores   dQ of the step before | S ............... | dP ........ | dV ................ | dK
+//      consumers                            | dQ to the writer  | exp, pack P | dS to shared memory |
+//      writer                                                   | TMA adds dQ
 //
 // Against rung 24: tiles and roles as on rung 19. dS is read from P as it was rounded, so that S is free once P is
 // packed. Look at: what each wait leaves running, and which operands of dQ are read across (transpose_A, transpose_B).
@@ -20,6 +20,7 @@
 #include "common/cuda/mbarrier.hpp"
 #include "common/cuda/mma.hpp"
 #include "common/cuda/ring.hpp"
+#include "common/cuda/store_tile.hpp"
 #include "common/cuda/swizzle.hpp"
 #include "common/cuda/tma.hpp"
 #include "common/cuda/unpack.hpp"
@@ -29,10 +30,9 @@
 namespace step25 {
 namespace {
 
-constexpr int warpgroup = 128; // threads
-constexpr int consumers = 2;
-constexpr int Bc = 64 * consumers; // keys
-constexpr int slots = 2;           // tiles of Q, and of dO, that are in shared memory
+constexpr int warpgroup = 128, consumers = 2; // threads; warpgroups that compute
+constexpr int Bc = 64 * consumers;            // keys
+constexpr int slots = 2;                      // tiles of Q, and of dO, that are in shared memory
 constexpr int threads = warpgroup * (consumers + 1);
 constexpr int consumer_registers = 240, producer_registers = 24; // of a thread, which begins with 168
 static_assert(warpgroup * (consumers * consumer_registers + producer_registers) <= threads * 168);
@@ -42,10 +42,10 @@ template <int d> using KV_tile = flash::SwizzledTile<d, 64>; // of one consumer
 template <int d> using Q_tile = flash::SwizzledTile<d, Br<d>>;
 template <int d> using dS_tile = flash::SwizzledTile<Br<d>, Bc>; // transposed: a row is a key
 
-template <class T> struct Task {
+struct Task {
+    flash::TensorMap Q, K, V, dO, dK, dV;
     const flash::TwoRows* Rows;
-    float* dQ_sum; // in the order of the fragments, as on rung 24
-    T *dK, *dV;
+    float* dQ_sum;                    // in the order of the fragments, as on rung 24
     int padded, Tc, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; tiles of K; query heads to one K/V head
     float scale;
     bool causal;
@@ -63,47 +63,41 @@ template <int d> struct Shared {
 
 /// A block's way along the queries: those of every head of the group, one head after the other.
 struct Steps {
-    int64_t kv_head;
-    int j0, first = 0, tiles; // the block's first key; of each head, the first tile of Q and how many
-    int count;
+    int kv_head, j0;         // of K and V; the block's first key
+    int first, tiles, count; // of each head, the first tile of Q and how many; of all heads, how many
 
-    template <class T>
-    __device__ Steps(const Task<T>& task, int Br) : kv_head(blockIdx.x / task.Tc), j0(blockIdx.x % task.Tc * Bc) {
+    __device__ Steps(const Task& task, int Br) : kv_head(blockIdx.x / task.Tc), j0(blockIdx.x % task.Tc * Bc) {
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-        if (task.causal) {
-            first = max(0, j0 - (task.N_kv - task.N_q)) / Br;
-        }
+        first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Br : 0;
         tiles = (task.N_q + Br - 1) / Br - first;
         count = task.group * tiles;
     }
-    __device__ int head(int step, int group) const { return static_cast<int>(kv_head) * group + step / tiles; }
+    __device__ int head(int step, int group) const { return kv_head * group + step / tiles; }
     __device__ int tile(int step) const { return first + step % tiles; }
+    __device__ int after(int tile) const { return tile + 1 < first + tiles ? tile + 1 : first; } // without a division
 };
 
 /// The producer's part: one thread.
-template <class T, int d>
-__device__ void fetch(const Task<T>& task, const Steps& steps, const flash::TensorMap& Q, const flash::TensorMap& K,
-                      const flash::TensorMap& V, const flash::TensorMap& dO, Shared<d>& smem) {
-    const int kv_head = static_cast<int>(steps.kv_head);
+template <int d> __device__ void fetch(const Task& task, const Steps& steps, Shared<d>& smem) {
     flash::mbarrier_expect_tx(&smem.KV_full, sizeof(smem.K) + sizeof(smem.V));
     for (int w = 0; w < consumers; ++w) {
-        flash::tma_load<4>(smem.K[w], K, {0, steps.j0 + 64 * w, 0, kv_head}, &smem.KV_full);
-        flash::tma_load<4>(smem.V[w], V, {0, steps.j0 + 64 * w, 0, kv_head}, &smem.KV_full);
+        flash::tma_load<4>(smem.K[w], task.K, {0, steps.j0 + 64 * w, 0, steps.kv_head}, &smem.KV_full);
+        flash::tma_load<4>(smem.V[w], task.V, {0, steps.j0 + 64 * w, 0, steps.kv_head}, &smem.KV_full);
     }
     flash::RingPlace<slots> at;
     for (int step = 0; step < steps.count; ++step, at.next()) {
         const int head = steps.head(step, task.group), i0 = steps.tile(step) * Br<d>;
         flash::mbarrier_wait(&smem.Q.empty[at.slot], at.phase ^ 1); // all warps have read the slot's tiles and rows
         flash::mbarrier_expect_tx(&smem.Q.full[at.slot], sizeof(smem.Q.tile[0]) + sizeof(smem.rows[0]));
-        flash::tma_load<4>(smem.Q.tile[at.slot], Q, {0, i0, 0, head}, &smem.Q.full[at.slot]);
-        flash::tma_load<4>(smem.Q.tile[at.slot] + Q_tile<d>::bytes, dO, {0, i0, 0, head}, &smem.Q.full[at.slot]);
+        flash::tma_load<4>(smem.Q.tile[at.slot], task.Q, {0, i0, 0, head}, &smem.Q.full[at.slot]);
+        flash::tma_load<4>(smem.Q.tile[at.slot] + Q_tile<d>::bytes, task.dO, {0, i0, 0, head}, &smem.Q.full[at.slot]);
         flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0) / 2, sizeof(smem.rows[0]),
                          &smem.Q.full[at.slot]);
     }
 }
 
 /// The writer's part: one thread. It adds the block's tiles of dQ.
-template <class T, int d> __device__ void add_dQ(const Task<T>& task, const Steps& steps, Shared<d>& smem) {
+template <int d> __device__ void add_dQ(const Task& task, const Steps& steps, Shared<d>& smem) {
     for (int step = 0; step < steps.count; ++step) {
         const int64_t row = int64_t{steps.head(step, task.group)} * task.padded + steps.tile(step) * Br<d>;
         flash::mbarrier_wait(&smem.dQ_full, step % 2); // all warps have stored it
@@ -114,24 +108,42 @@ template <class T, int d> __device__ void add_dQ(const Task<T>& task, const Step
     }
 }
 
-/// Starts 64 x 64 of dQ = dS K. dS lies transposed: its rows, which are keys, are read across, as K's are.
-template <class T, int d> __device__ void start_dQ(float (&dQ_reg)[8][4], uint64_t dS_desc, uint64_t K_desc) {
+/// The barrier at which a consumer says that its half of dS of a step is written. The next step has another one.
+__device__ int dS_written(int role, int step) { return 1 + 2 * (step % 2) + role; }
+
+/// Starts 64 x 64 of dQ = dS K, of a step. dS lies transposed: its rows, which are keys, are read across, as K's are.
+template <class T, int d>
+__device__ void start_dQ(float (&dQ_reg)[8][4], uint64_t dS_desc, uint64_t K_desc, int role, int step) {
+    flash::named_barrier_sync(dS_written(1 - role, step), 2 * warpgroup); // both halves of dS are there
     flash::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
+        const uint64_t dS_rows = flash::advance(dS_desc, step % 2 * dS_tile<d>::bytes + 2048 * k);
         const uint64_t K_rows = flash::advance(K_desc, k / 4 * KV_tile<d>::bytes + 2048 * (k % 4));
-        flash::wgmma_m64k16<T, 64, true, true>(dQ_reg, flash::advance(dS_desc, 2048 * k), K_rows, k > 0);
+        flash::wgmma_m64k16<T, 64, true, true>(dQ_reg, dS_rows, K_rows, k > 0);
     }
     flash::wgmma_commit();
 }
 
+/// Hands the warp's part of the block's tile number `tile` of dQ to the writer.
+template <int d> __device__ void hand_over_dQ(Shared<d>& smem, float* own, const float (&dQ_reg)[8][4], int tile) {
+    flash::mbarrier_wait(&smem.dQ_empty, tile % 2 ^ 1); // TMA has read the tile before
+#pragma unroll
+    for (int e = 0; e < 32; ++e) {
+        own[32 * e + threadIdx.x % 32] = dQ_reg[e / 4][e % 4];
+    }
+    flash::fence_proxy_async(); // TMA sees what this lane has written,
+    __syncwarp();               // and what the others have
+    flash::mbarrier_arrive_warp(&smem.dQ_full);
+}
+
 /// A consumer's part: dK and dV of 64 keys, and half of each tile of dQ.
-template <class T, int d> __device__ void compute(const Task<T>& task, const Steps& steps, Shared<d>& smem) {
+template <class T, int d> __device__ void compute(const Task& task, const Steps& steps, Shared<d>& smem) {
     constexpr int Br = step25::Br<d>;
     const int role = __shfl_sync(~0u, threadIdx.x / warpgroup, 0), lane = threadIdx.x % 32; // role: known to be uniform
-    const int t = lane % 4;                                 // columns 2t and 2t + 1 of C
-    const int warp_row = threadIdx.x % warpgroup / 32 * 16; // in 64 rows
-    const int row0 = 64 * role + warp_row + lane / 4;       // the lane's first row in the tile of K
+    const int t = lane % 4;                                              // columns 2t and 2t + 1 of C
+    const int warp_row = threadIdx.x % warpgroup / 32 * 16;              // in the warpgroup's 64 rows
+    const int own_row = warp_row + lane / 4, row0 = 64 * role + own_row; // the lane's first row there; in the tile of K
     const int keys = min(Bc, task.N_kv - steps.j0);
     float* own = smem.dQ + 64 * (d == 64 ? 64 * role + warp_row : 2 * warp_row + 16 * role); // the warp's 16 x 64 of dQ
     // Q and dO serve twice: as they are, and across their rows, whose next 64 columns are Br rows on.
@@ -143,27 +155,40 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
     const uint64_t dS_desc = flash::wgmma_descriptor(smem.dS[0] + (d == 64 ? 128 * Bc * role : 0), 0, 1024);
     const uint64_t K_desc = flash::wgmma_descriptor(smem.K[0] + (d == 64 ? 0 : 128 * 64 * role), 0, 1024);
 
+    for (int x = threadIdx.x; x < dS_tile<d>::bytes / 16; x += 2 * warpgroup) {
+        reinterpret_cast<uint4*>(smem.dS[0])[x] = make_uint4(0, 0, 0, 0); // dS of the step before the first
+    }
+    flash::fence_proxy_async(); // wgmma sees what this thread has written
+    flash::named_barrier_arrive(dS_written(role, 0), 2 * warpgroup);
+
     float dK_reg[d / 8][4] = {}, dV_reg[d / 8][4] = {}; // C fragments: 16 keys x 8 columns each
     flash::mbarrier_wait(&smem.KV_full, 0);             // K and V have landed
     flash::RingPlace<slots> at;
-    for (int step = 0; step < steps.count; ++step, at.next()) {
+    int tile = steps.first, step = 1;
+    for (; step <= steps.count; ++step, at.next(), tile = steps.after(tile)) {
         const int now = at.slot * sizeof(smem.Q.tile[0]);
-        float S_reg[Br / 8][4], dP_reg[Br / 8][4];             // C fragments of S^T and dP^T: 16 keys x 8 queries each
+        float S_reg[Br / 8][4], dP_reg[Br / 8][4]; // C fragments of S^T and dP^T: 16 keys x 8 queries each
+        float dQ_reg[8][4];                        // C fragments, 16 queries x 8 columns each, of the step before
         flash::mbarrier_wait(&smem.Q.full[at.slot], at.phase); // the tiles of Q and dO have landed, and their rows
+        start_dQ<T, d>(dQ_reg, dS_desc, K_desc, role, step - 1);
         flash::start_ABt<T, d>(S_reg, K_own, flash::advance(Q_desc, now));
+        flash::wgmma_wait<1>(dQ_reg);
+        if (step > 1) {
+            hand_over_dQ(smem, own, dQ_reg, step - 2);
+        }
+        flash::wgmma_wait<0>(S_reg);
         flash::start_ABt<T, d>(dP_reg, V_own, flash::advance(dO_desc, now));
-        flash::wgmma_wait<1>(S_reg);
         const flash::TwoRows* rows = smem.rows[at.slot] + t;
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             for (int c = 0; c < 4; ++c) {
-                S_reg[n][c] =
-                    flash::fast_exp2(fmaf(S_reg[n][c], task.scale * flash::log2_e, -rows[4 * n].LSE_log2[c % 2]));
+                const float LSE_log2 = rows[4 * n].LSE_log2[c % 2];
+                S_reg[n][c] = flash::fast_exp2(fmaf(S_reg[n][c], task.scale * flash::log2_e, -LSE_log2));
             }
         }
         // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none. Columns
         // of padding have Q = dO = 0: they add P times 0 to dV, and dS = P (0 - 0) = 0 times 0 to dK.
-        const int on_diagonal = task.causal ? steps.tile(step) * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
+        const int on_diagonal = task.causal ? tile * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
             for (int n = 0; n < Br / 8; ++n) {
@@ -189,38 +214,29 @@ template <class T, int d> __device__ void compute(const Task<T>& task, const Ste
         uint32_t dS_reg[Br / 16][4];
         flash::pack_A<T>(dS_reg, dP_reg);
         flash::store_C<T, dS_tile<d>>(smem.dS[step % 2], row0, dP_reg);
-        flash::fence_proxy_async();                          // wgmma sees what this thread has written,
-        flash::named_barrier_sync(1, warpgroup * consumers); // and what all others have; dS of two steps ago is read
-        float dQ_reg[8][4];
-        start_dQ<T, d>(dQ_reg, flash::advance(dS_desc, step % 2 * dS_tile<d>::bytes), K_desc);
+        flash::fence_proxy_async(); // wgmma sees what this thread has written, and what all others have
+        flash::named_barrier_arrive(dS_written(role, step), 2 * warpgroup);
         flash::start_AB<T>(dK_reg, dS_reg, flash::advance(Q_desc, now)); // dK += dS^T Q
-
-        flash::wgmma_wait<1>(dQ_reg);                       // and dV, which was started before
-        flash::mbarrier_wait(&smem.dQ_empty, step % 2 ^ 1); // TMA has read the tile of the step before
-#pragma unroll
-        for (int n = 0; n < 8; ++n) {
-            for (int c = 0; c < 4; ++c) {
-                own[128 * n + 32 * c + lane] = dQ_reg[n][c];
-            }
-        }
-        flash::fence_proxy_async(); // TMA sees what this lane has written,
-        __syncwarp();               // and what the others have
-        flash::mbarrier_arrive_warp(&smem.dQ_full);
         flash::wgmma_wait<0>(dK_reg);
-        flash::mbarrier_arrive_warp(&smem.Q.empty[at.slot]); // this warp's products no longer read Q and dO
+        __syncwarp();                                        // all lanes have read LSE and delta
+        flash::mbarrier_arrive_warp(&smem.Q.empty[at.slot]); // and this warp's products no longer read Q and dO
     }
+    float dQ_reg[8][4];
+    start_dQ<T, d>(dQ_reg, dS_desc, K_desc, role, step - 1);
+    flash::wgmma_wait<0>(dQ_reg);
     flash::wgmma_wait<0>(dV_reg); // it has been complete for long; this says so to the compiler
-    const int64_t to = (steps.kv_head * task.N_kv + steps.j0) * d;
-    flash::store_rows(task.dK + to, dK_reg, task.scale, row0, keys);
-    flash::store_rows(task.dV + to, dV_reg, 1, row0, keys);
+    hand_over_dQ(smem, own, dQ_reg, step - 2);
+
+    // dK and dV leave through the places of K and V.
+    flash::scale_rows(dK_reg, {task.scale, task.scale});
+    flash::named_barrier_sync(5, 2 * warpgroup); // no warp's product still reads K or V
+    const int key[] = {0, steps.j0 + 64 * role, 0, steps.kv_head};
+    flash::store_tile<T, KV_tile<d>>(task.dK, key, smem.K[role], own_row, dK_reg, 6 + role);
+    flash::store_tile<T, KV_tile<d>>(task.dV, key, smem.V[role], own_row, dV_reg, 6 + role);
 }
 
 /// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the group's tiles of Q.
-template <class T, int d>
-__global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ flash::TensorMap Q,
-                                                        const __grid_constant__ flash::TensorMap K,
-                                                        const __grid_constant__ flash::TensorMap V,
-                                                        const __grid_constant__ flash::TensorMap dO, Task<T> task) {
+template <class T, int d> __global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ Task task) {
     auto& smem = *flash::dynamic_shared<Shared<d>>();
     if (threadIdx.x == 0) {
         flash::mbarrier_init(&smem.KV_full, 1);
@@ -235,7 +251,7 @@ __global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ 
     if (threadIdx.x / warpgroup == consumers) {
         flash::give_registers<producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
-            fetch<T, d>(task, steps, Q, K, V, dO, smem);
+            fetch(task, steps, smem);
         } else if (threadIdx.x % warpgroup == 32) { // of another warp: neither may hold up the other
             add_dQ(task, steps, smem);
         }
@@ -256,11 +272,12 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
     flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
     const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
-    flash::launch(
-        gradients<T, d>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), threads,
-        sizeof(Shared<d>), flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv),
-        flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv), flash::tile_map<Q_tile<d>>(dO, heads, N_q),
-        Task<T>{Rows.data(), dQ_sum.data(), dK, dV, padded, Tc, heads / kv_heads, N_q, N_kv, p.scale, p.causal});
+    flash::launch(gradients<T, d>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), threads,
+                  sizeof(Shared<d>),
+                  Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv),
+                       flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv), flash::tile_map<Q_tile<d>>(dO, heads, N_q),
+                       flash::tile_map<KV_tile<d>>(dK, kv_heads, N_kv), flash::tile_map<KV_tile<d>>(dV, kv_heads, N_kv),
+                       Rows.data(), dQ_sum.data(), padded, Tc, heads / kv_heads, N_q, N_kv, p.scale, p.causal});
     flash::start_after_backward(p, static_cast<const float*>(dQ_sum.data()), dQ);
 }
 
