@@ -4,10 +4,9 @@
 // owns keys, as in its second kernel, and uses dS for dQ as well: five products in place of seven. Each block has a
 // part of every dQ. So dQ is a sum in fp32 memory, to which all blocks add by atomics. Their order depends on the run,
 // and so do its last bits. (Dao, Fu, Ermon, Rudra and Ré, "FlashAttention", 2022: one loop with five products; Dao,
-// "FlashAttention-2", 2023: blocks along the keys, and atomics.) Left of gradient_of_Q are two small kernels: `before`
-// makes delta and zeros, `after` converts dQ. Look at: add_to_dQ. dS^T passes through shared memory, as dQ needs all
-// keys of the tile. dQ lies in the order of the fragments: a warp adds to 128 bytes in a row. Counters: mma, atomics'
-// sectors.
+// "FlashAttention-2", 2023: blocks along the keys, and atomics.) Two small kernels remain: `before` makes delta and
+// zeros, `after` converts dQ. Look at: add_to_dQ. dS^T passes through shared memory, as dQ needs all keys of the tile,
+// and dQ is made one tile late: so one barrier per tile is enough. Counters: mma, barriers, atomics' sectors.
 #include "steps/24_backward_one_kernel/backward_one_kernel.hpp"
 
 #include "common/cuda/cp_async.hpp"
@@ -21,20 +20,18 @@
 namespace step24 {
 namespace {
 
-constexpr int small_block = 128; // threads of the kernels before and after
-
 /// A block owns Bc keys, 16 M per warp, and walks along the queries in tiles of Br. Two warps share 16 rows of dQ.
 template <int d_, int warps> struct Tiles {
     static constexpr int d = d_, threads = 32 * warps, M = d < 128 ? 2 : 1, Bc = 16 * M * warps, Br = 8 * warps;
     using KV = flash::SwizzledTile<d, Bc>;
     using Q = flash::SwizzledTile<d, Br>;
     using dS = flash::SwizzledTile<Br, Bc>; // transposed: a row is a key
-    static constexpr int bytes = 2 * KV::bytes + 4 * Q::bytes + dS::bytes + 2 * Br * 8;
+    static constexpr int bytes = 2 * KV::bytes + 4 * Q::bytes + 2 * dS::bytes + 2 * Br * 8;
 };
 
-/// What the loop must know of a row of Q: LSE in units of log2, and delta. Both are 0 in rows that pad a tile.
-struct alignas(8) Row {
-    float LSE_log2, delta;
+/// What the loop must know of rows 2r and 2r + 1 of Q: LSE in units of log2, and delta; 0 in rows that pad a tile.
+struct alignas(16) TwoRows {
+    float LSE_log2[2], delta[2];
 };
 
 /// C += A B^T: the warp's 16 M rows of A, and all rows of the tile B.
@@ -92,62 +89,53 @@ template <class Tiles> __device__ void publish(char* dS_smem, const uint32_t (&d
     }
 }
 
-/// dQ += dS K over the block's keys: 16 rows and half of the columns per warp. dQ_sum is where the tile's rows begin.
+/// dQ += dS K over the block's keys: 16 I rows and d / 2I columns per warp. dQ_sum is where the tile's rows begin.
 /// There, 16 rows by 8 columns are 4 runs of 32 floats, one per element of a C fragment: lanes add side by side.
 template <class T, class Tiles> __device__ void add_to_dQ(float* dQ_sum, const char* dS_smem, const char* K_smem) {
-    constexpr int columns = Tiles::d / 16; // of 8, in half a row
-    const int lane = threadIdx.x % 32, rows16 = threadIdx.x / 64, half = threadIdx.x / 32 % 2;
+    constexpr int I = Tiles::d < 128 ? 1 : 2, n8 = Tiles::d / (16 * I); // fragments of 8 columns
+    const int lane = threadIdx.x % 32, rows16 = threadIdx.x / (64 * I) * I, part = threadIdx.x / 32 % (2 * I);
     // dS^T becomes dS as ldmatrix transposes it: keys are rows in memory, and columns of A.
-    const int A_lane = Tiles::dS::fragment(Tiles::dS::lane_of_B(lane), 0, rows16);
-    const int B_lane = Tiles::KV::fragment(Tiles::KV::lane_of_A(0, lane), 0, half * columns / 2);
-    float dQ_reg[columns][4] = {};
+    const int A_lane = Tiles::dS::lane_of_B(lane), B_lane = Tiles::KV::lane_of_A(0, lane);
+    float dQ_reg[I][n8][4] = {};
 #pragma unroll
     for (int k = 0; k < Tiles::Bc / 16; ++k) {
-        uint32_t A_reg[4];
-        flash::ldmatrix_x4_trans(A_reg, dS_smem + Tiles::dS::fragment(A_lane, 16 * k, 0));
+        uint32_t A_reg[I][4];
+        for (int i = 0; i < I; ++i) {
+            flash::ldmatrix_x4_trans(A_reg[i], dS_smem + Tiles::dS::fragment(A_lane, 16 * k, rows16 + i));
+        }
 #pragma unroll
-        for (int n = 0; n < columns; n += 2) {
+        for (int n = 0; n < n8; n += 2) {
             uint32_t B_reg[4];
-            flash::ldmatrix_x4_trans(B_reg, K_smem + Tiles::KV::fragment(B_lane, 16 * k, n / 2));
-            flash::mma_m16n8k16<T>(dQ_reg[n], A_reg, {B_reg[0], B_reg[1]});
-            flash::mma_m16n8k16<T>(dQ_reg[n + 1], A_reg, {B_reg[2], B_reg[3]});
-        }
-    }
-    dQ_sum += 16 * rows16 * Tiles::d + 128 * half * columns + lane;
-#pragma unroll
-    for (int n = 0; n < columns; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            atomicAdd(dQ_sum + 128 * n + 32 * c, dQ_reg[n][c]);
-        }
-    }
-}
-
-/// The warp's rows of a sum, times `factor`, to the rows of X from the block's first one on.
-template <class T, int M, int n8> __device__ void store(T* X, const float (&Sum)[M][n8][4], float factor, int rows) {
-    for (int r = 0; r < 2 * M; ++r) {
-        const int row = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4 + 8 * r;
-        if (row < rows) {
-#pragma unroll
-            for (int n = 0; n < n8; ++n) {
-                *reinterpret_cast<uint32_t*>(X + 8 * (row * n8 + n) + threadIdx.x % 4 * 2) =
-                    flash::pack<T>(Sum[r / 2][n][r % 2 * 2] * factor, Sum[r / 2][n][r % 2 * 2 + 1] * factor);
+            flash::ldmatrix_x4_trans(B_reg, K_smem + Tiles::KV::fragment(B_lane, 16 * k, (part * n8 + n) / 2));
+            for (int i = 0; i < I; ++i) {
+                flash::mma_m16n8k16<T>(dQ_reg[i][n], A_reg[i], {B_reg[0], B_reg[1]});
+                flash::mma_m16n8k16<T>(dQ_reg[i][n + 1], A_reg[i], {B_reg[2], B_reg[3]});
             }
         }
     }
+    dQ_sum += 16 * rows16 * Tiles::d + 128 * part * n8 + lane;
+#pragma unroll
+    for (int e = 0; e < 4 * I * n8; ++e) {
+        const int i = e / 4 / n8, n = e / 4 % n8, c = e % 4;
+        atomicAdd(dQ_sum + 16 * i * Tiles::d + 128 * n + 32 * c, dQ_reg[i][n][c]);
+    }
 }
 
-/// LSE and delta of every row, and zeros for dQ: four lanes per row.
+/// LSE and delta of every row, and zeros for dQ: 32 rows per block, with four lanes per row.
 template <class T, int d>
-__global__ void before(const T* O, const float* LSE, const T* dO, Row* Rows, float* dQ_sum, int N_q, int padded) {
-    const int64_t row = (int64_t{blockIdx.x} * small_block + threadIdx.x) / 4;
-    const int64_t head = row / padded, i = row % padded, from = (head * N_q + i) * d;
+__global__ void before(const T* O, const float* LSE, const T* dO, TwoRows* Rows, float* dQ_sum, int N_q, int padded) {
+    const int64_t head = blockIdx.x / (padded / 32), row = int64_t{blockIdx.x} * 32 + threadIdx.x / 4;
+    const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 4;
+    const int64_t from = (head * N_q + i) * d;
     float delta = 0;
-    for (int64_t x = from + 8 * (threadIdx.x % 4); x < from + d && i < N_q; x += 32) {
-        delta += flash::dot<T>(*reinterpret_cast<const uint4*>(dO + x), *reinterpret_cast<const uint4*>(O + x));
+    for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
+        delta += flash::dot<T>(*reinterpret_cast<const uint4*>(dO + from + x),
+                               *reinterpret_cast<const uint4*>(O + from + x));
     }
     delta = flash::row_sum(delta);
     if (threadIdx.x % 4 == 0) {
-        Rows[row] = {i < N_q ? LSE[head * N_q + i] * flash::log2_e : 0.0f, delta};
+        Rows[row / 2].LSE_log2[row % 2] = i < N_q ? LSE[head * N_q + i] * flash::log2_e : 0.0f;
+        Rows[row / 2].delta[row % 2] = delta;
     }
     for (int x = 4 * (threadIdx.x % 4); x < d; x += 16) {
         *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
@@ -157,7 +145,7 @@ __global__ void before(const T* O, const float* LSE, const T* dO, Row* Rows, flo
 /// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the queries of its heads.
 template <class T, class Tiles>
 __global__ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T* K, const T* V, const T* dO,
-                                                            const Row* Rows, float* dQ_sum, T* dK, T* dV, int Tc,
+                                                            const TwoRows* Rows, float* dQ_sum, T* dK, T* dV, int Tc,
                                                             int group, int N_q, int padded, int N_kv, float scale,
                                                             bool causal) {
     constexpr int d = Tiles::d, M = Tiles::M, Bc = Tiles::Bc, Br = Tiles::Br, Q_bytes = Tiles::Q::bytes;
@@ -168,7 +156,7 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T*
     char* Q_smem = V_smem + Tiles::KV::bytes; // two tiles, and two of dO
     char* dO_smem = Q_smem + 2 * Q_bytes;
     char* dS_smem = dO_smem + 2 * Q_bytes;
-    Row* Rows_smem = reinterpret_cast<Row*>(dS_smem + Tiles::dS::bytes); // of two tiles
+    TwoRows* Rows_smem = reinterpret_cast<TwoRows*>(dS_smem + 2 * Tiles::dS::bytes); // of two tiles
 
     const int64_t kv_head = blockIdx.x / Tc;
     const int j0 = blockIdx.x % Tc * Bc; // with a mask the first tile is the longest
@@ -177,80 +165,92 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T*
 
     // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
     const int first = causal ? max(0, j0 - (N_kv - N_q)) / Br * Br : 0;
-    const int tiles = (N_q - first + Br - 1) / Br; // of one head
-    const int steps = group * tiles;
-
-    const auto start_queries = [&](int step, int buffer) { // buffer: 0 or 1
-        const int64_t head = kv_head * group + step / tiles;
-        const int i0 = first + step % tiles * Br;
-        if (const int r = 2 * threadIdx.x; r < Br) { // two rows in 16 bytes
-            flash::cp_async_16(Rows_smem + buffer * Br + r, Rows + head * padded + i0 + r);
+    const int steps = group * ((N_q - first + Br - 1) / Br);
+    int64_t head = kv_head * group;              // of the tile to be fetched next
+    int next_i0 = first;                         // its first query
+    const auto start_queries = [&](int buffer) { // 0 or 1
+        const int64_t from = (head * N_q + next_i0) * d;
+        if (const int r = threadIdx.x; r < Br / 2) {
+            flash::cp_async_16(Rows_smem + buffer * Br / 2 + r, Rows + (head * padded + next_i0) / 2 + r);
         }
-        flash::start_tile<d, Br, Tiles::threads>(Q_smem + buffer * Q_bytes, Q + (head * N_q + i0) * d, N_q - i0);
-        flash::start_tile<d, Br, Tiles::threads>(dO_smem + buffer * Q_bytes, dO + (head * N_q + i0) * d, N_q - i0);
+        flash::start_tile<d, Br, Tiles::threads>(Q_smem + buffer * Q_bytes, Q + from, N_q - next_i0);
+        flash::start_tile<d, Br, Tiles::threads>(dO_smem + buffer * Q_bytes, dO + from, N_q - next_i0);
         flash::cp_async_commit();
     };
     flash::start_tile<d, Bc, Tiles::threads>(K_smem, K + KV_from, keys);
     flash::start_tile<d, Bc, Tiles::threads>(V_smem, V + KV_from, keys);
-    start_queries(0, 0); // one group: K, V, and the first tile
+    start_queries(0); // one group: K, V, and the first tile
 
     float dK_reg[M][d / 8][4] = {}, dV_reg[M][d / 8][4] = {}; // C fragments
+    float* dQ_last = nullptr;                                 // the tile before
     for (int step = 0; step < steps; ++step) {
         const int now = step % 2;  // which of the two buffers
         flash::cp_async_wait<0>(); // this thread's copies of the tile have landed
-        __syncthreads(); // so have all others'; and no warp still reads the tile before, in the other buffer, or its dS
+        __syncthreads();           // so have all others'; dS of the last tile is there; the other buffers are free
+        const int i0 = next_i0;
+        float* const dQ_here = dQ_sum + (head * padded + i0) * d;
+        next_i0 = i0 + Br < N_q ? i0 + Br : first, head += next_i0 == first;
         if (step + 1 < steps) {
-            start_queries(step + 1, 1 - now);
+            start_queries(1 - now);
         }
-        const int i0 = first + step % tiles * Br;
-        // Row r of the tile of K is seen by the columns from r - on_diagonal on. Queries that pad a tile add 0, as in
-        // rung
-        // 23. Keys that do would add dS = P (0 - delta) times 0 to dQ, and nothing keeps their P finite: they are
-        // hidden.
+        float S_reg[M][Br / 8][4] = {}, dP_reg[M][Br / 8][4] = {}; // S^T and dP^T, C fragments
+        multiply<T, Tiles>(S_reg, K_smem, Q_smem + now * Q_bytes);
+        const TwoRows* rows = Rows_smem + now * Br / 2 + t;
+#pragma unroll
+        for (int e = 0; e < M * Br / 2; ++e) { // all elements, those of a column of two fragments first
+            float& s = S_reg[e % M][e / M / 4][e / M % 4];
+            s = flash::fast_exp2(fmaf(s, scale * flash::log2_e, -rows[e / M / 4 * 4].LSE_log2[e / M % 2]));
+        }
+        if (step > 0) { // exp needs other units than these products
+            add_to_dQ<T, Tiles>(dQ_last, dS_smem + (1 - now) * Tiles::dS::bytes, K_smem);
+        }
+        multiply<T, Tiles>(dP_reg, V_smem, dO_smem + now * Q_bytes);
+        // Row r of the tile of K is seen by the columns from r - on_diagonal on. Queries that pad a tile add 0, as on
+        // rung 23. Keys that do would add dS times 0 to dQ, but nothing keeps their P finite: they are hidden.
         const int on_diagonal = causal ? i0 + (N_kv - N_q) - j0 : Bc;
         const bool edge = keys < Bc || on_diagonal < Bc - 1;
-        float S_reg[M][Br / 8][4] = {}, dP_reg[M][Br / 8][4] = {}; // S^T and dP^T, C fragments
-        uint32_t P_reg[M][Br / 8][2], dS_reg[M][Br / 8][2];        // P^T and dS^T, rounded: halves of A fragments
-        multiply<T, Tiles>(S_reg, K_smem, Q_smem + now * Q_bytes);
-        multiply<T, Tiles>(dP_reg, V_smem, dO_smem + now * Q_bytes);
+        if (edge) {
 #pragma unroll
-        for (int n = 0; n < Br / 8; ++n) {
-            const float4 two = *reinterpret_cast<const float4*>(Rows_smem + now * Br + 8 * n + 2 * t);
-            const float LSE_log2[] = {two.x, two.z}, delta[] = {two.y, two.w}; // of columns 2t and 2t + 1
-            for (int r = 0; r < 2 * M; ++r) {
-                float P[2], dS[2];
-                for (int c = 0; c < 2; ++c) {
-                    const int row = row0 + 8 * r, e = r % 2 * 2 + c;
-                    // A choice, not a product with 0: in a row that sees no key LSE is -inf, and P infinite.
-                    const bool hidden = edge && (row >= keys || row - on_diagonal > 8 * n + 2 * t + c);
-                    P[c] = flash::fast_exp2(fmaf(S_reg[r / 2][n][e], scale * flash::log2_e, -LSE_log2[c]));
-                    P[c] = hidden ? 0.0f : P[c];
-                    dS[c] = P[c] * (dP_reg[r / 2][n][e] - delta[c]);
+            for (int e = 0; e < M * Br / 2; ++e) {
+                const int row = row0 + e % M * 16 + e / M / 2 % 2 * 8, column = e / M / 4 * 8 + 2 * t + e / M % 2;
+                if (row >= keys || row - on_diagonal > column) {
+                    S_reg[e % M][e / M / 4][e / M % 4] = 0; // chosen: P of a row that sees no key is infinite
                 }
-                P_reg[r / 2][n][r % 2] = flash::pack<T>(P[0], P[1]);
-                dS_reg[r / 2][n][r % 2] = flash::pack<T>(dS[0], dS[1]);
             }
         }
-        publish<Tiles>(dS_smem, dS_reg);
+        uint32_t P_reg[M][Br / 8][2], dS_reg[M][Br / 8][2]; // P^T and dS^T, rounded: halves of A fragments
+#pragma unroll
+        for (int n = 0; n < Br / 8; ++n) {
+            const float2 delta = *reinterpret_cast<const float2*>(rows[4 * n].delta);
+            for (int r = 0; r < 2 * M; ++r) {
+                const float *P = S_reg[r / 2][n] + r % 2 * 2, *dP = dP_reg[r / 2][n] + r % 2 * 2;
+                P_reg[r / 2][n][r % 2] = flash::pack<T>(P[0], P[1]);
+                dS_reg[r / 2][n][r % 2] = flash::pack<T>(P[0] * (dP[0] - delta.x), P[1] * (dP[1] - delta.y));
+            }
+        }
+        publish<Tiles>(dS_smem + now * Tiles::dS::bytes, dS_reg);
         accumulate<T, Tiles>(dV_reg, P_reg, dO_smem + now * Q_bytes);
         accumulate<T, Tiles>(dK_reg, dS_reg, Q_smem + now * Q_bytes);
-        __syncthreads(); // dS of all warps is there
-        add_to_dQ<T, Tiles>(dQ_sum + ((kv_head * group + step / tiles) * padded + i0) * d, dS_smem, K_smem);
+        dQ_last = dQ_here;
     }
-    store(dK + KV_from, dK_reg, scale, keys);
-    store(dV + KV_from, dV_reg, 1, keys);
+    __syncthreads(); // dS of the last tile is there
+    add_to_dQ<T, Tiles>(dQ_last, dS_smem + (steps - 1) % 2 * Tiles::dS::bytes, K_smem);
+    for (int i = 0; i < M; ++i) {
+        flash::store_rows(dK + KV_from, dK_reg[i], scale, row0 + 16 * i, keys);
+        flash::store_rows(dV + KV_from, dV_reg[i], 1, row0 + 16 * i, keys);
+    }
 }
 
-/// dQ, rounded and in rows: one thread per 8 columns, whose even and odd ones lie 4 and 4 side by side.
-template <class T, int d>
-__global__ void after(const float* dQ_sum, T* dQ, int64_t pieces, int N_q, int padded, float scale) {
-    const int64_t piece = int64_t{blockIdx.x} * small_block + threadIdx.x;
-    if (piece < pieces) {
-        const int64_t n = piece % (d / 8), row = piece / (d / 8), head = row / N_q, i = row % N_q;
-        const float* from = dQ_sum + (head * padded + i / 16 * 16) * d + 128 * n + i % 16 / 8 * 64 + i % 8 * 4;
-        const float4 even = *reinterpret_cast<const float4*>(from), odd = *reinterpret_cast<const float4*>(from + 32);
+/// dQ, rounded and in rows, of which 8 columns at a time: their even and odd ones lie 4 and 4 side by side.
+template <class T, int d> __global__ void after(const float* dQ_sum, T* dQ, int N_q, int padded, float scale) {
+    const int64_t head = blockIdx.x / (padded / 32);
+    const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 4;
+    const float* from = dQ_sum + (head * padded + i / 16 * 16) * d + i % 16 / 8 * 64 + i % 8 * 4;
+    for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
+        const float4 even = *reinterpret_cast<const float4*>(from + 16 * x);
+        const float4 odd = *reinterpret_cast<const float4*>(from + 16 * x + 32);
         const auto both = [&](float x, float y) { return flash::pack<T>(x * scale, y * scale); };
-        *reinterpret_cast<uint4*>(dQ + 8 * piece) =
+        *reinterpret_cast<uint4*>(dQ + (head * N_q + i) * d + x) =
             make_uint4(both(even.x, odd.x), both(even.y, odd.y), both(even.z, odd.z), both(even.w, odd.w));
     }
 }
@@ -264,31 +264,30 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
     const int padded = flash::as_int(padded_rows(p), "q-len");
-    const int64_t rows = p.batch * p.heads * padded, pieces = p.batch * p.heads * N_q * (d / 8);
-    const flash::DeviceBuffer<Row> Rows(rows, "LSE and delta");
+    const int64_t rows = p.batch * p.heads * padded;
+    const int blocks = flash::as_int(rows / 32, "batch x heads x q-len");
+    const flash::DeviceBuffer<TwoRows> Rows(rows / 2, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
 
-    flash::launch(before<T, d>, flash::as_int(4 * rows / small_block, "batch x heads x q-len"), small_block, 0, O, LSE,
-                  dO, Rows.data(), dQ_sum.data(), N_q, padded);
+    flash::launch(before<T, d>, blocks, 128, 0, O, LSE, dO, Rows.data(), dQ_sum.data(), N_q, padded);
     const int Tc = static_cast<int>(flash::ceil_div(N_kv, Tiles::Bc));
     flash::launch(gradients<T, Tiles>, flash::as_int(p.batch * p.kv_heads * Tc, "batch x kv-heads x tiles of K"),
-                  Tiles::threads, Tiles::bytes, Q, K, V, dO, static_cast<const Row*>(Rows.data()), dQ_sum.data(), dK,
-                  dV, Tc, group, N_q, padded, N_kv, p.scale, p.causal);
-    flash::launch(after<T, d>, flash::as_int(flash::ceil_div(pieces, small_block), "batch x heads x q-len"),
-                  small_block, 0, static_cast<const float*>(dQ_sum.data()), dQ, pieces, N_q, padded, p.scale);
+                  Tiles::threads, Tiles::bytes, Q, K, V, dO, static_cast<const TwoRows*>(Rows.data()), dQ_sum.data(),
+                  dK, dV, Tc, group, N_q, padded, N_kv, p.scale, p.causal);
+    flash::launch(after<T, d>, blocks, 128, 0, static_cast<const float*>(dQ_sum.data()), dQ, N_q, padded, p.scale);
 }
 
 } // namespace
 
 int64_t workspace_bytes(const flash::Problem& p) {
-    return p.batch * p.heads * padded_rows(p) * (4 * p.head_dim + static_cast<int64_t>(sizeof(Row)));
+    return p.batch * p.heads * padded_rows(p) * (4 * p.head_dim + static_cast<int64_t>(sizeof(TwoRows)) / 2);
 }
 
 template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
                         const T* dO, T* dQ, T* dK, T* dV) {
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
-        using Most = Tiles<d, (d < 128 ? 4 : 8)>; // 145 KiB at d = 128, which an RTX 4090 does not have
+        using Most = Tiles<d, (d < 128 ? 4 : 8)>; // 161 KiB at d = 128, which an RTX 4090 does not have
         const auto fits = Most::bytes <= flash::max_shared_memory_per_block() ? run<T, Most> : run<T, Tiles<d, 4>>;
         fits(p, Q, K, V, O, LSE, dO, dQ, dK, dV);
     });
