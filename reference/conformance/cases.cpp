@@ -34,7 +34,7 @@ constexpr std::array other_kinds = {Kind::outliers,   Kind::one_sign,   Kind::eq
 // wrong on rows that rise late; how a row with independent scores rises, many keys of large spread show best.
 constexpr std::array kinds_along_keys = {Kind::rises_50,       Kind::rises_200,       Kind::rises_2000,
                                          Kind::towering_first, Kind::towering_middle, Kind::towering_last};
-constexpr Shape along_keys{127, 512}, many_keys{128, 4096}, many_rows{4096, 4096};
+constexpr Shape along_keys{127, 512}, many_keys{128, 4096}, many_rows{4096, 4096}, many_blocks{512, 384};
 
 struct Heads {
     int64_t q = 1, kv = 1;
@@ -285,6 +285,21 @@ void add_spread(List& list, const Scope& scope) {
                                 : "scores of large spread: they are for head dims 64 and 128");
 }
 
+// More tiles than a GPU has SMs, so that persistent blocks take a second one. Which one is a matter of time: repeated.
+void add_many_blocks(List& list, const Scope& scope) {
+    if (!scope.many_rows) {
+        list.left_out.push_back("more blocks than a GPU has SMs: on a GPU alone");
+        return;
+    }
+    for (const DType dtype : scope.dtypes) {
+        for (size_t k = 0; k < scope.head_dims.size(); ++k) {
+            Case c{Kind::normal, dtype, make_problem(many_blocks, scope.head_dims[k], {k % 2 == 1, {6, 2}}), 3};
+            c.problem.batch = 12;
+            list.cases.push_back(c);
+        }
+    }
+}
+
 // The shape of reference/data's tensors, as it is and with a mask.
 void add_real_text(List& list, const Scope& scope) {
     constexpr int64_t heads = 12, tokens = 176, head_dim = 32;
@@ -321,6 +336,7 @@ List full(const Scope& scope) {
     }
     add_along_keys(list, scope);
     add_spread(list, scope);
+    add_many_blocks(list, scope);
     add_real_text(list, scope);
     list.left_out.push_back("inputs other than N(0,1): " + std::to_string(shapes.size() - some_shapes.size()) +
                             " of the " + std::to_string(shapes.size()) +

@@ -146,6 +146,13 @@ TEST_CASE("full: repeated runs and masked tiles occur and what is left out is sa
     CHECK(said.find("1023x1024: too long") != std::string::npos);
     CHECK(said.find("799x3: too long") != std::string::npos);
     CHECK(said.find("4096x4096 with scores of large spread: on a GPU alone") != std::string::npos);
+    CHECK(said.find("more blocks than a GPU has SMs: on a GPU alone") != std::string::npos);
+
+    Scope gpu = scope(cuda_dims);
+    gpu.many_rows = true;
+    CHECK(std::ranges::any_of(conformance::full(gpu).cases, [](const Case& c) { // 160 SMs, 192 rows to a block
+        return c.runs > 1 && c.problem.batch * c.problem.heads * ((c.problem.q_len + 191) / 192) > 160;
+    }));
 
     // Chosen and left out together are the whole product: 19 shapes, 6 head dims, 12 combinations.
     const List cpu = conformance::full(scope(cpu_dims));

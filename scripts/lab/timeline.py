@@ -14,37 +14,35 @@ from lab.ladder import LabError
 
 CASE = harness.problem(4, 16, 4096, 128)
 # The stamped experiment: what it is without stamps, and the phases of a tile of keys, each of which ends with a stamp.
-PHASES = {"20_stamps": ("20_persistent_blocks", ("tile", "S", "softmax", "PV")),
-          "20_exclusive_stamps": ("20_exclusive_exponentials", ("tile", "S", "maximum", "turn", "softmax", "PV")),
-          "21_stamps": ("21_overlap", ("pack", "turn", "S", "softmax", "PV"))}
-ROOM, TILES, KEPT = 2048, 32, range(12, 20)  # stamps of a warpgroup; tiles of keys for a tile of Q; those in the record
+PHASES = {"20_stamps": ("20_persistent_blocks", ("S", "softmax", "PV", "tile")),
+          "20_exclusive_stamps": ("20_exclusive_exponentials", ("S", "maximum", "turn", "softmax", "PV", "tile")),
+          "21_stamps": ("21_overlap", ("S", "softmax", "PV", "pack", "turn"))}
+# Tiles of keys that a warpgroup notes, those of a tile of Q, and of these the ones that are looked at; which tiles of Q.
+NOTED, TILES, INNER, OF_Q = 320, 32, range(12, 20), range(1, 9)
 
 
 def phases(program, stamps):
-    """Rows of the block's third tile of Q: when each phase began and ended. `stamps`: the clocks of each warpgroup."""
+    """Rows: the mean clocks of each phase, and when each began and ended in that tile of Q whose tiles took the median
+    time. `stamps`: the clocks of each warpgroup."""
     names = PHASES[program][1]
-    # In rung 21 the first tile of keys stands before the loop. The counter has 32 bits, and begins anew every few seconds.
-    first = len(names) * (2 * (TILES - (program[:2] == "21")) + KEPT[0])
-    since = lambda clock: (clock - stamps[0][first] + 2**31) % 2**32 - 2**31
-    return [{"program": program, "kind": "phase", "warpgroup": warpgroup, "tile": tile, "phase": phase,
-             "from_clock": since(clocks[at - 1]), "to_clock": since(clocks[at])}
-            for warpgroup, clocks in enumerate(stamps) for number, tile in enumerate(KEPT)
-            for at, phase in enumerate(names, first + number * len(names))]
 
-
-def noted(library):
-    """What the last launch of a stamped kernel noted, by warpgroup."""
-    room = (ctypes.c_uint32 * ROOM * 2)()
-    if error := ctypes.CDLL(str(library)).read_stamps(room):
-        raise LabError(f"the stamps cannot be read: CUDA's error {error}")
-    return [list(one) for one in room]
+    def of(tile_of_Q):  # In rung 21 its first tile of keys stands before the loop. The clock has 32 bits and begins anew.
+        first = len(names) * (tile_of_Q * (TILES - (program[:2] == "21")) + INNER[0])
+        since = lambda clock: (clock - stamps[0][first] + 2**31) % 2**32 - 2**31
+        return [{"program": program, "kind": "phase", "warpgroup": warpgroup, "tile": tile, "phase": phase,
+                 "from_clock": since(clocks[at - 1]), "to_clock": since(clocks[at])}
+                for warpgroup, clocks in enumerate(stamps) for number, tile in enumerate(INNER)
+                for at, phase in enumerate(names, first + number * len(names))]
+    every = sorted(map(of, OF_Q), key=lambda rows: max(row["to_clock"] for row in rows))
+    lengths = [(row["phase"], row["to_clock"] - row["from_clock"]) for rows in every for row in rows]
+    return [{"program": program, "kind": "phase", "phase": name, "mean_clocks": round(mean(
+        clocks for phase, clocks in lengths if phase == name), 1)} for name in names] + every[len(every) // 2]
 
 
 def counted(name):
     """Rows of what ncu counts in a run."""
     cli.say(f"ncu: {name}")
-    problem = f"{CASE['B']},{CASE['H']},{CASE['N_q']},{CASE['d']}"
-    command = [sys.executable, "-B", "-m", "lab", "experiments", "--once", name, "--problem", problem]
+    command = [sys.executable, "-B", "-m", "lab", "experiments", "--once", name, "--problem", "4,16,4096,128"]
     return [{"program": name, "kind": "kernel", "kernel": kernel, **CASE, **counts}
             for kernel, counts in counters.ncu(command, "persistent_blocks|overlap|cudnn")]
 
@@ -67,8 +65,11 @@ def main(options):
     ms = {row["program"]: row["ms"] for row in rows}
     rows = [row | ({"patch": known[row["program"]].patch()} if row["kind"] == "variant" else {}) for row in rows]
     for stamped, (plain, names) in PHASES.items():
-        rows += (found := phases(stamped, noted(libraries[stamped])))
-        lengths = {name: mean(row["to_clock"] - row["from_clock"] for row in found if row["phase"] == name) for name in names}
+        noted = (ctypes.c_uint32 * (NOTED * len(names)) * 2)()  # by the last launch, for each warpgroup
+        if error := ctypes.CDLL(str(libraries[stamped])).read_stamps(noted):
+            raise LabError(f"the stamps cannot be read: CUDA's error {error}")
+        rows += (found := phases(stamped, noted))
+        lengths = {row["phase"]: row["mean_clocks"] for row in found if "mean_clocks" in row}
         print(f"{plain}: {sum(lengths.values()):.0f} clocks per tile of keys and warpgroup: "
               + ", ".join(f"{name} {clocks:.0f}" for name, clocks in lengths.items())
               + f"; the stamps cost {100 * (ms[stamped] / ms[plain] - 1):.1f}%")

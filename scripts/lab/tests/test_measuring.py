@@ -77,15 +77,17 @@ PROFILED = {"name": "step09::tiles<64>", "launches": 1, "grid": [1], "block": [3
 
 
 @pytest.mark.parametrize("program", timeline.PHASES)
-def test_phases_end_where_the_next_begin_and_clocks_may_overflow(program):
+def test_phases_end_where_the_next_begin_and_the_clock_may_begin_anew(program):
     names = timeline.PHASES[program][1]
-    late = len(names) * 74 + 20  # the stamp at which the counter begins anew
-    stamps = [[(100 * (number - late) + 7 * wg) % 2**32 for number in range(timeline.ROOM)] for wg in (0, 1)]
-    rows = timeline.phases(program, stamps)
-    assert [row["phase"] for row in rows] == list(names) * len(timeline.KEPT) * 2
-    assert (rows[0]["from_clock"], rows[0]["to_clock"], rows[len(rows) // 2]["to_clock"]) == (-100, 0, 7)
-    assert all(row["to_clock"] - row["from_clock"] == 100 for row in rows)
-    assert not any(records.wrong_with(row) for row in rows)
+    late = len(names) * (4 * 32 + timeline.INNER[0])  # where the clock begins anew
+    stamps = [[(100 * (number - late) + number**2 // 100 + 7 * wg) % 2**32 for number in range(320 * len(names))] for wg in (0, 1)]
+    found = timeline.phases(program, stamps)
+    means, rows = found[:len(names)], found[len(names):]
+    assert [row["phase"] for row in means] == list(names) and all(100 < row["mean_clocks"] < 140 for row in means)
+    assert [row["phase"] for row in rows] == list(names) * len(timeline.INNER) * 2
+    assert all(a["to_clock"] == b["from_clock"] for a, b in zip(rows, rows[1:]) if a["warpgroup"] == b["warpgroup"])
+    assert (rows[0]["to_clock"], rows[len(rows) // 2]["to_clock"]) == (0, 7) and 100 < rows[1]["to_clock"] < 140
+    assert not any(map(records.wrong_with, found))
 
 
 def test_what_ncu_prints():
