@@ -204,23 +204,29 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
                               ", and its address is no multiple of " + std::to_string(access.bytes),
                           thread, access));
     }
-    const Trace now = order_.now(thread, access.origin, access.kind);
-    region.shadow->visit(access.address, access.bytes, access.kind == Kind::store,
-                         [&](Cell& cell) { check_cell(thread, access, region, space == Space::shared, cell, now); });
+    const bool shared = space == Space::shared;
+    const Order::Load load(thread, access.origin, shared);
+    region.shadow->visit(access.address, access.bytes, access.kind == Kind::store, [&](Cell& cell) {
+        if (access.kind != Kind::load || !order_.recall(cell, load)) {
+            const Cell before = cell;
+            check_cell(thread, access, region, shared, cell);
+            if (access.kind == Kind::load) {
+                order_.learn(before, cell, load);
+            }
+        }
+    });
 }
 
-inline void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
-                                 Cell& cell, const Trace& now) {
-    if (access.kind == Kind::load && order_.is_one_more_load(cell, now)) {
-        return;
-    }
-    if (shared && !order_.of_this_block(cell.write)) {
+void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell) {
+    const Trace& write = order_.writer(cell);
+    if (shared && !order_.of_this_block(write)) {
         if (access.kind != Kind::store) {
             note_unwritten(thread, access, region);
         }
-    } else if (shared && cell.write.in_flight != 0) {
-        stop_in_flight(thread, access, region, cell.write);
+    } else if (shared && write.in_flight != 0) {
+        stop_in_flight(thread, access, region, write);
     }
+    const Trace now = order_.now(thread, access.origin, access.kind);
     if (const Order::Race race = order_.race(cell, access.kind, now, shared); race.other != nullptr) {
         stop_race(thread, access, region, race);
     }
@@ -250,8 +256,8 @@ void Detector::start_copy(unsigned thread, const AsyncCopy& copy) {
     }
     const AccessEvent write{copy.shared, copy.bytes, Kind::store, origin};
     check(thread, write, Space::shared);
-    find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [](Cell& cell) {
-        cell.write.in_flight = 1;
+    find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [this](Cell& cell) {
+        order_.take_off(cell);
     });
     flights_[thread].copies.push_back(copy);
 }
@@ -262,10 +268,8 @@ void Detector::end_copies(unsigned starter, uint32_t count) {
     for (; flights.ended < count; ++flights.ended) {
         const AsyncCopy& copy = flights.copies.front();
         const AccessEvent write{copy.shared, copy.bytes, Kind::store, Origin::of(copy.site)};
-        const Trace landed = order_.landed(starter, flights.ended, write.origin);
         find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell) {
-            cell.write = landed;
-            cell.stamp = order_.clocks().stamp(starter);
+            order_.land(cell, starter, flights.ended, write.origin);
         });
         flights.copies.pop_front();
     }

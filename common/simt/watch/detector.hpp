@@ -121,8 +121,7 @@ class Detector final : public Observer {
                                                const Cell& cell) const;
     const Region& find(const AccessEvent& access, Space space);
     Region look_up(const AccessEvent& access, Space space) const;
-    void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell,
-                    const Trace& now);
+    void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell);
     Place place_of(const Trace& trace, const Trace& now, const char* action) const;
     Fault fault(FaultKind kind, const std::string& summary, unsigned thread, const AccessEvent& access) const;
     [[noreturn, gnu::cold]] void stop_outside(unsigned thread, const AccessEvent& access, const Region& region) const;
