@@ -178,6 +178,9 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) const
 }
 
 void Detector::access(unsigned thread, const AccessEvent& access) {
+    if (access.kind == Kind::load && is_recalled(thread, access)) [[likely]] {
+        return;
+    }
     const Space space = block_.space_of(access.address);
     if (space == Space::elsewhere) {
         check_elsewhere(thread, access);
@@ -190,6 +193,18 @@ void Detector::load_matrices(std::span<const MatrixRow> rows, Site site) {
     for (const MatrixRow& row : rows) {
         access(row.thread, {static_cast<const char*>(row.address), 16, Kind::load, Origin::of(site)});
     }
+}
+
+/// Most loads: of the memory of one before, aligned, and each cell is like one that the thread has read at this line.
+inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access) {
+    for (const Region& region : recent_) {
+        if (region.contains(access) && (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) == 0) {
+            const Order::Load load(thread, access.origin, &region != &recent_[0]);
+            const std::span<Cell> cells = region.shadow->whole(access.address, access.bytes);
+            return !cells.empty() && std::ranges::all_of(cells, [&](Cell& cell) { return order_.recall(cell, load); });
+        }
+    }
+    return false;
 }
 
 /// An access to shared or global memory.
@@ -205,19 +220,17 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
                           thread, access));
     }
     const bool shared = space == Space::shared;
-    const Order::Load load(thread, access.origin, shared);
-    region.shadow->visit(access.address, access.bytes, access.kind == Kind::store, [&](Cell& cell) {
-        if (access.kind != Kind::load || !order_.recall(cell, load)) {
-            const Cell before = cell;
-            check_cell(thread, access, region, shared, cell);
-            if (access.kind == Kind::load) {
-                order_.learn(before, cell, load);
-            }
-        }
-    });
+    Repeat repeat;
+    const auto use = [&](Cell& cell) { check_cell(thread, access, region, shared, cell); };
+    region.shadow->visit(access.address, access.bytes, access.kind == Kind::store,
+                         [&](Cell& cell) { repeat(cell, use); });
 }
 
 void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell) {
+    const Order::Load load(thread, access.origin, shared);
+    if (access.kind == Kind::load && order_.recall(cell, load)) {
+        return;
+    }
     const Trace& write = order_.writer(cell);
     if (shared && !order_.of_this_block(write)) {
         if (access.kind != Kind::store) {
@@ -230,7 +243,11 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
     if (const Order::Race race = order_.race(cell, access.kind, now, shared); race.other != nullptr) {
         stop_race(thread, access, region, race);
     }
+    const Cell before = cell;
     order_.remember(cell, access.kind, now);
+    if (access.kind == Kind::load) {
+        order_.learn(before, cell, load);
+    }
 }
 
 /// An access to neither: local variables, arguments and constants are fine, anything else does not exist on a GPU.
@@ -256,8 +273,10 @@ void Detector::start_copy(unsigned thread, const AsyncCopy& copy) {
     }
     const AccessEvent write{copy.shared, copy.bytes, Kind::store, origin};
     check(thread, write, Space::shared);
-    find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [this](Cell& cell) {
-        order_.take_off(cell);
+    Repeat repeat;
+    const auto take_off = [this](Cell& cell) { order_.take_off(cell); };
+    find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell) {
+        repeat(cell, take_off);
     });
     flights_[thread].copies.push_back(copy);
 }
@@ -268,8 +287,10 @@ void Detector::end_copies(unsigned starter, uint32_t count) {
     for (; flights.ended < count; ++flights.ended) {
         const AsyncCopy& copy = flights.copies.front();
         const AccessEvent write{copy.shared, copy.bytes, Kind::store, Origin::of(copy.site)};
+        Repeat repeat;
+        const auto land = [&](Cell& cell) { order_.land(cell, starter, flights.ended, write.origin); };
         find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell) {
-            order_.land(cell, starter, flights.ended, write.origin);
+            repeat(cell, land);
         });
         flights.copies.pop_front();
     }

@@ -97,6 +97,7 @@ class Detector final : public Observer {
         const Clocks::Common& known;
     };
 
+    bool is_recalled(unsigned thread, const AccessEvent& access);
     void check(unsigned thread, const AccessEvent& access, Space space);
     void read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat);
     void check_elsewhere(unsigned thread, const AccessEvent& access);

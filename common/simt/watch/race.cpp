@@ -34,8 +34,9 @@ Shadow::~Shadow() {
     munmap(cells_, 4 * words_ * sizeof(Cell));
 }
 
-void Shadow::visit_all(const std::function<void(Cell&)>& use) {
+size_t Shadow::visit_all(const std::function<void(Cell&)>& use) {
     const std::lock_guard lock(shadows_mutex);
+    size_t words = 0;
     for (const Shadow* const shadow : shadows) {
         for (size_t word = 0; word < shadow->words_; ++word) {
             const unsigned cells = shadow->cells_[word].apart != 0 ? 4 : 1;
@@ -43,7 +44,9 @@ void Shadow::visit_all(const std::function<void(Cell&)>& use) {
                 use(shadow->cells_[byte * shadow->words_ + word]);
             }
         }
+        words += shadow->words_;
     }
+    return words;
 }
 
 void Order::begin_block(unsigned threads) {
@@ -56,13 +59,13 @@ void Order::begin_block(unsigned threads) {
     begins_.push_back(epoch_);
     known_.clear();
     if (writes_.count() + pasts_.count() > enough_) {
-        forget();
+        forget_old();
     }
     block_writes_ = epoch_writes_ = writes_.count();
 }
 
 /// Numbers anew what cells remember of this launch; what was before it is ordered before all that comes.
-void Order::forget() {
+void Order::forget_old() {
     const auto keep = [](auto& numbered, const auto& is_old) {
         return [&numbered, is_old, all = numbered.take(), numbers = std::vector<uint32_t>()](uint32_t number) mutable {
             numbers.resize(all.size());
@@ -75,12 +78,13 @@ void Order::forget() {
     const auto old = [this](const Trace& trace) { return trace.epoch < launch_begin_; };
     auto write = keep(writes_, [&](const Written& one) { return old(one.by); });
     auto past = keep(pasts_, [&](const History& one) { return old(one.last) && old(one.other_block); });
-    Shadow::visit_all([&](Cell& cell) {
+    const size_t words = Shadow::visit_all([&](Cell& cell) {
         const uint32_t kept = write(cell.write & ~unsettled);
         cell.write = kept == 0 ? 0 : kept | (cell.write & unsettled);
         cell.since = past(cell.since) & ~unsettled;
     });
-    enough_ = std::max(uint32_t{1} << 20, 2 * (writes_.count() + pasts_.count()));
+    const size_t kept = writes_.count() + pasts_.count();
+    enough_ = std::max(2 * kept, std::max(words, size_t{1} << 17)); // so that this costs little beside the accesses
 }
 
 void Order::take_off(Cell& cell) {

@@ -164,7 +164,18 @@ class Shadow final : public DeviceMemory::Notes {
     }
 
     /// Calls `use(cell)` with each cell of each shadow that there is.
-    static void visit_all(const std::function<void(Cell&)>& use);
+    static size_t visit_all(const std::function<void(Cell&)>& use); // returns how many words they have
+
+    /// The cells of an access, if none of them is taken apart; else none.
+    std::span<Cell> whole(const char* address, unsigned bytes) const {
+        Cell* const first = cells_ + static_cast<size_t>(address - begin_) / 4;
+        for (unsigned word = 0; word < bytes / 4; ++word) {
+            if (first[word].apart != 0) {
+                return {};
+            }
+        }
+        return {first, bytes / 4};
+    }
 
   private:
     void take_apart(size_t word) {
@@ -301,7 +312,7 @@ class Order {
     /// Then that is done.
     bool recall(Cell& cell, Load load) const {
         const uint32_t write = standing(cell.write);
-        const Step& known = steps_[place(load, write, cell.since)];
+        const Step& known = steps_[place(load, cell.since)];
         if (known.load != load.bits || known.moment != moment_ || known.write != write || known.since != cell.since) {
             return false;
         }
@@ -310,7 +321,7 @@ class Order {
     }
     void learn(const Cell& before, const Cell& after, Load load) {
         const uint32_t write = standing(before.write);
-        steps_[place(load, write, before.since)] = {load.bits, moment_, write, before.since, after.since};
+        steps_[place(load, before.since)] = {load.bits, moment_, write, before.since, after.since};
     }
 
   private:
@@ -330,8 +341,8 @@ class Order {
     uint32_t standing(uint32_t write) const {
         return write - block_writes_ < epoch_writes_ - block_writes_ ? settled : write;
     }
-    static size_t place(Load load, uint32_t write, uint32_t since) {
-        return (load.bits * 0x9e3779b97f4a7c15u >> 32 ^ (since + write) * 0x9e3779b1u) >> 20 & 1023;
+    static size_t place(Load load, uint32_t since) {
+        return (static_cast<uint32_t>(load.bits) + since) * 0x9e3779b1u >> 22;
     }
 
     const Written& written(const Cell& cell) const { return writes_[cell.write & ~unsettled]; }
@@ -344,7 +355,7 @@ class Order {
         cell.write = writes_.number(by) | ((trace.engine | trace.copy | trace.in_flight) != 0 ? unsettled : 0);
     }
     void set_since(Cell& cell, const History& past) { cell.since = pasts_.number(past) & ~unsettled; }
-    void forget();
+    void forget_old();
 
     Trace trace_of(uint32_t work) const { return {epoch_, works_[work].origin.number(), work, 0, 1}; }
     bool ordered(const Trace& before, const Trace& now, bool shared) const;
@@ -358,7 +369,7 @@ class Order {
     Numbered<Written> writes_;
     Numbered<History> pasts_;
     uint32_t block_writes_ = 1, epoch_writes_ = 1; // the numbers of writes from their beginning on
-    uint32_t enough_ = 1 << 20;                    // numbers, before those that no cell has are given up
+    size_t enough_ = 0;                            // numbers, before those that no cell has are given up
     std::array<Step, 1024> steps_{};
     uint64_t moment_ = 1; // counts whatever decides what an access does, but for the cell and the access
     uint32_t epoch_ = 0;
