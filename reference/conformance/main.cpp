@@ -75,7 +75,7 @@ void add_groups(const Rung& rung, const conformance::List& list, const std::stri
 
 int rung_main(const Rung& rung, int argc, char** argv) {
     const conformance::Scope scope = conformance::scope_of(rung);
-    const conformance::List full = conformance::full(scope), detect = conformance::detect(scope);
+    const conformance::List full = conformance::full(scope);
 
     ProgressLine progress("conformance of " + rung.name);
     size_t judged = 0;
@@ -93,7 +93,8 @@ int rung_main(const Rung& rung, int argc, char** argv) {
         CHECK(program.starts_with("test_" + rung.name));
     });
     add_groups(rung, full, "", "[full]", done);
-    add_groups(rung, detect, "detect: ", "[.][detect]", done);
+    add_groups(rung, conformance::detect(scope), "detect: ", "[.][detect]", done);
+    add_groups(rung, conformance::schedules(scope), "schedules: ", "[.][schedules]", done);
 
     Catch::Session session;
     if (const int error = session.applyCommandLine(argc, argv); error != 0) {
