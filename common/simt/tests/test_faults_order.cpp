@@ -85,6 +85,20 @@ __global__ void sum_blocks(float* sum) {
     sum[0] = sum[0] + 1; // sum of blocks
 }
 
+/// Lanes read a cell or not by its bits: so many pasts that the detector begins to forget. Then the first and the last
+/// block meet.
+__global__ void many_pasts(float* data, unsigned cells, float* met) {
+    float sum = 0;
+    for (unsigned i = 0; i < cells; ++i) {
+        if ((i * 0x9e3779b1u >> threadIdx.x & 1) != 0) {
+            sum += data[i];
+        }
+    }
+    if (threadIdx.x == 0 && blockIdx.x % 2 == 0) {
+        *met = sum; // met
+    }
+}
+
 __global__ void sum_blocks_atomically(float* sum) { atomicAdd(sum, 1.0f); }
 
 __global__ void read_of_other_block(float* data) {
@@ -238,6 +252,16 @@ TEST_CASE("blocks race on global memory") {
     CHECK(fault.other.line.line == line("sum of blocks"));
     CHECK_NOTHROW(launch(sum_blocks_atomically, 8, 64, 0, sum.data()));
     CHECK_NOTHROW(launch(sum_blocks, 1, 1, 0, sum.data())); // another launch comes after
+}
+
+TEST_CASE("blocks race on global memory after much else has been remembered") {
+    const With watched(detect);
+    const Buffer<float> data(size_t{1} << 15), met(1);
+    const Fault fault = fault_of([&] { launch(many_pasts, 3, 32, 0, data.data(), 1u << 15, met.data()); });
+    CHECK(fault.kind == FaultKind::race);
+    CHECK(fault.where.block.x == 2);
+    CHECK(fault.other.block.x == 0);
+    CHECK(fault.other.line.line == line("met"));
 }
 
 TEST_CASE("blocks race on global memory whichever comes first") {
