@@ -94,9 +94,9 @@ endfunction()
 
 # flash_add_watched_twins(NN_name SOURCE...): the program and the test of a rung again, with kernels that are compiled to
 # be watched. NN_name hands over to NN_name_watched for --profile and --detect. Under test_NN_name_watched runs the
-# suite's list for detectors, in four schedules, or in six with copies of cp.async landing early and late, and with as much
-# shared memory as a block may have on an A100 (163 KiB), an RTX 3090 or 4090 (99) and an H100 (227): tiles must fit
-# each, and may depend on it.
+# suite's list for detectors, and the shorter one in three more schedules, or in five with copies of cp.async landing early
+# and late, and with as much shared memory as a block may have on an A100 (163 KiB), an RTX 3090 or 4090 (99) and an H100
+# (227): tiles must fit each, and may depend on it.
 function(flash_add_watched_twins name)
   add_library(${name}_watched_kernel OBJECT ${ARGN})
   target_link_libraries(${name}_watched_kernel PUBLIC flash_device)
@@ -116,15 +116,17 @@ function(flash_add_watched_twins name)
   elseif(copies) # late and early landings, in two schedules of each kind
     list(APPEND runs ahead:3,early,163 shuffle:2,late,227)
   endif()
+  set(list "[detect]")
   foreach(run IN LISTS runs)
     string(REPLACE "," ";" run "${run}")
     list(GET run 0 schedule)
     list(GET run 1 landing)
     list(GET run 2 kib)
     set(test "${name}: detect, schedule ${schedule}, copies land ${landing}, ${kib} KiB a block")
-    add_test(NAME "${test}" COMMAND test_${name}_watched "[detect]")
-    set_tests_properties("${test}" PROPERTIES TIMEOUT 900 LABELS detect ENVIRONMENT
-      "FLASH_SIMT_DETECT=1;FLASH_SIMT_SCHEDULE=${schedule};FLASH_SIMT_CP_ASYNC=${landing};FLASH_SIMT_SHARED_KIB=${kib}")
+    add_test(NAME "${test}" COMMAND test_${name}_watched "${list}")
+    set_tests_properties("${test}" PROPERTIES TIMEOUT 900 LABELS detect ENVIRONMENT "FLASH_SIMT_DETECT=1;OMP_WAIT_POLICY=passive;\
+FLASH_SIMT_SCHEDULE=${schedule};FLASH_SIMT_CP_ASYNC=${landing};FLASH_SIMT_SHARED_KIB=${kib}")
+    set(list "[schedules]")
   endforeach()
 endfunction()
 

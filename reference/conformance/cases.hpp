@@ -67,7 +67,12 @@ struct List {
 /// some of them.
 List full(const Scope& scope);
 
-/// For runs with race and bounds detection, under every schedule: N <= 200, two heads.
+/// For runs with race and bounds detection: N <= 200, two heads. What costs little comes first.
 List detect(const Scope& scope);
+
+/// A third of those, for further schedules: what a kernel computes, and from which inputs, does not depend on the order
+/// of its threads, and the detector finds a race in whichever order it meets. So here are the ways of threads through a
+/// kernel alone: one tile and several, cut short, rows without a key, maxima that rise. Types take turns.
+List schedules(const Scope& scope);
 
 } // namespace flash::conformance

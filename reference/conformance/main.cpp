@@ -78,7 +78,7 @@ void add_groups(const Rung& rung, const conformance::List& list, const std::stri
 
 int rung_main(const Rung& rung, int argc, char** argv) {
     const conformance::Scope scope = conformance::scope_of(rung);
-    const conformance::List full = conformance::full(scope), detect = conformance::detect(scope);
+    const conformance::List full = conformance::full(scope);
 
     ProgressLine progress("conformance of " + rung.name);
     size_t judged = 0;
@@ -97,7 +97,8 @@ int rung_main(const Rung& rung, int argc, char** argv) {
         CHECK(program.starts_with("test_" + rung.name));
     });
     add_groups(rung, full, "", "[full]", runs, done);
-    add_groups(rung, detect, "detect: ", "[.][detect]", runs, done);
+    add_groups(rung, conformance::detect(scope), "detect: ", "[.][detect]", runs, done);
+    add_groups(rung, conformance::schedules(scope), "schedules: ", "[.][schedules]", runs, done);
 
     Catch::Session session;
     const auto set_runs = [&runs](const std::string& text) {

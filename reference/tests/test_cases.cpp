@@ -176,6 +176,22 @@ TEST_CASE("detect: small problems of two heads and every pair") {
     }
 }
 
+TEST_CASE("schedules: some of the cases for detectors, every head dim with each mask and each type") {
+    const conformance::Scope scope{{DType::fp16, DType::bf16}, cuda_dims, 512};
+    std::set<std::string> names, met;
+    for (const Case& c : conformance::detect(scope).cases) {
+        names.insert(c.group() + " " + c.name());
+    }
+    const List list = conformance::schedules(scope);
+    for (const Case& c : list.cases) {
+        CHECK(names.contains(c.group() + " " + c.name()));
+        const std::string d = "d=" + std::to_string(c.problem.head_dim);
+        met.insert({d + dtype_name(c.dtype), d + (c.problem.causal ? "causal" : "full")});
+    }
+    CHECK(list.cases.size() * 3 < names.size());
+    CHECK(met.size() == cuda_dims.size() * (2 + 2));
+}
+
 TEST_CASE("names are unique") {
     for (const List& list : {conformance::full({{DType::fp32, DType::fp16}, cpu_dims, 1024}),
                              conformance::detect({{DType::fp16, DType::bf16}, cuda_dims, 512})}) {

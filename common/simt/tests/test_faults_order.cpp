@@ -85,6 +85,52 @@ __global__ void sum_blocks(float* sum) {
     sum[0] = sum[0] + 1; // sum of blocks
 }
 
+/// A lane reads two places at one line, and the second is wrong: another lane has written it, or writes it next, or it
+/// is no multiple of 16. `places` is 2; a constant would make two loads of one.
+__global__ void read_after_write(float* data, float* out, int places) {
+    if (threadIdx.x == 0) {
+        data[1] = 1;
+    } else if (threadIdx.x == 1) {
+        for (int i = 0; i < places; ++i) {
+            out[i] = data[i];
+        }
+    }
+}
+__global__ void read_before_write(float* data, float* out, int places) {
+    for (int i = 0; i < places; ++i) {
+        if (threadIdx.x == 1) {
+            out[i] = data[i];
+        } else if (threadIdx.x == 0 && i == 1) {
+            data[1] = 1;
+        }
+        if (i == 0) {
+            __syncwarp();
+        }
+    }
+}
+__global__ void read_across(const float* data, float* out, int places) {
+    float sum = 0;
+    for (int i = 0; i < places; ++i) {
+        const float4 four = *reinterpret_cast<const float4*>(data + 5 * i);
+        sum += four.w;
+    }
+    out[0] = sum;
+}
+
+/// Lanes read a cell or not by its bits: so many pasts that the detector begins to forget. Then the first and the last
+/// block meet.
+__global__ void many_pasts(float* data, unsigned cells, float* met) {
+    float sum = 0;
+    for (unsigned i = 0; i < cells; ++i) {
+        if ((i * 0x9e3779b1u >> threadIdx.x & 1) != 0) {
+            sum += data[i];
+        }
+    }
+    if (threadIdx.x == 0 && blockIdx.x % 2 == 0) {
+        *met = sum; // met
+    }
+}
+
 __global__ void sum_blocks_atomically(float* sum) { atomicAdd(sum, 1.0f); }
 
 __global__ void read_of_other_block(float* data) {
@@ -238,6 +284,29 @@ TEST_CASE("blocks race on global memory") {
     CHECK(fault.other.line.line == line("sum of blocks"));
     CHECK_NOTHROW(launch(sum_blocks_atomically, 8, 64, 0, sum.data()));
     CHECK_NOTHROW(launch(sum_blocks, 1, 1, 0, sum.data())); // another launch comes after
+}
+
+TEST_CASE("a load is checked, although the same line has read another place") {
+    in_every_way([] {
+        const Buffer<float> out(2);
+        const auto fault = [&](auto kernel, unsigned threads) {
+            const Buffer<float> data(16);
+            return fault_of([&] { launch(kernel, 1, threads, 0, data.data(), out.data(), 2); }).kind;
+        };
+        CHECK(fault(read_after_write, 32) == FaultKind::race);
+        CHECK(fault(read_before_write, 32) == FaultKind::race);
+        CHECK(fault(read_across, 1) == FaultKind::misaligned);
+    });
+}
+
+TEST_CASE("blocks race on global memory after much else has been remembered") {
+    const With watched(detect);
+    const Buffer<float> data(size_t{1} << 15), met(1);
+    const Fault fault = fault_of([&] { launch(many_pasts, 3, 32, 0, data.data(), 1u << 15, met.data()); });
+    CHECK(fault.kind == FaultKind::race);
+    CHECK(fault.where.block.x == 2);
+    CHECK(fault.other.block.x == 0);
+    CHECK(fault.other.line.line == line("met"));
 }
 
 TEST_CASE("blocks race on global memory whichever comes first") {

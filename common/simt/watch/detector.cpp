@@ -178,6 +178,9 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) const
 }
 
 void Detector::access(unsigned thread, const AccessEvent& access) {
+    if (access.kind == Kind::load && is_recalled(thread, access)) [[likely]] {
+        return;
+    }
     const Space space = block_.space_of(access.address);
     if (space == Space::elsewhere) {
         check_elsewhere(thread, access);
@@ -192,6 +195,18 @@ void Detector::load_matrices(std::span<const MatrixRow> rows, Site site) {
     }
 }
 
+/// Most loads: of the memory of one before, aligned, and each cell is like one that the thread has read at this line.
+inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access) {
+    for (const Region& region : recent_) {
+        if (region.contains(access) && (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) == 0) {
+            const Order::Load load(thread, access.origin, &region != &recent_[0]);
+            const std::span<Cell> cells = region.shadow->whole(access.address, access.bytes);
+            return !cells.empty() && std::ranges::all_of(cells, [&](Cell& cell) { return order_.recall(cell, load); });
+        }
+    }
+    return false;
+}
+
 /// An access to shared or global memory.
 void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
     const Region& region = find(access, space);
@@ -204,27 +219,35 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
                               ", and its address is no multiple of " + std::to_string(access.bytes),
                           thread, access));
     }
-    const Trace now = order_.now(thread, access.origin, access.kind);
+    const bool shared = space == Space::shared;
+    Repeat repeat;
+    const auto use = [&](Cell& cell) { check_cell(thread, access, region, shared, cell); };
     region.shadow->visit(access.address, access.bytes, access.kind == Kind::store,
-                         [&](Cell& cell) { check_cell(thread, access, region, space == Space::shared, cell, now); });
+                         [&](Cell& cell) { repeat(cell, use); });
 }
 
-inline void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
-                                 Cell& cell, const Trace& now) {
-    if (access.kind == Kind::load && order_.is_one_more_load(cell, now)) {
+void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell) {
+    const Order::Load load(thread, access.origin, shared);
+    if (access.kind == Kind::load && order_.recall(cell, load)) {
         return;
     }
-    if (shared && !order_.of_this_block(cell.write)) {
+    const Trace& write = order_.writer(cell);
+    if (shared && !order_.of_this_block(write)) {
         if (access.kind != Kind::store) {
             note_unwritten(thread, access, region);
         }
-    } else if (shared && cell.write.in_flight != 0) {
-        stop_in_flight(thread, access, region, cell.write);
+    } else if (shared && write.in_flight != 0) {
+        stop_in_flight(thread, access, region, write);
     }
+    const Trace now = order_.now(thread, access.origin, access.kind);
     if (const Order::Race race = order_.race(cell, access.kind, now, shared); race.other != nullptr) {
         stop_race(thread, access, region, race);
     }
+    const Cell before = cell;
     order_.remember(cell, access.kind, now);
+    if (access.kind == Kind::load) {
+        order_.learn(before, cell, load);
+    }
 }
 
 /// An access to neither: local variables, arguments and constants are fine, anything else does not exist on a GPU.
@@ -250,8 +273,10 @@ void Detector::start_copy(unsigned thread, const AsyncCopy& copy) {
     }
     const AccessEvent write{copy.shared, copy.bytes, Kind::store, origin};
     check(thread, write, Space::shared);
-    find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [](Cell& cell) {
-        cell.write.in_flight = 1;
+    Repeat repeat;
+    const auto take_off = [this](Cell& cell) { order_.take_off(cell); };
+    find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell) {
+        repeat(cell, take_off);
     });
     flights_[thread].copies.push_back(copy);
 }
@@ -262,10 +287,10 @@ void Detector::end_copies(unsigned starter, uint32_t count) {
     for (; flights.ended < count; ++flights.ended) {
         const AsyncCopy& copy = flights.copies.front();
         const AccessEvent write{copy.shared, copy.bytes, Kind::store, Origin::of(copy.site)};
-        const Trace landed = order_.landed(starter, flights.ended, write.origin);
+        Repeat repeat;
+        const auto land = [&](Cell& cell) { order_.land(cell, starter, flights.ended, write.origin); };
         find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell) {
-            cell.write = landed;
-            cell.stamp = order_.clocks().stamp(starter);
+            repeat(cell, land);
         });
         flights.copies.pop_front();
     }

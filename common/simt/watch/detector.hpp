@@ -97,6 +97,7 @@ class Detector final : public Observer {
         const Clocks::Common& known;
     };
 
+    bool is_recalled(unsigned thread, const AccessEvent& access);
     void check(unsigned thread, const AccessEvent& access, Space space);
     void read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat);
     void check_elsewhere(unsigned thread, const AccessEvent& access);
@@ -121,8 +122,7 @@ class Detector final : public Observer {
                                                const Cell& cell) const;
     const Region& find(const AccessEvent& access, Space space);
     Region look_up(const AccessEvent& access, Space space) const;
-    void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell,
-                    const Trace& now);
+    void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell);
     Place place_of(const Trace& trace, const Trace& now, const char* action) const;
     Fault fault(FaultKind kind, const std::string& summary, unsigned thread, const AccessEvent& access) const;
     [[noreturn, gnu::cold]] void stop_outside(unsigned thread, const AccessEvent& access, const Region& region) const;

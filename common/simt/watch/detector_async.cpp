@@ -87,7 +87,7 @@ void Detector::start_load(const BulkLoad& load) {
             if (const Order::Race race = order_.race(cell, Kind::store, now, true); race.other != nullptr) {
                 stop_race(load.work.thread, access, region, race);
             }
-            if (order_.of_this_block(cell.write) && !order_.is_fenced(own, cell)) {
+            if (order_.of_this_block(order_.writer(cell)) && !order_.is_fenced(own, cell)) {
                 stop_unfenced(load.work, access, region, cell);
             }
             order_.write_by(work, cell);
@@ -163,13 +163,14 @@ void Detector::read_by(const Readers& readers, const AccessEvent& access, Repeat
         stop_outside(readers.first, access, region);
     }
     const auto use = [&](Cell& cell) {
-        if (!order_.of_this_block(cell.write)) {
+        const Trace& write = order_.writer(cell);
+        if (!order_.of_this_block(write)) {
             note_unwritten(readers.first, access, region);
         } else {
-            if (cell.write.in_flight != 0) {
-                stop_in_flight(readers.first, access, region, cell.write);
+            if (write.in_flight != 0) {
+                stop_in_flight(readers.first, access, region, write);
             }
-            if (!order_.knows_write(readers.known, cell) || cell.atomics) {
+            if (!order_.knows_write(readers.known, cell) || order_.has_atomics(cell)) {
                 for (unsigned thread = readers.first; thread < readers.first + readers.threads; ++thread) {
                     const Trace now = order_.now(thread, access.origin, Kind::load);
                     if (const Order::Race race = order_.race(cell, Kind::load, now, true); race.other != nullptr) {
@@ -355,7 +356,7 @@ void Detector::stop_unfenced(const AsyncWork& work, const AccessEvent& access, c
     found.hint = "TMA and wgmma see what threads write after a fence_proxy_async(): the thread that wrote calls it, "
                  "before the barrier";
     found.has_other = true;
-    found.other = place_of(cell.write, cell.write, "has written it");
+    found.other = place_of(order_.writer(cell), order_.writer(cell), "has written it");
     block_.stop(std::move(found));
 }
 

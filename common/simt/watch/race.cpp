@@ -4,10 +4,18 @@
 
 #include <algorithm>
 #include <bit>
+#include <mutex>
 #include <new>
 #include <utility>
 
 namespace flash::simt {
+
+namespace {
+
+std::mutex shadows_mutex;
+std::vector<Shadow*> shadows;
+
+} // namespace
 
 Shadow::Shadow(const char* begin, size_t bytes) : begin_(begin), words_(bytes / 4 + 1) {
     void* const memory = mmap(nullptr, 4 * words_ * sizeof(Cell), PROT_READ | PROT_WRITE,
@@ -16,9 +24,30 @@ Shadow::Shadow(const char* begin, size_t bytes) : begin_(begin), words_(bytes / 
         throw std::bad_alloc();
     }
     cells_ = static_cast<Cell*>(memory);
+    const std::lock_guard lock(shadows_mutex);
+    shadows.push_back(this);
 }
 
-Shadow::~Shadow() { munmap(cells_, 4 * words_ * sizeof(Cell)); }
+Shadow::~Shadow() {
+    const std::lock_guard lock(shadows_mutex);
+    std::erase(shadows, this);
+    munmap(cells_, 4 * words_ * sizeof(Cell));
+}
+
+size_t Shadow::visit_all(const std::function<void(Cell&)>& use) {
+    const std::lock_guard lock(shadows_mutex);
+    size_t words = 0;
+    for (const Shadow* const shadow : shadows) {
+        for (size_t word = 0; word < shadow->words_; ++word) {
+            const unsigned cells = shadow->cells_[word].apart != 0 ? 4 : 1;
+            for (unsigned byte = 0; byte < cells; ++byte) {
+                use(shadow->cells_[byte * shadow->words_ + word]);
+            }
+        }
+        words += shadow->words_;
+    }
+    return words;
+}
 
 void Order::begin_block(unsigned threads) {
     threads_ = threads;
@@ -29,6 +58,44 @@ void Order::begin_block(unsigned threads) {
     block_begin_ = epoch_;
     begins_.push_back(epoch_);
     known_.clear();
+    if (writes_.count() + pasts_.count() > enough_) {
+        forget_old();
+    }
+    block_writes_ = epoch_writes_ = writes_.count();
+}
+
+/// Numbers anew what cells remember of this launch; what was before it is ordered before all that comes.
+void Order::forget_old() {
+    const auto keep = [](auto& numbered, const auto& is_old) {
+        return [&numbered, is_old, all = numbered.take(), numbers = std::vector<uint32_t>()](uint32_t number) mutable {
+            numbers.resize(all.size());
+            if (number != 0 && numbers[number] == 0 && !is_old(all[number])) {
+                numbers[number] = numbered.number(all[number]);
+            }
+            return numbers[number];
+        };
+    };
+    const auto old = [this](const Trace& trace) { return trace.epoch < launch_begin_; };
+    auto write = keep(writes_, [&](const Written& one) { return old(one.by); });
+    auto past = keep(pasts_, [&](const History& one) { return old(one.last) && old(one.other_block); });
+    const size_t words = Shadow::visit_all([&](Cell& cell) {
+        const uint32_t kept = write(cell.write & ~unsettled);
+        cell.write = kept == 0 ? 0 : kept | (cell.write & unsettled);
+        cell.since = past(cell.since) & ~unsettled;
+    });
+    const size_t kept = writes_.count() + pasts_.count();
+    enough_ = std::max(2 * kept, std::max(words, size_t{1} << 17)); // so that this costs little beside the accesses
+}
+
+void Order::take_off(Cell& cell) {
+    Written copy = written(cell);
+    copy.by.in_flight = 1;
+    set_write(cell, copy);
+}
+
+void Order::land(Cell& cell, unsigned starter, uint32_t number, Origin origin) {
+    set_write(cell, {{epoch_, origin.number(), 1u << starter % 32, number, 0, starter / 32, 1, 0, 0},
+                     clocks_.stamp(starter)});
 }
 
 Order::Blocks Order::handed_on(const Blocks& before) const {
@@ -46,6 +113,7 @@ void Order::learn(const Blocks& blocks) {
     for (size_t i = 0; i < blocks.size(); ++i) {
         known_[i] = known_[i] || blocks[i];
     }
+    ++moment_;
 }
 
 bool Order::known(const Trace& before) const {
@@ -54,15 +122,17 @@ bool Order::known(const Trace& before) const {
 }
 
 const Trace* Order::unordered_addition(const Cell& cell) const {
-    const Trace& before = of_this_block(cell.since.last) ? cell.since.other_block : cell.since.last;
+    const History& past = pasts_[cell.since];
+    const Trace& before = of_this_block(past.last) ? past.other_block : past.last;
     return before.atomic != 0 && before.epoch >= launch_begin_ && !known(before) ? &before : nullptr;
 }
 
 void Order::barrier() {
     ++epoch_;
+    ++moment_;
+    epoch_writes_ = writes_.count();
     clocks_.reset(threads_);
     pool_.resize(1);
-    unused_ = 0;
 }
 
 /// Whether a read or an atomic operation races with an access of `kind`: two reads do not, nor two atomic operations.
@@ -85,19 +155,19 @@ const Trace* Order::unordered(const History& history, Kind kind, const Trace& no
 }
 
 bool Order::knows_write(const Clocks::Common& group, const Cell& cell) const {
-    const Trace& write = cell.write;
+    const Trace& write = writer(cell);
     if (write.engine != 0) {
         const Work& work = works_[write.lanes];
         return work.channel < group.ends.size() && group.ends[work.channel] > work.number;
     }
-    const auto writer = static_cast<unsigned>(std::countr_zero(write.lanes)) + write.warp * 32;
-    return write.epoch != epoch_ || write.copy != 0 || group.clocks[writer] > write.clock;
+    const auto thread = static_cast<unsigned>(std::countr_zero(write.lanes)) + write.warp * 32;
+    return write.epoch != epoch_ || write.copy != 0 || group.clocks[thread] > write.clock;
 }
 
 bool Order::is_fenced(const Clocks::Common& group, const Cell& cell) const {
-    const Trace& write = cell.write;
-    const auto writer = static_cast<unsigned>(std::countr_zero(write.lanes)) + write.warp * 32;
-    return write.engine != 0 || (!group.fenced.empty() && group.fenced[writer] > cell.stamp);
+    const Trace& write = writer(cell);
+    const auto thread = static_cast<unsigned>(std::countr_zero(write.lanes)) + write.warp * 32;
+    return write.engine != 0 || (!group.fenced.empty() && group.fenced[thread] > written(cell).stamp);
 }
 
 uint32_t ReaderSets::with(uint32_t set, uint32_t work, uint32_t count, const std::vector<Work>& works) {
@@ -123,45 +193,49 @@ uint32_t ReaderSets::with(uint32_t set, uint32_t work, uint32_t count, const std
 }
 
 Order::Race Order::race_with_readers(const Cell& cell, Kind kind, const Trace& now, bool shared) {
-    if (kind != Kind::load && cell.readers != 0) {
-        for (const uint32_t work : readers_[cell.readers]) {
+    const History& past = pasts_[cell.since];
+    if (kind != Kind::load && past.readers != 0) {
+        for (const uint32_t work : readers_[past.readers]) {
             reader_ = trace_of(work);
             if (!ordered(reader_, now, shared)) {
                 return {&reader_, Kind::load};
             }
         }
     }
-    const Trace* const other = unordered(cell.since, kind, now, shared);
+    const Trace* const other = unordered(past, kind, now, shared);
     return {other, other != nullptr && other->atomic != 0 ? Kind::atomic : Kind::load};
 }
 
 /// Not like the last one: that goes to the list, and what the list has of this one comes forward.
 void Order::add_other(History& history, const Trace& now) {
+    std::vector<Trace>& others = rewritten_;
+    others.clear();
     if (!alike(history.last, now)) {
-        uint32_t node = unused_;
-        if (node != 0) {
-            unused_ = pool_[node].next;
-        } else {
-            node = static_cast<uint32_t>(pool_.size());
-            pool_.emplace_back();
-        }
-        pool_[node] = {history.last, history.more};
-        history.more = node;
-        history.last = now;
+        others.push_back(std::exchange(history.last, now));
     }
-    for (uint32_t* link = &history.more; *link != 0;) {
-        Node& node = pool_[*link];
-        if (alike(node.trace, now)) {
-            history.last.lanes |= std::exchange(node.trace.lanes, 0);
-        } else if (node.trace.warp == now.warp && node.trace.clock != now.clock && node.trace.atomic == now.atomic) {
-            node.trace.lanes &= ~now.lanes; // the thread's later access stands for its earlier ones
+    const size_t added = others.size();
+    for (uint32_t i = history.more; i != 0; i = pool_[i].next) {
+        others.push_back(pool_[i].trace);
+    }
+    bool changed = false;
+    for (Trace& other : others) {
+        if (alike(other, now)) {
+            history.last.lanes |= std::exchange(other.lanes, 0);
+            changed = true;
+        } else if (other.warp == now.warp && other.clock != now.clock && other.atomic == now.atomic) {
+            changed = changed || (other.lanes & now.lanes) != 0;
+            other.lanes &= ~now.lanes; // the thread's later access stands for its earlier ones
         }
-        if (node.trace.lanes == 0) {
-            const uint32_t empty = *link;
-            *link = std::exchange(node.next, unused_);
-            unused_ = empty;
-        } else {
-            link = &node.next;
+    }
+    if (changed) {
+        history.more = 0;
+    } else {
+        others.resize(added); // the others stand in the list as it is
+    }
+    for (; !others.empty(); others.pop_back()) {
+        if (others.back().lanes != 0) {
+            pool_.push_back({others.back(), history.more});
+            history.more = static_cast<uint32_t>(pool_.size()) - 1;
         }
     }
 }

@@ -10,6 +10,10 @@
 // waited for it; from then on it is a write that those know of who have waited, or to whom that was handed on.
 //
 // TMA and wgmma begin after what their threads know, and end on a channel (clocks.hpp), over epochs as well.
+//
+// Neighbouring bytes have the same past, as a rule: a thread reads a row, then the next thread reads it. So the pasts
+// are numbered, and what is remembered of four bytes is two numbers. The same access leads from the same number to the
+// same next one, and most accesses are therefore one look at a small table (Order::recall).
 #pragma once
 
 #include <array>
@@ -17,7 +21,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/simt/machine/device_memory.hpp"
@@ -44,30 +51,74 @@ inline bool alike(const Trace& a, const Trace& b) {
     return a.warp == b.warp && a.clock == b.clock && a.origin == b.origin && a.atomic == b.atomic;
 }
 
+/// The last write.
+struct Written {
+    Trace by;
+    uint32_t stamp = 0; // of a thread's write
+};
+
 /// Reads and atomic operations since the last write.
 struct History {
     Trace last;
-    uint32_t more = 0; // others in the epoch of the last one: a list in Order's pool
-    Trace other_block; // one in another block of the launch
+    uint32_t more = 0;    // others in the epoch of the last one: a list in Order's pool
+    uint32_t readers = 0; // works that read: a set of ReaderSets
+    uint32_t atomics = 0; // whether there are atomic operations among them
+    Trace other_block;    // one in another block of the launch
 };
 
-/// Four bytes of memory, or one when they are used apart. One line of the processor's cache.
-struct alignas(64) Cell {
-    Trace write;
-    History since;
-    bool apart = false;   // its other three bytes have cells of their own
-    bool atomics = false; // there are atomic operations among `since`
-    uint32_t readers = 0; // works that read since the last write: a set of ReaderSets
-    uint32_t stamp = 0;   // of a thread's write
+/// Four bytes of memory, or one when they are used apart: the numbers of its Written and its History.
+struct Cell {
+    uint32_t write = 0;
+    uint32_t since : 31 = 0;
+    uint32_t apart : 1 = 0; // its other three bytes have cells of their own
+    friend bool operator==(const Cell&, const Cell&) = default;
 };
-static_assert(sizeof(Cell) == 64);
+static_assert(sizeof(Cell) == 8);
+
+/// Values with numbers; the empty one is 0. A value that was numbered before has that number again, as a rule.
+template <class T> class Numbered {
+  public:
+    const T& operator[](uint32_t number) const { return all_[number]; }
+    uint32_t count() const { return static_cast<uint32_t>(all_.size()); }
+
+    uint32_t number(const T& value) {
+        uint32_t& known = recent_[hash(value)];
+        if (known == 0 || std::memcmp(&all_[known], &value, sizeof value) != 0) {
+            known = count();
+            all_.push_back(value);
+        }
+        return known;
+    }
+
+    /// Gives back all the values, and begins anew.
+    std::vector<T> take() {
+        recent_.fill(0);
+        return std::exchange(all_, std::vector<T>(1));
+    }
+
+  private:
+    static_assert(sizeof(T) % sizeof(uint32_t) == 0 && std::has_unique_object_representations_v<T>);
+
+    static size_t hash(const T& value) {
+        std::array<uint32_t, sizeof(T) / sizeof(uint32_t)> words;
+        std::memcpy(words.data(), &value, sizeof value);
+        uint64_t sum = 0;
+        for (const uint32_t word : words) {
+            sum = (sum ^ word) * 0x9e3779b97f4a7c15u;
+        }
+        return static_cast<size_t>(sum >> 52);
+    }
+
+    std::vector<T> all_ = std::vector<T>(1);
+    std::array<uint32_t, 4096> recent_{}; // by hash
+};
 
 /// Neighbouring cells are alike, as a rule. What was done with one, which nothing but the cell decides, is done with
 /// the next one by a copy.
 class Repeat {
   public:
     template <class Use> void operator()(Cell& cell, Use use) {
-        if (known_ && std::memcmp(&cell, &before_, sizeof cell) == 0) {
+        if (known_ && cell == before_) {
             cell = after_;
             return;
         }
@@ -103,7 +154,7 @@ class Shadow final : public DeviceMemory::Notes {
         }
         for (unsigned offset = 0; offset < bytes; offset += 4, ++word) {
             use(cells_[word]);
-            if (cells_[word].apart) {
+            if (cells_[word].apart != 0) [[unlikely]] {
                 for (size_t byte = 1; byte < 4; ++byte) {
                     use(cells_[byte * words_ + word]);
                 }
@@ -112,13 +163,27 @@ class Shadow final : public DeviceMemory::Notes {
         }
     }
 
+    /// Calls `use(cell)` with each cell of each shadow that there is.
+    static size_t visit_all(const std::function<void(Cell&)>& use); // returns how many words they have
+
+    /// The cells of an access, if none of them is taken apart; else none.
+    std::span<Cell> whole(const char* address, unsigned bytes) const {
+        Cell* const first = cells_ + static_cast<size_t>(address - begin_) / 4;
+        for (unsigned word = 0; word < bytes / 4; ++word) {
+            if (first[word].apart != 0) {
+                return {};
+            }
+        }
+        return {first, bytes / 4};
+    }
+
   private:
     void take_apart(size_t word) {
-        if (!cells_[word].apart) {
+        if (cells_[word].apart == 0) {
             for (size_t byte = 1; byte < 4; ++byte) {
                 cells_[byte * words_ + word] = cells_[word];
             }
-            cells_[word].apart = true;
+            cells_[word].apart = 1;
         }
     }
 
@@ -171,10 +236,14 @@ class Order {
     void begin_launch() {
         launch_begin_ = epoch_ + 1;
         begins_.clear();
+        ++moment_;
     }
     void begin_block(unsigned threads);
     void barrier(); // all threads of the block have met
-    Clocks& clocks() { return clocks_; }
+    Clocks& clocks() {
+        ++moment_; // whoever asks may change them
+        return clocks_;
+    }
     uint32_t epoch() const { return epoch_; }
 
     /// An access that a thread makes now.
@@ -184,28 +253,31 @@ class Order {
     }
 
     /// Works of TMA and wgmma, by their numbers.
-    std::vector<Work>& works() { return works_; }
+    std::vector<Work>& works() {
+        ++moment_;
+        return works_;
+    }
     const Work& work(const Trace& trace) const { return works_[trace.lanes]; }
 
+    const Trace& writer(const Cell& cell) const { return written(cell).by; }
+    bool has_atomics(const Cell& cell) const { return pasts_[cell.since].atomics != 0; }
+
     /// A write by TMA; a read is noted among the readers.
-    void write_by(uint32_t work, Cell& cell) {
-        cell.write = trace_of(work);
-        cell.since = {};
-        cell.atomics = false;
-        cell.readers = 0;
-    }
+    void write_by(uint32_t work, Cell& cell) { write(cell, {trace_of(work)}); }
     void read_by(uint32_t work, uint32_t count, Cell& cell) {
-        cell.readers = readers_.with(cell.readers, work, count, works_);
+        History past = pasts_[cell.since];
+        past.readers = readers_.with(past.readers, work, count, works_);
+        set_since(cell, past);
     }
 
     /// Whether all of a group of threads know of the last write, and, if a thread made it, whether it was fenced.
     bool knows_write(const Clocks::Common& group, const Cell& cell) const;
     bool is_fenced(const Clocks::Common& group, const Cell& cell) const;
 
-    /// The write of a copy, now that a thread has waited for it.
-    Trace landed(unsigned starter, uint32_t number, Origin origin) const {
-        return {epoch_, origin.number(), 1u << starter % 32, number, 0, starter / 32, 1, 0, 0};
-    }
+    /// The write that a thread has just made there is that of a copy, which goes on.
+    void take_off(Cell& cell);
+    /// The copy has landed: its thread has waited for it.
+    void land(Cell& cell, unsigned starter, uint32_t number, Origin origin);
 
     /// Blocks of the launch, in the order in which they ran: those up to whose last addition to a semaphore all is
     /// known.
@@ -226,27 +298,64 @@ class Order {
         const Trace* other = nullptr;
         Kind kind = Kind::load; // of the other access
     };
-    /// Most loads are of what the block wrote before the last barrier, and by lanes beside whom others have read it:
-    /// such a one is remembered, and that is all.
-    bool is_one_more_load(Cell& cell, const Trace& now) const {
-        const Trace& write = cell.write;
-        Trace& last = cell.since.last;
-        if (write.epoch == epoch_ || !of_this_block(write) || write.in_flight != 0 || write.engine != 0 ||
-            cell.atomics || last.epoch != epoch_ || now.clock != 0 || !alike(last, now)) {
-            return false;
-        }
-        last.lanes |= now.lanes;
-        return true;
-    }
-
     Race race(const Cell& cell, Kind kind, const Trace& now, bool shared);
     void remember(Cell& cell, Kind kind, const Trace& now);
+
+    /// A load by a thread at a line, to be recalled.
+    struct Load {
+        uint64_t bits;
+        Load(unsigned thread, Origin origin, bool shared)
+            : bits(uint64_t{origin.number()} | uint64_t{thread} << 32 | uint64_t{shared} << 42) {}
+    };
+
+    /// Whether the load does to this cell what it has done to a cell with the same past, since anything else happened.
+    /// Then that is done.
+    bool recall(Cell& cell, Load load) const {
+        const uint32_t write = standing(cell.write);
+        const Step& known = steps_[place(load, cell.since)];
+        if (known.load != load.bits || known.moment != moment_ || known.write != write || known.since != cell.since) {
+            return false;
+        }
+        cell.since = known.to;
+        return true;
+    }
+    void learn(const Cell& before, const Cell& after, Load load) {
+        const uint32_t write = standing(before.write);
+        steps_[place(load, before.since)] = {load.bits, moment_, write, before.since, after.since};
+    }
 
   private:
     struct Node {
         Trace trace;
         uint32_t next;
     };
+
+    struct Step {
+        uint64_t load = 0, moment = 0;
+        uint32_t write = 0, since = 0, to = 0;
+    };
+    static constexpr uint32_t unsettled = 0x80000000u; // in a write's number: not of a thread alone
+    static constexpr uint32_t settled = ~uint32_t{0};
+
+    /// A write's number. What threads of this block wrote before its last barrier is all one: ordered, and over.
+    uint32_t standing(uint32_t write) const {
+        return write - block_writes_ < epoch_writes_ - block_writes_ ? settled : write;
+    }
+    static size_t place(Load load, uint32_t since) {
+        return (static_cast<uint32_t>(load.bits) + since) * 0x9e3779b1u >> 22;
+    }
+
+    const Written& written(const Cell& cell) const { return writes_[cell.write & ~unsettled]; }
+    void write(Cell& cell, const Written& by) {
+        set_write(cell, by);
+        cell.since = 0;
+    }
+    void set_write(Cell& cell, const Written& by) {
+        const Trace& trace = by.by;
+        cell.write = writes_.number(by) | ((trace.engine | trace.copy | trace.in_flight) != 0 ? unsettled : 0);
+    }
+    void set_since(Cell& cell, const History& past) { cell.since = pasts_.number(past) & ~unsettled; }
+    void forget_old();
 
     Trace trace_of(uint32_t work) const { return {epoch_, works_[work].origin.number(), work, 0, 1}; }
     bool ordered(const Trace& before, const Trace& now, bool shared) const;
@@ -257,6 +366,12 @@ class Order {
     void add(History& history, const Trace& now);
     void add_other(History& history, const Trace& now);
 
+    Numbered<Written> writes_;
+    Numbered<History> pasts_;
+    uint32_t block_writes_ = 1, epoch_writes_ = 1; // the numbers of writes from their beginning on
+    size_t enough_ = 0;                            // numbers, before those that no cell has are given up
+    std::array<Step, 1024> steps_{};
+    uint64_t moment_ = 1; // counts whatever decides what an access does, but for the cell and the access
     uint32_t epoch_ = 0;
     uint32_t launch_begin_ = 0;
     uint32_t block_begin_ = 0;
@@ -266,9 +381,9 @@ class Order {
     Clocks clocks_;
     std::vector<Work> works_; // of this block
     ReaderSets readers_;
-    Trace reader_;           // the work that race() found
-    std::vector<Node> pool_; // of this epoch; the first one is not used
-    uint32_t unused_ = 0;    // a list of nodes that can be used again
+    Trace reader_;                 // the work that race() found
+    std::vector<Node> pool_;       // of this epoch; the first one is not used. Cells share lists, so they never change
+    std::vector<Trace> rewritten_; // a list that add_other() writes anew
 };
 
 inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) const {
@@ -290,10 +405,10 @@ inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) c
 }
 
 inline Order::Race Order::race(const Cell& cell, Kind kind, const Trace& now, bool shared) {
-    if (!ordered(cell.write, now, shared)) [[unlikely]] {
-        return {&cell.write, Kind::store};
+    if (!ordered(writer(cell), now, shared)) [[unlikely]] {
+        return {&writer(cell), Kind::store};
     }
-    return kind == Kind::load && !cell.atomics ? Race{} : race_with_readers(cell, kind, now, shared);
+    return kind == Kind::load && !has_atomics(cell) ? Race{} : race_with_readers(cell, kind, now, shared);
 }
 
 inline void Order::add(History& history, const Trace& now) {
@@ -318,14 +433,12 @@ inline void Order::remember(Cell& cell, Kind kind, const Trace& now) {
     if (kind == Kind::store) {
         // All that came before is ordered before this, or it would have been a race: who races with them later, races
         // with this as well.
-        cell.write = now;
-        cell.since = {};
-        cell.atomics = false;
-        cell.readers = 0;
-        cell.stamp = clocks_.stamp(static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32);
+        write(cell, {now, clocks_.stamp(static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32)});
     } else {
-        cell.atomics = cell.atomics || kind == Kind::atomic;
-        add(cell.since, now);
+        History past = pasts_[cell.since];
+        past.atomics |= kind == Kind::atomic ? 1 : 0;
+        add(past, now);
+        set_since(cell, past);
     }
 }
 
