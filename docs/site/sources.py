@@ -34,15 +34,14 @@ def strip_scheme(app, doctree, docname):
 
 
 def source_pages(app):
-    """Yields (page, context, template) for each linked file, each linked folder and what is in it."""
+    """Yields (page, context, template) for each linked file, each linked folder and the text files in it."""
     wanted, shown = json.loads((Path(app.srcdir) / "sources.json").read_text()), set()
     for name in wanted:
         shown.update(repository_files(name + "/") if (ROOT / name).is_dir() else [name])
     folders = {name for name in wanted if (ROOT / name).is_dir()}
     folders |= {parent.as_posix() for name in shown for parent in Path(name).parents if parent.as_posix() in folders or
                 any(folder == parent.as_posix() or parent.as_posix().startswith(folder + "/") for folder in folders)}
-    for folder in sorted(folders):
-        yield page(folder + "/index", folder, listing(app, folder, shown, folders))
+    files = set()  # that a listing leads to as they are
     for name in sorted(shown):
         content = (ROOT / name).read_bytes()
         if name.endswith((".md", ".svg", ".png")):
@@ -51,12 +50,17 @@ def source_pages(app):
             target = Path(app.outdir) / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, target)
+            if name not in wanted:
+                files.add(name)
+                continue
             body = f'<p>{len(content):,} bytes: <a href="{escape(Path(name).name)}" download>the file</a></p>'
         else:
             body = source(name, content.decode())
         crumbs = [f'<a href="{relpath(parent + "/index.html", Path(name).parent)}">{escape(parent)}</a>'
                   for parent in [Path(name).parent.as_posix()] if parent in folders]
         yield page(name, name, "".join(f'<p class="crumbs">{crumb}</p>' for crumb in crumbs) + body)
+    for folder in sorted(folders):
+        yield page(folder + "/index", folder, listing(folder, shown, folders, files))
 
 
 def is_text(content):
@@ -78,12 +82,14 @@ def source(name, text):
     return highlight(text, lexer, HtmlFormatter(linenos="inline", linespans="L", cssclass="highlight source"))
 
 
-def listing(app, folder, shown, folders):
+def listing(folder, shown, folders, files):
     items = []
     for path in sorted((ROOT / folder).iterdir()):
         name = path.relative_to(ROOT).as_posix()
         if name in folders:
             items.append((path.name + "/", f"{path.name}/index.html"))
+        elif name in files:
+            items.append((f"{path.name} ({path.stat().st_size:,} bytes)", path.name))
         elif name in shown:
             items.append((path.name, f"{path.name[:-3] if path.suffix == '.md' else path.name}.html"))
     return "<ul>" + "".join(f'<li><a href="{escape(link)}">{escape(text)}</a></li>' for text, link in items) + "</ul>"

@@ -1,10 +1,11 @@
 """Runs the build commands that the pages print, from the repository's root: all must build, silently.
 
-A command is a fenced block after the line <!-- build -->. Most commands name the same thirty sources, so each source is
-compiled once for all commands that give it the same options, and each command is then linked by itself. What is common to
-all rungs is compiled without optimisation: the tests' build has compiled it with -O3 and more warnings. With --apart, and
-for a block that is more than compiler commands, it runs exactly as it is printed. A command must leave a program behind, and a
-rung's program must answer --help. Every chapter of a rung must have a command that builds it.
+A command is a fenced block after the line <!-- build -->. Most commands name the same sixty sources, so each source is
+compiled once for all commands that give it the same options, and each command is then linked by itself. What g++ compiles
+is compiled without optimisation: the tests' build has compiled it with -O3 and more warnings. nvcc hands .cpp files to g++,
+so they share its objects. With --apart, and for a block that is more than compiler commands, it runs exactly as it is
+printed. A command must leave a program behind, and a rung's program must answer --help. Every chapter of a rung must have a
+command that builds it.
 """
 
 import concurrent.futures
@@ -34,13 +35,16 @@ def read_pages(root, names):
     return commands, problems
 
 
-def what_matters(options, source):
-    """The options that a source is compiled with. Without code for a GPU it is the same for each GPU."""
-    if source.endswith(".cpp"):
+def what_matters(compiler, options, source):
+    """The compiler that makes a source's object, and the options that it makes it with."""
+    if compiler == "nvcc" and not source.startswith(("steps/", "docs/")):  # whose code no GPU runs here
         options = [one for one in options if not one.startswith("--generate-code=")]
-        if not source.startswith("steps/"):
-            options = ["-O0" if one == "-O3" else one for one in options]
-    return tuple(options)
+    if compiler == "nvcc" and source.endswith(".cpp"):
+        compiler, options = "g++", [word for one in options if not one.startswith(("--generate-code=", "-Xcompiler"))
+                                    for word in one.split(",")]
+    if compiler == "g++":
+        options = sorted("-O0" if one == "-O3" else one for one in options)
+    return compiler, tuple(options)
 
 
 def taken_apart(block, root):
@@ -69,7 +73,7 @@ def taken_apart(block, root):
                 options += [word, next(words, "")] if word == "-Xcompiler" else [word] * (word != "-c")
             else:
                 return None
-        wanted = [objects[one] if isinstance(one, str) else (compiler, what_matters(options, one[0]), *one)
+        wanted = [objects[one] if isinstance(one, str) else (*what_matters(compiler, options, one[0]), *one)
                   for one in wanted]
         if "-c" in shlex.split(line) and len(wanted) == 1:
             objects[program] = wanted[0]

@@ -22,10 +22,13 @@ def test_a_build_command_is_taken_apart(tmp_path):
     assert build_commands.taken_apart("cmake --preset cpu", tmp_path) is None
 
 
-@pytest.mark.parametrize("source, options", [("steps/01_a/main.cpp", ("-O3", "-g")), ("common/part.cpp", ("-O0", "-g")),
-                                             ("common/cuda/part.cu", ("-O3", "--generate-code=arch=compute_80", "-g"))])
-def test_sources_are_shared_where_options_do_not_matter(source, options):
-    assert build_commands.what_matters(["-O3", "--generate-code=arch=compute_80", "-g"], source) == options
+@pytest.mark.parametrize("compiler, source, wanted", [
+    ("nvcc", "steps/01_a/main.cpp", ("g++", ("-O0", "-fopenmp", "-g"))), ("g++", "steps/01_a/a.cu", ("g++", ("-O0", "-fopenmp", "-g"))),
+    ("nvcc", "steps/01_a/a.cu", ("nvcc", ("-O3", "--generate-code=arch=compute_80", "-Xcompiler", "-fopenmp", "-g"))),
+    ("nvcc", "common/cuda/a.cu", ("nvcc", ("-O3", "-Xcompiler", "-fopenmp", "-g")))])
+def test_sources_are_shared_where_options_do_not_matter(compiler, source, wanted):
+    given = {"g++": ["-g", "-fopenmp", "-O3"], "nvcc": ["-O3", "--generate-code=arch=compute_80", "-Xcompiler", "-fopenmp", "-g"]}
+    assert build_commands.what_matters(compiler, given[compiler], source) == wanted
 
 
 def test_pages_without_a_command(tmp_path):

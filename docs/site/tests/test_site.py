@@ -133,7 +133,6 @@ class Browser(unittest.TestCase):
     def problems(self, body):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "page.html").write_text(f"<meta charset=utf-8><body><article>{body}</article>", encoding="utf-8")
-            Path(folder, "favicon.ico").touch()
             dead, _ = check.dead_links(Path(folder))
             seen, _ = asyncio.run(check.open_all(Path(folder), os.environ["CHROMIUM"]))
             return dead.get("page.html", []) + seen.get("page.html", [])
