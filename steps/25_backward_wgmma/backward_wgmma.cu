@@ -1,5 +1,4 @@
 // Rung 25: the backward pass by TMA and wgmma.
-//
 // The idea: rung 24's five products, with Hopper's units. A producer fetches Q and dO, two consumer warpgroups own 64
 // keys each. While threads compute, products are under way. dQ needs dS of both warpgroups, so it comes a step late:
 // then neither waits for the other. It leaves by TMA, which adds a whole tile to memory, where rung 24 had an atomic
@@ -10,8 +9,8 @@
 //      writer                                                   | TMA adds dQ
 //
 // Against rung 24: tiles and roles as on rung 19. dS is read from P as it was rounded, so that S is free once P is
-// packed. Look at: what each wait leaves running, and which operands of dQ are read across (transpose_A, transpose_B).
-// First published: FlashAttention-3 (Shah and others, 2024), whose kernel has these products, roles and additions.
+// packed. Look at: what each wait leaves running, and operands that are read across (transpose_A, transpose_B). First
+// published: FlashAttention-3 (Shah and others, 2024), whose kernel has these products, roles and additions.
 #include "steps/25_backward_wgmma/backward_wgmma.hpp"
 
 #include "common/cuda/around_backward.hpp"
@@ -22,6 +21,7 @@
 #include "common/cuda/ring.hpp"
 #include "common/cuda/store_tile.hpp"
 #include "common/cuda/swizzle.hpp"
+#include "common/cuda/tile_order.hpp"
 #include "common/cuda/tma.hpp"
 #include "common/cuda/unpack.hpp"
 #include "common/cuda/warpgroup.hpp"
@@ -45,8 +45,9 @@ template <int d> using dS_tile = flash::SwizzledTile<Br<d>, Bc>; // transposed: 
 struct Task {
     flash::TensorMap Q, K, V, dO, dK, dV;
     const flash::TwoRows* Rows;
-    float* dQ_sum;                    // in the order of the fragments, as on rung 24
-    int padded, Tc, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; tiles of K; query heads to one K/V head
+    float* dQ_sum;                // in the order of the fragments, as on rung 24
+    flash::TileOrder order;       // of the tiles of K
+    int padded, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; query heads to one K/V head
     float scale;
     bool causal;
 };
@@ -65,8 +66,8 @@ template <int d> struct Shared {
 struct Steps {
     int kv_head, j0;         // of K and V; the block's first key
     int first, tiles, count; // of each head, the first tile of Q and how many; of all heads, how many
-
-    __device__ Steps(const Task& task, int Br) : kv_head(blockIdx.x / task.Tc), j0(blockIdx.x % task.Tc * Bc) {
+    /// The longest way comes first: of keys that is tile 0's.
+    __device__ Steps(const Task& task, flash::Tile K, int Br) : kv_head(K.head), j0((task.order.Tr - 1 - K.i) * Bc) {
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
         first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Br : 0;
         tiles = (task.N_q + Br - 1) / Br - first;
@@ -115,12 +116,12 @@ __device__ int dS_written(int role, int step) { return 1 + 2 * (step % 2) + role
 template <class T, int d>
 __device__ void start_dQ(float (&dQ_reg)[8][4], uint64_t dS_desc, uint64_t K_desc, int role, int step) {
     flash::named_barrier_sync(dS_written(1 - role, step), 2 * warpgroup); // both halves of dS are there
+    dS_desc = flash::advance(dS_desc, step % 2 * dS_tile<d>::bytes);
     flash::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        const uint64_t dS_rows = flash::advance(dS_desc, step % 2 * dS_tile<d>::bytes + 2048 * k);
         const uint64_t K_rows = flash::advance(K_desc, k / 4 * KV_tile<d>::bytes + 2048 * (k % 4));
-        flash::wgmma_m64k16<T, 64, true, true>(dQ_reg, dS_rows, K_rows, k > 0);
+        flash::wgmma_m64k16<T, 64, true, true>(dQ_reg, flash::advance(dS_desc, 2048 * k), K_rows, k > 0);
     }
     flash::wgmma_commit();
 }
@@ -191,12 +192,10 @@ template <class T, int d> __device__ void compute(const Task& task, const Steps&
         const int on_diagonal = task.causal ? tile * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
-            for (int n = 0; n < Br / 8; ++n) {
-                for (int c = 0; c < 4; ++c) {
-                    const int row = row0 + c / 2 * 8;
-                    if (row >= keys || row - on_diagonal > 8 * n + 2 * t + c % 2) {
-                        S_reg[n][c] = 0; // a choice, not a product: in a row that sees no key P is infinite
-                    }
+            for (int e = 0; e < Br / 2; ++e) { // element e % 4 of fragment e / 4
+                const int row = row0 + e % 4 / 2 * 8, column = e / 4 * 8 + 2 * t + e % 2;
+                if (row >= keys || row - on_diagonal > column) {
+                    S_reg[e / 4][e % 4] = 0; // a choice, not a product: in a row that sees no key P is infinite
                 }
             }
         }
@@ -246,8 +245,7 @@ template <class T, int d> __global__ __launch_bounds__(threads, 1) void gradient
         flash::fence_mbarrier_init();
     }
     __syncthreads(); // the barriers are there for all
-
-    const Steps steps(task, Br<d>); // with a mask the first tile of K is the longest
+    const Steps steps(task, flash::tile_of(blockIdx.x, task.order), Br<d>);
     if (threadIdx.x / warpgroup == consumers) {
         flash::give_registers<producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
@@ -272,12 +270,14 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
     flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
     const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
+    const int places = flash::resident_blocks(gradients<T, d>, threads, sizeof(Shared<d>));
+    const flash::TileOrder order{kv_heads, p.causal ? min(2 * places / Tc + 1, kv_heads) : 1, Tc};
     flash::launch(gradients<T, d>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), threads,
                   sizeof(Shared<d>),
                   Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv),
                        flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv), flash::tile_map<Q_tile<d>>(dO, heads, N_q),
                        flash::tile_map<KV_tile<d>>(dK, kv_heads, N_kv), flash::tile_map<KV_tile<d>>(dV, kv_heads, N_kv),
-                       Rows.data(), dQ_sum.data(), padded, Tc, heads / kv_heads, N_q, N_kv, p.scale, p.causal});
+                       Rows.data(), dQ_sum.data(), order, padded, heads / kv_heads, N_q, N_kv, p.scale, p.causal});
     flash::start_after_backward(p, static_cast<const float*>(dQ_sum.data()), dQ);
 }
 

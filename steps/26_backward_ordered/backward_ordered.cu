@@ -111,12 +111,12 @@ __device__ int dS_written(int role, int step) { return 1 + 2 * (step % 2) + role
 template <class T, int d>
 __device__ void start_dQ(float (&dQ_reg)[8][4], uint64_t dS_desc, uint64_t K_desc, int role, int step) {
     flash::named_barrier_sync(dS_written(1 - role, step), 2 * warpgroup); // both halves of dS are there
+    dS_desc = flash::advance(dS_desc, step % 2 * dS_tile<d>::bytes);
     flash::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        const uint64_t dS_rows = flash::advance(dS_desc, step % 2 * dS_tile<d>::bytes + 2048 * k);
         const uint64_t K_rows = flash::advance(K_desc, k / 4 * KV_tile<d>::bytes + 2048 * (k % 4));
-        flash::wgmma_m64k16<T, 64, true, true>(dQ_reg, dS_rows, K_rows, k > 0);
+        flash::wgmma_m64k16<T, 64, true, true>(dQ_reg, flash::advance(dS_desc, 2048 * k), K_rows, k > 0);
     }
     flash::wgmma_commit();
 }
@@ -186,12 +186,10 @@ __device__ void compute(const Task& task, const flash::BackwardSteps& steps, Sha
         const int on_diagonal = task.causal ? tile * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
-            for (int n = 0; n < Br / 8; ++n) {
-                for (int c = 0; c < 4; ++c) {
-                    const int row = row0 + c / 2 * 8;
-                    if (row >= keys || row - on_diagonal > 8 * n + 2 * t + c % 2) {
-                        S_reg[n][c] = 0; // a choice, not a product: in a row that sees no key P is infinite
-                    }
+            for (int e = 0; e < Br / 2; ++e) { // element e % 4 of fragment e / 4
+                const int row = row0 + e % 4 / 2 * 8, column = e / 4 * 8 + 2 * t + e % 2;
+                if (row >= keys || row - on_diagonal > column) {
+                    S_reg[e / 4][e % 4] = 0; // a choice, not a product: in a row that sees no key P is infinite
                 }
             }
         }
