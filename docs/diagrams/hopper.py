@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "scripts"), str(ROOT / "steps/tests")]
 from command import main  # noqa: E402
+from lab import records  # noqa: E402
 from lab.diagrams import Drawing  # noqa: E402
 from layouts import swizzled  # noqa: E402
 
@@ -215,7 +216,77 @@ def overlap():
     return drawing.svg()
 
 
-PICTURES = {"18_descriptors.svg": descriptors, "19_ring.svg": ring, "21_overlap.svg": overlap}
+# ---------------------------------------------------------------- rungs 20 and 21 by the clock of an SM
+
+def under_way(phases, asked_with_S):
+    """[(start, end)] in which a warpgroup has products under way, as far as its waits tell. With asked_with_S, P V is
+    asked for together with S: then from there to the end of P V."""
+    waits = [phase for phase in phases if phase["phase"] in ("S", "PV")]
+    if not asked_with_S:
+        return [(phase["from_clock"], phase["to_clock"]) for phase in waits]
+    pairs = zip(waits, waits[1:])
+    return [(S["from_clock"], PV["to_clock"]) for S, PV in pairs if S["phase"] == "S"]
+
+
+SCHOOLS = (("20_stamps", "20_persistent_blocks", "rung 20: each product is waited for at once"),
+           ("20_exclusive_stamps", "20_exclusive_exponentials", "rung 20 with exclusive exponentials, as in cuDNN"),
+           ("21_stamps", "21_overlap", "rung 21: overlap inside the warpgroup, and turns"))
+KINDS = {"softmax": ("pale-yellow", "brown"), "maximum": ("pale-yellow", "brown"), "pack": ("pale-yellow", "brown"),
+         "S": ("pale-blue", "blue"), "PV": ("pale-green", "green"), "turn": ("page", "red"), "tile": ("page", "red")}
+
+
+def timeline():
+    """What the consumers of a block did, tile by tile, as they noted it."""
+    record = records.read("hopper_timeline")
+    phases = [row for row in record["rows"] if row["kind"] == "phase"]
+    ms = {row["program"]: row["ms"] for row in record["rows"] if "ms" in row}
+    left, shown = 108, 14_000
+    unit = (WIDTH - left - 30) / shown
+    drawing = Drawing(WIDTH, 660, "Two warpgroups by the clock of their SM (measured)",
+                      f"{record['provenance']['gpu']}, d = 128, N = 4,096, full, bf16: one block, in the middle of a\n"
+                      "tile of Q. A red line: no product is under way, as far as the waits tell.")
+    x = 24
+    for kind, text in (("softmax", "softmax"), ("S", "waits for S"), ("PV", "waits for P V"),
+                       ("turn", "for a turn or a tile")):
+        drawing.rect(x, 91, 14, 12, *KINDS[kind])
+        drawing.text(x + 20, 101, text, size=12)
+        x += 44 + 7 * len(text)
+    for panel, (program, plain, caption) in enumerate(SCHOOLS):
+        y, busy = 136 + 168 * panel, []
+        own = [row for row in phases if row["program"] == program and "tile" in row]
+        clocks = sum(row.get("mean_clocks", 0) for row in phases if row["program"] == program)
+        drawing.text(24, y, caption, style="font-weight: 600")
+        drawing.text(24, y + 18, f"{clocks:,.0f} clocks per tile of keys; with the stamps it takes "
+                     f"{100 * (ms[program] / ms[plain] - 1):+.1f}% time", "note", size=12)
+        groups = [[row for row in own if row["warpgroup"] == group] for group in (0, 1)]
+        first = max(group[0]["from_clock"] for group in groups)
+        place = lambda clock: left + unit * min(max(clock - first, 0), shown)
+        for row, name in enumerate(("warpgroup 0", "warpgroup 1", "products")):
+            drawing.text(24, y + 46 + 36 * row, name, "note", size=12)
+        for row, group in enumerate(groups):
+            busy += under_way(group, program[:2] == "21")
+            for phase in group:
+                start, stop = place(phase["from_clock"]), place(phase["to_clock"])
+                if stop > start:
+                    drawing.rect(start, y + 28 + 36 * row, stop - start, 26, *KINDS[phase["phase"]])
+        at, end = first, min(group[-1]["to_clock"] for group in groups)
+        for start, stop in [*sorted(busy), (end, end)]:
+            if start > at:
+                drawing.path(f"M{place(at):g} {y + 113}H{place(start):g}", "red", 3)
+            if stop > max(start, at):
+                start = max(start, at)
+                drawing.rect(place(start), y + 102, place(stop) - place(start), 22, "pale-purple", "purple")
+            at = max(at, stop)
+    y = 136 + 168 * len(SCHOOLS) - 24
+    for clock in range(0, shown + 1, 2000):
+        drawing.path(f"M{left + unit * clock:g} {y}v5", "note")
+        drawing.text(left + unit * clock, y + 18, f"{clock:,}", "note", "middle" if clock else "start", 11)
+    drawing.text(24, y + 18, "clocks", "note", size=12)
+    return drawing.svg()
+
+
+PICTURES = {"18_descriptors.svg": descriptors, "19_ring.svg": ring, "21_overlap.svg": overlap,
+            "21_timeline.svg": timeline}
 
 
 if __name__ == "__main__":
