@@ -3,7 +3,7 @@
 #include "common/attention.hpp"
 #include "common/types.hpp"
 
-namespace step26 {
+namespace step27 {
 
 inline constexpr int head_dims[] = {64, 128};
 
@@ -16,4 +16,4 @@ void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T
 /// Bytes that it allocates: LSE and delta of each row, dQ in fp32, and the turns.
 int64_t workspace_bytes(const flash::Problem& p);
 
-} // namespace step26
+} // namespace step27

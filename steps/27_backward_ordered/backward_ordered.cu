@@ -1,33 +1,32 @@
-// Rung 25: the backward pass by TMA and wgmma.
-// The idea: rung 24's five products, with Hopper's units. A producer fetches Q and dO, two consumer warpgroups own 64
-// keys each. While threads compute, products are under way. dQ needs dS of both warpgroups, so it comes a step late:
-// then neither waits for the other. It leaves by TMA, which adds a whole tile to memory, where rung 24 had an atomic
-// instruction for every 32 numbers. A writer asks for it, one thread of the producer's warpgroup.
+// Rung 27: dQ in a fixed order, so that all gradients have the same bits in every run.
+// The idea: on rung 26 blocks add to a tile of dQ in the order in which they come. Here they take turns, the block of
+// the last keys first: a semaphore per tile of dQ counts who has added. The writer waits for the block's turn, has TMA
+// add, waits until the sum is in memory, and passes the turn on.
 //
-//      tensor cores   dQ of the step before | S ............... | dP ........ | dV ................ | dK
-//      consumers                            | dQ to the writer  | exp, pack P | dS to shared memory |
-//      writer                                                   | TMA adds dQ
+//      consumers  dQ: store | next step ........................... | dQ: store
+//      writer               | turn? | TMA adds: read | in memory, pass the turn on
 //
-// Against rung 24: tiles and roles as on rung 19. dS is read from P as it was rounded, so that S is free once P is
-// packed. Look at: what each wait leaves running, and operands that are read across (transpose_A, transpose_B). First
-// published: FlashAttention-3 (Shah and others, 2024), whose kernel has these products, roles and additions.
-#include "steps/25_backward_wgmma/backward_wgmma.hpp"
+// Against rung 26: the order. A block may only wait for those that are sure to have begun, so each draws its tile of K
+// when it begins, the shortest first, and waits for earlier draws alone. Look at: who waits, with a mask. First
+// published: the deterministic mode of FlashAttention-3 (Shah, Dao and others), which has these semaphores.
+#include "steps/27_backward_ordered/backward_ordered.hpp"
 
 #include "common/cuda/around_backward.hpp"
+#include "common/cuda/backward_steps.hpp"
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/exp2.hpp"
 #include "common/cuda/mbarrier.hpp"
 #include "common/cuda/mma.hpp"
 #include "common/cuda/ring.hpp"
+#include "common/cuda/semaphore.hpp"
 #include "common/cuda/store_tile.hpp"
 #include "common/cuda/swizzle.hpp"
-#include "common/cuda/tile_order.hpp"
 #include "common/cuda/tma.hpp"
 #include "common/cuda/unpack.hpp"
 #include "common/cuda/warpgroup.hpp"
 #include "common/cuda/wgmma.hpp"
 
-namespace step25 {
+namespace step27 {
 namespace {
 
 constexpr int warpgroup = 128, consumers = 2; // threads; warpgroups that compute
@@ -46,7 +45,8 @@ struct Task {
     flash::TensorMap Q, K, V, dO, dK, dV;
     const flash::TwoRows* Rows;
     float* dQ_sum;                // in the order of the fragments, as on rung 24
-    flash::TileOrder order;       // of the tiles of K
+    unsigned *drawn, *turns;      // tiles of K that blocks have drawn; for each tile of dQ, how many blocks have added
+    flash::TileOrder order;       // in which tiles of K are drawn
     int padded, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; query heads to one K/V head
     float scale;
     bool causal;
@@ -60,26 +60,11 @@ template <int d> struct Shared {
     alignas(16) float dQ[Br<d> * d];                   // a tile, in the order in which it lies in dQ_sum
     alignas(16) flash::TwoRows rows[slots][Br<d> / 2]; // LSE and delta, which come and go with them
     uint64_t KV_full, dQ_full, dQ_empty;
-};
-
-/// A block's way along the queries: those of every head of the group, one head after the other.
-struct Steps {
-    int kv_head, j0;         // of K and V; the block's first key
-    int first, tiles, count; // of each head, the first tile of Q and how many; of all heads, how many
-    /// The longest way comes first: of keys that is tile 0's.
-    __device__ Steps(const Task& task, flash::Tile K, int Br) : kv_head(K.head), j0((task.order.Tr - 1 - K.i) * Bc) {
-        // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-        first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Br : 0;
-        tiles = (task.N_q + Br - 1) / Br - first;
-        count = task.group * tiles;
-    }
-    __device__ int head(int step, int group) const { return kv_head * group + step / tiles; }
-    __device__ int tile(int step) const { return first + step % tiles; }
-    __device__ int after(int tile) const { return tile + 1 < first + tiles ? tile + 1 : first; } // without a division
+    unsigned number; // of the block's tile of K
 };
 
 /// The producer's part: one thread.
-template <int d> __device__ void fetch(const Task& task, const Steps& steps, Shared<d>& smem) {
+template <int d> __device__ void fetch(const Task& task, const flash::BackwardSteps& steps, Shared<d>& smem) {
     flash::mbarrier_expect_tx(&smem.KV_full, sizeof(smem.K) + sizeof(smem.V));
     for (int w = 0; w < consumers; ++w) {
         flash::tma_load<4>(smem.K[w], task.K, {0, steps.j0 + 64 * w, 0, steps.kv_head}, &smem.KV_full);
@@ -97,15 +82,25 @@ template <int d> __device__ void fetch(const Task& task, const Steps& steps, Sha
     }
 }
 
-/// The writer's part: one thread. It adds the block's tiles of dQ.
-template <int d> __device__ void add_dQ(const Task& task, const Steps& steps, Shared<d>& smem) {
+/// The writer's part: one thread. It adds the block's tiles of dQ, each in its turn.
+template <int d> __device__ void add_dQ(const Task& task, const flash::BackwardSteps& steps, Shared<d>& smem) {
     for (int step = 0; step < steps.count; ++step) {
-        const int64_t row = int64_t{steps.head(step, task.group)} * task.padded + steps.tile(step) * Br<d>;
-        flash::mbarrier_wait(&smem.dQ_full, step % 2); // all warps have stored it
-        flash::bulk_reduce_add(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+        const int i0 = steps.tile(step) * Br<d>;
+        const int64_t row = int64_t{steps.head(step, task.group)} * task.padded + i0;
+        // The last key that the tile of Q sees: the block that owns it is the first to add.
+        const int last = min(task.N_kv, task.causal ? i0 + Br<d> + (task.N_kv - task.N_q) : task.N_kv) - 1;
+        flash::mbarrier_wait(&smem.dQ_full, step % 2);                           // all warps have stored it
+        flash::semaphore_wait(&task.turns[row / 64], last / Bc - steps.j0 / Bc); // all blocks of later keys have added
+        if (last / Bc == steps.j0 / Bc) { // the first one: what was in memory before does not count
+            flash::bulk_store(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+        } else {
+            flash::bulk_reduce_add(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+        }
         flash::bulk_commit();
-        flash::bulk_wait_read<0>(); // TMA has read the tile: warps may store the next one, and the block may end
+        flash::bulk_wait_read<0>(); // TMA has read the tile: warps may store the next one
         flash::mbarrier_arrive(&smem.dQ_empty);
+        flash::bulk_wait<0>(); // the sum is in memory: the next block may add
+        flash::semaphore_add(&task.turns[row / 64]);
     }
 }
 
@@ -139,8 +134,9 @@ template <int d> __device__ void hand_over_dQ(Shared<d>& smem, float* own, const
 }
 
 /// A consumer's part: dK and dV of 64 keys, and half of each tile of dQ.
-template <class T, int d> __device__ void compute(const Task& task, const Steps& steps, Shared<d>& smem) {
-    constexpr int Br = step25::Br<d>;
+template <class T, int d>
+__device__ void compute(const Task& task, const flash::BackwardSteps& steps, Shared<d>& smem) {
+    constexpr int Br = step27::Br<d>;
     const int role = __shfl_sync(~0u, threadIdx.x / warpgroup, 0), lane = threadIdx.x % 32; // role: known to be uniform
     const int t = lane % 4;                                              // columns 2t and 2t + 1 of C
     const int warp_row = threadIdx.x % warpgroup / 32 * 16;              // in the warpgroup's 64 rows
@@ -161,7 +157,6 @@ template <class T, int d> __device__ void compute(const Task& task, const Steps&
     }
     flash::fence_proxy_async(); // wgmma sees what this thread has written
     flash::named_barrier_arrive(dS_written(role, 0), 2 * warpgroup);
-
     float dK_reg[d / 8][4] = {}, dV_reg[d / 8][4] = {}; // C fragments: 16 keys x 8 columns each
     flash::mbarrier_wait(&smem.KV_full, 0);             // K and V have landed
     flash::RingPlace<slots> at;
@@ -187,8 +182,7 @@ template <class T, int d> __device__ void compute(const Task& task, const Steps&
                 S_reg[n][c] = flash::fast_exp2(fmaf(S_reg[n][c], task.scale * flash::log2_e, -LSE_log2));
             }
         }
-        // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none. Columns
-        // of padding have Q = dO = 0: they add P times 0 to dV, and dS = P (0 - 0) = 0 times 0 to dK.
+        // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none.
         const int on_diagonal = task.causal ? tile * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
@@ -238,14 +232,15 @@ template <class T, int d> __device__ void compute(const Task& task, const Steps&
 template <class T, int d> __global__ __launch_bounds__(threads, 1) void gradients(const __grid_constant__ Task task) {
     auto& smem = *flash::dynamic_shared<Shared<d>>();
     if (threadIdx.x == 0) {
+        smem.number = atomicAdd(task.drawn, 1);
         flash::mbarrier_init(&smem.KV_full, 1);
         smem.Q.init(4 * consumers); // one arrival per warp
         flash::mbarrier_init(&smem.dQ_full, 4 * consumers);
         flash::mbarrier_init(&smem.dQ_empty, 1);
         flash::fence_mbarrier_init();
     }
-    __syncthreads(); // the barriers are there for all
-    const Steps steps(task, flash::tile_of(blockIdx.x, task.order), Br<d>);
+    __syncthreads(); // the barriers are there for all, and the number
+    const flash::BackwardSteps steps(flash::tile_of(smem.number, task.order), Bc, Br<d>, task);
     if (threadIdx.x / warpgroup == consumers) {
         flash::give_registers<producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
@@ -268,24 +263,27 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const int64_t rows = heads * flash::padded_rows(p);
     const flash::DeviceBuffer<flash::TwoRows> Rows(rows / 2, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
-    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
+    const flash::DeviceBuffer<unsigned> turns(1 + rows / 64, "turns");
+    const int unseen = p.causal ? max(0, N_q - N_kv) / Br<d> * Br<d> : 0; // rows of dQ to which no block adds
+    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data(), unseen, turns.data(), 1 + rows / 64);
     const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
     const int places = flash::resident_blocks(gradients<T, d>, threads, sizeof(Shared<d>));
-    const flash::TileOrder order{kv_heads, p.causal ? min(2 * places / Tc + 1, kv_heads) : 1, Tc};
+    const flash::TileOrder order{kv_heads, min(2 * places / Tc + 1, kv_heads), Tc};
     flash::launch(gradients<T, d>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), threads,
                   sizeof(Shared<d>),
                   Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv),
                        flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv), flash::tile_map<Q_tile<d>>(dO, heads, N_q),
                        flash::tile_map<KV_tile<d>>(dK, kv_heads, N_kv), flash::tile_map<KV_tile<d>>(dV, kv_heads, N_kv),
-                       Rows.data(), dQ_sum.data(), order, padded, heads / kv_heads, N_q, N_kv, p.scale, p.causal});
+                       Rows.data(), dQ_sum.data(), turns.data(), turns.data() + 1, order, padded, heads / kv_heads, N_q,
+                       N_kv, p.scale, p.causal});
     flash::start_after_backward(p, static_cast<const float*>(dQ_sum.data()), dQ);
 }
 
 } // namespace
 
 int64_t workspace_bytes(const flash::Problem& p) {
-    return p.batch * p.heads * flash::padded_rows(p) *
-           (4 * p.head_dim + static_cast<int64_t>(sizeof(flash::TwoRows)) / 2);
+    const int64_t rows = p.batch * p.heads * flash::padded_rows(p);
+    return rows * (4 * p.head_dim + static_cast<int64_t>(sizeof(flash::TwoRows)) / 2) + 4 * (1 + rows / 64);
 }
 
 template <class T>
@@ -297,4 +295,4 @@ void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T
 template decltype(attention_backward<flash::Half>) attention_backward<flash::Half>;
 template decltype(attention_backward<flash::Bfloat16>) attention_backward<flash::Bfloat16>;
 
-} // namespace step25
+} // namespace step27
