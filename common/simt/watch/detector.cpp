@@ -178,13 +178,10 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) const
 }
 
 void Detector::access(unsigned thread, const AccessEvent& access) {
-    if (access.kind == Kind::load && is_recalled(thread, access)) [[likely]] {
-        return;
-    }
     const Space space = block_.space_of(access.address);
     if (space == Space::elsewhere) {
         check_elsewhere(thread, access);
-    } else {
+    } else if (access.kind != Kind::load || !is_recalled(thread, access, space)) {
         check(thread, access, space);
     }
 }
@@ -196,15 +193,14 @@ void Detector::load_matrices(std::span<const MatrixRow> rows, Site site) {
 }
 
 /// Most loads: of the memory of one before, aligned, and each cell is like one that the thread has read at this line.
-inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access) {
-    for (const Region& region : recent_) {
-        if (region.contains(access) && (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) == 0) {
-            const Order::Load load(thread, access.origin, &region != &recent_[0]);
-            const std::span<Cell> cells = region.shadow->whole(access.address, access.bytes);
-            return !cells.empty() && std::ranges::all_of(cells, [&](Cell& cell) { return order_.recall(cell, load); });
-        }
+inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access, Space space) {
+    const Region& region = recent(access.address, space);
+    if (!region.contains(access) || (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) != 0) {
+        return false;
     }
-    return false;
+    const Order::Load load(thread, access.origin, space == Space::shared);
+    const std::span<Cell> cells = region.shadow->whole(access.address, access.bytes);
+    return !cells.empty() && std::ranges::all_of(cells, [&](Cell& cell) { return order_.recall(cell, load); });
 }
 
 /// An access to shared or global memory.

@@ -97,7 +97,7 @@ class Detector final : public Observer {
         const Clocks::Common& known;
     };
 
-    bool is_recalled(unsigned thread, const AccessEvent& access);
+    bool is_recalled(unsigned thread, const AccessEvent& access, Space space);
     void check(unsigned thread, const AccessEvent& access, Space space);
     void read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat);
     void check_elsewhere(unsigned thread, const AccessEvent& access);
@@ -120,6 +120,7 @@ class Detector final : public Observer {
                                                  const Order::Race& race) const;
     [[noreturn, gnu::cold]] void stop_unfenced(const AsyncWork& work, const AccessEvent& access, const Region& region,
                                                const Cell& cell) const;
+    Region& recent(const char* address, Space space);
     const Region& find(const AccessEvent& access, Space space);
     Region look_up(const AccessEvent& access, Space space) const;
     void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell);
@@ -146,13 +147,19 @@ class Detector final : public Observer {
     std::array<uint32_t, 32> wgmma_channels_{};
     const AsyncWork* actor_ = nullptr; // in whose place a thread's access is checked; null: the thread's own
     std::unique_ptr<Shadow> dynamic_shadow_, static_shadow_;
-    std::array<Region, 3> recent_;              // of this launch: in global memory, of __shared__ variables, dynamic
+    std::array<Region, 6> recent_;              // of this launch: of __shared__ variables, dynamic, in global memory
     std::pair<const char*, const char*> image_; // the executable: its constants may be read
 };
 
-/// Most accesses are to the buffer or variable of the one before.
+/// Most accesses are to a buffer or variable of one before. Neighbouring buffers lie 4 MiB apart, or more.
+inline Detector::Region& Detector::recent(const char* address, Space space) {
+    return recent_[space == Space::global               ? 2 + (reinterpret_cast<size_t>(address) >> 22) % 4
+                   : block_.shared().is_static(address) ? 0
+                                                        : 1];
+}
+
 inline const Detector::Region& Detector::find(const AccessEvent& access, Space space) {
-    Region& recent = recent_[space == Space::global ? 0 : block_.shared().is_static(access.address) ? 1 : 2];
+    Region& recent = this->recent(access.address, space);
     if (!recent.contains(access)) [[unlikely]] {
         recent = look_up(access, space);
     }
