@@ -249,7 +249,7 @@ template <class T, int d> __global__ void after(const float* dQ_sum, T* dQ, int 
     for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
         const float4 even = *reinterpret_cast<const float4*>(from + 16 * x);
         const float4 odd = *reinterpret_cast<const float4*>(from + 16 * x + 32);
-        const auto both = [&](float x, float y) { return flash::pack<T>(x * scale, y * scale); };
+        const auto both = [&](float a, float b) { return flash::pack<T>(a * scale, b * scale); };
         *reinterpret_cast<uint4*>(dQ + (head * N_q + i) * d + x) =
             make_uint4(both(even.x, odd.x), both(even.y, odd.y), both(even.z, odd.z), both(even.w, odd.w));
     }

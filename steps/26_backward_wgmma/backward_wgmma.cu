@@ -69,7 +69,7 @@ struct Steps {
     /// The longest way comes first: of keys that is tile 0's.
     __device__ Steps(const Task& task, flash::Tile K, int Br) : kv_head(K.head), j0((task.order.Tr - 1 - K.i) * Bc) {
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-        first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Br : 0;
+        first = !task.causal ? 0 : max(0, j0 - (task.N_kv - task.N_q)) / Br;
         tiles = (task.N_q + Br - 1) / Br - first;
         count = task.group * tiles;
     }
@@ -223,7 +223,6 @@ template <class T, int d> __device__ void compute(const Task& task, const Steps&
     float dQ_reg[8][4];
     start_dQ<T, d>(dQ_reg, dS_desc, K_desc, role, step - 1);
     flash::wgmma_wait<0>(dQ_reg);
-    flash::wgmma_wait<0>(dV_reg); // it has been complete for long; this says so to the compiler
     hand_over_dQ(smem, own, dQ_reg, step - 2);
 
     // dK and dV leave through the places of K and V.

@@ -217,7 +217,6 @@ __device__ void compute(const Task& task, const flash::BackwardSteps& steps, Sha
     float dQ_reg[8][4];
     start_dQ<T, d>(dQ_reg, dS_desc, K_desc, role, step - 1);
     flash::wgmma_wait<0>(dQ_reg);
-    flash::wgmma_wait<0>(dV_reg); // it has been complete for long; this says so to the compiler
     hand_over_dQ(smem, own, dQ_reg, step - 2);
 
     // dK and dV leave through the places of K and V.
