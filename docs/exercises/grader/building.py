@@ -78,7 +78,7 @@ def precompiled(folder, cuda, cache, *words):
     """The headers that kernels include, compiled once for all kernels with the same options: a path for -include, which
     takes a second or two off each kernel. g++ reads the headers themselves where this does not fit."""
     includes = {line for rung in ladder() if rung.cuda == cuda for line in re.findall(
-        r'^#include "common/.*', rung.kernel.read_text(encoding="utf-8"), re.M)}
+        r'^#include "common/.*', rung.kernel_file.read_text(encoding="utf-8"), re.M)}
     text = "\n".join(sorted(includes)) + "\n"
     below = b"".join(path.read_bytes() for path in sorted((ROOT / "common").rglob("*.hpp")))
     header = cache / f"headers.{hashlib.sha256(f'{words}{text}'.encode() + below).hexdigest()[:16]}.hpp"
