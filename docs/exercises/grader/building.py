@@ -13,6 +13,7 @@ from pathlib import Path
 
 from grader.exercises import ROOT, Refusal, ladder
 
+preparing, prepared = threading.Lock(), {"simt": set(), "cuda": set()}  # targets
 KEPT = 200  # programs, each of about a megabyte
 
 
@@ -35,13 +36,15 @@ def build_folder(preset):
     return ROOT / f"build-{preset}"
 
 
-@once
-def prepare(rung, preset):
-    """Has everything built that a kernel of the rung is linked with. The first time this takes a minute or two."""
-    target = f"exercise_{rung.name}"
-    done = subprocess.run([str(ROOT / "scripts/exercise"), "--build", preset, target], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Refusal((done.stdout + done.stderr).strip() + f"\nwhat judges rung {rung.name} does not build")
+def prepare(preset, *rungs):
+    """Has everything built that kernels of these rungs are linked with. The first time this takes a minute or two."""
+    with preparing:
+        targets = [target for rung in rungs if (target := f"exercise_{rung.name}") not in prepared[preset]]
+        done = targets and subprocess.run([str(ROOT / "scripts/exercise"), "--build", preset, *targets], capture_output=True,
+                                          text=True)
+        if done and done.returncode != 0:
+            raise Refusal((done.stdout + done.stderr).strip() + f"\nwhat judges {', '.join(targets)} does not build")
+        prepared[preset].update(targets)
 
 
 def compiler_call(rung, preset):
