@@ -20,14 +20,13 @@ function(flash_discover_tests target)
                        PROPERTIES TIMEOUT 900 LABELS ${label} ENVIRONMENT OMP_WAIT_POLICY=passive SKIP_RETURN_CODE 4)
 endfunction()
 
-# flash_add_test(target [LABEL label] [SPEC spec] SOURCES ... LIBRARIES ...): a Catch2 program with its own main from Catch2,
-# and its tests, or those that `spec` names.
+# flash_add_test(target [LABEL label] SOURCES ... LIBRARIES ...): a Catch2 program with its own main from Catch2, and its tests.
 function(flash_add_test target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;SPEC" "SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;LIBRARIES")
   add_executable(${target} ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE flash_settings ${arg_LIBRARIES} Catch2::Catch2WithMain)
   if(NOT arg_LABEL)
     set(arg_LABEL ${target})
   endif()
-  flash_discover_tests(${target} ${target} ${arg_LABEL} ${arg_SPEC})
+  flash_discover_tests(${target} ${target} ${arg_LABEL})
 endfunction()

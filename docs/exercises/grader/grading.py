@@ -196,7 +196,7 @@ def kernel_failure(exercise, file, preset, talk):
     """Why a kernel does not pass yet; None when it does."""
     rung = exercise.rung
     with talk(f"building what judges rung {rung.name} (the first time this takes minutes)") as outcome:
-        building.prepare(rung, preset)
+        building.prepare(preset, rung)
         outcome.append("done")
     with talk("compiling your kernel") as outcome:
         program, complaint = building.compiled(rung, file, preset)

@@ -25,7 +25,7 @@ def measured(exercise):
     rungs, names = {rung.name[:2]: rung for rung in ladder()}, {}
     for name, one in exercise.data["measured"]["counts"].items():
         rung = rungs[one.get("rung", exercise.id[:2])]
-        building.prepare(rung, "simt")
+        building.prepare("simt", rung)
         program, complaint = building.compiled(rung, rung.kernel_file, "simt")
         assert program, complaint
         chosen = grading.kernels(grading.counts(program, one["run"]), one.get("kernel", ""))
@@ -67,9 +67,8 @@ def complaints(exercise):
 def prove(wanted, jobs):
     """Proves exercises, `jobs` at a time, and says how it went. The exit code."""
     began, wrong, tries = time.monotonic(), 0, 0
-    for rung in dict.fromkeys(one.rung for one in wanted if one.kind != EXPLAIN):
-        print(f"building what judges rung {rung.name}", flush=True)
-        building.prepare(rung, "simt")
+    print("building what judges them", flush=True)
+    building.prepare("simt", *dict.fromkeys(one.rung for one in wanted if one.kind != EXPLAIN))
 
     def one(exercise):
         start = time.monotonic()
