@@ -36,7 +36,6 @@ constexpr int slots = 2;                      // tiles of Q, and of dO, that are
 constexpr int threads = warpgroup * (consumers + 1);
 constexpr int consumer_registers = 240, producer_registers = 24; // of a thread, which begins with 168
 static_assert(warpgroup * (consumers * consumer_registers + producer_registers) <= threads * 168);
-
 template <int d> constexpr int Br = d == 64 ? 128 : 64;      // queries: as many as the registers of S and dP allow
 template <int d> using KV_tile = flash::SwizzledTile<d, 64>; // of one consumer
 template <int d> using Q_tile = flash::SwizzledTile<d, Br<d>>;
@@ -64,12 +63,14 @@ template <int d> struct Shared {
 
 /// A block's way along the queries: those of every head of the group, one head after the other.
 struct Steps {
-    int kv_head, j0;         // of K and V; the block's first key
-    int first, tiles, count; // of each head, the first tile of Q and how many; of all heads, how many
+    int kv_head, j0;             // of K and V; the block's first key
+    int first = 0, tiles, count; // of each head, the first tile of Q and how many; of all heads, how many
     /// The longest way comes first: of keys that is tile 0's.
     __device__ Steps(const Task& task, flash::Tile K, int Br) : kv_head(K.head), j0((task.order.Tr - 1 - K.i) * Bc) {
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-        first = !task.causal ? 0 : max(0, j0 - (task.N_kv - task.N_q)) / Br;
+        if (task.causal) {
+            first = max(0, j0 - (task.N_kv - task.N_q)) / Br;
+        }
         tiles = (task.N_q + Br - 1) / Br - first;
         count = task.group * tiles;
     }

@@ -76,7 +76,6 @@ EQUIVALENT = {
     ("", "// no warp's product still reads Q"): "a warp writes O over its own rows of Q, which no other warp's product reads",
     ("", "i0 < task.N_q -> true"): "a warpgroup beyond the last query computes rows that nobody stores: slower, not wrong",
     ("overlap", "// the turns imply it, too"): "who has the turn knows that all have asked for the tile before this one",
-    ("backward_wgmma", "!task.causal -> true"): "tiles of Q that see none of the keys are masked: slower, not wrong",
     ("fixed_maximum", "-> lazy_until"): "each later tile that does not fit is mended: slower, not wrong",
 }
 
