@@ -73,7 +73,6 @@ EXPRESSIONS = [  # (what is found, in its place)
 # Mutants that change no result: {(a part of the rung's name, a part of the mutant's name): why}.
 EQUIVALENT = {
     ("", "min(N_kv, first_row_keys) -> first_row_keys"): "the first row sees at most N_kv keys",
-    ("one_kernel", "edge -> true"): "the mask is right in every tile: slower, not wrong",
     ("", "// no warp's product still reads Q"): "a warp writes O over its own rows of Q, which no other warp's product reads",
     ("", "i0 < task.N_q -> true"): "a warpgroup beyond the last query computes rows that nobody stores: slower, not wrong",
     ("overlap", "// the turns imply it, too"): "who has the turn knows that all have asked for the tile before this one",
