@@ -65,10 +65,9 @@ template <int d> struct Shared {
 struct Steps {
     int kv_head, j0;             // of K and V; the block's first key
     int first = 0, tiles, count; // of each head, the first tile of Q and how many; of all heads, how many
-    /// The longest way comes first: of keys that is tile 0's.
     __device__ Steps(const Task& task, flash::Tile K, int Br) : kv_head(K.head), j0((task.order.Tr - 1 - K.i) * Bc) {
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-        if (task.causal) {
+        if (task.causal) { // and tile 0 of K is the longest, so tiles are numbered from the other end
             first = max(0, j0 - (task.N_kv - task.N_q)) / Br;
         }
         tiles = (task.N_q + Br - 1) / Br - first;
@@ -270,10 +269,11 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
     flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
     const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
-    const int places = flash::resident_blocks(gradients<T, d>, threads, sizeof(Shared<d>));
-    const flash::TileOrder order{kv_heads, p.causal ? min(2 * places / Tc + 1, kv_heads) : 1, Tc};
-    flash::launch(gradients<T, d>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), threads,
-                  sizeof(Shared<d>),
+    const int blocks = flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K");
+    // Where blocks are few, the tiles that a mask makes long come first; else one head comes after the other.
+    const bool few = blocks < 4 * flash::resident_blocks(gradients<T, d>, threads, sizeof(Shared<d>));
+    const flash::TileOrder order{kv_heads, p.causal && few ? kv_heads : 1, Tc};
+    flash::launch(gradients<T, d>, blocks, threads, sizeof(Shared<d>),
                   Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv),
                        flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv), flash::tile_map<Q_tile<d>>(dO, heads, N_q),
                        flash::tile_map<KV_tile<d>>(dK, kv_heads, N_kv), flash::tile_map<KV_tile<d>>(dV, kv_heads, N_kv),
