@@ -4,7 +4,7 @@
 // a tile whenever they are needed: for the row maximum, for the row sum, and for the output.
 // Against rung 02: the N_q x N_kv matrices are gone. One Br x Bc tile of scores is computed three times instead.
 // Look at: the three loops over j, and which of them reads V.
-// Gained: extra memory falls from O(N^2) to one tile a thread. Counter: for each tile of Q, K is read three times and
+// Gained: extra memory falls from O(N^2) to one tile per thread. Counter: for each tile of Q, K is read three times and
 // V once. The price: 8 N_q N_kv d floating-point operations instead of 4 N_q N_kv d.
 #include "steps/03_three_pass_softmax/three_pass_softmax.hpp"
 

@@ -9,7 +9,7 @@ inline constexpr int64_t Br = 128; // queries in a tile
 inline constexpr int64_t Bc = 128; // keys in a tile
 
 /// What a set of keys says about a tile of queries: the softmax and the output before the division.
-/// One row a query; m = -inf, l = 0 and O = 0 in the rows of queries that see none of these keys.
+/// One row per query; m = -inf, l = 0 and O = 0 in the rows of queries that see none of these keys.
 struct Partial {
     flash::cpu::Vector m; // maximum of the scores
     flash::cpu::Vector l; // sum of exp(S - m)

@@ -71,7 +71,7 @@ __device__ Stats merge_warp(Stats s) {
     return s;
 }
 
-/// P = softmax of each row of S, and LSE. One block a row; its threads walk along the row side by side.
+/// P = softmax of each row of S, and LSE. One block per row; its threads walk along the row side by side.
 /// P may be S: a thread reads and writes the same elements.
 __global__ void softmax(const float* S, float* P, float* LSE, int N_kv) {
     const int64_t row = blockIdx.x;

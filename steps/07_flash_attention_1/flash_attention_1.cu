@@ -3,7 +3,7 @@
 // The idea: a block keeps a tile of K and V in shared memory and passes all tiles of Q by it. Each pass computes one
 // tile of S and adds it to O by rung 05's recurrence. (Dao et al., "FlashAttention", 2022, algorithm 1.)
 //
-//      for each tile j of K, V                S_ij = Q_i K_j^T       one block a head
+//      for each tile j of K, V                S_ij = Q_i K_j^T       one block per head
 //          load K_j, V_j                      m, l, O <- merge       Tr = ceil(N_q / Br) tiles of Q
 //          for each tile i of Q                                      Tc = ceil(N_kv / Bc) tiles of K and V
 //              load Q_i;  O_i, l_i, m_i from memory, and back

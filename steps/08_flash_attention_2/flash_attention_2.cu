@@ -4,14 +4,14 @@
 // else's and need no memory until they are final. Within the block each warp has rows of its own, so that nothing but
 // K and V is shared between warps. (Dao, "FlashAttention-2", 2023, algorithm 1 and section 3.3.)
 //
-//      one block a tile i of Q                grid: B * H * Tr blocks
+//      one block per tile i of Q              grid: B * H * Tr blocks
 //          load Q_i                           Tr = ceil(N_q / Br) tiles of Q
 //          for each tile j of K, V            Tc = ceil(N_kv / Bc) tiles of K and V
 //              load K_j, V_j;  m, l, O <- merge
 //          O / l and LSE to memory, once
 //
-// Against rung 07: O, l and m make no round trip; one division a row, at the end; Tr times as many blocks; two
-// barriers a tile in place of three; and only tiles on an edge are masked.
+// Against rung 07: O, l and m make no round trip; one division per row, at the end; Tr times as many blocks; two
+// barriers per pair of tiles in place of three (of half as many keys); and only tiles on an edge are masked.
 // Look at: O_reg, and what a warp has to wait for.
 // Gained: every SM works. Counter: each element of O is written once; K and V are read Tr times instead.
 #include "steps/08_flash_attention_2/flash_attention_2.hpp"
@@ -31,7 +31,7 @@ constexpr unsigned every_lane = 0xffffffff;
 /// on has.
 template <int d> struct Tile {
     static constexpr int Br = 64; // queries
-    static constexpr int Bc = 32; // keys: one a lane
+    static constexpr int Bc = 32; // keys: one per lane
     static constexpr int warp_rows = Br / warps;
     // The lanes of a warp read one column of K, 32 rows apart. An odd row length puts these rows in 32 different banks.
     static constexpr int K_stride = d + 1;
