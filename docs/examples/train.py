@@ -155,6 +155,9 @@ def save(options, losses):
 
 
 def main(options):
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        print("train.py: --device: there is no GPU that PyTorch can use; without the option it runs on the CPU", file=sys.stderr)
+        return 2
     losses = {}
     for which in options.attention:
         losses[which], sample = train(options, which)
@@ -164,7 +167,8 @@ def main(options):
         print(f"the two losses differ by {sum(apart) / len(apart):.5f} on average, at most by {max(apart):.5f}")
     if options.record:
         print(f"written {save(options, losses).relative_to(ROOT)}")
+    return 0
 
 
 if __name__ == "__main__":
-    main(options)
+    sys.exit(main(options))

@@ -189,6 +189,13 @@ class Commands(unittest.TestCase):
 
     def test_where_cuda_rungs_run(self):
         self.assertIn("on the CPU by the SIMT backend", self.run_script("test").stdout)
+        self.put("stand-in-nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
+        (self.here / "stand-in-nvcc").chmod(0o755)
+        self.assertIn("nvidia-smi finds none here", self.run_script("test", "--preset", "cuda").stdout)
+        done = self.run_script("exercise", "--gpu", "06.1")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+        self.assertIn("--gpu needs a GPU", done.stderr)
+        (self.here / "stand-in-nvcc").unlink()
         self.put("gpu", "GPU 0: NVIDIA Something (UUID: GPU-1)\n")
         self.assertIn("on the CPU by the SIMT backend", self.run_script("test").stdout)  # there is no nvcc yet
         self.put("stand-in-nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")

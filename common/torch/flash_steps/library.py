@@ -24,6 +24,7 @@ ENTRY = "common/harness/entry/rung_entry.cu"
 CXX = ["-std=c++20", "-O3", "-march=native", "-fPIC", "-Wno-unknown-pragmas", "-I."]
 # What the kernels of CUDA rungs stand on where there is no GPU. Detectors and reports are for the rungs' own programs.
 SIMT = ("common/simt/machine", "common/simt/vocabulary")
+TOOLKIT = "/usr/local/cuda/bin/nvcc"  # where PATH often does not point
 PACKAGES = "libeigen3-dev libboost-context-dev"
 
 one_build = threading.Lock()
@@ -36,6 +37,8 @@ class BuildError(RuntimeError):
 def compiler(variable, usual, comes_with):
     """The words of the command that starts a compiler."""
     words = shlex.split(os.environ.get(variable, usual)) or [usual]
+    if words == ["nvcc"] and not shutil.which("nvcc") and shutil.which(TOOLKIT):
+        words = [TOOLKIT]
     if not shutil.which(words[0]):
         raise BuildError(f"there is no {words[0]} in PATH; {comes_with}. {variable}=... names another compiler")
     return words
