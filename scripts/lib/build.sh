@@ -55,7 +55,7 @@ describe_choice() {
         say "Rungs:        all of them run on the CPU"
     else
         case $BACKEND in
-        cuda) say "CUDA rungs:   $([[ -n $GPU ]] && echo on the GPU || echo built for a GPU, and nvidia-smi finds none here)" ;;
+        cuda) say "CUDA rungs:   ${GPU:+on the GPU}$([[ $GPU ]] || echo for a GPU, and nvidia-smi finds none here)" ;;
         simt) say "CUDA rungs:   executed on the CPU by the SIMT backend" ;;
         cpu) say "CUDA rungs:   left out, preset $PRESET builds for the CPU alone" ;;
         esac

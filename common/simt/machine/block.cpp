@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "common/simt/machine/origin.hpp"
 #include "common/simt/machine/refuse.hpp"
 
 namespace flash::simt {
@@ -297,8 +298,9 @@ Fault Block::stuck() const {
     std::map<std::string, Waiting> places;
     const auto add = [&](const char* operation, Site site, const std::string& mask, unsigned warp, uint32_t lanes) {
         if (lanes != 0) {
+            const SourceLine line = resolve({Origin::of(site)}).front();
             const std::string place =
-                std::string(operation) + " at " + site.file + ":" + std::to_string(site.line) + mask;
+                std::string(operation) + " at " + line.file + ":" + std::to_string(line.line) + mask;
             places.try_emplace(place, Waiting{operation, site, warp * 32 + lowest(lanes)});
             places.at(place).count += static_cast<unsigned>(std::popcount(lanes));
         }

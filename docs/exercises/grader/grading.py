@@ -226,7 +226,8 @@ def kernel_failure(exercise, file, preset, talk):
             cause = detected(program, *exercise.data.get("detect", (dims[0], 128)))
             outcome.append(cause.name if cause else "no fault")
         if cause and (not failure or not re.match(r"(O|LSE|d[QKV]) at", cause.said)):  # it is nearer to the cause
-            wrong = f"\nThe result is wrong as well: {failure.said}" if failure else ""
+            also = failure and failure.name != cause.name
+            wrong = f"\nThe result is wrong as well: {failure.said}" if also else ""
             failure = Failure(cause.name, cause.said + wrong, cause.where, cause.why)
     return failure
 
