@@ -255,7 +255,7 @@ template <class T, int d> __global__ void after(const float* dQ_sum, T* dQ, int 
     }
 }
 
-int64_t padded_rows(const flash::Problem& p) { return flash::ceil_div(p.q_len, 64) * 64; } // 64: the largest Br
+int64_t padded_to_tiles(const flash::Problem& p) { return flash::ceil_div(p.q_len, 64) * 64; } // 64: the largest Br
 
 template <class T, class Tiles>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
@@ -263,7 +263,7 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     constexpr int d = Tiles::d;
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
-    const int padded = flash::as_int(padded_rows(p), "q-len");
+    const int padded = flash::as_int(padded_to_tiles(p), "q-len");
     const int64_t rows = p.batch * p.heads * padded;
     const int blocks = flash::as_int(rows / 32, "batch x heads x q-len");
     const flash::DeviceBuffer<TwoRows> Rows(rows / 2, "LSE and delta");
@@ -280,7 +280,7 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
 } // namespace
 
 int64_t workspace_bytes(const flash::Problem& p) {
-    return p.batch * p.heads * padded_rows(p) * (4 * p.head_dim + static_cast<int64_t>(sizeof(TwoRows)) / 2);
+    return p.batch * p.heads * padded_to_tiles(p) * (4 * p.head_dim + static_cast<int64_t>(sizeof(TwoRows)) / 2);
 }
 
 template <class T>
