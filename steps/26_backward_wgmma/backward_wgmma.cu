@@ -213,7 +213,7 @@ template <class T, int d> __device__ void compute(const Task& task, const Steps&
         uint32_t dS_reg[Br / 16][4];
         flash::pack_A<T>(dS_reg, dP_reg);
         flash::store_C<T, dS_tile<d>>(smem.dS[step % 2], row0, dP_reg);
-        flash::fence_proxy_async(); // wgmma sees what this thread has written, and what all others have
+        flash::fence_proxy_async(); // wgmma sees what this thread has written; of the others it asks a step later
         flash::named_barrier_arrive(dS_written(role, step), 2 * warpgroup);
         flash::start_AB<T>(dK_reg, dS_reg, flash::advance(Q_desc, now)); // dK += dS^T Q
         flash::wgmma_wait<0>(dK_reg);
