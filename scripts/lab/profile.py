@@ -75,7 +75,8 @@ def main(options):
     if missing:
         cli.say(f"GPU left out: {missing}")
     else:
-        columns["GPU"] = {kernel: on_gpu(counts) for kernel, counts in counters.count(gpu, *arguments).items()}
+        found = counters.count(gpu, *arguments, metrics=records.METRICS | counters.metrics_of(rung))
+        columns["GPU"] = {kernel: on_gpu(counts) for kernel, counts in found.items()}
     if simt or not columns:
         simt = harness.need(options.simt_programs, rung.name)
         document = counters.simt_document(simt, arguments)

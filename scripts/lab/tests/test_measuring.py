@@ -106,6 +106,28 @@ def test_counts_that_agree_and_that_do_not():
         counters.compared("09_a", "", {"tiles": COUNTS}, {"other": TOTAL})
 
 
+HOPPER = {"wgmma": {"m64n96k16": 8}, "global_atomic": {"requests": 3, "sectors": 4}, "bulk_reduce": {"requests": 1, "bytes": 64},
+          "tma_load": {"requests": 2, "bytes": 4096}, "tma_store": {"requests": 5, "bytes": 32}}
+OPCODES = {"instructions": "1,016 (FFMA: 1,000; HGMMA.64x96x16.F32.BF16: 8; LDG.E.128: 8)", "answered_requests": 1, "answered_sectors": 1,
+           "atomic_requests": 2, "atomic_sectors": 3, "TMA_load_requests": 2, "TMA_load_bytes": "4,096", "TMA_add_requests": 1,
+           "TMA_add_bytes": 64, "TMA_store_requests": 5, "TMA_store_bytes": 32, "tensor_pipe": 16}
+
+
+@pytest.mark.parametrize("change, differs", [
+    ({}, []), ({"instructions": OPCODES["instructions"].replace("64x96", "64x80")}, ["wgmma m64n80k16", "wgmma m64n96k16"]),
+    ({"answered_sectors": 2}, ["atomic sectors"]), ({"TMA_load_bytes": "4,032"}, ["TMA load bytes"]), ({"TMA_add_requests": 2}, ["TMA add requests"]),
+    ({"global_load_sectors": 9}, ["global load sectors"]),
+    ({"global_load_sectors": 9, "instructions": OPCODES["instructions"] + "LDG.E.STRONG.GPU: 1"}, [])])  # it polls
+def test_hopper_is_compared(change, differs):
+    metrics, total = counters.metrics_of(cuda_rungs(["18"])[0]), TOTAL | HOPPER
+    cells = {metrics[name]: cell for name, cell in (COUNTS | OPCODES | change).items() if name in metrics}
+    text = "\n".join(",".join(f'"{cell}"' for cell in line) for line in (
+        ["ID", "Kernel Name", *cells], ["0", "void unnamed>::wide<Half, unnamed>::Tiles<64>>(const int)", *cells.values()]))
+    rows = counters.compared("18_a", "", dict(counters.parsed(text, metrics)), {"wide": total})
+    assert [row["counter"] for row in rows if not counters.agrees(row)] == differs and len(rows) >= 18
+    assert not set(counters.HOPPER) & set(counters.metrics_of(cuda_rungs(["12"])[0]))
+
+
 def test_profile_of_both_sides(stand_in, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # where it leaves its files
     rung, total = cuda_rungs(["09"])[0], json.dumps({"kernels": [PROFILED]})
@@ -120,7 +142,9 @@ def test_profile_of_both_sides(stand_in, tmp_path, monkeypatch, capsys):
     cells = {line.rsplit(maxsplit=2)[0]: line.split()[-2:] for line in capsys.readouterr().out.splitlines() if line}
     assert cells["mma"] == ["6", "6"] and cells["shared wavefronts over the ideal"] == ["1.33", "1.33"]
     assert cells["sectors per load request"] == ["1.00", "1.00"] and "warp collectives" not in cells
-    assert main(["counters", *arguments, "09"]) == 0 and "27 of 27" not in capsys.readouterr().err
+    assert main(["counters", *arguments, "09"]) == 0
+    said = capsys.readouterr()
+    assert "21 of 21 counts" in said.out and all(f"--head-dim {d}" in said.err for d in (64, "32 --causal", "128 --causal"))
     stand_in("nvidia-smi", "exit 9")
     assert main(["profile", *arguments, "09"]) == 0 and "GPU left out" in capsys.readouterr().err
     assert main(["profile", "01"]) == main(["profile", "--simt-programs", "/nowhere", "09"]) == 2
