@@ -21,8 +21,7 @@ OPTIONS = {
     "--problem": dict(type=numbers, action="append", metavar="B,H,N,D",
                       help="these problems in place of the usual ones; may be repeated"),
     "--record": dict(metavar="NAME", help="also write docs/records/NAME.json"),
-    "--commit": dict(default="", help="commit of the sources, where git cannot tell"),
-}
+    "--commit": dict(default="", help="commit of the sources, where git cannot tell")}
 
 
 def add(parser, *names):

@@ -6,9 +6,8 @@ Runs each rung on the same problems twice: on the GPU under ncu, and on the CPU 
   - requests of TMA to load, to store and to add, and the bytes of each,
   - bank conflicts of shared memory: whether there are any, and where the compiler keeps the accesses, how many ways.
 Wavefronts of plain shared loads stand beside each other and may differ: SIMT counts the source, and nvcc keeps values
-in registers. So may the loads of a kernel that polls a semaphore. Build first:
-    cmake --preset cuda && cmake --build --preset cuda --target rungs
-    cmake --preset simt && cmake --build --preset simt --target rungs
+in registers. So may the loads of a kernel that polls a semaphore.
+Build the target rungs first, by the presets cuda and simt.
 """
 
 import csv
@@ -18,6 +17,7 @@ import os
 import re
 import subprocess
 import tempfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from lab.ladder import LabError, ROOT, cuda_rungs
 PROBLEMS = ("--heads 2 --q-len 200 --kv-len 200 --head-dim 64",
             "--heads 4 --kv-heads 2 --q-len 97 --kv-len 161 --head-dim {0} --causal",
             "--heads 1 --q-len 130 --kv-len 70 --head-dim {0} --causal")
-# Requests and so much more of each, and the name in the JSON of --profile.
+# What is counted: requests and these; and where, in the JSON of --profile.
 TRAFFIC = {"global load": ("sectors", "global_load"), "global store": ("sectors", "global_store"),
            "atomic": ("sectors", "global_atomic"), "TMA load": ("bytes", "tma_load"),
            "TMA store": ("bytes", "tma_store"), "TMA add": ("bytes", "bulk_reduce")}
@@ -40,11 +40,10 @@ COMPARED = {name: metric for name, metric in records.METRICS.items()
             if re.match("global|shared_.*(wavefronts|conflicts)|tensor_pipe|ldmatrix", name)} | {
     f"{ours}_{what}": f"l1tex__t_{what}_pipe_lsu_mem_global_op_{theirs}.sum"
     for ours, theirs in (("atomic", "red"), ("answered", "atom")) for what in ("requests", "sectors")}
-HOPPER = {"instructions": OPCODES} | {
-    name: metric for ours, theirs, way in (("load", "ld", "xbar2l1tex_read"), ("store", "st", "l1tex2xbar_write"),
-                                           ("add", "red", "l1tex2xbar_write"))
-    for name, metric in ((f"TMA_{ours}_requests", f"smsp__sass_inst_executed_op_tma_{theirs}.sum"),
-                         (f"TMA_{ours}_bytes", f"l1tex__m_{way}_bytes_mem_global_op_tma_{theirs}.sum"))}
+HOPPER = {"instructions": OPCODES}
+for ours, theirs, way in ("load", "ld", "xbar2l1tex_read"), ("store", "st", "l1tex2xbar_write"), ("add", "red", "l1tex2xbar_write"):
+    HOPPER |= {f"TMA_{ours}_requests": f"smsp__sass_inst_executed_op_tma_{theirs}.sum",
+               f"TMA_{ours}_bytes": f"l1tex__m_{way}_bytes_mem_global_op_tma_{theirs}.sum"}
 # KiB of shared memory of a block, by compute capability: rungs may choose their tiles by it.
 SHARED_KIB = {"8.0": 163, "8.7": 163, "9.0": 227, "10.0": 227, "10.3": 227, "8.6": 99, "8.9": 99, "12.0": 99, "12.1": 99}
 
@@ -60,13 +59,14 @@ def parsed(output, metrics=records.METRICS):
     found = []
     for row in csv.DictReader(io.StringIO("\n".join(lines))):
         if row["ID"]:  # else the line of units
-            name = re.match(r"(?:void )?(?:\w+::)*(\w+)", re.sub("<?unnamed>::", "", row["Kernel Name"]))[1]
+            name = re.match(r"(?:void )?(?:<?unnamed>::|\w+::)*(\w+)", row["Kernel Name"])[1]
             counts = {ours: float(row[theirs].split(" ")[0].replace(",", "")) for ours, theirs in metrics.items()
                       if row.get(theirs)}
             for n, executed in re.findall(r"HGMMA\.64x(\d+)x16\S*: ([\d,]+)", row.get(OPCODES, "")):
                 counts[f"wgmma m64n{n}k16"] = int(executed.replace(",", ""))
-            polls = {"polls": 1} if re.search(r"LDG?\.\S*STRONG", row.get(OPCODES, "")) else {}
-            found.append((name, counts | polls | ({"seconds": counts["seconds"] / 1e9} if "seconds" in counts else {})))
+            if re.search(r"LDG?\.\S*STRONG", row.get(OPCODES, "")):
+                counts["polls"] = 1
+            found.append((name, counts | ({"seconds": counts["seconds"] / 1e9} if "seconds" in counts else {})))
     return found
 
 
@@ -105,22 +105,20 @@ def simt_document(path, arguments):
 
 def totals(document):
     """{kernel: its totals} of a profile."""
-    kernels = document["kernels"]
-    return {re.sub(r"<.*", "", kernel["name"]).split("::")[-1]: kernel["total"] for kernel in kernels}
+    return {re.sub(r"<.*", "", one["name"]).split("::")[-1]: one["total"] for one in document["kernels"]}
 
 
 def of_gpu(counts):
     """What both sides count, under the same names."""
-    wgmma = {name: int(executed) for name, executed in counts.items() if name.startswith("wgmma")}
-    traffic = {name: int(counts.get(name.replace(" ", "_"), 0)) for kind, (unit, _) in TRAFFIC.items()
-               for name in (f"{kind} requests", f"{kind} {unit}")}
+    counts = Counter({name.replace("_", " "): int(number) for name, number in counts.items()})  # all else is 0
+    wgmma = [name for name in counts if name.startswith("wgmma")]
+    counts["mma"] = counts["tensor pipe"] - counts["tensor pipe moves"] - sum(counts[name] for name in wgmma)
     for what in ("requests", "sectors"):
-        traffic[f"atomic {what}"] += int(counts.get(f"answered_{what}", 0))
-    wavefronts = counts["shared_load_wavefronts"] + counts["shared_store_wavefronts"]
-    extra = counts["shared_load_conflicts"] + counts["shared_store_conflicts"]
-    return {**traffic, "mma": int(counts["tensor_pipe"] - counts["tensor_pipe_moves"] - sum(wgmma.values())),
-            "ldmatrix": int(counts["ldmatrix"]), **wgmma,
-            **{name: int(counts[name.replace(" ", "_")]) for name in SHOWN},
+        counts[f"atomic {what}"] += counts[f"answered {what}"]
+    wavefronts = sum(counts[name] for name in SHOWN)
+    extra = counts["shared load conflicts"] + counts["shared store conflicts"]
+    traffic = [f"{ours} {what}" for ours, (unit, _) in TRAFFIC.items() for what in ("requests", unit)]
+    return {**{name: counts[name] for name in (*traffic, "mma", "ldmatrix", *wgmma, *SHOWN)},
             WAYS: round(wavefronts / (wavefronts - extra), 2) if wavefronts else 0}
 
 
@@ -131,7 +129,7 @@ def of_simt(total):
     return {**{f"{ours} {what}": total.get(theirs, {}).get(what, 0) for ours, (unit, theirs) in TRAFFIC.items()
                for what in ("requests", unit)}, "mma": total["mma"], "ldmatrix": total["ldmatrix"],
             **{f"wgmma {shape}": executed for shape, executed in total.get("wgmma", {}).items()},
-            **{f"shared {access} wavefronts": total[f"shared_{access}"]["wavefronts"] for access in ("load", "store")},
+            **{name: total[name.rsplit(" ", 1)[0].replace(" ", "_")]["wavefronts"] for name in SHOWN},
             WAYS: round(sum(part["wavefronts"] for part in parts) / ideal, 2) if ideal else 0}
 
 
@@ -142,8 +140,7 @@ def compared(name, problem, on_gpu, on_simt):
     rows = []
     for kernel in on_gpu:
         gpu, simt = of_gpu(on_gpu[kernel]), of_simt(on_simt[kernel])
-        if gpu[WAYS] and not simt[WAYS]:
-            simt[WAYS] = 1
+        simt[WAYS] = simt[WAYS] or int(gpu[WAYS] > 0)
         free = (*SHOWN, *["global load requests", "global load sectors"] * ("polls" in on_gpu[kernel]))
         rows += [{"program": name, "kind": "rung", "kernel": kernel, "problem": problem, "counter": one,
                   "gpu": gpu.get(one, 0), "simt": simt.get(one, 0), "must_be_equal": one not in free}

@@ -108,10 +108,9 @@ def cell(lines, row, column):
     return float(found[0][header.index(column)].strip("%").replace(",", ""))
 
 
-def counted(side, program, name, problem=0):
-    """What the GPU ("gpu") or the SIMT backend ("simt") counted on one of the problems of the record gpu_counters."""
-    problems = unique(row["problem"] for row in rows("gpu_counters"))
-    return sum(row[side] for row in some("gpu_counters", program, counter=name, problem=problems[problem]))
+def counted(side, program, name):
+    """What the GPU ("gpu") or the SIMT backend ("simt") counted on the first problem of the record gpu_counters."""
+    return sum(row[side] for row in some("gpu_counters", program, counter=name, problem=rows("gpu_counters")[0]["problem"]))
 
 
 def ceiling(record, name):
@@ -258,8 +257,7 @@ VIEWS = {
     "tiles": {"Br x Bc": "f'{Br:.0f} x {Bc:.0f}'", "M, KiB": "shared_bytes / 1024 : .1f",
               "predicted, GB": "predicted_bytes / 1e9 : .3g",
               "between L1 and L2, GB": "(l2_read_sectors + l2_write_sectors) * 32e-9 : .3g",
-              "DRAM, GB": "(dram_read_bytes + dram_write_bytes) / 1e9 : .3g", "ms": "seconds * 1e3 : .1f"},
-}
+              "DRAM, GB": "(dram_read_bytes + dram_write_bytes) / 1e9 : .3g", "ms": "seconds * 1e3 : .1f"}}
 
 
 # ---------------------------------------------------------------- one problem, all programs

@@ -32,6 +32,7 @@ def test_the_24_cases():
     more = compare.cases(options_of(compare, "--sigma", "1,24", "--pattern", "random,sink:first", "--mask", "full", "--group", "4",
                                     "--problem", "2,8,100,128"))
     assert len(more) == 4 and more[-1]["sigma"] == 24 and more[0]["H_kv"] == 2
+    assert timing.parse_pattern("rising:50") == ("rising", 50) and timing.parse_pattern("sink:last:12.5") == ("sink", "last", 12.5)
 
 
 @pytest.mark.parametrize("wrong", [["--rounds", "19"], ["--lengths", "0"], ["--head-dims", "48"], ["--sigma", "0"], ["7"],
@@ -50,10 +51,6 @@ def test_rungs_of_the_ladder_and_of_other_folders(tmp_path):
     other, = compare.variants(options_of(compare, str(tmp_path / "13_other")))
     assert other.name.startswith("13_other@") and other.rung.number == "13" and other.rung.kernel_file.name == "other.cu"
     assert compare.variants(options_of(compare, f"steps/{tensor[0]}"))[0].name == tensor[0]
-
-
-def test_patterns():
-    assert timing.parse_pattern("rising:50") == ("rising", 50) and timing.parse_pattern("sink:last:12.5") == ("sink", "last", 12.5)
 
 
 def test_ratios_are_of_the_same_problem():
@@ -106,24 +103,24 @@ def test_counts_that_agree_and_that_do_not():
         counters.compared("09_a", "", {"tiles": COUNTS}, {"other": TOTAL})
 
 
-HOPPER = {"wgmma": {"m64n96k16": 8}, "global_atomic": {"requests": 3, "sectors": 4}, "bulk_reduce": {"requests": 1, "bytes": 64},
-          "tma_load": {"requests": 2, "bytes": 4096}, "tma_store": {"requests": 5, "bytes": 32}}
-OPCODES = {"instructions": "1,016 (FFMA: 1,000; HGMMA.64x96x16.F32.BF16: 8; LDG.E.128: 8)", "answered_requests": 1, "answered_sectors": 1,
-           "atomic_requests": 2, "atomic_sectors": 3, "TMA_load_requests": 2, "TMA_load_bytes": "4,096", "TMA_add_requests": 1,
-           "TMA_add_bytes": 64, "TMA_store_requests": 5, "TMA_store_bytes": 32, "tensor_pipe": 16}
+HOPPER = TOTAL | {name: {"requests": n, "sectors": 10 * n, "bytes": 1000 * n} for n, name in enumerate(
+    ("tma_load", "tma_store", "bulk_reduce", "global_atomic"), 1)} | {"wgmma": {"m64n96k16": 8}}
+ON_HOPPER = COUNTS | {"instructions": "1,016 (FFMA: 1,000; HGMMA.64x96x16.F32.BF16: 8; LDG.E.128: 8)", "tensor_pipe": 16,
+                      "TMA_load_requests": 1, "TMA_store_requests": 2, "TMA_add_requests": 3, "TMA_load_bytes": "1,000",
+                      "TMA_store_bytes": "2,000", "TMA_add_bytes": "3,000", "atomic_requests": 1, "atomic_sectors": 39,
+                      "answered_requests": 3, "answered_sectors": 1}
 
 
 @pytest.mark.parametrize("change, differs", [
-    ({}, []), ({"instructions": OPCODES["instructions"].replace("64x96", "64x80")}, ["wgmma m64n80k16", "wgmma m64n96k16"]),
-    ({"answered_sectors": 2}, ["atomic sectors"]), ({"TMA_load_bytes": "4,032"}, ["TMA load bytes"]), ({"TMA_add_requests": 2}, ["TMA add requests"]),
-    ({"global_load_sectors": 9}, ["global load sectors"]),
-    ({"global_load_sectors": 9, "instructions": OPCODES["instructions"] + "LDG.E.STRONG.GPU: 1"}, [])])  # it polls
+    ({}, []), ({"answered_sectors": 2}, ["atomic sectors"]), ({"global_load_sectors": 9}, ["global load sectors"]),
+    ({"instructions": "16 (HGMMA.64x80x16.F32: 8)"}, ["wgmma m64n80k16", "wgmma m64n96k16"]),
+    ({"instructions": "8 (HGMMA.64x96x16.F32: 8; LDG.E.STRONG.GPU: 9)", "global_load_sectors": 9}, []),  # it polls
+    *(({f"TMA_{one}": 4}, [f"TMA {one}".replace("_", " ")]) for one in ("load_bytes", "store_requests", "add_bytes"))])
 def test_hopper_is_compared(change, differs):
-    metrics, total = counters.metrics_of(cuda_rungs(["18"])[0]), TOTAL | HOPPER
-    cells = {metrics[name]: cell for name, cell in (COUNTS | OPCODES | change).items() if name in metrics}
-    text = "\n".join(",".join(f'"{cell}"' for cell in line) for line in (
-        ["ID", "Kernel Name", *cells], ["0", "void unnamed>::wide<Half, unnamed>::Tiles<64>>(const int)", *cells.values()]))
-    rows = counters.compared("18_a", "", dict(counters.parsed(text, metrics)), {"wide": total})
+    metrics, kernel = counters.metrics_of(cuda_rungs(["18"])[0]), "void unnamed>::wide<unnamed>::Tiles<64>>(int)"
+    found = {metrics[name]: cell for name, cell in (ON_HOPPER | change).items() if name in metrics}
+    text = "\n".join('"' + '","'.join(map(str, line)) + '"' for line in (["ID", "Kernel Name", *found], [0, kernel, *found.values()]))
+    rows = counters.compared("18_a", "", dict(counters.parsed(text, metrics)), {"wide": HOPPER})
     assert [row["counter"] for row in rows if not counters.agrees(row)] == differs and len(rows) >= 18
     assert not set(counters.HOPPER) & set(counters.metrics_of(cuda_rungs(["12"])[0]))
 
