@@ -41,7 +41,8 @@ COMPARED = {name: metric for name, metric in records.METRICS.items()
     f"{ours}_{what}": f"l1tex__t_{what}_pipe_lsu_mem_global_op_{theirs}.sum"
     for ours, theirs in (("atomic", "red"), ("answered", "atom")) for what in ("requests", "sectors")}
 HOPPER = {"instructions": OPCODES}
-for ours, theirs, way in ("load", "ld", "xbar2l1tex_read"), ("store", "st", "l1tex2xbar_write"), ("add", "red", "l1tex2xbar_write"):
+for ours, theirs in ("load", "ld"), ("store", "st"), ("add", "red"):
+    way = "xbar2l1tex_read" if ours == "load" else "l1tex2xbar_write"
     HOPPER |= {f"TMA_{ours}_requests": f"smsp__sass_inst_executed_op_tma_{theirs}.sum",
                f"TMA_{ours}_bytes": f"l1tex__m_{way}_bytes_mem_global_op_tma_{theirs}.sum"}
 # KiB of shared memory of a block, by compute capability: rungs may choose their tiles by it.
@@ -64,8 +65,7 @@ def parsed(output, metrics=records.METRICS):
                       if row.get(theirs)}
             for n, executed in re.findall(r"HGMMA\.64x(\d+)x16\S*: ([\d,]+)", row.get(OPCODES, "")):
                 counts[f"wgmma m64n{n}k16"] = int(executed.replace(",", ""))
-            if re.search(r"LDG?\.\S*STRONG", row.get(OPCODES, "")):
-                counts["polls"] = 1
+            counts |= {"polls": 1} if re.search(r"LDG?\.\S*STRONG", row.get(OPCODES, "")) else {}
             found.append((name, counts | ({"seconds": counts["seconds"] / 1e9} if "seconds" in counts else {})))
     return found
 

@@ -5,6 +5,7 @@ N, d, causal, dtype, sigma. A number's row is of the record's first problem in w
 """
 
 import math
+import re
 from statistics import geometric_mean
 
 from lab import ladder, records
@@ -352,10 +353,11 @@ def bench_tables(record):
     return tables | ({"Ceilings": ceilings(record)} if ceilings_of(record) else {})
 
 
-def simt(record, problem=0):
-    """What the GPU and the SIMT backend counted; GPU / SIMT where they differ."""
-    return pivot(record, "program, kernel", "counter", "' / '.join(unique((f'{gpu:,.15g}', f'{simt:,.15g}')))",
-                 problem=unique(row["problem"] for row in rows(record))[problem])
+def simt(record, names):
+    """What the GPU and the SIMT backend counted on the first problem, of the counters that the regular expression names."""
+    found = [row for row in some(record, problem=rows(record)[0]["problem"]) if re.match(names, row["counter"])]
+    return pivot({"provenance": {}, "rows": found}, "program, kernel", "counter",
+                 "' / '.join(unique((f'{gpu:,.15g}', f'{simt:,.15g}')))")  # GPU / SIMT where they differ
 
 
 def registers(record):

@@ -68,8 +68,7 @@ COLUMNS = set(METRICS) | set("""
     clock power kernel architecture stack spill_stores spill_loads static_shared mma what predicted wrong patch value reason
     problem counter gpu simt must_be_equal tool runs reported variant input seeds o_error lse_error
     Br Bc shared_bytes predicted_bytes shared_kib_per_sm blocks_per_sm
-    warpgroup tile phase from_clock to_clock mean_clocks
-    step loss""".split())
+    warpgroup tile phase from_clock to_clock mean_clocks step loss""".split())
 
 
 def wrong_with(row):
