@@ -3,11 +3,8 @@
 fp32 where a rung has it, bf16 for the rungs that use tensor cores. Problems: (B, H, N, d) = (4, 16, 4096, 64) and
 (100, 1, 4096, 32), full. Every result is checked against the float64 reference on the problem that is timed. Medians of
 at least 20 runs with cold caches; a row whose spread, (longest - shortest) / median, is beyond 5% is marked "noisy".
-Rungs 01 to 05 run on all cores of the processor. The CUDA rungs need a GPU and are left out without one.
-Ceilings are measured first and last, the better counts, by small programs of our own that g++ and nvcc compile on the
-fly.
-
-On a processor alone PyTorch, where it is, stands beside the rungs 01 to 05.
+Rungs 01 to 05 run on all cores of the processor. Without a GPU PyTorch stands beside them; CUDA rungs are left out.
+Ceilings are measured first and last, the better counts, by small programs that g++ and nvcc compile on the fly.
 
 --series: time against N. 16,384 tokens in sequences of 512 to 16,384, 32 heads, d = 64, as the papers measure. The
 rungs on the processor run once, and of each head some 256 rows are checked.
@@ -15,9 +12,7 @@ rungs on the processor run once, and of each head some 256 rows are checked.
 from 1024 on, until standard attention no longer fits.
 
 Prints a table; the folder `bench` in the build folder gets the record, and a page with pictures where pandas and
-matplotlib are (apt install python3-pandas python3-matplotlib). Build first, with a GPU or without one:
-    cmake --preset cuda && cmake --build --preset cuda --target rungs
-    cmake --preset cpu && cmake --build --preset cpu --target rungs
+matplotlib are (apt install python3-pandas python3-matplotlib). Build the target rungs first, by the preset cuda or cpu.
 """
 
 import hashlib
@@ -74,7 +69,6 @@ def add_arguments(parser):
     kind.add_argument("--memory", dest="plan", action="store_const", const=MEMORY, help="memory against N")
     parser.add_argument("--sigma", type=float, default=1.0, metavar="S", help="standard deviation of the scores (1)")
     parser.add_argument("--no-check", action="store_true", help="do not compare with the float64 reference first")
-    parser.add_argument("--no-counters", action="store_true", help="do not count traffic with ncu, where there is one")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the record as FILE")
     parser.add_argument("--record", action="store_true",
                         help="also write docs/records/bench_GPU.json (or series_GPU, memory_GPU)")
@@ -309,7 +303,7 @@ def main(options):
     if not any("ms" in row for row in run.rows):
         say("scripts/bench: no rung could be timed")
         return 2 if right else 1
-    if run.on_gpu and right and plan.counters and not options.no_counters and shutil.which("ncu"):
+    if run.on_gpu and right and plan.counters and shutil.which("ncu"):
         run.count()
     run.keep()
     for title, lines in pages.bench_tables({"provenance": run.provenance, "rows": run.record()}).items():

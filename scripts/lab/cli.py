@@ -15,14 +15,11 @@ def numbers(text):
 OPTIONS = {
     "rungs": dict(nargs="*", metavar="RUNG", help="numbers or names (all CUDA rungs)"),
     "--programs": dict(type=Path, default=ROOT / "build-cuda", metavar="DIR", help="build folder for the GPU (build-cuda)"),
-    "--simt-programs": dict(type=Path, default=ROOT / "build-simt", metavar="DIR",
-                            help="build folder for the SIMT backend (build-simt)"),
+    "--simt-programs": dict(type=Path, default=ROOT / "build-simt", metavar="DIR", help="that of SIMT (build-simt)"),
     "--jobs": dict(type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="how many at once (one per processor)"),
-    "--problem": dict(type=numbers, action="append", metavar="B,H,N,D",
-                      help="these problems in place of the usual ones; may be repeated"),
+    "--problem": dict(type=numbers, action="append", metavar="B,H,N,D", help="this in place of the usual; may be repeated"),
     "--record": dict(metavar="NAME", help="also write docs/records/NAME.json"),
-    "--commit": dict(default="", help="commit of the sources, where git cannot tell"),
-}
+    "--commit": dict(default="", help="commit of the sources, where git cannot tell")}
 
 
 def add(parser, *names):

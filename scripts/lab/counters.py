@@ -1,13 +1,13 @@
 """Compares the counts of the SIMT backend with those of a GPU, kernel by kernel, for every CUDA rung.
 
 Runs each rung on the same problems twice: on the GPU under ncu, and on the CPU with --profile. Equal must be
-  - requests and sectors of global loads and stores,
-  - mma and ldmatrix instructions,
+  - requests and sectors of global loads, stores and atomics,
+  - mma, ldmatrix and, by shape, wgmma instructions of warps,
+  - requests of TMA to load, to store and to add, and the bytes of each,
   - bank conflicts of shared memory: whether there are any, and where the compiler keeps the accesses, how many ways.
-Wavefronts of plain shared loads stand beside each other and may differ: SIMT counts the source, and nvcc keeps values in
-registers. Build first:
-    cmake --preset cuda && cmake --build --preset cuda --target rungs
-    cmake --preset simt && cmake --build --preset simt --target rungs
+Wavefronts of plain shared loads stand beside each other and may differ: SIMT counts the source, and nvcc keeps values
+in registers. So may the loads of a kernel that polls a semaphore.
+Build the target rungs first, by the presets cuda and simt.
 """
 
 import csv
@@ -17,50 +17,75 @@ import os
 import re
 import subprocess
 import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lab import build, cli, harness, records
 from lab.ladder import LabError, ROOT, cuda_rungs
 
+# So few tiles that of blocks which stay, SIMT's 4 SMs hold as many as a GPU. The head dims are the rung's without 64.
 PROBLEMS = ("--heads 2 --q-len 200 --kv-len 200 --head-dim 64",
-            "--heads 4 --kv-heads 2 --q-len 97 --kv-len 161 --head-dim 32 --causal",
-            "--heads 1 --q-len 130 --kv-len 70 --head-dim 128 --causal")
-EQUAL = ("global load requests", "global load sectors", "global store requests", "global store sectors", "mma", "ldmatrix")
+            "--heads 4 --kv-heads 2 --q-len 97 --kv-len 161 --head-dim {0} --causal",
+            "--heads 1 --q-len 130 --kv-len 70 --head-dim {0} --causal")
+# What is counted: requests and these; and where, in the JSON of --profile.
+TRAFFIC = {"global load": ("sectors", "global_load"), "global store": ("sectors", "global_store"),
+           "atomic": ("sectors", "global_atomic"), "TMA load": ("bytes", "tma_load"),
+           "TMA store": ("bytes", "tma_store"), "TMA add": ("bytes", "bulk_reduce")}
 SHOWN = ("shared load wavefronts", "shared store wavefronts")
 WAYS = "ways of bank conflicts"  # wavefronts over wavefronts without conflicts, of all accesses to shared memory
+OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"  # "9 (HGMMA.64x96x16.F32: 8; LDG.E.STRONG.GPU: 1)"
+# ncu's names. An atomic has an answer, or is a reduction. ld, st and red of TMA exist from Hopper on.
+COMPARED = {name: metric for name, metric in records.METRICS.items()
+            if re.match("global|shared_.*(wavefronts|conflicts)|tensor_pipe|ldmatrix", name)} | {
+    f"{ours}_{what}": f"l1tex__t_{what}_pipe_lsu_mem_global_op_{theirs}.sum"
+    for ours, theirs in (("atomic", "red"), ("answered", "atom")) for what in ("requests", "sectors")}
+HOPPER = {"instructions": OPCODES}
+for ours, theirs in ("load", "ld"), ("store", "st"), ("add", "red"):
+    way = "xbar2l1tex_read" if ours == "load" else "l1tex2xbar_write"
+    HOPPER |= {f"TMA_{ours}_requests": f"smsp__sass_inst_executed_op_tma_{theirs}.sum",
+               f"TMA_{ours}_bytes": f"l1tex__m_{way}_bytes_mem_global_op_tma_{theirs}.sum"}
 # KiB of shared memory of a block, by compute capability: rungs may choose their tiles by it.
 SHARED_KIB = {"8.0": 163, "8.7": 163, "9.0": 227, "10.0": 227, "10.3": 227, "8.6": 99, "8.9": 99, "12.0": 99, "12.1": 99}
 
 
-def parsed(output):
+def metrics_of(rung):
+    """What ncu is asked about a rung."""
+    return COMPARED | (HOPPER if float(rung.capability) >= 9 else {})
+
+
+def parsed(output, metrics=records.METRICS):
     """[(kernel, its counts)] of each launch, of what ncu --csv --page raw printed."""
     lines = [line for line in output.splitlines() if line.startswith('"')]
     found = []
     for row in csv.DictReader(io.StringIO("\n".join(lines))):
         if row["ID"]:  # else the line of units
-            name = row["Kernel Name"].split("(")[0].split("::")[-1].split("<")[0]
-            counts = {ours: float(row[theirs].replace(",", "")) for ours, theirs in records.METRICS.items()
+            name = re.match(r"(?:void )?(?:<?unnamed>::|\w+::)*(\w+)", row["Kernel Name"])[1]
+            counts = {ours: float(row[theirs].split(" ")[0].replace(",", "")) for ours, theirs in metrics.items()
                       if row.get(theirs)}
+            for n, executed in re.findall(r"HGMMA\.64x(\d+)x16\S*: ([\d,]+)", row.get(OPCODES, "")):
+                counts[f"wgmma m64n{n}k16"] = int(executed.replace(",", ""))
+            counts |= {"polls": 1} if re.search(r"LDG?\.\S*STRONG", row.get(OPCODES, "")) else {}
             found.append((name, counts | ({"seconds": counts["seconds"] / 1e9} if "seconds" in counts else {})))
     return found
 
 
-def ncu(command, kernels=""):
+def ncu(command, kernels="", metrics=records.METRICS):
     """[(kernel, counts)] of the launches of a command; `kernels`: only those that the regular expression names."""
     build.require("ncu")
     full = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
-            *(["-k", f"regex:{kernels}"] if kernels else []), "--metrics", ",".join(records.METRICS.values()),
-            *map(str, command)]
+            "--print-metric-instances", "details", *(["-k", f"regex:{kernels}"] if kernels else []),
+            "--metrics", ",".join(metrics.values()), *map(str, command)]
     done = subprocess.run(full, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise LabError(f"{' '.join(full)} failed with exit code {done.returncode}:\n{done.stdout[-2000:]}")
-    return parsed(done.stdout)
+    return parsed(done.stdout, metrics)
 
 
-def count(path, *arguments):
+def count(path, *arguments, metrics=records.METRICS):
     """{kernel: counts} of the first run of a rung's program; later runs are left out."""
     found = {}
-    for name, counts in ncu([path, *arguments, "--no-check"]):
+    for name, counts in ncu([path, *arguments, "--no-check"], metrics=metrics):
         found.setdefault(name, counts)
     return found
 
@@ -80,16 +105,20 @@ def simt_document(path, arguments):
 
 def totals(document):
     """{kernel: its totals} of a profile."""
-    kernels = document["kernels"]
-    return {re.sub(r"<.*", "", kernel["name"]).split("::")[-1]: kernel["total"] for kernel in kernels}
+    return {re.sub(r"<.*", "", one["name"]).split("::")[-1]: one["total"] for one in document["kernels"]}
 
 
 def of_gpu(counts):
     """What both sides count, under the same names."""
-    counts = {**counts, "mma": counts["tensor_pipe"] - counts["tensor_pipe_moves"]}
-    wavefronts = counts["shared_load_wavefronts"] + counts["shared_store_wavefronts"]
-    extra = counts["shared_load_conflicts"] + counts["shared_store_conflicts"]
-    return {**{name: int(counts[name.replace(" ", "_")]) for name in (*EQUAL, *SHOWN)},
+    counts = Counter({name.replace("_", " "): int(number) for name, number in counts.items()})  # all else is 0
+    wgmma = [name for name in counts if name.startswith("wgmma")]
+    counts["mma"] = counts["tensor pipe"] - counts["tensor pipe moves"] - sum(counts[name] for name in wgmma)
+    for what in ("requests", "sectors"):
+        counts[f"atomic {what}"] += counts[f"answered {what}"]
+    wavefronts = sum(counts[name] for name in SHOWN)
+    extra = counts["shared load conflicts"] + counts["shared store conflicts"]
+    traffic = [f"{ours} {what}" for ours, (unit, _) in TRAFFIC.items() for what in ("requests", unit)]
+    return {**{name: counts[name] for name in (*traffic, "mma", "ldmatrix", *wgmma, *SHOWN)},
             WAYS: round(wavefronts / (wavefronts - extra), 2) if wavefronts else 0}
 
 
@@ -97,9 +126,10 @@ def of_simt(total):
     """The same of the JSON of --profile. cp.async loads global memory, and stores to shared memory apart."""
     parts = [total[name] for name in ("shared_load", "shared_store", "async_store")]
     ideal = sum(part["ideal"] for part in parts)
-    return {**{f"global {access} {what}": total[f"global_{access}"][what] for access in ("load", "store")
-               for what in ("requests", "sectors")}, "mma": total["mma"], "ldmatrix": total["ldmatrix"],
-            **{f"shared {access} wavefronts": total[f"shared_{access}"]["wavefronts"] for access in ("load", "store")},
+    return {**{f"{ours} {what}": total.get(theirs, {}).get(what, 0) for ours, (unit, theirs) in TRAFFIC.items()
+               for what in ("requests", unit)}, "mma": total["mma"], "ldmatrix": total["ldmatrix"],
+            **{f"wgmma {shape}": executed for shape, executed in total.get("wgmma", {}).items()},
+            **{name: total[name.rsplit(" ", 1)[0].replace(" ", "_")]["wavefronts"] for name in SHOWN},
             WAYS: round(sum(part["wavefronts"] for part in parts) / ideal, 2) if ideal else 0}
 
 
@@ -110,11 +140,11 @@ def compared(name, problem, on_gpu, on_simt):
     rows = []
     for kernel in on_gpu:
         gpu, simt = of_gpu(on_gpu[kernel]), of_simt(on_simt[kernel])
-        if gpu[WAYS] and not simt[WAYS]:
-            simt[WAYS] = 1
-        rows += [{"program": name, "kind": "rung", "kernel": kernel, "problem": problem, "counter": one, "gpu": gpu[one],
-                  "simt": simt[one], "must_be_equal": one not in SHOWN}
-                 for one in gpu if (gpu[one] or simt[one]) and (one != WAYS or gpu[one])]
+        simt[WAYS] = simt[WAYS] or int(gpu[WAYS] > 0)
+        free = (*SHOWN, *["global load requests", "global load sectors"] * ("polls" in on_gpu[kernel]))
+        rows += [{"program": name, "kind": "rung", "kernel": kernel, "problem": problem, "counter": one,
+                  "gpu": gpu.get(one, 0), "simt": simt.get(one, 0), "must_be_equal": one not in free}
+                 for one in gpu | simt if gpu.get(one) or simt.get(one) and one != WAYS]
     return rows
 
 
@@ -131,12 +161,15 @@ def add_arguments(parser):
 def main(options):
     chosen, rows = cuda_rungs(options.rungs), []
     build.require("ncu")
-    both = {rung.name: (harness.need(options.programs, rung.name), harness.need(options.simt_programs, rung.name))
-            for rung in chosen}
-    for name, (gpu, simt) in both.items():
-        for problem in PROBLEMS:
-            cli.say(f"{name} {problem}")
-            rows += compared(name, problem, count(gpu, *problem.split()), totals(simt_document(simt, problem.split())))
+    runs = [(rung, harness.need(options.programs, rung.name), harness.need(options.simt_programs, rung.name),
+             problem.format([d for d in rung.head_dims if d != 64][-(number > 1)]).split())
+            for rung in chosen for number, problem in enumerate(PROBLEMS)]
+    with ThreadPoolExecutor(4) as beside:  # the SIMT backend needs no GPU
+        documents = [beside.submit(simt_document, simt, problem) for _, _, simt, problem in runs]
+        for (rung, gpu, _, problem), document in zip(runs, documents):
+            cli.say(f"{rung.name} {' '.join(problem)}")
+            rows += compared(rung.name, " ".join(problem), count(gpu, *problem, metrics=metrics_of(rung)),
+                             totals(document.result()))
     print(*cli.table(["", "GPU", "SIMT", ""], [
         [f"{row['program'][:2]} {row['kernel']}, {row['counter']}", f"{row['gpu']:,}", f"{row['simt']:,}",
          "DIFFERENT" if not agrees(row) else "equal" if row["gpu"] == row["simt"] else "as written"]

@@ -51,8 +51,7 @@ def read_experiment(path, rungs):
     changed = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", diff, re.M))
     kernel = f"steps/{rung.name}/{rung.kernel_file.name}"
     if changed != {kernel}:
-        raise LabError(f"{path.name}: it changes {', '.join(sorted(changed)) or 'nothing'}, "
-                       f"and should change {kernel} alone")
+        raise LabError(f"{path.name}: it changes {', '.join(sorted(changed)) or 'nothing'}, and should change {kernel} alone")
     return Experiment(path.stem, rung, mark + diff, said["What"], said["Predicted"], "Wrong on purpose" in said)
 
 

@@ -5,6 +5,7 @@ N, d, causal, dtype, sigma. A number's row is of the record's first problem in w
 """
 
 import math
+import re
 from statistics import geometric_mean
 
 from lab import ladder, records
@@ -108,10 +109,9 @@ def cell(lines, row, column):
     return float(found[0][header.index(column)].strip("%").replace(",", ""))
 
 
-def counted(side, program, name, problem=0):
-    """What the GPU ("gpu") or the SIMT backend ("simt") counted on one of the problems of the record gpu_counters."""
-    problems = unique(row["problem"] for row in rows("gpu_counters"))
-    return sum(row[side] for row in some("gpu_counters", program, counter=name, problem=problems[problem]))
+def counted(side, program, name):
+    """What the GPU ("gpu") or the SIMT backend ("simt") counted on the first problem of the record gpu_counters."""
+    return sum(row[side] for row in some("gpu_counters", program, counter=name, problem=rows("gpu_counters")[0]["problem"]))
 
 
 def ceiling(record, name):
@@ -258,8 +258,7 @@ VIEWS = {
     "tiles": {"Br x Bc": "f'{Br:.0f} x {Bc:.0f}'", "M, KiB": "shared_bytes / 1024 : .1f",
               "predicted, GB": "predicted_bytes / 1e9 : .3g",
               "between L1 and L2, GB": "(l2_read_sectors + l2_write_sectors) * 32e-9 : .3g",
-              "DRAM, GB": "(dram_read_bytes + dram_write_bytes) / 1e9 : .3g", "ms": "seconds * 1e3 : .1f"},
-}
+              "DRAM, GB": "(dram_read_bytes + dram_write_bytes) / 1e9 : .3g", "ms": "seconds * 1e3 : .1f"}}
 
 
 # ---------------------------------------------------------------- one problem, all programs
@@ -354,10 +353,11 @@ def bench_tables(record):
     return tables | ({"Ceilings": ceilings(record)} if ceilings_of(record) else {})
 
 
-def simt(record, problem=0):
-    """What the GPU and the SIMT backend counted; GPU / SIMT where they differ."""
-    return pivot(record, "program, kernel", "counter", "' / '.join(unique((f'{gpu:,.15g}', f'{simt:,.15g}')))",
-                 problem=unique(row["problem"] for row in rows(record))[problem])
+def simt(record, names):
+    """What the GPU and the SIMT backend counted on the first problem, of the counters that the regular expression names."""
+    found = [row for row in some(record, problem=rows(record)[0]["problem"]) if re.match(names, row["counter"])]
+    return pivot({"provenance": {}, "rows": found}, "program, kernel", "counter",
+                 "' / '.join(unique((f'{gpu:,.15g}', f'{simt:,.15g}')))")  # GPU / SIMT where they differ
 
 
 def registers(record):

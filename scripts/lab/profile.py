@@ -41,10 +41,6 @@ def on_gpu(kernel):
         "sectors of spilled registers": int(kernel["local_load_sectors"] + kernel["local_store_sectors"])}
 
 
-def on_simt(total):
-    return common(counters.of_simt(total)) | {"barriers": total["barriers"], "warp collectives": total["collectives"]}
-
-
 def lines(columns):
     """A table for each kernel: `columns` is {side: {kernel: {label: number}}}. What is 0 on all sides is left out."""
     for kernel in next(iter(columns.values())):
@@ -75,11 +71,14 @@ def main(options):
     if missing:
         cli.say(f"GPU left out: {missing}")
     else:
-        columns["GPU"] = {kernel: on_gpu(counts) for kernel, counts in counters.count(gpu, *arguments).items()}
+        found = counters.count(gpu, *arguments, metrics=records.METRICS | counters.metrics_of(rung))
+        columns["GPU"] = {kernel: on_gpu(counts) for kernel, counts in found.items()}
     if simt or not columns:
         simt = harness.need(options.simt_programs, rung.name)
         document = counters.simt_document(simt, arguments)
-        columns["SIMT"] = {kernel: on_simt(total) for kernel, total in counters.totals(document).items()}
+        columns["SIMT"] = {kernel: common(counters.of_simt(total)) | {
+            "barriers": total["barriers"], "warp collectives": total["collectives"]}
+            for kernel, total in counters.totals(document).items()}
     print(f"{rung.name} {' '.join(arguments)}", *lines(columns), sep="\n")
     if "SIMT" in columns:
         Path(f"{rung.name}.profile.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

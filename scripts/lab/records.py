@@ -32,14 +32,12 @@ METRICS = {
     "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
     "l2_read_sectors": "lts__t_sectors_srcunit_tex_op_read.sum",
     "l2_write_sectors": "lts__t_sectors_srcunit_tex_op_write.sum",
-    "dram_read_bytes": "dram__bytes_read.sum",
-    "dram_write_bytes": "dram__bytes_write.sum",
+    "dram_read_bytes": "dram__bytes_read.sum", "dram_write_bytes": "dram__bytes_write.sum",
     "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
     "tensor_pipe": "sm__inst_executed_pipe_tensor_op_hmma.sum",
     "tensor_pipe_moves": "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",  # constants: HFMA2.MMA in SASS
-    "ldmatrix": "smsp__sass_inst_executed_op_ldsm.sum",
-    "instructions": "smsp__inst_executed.sum",
+    "ldmatrix": "smsp__sass_inst_executed_op_ldsm.sum", "instructions": "smsp__inst_executed.sum",
     "multiply_adds": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
     # clocks that a warp waits, per instruction of its SM's quarter, by the reason
     **{f"stall_{reason}": f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in (
@@ -49,11 +47,9 @@ METRICS = {
     "issue_active_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",
     "tensor_active_percent": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
     "xu_percent": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",  # exponentials, and conversions
-    "registers": "launch__registers_per_thread",
-    "blocks": "launch__grid_size",
+    "registers": "launch__registers_per_thread", "blocks": "launch__grid_size",
     "local_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",  # of spilled registers
-    "local_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
-}
+    "local_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"}
 
 KINDS = {
     "rung": "of the ladder: timed, checked or compiled", "library": "the same problem by PyTorch",
@@ -62,9 +58,7 @@ KINDS = {
     "ceiling": "what a unit of the machine reached by itself: value, in FLOP/s, bytes/s or 1/s",
     "example": "a program of docs/examples: value, how many of its numbers are wrong, and what a tool reported",
     "phase": "what a warpgroup does between two stamps of its SM's clock",
-    "left out": "what was not measured, and the reason",
-    "training": "the loss at a step of docs/examples/train.py",
-}
+    "left out": "what was not measured, and the reason", "training": "the loss at a step of docs/examples/train.py"}
 # extra_bytes: memory beyond compulsory_bytes, which are Q, K, V, O and LSE once. of_allowed_error: the largest error over
 # what the rule allows. unit: the ceiling of what does the products. code, patch: fingerprints. clock in MHz and power in
 # W, after the case. instructions and mma of a build: of its best loop with products. wrong: on purpose.
@@ -74,8 +68,7 @@ COLUMNS = set(METRICS) | set("""
     clock power kernel architecture stack spill_stores spill_loads static_shared mma what predicted wrong patch value reason
     problem counter gpu simt must_be_equal tool runs reported variant input seeds o_error lse_error
     Br Bc shared_bytes predicted_bytes shared_kib_per_sm blocks_per_sm
-    warpgroup tile phase from_clock to_clock mean_clocks
-    step loss""".split())
+    warpgroup tile phase from_clock to_clock mean_clocks step loss""".split())
 
 
 def wrong_with(row):

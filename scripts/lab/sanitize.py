@@ -1,8 +1,8 @@
 """Runs every CUDA rung on a GPU under compute-sanitizer: memcheck, racecheck and synccheck must report nothing.
 
 Each rung runs on ragged, causal and grouped problems in every head dim and type it has, and on rows that see no key.
-A run counts as clean when the tool reports nothing and the rung's result is right. Build first:
-    cmake --preset cuda && cmake --build --preset cuda --target rungs
+A run counts as clean when the tool reports nothing and the rung's result is right.
+Build the target rungs first, by the preset cuda.
 
 With --unseen the three mistakes of docs/unseen_races.md run instead, and each repaired: what does each tool report of
 them? It needs a Hopper GPU, and builds what it runs.

@@ -19,7 +19,6 @@ from lab.records import clock_and_power
 LIBRARIES = {"fp32": {"memory-efficient": "EFFICIENT_ATTENTION", "unfused": "MATH"},
              "bf16": {"FA2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION"}}
 LIBRARIES["fp16"] = LIBRARIES["bf16"]
-NOISY = 0.05  # a spread beyond which a row says little
 
 
 def torch_2():

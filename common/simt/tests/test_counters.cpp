@@ -55,6 +55,8 @@ template <class T> __global__ void shared_stride(float* out, int stride, int zer
     out[threadIdx.x] = *reinterpret_cast<const float*>(&value);
 }
 
+__device__ int drawn;
+
 __global__ void meetings(float* out) {
     float x = 1;
     __syncthreads();                                  // barrier
@@ -63,6 +65,7 @@ __global__ void meetings(float* out) {
     x += __any_sync(0xffffffffu, x > 0) != 0 ? 1 : 0; // vote
     atomicAdd(out, x);                                // atomic
     atomicAdd(out + 8 + threadIdx.x, x);              // side by side
+    atomicAdd(&drawn, 1);                             // of a __device__ variable
 }
 
 __global__ void tensor_cores(const float* in, float* out) {
@@ -197,6 +200,7 @@ TEST_CASE("barriers, collectives and atomics are counted") {
     CHECK(at("side by side").global_atomic.requests == 9);
     CHECK(at("side by side").global_atomic.bytes == 9 * 128);
     CHECK(at("side by side").global_atomic.sectors == 9 * 4);
+    CHECK(at("of a __device__ variable").global_atomic.sectors == 9);
     CHECK(simt::profile().at(0).total.collectives == 27);
 }
 

@@ -30,7 +30,7 @@ struct SharedTraffic {
 /// Copies by TMA, each asked for by one thread.
 struct EngineTraffic {
     uint64_t requests = 0;
-    uint64_t bytes = 0; // of global memory
+    uint64_t bytes = 0; // a load's with the zeros for what is beyond the tensor, as the hardware counts
     EngineTraffic& operator+=(const EngineTraffic& other);
 };
 

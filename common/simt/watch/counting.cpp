@@ -70,7 +70,10 @@ BufferTraffic& Counting::traffic_of(const DeviceMemory& buffer) {
 }
 
 void Counting::access(unsigned thread, const AccessEvent& access) {
-    const Space space = block_.space_of(access.address);
+    Space space = block_.space_of(access.address);
+    if (space == Space::elsewhere && access.kind == Kind::atomic) {
+        space = Space::global; // a __device__ variable
+    }
     if (space != Space::elsewhere) {
         log(thread, {access.origin, access.kind, space, static_cast<uint8_t>(access.bytes), false}, access.address);
     }
@@ -119,7 +122,8 @@ uint64_t Counting::count_chunks(const std::vector<Chunk>& chunks, GlobalTraffic 
 }
 
 void Counting::start_load(const BulkLoad& load) {
-    line(Origin::of(load.work.site)).tma_load += {1, count_chunks(load.inside, &BufferTraffic::load)};
+    line(Origin::of(load.work.site)).tma_load += {1, load.bytes};
+    count_chunks(load.inside, &BufferTraffic::load);
 }
 
 void Counting::start_store(const BulkStore& store) {

@@ -32,6 +32,7 @@ def test_the_24_cases():
     more = compare.cases(options_of(compare, "--sigma", "1,24", "--pattern", "random,sink:first", "--mask", "full", "--group", "4",
                                     "--problem", "2,8,100,128"))
     assert len(more) == 4 and more[-1]["sigma"] == 24 and more[0]["H_kv"] == 2
+    assert timing.parse_pattern("rising:50") == ("rising", 50) and timing.parse_pattern("sink:last:12.5") == ("sink", "last", 12.5)
 
 
 @pytest.mark.parametrize("wrong", [["--rounds", "19"], ["--lengths", "0"], ["--head-dims", "48"], ["--sigma", "0"], ["7"],
@@ -50,10 +51,6 @@ def test_rungs_of_the_ladder_and_of_other_folders(tmp_path):
     other, = compare.variants(options_of(compare, str(tmp_path / "13_other")))
     assert other.name.startswith("13_other@") and other.rung.number == "13" and other.rung.kernel_file.name == "other.cu"
     assert compare.variants(options_of(compare, f"steps/{tensor[0]}"))[0].name == tensor[0]
-
-
-def test_patterns():
-    assert timing.parse_pattern("rising:50") == ("rising", 50) and timing.parse_pattern("sink:last:12.5") == ("sink", "last", 12.5)
 
 
 def test_ratios_are_of_the_same_problem():
@@ -106,6 +103,28 @@ def test_counts_that_agree_and_that_do_not():
         counters.compared("09_a", "", {"tiles": COUNTS}, {"other": TOTAL})
 
 
+HOPPER = TOTAL | {name: {"requests": n, "sectors": 10 * n, "bytes": 1000 * n} for n, name in enumerate(
+    ("tma_load", "tma_store", "bulk_reduce", "global_atomic"), 1)} | {"wgmma": {"m64n96k16": 8}}
+ON_HOPPER = COUNTS | {"instructions": "1,016 (FFMA: 1,000; HGMMA.64x96x16.F32.BF16: 8; LDG.E.128: 8)", "tensor_pipe": 16,
+                      "TMA_load_requests": 1, "TMA_store_requests": 2, "TMA_add_requests": 3, "TMA_load_bytes": "1,000",
+                      "TMA_store_bytes": "2,000", "TMA_add_bytes": "3,000", "atomic_requests": 1, "atomic_sectors": 39,
+                      "answered_requests": 3, "answered_sectors": 1}
+
+
+@pytest.mark.parametrize("change, differs", [
+    ({}, []), ({"answered_sectors": 2}, ["atomic sectors"]), ({"global_load_sectors": 9}, ["global load sectors"]),
+    ({"instructions": "16 (HGMMA.64x80x16.F32: 8)"}, ["wgmma m64n80k16", "wgmma m64n96k16"]),
+    ({"instructions": "8 (HGMMA.64x96x16.F32: 8; LDG.E.STRONG.GPU: 9)", "global_load_sectors": 9}, []),  # it polls
+    *(({f"TMA_{one}": 4}, [f"TMA {one}".replace("_", " ")]) for one in ("load_bytes", "store_requests", "add_bytes"))])
+def test_hopper_is_compared(change, differs):
+    metrics, kernel = counters.metrics_of(cuda_rungs(["18"])[0]), "void unnamed>::wide<unnamed>::Tiles<64>>(int)"
+    found = {metrics[name]: cell for name, cell in (ON_HOPPER | change).items() if name in metrics}
+    text = "\n".join('"' + '","'.join(map(str, line)) + '"' for line in (["ID", "Kernel Name", *found], [0, kernel, *found.values()]))
+    rows = counters.compared("18_a", "", dict(counters.parsed(text, metrics)), {"wide": HOPPER})
+    assert [row["counter"] for row in rows if not counters.agrees(row)] == differs and len(rows) >= 18
+    assert not set(counters.HOPPER) & set(counters.metrics_of(cuda_rungs(["12"])[0]))
+
+
 def test_profile_of_both_sides(stand_in, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # where it leaves its files
     rung, total = cuda_rungs(["09"])[0], json.dumps({"kernels": [PROFILED]})
@@ -120,7 +139,9 @@ def test_profile_of_both_sides(stand_in, tmp_path, monkeypatch, capsys):
     cells = {line.rsplit(maxsplit=2)[0]: line.split()[-2:] for line in capsys.readouterr().out.splitlines() if line}
     assert cells["mma"] == ["6", "6"] and cells["shared wavefronts over the ideal"] == ["1.33", "1.33"]
     assert cells["sectors per load request"] == ["1.00", "1.00"] and "warp collectives" not in cells
-    assert main(["counters", *arguments, "09"]) == 0 and "27 of 27" not in capsys.readouterr().err
+    assert main(["counters", *arguments, "09"]) == 0
+    said = capsys.readouterr()
+    assert "21 of 21 counts" in said.out and all(f"--head-dim {d}" in said.err for d in (64, "32 --causal", "128 --causal"))
     stand_in("nvidia-smi", "exit 9")
     assert main(["profile", *arguments, "09"]) == 0 and "GPU left out" in capsys.readouterr().err
     assert main(["profile", "01"]) == main(["profile", "--simt-programs", "/nowhere", "09"]) == 2
