@@ -6,6 +6,7 @@
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/exp2.hpp"
 #include "common/cuda/mma.hpp"
+#include "common/cuda/reduction.hpp"
 #include "common/cuda/unpack.hpp"
 
 namespace flash {
@@ -27,6 +28,10 @@ __global__ void before_backward(const T* O, const float* LSE, const T* dO, TwoRo
     const int64_t row = int64_t{blockIdx.x} * 32 + threadIdx.x / 4, thread = int64_t{blockIdx.x} * 128 + threadIdx.x;
     const int64_t head = blockIdx.x / (padded / 32);
     const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 4;
+    const int first = i - threadIdx.x / 4; // row of the block
+    for (int x = 4 * threadIdx.x; x < min(32, zeros - first) * d; x += 4 * 128) {
+        *reinterpret_cast<float4*>(dQ_sum + int64_t{blockIdx.x} * 32 * d + x) = make_float4(0, 0, 0, 0);
+    }
     const int64_t from = (head * N_q + i) * d;
     float delta = 0;
     for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
@@ -37,26 +42,24 @@ __global__ void before_backward(const T* O, const float* LSE, const T* dO, TwoRo
         rows[row / 2].LSE_log2[row % 2] = i < N_q ? LSE[head * N_q + i] * log2_e : 0.0f;
         rows[row / 2].delta[row % 2] = delta;
     }
-    for (int x = 4 * (threadIdx.x % 4); x < d && i < zeros; x += 16) {
-        *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
-    }
     if (thread < counted) {
         counters[thread] = 0;
     }
 }
 
-/// dQ, rounded and in rows: 32 rows per block and four lanes per row again, each of which makes 8 columns at a time. In
-/// dQ_sum 16 rows by 8 columns are 4 runs of 32 floats, one for each element of a C fragment.
-template <class T> __global__ void after_backward(const float* dQ_sum, T* dQ, int N_q, int padded, int d, float scale) {
+/// dQ, rounded and in rows: 32 rows per block. A thread makes 8 columns at a time of row i and of row i + 8.
+template <class T, SumOrder order>
+__global__ void after_backward(const float* dQ_sum, T* dQ, int N_q, int padded, int d, float scale) {
     const int64_t head = blockIdx.x / (padded / 32);
-    const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 4;
-    const float* from = dQ_sum + (head * padded + i / 16 * 16) * d + i % 16 / 8 * 64 + i % 8 * 4;
-    for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
-        const float4 even = *reinterpret_cast<const float4*>(from + 16 * x);
-        const float4 odd = *reinterpret_cast<const float4*>(from + 16 * x + 32);
-        *reinterpret_cast<uint4*>(dQ + (head * N_q + i) * d + x) =
-            make_uint4(pack<T>(even.x * scale, odd.x * scale), pack<T>(even.y * scale, odd.y * scale),
-                       pack<T>(even.z * scale, odd.z * scale), pack<T>(even.w * scale, odd.w * scale));
+    const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 64 * 16 + threadIdx.x % 8;
+    for (int x = threadIdx.x % 64 / 8 * 8; x < d; x += 64) {
+        float rows[2][8];
+        rows_of_sum<order>(rows, dQ_sum + (head * padded + i / 16 * 16) * d + 16 * x, i % 8);
+        for (int r = 0; r < 2 && i + 8 * r < N_q; ++r) {
+            const auto two = [&](int c) { return pack<T>(rows[r][c] * scale, rows[r][c + 1] * scale); };
+            *reinterpret_cast<uint4*>(dQ + (head * N_q + i + 8 * r) * d + x) =
+                make_uint4(two(0), two(2), two(4), two(6));
+        }
     }
 }
 
@@ -76,8 +79,9 @@ void start_before_backward(const Problem& p, const T* O, const float* LSE, const
 }
 
 /// Starts after_backward, likewise.
-template <class T> void start_after_backward(const Problem& p, const float* dQ_sum, T* dQ) {
-    launch(after_backward<T>, blocks_of_32_rows(p), 128, 0, dQ_sum, dQ, static_cast<int>(p.q_len),
+template <SumOrder order = SumOrder::added, class T>
+void start_after_backward(const Problem& p, const float* dQ_sum, T* dQ) {
+    launch(after_backward<T, order>, blocks_of_32_rows(p), 128, 0, dQ_sum, dQ, static_cast<int>(p.q_len),
            as_int(padded_rows(p), "q-len"), static_cast<int>(p.head_dim), p.scale);
 }
 

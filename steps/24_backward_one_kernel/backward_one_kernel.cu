@@ -3,10 +3,9 @@
 // The idea: rung 23 computed S and dP twice, because dQ belongs to queries, and dK and dV belong to keys. Here a block
 // owns keys, as in its second kernel, and uses dS for dQ as well: five products in place of seven. Each block has a
 // part of every dQ. So dQ is a sum in fp32 memory, to which all blocks add by atomics. Their order depends on the run,
-// and so do its last bits. (Dao, Fu, Ermon, Rudra and Ré, "FlashAttention", 2022: one loop with five products; Dao,
-// "FlashAttention-2", 2023: blocks along the keys, and atomics.) Two small kernels remain: `before` makes delta and
-// zeros, `after` converts dQ. Look at: add_to_dQ. dS^T passes through shared memory, as dQ needs all keys of the tile,
-// and dQ is made one tile late: so one barrier per tile is enough. Counters: mma, barriers, atomics' sectors.
+// and so do its last bits. (Dao and others, "FlashAttention", 2022: five products; Dao, "FlashAttention-2", 2023.)
+// Look at: add_to_dQ. dS^T passes through shared memory, as dQ needs all keys of the tile, and dQ is made one tile
+// late: so one barrier per tile is enough. Counters: mma, barriers, atomics' sectors.
 #include "steps/24_backward_one_kernel/backward_one_kernel.hpp"
 
 #include "common/cuda/cp_async.hpp"
@@ -14,7 +13,9 @@
 #include "common/cuda/exp2.hpp"
 #include "common/cuda/ldmatrix.hpp"
 #include "common/cuda/mma.hpp"
+#include "common/cuda/reduction.hpp"
 #include "common/cuda/swizzle.hpp"
+#include "common/cuda/tile_order.hpp"
 #include "common/cuda/unpack.hpp"
 
 namespace step24 {
@@ -90,7 +91,7 @@ template <class Tiles> __device__ void publish(char* dS_smem, const uint32_t (&d
 }
 
 /// dQ += dS K over the block's keys: 16 I rows and d / 2I columns per warp. dQ_sum is where the tile's rows begin.
-/// There, 16 rows by 8 columns are 4 runs of 32 floats, one per element of a C fragment: lanes add side by side.
+/// There, 16 rows by 8 columns are 128 floats in the order of a C fragment: lanes add side by side.
 template <class T, class Tiles> __device__ void add_to_dQ(float* dQ_sum, const char* dS_smem, const char* K_smem) {
     constexpr int I = Tiles::d < 128 ? 1 : 2, n8 = Tiles::d / (16 * I); // fragments of 8 columns
     const int lane = threadIdx.x % 32, rows16 = threadIdx.x / (64 * I) * I, part = threadIdx.x / 32 % (2 * I);
@@ -113,11 +114,10 @@ template <class T, class Tiles> __device__ void add_to_dQ(float* dQ_sum, const c
             }
         }
     }
-    dQ_sum += 16 * rows16 * Tiles::d + 128 * part * n8 + lane;
+    dQ_sum += 16 * rows16 * Tiles::d + 128 * part * n8;
 #pragma unroll
-    for (int e = 0; e < 4 * I * n8; ++e) {
-        const int i = e / 4 / n8, n = e / 4 % n8, c = e % 4;
-        atomicAdd(dQ_sum + 16 * i * Tiles::d + 128 * n + 32 * c, dQ_reg[i][n][c]);
+    for (int f = 0; f < I * n8; ++f) {
+        flash::add_to_sum(dQ_sum + 16 * (f / n8) * Tiles::d + 128 * (f % n8), dQ_reg[f / n8][f % n8]);
     }
 }
 
@@ -127,6 +127,9 @@ __global__ void before(const T* O, const float* LSE, const T* dO, TwoRows* Rows,
     const int64_t head = blockIdx.x / (padded / 32), row = int64_t{blockIdx.x} * 32 + threadIdx.x / 4;
     const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 4;
     const int64_t from = (head * N_q + i) * d;
+    for (int x = 4 * threadIdx.x; x < 32 * d; x += 4 * 128) {
+        *reinterpret_cast<float4*>(dQ_sum + int64_t{blockIdx.x} * 32 * d + x) = make_float4(0, 0, 0, 0);
+    }
     float delta = 0;
     for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
         delta += flash::dot<T>(*reinterpret_cast<const uint4*>(dO + from + x),
@@ -137,17 +140,14 @@ __global__ void before(const T* O, const float* LSE, const T* dO, TwoRows* Rows,
         Rows[row / 2].LSE_log2[row % 2] = i < N_q ? LSE[head * N_q + i] * flash::log2_e : 0.0f;
         Rows[row / 2].delta[row % 2] = delta;
     }
-    for (int x = 4 * (threadIdx.x % 4); x < d; x += 16) {
-        *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
-    }
 }
 
 /// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the queries of its heads.
 template <class T, class Tiles>
 __global__ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T* K, const T* V, const T* dO,
-                                                            const TwoRows* Rows, float* dQ_sum, T* dK, T* dV, int Tc,
-                                                            int group, int N_q, int padded, int N_kv, float scale,
-                                                            bool causal) {
+                                                            const TwoRows* Rows, float* dQ_sum, T* dK, T* dV,
+                                                            flash::TileOrder order, int group, int N_q, int padded,
+                                                            int N_kv, float scale, bool causal) {
     constexpr int d = Tiles::d, M = Tiles::M, Bc = Tiles::Bc, Br = Tiles::Br, Q_bytes = Tiles::Q::bytes;
     const int t = threadIdx.x % 4;                                       // columns 2t and 2t + 1 of C
     const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4; // its first row in the tile of K
@@ -158,20 +158,20 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T*
     char* dS_smem = dO_smem + 2 * Q_bytes;
     TwoRows* Rows_smem = reinterpret_cast<TwoRows*>(dS_smem + 2 * Tiles::dS::bytes); // of two tiles
 
-    const int64_t kv_head = blockIdx.x / Tc;
-    const int j0 = blockIdx.x % Tc * Bc; // with a mask the first tile is the longest
-    const int64_t KV_from = (kv_head * N_kv + j0) * d;
+    const auto [kv_head, i] =
+        flash::tile_of(blockIdx.x, order);  // in the order of tiles of Q, whose last is the longest
+    const int j0 = (order.Tr - 1 - i) * Bc; // of K the first one is
+    const int64_t KV_from = (int64_t{kv_head} * N_kv + j0) * d;
     const int keys = min(Bc, N_kv - j0);
 
     // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
     const int first = causal ? max(0, j0 - (N_kv - N_q)) / Br * Br : 0;
     const int steps = group * ((N_q - first + Br - 1) / Br);
-    int64_t head = kv_head * group;              // of the tile to be fetched next
-    int next_i0 = first;                         // its first query
+    int head = kv_head * group, next_i0 = first; // of the tile to be fetched next; i0: its first query
     const auto start_queries = [&](int buffer) { // 0 or 1
-        const int64_t from = (head * N_q + next_i0) * d;
+        const int64_t from = (int64_t{head} * N_q + next_i0) * d;
         if (const int r = threadIdx.x; r < Br / 2) {
-            flash::cp_async_16(Rows_smem + buffer * Br / 2 + r, Rows + (head * padded + next_i0) / 2 + r);
+            flash::cp_async_16(Rows_smem + buffer * Br / 2 + r, Rows + (int64_t{head} * padded + next_i0) / 2 + r);
         }
         flash::start_tile<d, Br, Tiles::threads>(Q_smem + buffer * Q_bytes, Q + from, N_q - next_i0);
         flash::start_tile<d, Br, Tiles::threads>(dO_smem + buffer * Q_bytes, dO + from, N_q - next_i0);
@@ -188,7 +188,7 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T*
         flash::cp_async_wait<0>(); // this thread's copies of the tile have landed
         __syncthreads();           // so have all others'; dS of the last tile is there; the other buffers are free
         const int i0 = next_i0;
-        float* const dQ_here = dQ_sum + (head * padded + i0) * d;
+        float* const dQ_here = dQ_sum + (int64_t{head} * padded + i0) * d;
         next_i0 = i0 + Br < N_q ? i0 + Br : first, head += next_i0 == first;
         if (step + 1 < steps) {
             start_queries(1 - now);
@@ -208,8 +208,7 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T*
         // Row r of the tile of K is seen by the columns from r - on_diagonal on. Queries that pad a tile add 0, as on
         // rung 23. Keys that do would add dS times 0 to dQ, but nothing keeps their P finite: they are hidden.
         const int on_diagonal = causal ? i0 + (N_kv - N_q) - j0 : Bc;
-        const bool edge = keys < Bc || on_diagonal < Bc - 1;
-        if (edge) {
+        if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
             for (int e = 0; e < M * Br / 2; ++e) {
                 const int row = row0 + e % M * 16 + e / M / 2 % 2 * 8, column = e / M / 4 * 8 + 2 * t + e / M % 2;
@@ -241,17 +240,18 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T*
     }
 }
 
-/// dQ, rounded and in rows, of which 8 columns at a time: their even and odd ones lie 4 and 4 side by side.
+/// dQ, rounded and in rows: 32 rows per block. A thread makes 8 columns at a time of row i and of row i + 8.
 template <class T, int d> __global__ void after(const float* dQ_sum, T* dQ, int N_q, int padded, float scale) {
     const int64_t head = blockIdx.x / (padded / 32);
-    const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 4;
-    const float* from = dQ_sum + (head * padded + i / 16 * 16) * d + i % 16 / 8 * 64 + i % 8 * 4;
-    for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
-        const float4 even = *reinterpret_cast<const float4*>(from + 16 * x);
-        const float4 odd = *reinterpret_cast<const float4*>(from + 16 * x + 32);
-        const auto both = [&](float a, float b) { return flash::pack<T>(a * scale, b * scale); };
-        *reinterpret_cast<uint4*>(dQ + (head * N_q + i) * d + x) =
-            make_uint4(both(even.x, odd.x), both(even.y, odd.y), both(even.z, odd.z), both(even.w, odd.w));
+    const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 64 * 16 + threadIdx.x % 8;
+    for (int x = threadIdx.x % 64 / 8 * 8; x < d; x += 64) {
+        float rows[2][8];
+        flash::rows_of_sum(rows, dQ_sum + (head * padded + i / 16 * 16) * d + 16 * x, i % 8);
+        for (int r = 0; r < 2 && i + 8 * r < N_q; ++r) {
+            const auto two = [&](int c) { return flash::pack<T>(rows[r][c] * scale, rows[r][c + 1] * scale); };
+            *reinterpret_cast<uint4*>(dQ + (head * N_q + i + 8 * r) * d + x) =
+                make_uint4(two(0), two(2), two(4), two(6));
+        }
     }
 }
 
@@ -268,12 +268,13 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const int blocks = flash::as_int(rows / 32, "batch x heads x q-len");
     const flash::DeviceBuffer<TwoRows> Rows(rows / 2, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
-
     flash::launch(before<T, d>, blocks, 128, 0, O, LSE, dO, Rows.data(), dQ_sum.data(), N_q, padded);
-    const int Tc = static_cast<int>(flash::ceil_div(N_kv, Tiles::Bc));
-    flash::launch(gradients<T, Tiles>, flash::as_int(p.batch * p.kv_heads * Tc, "batch x kv-heads x tiles of K"),
+    const int kv_heads = static_cast<int>(p.batch * p.kv_heads), Tc = (N_kv + Tiles::Bc - 1) / Tiles::Bc;
+    const int places = flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, Tiles::bytes);
+    const int wave_heads = p.causal ? max(1, min(kv_heads, 2 * places / Tc)) : 1; // rung 14
+    flash::launch(gradients<T, Tiles>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"),
                   Tiles::threads, Tiles::bytes, Q, K, V, dO, static_cast<const TwoRows*>(Rows.data()), dQ_sum.data(),
-                  dK, dV, Tc, group, N_q, padded, N_kv, p.scale, p.causal);
+                  dK, dV, flash::TileOrder{kv_heads, wave_heads, Tc}, group, N_q, padded, N_kv, p.scale, p.causal);
     flash::launch(after<T, d>, blocks, 128, 0, static_cast<const float*>(dQ_sum.data()), dQ, N_q, padded, p.scale);
 }
 

@@ -1,5 +1,4 @@
 // Rung 25: the backward pass with two roles for warps.
-//
 // The idea: on rung 24 a warp has room for dK and dV of 16 keys at d = 128, so each fragment that it reads from shared
 // memory feeds one row of mma, and reading sets the pace. Here a warp owns 32 keys, but dV or dK, not both. Two warps
 // share these keys: one makes S, P and dV, the other dP, dS and dK. P goes from the first to the second, rounded, as
@@ -18,7 +17,9 @@
 #include "common/cuda/ldmatrix.hpp"
 #include "common/cuda/mbarrier.hpp"
 #include "common/cuda/mma.hpp"
+#include "common/cuda/reduction.hpp"
 #include "common/cuda/swizzle.hpp"
+#include "common/cuda/tile_order.hpp"
 #include "common/cuda/unpack.hpp"
 #include "common/cuda/warpgroup.hpp"
 
@@ -38,7 +39,8 @@ template <class T> struct Task {
     const flash::TwoRows* Rows;
     float* dQ_sum; // in the order of the fragments, as before
     T *dK, *dV;
-    int padded, Tc, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; tiles of K; query heads to one K/V head
+    flash::TileOrder order;       // of the tiles of K
+    int padded, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; query heads to one K/V head
     float scale;
     bool causal;
 };
@@ -48,23 +50,21 @@ template <class Tiles> struct Shared {
     alignas(128) char K[Tiles::KV::bytes], V[Tiles::KV::bytes];
     alignas(128) char Q[2][Tiles::Q::bytes], dO[2][Tiles::Q::bytes];
     alignas(128) char dS[2][Tiles::dS::bytes];
-    uint4 P[2][Tiles::pairs][Tiles::Br / 8][32]; // A fragments: four registers of each lane
+    uint4 P[Tiles::pairs][Tiles::Br / 8][32]; // A fragments: four registers of each lane
     flash::TwoRows rows[2][Tiles::Br / 2];
     uint64_t landed[2], dS_there[2], done[2]; // Q, dO and rows; dS of all pairs; all warps are through the step
 };
 
 /// A block's way along the tiles of Q: those of every head of the group, one head after the other.
 template <class T, class Tiles> struct Walk {
-    int64_t kv_head, head;        // head and i0: of the tile
-    int j0, first = 0, i0, steps; // the block's first key; the first query of a head's first tile, and of this tile
+    int kv_head, head;        // head and i0: of the tile
+    int j0, first, i0, steps; // the block's first key; the first query of a head's first tile, and of this tile
 
     __device__ explicit Walk(const Task<T>& task) {
-        kv_head = blockIdx.x / task.Tc, head = kv_head * task.group;
-        j0 = blockIdx.x % task.Tc * Tiles::Bc; // with a mask the first tile is the longest
+        const flash::Tile K = flash::tile_of(blockIdx.x, task.order); // with a mask the first one is the longest
+        kv_head = K.head, head = kv_head * task.group, j0 = (task.order.Tr - 1 - K.i) * Tiles::Bc;
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-        if (task.causal) {
-            first = max(0, j0 - (task.N_kv - task.N_q)) / Tiles::Br * Tiles::Br;
-        }
+        first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Tiles::Br * Tiles::Br : 0;
         i0 = first, steps = task.group * ((task.N_q - first + Tiles::Br - 1) / Tiles::Br);
     }
     __device__ void advance(int N_q) {
@@ -78,12 +78,12 @@ template <class T, class Tiles>
 __device__ void fetch(Shared<Tiles>& smem, const Task<T>& task, const Walk<T, Tiles>& tile, int step) {
     constexpr int d = Tiles::d, Br = Tiles::Br, threads = Tiles::threads;
     const int buffer = step % 2, rows = task.N_q - tile.i0; // rows: how many the tile has
-    const int64_t from = (tile.head * task.N_q + tile.i0) * d;
+    const int64_t from = (int64_t{tile.head} * task.N_q + tile.i0) * d;
     // All warps are through step - 2: with its tile, which lies here, and with dS of step - 3. (Steps 0 and 1 pass.)
     flash::mbarrier_wait(&smem.done[buffer], step / 2 % 2 ^ 1);
     if (step < tile.steps) {
         if (const int r = threadIdx.x; r < Br / 2) {
-            flash::cp_async_16(smem.rows[buffer] + r, task.Rows + (tile.head * task.padded + tile.i0) / 2 + r);
+            flash::cp_async_16(smem.rows[buffer] + r, task.Rows + (int64_t{tile.head} * task.padded + tile.i0) / 2 + r);
         }
         flash::start_tile<d, Br, threads>(smem.Q[buffer], task.Q + from, rows);
         flash::start_tile<d, Br, threads>(smem.dO[buffer], task.dO + from, rows);
@@ -133,8 +133,8 @@ __device__ void accumulate(float (&Sum)[2][Tiles::d / 8][4], const uint32_t (&A_
     }
 }
 
-/// dQ += dS K of a step, over the block's keys: 32 rows per warp, and some of the columns. dQ_sum: the tile's rows.
-template <class T, class Tiles> __device__ void add_to_dQ(float* dQ_sum, Shared<Tiles>& smem, int step) {
+/// dQ += dS K of a step, over the block's keys: 32 rows per warp, and some of the columns. strip: the tile's in dQ.
+template <class T, class Tiles> __device__ void add_to_dQ(float* dQ_sum, int strip, Shared<Tiles>& smem, int step) {
     constexpr int d = Tiles::d, parts = Tiles::warps / (Tiles::Br / 32), n8 = d / 8 / parts; // n8: fragments of columns
     const int lane = threadIdx.x % 32, rows16 = threadIdx.x / 32 / parts * 2, part = threadIdx.x / 32 % parts;
     // dS^T becomes dS as ldmatrix transposes it: keys are rows in memory, and columns of A.
@@ -157,11 +157,10 @@ template <class T, class Tiles> __device__ void add_to_dQ(float* dQ_sum, Shared<
             }
         }
     }
-    dQ_sum += 16 * rows16 * d + 128 * part * n8 + lane;
+    dQ_sum += 16 * d * int64_t{strip + rows16} + 128 * part * n8;
 #pragma unroll
-    for (int e = 0; e < 8 * n8; ++e) {
-        const int i = e / 4 / n8, n = e / 4 % n8, c = e % 4;
-        atomicAdd(dQ_sum + 16 * d * i + 128 * n + 32 * c, dQ_reg[i][n][c]);
+    for (int f = 0; f < 2 * n8; ++f) {
+        flash::add_to_sum(dQ_sum + 16 * d * (f / n8) + 128 * (f % n8), dQ_reg[f / n8][f % n8]);
     }
 }
 
@@ -176,7 +175,7 @@ template <class T, class Tiles> __global__ __launch_bounds__(Tiles::threads) voi
     }
     __syncthreads(); // the barriers are there for all
     Walk<T, Tiles> walk(task);
-    const int64_t KV_from = (walk.kv_head * task.N_kv + walk.j0) * d;
+    const int64_t KV_from = (int64_t{walk.kv_head} * task.N_kv + walk.j0) * d;
     const int keys = min(Bc, task.N_kv - walk.j0);
     flash::start_tile<d, Bc, threads>(smem.K, task.K + KV_from, keys);
     flash::start_tile<d, Bc, threads>(smem.V, task.V + KV_from, keys);
@@ -185,13 +184,13 @@ template <class T, class Tiles> __global__ __launch_bounds__(Tiles::threads) voi
     const int row0 = 32 * pair + lane / 4;    // the lane's first row in the tile of K; its columns of C: 2t and 2t + 1
     const bool owns_dV = warp < Tiles::pairs; // or else dK
     float Sum_reg[2][d / 8][4] = {};          // dV or dK: C fragments
-    float* dQ_last = nullptr;
+    int last_strip = 0;                       // of the tile before
     for (int step = 0; step < walk.steps; ++step) {
         const int now = step % 2, i0 = walk.i0;
-        float* const dQ_here = task.dQ_sum + (walk.head * task.padded + i0) * d;
+        const int strip = (int64_t{walk.head} * task.padded + i0) / 16; // dQ in strips of 16 rows: the tile's first
         const flash::TwoRows* rows = smem.rows[now] + t;
         if (!owns_dV && step > 0) {
-            add_to_dQ<T>(dQ_last, smem, step - 1); // while the owner of dV makes P
+            add_to_dQ<T>(task.dQ_sum, last_strip, smem, step - 1); // while the owner of dV makes P
         }
         flash::mbarrier_wait(&smem.landed[now], step / 2 % 2); // the tile has landed
         float X_reg[2][Br / 8][4] = {};                        // S^T or dP^T: C fragments
@@ -207,8 +206,7 @@ template <class T, class Tiles> __global__ __launch_bounds__(Tiles::threads) voi
             }
             // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none.
             const int on_diagonal = task.causal ? i0 + (task.N_kv - task.N_q) - walk.j0 : Bc;
-            const bool edge = keys < Bc || on_diagonal < Bc - 1;
-            if (edge) {
+            if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
                 for (int e = 0; e < Br; ++e) {
                     const int row = row0 + e % 2 * 16 + e / 4 % 2 * 8, column = e / 8 * 8 + 2 * t + e / 2 % 2;
@@ -221,17 +219,17 @@ template <class T, class Tiles> __global__ __launch_bounds__(Tiles::threads) voi
             flash::pack_A<T>(A_reg[1], X_reg[1]);
 #pragma unroll
             for (int f = 0; f < Br / 8; ++f) {
-                smem.P[now][pair][f][lane] = *reinterpret_cast<const uint4*>(A_reg[f % 2][f / 2]);
+                smem.P[pair][f][lane] = *reinterpret_cast<const uint4*>(A_reg[f % 2][f / 2]);
             }
-            flash::named_barrier_arrive(1 + 2 * pair + now, 64); // P is there
+            flash::named_barrier_arrive(1 + pair, 64); // P is there
             if (step > 0) {
-                add_to_dQ<T>(dQ_last, smem, step - 1); // while the owner of dK makes dS
+                add_to_dQ<T>(task.dQ_sum, last_strip, smem, step - 1); // while the owner of dK makes dS
             }
         } else {
-            flash::named_barrier_sync(1 + 2 * pair + now, 64); // P is there
+            flash::named_barrier_sync(1 + pair, 64); // P is there
 #pragma unroll
             for (int f = 0; f < Br / 8; ++f) { // an A fragment of P^T, two C fragments of dP^T, an A fragment of dS^T
-                const uint4 P4 = smem.P[now][pair][f][lane];
+                const uint4 P4 = smem.P[pair][f][lane];
                 const uint32_t P_reg[] = {P4.x, P4.y, P4.z, P4.w};
                 for (int c = 0; c < 4; ++c) {
                     const float *dP = X_reg[f % 2][f / 2 * 2 + c / 2] + c % 2 * 2,
@@ -252,9 +250,9 @@ template <class T, class Tiles> __global__ __launch_bounds__(Tiles::threads) voi
         accumulate<T, Tiles>(Sum_reg, A_reg, owns_dV ? smem.dO[now] : smem.Q[now]);
         __syncwarp(); // all lanes are through the step
         flash::mbarrier_arrive_warp(&smem.done[now]);
-        dQ_last = dQ_here;
+        last_strip = strip;
     }
-    add_to_dQ<T>(dQ_last, smem, walk.steps - 1);
+    add_to_dQ<T>(task.dQ_sum, last_strip, smem, walk.steps - 1);
     flash::store_rows((owns_dV ? task.dV : task.dK) + KV_from, Sum_reg[0], owns_dV ? 1 : task.scale, row0, keys);
     flash::store_rows((owns_dV ? task.dV : task.dK) + KV_from, Sum_reg[1], owns_dV ? 1 : task.scale, row0 + 16, keys);
 }
@@ -265,15 +263,17 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int padded = flash::as_int(flash::padded_rows(p), "q-len");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
-    const int Tc = static_cast<int>(flash::ceil_div(N_kv, Tiles::Bc));
+    const int kv_heads = static_cast<int>(p.batch * p.kv_heads), Tc = (N_kv + Tiles::Bc - 1) / Tiles::Bc;
+    const int places = flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
+    const flash::TileOrder order{kv_heads, p.causal ? max(1, min(kv_heads, 2 * places / Tc)) : 1, Tc};
     const int64_t rows = p.batch * p.heads * padded;
     const flash::DeviceBuffer<flash::TwoRows> Rows(rows / 2, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * Tiles::d, "the sum of dQ");
     flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
     flash::launch(
-        gradients<T, Tiles>, flash::as_int(p.batch * p.kv_heads * Tc, "batch x kv-heads x tiles of K"), Tiles::threads,
+        gradients<T, Tiles>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), Tiles::threads,
         sizeof(Shared<Tiles>),
-        Task<T>{Q, K, V, dO, Rows.data(), dQ_sum.data(), dK, dV, padded, Tc, group, N_q, N_kv, p.scale, p.causal});
+        Task<T>{Q, K, V, dO, Rows.data(), dQ_sum.data(), dK, dV, order, padded, group, N_q, N_kv, p.scale, p.causal});
     flash::start_after_backward(p, static_cast<const float*>(dQ_sum.data()), dQ);
 }
 
@@ -287,10 +287,10 @@ template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
                         const T* dO, T* dQ, T* dK, T* dV) {
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
-        using Most = Tiles<d, 4, (d < 128 ? 128 : 64)>; // 176 to 226 KiB: Hopper
-        using Least = Tiles<d, 2, (d < 64 ? 64 : 32)>;
-        const auto fits = sizeof(Shared<Most>) <= flash::max_shared_memory_per_block() ? run<T, Most> : run<T, Least>;
-        fits(p, Q, K, V, O, LSE, dO, dQ, dK, dV);
+        using Most = Tiles<d, 4, (d < 128 ? 128 : 64)>; // 160 to 210 KiB: Hopper
+        using Least = Tiles<d, 2, (d < 128 ? 64 : 32)>; // wastes less where a mask leaves few tiles
+        const bool few = (d < 128 && p.q_len <= 1024) || sizeof(Shared<Most>) > flash::max_shared_memory_per_block();
+        (few ? run<T, Least> : run<T, Most>)(p, Q, K, V, O, LSE, dO, dQ, dK, dV);
     });
 }
 

@@ -278,7 +278,7 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
                        flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv), flash::tile_map<Q_tile<d>>(dO, heads, N_q),
                        flash::tile_map<KV_tile<d>>(dK, kv_heads, N_kv), flash::tile_map<KV_tile<d>>(dV, kv_heads, N_kv),
                        Rows.data(), dQ_sum.data(), order, padded, heads / kv_heads, N_q, N_kv, p.scale, p.causal});
-    flash::start_after_backward(p, static_cast<const float*>(dQ_sum.data()), dQ);
+    flash::start_after_backward<flash::SumOrder::elements>(p, static_cast<const float*>(dQ_sum.data()), dQ);
 }
 
 } // namespace

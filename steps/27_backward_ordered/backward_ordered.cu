@@ -1,14 +1,13 @@
 // Rung 27: dQ in a fixed order, so that all gradients have the same bits in every run.
-// The idea: on rung 26 blocks add to a tile of dQ in the order in which they come. Here they take turns, the block of
-// the last keys first: a semaphore per tile of dQ counts who has added. The writer waits for the block's turn, has TMA
-// add, waits until the sum is in memory, and passes the turn on.
+// The idea: on rung 26 blocks add to a tile of dQ in the order in which they come. Here they take turns: a semaphore
+// per tile of dQ counts who has added. The writer waits for its turn, has TMA add, and, once the sum is in memory,
+// passes the turn on.
 //
 //      consumers  dQ: store | next step ........................... | dQ: store
 //      writer               | turn? | TMA adds: read | in memory, pass the turn on
 //
-// Against rung 26: the order. A block may only wait for those that are sure to have begun, so each draws its tile of K
-// when it begins, the shortest first, and waits for earlier draws alone. Look at: who waits, with a mask. First
-// published: the deterministic mode of FlashAttention-3 (Shah, Dao and others), which has these semaphores.
+// A block may only wait for those that are sure to have begun. So each draws its tile of K when it begins, and waits
+// for earlier draws alone. Look at: `turn`. First published: FlashAttention-3's deterministic mode (Shah and others).
 #include "steps/27_backward_ordered/backward_ordered.hpp"
 
 #include "common/cuda/around_backward.hpp"
@@ -47,6 +46,7 @@ struct Task {
     float* dQ_sum;                // in the order of the fragments, as on rung 24
     unsigned *drawn, *turns;      // tiles of K that blocks have drawn; for each tile of dQ, how many blocks have added
     flash::TileOrder order;       // in which tiles of K are drawn
+    int early;                    // how many tiles of a head, its first ones, are drawn after the others, in this order
     int padded, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; query heads to one K/V head
     float scale;
     bool causal;
@@ -85,13 +85,14 @@ template <int d> __device__ void fetch(const Task& task, const flash::BackwardSt
 /// The writer's part: one thread. It adds the block's tiles of dQ, each in its turn.
 template <int d> __device__ void add_dQ(const Task& task, const flash::BackwardSteps& steps, Shared<d>& smem) {
     for (int step = 0; step < steps.count; ++step) {
-        const int i0 = steps.tile(step) * Br<d>;
+        const int i0 = steps.tile(step) * Br<d>, j = steps.j0 / Bc; // j: its tile of K
         const int64_t row = int64_t{steps.head(step, task.group)} * task.padded + i0;
-        // The last key that the tile of Q sees: the block that owns it is the first to add.
-        const int last = min(task.N_kv, task.causal ? i0 + Br<d> + (task.N_kv - task.N_q) : task.N_kv) - 1;
-        flash::mbarrier_wait(&smem.dQ_full, step % 2);                           // all warps have stored it
-        flash::semaphore_wait(&task.turns[row / 64], last / Bc - steps.j0 / Bc); // all blocks of later keys have added
-        if (last / Bc == steps.j0 / Bc) { // the first one: what was in memory before does not count
+        // Of the tiles of K up to `last`, which the tile of Q sees, all that are drawn before this one come first.
+        const int last = (min(task.N_kv, task.causal ? i0 + Br<d> + (task.N_kv - task.N_q) : task.N_kv) - 1) / Bc;
+        const int turn = j >= task.early ? last - j : max(0, last + 1 - task.early) + j;
+        flash::mbarrier_wait(&smem.dQ_full, step % 2);      // all warps have stored it
+        flash::semaphore_wait(&task.turns[row / 64], turn); // as many blocks have added
+        if (turn == 0) {                                    // what was in memory before does not count
             flash::bulk_store(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
         } else {
             flash::bulk_reduce_add(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
@@ -137,7 +138,7 @@ template <int d> __device__ void hand_over_dQ(Shared<d>& smem, float* own, const
 template <class T, int d>
 __device__ void compute(const Task& task, const flash::BackwardSteps& steps, Shared<d>& smem) {
     constexpr int Br = step27::Br<d>;
-    const int role = __shfl_sync(~0u, threadIdx.x / warpgroup, 0), lane = threadIdx.x % 32; // role: known to be uniform
+    const int role = __shfl_sync(~0u, threadIdx.x / warpgroup, 0), lane = threadIdx.x % 32; // role: uniform
     const int t = lane % 4;                                              // columns 2t and 2t + 1 of C
     const int warp_row = threadIdx.x % warpgroup / 32 * 16;              // in the warpgroup's 64 rows
     const int own_row = warp_row + lane / 4, row0 = 64 * role + own_row; // the lane's first row there; in the tile of K
@@ -239,7 +240,9 @@ template <class T, int d> __global__ __launch_bounds__(threads, 1) void gradient
         flash::fence_mbarrier_init();
     }
     __syncthreads(); // the barriers are there for all, and the number
-    const flash::BackwardSteps steps(flash::tile_of(smem.number, task.order), Bc, Br<d>, task);
+    flash::Tile K = flash::tile_of(smem.number, task.order);
+    K.i = K.i >= task.early ? K.i : task.early - 1 - K.i;
+    const flash::BackwardSteps steps(K, Bc, Br<d>, task);
     if (threadIdx.x / warpgroup == consumers) {
         flash::give_registers<producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
@@ -257,25 +260,25 @@ template <class T, int d>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
          T* dK, T* dV) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
-    const int heads = flash::as_int(p.batch * p.heads, "batch x heads"),
-              kv_heads = static_cast<int>(p.batch * p.kv_heads);
+    const int heads = flash::as_int(p.batch * p.heads, "batch x heads"), group = static_cast<int>(p.heads / p.kv_heads);
     const int64_t rows = heads * flash::padded_rows(p);
     const flash::DeviceBuffer<flash::TwoRows> Rows(rows / 2, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
     const flash::DeviceBuffer<unsigned> turns(1 + rows / 64, "turns");
     const int unseen = p.causal ? max(0, N_q - N_kv) / Br<d> * Br<d> : 0; // rows of dQ to which no block adds
     flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data(), unseen, turns.data(), 1 + rows / 64);
-    const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
+    const int padded = static_cast<int>(flash::padded_rows(p)), Tc = (N_kv + Bc - 1) / Bc, kv_heads = heads / group;
     const int places = flash::resident_blocks(gradients<T, d>, threads, sizeof(Shared<d>));
     const flash::TileOrder order{kv_heads, min(2 * places / Tc + 1, kv_heads), Tc};
-    flash::launch(gradients<T, d>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), threads,
-                  sizeof(Shared<d>),
+    const int blocks = flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K");
+    const int early = p.causal && blocks < 4 * places ? Tc / 2 : 0; // the longest tiles, which must not come last
+    flash::launch(gradients<T, d>, blocks, threads, sizeof(Shared<d>),
                   Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv),
                        flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv), flash::tile_map<Q_tile<d>>(dO, heads, N_q),
                        flash::tile_map<KV_tile<d>>(dK, kv_heads, N_kv), flash::tile_map<KV_tile<d>>(dV, kv_heads, N_kv),
-                       Rows.data(), dQ_sum.data(), turns.data(), turns.data() + 1, order, padded, heads / kv_heads, N_q,
+                       Rows.data(), dQ_sum.data(), turns.data(), turns.data() + 1, order, early, padded, group, N_q,
                        N_kv, p.scale, p.causal});
-    flash::start_after_backward(p, static_cast<const float*>(dQ_sum.data()), dQ);
+    flash::start_after_backward<flash::SumOrder::elements>(p, static_cast<const float*>(dQ_sum.data()), dQ);
 }
 
 } // namespace

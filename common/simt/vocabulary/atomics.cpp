@@ -1,10 +1,13 @@
 #include "common/simt/vocabulary/atomics.hpp"
 
+#include <atomic>
+
 #include "common/simt/machine/block.hpp"
 
 namespace flash::simt {
+namespace {
 
-uint64_t atomic_read(const void* address, unsigned bytes, Site site) {
+void note_atomic(const void* address, unsigned bytes, Site site) {
     if (const Observers* const observers = active_observers) {
         const RuntimeCode runtime;
         const AccessEvent event{static_cast<const char*>(address), bytes, Kind::atomic, Origin::of(site)};
@@ -12,6 +15,12 @@ uint64_t atomic_read(const void* address, unsigned bytes, Site site) {
             observer->access(current_block().current().number, event);
         }
     }
+}
+
+} // namespace
+
+uint64_t atomic_read(const void* address, unsigned bytes, Site site) {
+    note_atomic(address, bytes, site);
     return bytes == 4 ? __atomic_load_n(static_cast<const uint32_t*>(address), __ATOMIC_SEQ_CST)
                       : __atomic_load_n(static_cast<const uint64_t*>(address), __ATOMIC_SEQ_CST);
 }
@@ -27,6 +36,13 @@ bool atomic_replace(void* address, unsigned bytes, uint64_t& expected, uint64_t 
                                     __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     expected = expected4;
     return done;
+}
+
+void atomic_add_4(float* address, const float (&values)[4], Site site) {
+    note_atomic(address, sizeof values, site);
+    for (int i = 0; i < 4; ++i) {
+        std::atomic_ref(address[i]).fetch_add(values[i]);
+    }
 }
 
 } // namespace flash::simt

@@ -30,6 +30,9 @@ template <class T, class Change> inline T atomic_update(T* address, Site site, C
     }
 }
 
+/// Adds four floats to four side by side, each indivisibly: one access of 16 bytes.
+void atomic_add_4(float* address, const float (&values)[4], Site site);
+
 } // namespace flash::simt
 
 // The second parameter does not take part in deducing T, so that atomicAdd(&counter, 1) works for unsigned counters.
