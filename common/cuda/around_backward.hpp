@@ -28,10 +28,6 @@ __global__ void before_backward(const T* O, const float* LSE, const T* dO, TwoRo
     const int64_t row = int64_t{blockIdx.x} * 32 + threadIdx.x / 4, thread = int64_t{blockIdx.x} * 128 + threadIdx.x;
     const int64_t head = blockIdx.x / (padded / 32);
     const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 4;
-    const int first = i - threadIdx.x / 4; // row of the block
-    for (int x = 4 * threadIdx.x; x < min(32, zeros - first) * d; x += 4 * 128) {
-        *reinterpret_cast<float4*>(dQ_sum + int64_t{blockIdx.x} * 32 * d + x) = make_float4(0, 0, 0, 0);
-    }
     const int64_t from = (head * N_q + i) * d;
     float delta = 0;
     for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
@@ -41,6 +37,9 @@ __global__ void before_backward(const T* O, const float* LSE, const T* dO, TwoRo
     if (threadIdx.x % 4 == 0) {
         rows[row / 2].LSE_log2[row % 2] = i < N_q ? LSE[head * N_q + i] * log2_e : 0.0f;
         rows[row / 2].delta[row % 2] = delta;
+    }
+    for (int x = 4 * (threadIdx.x % 4); x < d && i < zeros; x += 16) {
+        *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
     }
     if (thread < counted) {
         counters[thread] = 0;

@@ -127,9 +127,6 @@ __global__ void before(const T* O, const float* LSE, const T* dO, TwoRows* Rows,
     const int64_t head = blockIdx.x / (padded / 32), row = int64_t{blockIdx.x} * 32 + threadIdx.x / 4;
     const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 4;
     const int64_t from = (head * N_q + i) * d;
-    for (int x = 4 * threadIdx.x; x < 32 * d; x += 4 * 128) {
-        *reinterpret_cast<float4*>(dQ_sum + int64_t{blockIdx.x} * 32 * d + x) = make_float4(0, 0, 0, 0);
-    }
     float delta = 0;
     for (int x = 8 * (threadIdx.x % 4); x < d && i < N_q; x += 32) {
         delta += flash::dot<T>(*reinterpret_cast<const uint4*>(dO + from + x),
@@ -139,6 +136,9 @@ __global__ void before(const T* O, const float* LSE, const T* dO, TwoRows* Rows,
     if (threadIdx.x % 4 == 0) {
         Rows[row / 2].LSE_log2[row % 2] = i < N_q ? LSE[head * N_q + i] * flash::log2_e : 0.0f;
         Rows[row / 2].delta[row % 2] = delta;
+    }
+    for (int x = 4 * (threadIdx.x % 4); x < d; x += 16) {
+        *reinterpret_cast<float4*>(dQ_sum + row * d + x) = make_float4(0, 0, 0, 0);
     }
 }
 
