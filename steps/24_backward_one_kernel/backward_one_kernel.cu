@@ -158,9 +158,8 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T*
     char* dS_smem = dO_smem + 2 * Q_bytes;
     TwoRows* Rows_smem = reinterpret_cast<TwoRows*>(dS_smem + 2 * Tiles::dS::bytes); // of two tiles
 
-    const auto [kv_head, i] =
-        flash::tile_of(blockIdx.x, order);  // in the order of tiles of Q, whose last is the longest
-    const int j0 = (order.Tr - 1 - i) * Bc; // of K the first one is
+    const auto [kv_head, tile] = flash::tile_of(blockIdx.x, order); // numbered as tiles of Q, whose last is the longest
+    const int j0 = (order.Tr - 1 - tile) * Bc;                      // of K it is the first
     const int64_t KV_from = (int64_t{kv_head} * N_kv + j0) * d;
     const int keys = min(Bc, N_kv - j0);
 

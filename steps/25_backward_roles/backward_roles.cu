@@ -57,14 +57,15 @@ template <class Tiles> struct Shared {
 
 /// A block's way along the tiles of Q: those of every head of the group, one head after the other.
 template <class T, class Tiles> struct Walk {
-    int kv_head, head;        // head and i0: of the tile
-    int j0, first, i0, steps; // the block's first key; the first query of a head's first tile, and of this tile
+    int kv_head, j0, first = 0, steps, head, i0; // j0: its first key; first: a head's first query; i0: this tile's
 
     __device__ explicit Walk(const Task<T>& task) {
         const flash::Tile K = flash::tile_of(blockIdx.x, task.order); // with a mask the first one is the longest
         kv_head = K.head, head = kv_head * task.group, j0 = (task.order.Tr - 1 - K.i) * Tiles::Bc;
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-        first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Tiles::Br * Tiles::Br : 0;
+        if (task.causal) {
+            first = max(0, j0 - (task.N_kv - task.N_q)) / Tiles::Br * Tiles::Br;
+        }
         i0 = first, steps = task.group * ((task.N_q - first + Tiles::Br - 1) / Tiles::Br);
     }
     __device__ void advance(int N_q) {
@@ -261,8 +262,7 @@ template <class T, class Tiles>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
          T* dK, T* dV) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
-    const int padded = flash::as_int(flash::padded_rows(p), "q-len");
-    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    const int padded = flash::as_int(flash::padded_rows(p), "q-len"), group = static_cast<int>(p.heads / p.kv_heads);
     const int kv_heads = static_cast<int>(p.batch * p.kv_heads), Tc = (N_kv + Tiles::Bc - 1) / Tiles::Bc;
     const int places = flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
     const flash::TileOrder order{kv_heads, p.causal ? max(1, min(kv_heads, 2 * places / Tc)) : 1, Tc};
@@ -287,7 +287,7 @@ template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
                         const T* dO, T* dQ, T* dK, T* dV) {
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
-        using Most = Tiles<d, 4, (d < 128 ? 128 : 64)>; // 160 to 210 KiB: Hopper
+        using Most = Tiles<d, 4, (d < 128 ? 128 : 64)>; // 146 to 194 KiB: Hopper
         using Least = Tiles<d, 2, (d < 128 ? 64 : 32)>; // wastes less where a mask leaves few tiles
         const bool few = (d < 128 && p.q_len <= 1024) || sizeof(Shared<Most>) > flash::max_shared_memory_per_block();
         (few ? run<T, Least> : run<T, Most>)(p, Q, K, V, O, LSE, dO, dQ, dK, dV);

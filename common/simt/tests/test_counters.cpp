@@ -4,6 +4,7 @@
 #include "common/cuda/cp_async.hpp"
 #include "common/cuda/ldmatrix.hpp"
 #include "common/cuda/mma.hpp"
+#include "common/cuda/reduction.hpp"
 #include "common/simt/tests/support.hpp"
 
 using namespace simt_test;
@@ -66,6 +67,8 @@ __global__ void meetings(float* out) {
     atomicAdd(out, x);                                // atomic
     atomicAdd(out + 8 + threadIdx.x, x);              // side by side
     atomicAdd(&drawn, 1);                             // of a __device__ variable
+    const float C[4] = {x, x, x, x};
+    flash::add_to_sum(out + 104, C); // of four floats
 }
 
 __global__ void tensor_cores(const float* in, float* out) {
@@ -188,7 +191,7 @@ TEST_CASE("shared memory: bank conflicts by stride") {
 }
 
 TEST_CASE("barriers, collectives and atomics are counted") {
-    const Buffer<float> out(104);
+    const Buffer<float> out(104 + 128);
     counted(meetings, 3, 96, 0, out.data());
     CHECK(at("barrier").barriers == 3);
     CHECK(at("shuffle").collectives == 9);
@@ -201,6 +204,8 @@ TEST_CASE("barriers, collectives and atomics are counted") {
     CHECK(at("side by side").global_atomic.bytes == 9 * 128);
     CHECK(at("side by side").global_atomic.sectors == 9 * 4);
     CHECK(at("of a __device__ variable").global_atomic.sectors == 9);
+    CHECK(at("of four floats").global_atomic.requests == 9);
+    CHECK(at("of four floats").global_atomic.sectors == 9 * 16);
     CHECK(simt::profile().at(0).total.collectives == 27);
 }
 

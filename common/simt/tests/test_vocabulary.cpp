@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "common/cuda/exp2.hpp"
+#include "common/cuda/reduction.hpp"
 #include "common/simt/tests/support.hpp"
 
 using namespace simt_test;
@@ -89,6 +90,34 @@ __global__ void bits(unsigned* cells) {
     atomicAnd(&cells[0], ~(1u << threadIdx.x));
     atomicOr(&cells[1], 1u << threadIdx.x);
     atomicXor(&cells[2], 1u << (threadIdx.x / 2));
+}
+
+/// Element c of a lane's C fragment is that of row `row` and column `column` of a tile of 16 x 8.
+__device__ void place_in_tile(int lane, int c, int& row, int& column) {
+    row = lane / 4 + c / 2 * 8;
+    column = lane % 4 * 2 + c % 2;
+}
+
+/// Each warp of each block adds the tile whose element is 8 row + column.
+__global__ void additions(float* sum, float* by_elements) {
+    const int lane = threadIdx.x % 32;
+    float C[4];
+    for (int c = 0; c < 4; ++c) {
+        int row = 0, column = 0;
+        place_in_tile(lane, c, row, column);
+        C[c] = static_cast<float>(8 * row + column);
+        by_elements[32 * c + lane] = C[c];
+    }
+    flash::add_to_sum(sum, C);
+}
+
+template <flash::SumOrder order> __global__ void rows_of_a_sum(const float* sum, float* out) {
+    float rows[2][8];
+    flash::rows_of_sum<order>(rows, sum, threadIdx.x);
+    for (int x = 0; x < 8; ++x) {
+        out[8 * threadIdx.x + x] = rows[0][x];
+        out[64 + 8 * threadIdx.x + x] = rows[1][x];
+    }
 }
 
 __global__ void vectors(const float4* in, float4* out, float2* pairs, uint4* words) {
@@ -217,6 +246,20 @@ TEST_CASE("atomic operations of many blocks at once lose nothing") {
     const Buffer<unsigned> masks({full, 0u, 0u});
     launch(bits, 1, 20, 0, masks.data());
     CHECK(masks.values() == std::vector<unsigned>{0xfff00000u, 0xfffffu, 0});
+}
+
+TEST_CASE("additions of four floats lose nothing, and either order of a sum gives its rows") {
+    const Buffer<float> sum(128), by_elements(128), rows(128);
+    launch(additions, 50, 96, 0, sum.data(), by_elements.data());
+    std::vector<float> tile(128);
+    std::iota(tile.begin(), tile.end(), 0.0f);
+    launch(rows_of_a_sum<flash::SumOrder::elements>, 1, 8, 0, by_elements.data(), rows.data());
+    CHECK(rows.values() == tile);
+    launch(rows_of_a_sum<flash::SumOrder::added>, 1, 8, 0, sum.data(), rows.data());
+    for (float& x : tile) {
+        x *= 50 * 3; // warps
+    }
+    CHECK(rows.values() == tile);
 }
 
 TEST_CASE("vector types") {
