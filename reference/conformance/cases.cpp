@@ -411,6 +411,11 @@ List detect(const Scope& scope) {
         }
     }
     if (scope.backward) {
+        // Four tiles of 128 keys under a mask: where blocks take turns, the order of more than two tiles is seen.
+        for (const DType dtype : scope.dtypes) {
+            list.cases.push_back(
+                {Kind::normal, dtype, make_problem({40, 500}, scope.head_dims.back(), {true, {2, 1}})});
+        }
         turn_backward(list);
     }
     return list;
