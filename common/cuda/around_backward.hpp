@@ -51,13 +51,14 @@ template <class T, SumOrder order>
 __global__ void after_backward(const float* dQ_sum, T* dQ, int N_q, int padded, int d, float scale) {
     const int64_t head = blockIdx.x / (padded / 32);
     const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 64 * 16 + threadIdx.x % 8;
+    if (i >= N_q) {
+        return;
+    }
     for (int x = threadIdx.x % 64 / 8 * 8; x < d; x += 64) {
         float rows[2][8];
         rows_of_sum<order>(rows, dQ_sum + (head * padded + i / 16 * 16) * d + 16 * x, i % 8);
         for (int r = 0; r < 2 && i + 8 * r < N_q; ++r) {
-            const auto two = [&](int c) { return pack<T>(rows[r][c] * scale, rows[r][c + 1] * scale); };
-            *reinterpret_cast<uint4*>(dQ + (head * N_q + i + 8 * r) * d + x) =
-                make_uint4(two(0), two(2), two(4), two(6));
+            *reinterpret_cast<uint4*>(dQ + (head * N_q + i + 8 * r) * d + x) = pack_8<T>(rows[r], scale);
         }
     }
 }

@@ -138,6 +138,12 @@ template <int fragments> __device__ inline void scale_rows(float (&C)[fragments]
     }
 }
 
+/// Eight numbers times a factor, rounded.
+template <class T> __device__ inline uint4 pack_8(const float (&x)[8], float factor) {
+    return make_uint4(pack<T>(x[0] * factor, x[1] * factor), pack<T>(x[2] * factor, x[3] * factor),
+                      pack<T>(x[4] * factor, x[5] * factor), pack<T>(x[6] * factor, x[7] * factor));
+}
+
 /// C fragments that lie side by side, rounded to T, as A fragments: two of 8 columns make one of 16.
 template <class T, int k16> __device__ inline void pack_A(uint32_t (&A)[k16][4], const float (&C)[2 * k16][4]) {
 #pragma unroll

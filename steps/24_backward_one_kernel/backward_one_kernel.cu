@@ -243,13 +243,14 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T*
 template <class T, int d> __global__ void after(const float* dQ_sum, T* dQ, int N_q, int padded, float scale) {
     const int64_t head = blockIdx.x / (padded / 32);
     const int i = blockIdx.x % (padded / 32) * 32 + threadIdx.x / 64 * 16 + threadIdx.x % 8;
+    if (i >= N_q) {
+        return;
+    }
     for (int x = threadIdx.x % 64 / 8 * 8; x < d; x += 64) {
         float rows[2][8];
         flash::rows_of_sum(rows, dQ_sum + (head * padded + i / 16 * 16) * d + 16 * x, i % 8);
         for (int r = 0; r < 2 && i + 8 * r < N_q; ++r) {
-            const auto two = [&](int c) { return flash::pack<T>(rows[r][c] * scale, rows[r][c + 1] * scale); };
-            *reinterpret_cast<uint4*>(dQ + (head * N_q + i + 8 * r) * d + x) =
-                make_uint4(two(0), two(2), two(4), two(6));
+            *reinterpret_cast<uint4*>(dQ + (head * N_q + i + 8 * r) * d + x) = flash::pack_8<T>(rows[r], scale);
         }
     }
 }
