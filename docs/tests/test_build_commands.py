@@ -26,7 +26,10 @@ def test_a_build_command_is_taken_apart(tmp_path):
     ("nvcc", "steps/01_a/main.cpp", ("g++", ("-O0", "-fopenmp", "-g"))), ("g++", "steps/01_a/a.cu", ("g++", ("-O0", "-fopenmp", "-g"))),
     ("nvcc", "steps/01_a/a.cu", ("nvcc", ("-O3", "--generate-code=arch=compute_80", "-Xcompiler", "-fopenmp", "-g"))),
     ("nvcc", "common/cuda/a.cu", ("nvcc", ("-O3", "-Xcompiler", "-fopenmp", "-g")))])
-def test_sources_are_shared_where_options_do_not_matter(compiler, source, wanted):
+def test_sources_are_shared_where_options_do_not_matter(compiler, source, wanted, monkeypatch):
+    monkeypatch.setattr(build_commands, "fast", lambda: ["--fast"])
+    two = ["-O3", "--generate-code=80", "--generate-code=90"]
+    assert build_commands.what_matters("nvcc", two, "steps/01_a/a.cu") == ("nvcc", (*two, "--fast"))
     given = {"g++": ["-g", "-fopenmp", "-O3"], "nvcc": ["-O3", "--generate-code=arch=compute_80", "-Xcompiler", "-fopenmp", "-g"]}
     assert build_commands.what_matters(compiler, given[compiler], source) == wanted
 
