@@ -40,6 +40,8 @@ struct Heads {
     int64_t q = 1, kv = 1;
 };
 constexpr std::array six_heads = {Heads{6, 6}, Heads{6, 2}, Heads{6, 1}};
+// Forward on a slow backend: what is grouped by three still is, and heads that all do the same are fewer.
+constexpr std::array fewer_heads = {Heads{3, 3}, Heads{6, 2}, Heads{3, 1}};
 
 // The scale when it is not the default: another value than 1/sqrt(d) for every d, and small enough that N(0,1) inputs
 // do not overflow rung 01.
@@ -185,14 +187,23 @@ void turn_backward(List& list) {
 /// SIMT executes thread by thread: what is cheap elsewhere is cut down there.
 bool is_slow(const Scope& scope) { return scope.longest < 1024; }
 
-/// Whether, on a slow backend, it is another type's turn at case `number`.
+/// Whether, on a slow backend, it is another type's turn at case `number`. A single type has every second turn, too,
+/// but not of gradients: whether sums over the heads of a group are rounded shows where many are added up.
 bool is_for_another_type(const Scope& scope, size_t type, size_t number) {
-    return is_slow(scope) && (number + type) % scope.dtypes.size() != 0;
+    const size_t turns = std::max<size_t>(scope.backward ? 1 : 2, scope.dtypes.size());
+    return is_slow(scope) && (number + type) % turns != 0;
+}
+
+/// Entry n of the combinations, counted around the end, as the backend can bear it.
+Combination combination(const Scope& scope, size_t n) {
+    Combination c = combinations[n % combinations.size()];
+    c.heads = is_slow(scope) && !scope.backward ? fewer_heads[n % combinations.size() % fewer_heads.size()] : c.heads;
+    return c;
 }
 
 // N(0,1) on one shape. The usual head dims meet every combination; the others, and all of them on the largest shapes,
 // meet two of the twelve: one mask and one grouping with both scales, and the next head dim and shape meet the next
-// two. On a slow backend the largest begin earlier, and of two types each takes every second case.
+// two. On a slow backend the largest begin earlier, and each type takes every second case.
 void add_normal(List& list, const Scope& scope, size_t s) {
     const Shape shape = shapes[s];
     const int64_t large = is_slow(scope) ? 100 : 800;
@@ -206,7 +217,7 @@ void add_normal(List& list, const Scope& scope, size_t s) {
                     ++left_out;
                     continue;
                 }
-                const Combination& c = combinations[n];
+                const Combination c = combination(scope, n);
                 const bool repeat = c.heads.kv == 2 && shape.longer() <= (is_slow(scope) ? 128 : 512);
                 list.cases.push_back({Kind::normal, scope.dtypes[t], make_problem(shape, d, c), repeat ? 3 : 1});
             }
@@ -228,7 +239,7 @@ void add_kind(List& list, const Scope& scope, Kind kind, Shape shape, size_t fir
                 if (another_mask || is_for_another_type(scope, t, n)) {
                     continue;
                 }
-                Case c{kind, scope.dtypes[t], make_problem(shape, scope.head_dims[k], combinations[n % 12])};
+                Case c{kind, scope.dtypes[t], make_problem(shape, scope.head_dims[k], combination(scope, n))};
                 if (kind == Kind::nan_head) {
                     c.problem.batch = 2; // so that with one K/V head, too, there is one without NaN
                 }
@@ -344,9 +355,8 @@ List full(const Scope& scope) {
                             "scale on each of the others");
     if (is_slow(scope)) {
         list.left_out.push_back("these inputs on shapes beyond 256: one mask a head dim");
-        if (scope.dtypes.size() > 1) {
-            list.left_out.push_back("of several types, each case is for one");
-        }
+        list.left_out.push_back(
+            "every second case: of two types, each is for one; and three heads of six that do the same");
     }
     if (scope.backward) {
         turn_backward(list);

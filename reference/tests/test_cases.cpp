@@ -136,7 +136,7 @@ TEST_CASE("full: all shapes and heads and kinds of the design are there") {
 
 TEST_CASE("full: repeated runs and masked tiles occur and what is left out is said") {
     const List list = conformance::full(scope(cuda_dims, 512));
-    CHECK(std::ranges::count_if(list.cases, [](const Case& c) { return c.runs > 1; }) > 20);
+    CHECK(std::ranges::count_if(list.cases, [](const Case& c) { return c.runs > 1; }) > 10);
     CHECK(std::ranges::any_of(list.cases, [](const Case& c) { // whole tiles of any size see nothing
         return c.problem.causal && c.problem.q_len - c.problem.kv_len >= 256;
     }));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/harness/progress.hpp"
@@ -106,10 +107,13 @@ std::string short_text(const std::string& text, size_t length) {
 }
 
 // Feeds all suspects that have the type to the list, each until its first rejection, and prints who fell where.
-// The smallest problems come first, because they tell most suspects from correct attentions in no time.
+// The smallest problems come first, because they tell most suspects from correct attentions in no time; but a head of
+// NaN comes last, because what reads the wrong K and V must be noticed by its numbers.
 void reject_all(const std::string& title, List list, DType type, bool is_full,
                 const std::vector<Suspect>& among = suspects()) {
-    std::ranges::stable_sort(list.cases, {}, [](const Case& c) { return c.problem.flops(); });
+    std::ranges::stable_sort(list.cases, {}, [](const Case& c) {
+        return std::pair{c.kind == conformance::Kind::nan_head, c.problem.flops()};
+    });
     struct Verdict {
         Suspect suspect;
         std::string where, why;
