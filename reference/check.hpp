@@ -19,6 +19,9 @@ namespace flash::reference {
 Verdict check(const Problem& problem, const Inputs& inputs, const Outputs& outputs, const Progress& progress = {},
               int64_t rows_of_head = 0);
 
+/// u: half the distance from 1 to the next value of the type; 0 for fp32, whose rounding the rule's 1e-5 covers.
+constexpr double unit_roundoff(DType type) { return type == DType::fp32 ? 0 : type == DType::fp16 ? 0x1p-11 : 0x1p-8; }
+
 /// What an output of one problem is compared with. It depends on the inputs alone, so many outputs may share it.
 struct Expectation {
     std::vector<double> o, lse;    // the oracle's

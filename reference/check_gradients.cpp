@@ -7,13 +7,12 @@
 #include <string>
 #include <utility>
 
+#include "reference/check.hpp"
 #include "reference/gradients.hpp"
 #include "reference/oracle.hpp"
 
 namespace flash::reference {
 namespace {
-
-double unit_roundoff(DType type) { return type == DType::fp32 ? 0.0 : type == DType::fp16 ? 0x1p-11 : 0x1p-8; }
 
 constexpr const char* names[] = {"dQ", "dK", "dV"};
 

@@ -17,8 +17,6 @@ namespace {
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using ConstTile = Eigen::Map<const Matrix>;
 
-// Half the distance from 1 to the next value of the type; 0 for fp32, whose rounding the rule's 1e-5 covers.
-double unit_roundoff(DType type) { return type == DType::fp32 ? 0.0 : type == DType::fp16 ? 0x1p-11 : 0x1p-8; }
 double lse_tolerance(DType type) { return type == DType::fp32 ? 2e-5 : type == DType::fp16 ? 1e-3 : 4e-3; }
 
 // A_i for every row, 0 where a row sees no key. An fp32 score is wrong by some units of 2^-24 A_i, however it is

@@ -13,7 +13,7 @@ using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMa
 using ConstTile = Eigen::Map<const Matrix>;
 
 // Turns one row of scores into its softmax, in place. NaN anywhere gives NaN everywhere.
-template <class Row> void softmax(Row&& s) {
+template <class Row> void softmax_fp32(Row&& s) {
     s = (s.array() - s.maxCoeff()).exp();
     // Subnormal numbers make products slow, and are far below what rounding loses anyway.
     s = (s.array() < std::numeric_limits<float>::min()).select(0, s);
@@ -40,7 +40,7 @@ std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress&
         for (int64_t i = 0; i < tile.rows; ++i) {
             const int64_t visible = p.visible_keys(tile.first + i);
             if (visible > 0) {
-                softmax(S.row(i).head(visible));
+                softmax_fp32(S.row(i).head(visible));
             }
             S.row(i).tail(keys - visible).setZero();
         }

@@ -20,7 +20,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr int64_t key_block = 512;
 
 // Turns one row of scores into its softmax, in place, and returns its log-sum-exp. NaN anywhere gives NaN everywhere.
-template <class Row> double softmax(Row&& s) {
+template <class Row> double softmax_and_lse(Row&& s) {
     const double m = s.maxCoeff(); // subtracted from all: a factor exp(-m) above and below the fraction
     s = (s.array() - m).exp();
     // Eigen's exp stops at 5.6e-309 where the true value is 0, and products of such subnormal numbers are slow.
@@ -55,7 +55,7 @@ Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress, c
 
         for (int64_t i = 0; i < tile.rows; ++i) {
             const int64_t visible = p.visible_keys(tile.first + i);
-            LSE[i] = visible > 0 ? softmax(S.row(i).head(visible)) : -infinity;
+            LSE[i] = visible > 0 ? softmax_and_lse(S.row(i).head(visible)) : -infinity;
             S.row(i).tail(keys - visible).setZero();
         }
 

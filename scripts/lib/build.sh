@@ -69,10 +69,10 @@ configured() {
         [[ -e $BUILD/build.ninja || -e $BUILD/Makefile ]]
 }
 
-# configure_once: with the downloads that FLASH_FETCH allows, by default none, since apt has what we need; and with
-# warnings as errors where FLASH_WERROR=ON says so (.ci/run does).
+# configure_once: without downloads unless FLASH_FETCH=ON, since apt has what we need. .ci/run sets the other two.
 configure_once() {
-    local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}" "-DFLASH_WERROR=${FLASH_WERROR:-OFF}")
+    local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}" "-DFLASH_WERROR=${FLASH_WERROR:-OFF}"
+        "-DFLASH_TOGETHER=${FLASH_TOGETHER:-OFF}")
     if ! configured; then
         options+=(--fresh) # CMake would keep its cache
         ! command -v ninja >/dev/null || options+=(-G Ninja)
