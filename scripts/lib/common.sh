@@ -18,8 +18,19 @@ die() {
 }
 # wrong_option ARGUMENT
 wrong_option() { die "unknown option '$1'; see $PROGRAM --help"; }
-# needs_value "$@", with $1 the option: stops unless a value follows it.
-needs_value() { [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value; see $PROGRAM --help"; }
+# read_options "NAME..." ARGUMENT...: gives the variable NAME the value behind --NAME; what follows the options is REST.
+read_options() {
+    local names=$1
+    shift
+    while [[ ${1:-} == -* ]]; do
+        [[ $1 != -h && $1 != --help ]] || { usage && exit 0; }
+        [[ $1 == --* && " $names " == *" ${1#--} "* ]] || wrong_option "$1"
+        [[ -n ${2:-} ]] || die "$1 needs a value; see $PROGRAM --help"
+        printf -v "${1#--}" %s "$2"
+        shift 2
+    done
+    REST=("$@")
+}
 
 # run_logged LOG LABEL COMMAND...: runs the command with its output in LOG and says LABEL, a dot every two seconds, and
 # how long it took. Returns the command's exit code.

@@ -6,7 +6,6 @@ import os
 import pty
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -79,14 +78,13 @@ class Commands(unittest.TestCase):
         self.here = self.clone / "stand-ins"
         self.here.mkdir()
         for name, body in STAND_INS.items():
-            path = self.here / name
-            path.write_text(f'#!/bin/sh\nHERE="{self.here}"\necho "{name} $*" >> "$HERE/calls"\n{body}\n')
-            path.chmod(path.stat().st_mode | stat.S_IEXEC)
+            self.put(name, f'#!/bin/sh\nHERE="{self.here}"\necho "{name} $*" >> "$HERE/calls"\n{body}\n')
         (self.here / "calls").touch()
         self.put("report", json.dumps(REPORT))
 
     def put(self, name, text=""):
         (self.here / name).write_text(text)
+        (self.here / name).chmod(0o755)
 
     def calls(self, program):
         lines = (self.here / "calls").read_text().splitlines()
@@ -190,7 +188,6 @@ class Commands(unittest.TestCase):
     def test_where_cuda_rungs_run(self):
         self.assertIn("on the CPU by the SIMT backend", self.run_script("test").stdout)
         self.put("stand-in-nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
-        (self.here / "stand-in-nvcc").chmod(0o755)
         self.assertIn("nvidia-smi finds none here", self.run_script("test", "--preset", "cuda").stdout)
         done = self.run_script("exercise", "--gpu", "06.1")
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
@@ -199,7 +196,6 @@ class Commands(unittest.TestCase):
         self.put("gpu", "GPU 0: NVIDIA Something (UUID: GPU-1)\n")
         self.assertIn("on the CPU by the SIMT backend", self.run_script("test").stdout)  # there is no nvcc yet
         self.put("stand-in-nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
-        (self.here / "stand-in-nvcc").chmod(0o755)
         done = self.run_script("test")
         for words in ("NVIDIA Something", "13.0", "on the GPU"):
             self.assertIn(words, done.stdout)
