@@ -13,13 +13,7 @@ const size_t base = load_address();
 /// Apart from note(), so that nothing is saved and restored where nobody listens.
 template <void (Observer::*event)(unsigned, const AccessEvent&)>
 [[gnu::noinline]] void tell(const void* address, unsigned bytes, Kind kind, const void* return_address) {
-    const Observers& observers = *active_observers;
-    const RuntimeCode runtime;
-    const AccessEvent access{static_cast<const char*>(address), bytes, kind, Origin::of_code(return_address, base)};
-    const unsigned thread = current_block().current().number;
-    for (Observer* const observer : observers) {
-        (observer->*event)(thread, access);
-    }
+    Caller().tells(event, {static_cast<const char*>(address), bytes, kind, Origin::of_code(return_address, base)});
 }
 
 /// Most accesses are to local variables: addresses from the frame of this call up to the top of the thread's stack.

@@ -28,8 +28,8 @@ class Detector final : public Observer {
     void load_matrices(std::span<const MatrixRow> rows, Site site) override;
     void start_copy(unsigned thread, const AsyncCopy& copy) override;
     void wait_for_copies(unsigned thread, uint32_t count) override;
-    void touch_mbarrier(unsigned thread, const AccessEvent& word) override { access(thread, word); }
-    void make_mbarrier(const void* barrier) override;
+    void touch(unsigned thread, const AccessEvent& word) override { access(thread, word); }
+    void make_mbarrier(unsigned thread, const void* barrier) override;
     void release(unsigned thread, const void* barrier) override;
     void hand_on_copies(unsigned thread, uint32_t count, const void* barrier) override;
     void end_phase(const void* barrier) override;
@@ -37,13 +37,12 @@ class Detector final : public Observer {
     void start_load(const BulkLoad& load) override;
     void land(const BulkLoad& load) override;
     void start_store(const BulkStore& store) override;
-    void wait_for_stores(unsigned thread, uint32_t groups, bool reads_only) override;
+    void wait_for_stores(unsigned thread, uint32_t groups) override;
     void start_wgmma(const Wgmma& product) override;
     void wait_for_wgmma(unsigned thread, uint32_t groups) override;
     void fence_wgmma(unsigned thread) override;
     void fence_proxy(unsigned thread) override;
     void fence_mbarriers(unsigned thread) override;
-    void touch_semaphore(unsigned thread, const AccessEvent& word) override { access(thread, word); }
     void pass_semaphore(unsigned thread, const unsigned* semaphore, unsigned value) override;
     void add_to_semaphore(unsigned thread, const unsigned* semaphore) override;
     void barrier(Site site) override;

@@ -19,10 +19,10 @@ template <class Use> void for_each_piece(const char* address, unsigned bytes, Us
 
 } // namespace
 
-void Detector::make_mbarrier(const void* barrier) {
+void Detector::make_mbarrier(unsigned thread, const void* barrier) {
     Handover& made = handovers_[barrier] = {};
     made.channel = new_channel();
-    made.maker = block_.current().number;
+    made.maker = thread;
 }
 
 void Detector::fence_proxy(unsigned thread) {
@@ -152,7 +152,7 @@ void Detector::pass_semaphore(unsigned, const unsigned* semaphore, unsigned valu
     }
 }
 
-void Detector::wait_for_stores(unsigned thread, uint32_t groups, bool) {
+void Detector::wait_for_stores(unsigned thread, uint32_t groups) {
     order_.clocks().learn_ends(thread, channel_of_stores(thread), groups);
 }
 
