@@ -189,7 +189,8 @@ int Block::barrier(const char* operation, Site site, bool predicate) {
         barrier_.holds = 0;
     } else if (!(barrier_.site == site)) {
         stop({FaultKind::divergent_barrier, "threads of one block are at different barriers",
-              here(std::string("calls ") + operation, site), place(barrier_.first, "waits", barrier_.site)});
+              here(std::string("calls ") + operation, site),
+              place(barrier_.first, "waits", Origin::of(barrier_.site))});
     }
     barrier_.holds += predicate ? 1 : 0;
     Warp& own = warps_[current_->number / 32];
@@ -268,10 +269,6 @@ void Block::end_phase(const void* barrier, std::vector<WaitingThread>& waiting) 
         observers_.tell(&Observer::acquire, one.thread, barrier);
         release(one.thread);
     }
-}
-
-Place Block::place(unsigned thread, const std::string& action, Site site) const {
-    return {dim3(index_), dim3(threads_[thread].index), action, Origin::of(site)};
 }
 
 void Block::refuse(FaultKind kind, const std::string& summary, const char* operation, Site site, const char* hint) {
@@ -356,7 +353,7 @@ Fault Block::stuck() const {
         text += "\n  " + plural(finished_, "thread") + " left the kernel, the first is " + to_string(dim3(gone->index));
     }
     return {left ? FaultKind::missing_barrier : FaultKind::deadlock, text,
-            place(first->first, std::string("waits in ") + first->operation, first->site)};
+            place(first->first, std::string("waits in ") + first->operation, Origin::of(first->site))};
 }
 
 } // namespace flash::simt

@@ -130,8 +130,10 @@ class Block {
                              const char* hint = "");
 
     /// What a thread, or the current one, does at a line.
-    Place place(unsigned thread, const std::string& action, Site site) const;
-    Place here(const std::string& action, Site site) const { return place(current_->number, action, site); }
+    Place place(unsigned thread, const std::string& action, Origin origin) const {
+        return {dim3(index_), dim3(threads_[thread].index), action, origin};
+    }
+    Place here(const std::string& action, Site site) const { return place(current_->number, action, Origin::of(site)); }
 
     const Stacks& stacks() const { return stacks_; }
 

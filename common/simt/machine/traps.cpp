@@ -50,8 +50,8 @@ void handle(int signal, siginfo_t* info, void* context) {
                 !known.empty() ? known
                 : has_address  ? "an access to an address that is neither in global nor in shared memory"
                                : "an access to an address that is misaligned or no address at all",
-                {dim3(block.index()), dim3(block.current().index), "makes it",
-                 Origin::of_code(static_cast<const char*>(program_counter(context)) + 1, load_address())}});
+                block.place(block.current().number, "makes it",
+                            Origin::of_code(static_cast<const char*>(program_counter(context)) + 1, load_address()))});
 }
 
 } // namespace

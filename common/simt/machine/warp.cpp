@@ -16,7 +16,7 @@ void Block::stop_divergent(const char* operation, Site site, const Rendezvous& m
     const unsigned first = current_->number / 32 * 32 + static_cast<unsigned>(std::countr_zero(meeting.arrived));
     stop({FaultKind::divergent_barrier, "lanes of one warp that must meet are at different places",
           here(std::string("calls ") + operation, site),
-          place(first, std::string("waits in ") + meeting.operation, meeting.site)});
+          place(first, std::string("waits in ") + meeting.operation, Origin::of(meeting.site))});
 }
 
 void Block::complete(unsigned warp_number, size_t slot) {

@@ -25,7 +25,7 @@ bool arrive(const Caller& caller, int id, int threads, const char* operation, Si
     } else if (barrier.expected != static_cast<unsigned>(threads)) {
         block.stop({FaultKind::divergent_barrier, form() + " and for " + std::to_string(barrier.expected),
                     block.here(std::string("calls ") + operation, site),
-                    block.place(barrier.first, std::string("calls ") + barrier.operation, barrier.site)});
+                    block.place(barrier.first, std::string("calls ") + barrier.operation, Origin::of(barrier.site))});
     }
     caller.tells(&Observer::release, &barrier);
     if (++barrier.arrived < barrier.expected) {
@@ -136,7 +136,7 @@ void Block::meet_warpgroup(const char* operation, Site site, void* operand, Warp
         }
         stop({FaultKind::divergent_barrier, "threads of one warpgroup that must meet are at different places",
               here(std::string("calls ") + operation, site),
-              place(other, std::string("waits in ") + meeting.operation, meeting.site)});
+              place(other, std::string("waits in ") + meeting.operation, Origin::of(meeting.site))});
     }
     meeting.operands[current_->number - first] = operand;
     meeting.lanes[current_->number % 128 / 32] |= 1u << current_->number % 32;

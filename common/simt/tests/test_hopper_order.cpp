@@ -411,7 +411,7 @@ TEST_CASE("a TMA store reads what was written, fenced and told", "[hopper]") {
 }
 
 TEST_CASE("a fence of one launch is forgotten in the next, which has more threads", "[hopper]") {
-    const With options([](simt::Options& chosen) { chosen.detect = true; });
+    const With options({.detect = true});
     CHECK_NOTHROW(launch(only_a_fence, 1, 32, 0));
     CHECK_NOTHROW(launch(only_a_fence, 1, 1024, 0));
 }

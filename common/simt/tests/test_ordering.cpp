@@ -55,6 +55,13 @@ __device__ void copy_own(const float* in) {
     cp_async_16(smem + 4 * threadIdx.x, in + 4 * (blockIdx.x * threads + threadIdx.x)); // own copy
 }
 
+__device__ void make(uint64_t* mbarrier, int arrivals) {
+    if (threadIdx.x == 0) {
+        mbarrier_init(mbarrier, arrivals);
+    }
+    __syncthreads(); // the mbarrier is initialised
+}
+
 // --- epochs -------------------------------------------------------------------------------------------------------
 
 /// Each thread reads what another one wrote and then overwrites it, round after round.
@@ -219,10 +226,7 @@ template <bool barrier> __global__ void copy_over_epochs(const float* in, float*
 template <bool wait_at_mbarrier> __global__ void waited_for_twice(const float* in, float* out) {
     const float* smem = flash::dynamic_shared<float>();
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, threads);
     copy_own(in);
     cp_async_mbarrier_arrive(full);
     flash::cp_async_commit();
@@ -239,10 +243,7 @@ template <bool wait_at_mbarrier> __global__ void waited_for_twice(const float* i
 template <bool wait> __global__ void own_copy(const float* in, float* out) {
     const float* smem = flash::dynamic_shared<float>();
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, threads);
     copy_own(in);
     cp_async_mbarrier_arrive(full);
     if (wait) {
@@ -255,10 +256,7 @@ template <bool wait> __global__ void own_copy(const float* in, float* out) {
 template <bool wait> __global__ void own_copy_later(const float* in, float* out) {
     const float* smem = flash::dynamic_shared<float>();
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, threads);
     copy_own(in);
     cp_async_mbarrier_arrive(full);
     if (wait || threadIdx.x != 70) {
@@ -272,10 +270,7 @@ template <bool wait> __global__ void own_copy_later(const float* in, float* out)
 template <bool wait> __global__ void copy_and_barrier(const float* in, float* out) {
     const float* smem = flash::dynamic_shared<float>();
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, threads);
     copy_own(in);
     cp_async_mbarrier_arrive(full);
     __syncthreads(); // in another epoch than the copy
@@ -289,10 +284,7 @@ template <bool wait> __global__ void copy_and_barrier(const float* in, float* ou
 __global__ void one_waits_for_all(const float* in, float* out) {
     const float* smem = flash::dynamic_shared<float>();
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, threads);
     copy_own(in);
     cp_async_mbarrier_arrive(full);
     if (threadIdx.x == 40) {
@@ -309,11 +301,8 @@ template <bool in_order> __global__ void chain(const float* in, float* out) {
     __shared__ float tile[32];
     __shared__ uint64_t link[2];
     const unsigned warp = threadIdx.x / 32;
-    if (threadIdx.x == 0) {
-        mbarrier_init(link, 32);
-        mbarrier_init(link + 1, 32);
-    }
-    __syncthreads(); // the mbarriers are initialised
+    make(link, 32);
+    make(link + 1, 32);
     if (warp == 0) {
         if (in_order) {
             tile[threadIdx.x] = in[threadIdx.x];
@@ -335,10 +324,7 @@ template <bool in_order> __global__ void chain(const float* in, float* out) {
 template <bool sync> __global__ void one_lane_waits(const float* in, float* out) {
     __shared__ float tile[32];
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, 32);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, 32);
     if (threadIdx.x < 32) {
         tile[threadIdx.x] = in[threadIdx.x]; // write by warp 0
         mbarrier_arrive(full);               // the tile is complete
@@ -358,10 +344,7 @@ template <bool sync> __global__ void one_lane_waits(const float* in, float* out)
 template <bool ordered> __global__ void after_the_copy(const float* in, float* out) {
     __shared__ float tile[32];
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, threads);
     copy_own(in);
     cp_async_mbarrier_arrive(full);
     __syncthreads(); // a new epoch, with the copies in flight
@@ -381,10 +364,7 @@ template <bool ordered> __global__ void after_the_copy(const float* in, float* o
 __global__ void phases(const float* in, float* out) {
     __shared__ float tile[32];
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, 32);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, 32);
     if (threadIdx.x < 32) {
         mbarrier_arrive(full); // phase 0
     }

@@ -26,7 +26,7 @@ __global__ void transpose_badly(const float* in, float* out) {
 
 std::vector<simt::KernelProfile> profile_of_transposition() {
     const Buffer<float> in(1024), out(1025);
-    const With counting([](simt::Options& options) { options.count = true; });
+    const With counting({.count = true});
     simt::clear_profile();
     launch(transpose_badly, 3, 32, 0, in.data(), out.data());
     return simt::profile();

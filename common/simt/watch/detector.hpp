@@ -57,6 +57,15 @@ class Detector final : public Observer {
         bool contains(const AccessEvent& access) const {
             return access.address >= begin && access.address + access.bytes <= begin + bytes;
         }
+        /// Calls `use(cell)` with each cell of an access.
+        template <class Use> void visit(const AccessEvent& access, Repeat& repeat, Use use) const {
+            shadow->visit(access.address, access.bytes, access.kind == Kind::store,
+                          [&](Cell& cell) { repeat(cell, use); });
+        }
+        template <class Use> void visit(const AccessEvent& access, Use use) const {
+            Repeat repeat;
+            visit(access, repeat, use);
+        }
     };
 
     struct Flights {                  // the copies that a thread has started
@@ -93,7 +102,7 @@ class Detector final : public Observer {
     struct Readers { // for whom TMA or tensor cores read
         unsigned first, threads;
         uint32_t work, works;
-        const Clocks::Common& known;
+        const Clocks::Knowledge& known;
     };
 
     bool is_recalled(unsigned thread, const AccessEvent& access, Space space);
@@ -104,9 +113,7 @@ class Detector final : public Observer {
     std::optional<Fault> load_left_behind();
     Handover& gathering(const void* barrier);
     uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, bool writes);
-    uint32_t new_channel() { return channels_++; }
-    uint32_t channel_of_stores(unsigned thread);
-    uint32_t channel_of_wgmma(unsigned thread);
+    uint32_t channel_in(uint32_t& own) { return own = own == 0 ? channels_++ : own; }
     void check_global(const AsyncWork& work, const Chunk& chunk, Kind kind);
     void check_turn(const AsyncWork& work, const Chunk& chunk);
     void read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps, const std::vector<OperandRow>& rows,
@@ -114,17 +121,18 @@ class Detector final : public Observer {
     void begin_registers(const Wgmma& product, unsigned thread_of_group, uint32_t work);
     void note_unwritten(unsigned thread, const AccessEvent& access, const Region& region);
     static std::string in(const AccessEvent& access, const Region& region); // "at byte 16 of tile"
-    Place place_of_work(const Work& work, const char* what) const;
     [[noreturn, gnu::cold]] void stop_async_race(unsigned thread, const AccessEvent& access, const Region& region,
                                                  const Order::Race& race) const;
-    [[noreturn, gnu::cold]] void stop_unfenced(const AsyncWork& work, const AccessEvent& access, const Region& region,
-                                               const Cell& cell) const;
+    [[noreturn, gnu::cold]] void stop_unfenced(const AccessEvent& access, const Region& region, const Cell& cell) const;
     Region& recent(const char* address, Space space);
-    const Region& find(const AccessEvent& access, Space space);
+    const Region& find(unsigned thread, const AccessEvent& access, Space space);
     Region look_up(const AccessEvent& access, Space space) const;
     void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell);
     Place place_of(const Trace& trace, const Trace& now, const char* action) const;
-    Fault fault(FaultKind kind, const std::string& summary, unsigned thread, const AccessEvent& access) const;
+    Place place_of(const Order::Race& race, unsigned thread, const AccessEvent& access) const; // of the other one
+    Place place_of(unsigned thread, const AccessEvent& access) const;
+    Place place_of(const Work& work, const char* what) const;
+    Place place_of_actor(unsigned thread, const AccessEvent& access, const char* what) const;
     [[noreturn, gnu::cold]] void stop_outside(unsigned thread, const AccessEvent& access, const Region& region) const;
     [[noreturn, gnu::cold]] void stop_in_flight(unsigned thread, const AccessEvent& access, const Region& region,
                                                 const Trace& copy) const;
@@ -157,10 +165,14 @@ inline Detector::Region& Detector::recent(const char* address, Space space) {
                                                         : 1];
 }
 
-inline const Detector::Region& Detector::find(const AccessEvent& access, Space space) {
+/// Stops the block when the access is not inside.
+inline const Detector::Region& Detector::find(unsigned thread, const AccessEvent& access, Space space) {
     Region& recent = this->recent(access.address, space);
     if (!recent.contains(access)) [[unlikely]] {
         recent = look_up(access, space);
+        if (!recent.contains(access)) {
+            stop_outside(thread, access, recent);
+        }
     }
     return recent;
 }

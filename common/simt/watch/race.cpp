@@ -154,7 +154,7 @@ const Trace* Order::unordered(const History& history, Kind kind, const Trace& no
     return races(history.other_block, kind, now, shared) ? &history.other_block : nullptr;
 }
 
-bool Order::knows_write(const Clocks::Common& group, const Cell& cell) const {
+bool Order::knows_write(const Clocks::Knowledge& group, const Cell& cell) const {
     const Trace& write = writer(cell);
     if (write.engine != 0) {
         const Work& work = works_[write.lanes];
@@ -164,7 +164,7 @@ bool Order::knows_write(const Clocks::Common& group, const Cell& cell) const {
     return write.epoch != epoch_ || write.copy != 0 || group.clocks[thread] > write.clock;
 }
 
-bool Order::is_fenced(const Clocks::Common& group, const Cell& cell) const {
+bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
     const Trace& write = writer(cell);
     const auto thread = static_cast<unsigned>(std::countr_zero(write.lanes)) + write.warp * 32;
     return write.engine != 0 || (!group.fenced.empty() && group.fenced[thread] > written(cell).stamp);

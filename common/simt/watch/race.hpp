@@ -1,10 +1,9 @@
 // Which accesses of memory are ordered, and which race.
 //
 // A race is two accesses of the same bytes by different threads, at least one a write and not both atomic, that nothing
-// orders. __syncthreads
-// begins a new epoch: accesses in different epochs of a block are ordered. Within an epoch it takes __syncwarp or an
-// mbarrier (clocks.hpp). The threads of different blocks have no order, but where one block has waited at a semaphore
-// to which the other has added: then all that the other did counts as before.
+// orders. __syncthreads begins a new epoch: accesses in different epochs of a block are ordered. Within an epoch it
+// takes __syncwarp or an mbarrier (clocks.hpp). The threads of different blocks have no order, but where one block has
+// waited at a semaphore to which the other has added: then all that the other did counts as before.
 //
 // A cp.async writes at an unknown moment. Its cells are marked as in flight, over epochs too, until some thread has
 // waited for it; from then on it is a write that those know of who have waited, or to whom that was handed on.
@@ -271,8 +270,8 @@ class Order {
     }
 
     /// Whether all of a group of threads know of the last write, and, if a thread made it, whether it was fenced.
-    bool knows_write(const Clocks::Common& group, const Cell& cell) const;
-    bool is_fenced(const Clocks::Common& group, const Cell& cell) const;
+    bool knows_write(const Clocks::Knowledge& group, const Cell& cell) const;
+    bool is_fenced(const Clocks::Knowledge& group, const Cell& cell) const;
 
     /// The write that a thread has just made there is that of a copy, which goes on.
     void take_off(Cell& cell);
