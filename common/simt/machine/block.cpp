@@ -146,27 +146,18 @@ void Block::check_left(const Thread& thread) {
 
 /// The number of the thread whose turn it is by the schedule; at least one can run.
 unsigned Block::choose() {
-    switch (schedule_.kind) {
-    case Schedule::reverse: {
-        const unsigned warp = highest(ready_warps_);
-        return warp * 32 + highest(warps_[warp].ready);
-    }
-    case Schedule::shuffle: {
+    if (schedule_.kind == Schedule::shuffle) {
         const uint64_t random = draw();
         const unsigned warp = any_bit(ready_warps_, static_cast<unsigned>(random >> 32));
         return warp * 32 + any_bit(warps_[warp].ready, static_cast<unsigned>(random));
     }
-    case Schedule::one_warp_ahead:
-        if ((ready_warps_ >> schedule_.number & 1) != 0) {
-            const auto warp = static_cast<unsigned>(schedule_.number);
-            return warp * 32 + lowest(warps_[warp].ready);
-        }
-        [[fallthrough]];
-    default: {
-        const unsigned warp = lowest(ready_warps_);
-        return warp * 32 + lowest(warps_[warp].ready);
+    if (schedule_.kind == Schedule::reverse) {
+        const unsigned warp = highest(ready_warps_);
+        return warp * 32 + highest(warps_[warp].ready);
     }
-    }
+    const bool ahead = schedule_.kind == Schedule::one_warp_ahead && (ready_warps_ >> schedule_.number & 1) != 0;
+    const unsigned warp = ahead ? static_cast<unsigned>(schedule_.number) : lowest(ready_warps_);
+    return warp * 32 + lowest(warps_[warp].ready);
 }
 
 uint64_t Block::draw() { // SplitMix64

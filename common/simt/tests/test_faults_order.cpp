@@ -174,16 +174,6 @@ __global__ void early_return(float* out, int size) {
     out[threadIdx.x] = 1;
 }
 
-__global__ void lost_lanes(int* out) {
-    int value = 0;
-    if (threadIdx.x < 16) {
-        value = __shfl_xor_sync(0xffffffffu, value, 1); // half a warp
-    } else {
-        __syncthreads(); // the other half
-    }
-    out[threadIdx.x] = value;
-}
-
 __global__ void divergent_shuffle(int* out) {
     int value = 1;
     if (threadIdx.x % 2 == 0) {
@@ -347,26 +337,6 @@ TEST_CASE("a divergent barrier names both lines") {
         CHECK(fault.where.line.line != fault.other.line.line);
         CHECK((fault.where.thread.x < 32) == (fault.where.line.line == line("first barrier")));
     }
-}
-
-TEST_CASE("a barrier that some threads left the kernel without reaching is reported") {
-    const Buffer<float> out(64);
-    const Fault fault =
-        fault_at("never complete", FaultKind::missing_barrier, [&] { launch(early_return, 1, 64, 0, out.data(), 50); });
-    CHECK_THAT(fault.what(), ContainsSubstring("14 threads left the kernel"));
-    CHECK_THAT(fault.what(), ContainsSubstring("the first is (50,0,0)"));
-    CHECK_NOTHROW(launch(early_return, 1, 64, 0, out.data(), 64));
-}
-
-TEST_CASE("a deadlock tells who waits where") {
-    const Buffer<int> out(32);
-    const Fault fault = fault_of([&] { launch(lost_lanes, 1, 32, 0, out.data()); });
-    CHECK(fault.kind == FaultKind::deadlock);
-    CHECK_THAT(fault.what(), ContainsSubstring("16 of 32 threads wait in __shfl_xor_sync at "));
-    CHECK_THAT(fault.what(), ContainsSubstring(":" + std::to_string(line("half a warp")) + " with mask 0xffffffff"));
-    CHECK_THAT(fault.what(), ContainsSubstring("16 of 32 threads wait in __syncthreads at "));
-    CHECK_THAT(fault.what(),
-               ContainsSubstring(":" + std::to_string(line("the other half")) + ", the first is (16,0,0)"));
 }
 
 TEST_CASE("lanes that must meet at different places are reported") {

@@ -239,45 +239,26 @@ template <bool wait_at_mbarrier> __global__ void waited_for_twice(const float* i
     own(out) = smem[4 * neighbour_warp()]; // use by another warp
 }
 
-/// A thread reads its own copy, which it must wait for as others must.
-template <bool wait> __global__ void own_copy(const float* in, float* out) {
-    const float* smem = flash::dynamic_shared<float>();
-    __shared__ uint64_t full[1];
-    make(full, threads);
-    copy_own(in);
-    cp_async_mbarrier_arrive(full);
-    if (wait) {
-        mbarrier_wait(full, 0); // all copies have landed
-    }
-    own(out) = smem[4 * threadIdx.x]; // own copy read
-}
+/// A thread must wait for its own copy as others must. That others have waited, it does not know by a shuffle, and a
+/// __syncthreads does not wait for copies.
+enum class Between { nothing, shuffle, barrier };
 
-/// It reads it when others have waited, of which it knows nothing: a shuffle orders no memory.
-template <bool wait> __global__ void own_copy_later(const float* in, float* out) {
+template <Between between, bool wait> __global__ void handed_to_mbarrier(const float* in, float* out) {
     const float* smem = flash::dynamic_shared<float>();
     __shared__ uint64_t full[1];
     make(full, threads);
     copy_own(in);
     cp_async_mbarrier_arrive(full);
-    if (wait || threadIdx.x != 70) {
+    if (between == Between::barrier) {
+        __syncthreads(); // in another epoch than the copy
+    }
+    if (wait || (between == Between::shuffle && threadIdx.x != 70)) {
         mbarrier_wait(full, 0); // all copies have landed
     }
-    __shfl_sync(0xffffffffu, 0, 0);
-    own(out) = smem[4 * threadIdx.x]; // own copy read later
-}
-
-/// As before, with a __syncthreads between copy and use: it does not wait for copies.
-template <bool wait> __global__ void copy_and_barrier(const float* in, float* out) {
-    const float* smem = flash::dynamic_shared<float>();
-    __shared__ uint64_t full[1];
-    make(full, threads);
-    copy_own(in);
-    cp_async_mbarrier_arrive(full);
-    __syncthreads(); // in another epoch than the copy
-    if (wait) {
-        mbarrier_wait(full, 0); // all copies have landed
+    if (between == Between::shuffle) {
+        __shfl_sync(0xffffffffu, 0, 0);
     }
-    own(out) = smem[4 * neighbour_warp()]; // read in another epoch
+    own(out) = smem[4 * (between == Between::barrier ? neighbour_warp() : threadIdx.x)]; // read of a copy
 }
 
 /// One thread waits for all copies, and a barrier lets the others know.
@@ -420,12 +401,12 @@ TEST_CASE("ordering: copies waited for by their own threads") {
 }
 
 TEST_CASE("ordering: copies handed to an mbarrier") {
-    must_pass(own_copy<true>);
-    must_be_in_flight(own_copy<false>, "own copy read");
-    must_pass(own_copy_later<true>);
-    must_be_in_flight(own_copy_later<false>, "own copy read later");
-    must_pass(copy_and_barrier<true>);
-    must_be_in_flight(copy_and_barrier<false>, "read in another epoch");
+    must_pass(handed_to_mbarrier<Between::nothing, true>);
+    must_be_in_flight(handed_to_mbarrier<Between::nothing, false>, "read of a copy");
+    must_pass(handed_to_mbarrier<Between::shuffle, true>);
+    must_be_in_flight(handed_to_mbarrier<Between::shuffle, false>, "read of a copy");
+    must_pass(handed_to_mbarrier<Between::barrier, true>);
+    must_be_in_flight(handed_to_mbarrier<Between::barrier, false>, "read of a copy");
     must_pass(one_waits_for_all);
     must_pass(after_the_copy<true>);
     must_race(after_the_copy<false>, "write after the copy", "read after the wait");

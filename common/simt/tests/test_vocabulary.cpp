@@ -157,8 +157,6 @@ std::vector<int> expected(int (*source)(int lane, int argument, int width), int 
 } // namespace
 
 TEST_CASE("shuffles take from the lane that they name, within segments of a width") {
-    const auto segment = [](int lane, int width) { return lane / width * width; };
-    static_cast<void>(segment);
     for (const int width : {32, 16, 8}) {
         for (const int argument : {0, 1, 3, 7, 17}) {
             CAPTURE(width, argument);

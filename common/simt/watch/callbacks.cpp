@@ -8,7 +8,7 @@
 namespace flash::simt {
 namespace {
 
-const size_t base = load_address();
+const size_t base = executable().load_address;
 
 /// Apart from note(), so that nothing is saved and restored where nobody listens.
 template <void (Observer::*event)(unsigned, const AccessEvent&)>

@@ -24,7 +24,7 @@ Shadow* shadow_of(const DeviceMemory& buffer) {
 
 } // namespace
 
-Detector::Detector(Block& block) : block_(block), image_(executable_image()) {
+Detector::Detector(Block& block) : block_(block), executable_(executable()) {
     const SharedMemory& shared = block.shared();
     dynamic_shadow_ = std::make_unique<Shadow>(shared.region_begin(), SharedMemory::region_bytes);
     static_shadow_ = std::make_unique<Shadow>(shared.segment().begin, shared.segment().bytes);
@@ -250,7 +250,7 @@ void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
     };
     const Launch& launch = block_.launch();
     const auto* const arguments = static_cast<const char*>(launch.context);
-    if (!block_.stacks().contains(thread, access.address) && !inside(image_.first, image_.second) &&
+    if (!block_.stacks().contains(thread, access.address) && !inside(executable_.begin, executable_.end) &&
         !inside(arguments, arguments + launch.context_bytes)) {
         block_.stop(
             {FaultKind::out_of_bounds,

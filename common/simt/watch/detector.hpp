@@ -154,8 +154,8 @@ class Detector final : public Observer {
     std::array<uint32_t, 32> wgmma_channels_{};
     const AsyncWork* actor_ = nullptr; // in whose place a thread's access is checked; null: the thread's own
     std::unique_ptr<Shadow> dynamic_shadow_, static_shadow_;
-    std::array<Region, 6> recent_;              // of this launch: of __shared__ variables, dynamic, in global memory
-    std::pair<const char*, const char*> image_; // the executable: its constants may be read
+    std::array<Region, 6> recent_; // of this launch: of __shared__ variables, dynamic, in global memory
+    Executable executable_;        // its constants may be read
 };
 
 /// Most accesses are to a buffer or variable of one before. Neighbouring buffers lie 4 MiB apart, or more.

@@ -15,6 +15,13 @@ namespace {
 std::mutex shadows_mutex;
 std::vector<Shadow*> shadows;
 
+void join(Order::Blocks& all, const Order::Blocks& more) {
+    all.resize(std::max(all.size(), more.size()));
+    for (size_t i = 0; i < more.size(); ++i) {
+        all[i] = all[i] || more[i];
+    }
+}
+
 } // namespace
 
 Shadow::Shadow(const char* begin, size_t bytes) : begin_(begin), words_(bytes / 4 + 1) {
@@ -99,20 +106,15 @@ void Order::land(Cell& cell, unsigned starter, uint32_t number, Origin origin) {
 }
 
 Order::Blocks Order::handed_on(const Blocks& before) const {
-    Blocks all = known_;
+    Blocks all = before;
     all.resize(begins_.size());
     all.back() = true;
-    for (size_t i = 0; i < before.size(); ++i) {
-        all[i] = all[i] || before[i];
-    }
+    join(all, known_);
     return all;
 }
 
 void Order::learn(const Blocks& blocks) {
-    known_.resize(std::max(known_.size(), blocks.size()));
-    for (size_t i = 0; i < blocks.size(); ++i) {
-        known_[i] = known_[i] || blocks[i];
-    }
+    join(known_, blocks);
     ++moment_;
 }
 
