@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <exception>
@@ -86,25 +85,25 @@ void run_on_workers(uint64_t blocks, unsigned threads, const std::function<void(
     const uint64_t most = options().detect ? 1 : std::min<uint64_t>(blocks, static_cast<uint64_t>(chosen));
     const auto workers = static_cast<unsigned>(most);
 
-    std::atomic<unsigned> able = 0; // have memory for their fibers
-    std::atomic<bool> failed = false;
+    std::mutex mutex;
+    unsigned able = 0;         // have memory for their fibers
     std::exception_ptr thrown; // the first
     const Worker::Work serve = [&](std::optional<Block>& block) {
         try {
+            const std::lock_guard one_by_one(mutex); // or each takes a part of little memory, and nobody has enough
             if (!block) {
                 block.emplace();
             }
             block->reserve(threads);
+            ++able;
         } catch (const std::bad_alloc&) {
             return;
         }
-        ++able;
         try {
             work(*block);
         } catch (...) {
-            if (!failed.exchange(true)) {
-                thrown = std::current_exception();
-            }
+            const std::lock_guard first_wins(mutex);
+            thrown = thrown ? thrown : std::current_exception();
         }
     };
     try {
@@ -125,7 +124,7 @@ void run_on_workers(uint64_t blocks, unsigned threads, const std::function<void(
     }
     if (able < workers && !said) {
         said = true;
-        std::fprintf(stderr, "simt: memory for %u of %u workers; going on with those\n", able.load(), workers);
+        std::fprintf(stderr, "simt: memory for %u of %u workers; going on with those\n", able, workers);
     }
 }
 
