@@ -44,50 +44,6 @@ unsigned worst_bank(uint32_t* words, unsigned count) {
 
 } // namespace
 
-GlobalTraffic& GlobalTraffic::operator+=(const GlobalTraffic& other) {
-    requests += other.requests;
-    bytes += other.bytes;
-    sectors += other.sectors;
-    ideal += other.ideal;
-    return *this;
-}
-
-SharedTraffic& SharedTraffic::operator+=(const SharedTraffic& other) {
-    requests += other.requests;
-    bytes += other.bytes;
-    wavefronts += other.wavefronts;
-    ideal += other.ideal;
-    return *this;
-}
-
-EngineTraffic& EngineTraffic::operator+=(const EngineTraffic& other) {
-    requests += other.requests;
-    bytes += other.bytes;
-    return *this;
-}
-
-Counters& Counters::operator+=(const Counters& other) {
-    global_load += other.global_load;
-    global_store += other.global_store;
-    shared_load += other.shared_load;
-    shared_store += other.shared_store;
-    async_store += other.async_store;
-    barriers += other.barriers;
-    collectives += other.collectives;
-    mma += other.mma;
-    ldmatrix += other.ldmatrix;
-    cp_async += other.cp_async;
-    atomics += other.atomics;
-    global_atomic += other.global_atomic;
-    tma_load += other.tma_load;
-    tma_store += other.tma_store;
-    bulk_reduce += other.bulk_reduce;
-    for (size_t i = 0; i < wgmma.size(); ++i) {
-        wgmma[i] += other.wgmma[i];
-    }
-    return *this;
-}
-
 Wavefronts wavefronts(uint32_t lanes, const uint32_t (&words)[32], unsigned bytes) {
     if (bytes <= 4 && lanes == 0xffffffffu && is_simple(words)) {
         return {1, 1};
