@@ -90,9 +90,9 @@ Counters at(const char* tag) {
     const int line = line_of(__FILE__, tag);
     Counters sum;
     for (const simt::KernelProfile& kernel : simt::profile()) {
-        for (const simt::LineProfile& own : kernel.lines) {
-            if (own.line.line == line && own.line.file.ends_with("test_counters.cpp")) {
-                sum += own.counters;
+        for (const auto& [place, counters] : kernel.lines) {
+            if (place.line == line && place.file.ends_with("test_counters.cpp")) {
+                sum += counters;
             }
         }
     }

@@ -40,9 +40,9 @@ TEST_CASE("findings: bank conflicts and uncoalesced accesses, but no short reque
     const auto found = [&](const char* tag) {
         const int number = line_of(__FILE__, tag);
         const auto line =
-            std::ranges::find_if(kernels[0].lines, [&](const auto& own) { return own.line.line == number; });
+            std::ranges::find_if(kernels[0].lines, [&](const auto& own) { return own.first.line == number; });
         REQUIRE(line != kernels[0].lines.end());
-        return simt::findings(line->counters);
+        return simt::findings(line->second);
     };
     CHECK(found("both bad").uncoalesced);
     CHECK(found("both bad").conflicted);
