@@ -6,17 +6,6 @@
 namespace flash::simt {
 namespace {
 
-/// Most requests: 32 words in sequence, or one word for all.
-bool is_simple(const uint32_t (&words)[32]) {
-    uint32_t not_sequence = 0;
-    uint32_t not_equal = 0;
-    for (uint32_t lane = 0; lane < 32; ++lane) {
-        not_sequence |= words[lane] ^ (words[0] + lane);
-        not_equal |= words[lane] ^ words[0];
-    }
-    return not_sequence == 0 || not_equal == 0;
-}
-
 /// The most different words that one of the 32 banks has to give.
 unsigned worst_bank(uint32_t* words, unsigned count) {
     uint32_t first[32];
@@ -45,9 +34,6 @@ unsigned worst_bank(uint32_t* words, unsigned count) {
 } // namespace
 
 Wavefronts wavefronts(uint32_t lanes, const uint32_t (&words)[32], unsigned bytes) {
-    if (bytes <= 4 && lanes == 0xffffffffu && is_simple(words)) {
-        return {1, 1};
-    }
     const unsigned words_each = bytes > 4 ? bytes / 4 : 1;
     const unsigned lanes_each = 32 / words_each; // that one wavefront can serve
     Wavefronts sum;
