@@ -58,15 +58,10 @@ Wavefronts wavefronts(uint32_t lanes, const uint32_t (&words)[32], unsigned byte
 unsigned count_distinct(uint32_t lanes, const uint32_t (&values)[32]) {
     uint32_t sorted[32];
     unsigned count = 0;
-    bool ascending = true;
     for (; lanes != 0; lanes &= lanes - 1) {
-        sorted[count] = values[std::countr_zero(lanes)];
-        ascending = ascending && (count == 0 || sorted[count - 1] <= sorted[count]);
-        ++count;
+        sorted[count++] = values[std::countr_zero(lanes)];
     }
-    if (!ascending) {
-        std::sort(sorted, sorted + count);
-    }
+    std::sort(sorted, sorted + count);
     return static_cast<unsigned>(std::unique(sorted, sorted + count) - sorted);
 }
 
