@@ -1,7 +1,6 @@
 #include "common/simt/watch/detector.hpp"
 
 #include <algorithm>
-#include <bit>
 
 namespace flash::simt {
 namespace {
@@ -40,7 +39,7 @@ void Detector::begin_launch() {
 void Detector::begin_block() {
     unwritten_.reset();
     order_.begin_block(static_cast<unsigned>(volume(block_.launch().block)));
-    blocks_.emplace_back(order_.epoch(), block_.index());
+    blocks_.push_back(block_.index());
     flights_.assign(block_.thread_count(), {});
     handovers_.clear();
     registers_.assign(block_.thread_count(), {});
@@ -75,12 +74,12 @@ Place Detector::place_of(const Trace& trace, const Trace& now, const char* actio
         const Work& work = order_.work(trace);
         return place_of(work, work.writes ? " that writes it" : " that reads it");
     }
-    // The last block that began at or before that epoch.
-    const auto next = std::ranges::upper_bound(blocks_, trace.epoch, {}, &std::pair<uint32_t, uint3>::first);
-    const bool same_warp = trace.warp == now.warp && trace.epoch == now.epoch && trace.lanes != now.lanes;
-    const uint32_t others = same_warp ? trace.lanes & ~now.lanes : trace.lanes;
-    const unsigned number = trace.warp * 32u + static_cast<unsigned>(std::countr_zero(others));
-    return {dim3((next - 1)->second), dim3(element(block_.launch().block, number)), action, Origin::from(trace.origin)};
+    Trace other = trace;
+    if (trace.warp == now.warp && trace.epoch == now.epoch && trace.lanes != now.lanes) {
+        other.lanes &= ~now.lanes;
+    }
+    return {dim3(blocks_[order_.block_of(trace)]), dim3(element(block_.launch().block, thread_of(other))), action,
+            Origin::from(trace.origin)};
 }
 
 Place Detector::place_of(const Order::Race& race, unsigned thread, const AccessEvent& access) const {

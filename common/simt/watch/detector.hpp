@@ -141,11 +141,9 @@ class Detector final : public Observer {
 
     Block& block_;
     Order order_;
-    std::vector<std::pair<uint32_t, uint3>> blocks_; // of this launch, each with its first epoch
-    // A read of memory that nobody wrote. Kept until the next barrier: if another thread writes there before, it is a
-    // race, and that says more.
-    std::optional<Fault> unwritten_;
-    std::vector<Flights> flights_; // of each thread of the block
+    std::vector<uint3> blocks_;      // of this launch, as they ran
+    std::optional<Fault> unwritten_; // a read of memory that nobody wrote, kept until the next barrier
+    std::vector<Flights> flights_;   // of each thread of the block
     std::map<const void*, Handover> handovers_;
     std::map<const void*, std::vector<Order::Blocks>> semaphores_; // what is known after the first, second... addition
     std::vector<OwnRegisters> registers_;                          // of each thread of the block

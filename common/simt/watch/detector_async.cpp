@@ -1,6 +1,5 @@
 // The detector's part for TMA, wgmma and their fences.
 #include <algorithm>
-#include <bit>
 
 #include "common/simt/watch/detector.hpp"
 

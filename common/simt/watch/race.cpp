@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <bit>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -118,8 +117,12 @@ void Order::learn(const Blocks& blocks) {
     ++moment_;
 }
 
+size_t Order::block_of(const Trace& trace) const {
+    return static_cast<size_t>(std::ranges::upper_bound(begins_, trace.epoch) - begins_.begin()) - 1;
+}
+
 bool Order::known(const Trace& before) const {
-    const auto block = static_cast<size_t>(std::ranges::upper_bound(begins_, before.epoch) - begins_.begin()) - 1;
+    const size_t block = block_of(before);
     return block < known_.size() && known_[block];
 }
 
@@ -162,14 +165,12 @@ bool Order::knows_write(const Clocks::Knowledge& group, const Cell& cell) const 
         const Work& work = works_[write.lanes];
         return work.channel < group.ends.size() && group.ends[work.channel] > work.number;
     }
-    const auto thread = static_cast<unsigned>(std::countr_zero(write.lanes)) + write.warp * 32;
-    return write.epoch != epoch_ || write.copy != 0 || group.clocks[thread] > write.clock;
+    return write.epoch != epoch_ || write.copy != 0 || group.clocks[thread_of(write)] > write.clock;
 }
 
 bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
     const Trace& write = writer(cell);
-    const auto thread = static_cast<unsigned>(std::countr_zero(write.lanes)) + write.warp * 32;
-    return write.engine != 0 || (!group.fenced.empty() && group.fenced[thread] > written(cell).stamp);
+    return write.engine != 0 || (!group.fenced.empty() && group.fenced[thread_of(write)] > written(cell).stamp);
 }
 
 uint32_t ReaderSets::with(uint32_t set, uint32_t work, uint32_t count, const std::vector<Work>& works) {

@@ -45,6 +45,11 @@ struct Trace {
     uint32_t atomic : 1 = 0;    // an atomic operation
 };
 
+/// The thread that made it; of several lanes, the first.
+inline unsigned thread_of(const Trace& trace) {
+    return trace.warp * 32u + static_cast<unsigned>(std::countr_zero(trace.lanes));
+}
+
 /// Whether two accesses differ in their lanes alone.
 inline bool alike(const Trace& a, const Trace& b) {
     return a.warp == b.warp && a.clock == b.clock && a.origin == b.origin && a.atomic == b.atomic;
@@ -291,6 +296,9 @@ class Order {
 
     bool of_this_block(const Trace& trace) const { return trace.epoch >= block_begin_; }
 
+    /// Counts the launch's blocks in the order in which they ran.
+    size_t block_of(const Trace& trace) const;
+
     /// The earlier access that an access at this moment races with, if any. `shared`: of shared memory, where what
     /// earlier blocks did is of no concern.
     struct Race {
@@ -388,19 +396,16 @@ class Order {
 inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) const {
     if (before.engine != 0 && of_this_block(before)) [[unlikely]] {
         const Work& work = works_[before.lanes];
-        const auto thread = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
-        return clocks_.knows_end(thread, work.channel, work.number);
+        return clocks_.knows_end(thread_of(now), work.channel, work.number);
     }
     if (before.epoch != now.epoch) {
         return shared || of_this_block(before) || before.epoch < launch_begin_ || known(before);
     }
-    const auto own = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
     if (before.copy != 0) {
-        const auto starter = static_cast<unsigned>(std::countr_zero(before.lanes)) + before.warp * 32;
-        return clocks_.knows_copy(own, starter, before.clock);
+        return clocks_.knows_copy(thread_of(now), thread_of(before), before.clock);
     }
     const uint32_t others = before.warp == now.warp ? before.lanes & ~now.lanes : before.lanes;
-    return others == 0 || clocks_.knows(own, before.warp, others, before.clock);
+    return others == 0 || clocks_.knows(thread_of(now), before.warp, others, before.clock);
 }
 
 inline Order::Race Order::race(const Cell& cell, Kind kind, const Trace& now, bool shared) {
@@ -432,7 +437,7 @@ inline void Order::remember(Cell& cell, Kind kind, const Trace& now) {
     if (kind == Kind::store) {
         // All that came before is ordered before this, or it would have been a race: who races with them later, races
         // with this as well.
-        write(cell, {now, clocks_.stamp(static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32)});
+        write(cell, {now, clocks_.stamp(thread_of(now))});
     } else {
         History past = pasts_[cell.since];
         past.atomics |= kind == Kind::atomic ? 1 : 0;
