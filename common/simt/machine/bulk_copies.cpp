@@ -1,6 +1,7 @@
 #include "common/simt/machine/bulk_copies.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "common/simt/machine/block.hpp"
@@ -144,12 +145,7 @@ void move(const BulkStore& store) {
         for (unsigned offset = 0; offset < chunk.bytes; offset += sizeof(float)) { // other workers may add here too
             float term = 0;
             std::memcpy(&term, chunk.shared + offset, sizeof term);
-            auto* const sum = reinterpret_cast<uint32_t*>(chunk.global + offset);
-            uint32_t before = __atomic_load_n(sum, __ATOMIC_RELAXED);
-            while (!__atomic_compare_exchange_n(sum, &before,
-                                                std::bit_cast<uint32_t>(std::bit_cast<float>(before) + term), false,
-                                                __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
-            }
+            std::atomic_ref(*reinterpret_cast<float*>(chunk.global + offset)).fetch_add(term);
         }
     }
 }
