@@ -23,6 +23,5 @@ using simt::bulk_store;
 using simt::fence_proxy_async;
 template <int InFlight> inline void bulk_wait_read() { simt::wait_bulk_stores(InFlight, true); }
 template <int InFlight> inline void bulk_wait() { simt::wait_bulk_stores(InFlight, false); }
-inline void prefetch_tensor_map(const TensorMap&) {} // there is no cache
 
 } // namespace flash
