@@ -17,11 +17,6 @@
 
 namespace flash {
 
-/// Fetches the map before it is first used. One thread calls it.
-__device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
 /// Starts to copy the box whose first element has the coordinates `at` (innermost first, in elements; they may lie
 /// outside of the tensor, and the first is a multiple of 16 bytes) to shared memory, a multiple of 1024 bytes. All its
 /// bytes, zeros for what is beyond the tensor included, count on `barrier`. One thread calls it.

@@ -181,9 +181,9 @@ TEST_CASE("no line of rungs 06 to 09 has conflicts between banks") {
     const SharedLimit limit(GENERATE(163, 227));
     const int64_t d = GENERATE(32, 64, 128);
     for (const KernelProfile& kernel : count_kernels(attention, one_head(150, 150, d))) {
-        for (const flash::simt::LineProfile& line : kernel.lines) {
-            INFO(kernel.name << ", line " << line.line.line);
-            CHECK_FALSE(flash::simt::findings(line.counters).conflicted); // more than 1.1-way
+        for (const auto& [place, counters] : kernel.lines) {
+            INFO(kernel.name << ", line " << place.line);
+            CHECK_FALSE(flash::simt::findings(counters).conflicted); // more than 1.1-way
         }
     }
 }

@@ -34,37 +34,28 @@ void land_first(Thread& thread, uint32_t count) {
 
 } // namespace
 
-void start_async_copy(void* shared, const void* global, unsigned bytes, bool valid, Site site) {
-    const RuntimeCode runtime;
-    Block& block = current_block();
-    AsyncCopies& copies = block.current().copies;
-    copies.pending.push_back(
-        {static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr, bytes, site});
-    for (Observer* const observer : block.observers()) {
-        observer->start_copy(block.current().number, copies.pending.back());
-    }
+void cp_async_16(void* shared, const void* global, bool valid, Site site) {
+    const Caller caller;
+    auto& pending = caller.thread.copies.pending;
+    pending.push_back({static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr, site});
+    caller.tells(&Observer::start_copy, pending.back());
     if (options().cp_async == CpAsync::early) {
-        land(copies.pending.back());
+        land(pending.back());
     }
 }
 
-void commit_async_copies() {
-    const RuntimeCode runtime;
-    AsyncCopies& copies = current_block().current().copies;
-    copies.groups.push_back(copies.started());
+void cp_async_commit() {
+    const Caller caller;
+    caller.thread.copies.groups.push_back(caller.thread.copies.started());
 }
 
 void wait_async_copies(unsigned in_flight) {
-    const RuntimeCode runtime;
-    Block& block = current_block();
-    Thread& thread = block.current();
-    const auto& groups = thread.copies.groups;
+    const Caller caller;
+    const auto& groups = caller.thread.copies.groups;
     if (groups.size() > in_flight) {
         const uint32_t count = groups[groups.size() - 1 - in_flight];
-        land_first(thread, count);
-        for (Observer* const observer : block.observers()) {
-            observer->wait_for_copies(thread.number, count);
-        }
+        land_first(caller.thread, count);
+        caller.tells(&Observer::wait_for_copies, count);
     }
 }
 

@@ -9,9 +9,9 @@
 namespace flash::simt {
 
 struct AsyncCopy {
+    static constexpr unsigned bytes = 16;
     char* shared;
     const char* global; // null: fill with zeros
-    unsigned bytes;
     Site site;
 };
 
@@ -38,8 +38,8 @@ struct AsyncCopies {
 };
 
 /// The current thread starts a copy; fills with zeros when not `valid`, and then does not touch global memory.
-void start_async_copy(void* shared, const void* global, unsigned bytes, bool valid, Site site);
-void commit_async_copies();
+void cp_async_16(void* shared, const void* global, bool valid = true, Site site = Site::here());
+void cp_async_commit();
 
 /// Waits until at most `in_flight` of the committed groups are under way.
 void wait_async_copies(unsigned in_flight);
@@ -49,4 +49,5 @@ void announce_arrival(const void* mbarrier);
 
 /// Lands all copies of the block that arrivals at this mbarrier follow, and lets them arrive.
 void land_announced_copies(const void* mbarrier);
+
 } // namespace flash::simt

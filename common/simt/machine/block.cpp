@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "common/simt/machine/origin.hpp"
-#include "common/simt/machine/refuse.hpp"
 
 namespace flash::simt {
 namespace {
@@ -34,9 +33,7 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
     kernel_ = &kernel;
     index_ = index;
     prepare();
-    for (Observer* const observer : observers_) {
-        observer->begin_block();
-    }
+    observers_.tell(&Observer::begin_block);
     running_block = this; // from here on nothing throws
     while (finished_ < thread_count_ && !fault_) {
         if (ready_warps_ == 0 && !await_other_blocks()) {
@@ -117,26 +114,8 @@ void Block::serve(Thread& thread) {
         if (!failure.empty()) {
             stop(Fault(FaultKind::invalid_access, "the kernel could not be executed: " + failure));
         }
-        if (options().detect && !thread.copies.pending.empty() && thread.copies.announced.empty()) {
-            Fault fault(FaultKind::async_copy_in_flight, "a thread leaves the kernel before its cp.async has landed");
-            fault.hint = "the shared memory may be another block's by then: wait for all groups (cp_async_wait<0>)";
-            fault.where = here("starts the copy", thread.copies.pending.front().site);
-            stop(std::move(fault));
-        }
-        if (options().detect && !thread.stores.pending.empty()) {
-            const BulkStore& store = thread.stores.pending.front();
-            Fault fault(FaultKind::async_copy_in_flight, std::string("a thread leaves the kernel before its ") +
-                                                             store.work.operation + " has read shared memory");
-            fault.hint = "the shared memory may be another block's by then: commit, and wait for all groups "
-                         "(bulk_wait_read<0>)";
-            fault.where = here("starts it", store.work.site);
-            stop(std::move(fault));
-        }
-        if (options().detect && thread.wgmma_over < thread.wgmma_open) {
-            Fault fault(FaultKind::wgmma_in_flight, "a thread leaves the kernel before its wgmma is over");
-            fault.hint = "its accumulators are lost: commit, and wait for all groups (wgmma_wait<0>)";
-            fault.where = here("starts it", thread.wgmma_begun);
-            stop(std::move(fault));
+        if (options().detect) {
+            check_left(thread);
         }
         finish_current();
         thread.fiber.switch_to(finished_ < thread_count_ && ready_warps_ != 0 ? (current_ = &next())->fiber
@@ -144,29 +123,41 @@ void Block::serve(Thread& thread) {
     }
 }
 
+/// A thread leaves the kernel: it has waited for all that it has started.
+void Block::check_left(const Thread& thread) {
+    if (!thread.copies.pending.empty() && thread.copies.announced.empty()) {
+        stop({FaultKind::async_copy_in_flight, "a thread leaves the kernel before its cp.async has landed",
+              here("starts the copy", thread.copies.pending.front().site),
+              "the shared memory may be another block's by then: wait for all groups (cp_async_wait<0>)"});
+    }
+    if (!thread.stores.pending.empty()) {
+        const AsyncWork& store = thread.stores.pending.front().work;
+        stop({FaultKind::async_copy_in_flight,
+              std::string("a thread leaves the kernel before its ") + store.operation + " has read shared memory",
+              here("starts it", store.site),
+              "the shared memory may be another block's by then: commit, and wait for all groups (bulk_wait_read<0>)"});
+    }
+    if (thread.wgmma_over < thread.wgmma_open) {
+        stop({FaultKind::wgmma_in_flight, "a thread leaves the kernel before its wgmma is over",
+              here("starts it", thread.wgmma_begun),
+              "its accumulators are lost: commit, and wait for all groups (wgmma_wait<0>)"});
+    }
+}
+
 /// The number of the thread whose turn it is by the schedule; at least one can run.
 unsigned Block::choose() {
-    switch (schedule_.kind) {
-    case Schedule::reverse: {
-        const unsigned warp = highest(ready_warps_);
-        return warp * 32 + highest(warps_[warp].ready);
-    }
-    case Schedule::shuffle: {
+    if (schedule_.kind == Schedule::shuffle) {
         const uint64_t random = draw();
         const unsigned warp = any_bit(ready_warps_, static_cast<unsigned>(random >> 32));
         return warp * 32 + any_bit(warps_[warp].ready, static_cast<unsigned>(random));
     }
-    case Schedule::one_warp_ahead:
-        if ((ready_warps_ >> schedule_.number & 1) != 0) {
-            const auto warp = static_cast<unsigned>(schedule_.number);
-            return warp * 32 + lowest(warps_[warp].ready);
-        }
-        [[fallthrough]];
-    default: {
-        const unsigned warp = lowest(ready_warps_);
-        return warp * 32 + lowest(warps_[warp].ready);
+    if (schedule_.kind == Schedule::reverse) {
+        const unsigned warp = highest(ready_warps_);
+        return warp * 32 + highest(warps_[warp].ready);
     }
-    }
+    const bool ahead = schedule_.kind == Schedule::one_warp_ahead && (ready_warps_ >> schedule_.number & 1) != 0;
+    const unsigned warp = ahead ? static_cast<unsigned>(schedule_.number) : lowest(ready_warps_);
+    return warp * 32 + lowest(warps_[warp].ready);
 }
 
 uint64_t Block::draw() { // SplitMix64
@@ -188,24 +179,18 @@ int Block::barrier(const char* operation, Site site, bool predicate) {
         barrier_.first = current_->number;
         barrier_.holds = 0;
     } else if (!(barrier_.site == site)) {
-        Fault fault(FaultKind::divergent_barrier, "threads of one block are at different barriers");
-        fault.where = here(std::string("calls ") + operation, site);
-        fault.has_other = true;
-        fault.other = {dim3(index_), dim3(threads_[barrier_.first].index), "waits", Origin::of(barrier_.site)};
-        stop(std::move(fault));
+        stop({FaultKind::divergent_barrier, "threads of one block are at different barriers",
+              here(std::string("calls ") + operation, site),
+              place(barrier_.first, "waits", Origin::of(barrier_.site))});
     }
     barrier_.holds += predicate ? 1 : 0;
     Warp& own = warps_[current_->number / 32];
     own.at_barrier |= 1u << current_->number % 32;
     if (own.at_barrier == own.alive) {
-        for (Observer* const observer : observers_) {
-            observer->warp_together(current_->number / 32);
-        }
+        observers_.tell(&Observer::warp_together, current_->number / 32);
     }
     if (++barrier_.arrived == thread_count_) {
-        for (Observer* const observer : observers_) {
-            observer->barrier(site);
-        }
+        observers_.tell(&Observer::barrier, site);
         barrier_.arrived = 0;
         barrier_.result = barrier_.holds;
         for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
@@ -259,9 +244,7 @@ void Block::finish_current() {
         }
     }
     if (warp.alive == 0) {
-        for (Observer* const observer : observers_) {
-            observer->warp_together(number);
-        }
+        observers_.tell(&Observer::warp_together, number);
     }
 }
 
@@ -271,24 +254,21 @@ void Block::stop(Fault fault) {
     std::abort(); // nobody switches back
 }
 
-Place Block::here(const std::string& action, Site site) const {
-    return {dim3(index_), dim3(current_->index), action, Origin::of(site)};
+void Block::end_phase(const void* barrier, std::vector<WaitingThread>& waiting) {
+    observers_.tell(&Observer::end_phase, barrier);
+    for (const WaitingThread& one : std::exchange(waiting, {})) {
+        observers_.tell(&Observer::acquire, one.thread, barrier);
+        release(one.thread);
+    }
 }
 
-void refuse(FaultKind kind, const std::string& summary, const char* operation, Site site, const char* hint) {
-    Block& block = current_block();
-    Fault fault(kind, summary);
-    fault.hint = hint;
-    fault.where = block.here(std::string("calls ") + operation, site);
-    block.stop(std::move(fault));
+void Block::refuse(FaultKind kind, const std::string& summary, const char* operation, Site site, const char* hint) {
+    stop({kind, summary, here(std::string("calls ") + operation, site), hint});
 }
 
 /// Nobody can run, and not all have finished: tells who waits where.
 Fault Block::stuck() const {
     const bool left = finished_ > 0 && barrier_.arrived > 0 && barrier_.arrived + finished_ == thread_count_;
-    std::ostringstream text;
-    text << (left ? "threads wait at a barrier that others of the block left the kernel without reaching"
-                  : "deadlock: no thread of the block can run");
     struct Waiting {
         const char* operation;
         Site site;
@@ -296,15 +276,22 @@ Fault Block::stuck() const {
         unsigned count = 0;
     };
     std::map<std::string, Waiting> places;
-    const auto add = [&](const char* operation, Site site, const std::string& mask, unsigned warp, uint32_t lanes) {
+    const auto add = [&](const char* operation, Site site, const std::string& state, unsigned warp, uint32_t lanes) {
         if (lanes != 0) {
             const SourceLine line = resolve({Origin::of(site)}).front();
             const std::string place =
-                std::string(operation) + " at " + line.file + ":" + std::to_string(line.line) + mask;
+                std::string(operation) + " at " + line.file + ":" + std::to_string(line.line) + state;
             places.try_emplace(place, Waiting{operation, site, warp * 32 + lowest(lanes)});
             places.at(place).count += static_cast<unsigned>(std::popcount(lanes));
         }
     };
+    const auto add_all = [&](const char* operation, const std::string& state,
+                             const std::vector<WaitingThread>& waiting) {
+        for (const auto& [thread, site] : waiting) {
+            add(operation, site, " (" + state + ")", thread / 32, 1u << thread % 32);
+        }
+    };
+    const auto so_many = [](auto some, auto all) { return std::to_string(some) + " of " + std::to_string(all); };
     for (unsigned number = 0; number < warps_.size(); ++number) {
         add(barrier_.operation, barrier_.site, "", number, warps_[number].at_barrier);
         for (const Rendezvous& meeting : warps_[number].pending) {
@@ -312,68 +299,52 @@ Fault Block::stuck() const {
             mask << " with mask 0x" << std::hex << meeting.mask;
             add(meeting.operation, meeting.site, mask.str(), number, meeting.arrived);
         }
+        const WarpgroupMeeting& meeting = warpgroups_[number / 4].meeting;
+        add(meeting.operation, meeting.site, " (" + so_many(meeting.arrived, 128) + " have come)", number,
+            meeting.lanes[number % 4]);
     }
     for (const auto& [address, mbarrier] : mbarriers_) {
-        for (const MBarrier::Waiting& waiting : mbarrier.waiting) {
-            std::ostringstream state;
-            state << " (" << mbarrier.arrived << " of " << mbarrier.expected << " have arrived";
-            if (mbarrier.expected_bytes != 0 || mbarrier.came_bytes() != 0) {
-                state << "; " << mbarrier.came_bytes() << " bytes came, " << mbarrier.expected_bytes << " are expected";
-            }
-            state << ")";
-            add("mbarrier_wait", waiting.site, state.str(), waiting.thread / 32, 1u << waiting.thread % 32);
+        std::string state = so_many(mbarrier.arrived, mbarrier.expected) + " have arrived";
+        if (mbarrier.expected_bytes != 0 || mbarrier.came_bytes() != 0) {
+            state += "; " + std::to_string(mbarrier.came_bytes()) + " bytes came, " +
+                     std::to_string(mbarrier.expected_bytes) + " are expected";
         }
-    }
-    for (const Warpgroup& warpgroup : warpgroups_) {
-        const WarpgroupMeeting& meeting = warpgroup.meeting;
-        for (unsigned warp = 0; warp < 4; ++warp) {
-            add(meeting.operation, meeting.site, " (" + std::to_string(meeting.arrived) + " of 128 have come)",
-                static_cast<unsigned>(&warpgroup - warpgroups_.data()) * 4 + warp, meeting.lanes[warp]);
-        }
+        add_all("mbarrier_wait", state, mbarrier.waiting);
     }
     for (size_t id = 0; id < named_barriers_.size(); ++id) {
         const NamedBarrier& barrier = named_barriers_[id];
-        for (const WaitingThread& waiting : barrier.waiting) {
-            add("named_barrier_sync", waiting.site,
-                " (barrier " + std::to_string(id) + ": " + std::to_string(barrier.arrived) + " of " +
-                    std::to_string(barrier.expected) + " have come)",
-                waiting.thread / 32, 1u << waiting.thread % 32);
-        }
+        add_all("named_barrier_sync",
+                "barrier " + std::to_string(id) + ": " + so_many(barrier.arrived, barrier.expected) + " have come",
+                barrier.waiting);
     }
     for (const Registers::Wanted& wanted : registers_.wanted) {
         const unsigned own = registers_.of_thread[wanted.warpgroup];
-        for (const WaitingThread& waiting : wanted.waiting) {
-            add("take_registers", waiting.site,
-                " (from " + std::to_string(own) + " registers a thread to " + std::to_string(wanted.registers) +
+        add_all("take_registers",
+                "from " + std::to_string(own) + " registers a thread to " + std::to_string(wanted.registers) +
                     " takes " + std::to_string((wanted.registers - own) * 128) + ", and " +
-                    std::to_string(registers_.free) + " are free)",
-                waiting.thread / 32, 1u << waiting.thread % 32);
-        }
+                    std::to_string(registers_.free) + " are free",
+                wanted.waiting);
     }
     for (const SemaphoreWait& wait : at_semaphores_) {
-        add("semaphore_wait", wait.site,
-            " (it is " + std::to_string(wait.now()) + ", " + std::to_string(wait.value) +
-                " is waited for, and no block that has begun will add to it)",
-            wait.thread / 32, 1u << wait.thread % 32);
+        add_all("semaphore_wait",
+                "it is " + std::to_string(wait.now()) + ", " + std::to_string(wait.value) +
+                    " is waited for, and no block that has begun will add to it",
+                {{wait.thread, wait.site}});
     }
+    std::string text = left ? "threads wait at a barrier that others of the block left the kernel without reaching"
+                            : "deadlock: no thread of the block can run";
     const Waiting* first = nullptr;
     for (const auto& [place, waiting] : places) {
-        text << "\n  " << waiting.count << " of " << thread_count_ << " threads wait in " << place << ", the first is "
-             << to_string(dim3(threads_[waiting.first].index));
+        text += "\n  " + so_many(waiting.count, thread_count_) + " threads wait in " + place + ", the first is " +
+                to_string(dim3(threads_[waiting.first].index));
         first = first == nullptr || waiting.first < first->first ? &waiting : first;
     }
     if (finished_ > 0) {
-        unsigned gone = 0;
-        while (!threads_[gone].finished) {
-            ++gone;
-        }
-        text << "\n  " << plural(finished_, "thread") << " left the kernel, the first is "
-             << to_string(dim3(threads_[gone].index));
+        const auto gone = std::ranges::find(threads_, true, &Thread::finished);
+        text += "\n  " + plural(finished_, "thread") + " left the kernel, the first is " + to_string(dim3(gone->index));
     }
-    Fault fault(left ? FaultKind::missing_barrier : FaultKind::deadlock, text.str());
-    fault.where = {dim3(index_), dim3(threads_[first->first].index), std::string("waits in ") + first->operation,
-                   Origin::of(first->site)};
-    return fault;
+    return {left ? FaultKind::missing_barrier : FaultKind::deadlock, text,
+            place(first->first, std::string("waits in ") + first->operation, Origin::of(first->site))};
 }
 
 } // namespace flash::simt

@@ -79,8 +79,7 @@ class Block {
     std::optional<Fault> run(const Launch& launch, const Kernel& kernel, uint3 index);
 
     // Called by the current thread of the block.
-    const Thread& current() const { return *current_; }
-    Thread& current() { return *current_; }
+    Thread& current() const { return *current_; }
     Thread& thread(unsigned number) { return threads_[number]; }
     unsigned thread_count() const { return thread_count_; }
     MBarriers& mbarriers() { return mbarriers_; }
@@ -110,6 +109,9 @@ class Block {
     /// Numbers for works of the copy engine or the tensor cores; returns the first.
     uint32_t next_works(uint32_t count) { return std::exchange(works_, works_ + count); }
 
+    /// All have come to an mbarrier or a named barrier: those who wait there go on.
+    void end_phase(const void* barrier, std::vector<WaitingThread>& waiting);
+
     /// Lets others go on until the semaphore has its value.
     void wait_for(const SemaphoreWait& wait);
 
@@ -123,8 +125,15 @@ class Block {
     /// Stops the block: the current thread never returns from here.
     [[noreturn]] void stop(Fault fault);
 
-    /// What the current thread does at a line.
-    Place here(const std::string& action, Site site) const;
+    /// Stops it, too: the current thread "calls <operation>", which cannot be.
+    [[noreturn]] void refuse(FaultKind kind, const std::string& summary, const char* operation, Site site,
+                             const char* hint = "");
+
+    /// What a thread, or the current one, does at a line.
+    Place place(unsigned thread, const std::string& action, Origin origin) const {
+        return {dim3(index_), dim3(threads_[thread].index), action, origin};
+    }
+    Place here(const std::string& action, Site site) const { return place(current_->number, action, Origin::of(site)); }
 
     const Stacks& stacks() const { return stacks_; }
 
@@ -143,6 +152,7 @@ class Block {
     Thread& next();
     void finish_current();
     [[noreturn]] void serve(Thread& thread);
+    void check_left(const Thread& thread);
     void complete(unsigned warp, size_t slot);
     [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, Site site);
     [[noreturn, gnu::cold]] void stop_divergent(const char* operation, Site site, const Rendezvous& meeting);
@@ -232,5 +242,19 @@ class Block {
 /// The block that this OS thread runs, null when it runs none.
 extern constinit thread_local Block* running_block;
 inline Block& current_block() { return *running_block; }
+
+/// The thread that has called the runtime, as long as that is at work.
+struct Caller {
+    RuntimeCode runtime;
+    Block& block = current_block();
+    Thread& thread = block.current();
+
+    /// Tells the observers what this thread does.
+    template <class... Parameters>
+    void tells(void (Observer::*event)(unsigned, Parameters...),
+               const std::type_identity_t<Parameters>&... what) const {
+        block.observers().tell(event, thread.number, what...);
+    }
+};
 
 } // namespace flash::simt

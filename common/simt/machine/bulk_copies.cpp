@@ -1,10 +1,10 @@
 #include "common/simt/machine/bulk_copies.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "common/simt/machine/block.hpp"
-#include "common/simt/machine/refuse.hpp"
 
 namespace flash::simt {
 namespace {
@@ -12,6 +12,10 @@ namespace {
 AsyncWork begin_work(const char* operation, Site site) {
     Block& block = current_block();
     return {block.next_works(1), block.current().number, operation, site};
+}
+
+[[noreturn]] void refuse(const AsyncWork& work, FaultKind kind, const std::string& summary) {
+    current_block().refuse(kind, summary, work.operation, work.site);
 }
 
 char* swizzled(char* address) { return reinterpret_cast<char*>(swizzle_128(reinterpret_cast<size_t>(address))); }
@@ -66,82 +70,69 @@ unsigned box_bytes(const TensorMap& map) {
     return bytes;
 }
 
-void check_shared(const char* shared, size_t bytes, size_t alignment, const AsyncWork& work) {
-    Block& block = current_block();
+void check_shared(const AsyncWork& work, const char* shared, size_t bytes, size_t alignment) {
+    const Block& block = current_block();
     const SharedMemory& memory = block.shared();
     if (block.space_of(shared) != Space::shared) {
-        refuse(FaultKind::out_of_bounds, "out of bounds: an address that is not in shared memory", work.operation,
-               work.site);
+        refuse(work, FaultKind::out_of_bounds, "out of bounds: an address that is not in shared memory");
     }
+    const std::string place = memory.is_dynamic(shared) ? "byte " + std::to_string(shared - memory.dynamic()) +
+                                                              " of the dynamic shared memory"
+                                                        : "an address of shared memory";
     if (memory.is_dynamic(shared) &&
         (shared < memory.dynamic() || shared + bytes > memory.dynamic() + memory.dynamic_bytes())) {
-        refuse(FaultKind::out_of_bounds,
-               "out of bounds: a tile of " + plural(bytes, "byte") + " at byte " +
-                   std::to_string(shared - memory.dynamic()) + " of the dynamic shared memory (" +
-                   plural(memory.dynamic_bytes(), "byte") + ")",
-               work.operation, work.site);
+        refuse(work, FaultKind::out_of_bounds,
+               "out of bounds: a tile of " + plural(bytes, "byte") + " at " + place + " (" +
+                   plural(memory.dynamic_bytes(), "byte") + ")");
     }
     if (reinterpret_cast<size_t>(shared) % alignment != 0) {
-        refuse(FaultKind::misaligned,
-               "misaligned: " +
-                   (memory.is_dynamic(shared)
-                        ? "byte " + std::to_string(shared - memory.dynamic()) + " of the dynamic shared memory"
-                        : std::string("an address of shared memory")) +
-                   " is no multiple of " + std::to_string(alignment) +
-                   (alignment == 1024 ? ", where a tile under the 128-byte swizzle begins" : ""),
-               work.operation, work.site);
+        refuse(work, FaultKind::misaligned,
+               "misaligned: " + place + " is no multiple of " + std::to_string(alignment) +
+                   (alignment == 1024 ? ", where a tile under the 128-byte swizzle begins" : ""));
     }
 }
 
 /// All chunks lie in one buffer: the tensor's.
-void check_global(const std::vector<Chunk>& chunks, const AsyncWork& work) {
+void check_global(const AsyncWork& work, const std::vector<Chunk>& chunks) {
     if (chunks.empty()) {
         return;
     }
     const auto [low, high] = std::ranges::minmax_element(chunks, {}, &Chunk::global);
-    const char* const begin = low->global;
-    const char* const end = high->global + high->bytes;
-    const DeviceMemory* const buffer = arena().contains(begin) ? buffer_around(begin) : nullptr;
-    const std::string it_leads = std::string(work.operation).starts_with("tma") ? "the tensor map leads" : "it leads";
+    const DeviceMemory* const buffer = arena().contains(low->global) ? buffer_around(low->global) : nullptr;
+    const std::string leads = std::string("out of bounds: ") +
+                              (std::string(work.operation).starts_with("tma") ? "the tensor map" : "it") + " leads ";
     if (buffer == nullptr) {
-        refuse(FaultKind::out_of_bounds, "out of bounds: " + it_leads + " to no buffer in global memory",
-               work.operation, work.site);
+        refuse(work, FaultKind::out_of_bounds, leads + "to no buffer in global memory");
     }
-    if (begin < buffer->valid_begin() || end > buffer->valid_end()) {
-        refuse(FaultKind::out_of_bounds,
-               "out of bounds: " + it_leads + " " +
-                   (begin < buffer->valid_begin()
-                        ? plural(static_cast<size_t>(buffer->valid_begin() - begin), "byte") + " before the start of "
-                        : plural(static_cast<size_t>(end - buffer->valid_end()), "byte") + " past the end of ") +
-                   buffer->name(),
-               work.operation, work.site);
+    if (low->global < buffer->valid_begin()) {
+        refuse(work, FaultKind::out_of_bounds, leads + buffer->outside(low->global));
+    }
+    if (high->global + high->bytes > buffer->valid_end()) {
+        refuse(work, FaultKind::out_of_bounds, leads + buffer->outside(high->global + high->bytes));
     }
 }
 
 /// A copy that needs no tensor map.
-void check_run(const void* global, int bytes, const char* what, const AsyncWork& work) {
+void check_run(const AsyncWork& work, const void* global, int bytes, const char* what) {
     if (bytes <= 0 || bytes % 16 != 0 || reinterpret_cast<size_t>(global) % 16 != 0) {
-        refuse(FaultKind::misaligned,
+        refuse(work, FaultKind::misaligned,
                std::string("misaligned: ") + what + " of " + std::to_string(bytes) +
-                   " bytes; addresses and sizes are multiples of 16",
-               work.operation, work.site);
+                   " bytes; addresses and sizes are multiples of 16");
     }
 }
 
 /// The number of dimensions; and the first coordinate, which begins at a multiple of 16 bytes. (A GPU calls another one
 /// an illegal instruction.)
-void check_coordinates(const TensorMap& map, int rank, const int* at, const AsyncWork& work) {
-    if (map.rank == rank && at[0] * dtype_bytes(map.type) % 16 != 0) {
-        refuse(FaultKind::misaligned,
+void check_coordinates(const AsyncWork& work, const TensorMap& map, int rank, const int* at) {
+    if (map.rank != rank) {
+        refuse(work, FaultKind::invalid_access,
+               std::to_string(rank) + " coordinates for a tensor map of " + std::to_string(map.rank) + " dimensions");
+    }
+    if (at[0] * dtype_bytes(map.type) % 16 != 0) {
+        refuse(work, FaultKind::misaligned,
                "misaligned: coordinate " + std::to_string(at[0]) +
                    " of the innermost dimension is no multiple of 16 bytes, which is " +
-                   plural(static_cast<size_t>(16 / dtype_bytes(map.type)), "element"),
-               work.operation, work.site);
-    }
-    if (map.rank != rank) {
-        refuse(FaultKind::invalid_access,
-               std::to_string(rank) + " coordinates for a tensor map of " + std::to_string(map.rank) + " dimensions",
-               work.operation, work.site);
+                   plural(static_cast<size_t>(16 / dtype_bytes(map.type)), "element"));
     }
 }
 
@@ -154,51 +145,56 @@ void move(const BulkStore& store) {
         for (unsigned offset = 0; offset < chunk.bytes; offset += sizeof(float)) { // other workers may add here too
             float term = 0;
             std::memcpy(&term, chunk.shared + offset, sizeof term);
-            auto* const sum = reinterpret_cast<uint32_t*>(chunk.global + offset);
-            uint32_t before = __atomic_load_n(sum, __ATOMIC_RELAXED);
-            while (!__atomic_compare_exchange_n(sum, &before,
-                                                std::bit_cast<uint32_t>(std::bit_cast<float>(before) + term), false,
-                                                __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
-            }
+            std::atomic_ref(*reinterpret_cast<float*>(chunk.global + offset)).fetch_add(term);
         }
     }
 }
 
-void start(BulkStore&& store) {
-    Block& block = current_block();
-    BulkStores& stores = block.current().stores;
+void begin_flight(BulkStore&& store) {
+    const Caller caller;
+    BulkStores& stores = caller.thread.stores;
     store.group = stores.committed;
     stores.begun = store.group + 1;
-    for (Observer* const observer : block.observers()) {
-        observer->start_store(store);
-    }
+    caller.block.observers().tell(&Observer::start_store, store);
     if (options().cp_async == CpAsync::early) {
         move(store);
     }
     stores.pending.push_back(std::move(store));
 }
 
-} // namespace
-
-void start_bulk_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier, Site site) {
+/// Stores or adds bytes that lie side by side.
+void store_run(const char* operation, bool adds, void* global, const void* shared, int bytes, Site site) {
     const RuntimeCode runtime;
-    BulkLoad load{begin_work("tma_load", site), static_cast<char*>(shared), box_bytes(map), {}, mbarrier};
-    check_coordinates(map, rank, at, load.work);
-    check_shared(load.shared, load.bytes, 1024, load.work);
-    load.inside = chunks_inside(map, at, load.shared);
-    check_global(load.inside, load.work);
-    load_for_mbarrier(mbarrier, std::move(load));
+    BulkStore store{begin_work(operation, site), adds, {}, 0};
+    auto* const from = static_cast<char*>(const_cast<void*>(shared));
+    check_run(store.work, global, bytes, adds ? "a bulk reduction" : "a bulk store");
+    check_shared(store.work, from, static_cast<size_t>(bytes), 16);
+    add_chunks(static_cast<char*>(global), from, static_cast<unsigned>(bytes), false, store.chunks);
+    check_global(store.work, store.chunks);
+    begin_flight(std::move(store));
 }
 
-void start_bulk_copy(void* shared, const void* global, int bytes, uint64_t* mbarrier, Site site) {
+} // namespace
+
+void tma_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier, Site site) {
+    const RuntimeCode runtime;
+    BulkLoad load{begin_work("tma_load", site), static_cast<char*>(shared), box_bytes(map), {}, mbarrier};
+    check_coordinates(load.work, map, rank, at);
+    check_shared(load.work, load.shared, load.bytes, 1024);
+    load.inside = chunks_inside(map, at, load.shared);
+    check_global(load.work, load.inside);
+    begin_flight(std::move(load));
+}
+
+void bulk_load(void* shared, const void* global, int bytes, uint64_t* mbarrier, Site site) {
     const RuntimeCode runtime;
     BulkLoad load{
         begin_work("bulk_load", site), static_cast<char*>(shared), static_cast<unsigned>(bytes), {}, mbarrier};
-    check_run(global, bytes, "a bulk load", load.work);
-    check_shared(load.shared, load.bytes, 16, load.work);
+    check_run(load.work, global, bytes, "a bulk load");
+    check_shared(load.work, load.shared, load.bytes, 16);
     add_chunks(const_cast<char*>(static_cast<const char*>(global)), load.shared, load.bytes, false, load.inside);
-    check_global(load.inside, load.work);
-    load_for_mbarrier(mbarrier, std::move(load));
+    check_global(load.work, load.inside);
+    begin_flight(std::move(load));
 }
 
 void land(const BulkLoad& load) {
@@ -208,51 +204,43 @@ void land(const BulkLoad& load) {
     }
 }
 
-void start_bulk_store(const TensorMap& map, int rank, const int* at, const void* shared, Site site) {
+void tma_store(const TensorMap& map, int rank, const int* at, const void* shared, Site site) {
     const RuntimeCode runtime;
     BulkStore store{begin_work("tma_store", site), false, {}, 0};
     auto* const from = const_cast<char*>(static_cast<const char*>(shared));
-    check_coordinates(map, rank, at, store.work);
+    check_coordinates(store.work, map, rank, at);
     // A load may begin before the tensor. A store may not: a GPU calls it an illegal instruction.
     for (int i = 0; i < rank; ++i) {
         if (at[i] < 0) {
-            refuse(FaultKind::out_of_bounds,
+            refuse(store.work, FaultKind::out_of_bounds,
                    "a store begins before the tensor: its coordinate " + std::to_string(i) + " is " +
-                       std::to_string(at[i]),
-                   store.work.operation, store.work.site);
+                       std::to_string(at[i]));
         }
     }
     if (map.sizes[0] * dtype_bytes(map.type) % 16 != 0) { // a GPU writes the last 16 bytes of a row whole
-        refuse(FaultKind::out_of_bounds,
+        refuse(store.work, FaultKind::out_of_bounds,
                "a store would write beyond the tensor's columns: its rows have " + std::to_string(map.sizes[0]) +
-                   " elements, and that is no multiple of 16 bytes",
-               store.work.operation, store.work.site);
+                   " elements, and that is no multiple of 16 bytes");
     }
-    check_shared(from, box_bytes(map), 1024, store.work);
+    check_shared(store.work, from, box_bytes(map), 1024);
     store.chunks = chunks_inside(map, at, from);
-    check_global(store.chunks, store.work);
-    start(std::move(store));
+    check_global(store.work, store.chunks);
+    begin_flight(std::move(store));
 }
 
-void start_bulk_run(const char* operation, void* global, const void* shared, int bytes, Site site) {
-    const RuntimeCode runtime;
-    const bool adds = std::strcmp(operation, "bulk_reduce_add") == 0;
-    BulkStore store{begin_work(operation, site), adds, {}, 0};
-    auto* const from = static_cast<char*>(const_cast<void*>(shared));
-    check_run(global, bytes, adds ? "a bulk reduction" : "a bulk store", store.work);
-    check_shared(from, static_cast<size_t>(bytes), 16, store.work);
-    add_chunks(static_cast<char*>(global), from, static_cast<unsigned>(bytes), false, store.chunks);
-    check_global(store.chunks, store.work);
-    start(std::move(store));
+void bulk_store(void* global, const void* shared, int bytes, Site site) {
+    store_run("bulk_store", false, global, shared, bytes, site);
 }
 
-void commit_bulk_stores() { ++current_block().current().stores.committed; }
+void bulk_reduce_add(float* global, const float* shared, int bytes, Site site) {
+    store_run("bulk_reduce_add", true, global, shared, bytes, site);
+}
+
+void bulk_commit() { ++current_block().current().stores.committed; }
 
 void wait_bulk_stores(unsigned in_flight, bool reads_only) {
-    const RuntimeCode runtime;
-    Block& block = current_block();
-    Thread& thread = block.current();
-    BulkStores& stores = thread.stores;
+    const Caller caller;
+    BulkStores& stores = caller.thread.stores;
     if (stores.committed <= in_flight) {
         return;
     }
@@ -264,25 +252,9 @@ void wait_bulk_stores(unsigned in_flight, bool reads_only) {
         std::for_each(stores.pending.begin(), end, move);
     }
     stores.pending.erase(stores.pending.begin(), end);
-    for (Observer* const observer : block.observers()) {
-        observer->wait_for_stores(thread.number, groups, reads_only);
-    }
+    caller.tells(&Observer::wait_for_stores, groups);
 }
 
-void fence_proxy_async() {
-    const RuntimeCode runtime;
-    Block& block = current_block();
-    for (Observer* const observer : block.observers()) {
-        observer->fence_proxy(block.current().number);
-    }
-}
-
-void fence_mbarrier_init() {
-    const RuntimeCode runtime;
-    Block& block = current_block();
-    for (Observer* const observer : block.observers()) {
-        observer->fence_mbarriers(block.current().number);
-    }
-}
+void fence_proxy_async() { Caller().tells(&Observer::fence_proxy); }
 
 } // namespace flash::simt

@@ -25,11 +25,12 @@ struct BulkStores {
 constexpr size_t swizzle_128(size_t address) { return address ^ (address >> 7 & 7) << 4; }
 
 // The current thread starts a copy. Coordinates are elements, innermost first.
-void start_bulk_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier, Site site);
-void start_bulk_copy(void* shared, const void* global, int bytes, uint64_t* mbarrier, Site site);
-void start_bulk_store(const TensorMap& map, int rank, const int* at, const void* shared, Site site);
-void start_bulk_run(const char* operation, void* global, const void* shared, int bytes, Site site); // adds, by its name
-void commit_bulk_stores();
+void tma_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier, Site site);
+void tma_store(const TensorMap& map, int rank, const int* at, const void* shared, Site site);
+void bulk_load(void* shared, const void* global, int bytes, uint64_t* mbarrier, Site site = Site::here());
+void bulk_store(void* global, const void* shared, int bytes, Site site = Site::here());
+void bulk_reduce_add(float* global, const float* shared, int bytes, Site site = Site::here());
+void bulk_commit();
 
 /// Waits until at most `in_flight` of this thread's groups are under way, or at least read no shared memory any more.
 void wait_bulk_stores(unsigned in_flight, bool reads_only);
@@ -38,6 +39,5 @@ void wait_bulk_stores(unsigned in_flight, bool reads_only);
 void land(const BulkLoad& load);
 
 void fence_proxy_async();
-void fence_mbarrier_init();
 
 } // namespace flash::simt

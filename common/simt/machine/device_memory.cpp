@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/attention.hpp"
+#include "common/simt/machine/fault.hpp"
 
 namespace flash::simt {
 namespace {
@@ -84,6 +85,13 @@ DeviceMemory::~DeviceMemory() {
     const size_t pages = round_up(bytes_, page_bytes());
     // Mapped anew without access: gives the memory back and makes use after free fault.
     mmap(end - pages, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+std::string DeviceMemory::outside(const char* address) const {
+    return (address < valid_begin()
+                ? plural(static_cast<size_t>(valid_begin() - address), "byte") + " before the start of "
+                : plural(static_cast<size_t>(address - valid_end()), "byte") + " past the end of ") +
+           name_;
 }
 
 void DeviceMemory::declare(size_t offset, size_t bytes, const std::string& name) {

@@ -29,6 +29,9 @@ class DeviceMemory {
     char* valid_end() const { return valid_begin() + valid_bytes_; }
     const std::string& name() const { return name_; }
 
+    /// Of an address that is not in that part: "4 bytes past the end of Q".
+    std::string outside(const char* address) const;
+
     /// Counts buffers in the order of their allocation.
     uint64_t number() const { return number_; }
 

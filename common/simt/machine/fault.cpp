@@ -14,8 +14,15 @@ std::string describe(const Place& place) {
 
 } // namespace
 
-Fault::Fault(FaultKind what, std::string summary_text)
-    : KernelFault(summary_text), kind(what), summary(std::move(summary_text)) {}
+Fault::Fault(FaultKind what, std::string summary_text, Place place, std::string help)
+    : KernelFault(summary_text), kind(what), summary(std::move(summary_text)), hint(std::move(help)),
+      where(std::move(place)) {}
+
+Fault::Fault(FaultKind what, std::string summary_text, Place place, Place other_place, std::string help)
+    : Fault(what, std::move(summary_text), std::move(place), std::move(help)) {
+    has_other = true;
+    other = std::move(other_place);
+}
 
 Fault completed(Fault fault) {
     std::vector<Origin> origins{fault.where.origin};

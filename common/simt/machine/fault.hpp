@@ -41,7 +41,8 @@ struct Fault : KernelFault {
     bool has_other = false; // the second thread of a race or a divergent barrier
     Place other;
 
-    Fault(FaultKind what, std::string summary_text);
+    Fault(FaultKind what, std::string summary_text, Place place = {}, std::string help = "");
+    Fault(FaultKind what, std::string summary_text, Place place, Place other_place, std::string help = "");
 };
 
 /// The fault with its lines found out and its message (`what()`) complete.

@@ -53,34 +53,21 @@ void check(const Launch& launch, const Kernel& kernel) {
     }
 }
 
-/// The order in which blocks are taken follows the schedule too.
-class BlockOrder {
-  public:
-    explicit BlockOrder(uint64_t count) : count_(count), schedule_(options().schedule) {}
-
-    uint64_t count() const { return count_; }
-    uint64_t operator[](uint64_t turn) const {
-        switch (schedule_.kind) {
-        case Schedule::reverse:
-            return count_ - 1 - turn;
-        case Schedule::shuffle: // a step that shares no factor with the count visits every block once
-            return (schedule_.number + turn % count_ * step()) % count_;
-        default:
-            return turn;
-        }
+/// The number of the block that comes at a turn: the schedule says so, too.
+uint64_t block_at(uint64_t turn, uint64_t count) {
+    const Schedule& schedule = options().schedule;
+    if (schedule.kind == Schedule::reverse) {
+        return count - 1 - turn;
     }
-
-  private:
-    uint64_t step() const {
-        uint64_t step = (schedule_.number % count_) | 1;
-        while (std::gcd(step, count_) != 1) {
-            ++step;
-        }
-        return step;
+    if (schedule.kind != Schedule::shuffle) {
+        return turn;
     }
-    uint64_t count_;
-    Schedule schedule_;
-};
+    uint64_t step = (schedule.number % count) | 1; // one that shares no factor with the count visits every block once
+    while (std::gcd(step, count) != 1) {
+        ++step;
+    }
+    return (schedule.number + turn % count * step) % count;
+}
 
 struct AtWork { // a worker
     AtWork() { workforce().join(); }
@@ -106,11 +93,11 @@ void run(const Launch& launch) {
         audience->begin_launch();
     }
 
-    const BlockOrder order(volume(launch.grid));
+    const uint64_t blocks = volume(launch.grid);
     std::mutex mutex;
-    uint64_t next = 0;               // turn that nobody has taken
-    uint64_t faulty = order.count(); // the earliest turn that went wrong: the one a run on one core would report
-    bool faulty_waits = false;       // for another block
+    uint64_t next = 0;         // turn that nobody has taken
+    uint64_t faulty = blocks;  // the earliest turn that went wrong: the one a run on one core would report
+    bool faulty_waits = false; // for another block
     std::optional<Fault> fault;
     const auto work = [&](Block& block) {
         const AtWork at_work;
@@ -124,7 +111,7 @@ void run(const Launch& launch) {
                 }
                 turn = next++;
             }
-            if (auto found = block.run(launch, kernel, element(launch.grid, order[turn]))) {
+            if (auto found = block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)))) {
                 const std::lock_guard lock(mutex);
                 // A block that waits for one that went wrong is not what is to be reported.
                 const bool waits = block.stopped_at_semaphore();
@@ -137,7 +124,7 @@ void run(const Launch& launch) {
         }
     };
     const TrapHandlers traps;
-    run_on_workers(order.count(), static_cast<unsigned>(volume(launch.block)), work);
+    run_on_workers(blocks, static_cast<unsigned>(volume(launch.block)), work);
     if (fault) {
         throw completed(std::move(*fault));
     }

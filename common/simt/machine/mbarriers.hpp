@@ -7,7 +7,7 @@
 
 #include "common/simt/machine/async_copies.hpp"
 #include "common/simt/machine/async_work.hpp"
-#include "common/simt/machine/site.hpp"
+#include "common/simt/machine/meetings.hpp"
 
 namespace flash::simt {
 
@@ -23,22 +23,21 @@ struct MBarrier {
     std::vector<BulkLoad> flying; // loads that have not landed
     int64_t came_bytes() const;   // with those
 
-    struct Waiting {
-        unsigned thread;
-        Site site;
-    };
-    std::vector<Waiting> waiting; // for the end of this phase
+    std::vector<WaitingThread> waiting; // for the end of this phase
 };
 
 using MBarriers = std::map<const void*, MBarrier>;
 
 // What the current thread does at one.
-void init_mbarrier(uint64_t* barrier, int arrivals, Site site);
-void arrive_at_mbarrier(uint64_t* barrier, Site site);
-void expect_bytes(uint64_t* barrier, int bytes, Site site); // and arrives
-void load_for_mbarrier(const void* barrier, BulkLoad&& load);
-void arrive_after_copies(uint64_t* barrier, Site site);
-void wait_at_mbarrier(uint64_t* barrier, int parity, Site site);
+void mbarrier_init(uint64_t* barrier, int arrivals, Site site = Site::here());
+void mbarrier_arrive(uint64_t* barrier, Site site = Site::here());
+void mbarrier_expect_tx(uint64_t* barrier, int bytes, Site site = Site::here()); // and arrives
+void cp_async_mbarrier_arrive(uint64_t* barrier, Site site = Site::here());
+void mbarrier_wait(uint64_t* barrier, int parity, Site site = Site::here());
+void fence_mbarrier_init();
+
+/// A load begins that counts at its mbarrier.
+void begin_flight(BulkLoad&& load);
 
 /// The arrival of a thread whose copies have landed.
 void arrive_for_copies(unsigned thread, const Announced& announced);

@@ -17,10 +17,13 @@ using Combine = void (*)(const Operands& operands, uint32_t lanes);
 /// What a meeting of lanes counts as.
 enum class Meeting : uint8_t { sync, collective, mma, ldmatrix };
 
-/// The lanes of `mask` meet. `operation` names it in messages.
-void warp_collective(Meeting meeting, const char* operation, uint32_t mask, void* operand, Combine combine, Site site);
+/// One operand of each thread of a warpgroup; the last one to arrive combines them for all.
+using WarpgroupOperands = std::array<void*, 128>;
+using WarpgroupCombine = void (*)(unsigned first_thread, const WarpgroupOperands& operands, Site site);
 
-/// All threads of the block meet; returns for how many of them `predicate` holds.
-int block_barrier(const char* operation, bool predicate, Site site);
+struct WaitingThread {
+    unsigned thread;
+    Site site;
+};
 
 } // namespace flash::simt

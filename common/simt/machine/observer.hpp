@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "common/simt/machine/async_copies.hpp"
@@ -51,10 +52,12 @@ class Observer {
     virtual void start_copy(unsigned /*thread*/, const AsyncCopy&) {}
     virtual void wait_for_copies(unsigned /*thread*/, uint32_t /*count*/) {} // its first ones
 
-    // What a thread does at an mbarrier; its word is an access that no counter counts. At a named barrier, too, threads
-    // release and acquire, and a phase ends when all have come.
-    virtual void touch_mbarrier(unsigned /*thread*/, const AccessEvent&) {}
-    virtual void make_mbarrier(const void*) {}
+    /// An access to the word of an mbarrier, or of a semaphore at which it waits. No counter counts it.
+    virtual void touch(unsigned /*thread*/, const AccessEvent&) {}
+
+    // What a thread does at an mbarrier. At a named barrier, too, threads release and acquire, and a phase ends when
+    // all have come.
+    virtual void make_mbarrier(unsigned /*thread*/, const void*) {}
     virtual void release(unsigned /*thread*/, const void* /*mbarrier*/) {} // it arrives
     virtual void hand_on_copies(unsigned /*thread*/, uint32_t /*count*/, const void* /*mbarrier*/) {}
     virtual void end_phase(const void* /*mbarrier*/) {}
@@ -64,15 +67,14 @@ class Observer {
     virtual void start_load(const BulkLoad&) {}
     virtual void land(const BulkLoad&) {} // its bytes count at the mbarrier now
     virtual void start_store(const BulkStore&) {}
-    virtual void wait_for_stores(unsigned /*thread*/, uint32_t /*groups*/, bool /*reads_only*/) {} // its first ones
+    virtual void wait_for_stores(unsigned /*thread*/, uint32_t /*groups*/) {} // its first ones; shared memory is free
     virtual void start_wgmma(const Wgmma&) {}
     virtual void wait_for_wgmma(unsigned /*thread*/, uint32_t /*groups*/) {} // its first ones
     virtual void fence_wgmma(unsigned /*thread*/) {}
     virtual void fence_proxy(unsigned /*thread*/) {}
     virtual void fence_mbarriers(unsigned /*thread*/) {}
 
-    // What a thread does at a semaphore, beside its addition, which is an access.
-    virtual void touch_semaphore(unsigned /*thread*/, const AccessEvent&) {} // it waits
+    // What a thread does at a semaphore; its addition is an access, too.
     virtual void pass_semaphore(unsigned /*thread*/, const unsigned* /*semaphore*/, unsigned /*value*/) {}
     virtual void add_to_semaphore(unsigned /*thread*/, const unsigned* /*semaphore*/) {}
 
@@ -83,7 +85,16 @@ class Observer {
     virtual void warp_together(unsigned /*warp*/) {}
 };
 
-using Observers = std::vector<Observer*>;
+/// Those who look on at one block.
+struct Observers : std::vector<Observer*> {
+    /// tell(&Observer::acquire, thread, barrier) tells each of them.
+    template <class... Parameters>
+    void tell(void (Observer::*event)(Parameters...), const std::type_identity_t<Parameters>&... what) const {
+        for (Observer* const observer : *this) {
+            (observer->*event)(what...);
+        }
+    }
+};
 
 /// Who is told of what instrumented code does on this OS thread: null unless an observed kernel is at work.
 extern constinit thread_local const Observers* active_observers;

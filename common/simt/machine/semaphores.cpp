@@ -1,7 +1,6 @@
 #include "common/simt/machine/semaphores.hpp"
 
 #include "common/simt/machine/block.hpp"
-#include "common/simt/machine/refuse.hpp"
 
 namespace flash::simt {
 namespace {
@@ -12,32 +11,23 @@ AccessEvent word(const unsigned* semaphore, Site site) {
 
 } // namespace
 
-void wait_for_semaphore(const unsigned* semaphore, unsigned value, Site site) {
-    const RuntimeCode runtime;
-    Block& block = current_block();
-    const unsigned thread = block.current().number;
-    for (Observer* const observer : block.observers()) {
-        observer->touch_semaphore(thread, word(semaphore, site));
-    }
-    block.wait_for({semaphore, value, thread, site});
-    for (Observer* const observer : block.observers()) {
-        observer->pass_semaphore(thread, semaphore, value);
-    }
+void semaphore_wait(const unsigned* semaphore, unsigned value, Site site) {
+    const Caller caller;
+    caller.tells(&Observer::touch, word(semaphore, site));
+    caller.block.wait_for({semaphore, value, caller.thread.number, site});
+    caller.tells(&Observer::pass_semaphore, semaphore, value);
 }
 
-void add_to_semaphore(unsigned* semaphore, Site site) {
-    const RuntimeCode runtime;
-    Block& block = current_block();
-    const Thread& thread = block.current();
-    if (thread.stores.unfinished()) {
-        refuse(FaultKind::race,
-               "race: another block may go on while TMA still writes what this thread had it store or add",
-               "semaphore_add", site, "bulk_wait first: after bulk_wait_read, the data have been read and no more");
+void semaphore_add(unsigned* semaphore, Site site) {
+    const Caller caller;
+    if (caller.thread.stores.unfinished()) {
+        caller.block.refuse(FaultKind::race,
+                            "race: another block may go on while TMA still writes what this thread had it store or add",
+                            "semaphore_add", site,
+                            "bulk_wait first: after bulk_wait_read, the data have been read and no more");
     }
-    for (Observer* const observer : block.observers()) {
-        observer->access(thread.number, word(semaphore, site));
-        observer->add_to_semaphore(thread.number, semaphore);
-    }
+    caller.tells(&Observer::access, word(semaphore, site));
+    caller.tells(&Observer::add_to_semaphore, semaphore);
     __atomic_fetch_add(semaphore, 1, __ATOMIC_RELEASE);
     workforce().changed();
 }

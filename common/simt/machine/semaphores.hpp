@@ -14,8 +14,8 @@
 namespace flash::simt {
 
 // The current thread.
-void wait_for_semaphore(const unsigned* semaphore, unsigned value, Site site);
-void add_to_semaphore(unsigned* semaphore, Site site);
+void semaphore_wait(const unsigned* semaphore, unsigned value, Site site = Site::here());
+void semaphore_add(unsigned* semaphore, Site site = Site::here());
 
 /// A thread at a semaphore.
 struct SemaphoreWait {

@@ -38,35 +38,33 @@ Schedule parse_schedule(const std::string& variable, std::string_view text) {
     refuse(variable, text, "in-order, reverse, ahead:WARP (WARP from 0 to 31) or shuffle:SEED");
 }
 
+std::string_view variable(const char* name) { // empty: not set
+    const char* const text = std::getenv(name);
+    return text == nullptr ? "" : text;
+}
+
+int number_from(const char* name, uint64_t low, uint64_t high, int otherwise) {
+    const std::string_view text = variable(name);
+    const auto value = number(text);
+    if (!text.empty() && (!value || *value < low || *value > high)) {
+        refuse(name, text, "a number from " + std::to_string(low) + " to " + std::to_string(high));
+    }
+    return text.empty() ? otherwise : static_cast<int>(*value);
+}
+
 Options from_environment() {
     Options chosen;
-    const auto read = [](const char* name, auto use) {
-        if (const char* text = std::getenv(name); text != nullptr && *text != '\0') {
-            use(std::string(name), std::string_view(text));
-        }
-    };
-    const auto read_number = [&](const char* name, uint64_t low, uint64_t high, int& result) {
-        read(name, [&](const std::string& variable, std::string_view text) {
-            const auto value = number(text);
-            if (!value || *value < low || *value > high) {
-                refuse(variable, text, "a number from " + std::to_string(low) + " to " + std::to_string(high));
-            }
-            result = static_cast<int>(*value);
-        });
-    };
-    read("FLASH_SIMT_SCHEDULE",
-         [&](const std::string& variable, std::string_view text) { chosen.schedule = parse_schedule(variable, text); });
-    read("FLASH_SIMT_CP_ASYNC", [&](const std::string& variable, std::string_view text) {
-        if (text != "late" && text != "early") {
-            refuse(variable, text, "late or early");
-        }
-        chosen.cp_async = text == "late" ? CpAsync::late : CpAsync::early;
-    });
-    int detect = 0;
-    read_number("FLASH_SIMT_DETECT", 0, 1, detect);
-    chosen.detect = detect == 1;
-    read_number("FLASH_SIMT_WORKERS", 1, 1024, chosen.workers);
-    read_number("FLASH_SIMT_SHARED_KIB", 1, 227, chosen.shared_kib);
+    if (const auto text = variable("FLASH_SIMT_SCHEDULE"); !text.empty()) {
+        chosen.schedule = parse_schedule("FLASH_SIMT_SCHEDULE", text);
+    }
+    if (const auto text = variable("FLASH_SIMT_CP_ASYNC"); text == "early") {
+        chosen.cp_async = CpAsync::early;
+    } else if (!text.empty() && text != "late") {
+        refuse("FLASH_SIMT_CP_ASYNC", text, "late or early");
+    }
+    chosen.detect = number_from("FLASH_SIMT_DETECT", 0, 1, 0) == 1;
+    chosen.workers = number_from("FLASH_SIMT_WORKERS", 1, 1024, chosen.workers);
+    chosen.shared_kib = number_from("FLASH_SIMT_SHARED_KIB", 1, 227, chosen.shared_kib);
     return chosen;
 }
 
@@ -78,16 +76,9 @@ Options& options() {
 }
 
 std::string to_string(const Schedule& schedule) {
-    switch (schedule.kind) {
-    case Schedule::in_order:
-        return "in-order";
-    case Schedule::reverse:
-        return "reverse";
-    case Schedule::one_warp_ahead:
-        return "ahead:" + std::to_string(schedule.number);
-    default:
-        return "shuffle:" + std::to_string(schedule.number);
-    }
+    constexpr const char* names[] = {"in-order", "reverse", "ahead:", "shuffle:"};
+    const bool numbered = schedule.kind == Schedule::one_warp_ahead || schedule.kind == Schedule::shuffle;
+    return names[schedule.kind] + (numbered ? std::to_string(schedule.number) : "");
 }
 
 } // namespace flash::simt

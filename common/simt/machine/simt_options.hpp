@@ -27,7 +27,7 @@ enum class CpAsync {
 };
 
 struct Options {
-    Schedule schedule;
+    Schedule schedule = {};
     CpAsync cp_async = CpAsync::late;
     bool detect = false;  // races, bounds, initialisation; needs kernels compiled with -fsanitize=thread
     bool count = false;   // memory traffic line by line; the same need

@@ -105,19 +105,6 @@ const SymbolTable& symbols() {
     return table;
 }
 
-/// The executable as the loader sees it: the first object that a visitor is shown. Its thread-local segment is that of
-/// the calling thread.
-dl_phdr_info executable() {
-    dl_phdr_info found{};
-    dl_iterate_phdr(
-        [](dl_phdr_info* object, size_t, void* result) {
-            *static_cast<dl_phdr_info*>(result) = *object;
-            return 1;
-        },
-        &found);
-    return found;
-}
-
 std::mutex kernels_mutex;
 std::map<const void*, Kernel>& kernels() {
     static std::map<const void*, Kernel> known;
@@ -125,7 +112,7 @@ std::map<const void*, Kernel>& kernels() {
 }
 
 Kernel look_up(const void* address) {
-    const uint64_t value = reinterpret_cast<uint64_t>(address) - load_address();
+    const uint64_t value = reinterpret_cast<uint64_t>(address) - executable().load_address;
     const auto found = symbols().functions.find(value);
     if (found == symbols().functions.end()) {
         char text[40];
@@ -164,31 +151,26 @@ const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset) 
     return &std::prev(next)->second;
 }
 
-Segment thread_local_segment() {
-    Segment segment;
-    const dl_phdr_info object = executable();
-    for (int i = 0; i < object.dlpi_phnum; ++i) {
-        if (object.dlpi_phdr[i].p_type == PT_TLS) {
-            segment = {static_cast<char*>(object.dlpi_tls_data), object.dlpi_phdr[i].p_memsz};
-        }
-    }
-    return segment;
+Executable executable() {
+    Executable found{};
+    dl_iterate_phdr( // which shows the executable first
+        [](dl_phdr_info* object, size_t, void* result) {
+            auto& own = *static_cast<Executable*>(result);
+            own.load_address = object->dlpi_addr;
+            for (int i = 0; i < object->dlpi_phnum; ++i) {
+                const auto& part = object->dlpi_phdr[i];
+                const auto* const begin = reinterpret_cast<const char*>(object->dlpi_addr + part.p_vaddr);
+                if (part.p_type == PT_LOAD) {
+                    own.begin = own.begin == nullptr ? begin : own.begin;
+                    own.end = begin + part.p_memsz;
+                } else if (part.p_type == PT_TLS) {
+                    own.thread_local_segment = {static_cast<char*>(object->dlpi_tls_data), part.p_memsz};
+                }
+            }
+            return 1;
+        },
+        &found);
+    return found;
 }
-
-std::pair<const char*, const char*> executable_image() {
-    std::pair<const char*, const char*> image{nullptr, nullptr};
-    const dl_phdr_info object = executable();
-    for (int i = 0; i < object.dlpi_phnum; ++i) {
-        const auto& part = object.dlpi_phdr[i];
-        if (part.p_type == PT_LOAD) {
-            const auto* const begin = reinterpret_cast<const char*>(object.dlpi_addr + part.p_vaddr);
-            image.first = image.first == nullptr ? begin : image.first;
-            image.second = begin + part.p_memsz;
-        }
-    }
-    return image;
-}
-
-size_t load_address() { return executable().dlpi_addr; }
 
 } // namespace flash::simt

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace flash::simt {
@@ -30,17 +29,17 @@ const Kernel& kernel_at(const void* address);
 /// __device__ function. Null when there is none, or only another kernel's.
 const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset);
 
-/// This OS thread's copy of the executable's thread-local segment, where __shared__ variables live.
 struct Segment {
     char* begin = nullptr;
     size_t bytes = 0;
 };
-Segment thread_local_segment();
 
-/// First and last address of the executable in memory, its constants among them.
-std::pair<const char*, const char*> executable_image();
-
-/// The executable's load address: a code address minus this is what addr2line understands.
-size_t load_address();
+/// The executable in memory.
+struct Executable {
+    size_t load_address;          // a code address minus this is what addr2line understands
+    const char *begin, *end;      // its constants among them
+    Segment thread_local_segment; // this OS thread's copy, where __shared__ variables live
+};
+Executable executable();
 
 } // namespace flash::simt

@@ -22,14 +22,8 @@ std::string describe(const Block& block, const char* address) {
     const SharedMemory& shared = block.shared();
     if (arena().contains(address)) {
         const DeviceMemory* const buffer = buffer_around(address);
-        if (buffer == nullptr) {
-            return "out of bounds: no buffer is at this address of global memory";
-        }
-        return "out of bounds: an address " +
-               (address < buffer->valid_begin()
-                    ? plural(static_cast<size_t>(buffer->valid_begin() - address), "byte") + " before the start of "
-                    : plural(static_cast<size_t>(address - buffer->valid_end()), "byte") + " past the end of ") +
-               std::string(buffer->name());
+        return buffer == nullptr ? "out of bounds: no buffer is at this address of global memory"
+                                 : "out of bounds: an address " + buffer->outside(address);
     }
     if (shared.is_dynamic(address)) {
         return "out of bounds: an address outside the dynamic shared memory (" +
@@ -52,13 +46,13 @@ void handle(int signal, siginfo_t* info, void* context) {
     // The processor names no address for a vector access that is not aligned.
     const bool has_address = info->si_code == SEGV_MAPERR || info->si_code == SEGV_ACCERR;
     const std::string known = has_address ? describe(block, static_cast<const char*>(info->si_addr)) : "";
-    Fault fault(known.starts_with("out of bounds") ? FaultKind::out_of_bounds : FaultKind::invalid_access,
+    block.stop({known.starts_with("out of bounds") ? FaultKind::out_of_bounds : FaultKind::invalid_access,
                 !known.empty() ? known
                 : has_address  ? "an access to an address that is neither in global nor in shared memory"
-                               : "an access to an address that is misaligned or no address at all");
-    fault.where = {dim3(block.index()), dim3(block.current().index), "makes it",
-                   Origin::of_code(static_cast<const char*>(program_counter(context)) + 1, load_address())};
-    block.stop(std::move(fault));
+                               : "an access to an address that is misaligned or no address at all",
+                block.place(block.current().number, "makes it",
+                            Origin::of_code(static_cast<const char*>(program_counter(context)) + 1,
+                                            executable().load_address))});
 }
 
 } // namespace

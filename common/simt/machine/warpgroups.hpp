@@ -5,13 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/simt/machine/site.hpp"
+#include "common/simt/machine/meetings.hpp"
 
 namespace flash::simt {
-
-/// One operand of each thread of a warpgroup; the last one to arrive combines them for all.
-using WarpgroupOperands = std::array<void*, 128>;
-using WarpgroupCombine = void (*)(unsigned first_thread, const WarpgroupOperands& operands, Site site);
 
 struct WarpgroupMeeting {
     unsigned arrived = 0;
@@ -20,11 +16,6 @@ struct WarpgroupMeeting {
     Site site;
     WarpgroupCombine combine = nullptr;
     WarpgroupOperands operands{};
-};
-
-struct WaitingThread {
-    unsigned thread;
-    Site site;
 };
 
 struct NamedBarrier {
@@ -51,8 +42,8 @@ struct Registers {
 };
 
 // The current thread.
-void wait_at_named_barrier(int id, int threads, Site site);
-void arrive_at_named_barrier(int id, int threads, Site site);
+void named_barrier_sync(int id, int threads, Site site = Site::here());
+void named_barrier_arrive(int id, int threads, Site site = Site::here());
 void give_registers(unsigned registers, Site site);
 void take_registers(unsigned registers, Site site);
 

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "common/simt/machine/block.hpp"
-#include "common/simt/machine/refuse.hpp"
 
 namespace flash::simt {
 namespace {
@@ -17,15 +16,18 @@ struct Descriptor {
     size_t leading, stride; // bytes
 };
 
+[[noreturn]] void refuse(FaultKind kind, const std::string& summary, Site site) {
+    current_block().refuse(kind, summary, "wgmma", site);
+}
+
 void check_start(const SharedMemory& shared, const char* start, Site site) {
     if ((reinterpret_cast<size_t>(start) & 0x380) != 0) {
-        refuse(
-            FaultKind::misaligned,
-            "misaligned: a tile under the 128-byte swizzle begins at a multiple of 1024 bytes, and this operand of "
-            "wgmma at byte " +
-                std::to_string(shared.is_dynamic(start) ? start - shared.dynamic() : start - shared.segment().begin) +
-                " of shared memory",
-            "wgmma", site);
+        const auto place = start - (shared.is_dynamic(start) ? shared.dynamic() : shared.segment().begin);
+        refuse(FaultKind::misaligned,
+               "misaligned: a tile under the 128-byte swizzle begins at a multiple of 1024 bytes, and this operand of "
+               "wgmma at byte " +
+                   std::to_string(place) + " of shared memory",
+               site);
     }
 }
 
@@ -33,52 +35,54 @@ Descriptor decode(uint64_t bits, Site site) {
     const SharedMemory& shared = current_block().shared();
     if (bits >> 62 != swizzle_128_bytes) {
         refuse(FaultKind::invalid_access, "a descriptor of wgmma without the 128-byte swizzle (bits 62 and 63 are 1)",
-               "wgmma", site);
+               site);
     }
     char* const start = shared.at_window_address((bits & 0xffff) << 4);
     check_start(shared, start, site);
     return {start, (bits >> 16 & 0x3fff) << 4, (bits >> 32 & 0x3fff) << 4};
 }
 
-OperandRow row_at(const Descriptor& operand, size_t offset) {
-    return reinterpret_cast<OperandRow>(swizzle_128(reinterpret_cast<size_t>(operand.start + offset)));
-}
-
-/// Row `row` of an operand whose k is contiguous: two pieces of 8.
-void add_k_major(const Descriptor& operand, unsigned row, std::vector<OperandRow>& rows) {
-    for (unsigned half = 0; half < 2; ++half) {
-        rows.push_back(row_at(operand, row / 8 * operand.stride + row % 8 * 128 + half * 16));
-    }
-}
-
-/// The 16 k of an operand whose columns are contiguous, 64 of them in a row of 128 bytes: `columns` from `first` on.
-void add_columns_major(const Descriptor& operand, unsigned first, unsigned columns, std::vector<OperandRow>& rows) {
-    for (unsigned k = 0; k < 16; ++k) {
-        for (unsigned piece = first / 8; piece < (first + columns) / 8; ++piece) {
-            rows.push_back(
-                row_at(operand, piece / 8 * operand.leading + k / 8 * operand.stride + k % 8 * 128 + piece % 8 * 16));
-        }
-    }
-}
-
-void check_inside(const std::vector<OperandRow>& rows, Site site) {
+OperandRow row_at(const Descriptor& operand, size_t offset, Site site) {
+    const auto* const row = reinterpret_cast<OperandRow>(swizzle_128(reinterpret_cast<size_t>(operand.start + offset)));
     const SharedMemory& shared = current_block().shared();
-    for (const OperandRow row : rows) {
-        const bool inside = shared.is_dynamic(row)
-                                ? row >= shared.dynamic() && row + 16 <= shared.dynamic() + shared.dynamic_bytes()
-                                : shared.is_static(row);
-        if (!inside) {
-            refuse(FaultKind::out_of_bounds,
-                   "out of bounds: a descriptor of wgmma leads to byte " + std::to_string(row - shared.dynamic()) +
-                       " of the dynamic shared memory (" + plural(shared.dynamic_bytes(), "byte") + ")",
-                   "wgmma", site);
-        }
+    const bool inside = shared.is_dynamic(row)
+                            ? row >= shared.dynamic() && row + 16 <= shared.dynamic() + shared.dynamic_bytes()
+                            : shared.is_static(row);
+    if (!inside) {
+        refuse(FaultKind::out_of_bounds,
+               "out of bounds: a descriptor of wgmma leads to byte " + std::to_string(row - shared.dynamic()) +
+                   " of the dynamic shared memory (" + plural(shared.dynamic_bytes(), "byte") + ")",
+               site);
     }
+    return row;
 }
 
-template <class T> float element(OperandRow row, unsigned i) {
+/// Rows of A or columns of B, `count` of them from `first` on, with their 16 k. As a rule k is contiguous: two pieces
+/// of 8 for each. Transposed, rows or columns are: 64 of them in 128 bytes, pieces of 8 for each k.
+std::vector<OperandRow> rows_of(const Descriptor& operand, unsigned first, unsigned count, bool transposed, Site site) {
+    std::vector<OperandRow> rows;
+    for (unsigned k = 0; transposed && k < 16; ++k) {
+        for (unsigned piece = first / 8; piece < (first + count) / 8; ++piece) {
+            rows.push_back(row_at(
+                operand, piece / 8 * operand.leading + k / 8 * operand.stride + k % 8 * 128 + piece % 8 * 16, site));
+        }
+    }
+    for (unsigned i = first; !transposed && i < first + count; ++i) {
+        for (unsigned half = 0; half < 2; ++half) {
+            rows.push_back(row_at(operand, i / 8 * operand.stride + i % 8 * 128 + half * 16, site));
+        }
+    }
+    return rows;
+}
+
+/// Element `k` of row or column `i` of `count`, in what rows_of gave.
+template <class T>
+float element(const std::vector<OperandRow>& rows, unsigned i, unsigned k, unsigned count, bool transposed) {
     T value;
-    std::memcpy(&value, row + i * sizeof(T), sizeof value);
+    std::memcpy(&value,
+                transposed ? rows[k * (count / 8) + i / 8] + i % 8 * sizeof(T)
+                           : rows[i * 2 + k / 8] + k % 8 * sizeof(T),
+                sizeof value);
     return to_float(value);
 }
 
@@ -98,8 +102,7 @@ template <class T> void multiply(const Wgmma& product, float* C) {
     if (product.fragments.empty()) {
         for (unsigned row = 0; row < 64; ++row) {
             for (unsigned k = 0; k < 16; ++k) {
-                A[row][k] = product.A_transposed ? element<T>(product.A[row / 16][k * 2 + row % 16 / 8], row % 8)
-                                                 : element<T>(product.A[row / 16][row % 16 * 2 + k / 8], k % 8);
+                A[row][k] = element<T>(product.A[row / 16], row % 16, k, 16, product.A_transposed);
             }
         }
     } else {
@@ -115,8 +118,7 @@ template <class T> void multiply(const Wgmma& product, float* C) {
     }
     for (unsigned k = 0; k < 16; ++k) {
         for (unsigned column = 0; column < columns; ++column) {
-            B[k][column] = product.B_transposed ? element<T>(product.B[k * (columns / 8) + column / 8], column % 8)
-                                                : element<T>(product.B[column * 2 + k / 8], k % 8);
+            B[k][column] = element<T>(product.B, column, k, columns, product.B_transposed);
         }
     }
     for (unsigned row = 0; row < 64; ++row) {
@@ -167,28 +169,25 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
         return *static_cast<const WgmmaCall*>(operands[thread]);
     };
     const WgmmaCall& one = call(0);
-    Wgmma product{{block.next_works(4), first_thread, "wgmma", site},
-                  block.thread(first_thread).wgmma_groups,
-                  one.type,
-                  one.columns,
-                  one.accumulate,
-                  one.A_transposed,
-                  one.B_transposed,
-                  {},
-                  {},
-                  {},
-                  {},
-                  {}};
+    Wgmma product;
+    product.work = {block.next_works(4), first_thread, "wgmma", site};
+    product.group = block.thread(first_thread).wgmma_groups;
+    product.type = one.type;
+    product.columns = one.columns;
+    product.accumulate = one.accumulate;
+    product.A_transposed = one.A_transposed;
+    product.B_transposed = one.B_transposed;
     for (unsigned thread = 0; thread < warpgroup_threads; ++thread) {
         const WgmmaCall& own = call(thread);
+        Thread& caller = block.thread(first_thread + thread);
         if (own.columns != one.columns || own.A != one.A || own.B != one.B || own.accumulate != one.accumulate ||
-            block.thread(first_thread + thread).wgmma_groups != product.group) {
+            caller.wgmma_groups != product.group) {
             refuse(FaultKind::divergent_barrier,
                    "threads of one warpgroup call wgmma with different operands or after different numbers of commits",
-                   "wgmma", site);
+                   site);
         }
-        block.thread(first_thread + thread).wgmma_begun = site;
-        block.thread(first_thread + thread).wgmma_open = product.group + 1;
+        caller.wgmma_begun = site;
+        caller.wgmma_open = product.group + 1;
         product.C[thread] = own.C;
         if (own.fragment != nullptr) {
             product.registers[thread] = own.fragment;
@@ -198,26 +197,12 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
     }
     if (one.fragment == nullptr) {
         const Descriptor A = decode(one.A, site);
-        for (unsigned row = 0; row < 64; row += one.A_transposed ? 16 : 1) {
-            one.A_transposed ? add_columns_major(A, row, 16, product.A[row / 16])
-                             : add_k_major(A, row, product.A[row / 16]);
-        }
-        for (const auto& rows : product.A) {
-            check_inside(rows, site);
+        for (unsigned warp = 0; warp < 4; ++warp) {
+            product.A[warp] = rows_of(A, 16 * warp, 16, one.A_transposed, site);
         }
     }
-    const Descriptor B = decode(one.B, site);
-    if (one.B_transposed) {
-        add_columns_major(B, 0, one.columns, product.B);
-    } else {
-        for (unsigned column = 0; column < one.columns; ++column) {
-            add_k_major(B, column, product.B);
-        }
-    }
-    check_inside(product.B, site);
-    for (Observer* const observer : block.observers()) {
-        observer->start_wgmma(product);
-    }
+    product.B = rows_of(decode(one.B, site), 0, one.columns, one.B_transposed, site);
+    block.observers().tell(&Observer::start_wgmma, product);
     TensorCores& cores = block.tensor_cores(first_thread / warpgroup_threads);
     std::erase_if(cores.accumulators, [&](Accumulators& known) { // some have waited, some have not
         return known.handed_out.any() && known.C == product.C;
@@ -243,10 +228,10 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
 uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_bytes, Site site) {
     const RuntimeCode runtime;
     const auto* const start = static_cast<const char*>(shared);
-    Block& block = current_block();
+    const Block& block = current_block();
     if (block.space_of(start) != Space::shared) {
         refuse(FaultKind::out_of_bounds, "out of bounds: a descriptor of wgmma for an address outside shared memory",
-               "wgmma", site);
+               site);
     }
     check_start(block.shared(), start, site);
     const auto field = [](size_t bytes) { return static_cast<uint64_t>(bytes >> 4); };
@@ -260,26 +245,19 @@ void start_wgmma(const WgmmaCall& call, Site site) {
     current_block().meet_warpgroup("wgmma", site, &own, begin);
 }
 
-void fence_wgmma() {
-    const RuntimeCode runtime;
-    Block& block = current_block();
-    for (Observer* const observer : block.observers()) {
-        observer->fence_wgmma(block.current().number);
-    }
-}
+void wgmma_fence() { Caller().tells(&Observer::fence_wgmma); }
 
-void commit_wgmma() { ++current_block().current().wgmma_groups; }
+void wgmma_commit() { ++current_block().current().wgmma_groups; }
 
 void wait_wgmma(unsigned in_flight) {
-    const RuntimeCode runtime;
-    Block& block = current_block();
-    Thread& thread = block.current();
+    const Caller caller;
+    Thread& thread = caller.thread;
     if (thread.wgmma_groups <= in_flight) {
         return;
     }
     const uint32_t groups = thread.wgmma_groups - in_flight;
     thread.wgmma_over = groups;
-    TensorCores& cores = block.tensor_cores(thread.number / warpgroup_threads);
+    TensorCores& cores = caller.block.tensor_cores(thread.number / warpgroup_threads);
     const auto end = std::ranges::find_if(cores.pending, [&](const Wgmma& one) { return one.group >= groups; });
     std::for_each(cores.pending.begin(), end, [&](const Wgmma& product) { execute(cores, product); });
     cores.pending.erase(cores.pending.begin(), end);
@@ -290,9 +268,7 @@ void wait_wgmma(unsigned in_flight) {
         }
         return one.handed_out.all();
     });
-    for (Observer* const observer : block.observers()) {
-        observer->wait_for_wgmma(thread.number, groups);
-    }
+    caller.tells(&Observer::wait_for_wgmma, groups);
 }
 
 } // namespace flash::simt

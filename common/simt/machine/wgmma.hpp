@@ -42,12 +42,12 @@ struct WgmmaCall {
 };
 
 /// Where an operand begins: start address, leading and stride byte offset, in units of 16 bytes, and the swizzle.
-uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_bytes, Site site);
+uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_bytes, Site site = Site::here());
 
 // The current thread, with the others of its warpgroup.
 void start_wgmma(const WgmmaCall& call, Site site);
-void fence_wgmma();
-void commit_wgmma();
+void wgmma_fence();
+void wgmma_commit();
 void wait_wgmma(unsigned in_flight);
 
 } // namespace flash::simt

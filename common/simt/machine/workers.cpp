@@ -6,12 +6,12 @@
 #include <condition_variable>
 #include <cstdio>
 #include <exception>
+#include <list>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "common/attention.hpp"
 
@@ -23,112 +23,102 @@ int cores() {
     return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
 }
 
-class Pool {
+/// An OS thread and its block, which it makes itself, because that belongs to it.
+class Worker {
   public:
-    ~Pool() {
+    using Work = std::function<void(std::optional<Block>&)>; // throws nothing
+
+    ~Worker() {
         {
             const std::lock_guard lock(mutex_);
             closing_ = true;
         }
-        start_.notify_all();
-        for (std::thread& thread : threads_) {
-            thread.join();
-        }
+        change_.notify_all();
+        thread_.join();
     }
 
-    /// Returns on how many workers there was memory for `threads` fibers; on those it called `work`.
-    unsigned run(unsigned workers, unsigned threads, const std::function<void(Block&)>& work) {
+    void start(const Work& work) {
+        {
+            const std::lock_guard lock(mutex_);
+            work_ = &work;
+        }
+        change_.notify_all();
+    }
+
+    void wait() {
         std::unique_lock lock(mutex_);
-        try {
-            while (threads_.size() < workers) {
-                threads_.emplace_back([this, rank = static_cast<unsigned>(threads_.size())] { serve(rank); });
-            }
-        } catch (const std::exception&) { // no memory, or too many threads for the system
-            workers = static_cast<unsigned>(threads_.size());
-        }
-        work_ = &work;
-        fibers_ = threads;
-        wanted_ = workers;
-        busy_ = workers;
-        able_ = 0;
-        thrown_ = nullptr;
-        ++round_;
-        start_.notify_all();
-        end_.wait(lock, [this] { return busy_ == 0; });
-        if (thrown_) {
-            std::rethrow_exception(thrown_);
-        }
-        return able_;
+        change_.wait(lock, [this] { return work_ == nullptr; });
     }
 
   private:
-    void serve(unsigned rank) {
-        std::optional<Block> block; // here, because it belongs to this OS thread
-        uint64_t done = 0;
+    void serve() {
+        std::optional<Block> block;
         std::unique_lock lock(mutex_);
         while (true) {
-            start_.wait(lock, [&] { return closing_ || (round_ != done && busy_ > 0); });
+            change_.wait(lock, [this] { return work_ != nullptr || closing_; });
             if (closing_) {
                 return;
             }
-            done = round_;
-            if (rank < wanted_) {
-                lock.unlock();
-                const bool able = prepare(block);
-                std::exception_ptr thrown;
-                try {
-                    if (able) {
-                        (*work_)(*block);
-                    }
-                } catch (...) {
-                    thrown = std::current_exception();
-                }
-                lock.lock();
-                able_ += able ? 1 : 0;
-                thrown_ = thrown_ ? thrown_ : thrown;
-                if (--busy_ == 0) {
-                    end_.notify_one();
-                }
-            }
-        }
-    }
-
-    bool prepare(std::optional<Block>& block) {
-        try {
-            if (!block) {
-                block.emplace();
-            }
-            block->reserve(fibers_);
-            return true;
-        } catch (const std::bad_alloc&) {
-            return false;
+            lock.unlock();
+            (*work_)(block);
+            lock.lock();
+            work_ = nullptr;
+            change_.notify_all();
         }
     }
 
     std::mutex mutex_;
-    std::condition_variable start_, end_;
-    std::vector<std::thread> threads_;
-    const std::function<void(Block&)>* work_ = nullptr;
-    unsigned wanted_ = 0;
-    unsigned busy_ = 0;
-    unsigned fibers_ = 0;
-    unsigned able_ = 0;
-    std::exception_ptr thrown_; // the first
-    uint64_t round_ = 0;
+    std::condition_variable change_;
+    const Work* work_ = nullptr;
     bool closing_ = false;
+    std::thread thread_{[this] { serve(); }}; // last, because it uses the others
 };
 
 } // namespace
 
 void run_on_workers(uint64_t blocks, unsigned threads, const std::function<void(Block&)>& work) {
-    static Pool pool;
+    static std::list<Worker> pool;
     static std::mutex one_launch; // host threads may launch at the same time; their kernels take turns
     static bool said = false;
     const std::lock_guard lock(one_launch);
     const int chosen = options().workers > 0 ? options().workers : cores();
     const uint64_t most = options().detect ? 1 : std::min<uint64_t>(blocks, static_cast<uint64_t>(chosen));
     const auto workers = static_cast<unsigned>(most);
-    const unsigned able = pool.run(workers, threads, work);
+
+    std::mutex mutex;
+    unsigned able = 0;         // have memory for their fibers
+    std::exception_ptr thrown; // the first
+    const Worker::Work serve = [&](std::optional<Block>& block) {
+        try {
+            const std::lock_guard one_by_one(mutex); // or each takes a part of little memory, and nobody has enough
+            if (!block) {
+                block.emplace();
+            }
+            block->reserve(threads);
+            ++able;
+        } catch (const std::bad_alloc&) {
+            return;
+        }
+        try {
+            work(*block);
+        } catch (...) {
+            const std::lock_guard first_wins(mutex);
+            thrown = thrown ? thrown : std::current_exception();
+        }
+    };
+    try {
+        while (pool.size() < workers) {
+            pool.emplace_back();
+        }
+    } catch (const std::exception&) { // no memory, or too many threads for the system: go on with those that there are
+    }
+    const auto end = std::next(pool.begin(), static_cast<std::ptrdiff_t>(std::min<size_t>(workers, pool.size())));
+    std::for_each(pool.begin(), end, [&](Worker& worker) { worker.start(serve); });
+    std::for_each(pool.begin(), end, [](Worker& worker) { worker.wait(); });
+
+    if (thrown) {
+        std::rethrow_exception(thrown);
+    }
     if (able == 0) {
         throw Error("not enough memory to execute a block of " + std::to_string(threads) + " threads");
     }

@@ -1,7 +1,5 @@
 #include "common/simt/report/profile.hpp"
 
-#include <map>
-
 namespace flash::simt {
 
 std::vector<KernelProfile> profile() {
@@ -14,12 +12,8 @@ std::vector<KernelProfile> profile() {
             kernel.total += counters;
         }
         const std::vector<SourceLine> lines = resolve(origins);
-        std::map<SourceLine, Counters> by_line;
         for (size_t i = 0; i < origins.size(); ++i) {
-            by_line[lines[i]] += known.tally.lines.at(origins[i]);
-        }
-        for (const auto& [line, counters] : by_line) {
-            kernel.lines.push_back({line, counters});
+            kernel.lines[lines[i]] += known.tally.lines.at(origins[i]);
         }
         for (const auto& [number, traffic] : known.tally.buffers) {
             kernel.buffers.push_back(traffic);

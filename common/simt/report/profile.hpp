@@ -1,17 +1,13 @@
 // What kernels cost, kernel by kernel, line by line and buffer by buffer, since counting began.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "common/simt/watch/watch.hpp"
 
 namespace flash::simt {
-
-struct LineProfile {
-    SourceLine line;
-    Counters counters;
-};
 
 /// What is wrong with the memory traffic of a line, if anything.
 struct Findings {
@@ -22,7 +18,7 @@ Findings findings(const Counters& counters);
 
 struct KernelProfile : KernelLaunches {
     Counters total;
-    std::vector<LineProfile> lines;     // in the order of the source
+    std::map<SourceLine, Counters> lines;
     std::vector<BufferTraffic> buffers; // in the order of their allocation
 };
 

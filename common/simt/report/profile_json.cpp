@@ -57,12 +57,12 @@ std::string to_json(const std::vector<KernelProfile>& kernels) {
     nlohmann::ordered_json document = {{"version", 1}, {"kernels", nlohmann::ordered_json::array()}};
     for (const KernelProfile& kernel : kernels) {
         nlohmann::ordered_json lines = nlohmann::ordered_json::array();
-        for (const LineProfile& line : kernel.lines) {
-            nlohmann::ordered_json own = {{"file", line.line.file}, {"line", line.line.line}};
-            own.update(json_of(line.counters));
-            own["uncoalesced"] = findings(line.counters).uncoalesced;
-            own["conflicted"] = findings(line.counters).conflicted;
-            if (line.line.file.empty()) {
+        for (const auto& [line, counters] : kernel.lines) {
+            nlohmann::ordered_json own = {{"file", line.file}, {"line", line.line}};
+            own.update(json_of(counters));
+            own["uncoalesced"] = findings(counters).uncoalesced;
+            own["conflicted"] = findings(counters).conflicted;
+            if (line.file.empty()) {
                 document["unknown_lines"] = why_unresolved();
             }
             lines.push_back(own);

@@ -3,8 +3,4 @@
 
 using namespace simt_test;
 
-double seconds_unwatched() {
-    simt::Options options;
-    options.workers = 1;
-    return seconds(options);
-}
+double seconds_unwatched() { return seconds({.workers = 1}); }

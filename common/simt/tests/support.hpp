@@ -33,13 +33,9 @@ template <class T> class Buffer {
     size_t size_;
 };
 
-/// Options for the length of a scope, beginning with the defaults.
+/// Options for the length of a scope; those that are not named have their defaults.
 class With {
   public:
-    explicit With(void (*change)(simt::Options&)) : before_(simt::options()) {
-        simt::options() = {};
-        change(simt::options());
-    }
     explicit With(const simt::Options& chosen) : before_(simt::options()) { simt::options() = chosen; }
     ~With() { simt::options() = before_; }
     With(const With&) = delete;
@@ -73,6 +69,22 @@ inline int line_of(const char* file, const std::string& tag) {
     return 0;
 }
 
+/// The fault that `launch` ends with: of that kind, at the line with that tag.
+template <class Launch>
+Fault fault_at(const char* tag, FaultKind kind, Launch launch, const char* file = __builtin_FILE()) {
+    const Fault fault = fault_of(launch);
+    CAPTURE(fault.what(), tag);
+    CHECK(fault.kind == kind);
+    CHECK(fault.where.line.line == line_of(file, tag));
+    return fault;
+}
+
+/// Its two lines, whichever came first, are those with these tags.
+inline void check_lines(const Fault& fault, const char* one, const char* other, const char* file = __builtin_FILE()) {
+    CAPTURE(fault.what(), one, other);
+    CHECK(fault.where.line.line + fault.other.line.line == line_of(file, one) + line_of(file, other));
+}
+
 /// Every schedule that the tests try.
 inline std::vector<simt::Schedule> schedules() {
     using simt::Schedule;
@@ -81,15 +93,11 @@ inline std::vector<simt::Schedule> schedules() {
             {Schedule::shuffle, 3}};
 }
 
-/// With detectors, in every schedule and with both landings of cp.async.
-template <class Use> void in_every_way(Use use) {
+/// With detectors (or without), in every schedule and with both landings of cp.async.
+template <class Use> void in_every_way(Use use, bool detect = true) {
     for (const simt::Schedule& schedule : schedules()) {
         for (const simt::CpAsync landing : {simt::CpAsync::late, simt::CpAsync::early}) {
-            simt::Options options;
-            options.detect = true;
-            options.schedule = schedule;
-            options.cp_async = landing;
-            const With chosen(options);
+            const With chosen({.schedule = schedule, .cp_async = landing, .detect = detect});
             CAPTURE(simt::to_string(schedule), landing == simt::CpAsync::late);
             use();
         }

@@ -12,8 +12,6 @@ using simt::Counters;
 
 namespace {
 
-void count(simt::Options& options) { options.count = true; }
-
 /// Each lane reads the element `stride` after its neighbour's, from `offset` on.
 __global__ void strided(const float* in, float* out, int stride, int offset) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -92,9 +90,9 @@ Counters at(const char* tag) {
     const int line = line_of(__FILE__, tag);
     Counters sum;
     for (const simt::KernelProfile& kernel : simt::profile()) {
-        for (const simt::LineProfile& own : kernel.lines) {
-            if (own.line.line == line && own.line.file.ends_with("test_counters.cpp")) {
-                sum += own.counters;
+        for (const auto& [place, counters] : kernel.lines) {
+            if (place.line == line && place.file.ends_with("test_counters.cpp")) {
+                sum += counters;
             }
         }
     }
@@ -103,7 +101,7 @@ Counters at(const char* tag) {
 
 template <class... Parameters, class... Arguments>
 void counted(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, size_t smem, Arguments... arguments) {
-    const With counting(count);
+    const With counting({.count = true});
     simt::clear_profile();
     launch(kernel, blocks, threads, smem, arguments...);
 }
@@ -236,7 +234,7 @@ TEST_CASE("traffic by buffer") {
     CHECK(kernel.buffers[0].name == "Q");
     CHECK(kernel.buffers[0].load.bytes == 256);
     CHECK(kernel.buffers[0].store.bytes == 0);
-    CHECK(kernel.buffers[1].begin == out.data());
+    CHECK(kernel.buffers[1].name == "data");
     CHECK(kernel.buffers[1].store.bytes == 256);
     CHECK(kernel.buffers[1].store.sectors == 8);
 }
@@ -251,11 +249,7 @@ TEST_CASE("counts do not depend on the schedule or the number of workers") {
     std::vector<std::array<uint64_t, 4>> seen;
     for (const simt::Schedule& schedule : schedules()) {
         for (const int workers : {1, 2}) {
-            simt::Options options;
-            options.count = true;
-            options.schedule = schedule;
-            options.workers = workers;
-            const With counting(options);
+            const With counting({.schedule = schedule, .count = true, .workers = workers});
             simt::clear_profile();
             launch(diverging, 4, 32, 0, in.data(), out.data(), masks.data());
             const Counters total = simt::profile().at(0).total;

@@ -32,7 +32,7 @@ TEST_CASE("data go to the device and back") {
     REQUIRE(cudaMemcpy(out.data(), out_gpu, bytes, cudaMemcpyDeviceToHost) == cudaSuccess);
     CHECK(out == std::vector<float>{2, 4, 6, 8, 0});
 
-    const With watched([](simt::Options& options) { options.detect = true; });
+    const With watched({.detect = true});
     const Fault fault = fault_of([&] { launch(twice, 1, 32, 0, in_gpu, out_gpu, 6); });
     CHECK_THAT(fault.what(), ContainsSubstring("0 bytes past the end of in_gpu (20 bytes)"));
     CHECK(cudaFree(in_gpu) == cudaSuccess);

@@ -20,7 +20,6 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 int line(const char* tag) { return line_of(__FILE__, tag); }
-void detect(simt::Options& options) { options.detect = true; }
 
 __global__ void read_global(const float* in, float* out, int size) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -145,33 +144,31 @@ __global__ void deep(float* out) {
 } // namespace
 
 TEST_CASE("a read past the end of global memory is reported") {
-    const With watched(detect);
+    const With watched({.detect = true});
     const Buffer<float> in(100), out(101);
-    const Fault fault = fault_of([&] { launch(read_global, 2, 64, 0, in.data(), out.data(), 100); });
-    CHECK(fault.kind == FaultKind::out_of_bounds);
+    const Fault fault = fault_at("global read", FaultKind::out_of_bounds,
+                                 [&] { launch(read_global, 2, 64, 0, in.data(), out.data(), 100); });
     CHECK_THAT(fault.kernel, ContainsSubstring("read_global"));
     CHECK(fault.where.block.x == 1);
     CHECK(fault.where.thread.x == 36);
-    CHECK(fault.where.line.line == line("global read"));
     CHECK_THAT(fault.where.line.file, ContainsSubstring("test_faults_memory.cpp"));
     CHECK_THAT(fault.what(), ContainsSubstring("4 bytes, 0 bytes past the end of data (400 bytes)"));
     CHECK_THAT(fault.what(), ContainsSubstring("thread (36,0,0) of block (1,0,0) reads 4 bytes at "));
 }
 
 TEST_CASE("a write before or past global memory is reported") {
-    const With watched(detect);
+    const With watched({.detect = true});
     const Buffer<float> out(32);
     for (const int offset : {1, -1, 5000, -5000}) {
         CAPTURE(offset);
-        const Fault fault = fault_of([&] { launch(write_global, 1, 32, 0, out.data(), offset); });
-        CHECK(fault.kind == FaultKind::out_of_bounds);
-        CHECK(fault.where.line.line == line("global write"));
+        const Fault fault = fault_at("global write", FaultKind::out_of_bounds,
+                                     [&] { launch(write_global, 1, 32, 0, out.data(), offset); });
         CHECK(fault.where.action == "writes 4 bytes");
     }
 }
 
 TEST_CASE("memory that the harness declares off limits is reported") {
-    const With watched(detect);
+    const With watched({.detect = true});
     simt::DeviceMemory memory(64 * sizeof(float));
     memory.declare(16 * sizeof(float), 32 * sizeof(float), "O");
     const auto data = reinterpret_cast<float*>(memory.data());
@@ -183,7 +180,7 @@ TEST_CASE("memory that the harness declares off limits is reported") {
 }
 
 TEST_CASE("memory that was freed is reported") {
-    const With watched(detect);
+    const With watched({.detect = true});
     float* dangling = nullptr;
     {
         const Buffer<float> out(32);
@@ -193,72 +190,63 @@ TEST_CASE("memory that was freed is reported") {
 }
 
 TEST_CASE("a pointer into the host's memory is reported") {
-    const With watched(detect);
+    const With watched({.detect = true});
     std::vector<float> host(1);
     const Buffer<float*> pointer({host.data()});
-    const Fault fault = fault_of([&] { launch(follow, 1, 1, 0, pointer.data()); });
-    CHECK(fault.kind == FaultKind::out_of_bounds);
-    CHECK(fault.where.line.line == line("wild write"));
+    fault_at("wild write", FaultKind::out_of_bounds, [&] { launch(follow, 1, 1, 0, pointer.data()); });
 }
 
 TEST_CASE("an access outside the dynamic shared memory is reported") {
-    const With watched(detect);
+    const With watched({.detect = true});
     const Buffer<float> out(32);
-    const Fault read = fault_of([&] { launch(read_dynamic, 1, 32, 32 * sizeof(float), out.data(), 1); });
-    CHECK(read.kind == FaultKind::out_of_bounds);
-    CHECK(read.where.line.line == line("dynamic read"));
+    const Fault read = fault_at("dynamic read", FaultKind::out_of_bounds,
+                                [&] { launch(read_dynamic, 1, 32, 32 * sizeof(float), out.data(), 1); });
     CHECK(read.where.thread.x == 31);
     for (const int offset : {1, -1, 3000}) {
-        const Fault write = fault_of([&] { launch(write_dynamic, 1, 32, 32 * sizeof(float), offset); });
-        CHECK(write.kind == FaultKind::out_of_bounds);
-        CHECK(write.where.line.line == line("dynamic write"));
+        fault_at("dynamic write", FaultKind::out_of_bounds,
+                 [&] { launch(write_dynamic, 1, 32, 32 * sizeof(float), offset); });
     }
     CHECK(fault_of([&] { launch(write_dynamic, 1, 32, 0, 0); }).kind == FaultKind::out_of_bounds);
 }
 
 TEST_CASE("an access outside a __shared__ array is reported") {
-    const With watched(detect);
+    const With watched({.detect = true});
     const Buffer<float> out(32);
     launch(uninitialised, 1, 1, 0, out.data()); // its array may lie behind the other one's: it must not count as inside
     for (const int index : {32, -1}) {
-        const Fault fault = fault_of([&] { launch(write_static, 1, 32, 0, out.data(), index); });
-        CHECK(fault.kind == FaultKind::out_of_bounds);
-        CHECK(fault.where.line.line == line("static write"));
+        const Fault fault = fault_at("static write", FaultKind::out_of_bounds,
+                                     [&] { launch(write_static, 1, 32, 0, out.data(), index); });
         CHECK(fault.where.thread.x == 7);
     }
 }
 
 TEST_CASE("a misaligned vector access is reported") {
-    const With watched(detect);
+    const With watched({.detect = true});
     const Buffer<float> in(256), out(256);
-    const Fault load =
-        fault_of([&] { launch(misaligned_load, 1, 8, 0, in.data(), reinterpret_cast<float4*>(out.data())); });
-    CHECK(load.kind == FaultKind::misaligned);
+    const Fault load = fault_at("misaligned load", FaultKind::misaligned, [&] {
+        launch(misaligned_load, 1, 8, 0, in.data(), reinterpret_cast<float4*>(out.data()));
+    });
     CHECK(load.where.action == "reads 16 bytes");
-    CHECK(load.where.line.line == line("misaligned load"));
-    const Fault store = fault_of([&] { launch(misaligned_store, 1, 8, 0, out.data()); });
-    CHECK(store.kind == FaultKind::misaligned);
+    const Fault store =
+        fault_at("misaligned store", FaultKind::misaligned, [&] { launch(misaligned_store, 1, 8, 0, out.data()); });
     CHECK(store.where.thread.x == 1);
-    CHECK(store.where.line.line == line("misaligned store"));
 }
 
 TEST_CASE("a read of shared memory that nobody wrote is reported") {
-    const With watched(detect);
+    const With watched({.detect = true});
     const Buffer<float> out(32);
-    const Fault fault = fault_of([&] { launch(uninitialised, 1, 32, 0, out.data()); });
-    CHECK(fault.kind == FaultKind::uninitialised);
+    const Fault fault =
+        fault_at("uninitialised read", FaultKind::uninitialised, [&] { launch(uninitialised, 1, 32, 0, out.data()); });
     CHECK(fault.where.thread.x == 16);
-    CHECK(fault.where.line.line == line("uninitialised read"));
     CHECK_THAT(fault.what(), ContainsSubstring("at byte 128 of tile"));
 }
 
 TEST_CASE("what an earlier block left in shared memory counts as not written") {
-    const With watched(detect);
+    const With watched({.detect = true});
     const Buffer<float> out(2);
-    const Fault fault = fault_of([&] { launch(uninitialised_in_second_block, 2, 1, 0, out.data()); });
-    CHECK(fault.kind == FaultKind::uninitialised);
+    const Fault fault = fault_at("stale read", FaultKind::uninitialised,
+                                 [&] { launch(uninitialised_in_second_block, 2, 1, 0, out.data()); });
     CHECK(fault.where.block.x == 1);
-    CHECK(fault.where.line.line == line("stale read"));
 }
 
 TEST_CASE("without detectors, uninitialised shared memory holds NaN") {
@@ -271,38 +259,28 @@ TEST_CASE("without detectors, uninitialised shared memory holds NaN") {
 TEST_CASE("data of a cp.async used before its wait is reported, whenever it lands") {
     const Buffer<float> in(256), out(64);
     for (const simt::CpAsync policy : {simt::CpAsync::late, simt::CpAsync::early}) {
-        simt::Options options;
-        options.detect = true;
-        options.cp_async = policy;
-        const With watched(options);
-        const Fault fault = fault_of([&] { launch(copy_without<false>, 1, 32, 512, in.data(), out.data()); });
-        CHECK(fault.kind == FaultKind::async_copy_in_flight);
-        CHECK(fault.where.line.line == line("use"));
+        const With watched({.cp_async = policy, .detect = true});
+        const Fault fault = fault_at("use", FaultKind::async_copy_in_flight,
+                                     [&] { launch(copy_without<false>, 1, 32, 512, in.data(), out.data()); });
         CHECK(fault.other.line.line == line("copy"));
         launch(copy_without<true>, 1, 32, 512, in.data(), out.data());
 
-        const Fault second = fault_of([&] { launch(copy_with_wrong_count, 1, 32, 1024, in.data(), out.data()); });
-        CHECK(second.kind == FaultKind::async_copy_in_flight);
-        CHECK(second.where.line.line == line("second use"));
+        const Fault second = fault_at("second use", FaultKind::async_copy_in_flight,
+                                      [&] { launch(copy_with_wrong_count, 1, 32, 1024, in.data(), out.data()); });
         CHECK(second.other.line.line == line("second copy"));
 
         const Buffer<uint32_t> matrix(32);
-        const Fault third = fault_of([&] { launch(ldmatrix_of_copy, 1, 32, 512, in.data(), matrix.data()); });
-        CHECK(third.kind == FaultKind::async_copy_in_flight);
-        CHECK(third.where.line.line == line("matrix of a copy"));
+        fault_at("matrix of a copy", FaultKind::async_copy_in_flight,
+                 [&] { launch(ldmatrix_of_copy, 1, 32, 512, in.data(), matrix.data()); });
     }
 }
 
 TEST_CASE("a thread that leaves before its cp.async has landed is reported, whenever it lands") {
     const Buffer<float> in(256);
     for (const simt::CpAsync policy : {simt::CpAsync::late, simt::CpAsync::early}) {
-        simt::Options options;
-        options.detect = true;
-        options.cp_async = policy;
-        const With watched(options);
-        const Fault fault = fault_of([&] { launch(leave_without_wait<false>, 1, 32, 512, in.data()); });
-        CHECK(fault.kind == FaultKind::async_copy_in_flight);
-        CHECK(fault.where.line.line == line("copy left alone"));
+        const With watched({.cp_async = policy, .detect = true});
+        const Fault fault = fault_at("copy left alone", FaultKind::async_copy_in_flight,
+                                     [&] { launch(leave_without_wait<false>, 1, 32, 512, in.data()); });
         CHECK_THAT(fault.what(), ContainsSubstring("a thread leaves the kernel before its cp.async has landed"));
         launch(leave_without_wait<true>, 1, 32, 512, in.data());
     }
@@ -312,27 +290,24 @@ TEST_CASE("without detectors, cp.async that lands late shows a missing wait as N
     const Buffer<float> in(std::vector<float>(256, 2)), out(64);
     launch(copy_without<false>, 1, 32, 512, in.data(), out.data());
     CHECK(std::isnan(out.values()[0]));
-    simt::Options options;
-    options.cp_async = simt::CpAsync::early;
-    const With early(options);
+    const With early({.cp_async = simt::CpAsync::early});
     launch(copy_without<false>, 1, 32, 512, in.data(), out.data());
     CHECK(out.values()[0] == 2);
 }
 
 TEST_CASE("a wait covers the thread's own copies alone: others need a barrier") {
-    const With watched(detect);
+    const With watched({.detect = true});
     const Buffer<float> in(256), out(64);
     const Fault fault = fault_of([&] { launch(copy_read_by_others, 1, 32, 512, in.data(), out.data()); });
     CHECK(fault.kind == FaultKind::race);
-    CHECK(fault.where.line.line + fault.other.line.line == line("no barrier") + line("copy for others"));
+    check_lines(fault, "no barrier", "copy for others");
 }
 
 TEST_CASE("without detectors, guard pages report what lies far enough outside") {
     const Buffer<float> out(64);
     for (const int offset : {1 << 18, -(1 << 18)}) {
-        const Fault fault = fault_of([&] { launch(write_global, 1, 32, 0, out.data(), offset); });
-        CHECK(fault.kind == FaultKind::out_of_bounds);
-        CHECK(fault.where.line.line == line("global write"));
+        const Fault fault = fault_at("global write", FaultKind::out_of_bounds,
+                                     [&] { launch(write_global, 1, 32, 0, out.data(), offset); });
         CHECK(fault.where.thread.x == 0);
     }
     CHECK_THAT(fault_of([&] { launch(write_global, 1, 32, 0, out.data(), 64); }).what(),
@@ -343,10 +318,8 @@ TEST_CASE("without detectors, guard pages report what lies far enough outside") 
     const Buffer<float*> pointer({nullptr});
     CHECK(fault_of([&] { launch(follow, 1, 1, 0, pointer.data()); }).kind == FaultKind::invalid_access);
     const Buffer<float> in(256);
-    const Fault vector =
-        fault_of([&] { launch(misaligned_load, 1, 8, 0, in.data(), reinterpret_cast<float4*>(out.data())); });
-    CHECK(vector.kind == FaultKind::invalid_access);
-    CHECK(vector.where.line.line == line("misaligned load"));
+    fault_at("misaligned load", FaultKind::invalid_access,
+             [&] { launch(misaligned_load, 1, 8, 0, in.data(), reinterpret_cast<float4*>(out.data())); });
 }
 
 TEST_CASE("too many local variables are reported") {

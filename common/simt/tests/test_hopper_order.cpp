@@ -220,6 +220,35 @@ template <Operand A, bool barrier> __global__ void written_operands(TensorMap, T
     wgmma_wait<0>(C);
 }
 
+/// All know of a write. Of the fence behind it thread 0 hears alone, or each thread of the product.
+template <bool all> __global__ void told_of_fence(TensorMap, TensorMap) {
+    __shared__ uint64_t fenced[1];
+    make(fenced, 1);
+    fill(0);
+    fence_proxy_async();
+    __syncthreads(); // the operand is complete
+    if (threadIdx.x == 200) {
+        word(0, 0) = 1;
+    }
+    __syncthreads(); // all know of that write
+    if (threadIdx.x == 200) {
+        fence_proxy_async();
+        mbarrier_arrive(fenced);
+    }
+    if (threadIdx.x >= 128) {
+        return;
+    }
+    if (all || threadIdx.x == 0) {
+        mbarrier_wait(fenced, 0);
+    }
+    const uint64_t one = wgmma_descriptor(tile(0), 0, 1024);
+    float C[8][4];
+    wgmma_fence();
+    wgmma_m64k16<Bfloat16, 64>(C, one, one, false); // product behind a fence
+    wgmma_commit();
+    wgmma_wait<0>(C);
+}
+
 /// Registers of a product that other instructions touched.
 template <bool fence, bool of_A> __global__ void touched_registers(TensorMap, TensorMap) {
     fill(0);
@@ -411,7 +440,7 @@ TEST_CASE("a TMA store reads what was written, fenced and told", "[hopper]") {
 }
 
 TEST_CASE("a fence of one launch is forgotten in the next, which has more threads", "[hopper]") {
-    const With options([](simt::Options& chosen) { chosen.detect = true; });
+    const With options({.detect = true});
     CHECK_NOTHROW(launch(only_a_fence, 1, 32, 0));
     CHECK_NOTHROW(launch(only_a_fence, 1, 1024, 0));
 }
@@ -419,6 +448,8 @@ TEST_CASE("a fence of one launch is forgotten in the next, which has more thread
 TEST_CASE("a wgmma reads what was written, fenced and told", "[hopper]") {
     must_pass(written_operands<Operand::own_rows, true>);
     must_fail(written_operands<Operand::unfenced, true>, fence, {"product"});
+    must_pass(told_of_fence<true>);
+    must_fail(told_of_fence<false>, fence, {"product behind a fence"});
     must_fail(written_operands<Operand::own_rows, false>, early, {"product", "write"});
     must_fail(written_operands<Operand::all_rows, false>, early, {"product", "write"});
 }

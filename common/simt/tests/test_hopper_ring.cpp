@@ -327,10 +327,7 @@ TEST_CASE("fault: a tile under the swizzle that does not begin at a multiple of 
 TEST_CASE("TMA and wgmma are counted", "[hopper]") {
     simt::clear_profile();
     {
-        const With options([](simt::Options& chosen) {
-            chosen.count = true;
-            chosen.shared_kib = 227;
-        });
+        const With options({.count = true, .shared_kib = 227});
         run<Broken::nothing>();
     }
     const simt::KernelProfile kernel = simt::profile().at(0);

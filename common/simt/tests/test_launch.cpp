@@ -62,10 +62,7 @@ std::string refusal(dim3 grid, dim3 block, size_t smem) {
 }
 
 std::vector<int> order_of(void (*kernel)(int*, int*), int blocks, int threads, int entries, simt::Schedule schedule) {
-    simt::Options options;
-    options.schedule = schedule;
-    options.workers = 1;
-    const With scheduled(options);
+    const With scheduled({.schedule = schedule, .workers = 1});
     const Buffer<int> next(1), order(static_cast<size_t>(entries));
     launch(kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, next.data(), order.data());
     return order.values();
@@ -75,9 +72,7 @@ std::vector<int> order_of(void (*kernel)(int*, int*), int blocks, int threads, i
 
 TEST_CASE("every thread of every block runs once, with its own indices") {
     for (const simt::Schedule& schedule : schedules()) {
-        simt::Options options;
-        options.schedule = schedule;
-        const With scheduled(options);
+        const With scheduled({.schedule = schedule});
         const Buffer<int> out(5 * 3 * 2 * 7 * 4 * 3);
         launch(number_threads, dim3(5, 3, 2), dim3(7, 4, 3), 0, out.data());
         std::vector<int> expected(out.values().size());
@@ -110,7 +105,7 @@ TEST_CASE("the limit on shared memory can be chosen, and __shared__ variables co
     CHECK(fault.kind == FaultKind::launch);
     CHECK_THAT(fault_of([&] { launch(too_large_tile, 1, 32, 0, out.data()); }).what(),
                ContainsSubstring("50176 bytes of __shared__ variables are too many"));
-    const With smaller([](simt::Options& options) { options.shared_kib = 99; });
+    const With smaller({.shared_kib = 99});
     CHECK_NOTHROW(launch(large_tile, 1, 32, 59 * 1024, out.data()));
     CHECK_THAT(fault_of([&] { launch(large_tile, 1, 32, 60 * 1024, out.data()); }).what(),
                ContainsSubstring("102400 bytes of shared memory per block are too many: the limit is 101376"));
@@ -131,9 +126,7 @@ TEST_CASE("blocks at the same time: an SM has 1 KiB more than a block may have, 
                           {227, 113, 2},
                           {227, 114, 1},
                           {227, 0, 16}}) {
-        simt::Options options;
-        options.shared_kib = c.shared_kib;
-        const With size(options);
+        const With size({.shared_kib = c.shared_kib});
         CAPTURE(c.shared_kib, c.block_kib);
         CHECK(flash::max_shared_memory_per_block() == static_cast<size_t>(c.shared_kib) << 10);
         CHECK(flash::resident_blocks(false, 128, c.block_kib << 10) == 4 * c.blocks);
@@ -187,9 +180,7 @@ TEST_CASE("schedules run blocks in the order that they name") {
 TEST_CASE("a block of 1024 threads runs on 1, 40 and 256 workers") {
     for (const int workers : {1, 40, 256}) {
         CAPTURE(workers);
-        simt::Options options;
-        options.workers = workers;
-        const With chosen(options);
+        const With chosen({.workers = workers});
         const Buffer<int> count(1);
         launch(count_threads, 300, 1024, 0, count.data());
         CHECK(count.values()[0] == 300 * 1024);
@@ -199,7 +190,7 @@ TEST_CASE("a block of 1024 threads runs on 1, 40 and 256 workers") {
 TEST_CASE("with memory for few workers", "[.][few]") { // the test below runs it, in a process of its own
     const rlimit little{size_t{1} << 30, size_t{1} << 30};
     setrlimit(RLIMIT_DATA, &little);
-    const With chosen([](simt::Options& options) { options.workers = 40; });
+    const With chosen({.workers = 40});
     const Buffer<int> count(1);
     launch(count_threads, 300, 1024, 0, count.data());
     CHECK(count.values()[0] == 300 * 1024);

@@ -65,8 +65,7 @@ __global__ void not_initialised(float* out) {
     out[threadIdx.x] = 1;
 }
 
-template <Without missing> void run(const simt::Options& options, bool check) {
-    const With chosen(options);
+template <Without missing> void run(bool check = false) {
     std::vector<float> numbers(tiles * tile);
     for (size_t i = 0; i < numbers.size(); ++i) {
         numbers[i] = static_cast<float>(i % 97);
@@ -84,52 +83,36 @@ template <Without missing> void run(const simt::Options& options, bool check) {
     }
 }
 
-template <class Use> void each_way(bool detect, Use use) {
-    for (const simt::Schedule& schedule : schedules()) {
-        for (const simt::CpAsync landing : {simt::CpAsync::late, simt::CpAsync::early}) {
-            simt::Options options;
-            options.schedule = schedule;
-            options.cp_async = landing;
-            options.detect = detect;
-            CAPTURE(simt::to_string(schedule), landing == simt::CpAsync::late);
-            use(options);
-        }
-    }
-}
-
 } // namespace
 
 TEST_CASE("a pipeline over mbarriers is right and without a fault, in every schedule") {
-    each_way(false, [](const simt::Options& options) {
-        run<Without::nothing>(options, true);
-        run<Without::epochs>(options, true);
-    });
-    each_way(true, [](const simt::Options& options) {
-        CHECK_NOTHROW(run<Without::nothing>(options, true));
-        CHECK_NOTHROW(run<Without::epochs>(options, true));
-    });
+    for (const bool detect : {false, true}) {
+        const auto use = [] {
+            CHECK_NOTHROW(run<Without::nothing>(true));
+            CHECK_NOTHROW(run<Without::epochs>(true));
+        };
+        in_every_way(use, detect);
+    }
 }
 
 TEST_CASE("a missing wait, arrival or barrier of the pipeline is reported, in every schedule") {
-    const auto kind = [](void (*run)(const simt::Options&, bool), const simt::Options& options) {
-        return fault_of([&] { run(options, false); }).kind;
-    };
+    const auto kind = [](void (*broken)(bool)) { return fault_of([&] { broken(false); }).kind; };
     // A thread that uses a buffer too early meets either the other's finished copy or one that is still in flight.
     const auto early = [](FaultKind found) {
         return found == FaultKind::race || found == FaultKind::async_copy_in_flight;
     };
-    each_way(true, [&](const simt::Options& options) {
-        CHECK(early(kind(run<Without::wait_for_full>, options)));
-        CHECK(early(kind(run<Without::wait_for_free>, options)));
-        CHECK(early(kind(run<Without::syncwarp>, options)));
-        const FaultKind initialisation = kind(run<Without::syncthreads>, options);
+    in_every_way([&] {
+        CHECK(early(kind(run<Without::wait_for_full>)));
+        CHECK(early(kind(run<Without::wait_for_free>)));
+        CHECK(early(kind(run<Without::syncwarp>)));
+        const FaultKind initialisation = kind(run<Without::syncthreads>);
         CHECK((initialisation == FaultKind::race || initialisation == FaultKind::uninitialised));
-        CHECK(kind(run<Without::arrival>, options) == FaultKind::deadlock);
+        CHECK(kind(run<Without::arrival>) == FaultKind::deadlock);
     });
 }
 
 TEST_CASE("a deadlock at an mbarrier says how many have arrived") {
-    const Fault fault = fault_of([] { run<Without::arrival>({}, false); });
+    const Fault fault = fault_of([] { run<Without::arrival>(); });
     CHECK_THAT(fault.what(), ContainsSubstring("wait in mbarrier_wait at ") &&
                                  ContainsSubstring("(0 of 3 have arrived), the first is (0,0,0)"));
     const Buffer<float> out(1);

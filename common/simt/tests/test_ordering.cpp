@@ -55,6 +55,13 @@ __device__ void copy_own(const float* in) {
     cp_async_16(smem + 4 * threadIdx.x, in + 4 * (blockIdx.x * threads + threadIdx.x)); // own copy
 }
 
+__device__ void make(uint64_t* mbarrier, int arrivals) {
+    if (threadIdx.x == 0) {
+        mbarrier_init(mbarrier, arrivals);
+    }
+    __syncthreads(); // the mbarrier is initialised
+}
+
 // --- epochs -------------------------------------------------------------------------------------------------------
 
 /// Each thread reads what another one wrote and then overwrites it, round after round.
@@ -219,10 +226,7 @@ template <bool barrier> __global__ void copy_over_epochs(const float* in, float*
 template <bool wait_at_mbarrier> __global__ void waited_for_twice(const float* in, float* out) {
     const float* smem = flash::dynamic_shared<float>();
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, threads);
     copy_own(in);
     cp_async_mbarrier_arrive(full);
     flash::cp_async_commit();
@@ -235,64 +239,33 @@ template <bool wait_at_mbarrier> __global__ void waited_for_twice(const float* i
     own(out) = smem[4 * neighbour_warp()]; // use by another warp
 }
 
-/// A thread reads its own copy, which it must wait for as others must.
-template <bool wait> __global__ void own_copy(const float* in, float* out) {
-    const float* smem = flash::dynamic_shared<float>();
-    __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
-    }
-    __syncthreads(); // the mbarrier is initialised
-    copy_own(in);
-    cp_async_mbarrier_arrive(full);
-    if (wait) {
-        mbarrier_wait(full, 0); // all copies have landed
-    }
-    own(out) = smem[4 * threadIdx.x]; // own copy read
-}
+/// A thread must wait for its own copy as others must. That others have waited, it does not know by a shuffle, and a
+/// __syncthreads does not wait for copies.
+enum class Between { nothing, shuffle, barrier };
 
-/// It reads it when others have waited, of which it knows nothing: a shuffle orders no memory.
-template <bool wait> __global__ void own_copy_later(const float* in, float* out) {
+template <Between between, bool wait> __global__ void handed_to_mbarrier(const float* in, float* out) {
     const float* smem = flash::dynamic_shared<float>();
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, threads);
     copy_own(in);
     cp_async_mbarrier_arrive(full);
-    if (wait || threadIdx.x != 70) {
+    if (between == Between::barrier) {
+        __syncthreads(); // in another epoch than the copy
+    }
+    if (wait || (between == Between::shuffle && threadIdx.x != 70)) {
         mbarrier_wait(full, 0); // all copies have landed
     }
-    __shfl_sync(0xffffffffu, 0, 0);
-    own(out) = smem[4 * threadIdx.x]; // own copy read later
-}
-
-/// As before, with a __syncthreads between copy and use: it does not wait for copies.
-template <bool wait> __global__ void copy_and_barrier(const float* in, float* out) {
-    const float* smem = flash::dynamic_shared<float>();
-    __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
+    if (between == Between::shuffle) {
+        __shfl_sync(0xffffffffu, 0, 0);
     }
-    __syncthreads(); // the mbarrier is initialised
-    copy_own(in);
-    cp_async_mbarrier_arrive(full);
-    __syncthreads(); // in another epoch than the copy
-    if (wait) {
-        mbarrier_wait(full, 0); // all copies have landed
-    }
-    own(out) = smem[4 * neighbour_warp()]; // read in another epoch
+    own(out) = smem[4 * (between == Between::barrier ? neighbour_warp() : threadIdx.x)]; // read of a copy
 }
 
 /// One thread waits for all copies, and a barrier lets the others know.
 __global__ void one_waits_for_all(const float* in, float* out) {
     const float* smem = flash::dynamic_shared<float>();
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, threads);
     copy_own(in);
     cp_async_mbarrier_arrive(full);
     if (threadIdx.x == 40) {
@@ -309,11 +282,8 @@ template <bool in_order> __global__ void chain(const float* in, float* out) {
     __shared__ float tile[32];
     __shared__ uint64_t link[2];
     const unsigned warp = threadIdx.x / 32;
-    if (threadIdx.x == 0) {
-        mbarrier_init(link, 32);
-        mbarrier_init(link + 1, 32);
-    }
-    __syncthreads(); // the mbarriers are initialised
+    make(link, 32);
+    make(link + 1, 32);
     if (warp == 0) {
         if (in_order) {
             tile[threadIdx.x] = in[threadIdx.x];
@@ -335,10 +305,7 @@ template <bool in_order> __global__ void chain(const float* in, float* out) {
 template <bool sync> __global__ void one_lane_waits(const float* in, float* out) {
     __shared__ float tile[32];
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, 32);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, 32);
     if (threadIdx.x < 32) {
         tile[threadIdx.x] = in[threadIdx.x]; // write by warp 0
         mbarrier_arrive(full);               // the tile is complete
@@ -358,10 +325,7 @@ template <bool sync> __global__ void one_lane_waits(const float* in, float* out)
 template <bool ordered> __global__ void after_the_copy(const float* in, float* out) {
     __shared__ float tile[32];
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, threads);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, threads);
     copy_own(in);
     cp_async_mbarrier_arrive(full);
     __syncthreads(); // a new epoch, with the copies in flight
@@ -381,10 +345,7 @@ template <bool ordered> __global__ void after_the_copy(const float* in, float* o
 __global__ void phases(const float* in, float* out) {
     __shared__ float tile[32];
     __shared__ uint64_t full[1];
-    if (threadIdx.x == 0) {
-        mbarrier_init(full, 32);
-    }
-    __syncthreads(); // the mbarrier is initialised
+    make(full, 32);
     if (threadIdx.x < 32) {
         mbarrier_arrive(full); // phase 0
     }
@@ -440,12 +401,12 @@ TEST_CASE("ordering: copies waited for by their own threads") {
 }
 
 TEST_CASE("ordering: copies handed to an mbarrier") {
-    must_pass(own_copy<true>);
-    must_be_in_flight(own_copy<false>, "own copy read");
-    must_pass(own_copy_later<true>);
-    must_be_in_flight(own_copy_later<false>, "own copy read later");
-    must_pass(copy_and_barrier<true>);
-    must_be_in_flight(copy_and_barrier<false>, "read in another epoch");
+    must_pass(handed_to_mbarrier<Between::nothing, true>);
+    must_be_in_flight(handed_to_mbarrier<Between::nothing, false>, "read of a copy");
+    must_pass(handed_to_mbarrier<Between::shuffle, true>);
+    must_be_in_flight(handed_to_mbarrier<Between::shuffle, false>, "read of a copy");
+    must_pass(handed_to_mbarrier<Between::barrier, true>);
+    must_be_in_flight(handed_to_mbarrier<Between::barrier, false>, "read of a copy");
     must_pass(one_waits_for_all);
     must_pass(after_the_copy<true>);
     must_race(after_the_copy<false>, "write after the copy", "read after the wait");

@@ -26,7 +26,7 @@ __global__ void transpose_badly(const float* in, float* out) {
 
 std::vector<simt::KernelProfile> profile_of_transposition() {
     const Buffer<float> in(1024), out(1025);
-    const With counting([](simt::Options& options) { options.count = true; });
+    const With counting({.count = true});
     simt::clear_profile();
     launch(transpose_badly, 3, 32, 0, in.data(), out.data());
     return simt::profile();
@@ -40,9 +40,9 @@ TEST_CASE("findings: bank conflicts and uncoalesced accesses, but no short reque
     const auto found = [&](const char* tag) {
         const int number = line_of(__FILE__, tag);
         const auto line =
-            std::ranges::find_if(kernels[0].lines, [&](const auto& own) { return own.line.line == number; });
+            std::ranges::find_if(kernels[0].lines, [&](const auto& own) { return own.first.line == number; });
         REQUIRE(line != kernels[0].lines.end());
-        return simt::findings(line->counters);
+        return simt::findings(line->second);
     };
     CHECK(found("both bad").uncoalesced);
     CHECK(found("both bad").conflicted);

@@ -67,10 +67,7 @@ TEST_CASE("blocks that number themselves take turns in every schedule, and what 
     }
     in_every_way([&] { CHECK(run<Broken::nothing>() == std::vector(terms, sum)); });
     for (const int workers : {2, 5, 16}) { // at the same time
-        simt::Options options;
-        options.workers = workers;
-        options.schedule = {simt::Schedule::shuffle, static_cast<uint64_t>(workers)};
-        const With chosen(options);
+        const With chosen({.schedule = {simt::Schedule::shuffle, static_cast<uint64_t>(workers)}, .workers = workers});
         for (int again = 0; again < 20; ++again) {
             CHECK(run<Broken::nothing>() == std::vector(terms, sum));
         }
@@ -100,13 +97,10 @@ TEST_CASE("a turn that is passed on before TMA has written is reported", "[semap
 TEST_CASE("blocks that wait for blocks which cannot begin are a deadlock, on one worker and on several",
           "[semaphore]") {
     for (const int workers : {1, 2, 4}) {
-        simt::Options options;
-        options.workers = workers;
         CAPTURE(workers);
-        const With in_order(options);
+        const With in_order({.workers = workers});
         run<Broken::number>(); // block 0 begins first
-        options.schedule.kind = simt::Schedule::reverse;
-        const With reverse(options);
+        const With reverse({.schedule = {simt::Schedule::reverse, 0}, .workers = workers});
         const Fault fault = fault_of(run<Broken::number>);
         CHECK(fault.kind == FaultKind::deadlock);
         CHECK_THAT(fault.what(), ContainsSubstring("1 of 64 threads wait in semaphore_wait"));
@@ -116,9 +110,7 @@ TEST_CASE("blocks that wait for blocks which cannot begin are a deadlock, on one
 
 TEST_CASE("a block that goes wrong is reported, and those that wait for it are let go", "[semaphore]") {
     for (const int workers : {1, 4}) {
-        simt::Options options;
-        options.workers = workers;
-        const With chosen(options);
+        const With chosen({.workers = workers});
         CHECK(fault_of(run<Broken::fails>).kind == FaultKind::out_of_bounds);
     }
 }

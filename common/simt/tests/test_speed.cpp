@@ -9,15 +9,10 @@ using namespace simt_test;
 double seconds_unwatched(); // speed_plain.cpp
 
 TEST_CASE("counting and detecting cost no more than they should", "[speed]") {
-    simt::Options options;
-    options.workers = 1;
     const double plain = seconds_unwatched();
-    const double watched = seconds(options);
-    options.count = true;
-    const double counting = seconds(options);
-    options.count = false;
-    options.detect = true;
-    const double detecting = seconds(options);
+    const double watched = seconds({.workers = 1});
+    const double counting = seconds({.count = true, .workers = 1});
+    const double detecting = seconds({.detect = true, .workers = 1});
     std::printf("running %.3f s; compiled to be watched %.3f s, counting %.3f s, detecting %.3f s\n", plain, watched,
                 counting, detecting);
     // Usual are 6, 5 and 9 to 10, on a busy computer too.

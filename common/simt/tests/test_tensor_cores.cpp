@@ -175,12 +175,11 @@ TEST_CASE("ldmatrix hands out 8 x 8 matrices, also transposed") {
 }
 
 TEST_CASE("a row that ldmatrix cannot take is reported") {
-    const With watched([](simt::Options& options) { options.detect = true; });
+    const With watched({.detect = true});
     const Buffer<uint32_t> out(32);
-    const Fault fault = fault_of([&] { launch(misaligned_row, 1, 32, 1024, out.data()); });
-    CHECK(fault.kind == FaultKind::misaligned);
+    const Fault fault =
+        fault_at("misaligned row", FaultKind::misaligned, [&] { launch(misaligned_row, 1, 32, 1024, out.data()); });
     CHECK(fault.where.thread.x == 9);
-    CHECK(fault.where.line.line == line_of(__FILE__, "misaligned row"));
 }
 
 TEST_CASE("cp.async lands group by group, late or early, and fills with zeros") {
@@ -190,9 +189,7 @@ TEST_CASE("cp.async lands group by group, late or early, and fills with zeros") 
     }
     const Buffer<float> in(numbers);
     for (const simt::CpAsync policy : {simt::CpAsync::late, simt::CpAsync::early}) {
-        simt::Options options;
-        options.cp_async = policy;
-        const With landing(options);
+        const With landing({.cp_async = policy});
         const Buffer<float> out(384 + 32);
         launch(stages, 1, 32, 384 * sizeof(float), in.data(), out.data());
         const std::vector<float> got = out.values();

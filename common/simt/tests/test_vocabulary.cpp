@@ -157,8 +157,6 @@ std::vector<int> expected(int (*source)(int lane, int argument, int width), int 
 } // namespace
 
 TEST_CASE("shuffles take from the lane that they name, within segments of a width") {
-    const auto segment = [](int lane, int width) { return lane / width * width; };
-    static_cast<void>(segment);
     for (const int width : {32, 16, 8}) {
         for (const int argument : {0, 1, 3, 7, 17}) {
             CAPTURE(width, argument);
@@ -199,9 +197,7 @@ TEST_CASE("votes") {
 
 TEST_CASE("barriers that vote, in every schedule") {
     for (const simt::Schedule& schedule : schedules()) {
-        simt::Options options;
-        options.schedule = schedule;
-        const With scheduled(options);
+        const With scheduled({.schedule = schedule});
         for (const int threshold : {0, 37, 100}) {
             const Buffer<int> out(200);
             launch(barriers, 1, 100, 0, out.data(), threshold);
@@ -222,9 +218,7 @@ TEST_CASE("parts of a warp meet on their own, and lanes that left are not waited
     CHECK(left.values()[5] == (1 << 20) - 1);
     CHECK(left.values()[25] == 0);
     for (const simt::Schedule& schedule : schedules()) {
-        simt::Options options;
-        options.schedule = schedule;
-        const With scheduled(options);
+        const With scheduled({.schedule = schedule});
         CAPTURE(simt::to_string(schedule));
         const Buffer<int> two(2);
         launch(lane_of_two_meetings_left, 1, 3, 0, two.data());

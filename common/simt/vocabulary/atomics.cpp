@@ -8,12 +8,8 @@ namespace flash::simt {
 namespace {
 
 void note_atomic(const void* address, unsigned bytes, Site site) {
-    if (const Observers* const observers = active_observers) {
-        const RuntimeCode runtime;
-        const AccessEvent event{static_cast<const char*>(address), bytes, Kind::atomic, Origin::of(site)};
-        for (Observer* const observer : *observers) {
-            observer->access(current_block().current().number, event);
-        }
+    if (active_observers != nullptr) {
+        Caller().tells(&Observer::access, {static_cast<const char*>(address), bytes, Kind::atomic, Origin::of(site)});
     }
 }
 

@@ -78,3 +78,20 @@ uint64_t exchange(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int 
 }
 
 } // namespace flash::simt
+
+using namespace flash::simt;
+
+void __syncthreads(Site site) {
+    const RuntimeCode runtime;
+    current_block().barrier("__syncthreads", site, false);
+}
+
+int __syncthreads_or(int predicate, Site site) {
+    const RuntimeCode runtime;
+    return current_block().barrier("__syncthreads_or", site, predicate != 0) != 0;
+}
+
+void __syncwarp(unsigned mask, Site site) {
+    const RuntimeCode runtime;
+    current_block().collective(Meeting::sync, "__syncwarp", site, mask, nullptr, nullptr);
+}

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/simt/machine/meetings.hpp"
+#include "common/simt/machine/site.hpp"
 
 namespace flash::simt {
 
@@ -26,16 +26,9 @@ template <class T> inline T shuffle_value(Shuffle kind, uint32_t mask, T value, 
 
 } // namespace flash::simt
 
-inline void __syncthreads(flash::simt::Site site = flash::simt::Site::here()) {
-    flash::simt::block_barrier("__syncthreads", false, site);
-}
-inline int __syncthreads_or(int predicate, flash::simt::Site site = flash::simt::Site::here()) {
-    return flash::simt::block_barrier("__syncthreads_or", predicate != 0, site) != 0;
-}
-
-inline void __syncwarp(unsigned mask = flash::simt::full_mask, flash::simt::Site site = flash::simt::Site::here()) {
-    flash::simt::warp_collective(flash::simt::Meeting::sync, "__syncwarp", mask, nullptr, nullptr, site);
-}
+void __syncthreads(flash::simt::Site site = flash::simt::Site::here());
+int __syncthreads_or(int predicate, flash::simt::Site site = flash::simt::Site::here());
+void __syncwarp(unsigned mask = 0xffffffffu, flash::simt::Site site = flash::simt::Site::here());
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {
     return flash::simt::vote("__ballot_sync", mask, predicate != 0, site);

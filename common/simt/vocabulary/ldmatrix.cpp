@@ -22,9 +22,7 @@ template <bool Transposed> void load(const Operands& lanes, uint32_t) {
     for (size_t lane = 0; lane < 32; ++lane) {
         rows[lane] = lane_rows(lane).row;
     }
-    for (Observer* const observer : current_block().observers()) {
-        observer->load_matrices(rows, lane_rows(0).site);
-    }
+    current_block().observers().tell(&Observer::load_matrices, rows, lane_rows(0).site);
     for (size_t m = 0; m < 4; ++m) {
         uint16_t matrix[8][8];
         for (size_t i = 0; i < 8; ++i) {

@@ -1,4 +1,4 @@
-// Twin of the wrapper in common/cuda/unpack.hpp.
+// Twin of common/cuda/unpack.hpp.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,6 @@
 
 namespace flash {
 
-/// x is the element in bits 0-15, y the one in bits 16-31. T is Half or Bfloat16; the conversion is exact.
 template <class T> inline float2 unpack(uint32_t packed) {
     return {to_float(T{static_cast<uint16_t>(packed)}), to_float(T{static_cast<uint16_t>(packed >> 16)})};
 }

@@ -5,12 +5,8 @@
 
 namespace flash {
 
-inline void named_barrier_sync(int id, int threads, simt::Site site = simt::Site::here()) {
-    simt::wait_at_named_barrier(id, threads, site);
-}
-inline void named_barrier_arrive(int id, int threads, simt::Site site = simt::Site::here()) {
-    simt::arrive_at_named_barrier(id, threads, site);
-}
+using simt::named_barrier_arrive;
+using simt::named_barrier_sync;
 template <int registers> inline void give_registers(simt::Site site = simt::Site::here()) {
     simt::give_registers(registers, site);
 }

@@ -5,10 +5,10 @@
 
 namespace flash {
 
-inline uint64_t wgmma_descriptor(const void* smem, int leading_bytes, int stride_bytes,
-                                 simt::Site site = simt::Site::here()) {
-    return simt::wgmma_descriptor(smem, leading_bytes, stride_bytes, site);
-}
+using simt::wgmma_commit;
+using simt::wgmma_descriptor;
+using simt::wgmma_fence;
+template <int InFlight, int n> inline void wgmma_wait(float (&)[n][4]) { simt::wait_wgmma(InFlight); }
 
 template <class T, int N, bool transpose_B = false, bool transpose_A = false>
 inline void wgmma_m64k16(float (&C)[N / 8][4], uint64_t A, uint64_t B, bool accumulate = true,
@@ -23,9 +23,5 @@ inline void wgmma_m64k16(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t 
     static_assert(dtype_of<T> != DType::fp32 && N % 8 == 0 && N >= 8 && N <= 256);
     simt::start_wgmma({dtype_of<T>, N, false, transpose_B, accumulate, A, 0, B, C[0]}, site);
 }
-
-inline void wgmma_fence() { simt::fence_wgmma(); }
-inline void wgmma_commit() { simt::commit_wgmma(); }
-template <int InFlight, int n> inline void wgmma_wait(float (&)[n][4]) { simt::wait_wgmma(InFlight); }
 
 } // namespace flash

@@ -8,18 +8,12 @@
 namespace flash::simt {
 namespace {
 
-const size_t base = load_address();
+const size_t base = executable().load_address;
 
 /// Apart from note(), so that nothing is saved and restored where nobody listens.
 template <void (Observer::*event)(unsigned, const AccessEvent&)>
 [[gnu::noinline]] void tell(const void* address, unsigned bytes, Kind kind, const void* return_address) {
-    const Observers& observers = *active_observers;
-    const RuntimeCode runtime;
-    const AccessEvent access{static_cast<const char*>(address), bytes, kind, Origin::of_code(return_address, base)};
-    const unsigned thread = current_block().current().number;
-    for (Observer* const observer : observers) {
-        (observer->*event)(thread, access);
-    }
+    Caller().tells(event, {static_cast<const char*>(address), bytes, kind, Origin::of_code(return_address, base)});
 }
 
 /// Most accesses are to local variables: addresses from the frame of this call up to the top of the thread's stack.
@@ -45,49 +39,44 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
 }
 
 } // namespace
-
 } // namespace flash::simt
 
-using flash::simt::Kind;
+using namespace flash::simt;
 
 // Names and signatures are the compilers' (tsan_interface.h of LLVM).
+#define FLASH_SIMT_CALLBACK(name, size, kind)                                                                          \
+    void __tsan_##name##size(void* address) { note(address, size, kind, __builtin_return_address(0)); }
 #define FLASH_SIMT_CALLBACKS(size)                                                                                     \
-    void __tsan_read##size(void* address) {                                                                            \
-        flash::simt::note(address, size, Kind::load, __builtin_return_address(0));                                     \
-    }                                                                                                                  \
-    void __tsan_write##size(void* address) {                                                                           \
-        flash::simt::note(address, size, Kind::store, __builtin_return_address(0));                                    \
-    }                                                                                                                  \
-    void __tsan_unaligned_read##size(void* address) {                                                                  \
-        flash::simt::note(address, size, Kind::load, __builtin_return_address(0));                                     \
-    }                                                                                                                  \
-    void __tsan_unaligned_write##size(void* address) {                                                                 \
-        flash::simt::note(address, size, Kind::store, __builtin_return_address(0));                                    \
-    }
+    FLASH_SIMT_CALLBACK(read, size, Kind::load)                                                                        \
+    FLASH_SIMT_CALLBACK(write, size, Kind::store)                                                                      \
+    FLASH_SIMT_CALLBACK(unaligned_read, size, Kind::load)                                                              \
+    FLASH_SIMT_CALLBACK(unaligned_write, size, Kind::store)
 
 // std::atomic and shared_ptr become calls too, in the host's part of a kernel file as well.
+#define FLASH_SIMT_NOTE_ATOMIC(bits, Type)                                                                             \
+    note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0))
 #define FLASH_SIMT_ATOMIC_UPDATE(bits, Type, name)                                                                     \
     Type __tsan_atomic##bits##_##name(volatile Type* address, Type value, int) {                                       \
-        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                                            \
         return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                                      \
     }
 #define FLASH_SIMT_ATOMIC_COMPARE(bits, Type, name)                                                                    \
     int __tsan_atomic##bits##_compare_exchange_##name(volatile Type* address, Type* expected, Type desired, int,       \
                                                       int) {                                                           \
-        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                                            \
         return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);     \
     }
 #define FLASH_SIMT_ATOMIC_CALLBACKS(bits, Type)                                                                        \
     Type __tsan_atomic##bits##_load(const volatile Type* address, int) {                                               \
-        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                                            \
         return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                             \
     }                                                                                                                  \
     void __tsan_atomic##bits##_store(volatile Type* address, Type value, int) {                                        \
-        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                                            \
         __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                            \
     }                                                                                                                  \
     Type __tsan_atomic##bits##_exchange(volatile Type* address, Type value, int) {                                     \
-        flash::simt::note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0));            \
+        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                                            \
         return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                  \
     }                                                                                                                  \
     FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_add)                                                                    \
@@ -111,13 +100,13 @@ FLASH_SIMT_ATOMIC_CALLBACKS(32, uint32_t)
 FLASH_SIMT_ATOMIC_CALLBACKS(64, uint64_t)
 
 void __tsan_read_range(void* address, unsigned long size) {
-    flash::simt::note_range(address, size, Kind::load, __builtin_return_address(0));
+    note_range(address, size, Kind::load, __builtin_return_address(0));
 }
 void __tsan_write_range(void* address, unsigned long size) {
-    flash::simt::note_range(address, size, Kind::store, __builtin_return_address(0));
+    note_range(address, size, Kind::store, __builtin_return_address(0));
 }
 
-void __tsan_init() { flash::simt::start_watching(); }
+void __tsan_init() { start_watching(); }
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_read(void**) {}

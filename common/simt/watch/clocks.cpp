@@ -6,26 +6,31 @@
 namespace flash::simt {
 namespace {
 
-/// Of matrices with a row of `count` values per thread.
-uint32_t* row(std::vector<uint32_t>& matrix, unsigned thread, size_t count) { return matrix.data() + thread * count; }
-
-void raise(uint32_t* values, const uint32_t* to, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
+void raise(std::vector<uint32_t>& values, const std::vector<uint32_t>& to) {
+    values.resize(std::max(values.size(), to.size()));
+    for (size_t i = 0; i < to.size(); ++i) {
         values[i] = std::max(values[i], to[i]);
     }
 }
 
-/// At least what `values` says: longer, if need be.
-void raise(std::vector<uint32_t>& own, const std::vector<uint32_t>& values) {
-    own.resize(std::max(own.size(), values.size()));
-    raise(own.data(), values.data(), values.size());
+void lower(std::vector<uint32_t>& values, const std::vector<uint32_t>& to) {
+    for (size_t i = 0; i < values.size(); ++i) {
+        values[i] = std::min(values[i], i < to.size() ? to[i] : 0);
+    }
 }
 
 } // namespace
 
+void raise(std::vector<uint32_t>& values, size_t place, uint32_t to) {
+    values.resize(std::max(values.size(), place + 1));
+    values[place] = std::max(values[place], to);
+}
+
 void Clocks::begin_block(unsigned threads) {
-    fenced_.clear();
-    ends_.clear();
+    for (Knowledge& own : known_) {
+        own.ends.clear();
+        own.fenced.clear();
+    }
     epoch_begin_ = 0;
     highest_ = 0;
     reset(threads);
@@ -35,33 +40,32 @@ void Clocks::reset(unsigned threads) {
     ++state_;
     epoch_begin_ += highest_ + 1;
     highest_ = 0;
-    if (!fresh_ || threads != threads_) {
-        threads_ = threads;
-        fresh_ = true;
-        clocks_.assign(threads, 0);
-        known_.assign(size_t{threads} * threads, 0);
-        copies_.clear();
-        if (!ends_.empty()) {
-            for (size_t i = 1; i < ends_.size(); ++i) {
-                raise(ends_[0], ends_[i]);
-            }
-            std::fill(ends_.begin() + 1, ends_.end(), ends_[0]);
-        }
-        if (!fenced_.empty()) {
-            for (size_t i = 1; i < threads; ++i) {
-                raise(fenced_.data(), fenced_.data() + i * threads, threads);
-            }
-            for (size_t i = 1; i < threads; ++i) {
-                std::copy_n(fenced_.data(), threads, fenced_.data() + i * threads);
-            }
-        }
+    if (fresh_ && threads == known_.size()) {
+        return;
+    }
+    fresh_ = true;
+    clocks_.assign(threads, 0);
+    known_.resize(threads);
+    Knowledge lasting;
+    for (const Knowledge& own : known_) {
+        raise(lasting.ends, own.ends);
+        raise(lasting.fenced, own.fenced);
+    }
+    for (Knowledge& own : known_) {
+        own.clocks.clear();
+        own.copies.clear();
+        own.ends = lasting.ends;
+        own.fenced = lasting.fenced;
     }
 }
 
 bool Clocks::knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const {
-    const uint32_t* const own = known_.data() + size_t{thread} * threads_ + size_t{warp} * 32;
+    const std::vector<uint32_t>& own = known_[thread].clocks;
+    if (own.empty()) {
+        return false;
+    }
     for (; lanes != 0; lanes &= lanes - 1) {
-        if (own[std::countr_zero(lanes)] <= clock) {
+        if (own[warp * 32 + static_cast<unsigned>(std::countr_zero(lanes))] <= clock) {
             return false;
         }
     }
@@ -69,81 +73,69 @@ bool Clocks::knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t
 }
 
 void Clocks::meet(unsigned warp, uint32_t lanes) {
-    Knowledge& joint = joint_;
-    for (std::vector<uint32_t>* const part : {&joint.clocks, &joint.copies, &joint.ends, &joint.fenced}) {
+    for (std::vector<uint32_t>* const part : {&joint_.clocks, &joint_.copies, &joint_.ends, &joint_.fenced}) {
         part->clear();
     }
     for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
-        release(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint);
+        release(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint_);
     }
     for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
-        acquire(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint, true);
+        acquire(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint_, true);
     }
 }
 
-void Clocks::release(unsigned thread, Knowledge& into) {
-    into.clocks.resize(threads_);
-    raise(into.clocks.data(), row(known_, thread, threads_), threads_);
-    into.clocks[thread] = ++clocks_[thread];
-    highest_ = std::max(highest_, clocks_[thread]);
-    if (!ends_.empty()) {
-        raise(into.ends, ends_[thread]);
-    }
-    if (!fenced_.empty()) {
-        into.fenced.resize(threads_);
-        raise(into.fenced.data(), row(fenced_, thread, threads_), threads_);
-    }
-    if (!copies_.empty()) {
-        into.copies.resize(threads_);
-        raise(into.copies.data(), row(copies_, thread, threads_), threads_);
-    }
+void Clocks::tick(unsigned thread) {
+    highest_ = std::max(highest_, ++clocks_[thread]);
     fresh_ = false;
+}
+
+void Clocks::release(unsigned thread, Knowledge& into) {
+    tick(thread);
+    const Knowledge& own = known_[thread];
+    into.clocks.resize(known_.size());
+    raise(into.clocks, own.clocks);
+    into.clocks[thread] = clocks_[thread];
+    raise(into.copies, own.copies);
+    raise(into.ends, own.ends);
+    raise(into.fenced, own.fenced);
 }
 
 void Clocks::acquire(unsigned thread, const Knowledge& from, bool of_this_epoch) {
     ++state_;
+    fresh_ = false;
+    Knowledge& own = known_[thread];
     if (of_this_epoch) {
-        raise(row(known_, thread, threads_), from.clocks.data(), from.clocks.size());
+        raise(own.clocks, from.clocks);
     }
-    if (!from.copies.empty()) {
-        copies_.resize(known_.size());
-        raise(row(copies_, thread, threads_), from.copies.data(), from.copies.size());
-    }
-    if (!from.ends.empty()) {
-        ends_.resize(threads_);
-        raise(ends_[thread], from.ends);
-    }
-    if (!from.fenced.empty()) {
-        fenced_.resize(known_.size());
-        raise(row(fenced_, thread, threads_), from.fenced.data(), from.fenced.size());
-    }
+    raise(own.copies, from.copies);
+    raise(own.ends, from.ends);
+    raise(own.fenced, from.fenced);
+}
+
+void Clocks::learn_copies(unsigned thread, unsigned starter, uint32_t count) {
+    raise(known_[thread].copies, starter, count);
     fresh_ = false;
 }
 
 void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {
     ++state_;
-    ends_.resize(threads_);
-    std::vector<uint32_t>& own = ends_[thread];
-    own.resize(std::max<size_t>(own.size(), channel + 1));
-    own[channel] = std::max(own[channel], count);
+    raise(known_[thread].ends, channel, count);
     fresh_ = false;
 }
 
 void Clocks::fence(unsigned thread) {
     ++state_;
-    fenced_.resize(known_.size());
-    const uint32_t* const known = row(known_, thread, threads_);
-    uint32_t* const fenced = row(fenced_, thread, threads_);
-    for (size_t i = 0; i < threads_; ++i) {
-        fenced[i] = std::max(fenced[i], epoch_begin_ + known[i]);
+    Knowledge& own = known_[thread];
+    own.clocks.resize(known_.size());
+    own.fenced.resize(known_.size());
+    for (size_t i = 0; i < own.clocks.size(); ++i) {
+        own.fenced[i] = std::max(own.fenced[i], epoch_begin_ + own.clocks[i]);
     }
-    ++clocks_[thread]; // what it does from here on, is not fenced
-    highest_ = std::max(highest_, clocks_[thread]);
-    fenced[thread] = stamp(thread);
-    fresh_ = false;
+    tick(thread); // what it does from here on, is not fenced
+    own.fenced[thread] = stamp(thread);
 }
 
-const Clocks::Common& Clocks::common(unsigned first, unsigned count) {
+const Clocks::Knowledge& Clocks::common(unsigned first, unsigned count) {
     const auto [place, is_new] = found_.try_emplace({first, count});
     if (is_new || place->second.state != state_) {
         place->second = {state_, find_common(first, count)};
@@ -151,41 +143,17 @@ const Clocks::Common& Clocks::common(unsigned first, unsigned count) {
     return place->second.common;
 }
 
-Clocks::Common Clocks::find_common(unsigned first, unsigned count) const {
+Clocks::Knowledge Clocks::find_common(unsigned first, unsigned count) const {
     constexpr uint32_t all = ~uint32_t{0};
-    Common result{std::vector<uint32_t>(threads_, all), {}, {}};
-    const auto lower = [this](std::vector<uint32_t>& values, const uint32_t* to) {
-        for (size_t i = 0; i < threads_; ++i) {
-            values[i] = std::min(values[i], to[i]);
-        }
-    };
+    Knowledge result{std::vector<uint32_t>(known_.size(), all), {}, known_[first].ends, known_[first].fenced};
     for (unsigned thread = first; thread < first + count; ++thread) {
         const uint32_t own = result.clocks[thread];
-        lower(result.clocks, known_.data() + size_t{thread} * threads_);
+        lower(result.clocks, known_[thread].clocks);
         result.clocks[thread] = own;
-    }
-    if (!fenced_.empty()) {
-        result.fenced.assign(threads_, all);
-        for (unsigned thread = first; thread < first + count; ++thread) {
-            lower(result.fenced, fenced_.data() + size_t{thread} * threads_);
-        }
-    }
-    if (!ends_.empty()) {
-        result.ends = ends_[first];
-        for (unsigned thread = first + 1; thread < first + count; ++thread) {
-            result.ends.resize(std::min(result.ends.size(), ends_[thread].size()));
-            for (size_t i = 0; i < result.ends.size(); ++i) {
-                result.ends[i] = std::min(result.ends[i], ends_[thread][i]);
-            }
-        }
+        lower(result.ends, known_[thread].ends);
+        lower(result.fenced, known_[thread].fenced);
     }
     return result;
-}
-
-void Clocks::learn_copies(unsigned thread, unsigned starter, uint32_t count) {
-    copies_.resize(known_.size());
-    raise(row(copies_, thread, threads_) + starter, &count, 1);
-    fresh_ = false;
 }
 
 } // namespace flash::simt

@@ -22,8 +22,16 @@
 
 namespace flash::simt {
 
+/// `values[place]` becomes `to`, if it is less. Entries that are not there are 0.
+void raise(std::vector<uint32_t>& values, size_t place, uint32_t to);
+
 class Clocks {
   public:
+    /// An entry for each thread, or channel. Those that are not there are 0.
+    struct Knowledge {
+        std::vector<uint32_t> clocks, copies, ends, fenced;
+    };
+
     void begin_block(unsigned threads);
 
     /// Everything before is known to all: the threads have met.
@@ -41,7 +49,8 @@ class Clocks {
 
     /// Whether `thread` knows that a copy has landed: the one that `starter` started after `number` others.
     bool knows_copy(unsigned thread, unsigned starter, uint32_t number) const {
-        return !copies_.empty() && copies_[size_t{thread} * threads_ + starter] > number;
+        const std::vector<uint32_t>& own = known_[thread].copies;
+        return starter < own.size() && own[starter] > number;
     }
 
     /// `thread` has waited for the first `count` copies of `starter`.
@@ -49,7 +58,8 @@ class Clocks {
 
     /// Whether `thread` knows that number `number` of a channel, from 0, is over.
     bool knows_end(unsigned thread, uint32_t channel, uint32_t number) const {
-        return thread < ends_.size() && channel < ends_[thread].size() && ends_[thread][channel] > number;
+        const std::vector<uint32_t>& own = known_[thread].ends;
+        return channel < own.size() && own[channel] > number;
     }
     void learn_ends(unsigned thread, uint32_t channel, uint32_t count);
 
@@ -59,37 +69,28 @@ class Clocks {
     /// All that `thread` has written or knows of is visible to TMA and wgmma, as far as it is told of this fence.
     void fence(unsigned thread);
 
-    /// What each of `count` threads knows, the first of them on.
-    struct Common {
-        std::vector<uint32_t> clocks, ends, fenced; // of themselves: all
-    };
-    const Common& common(unsigned first, unsigned count);
+    /// What each of `count` threads knows, the first of them on. What one of them did itself, it knows. Not the copies.
+    const Knowledge& common(unsigned first, unsigned count);
 
-    /// What threads hand on through a barrier, an entry for each thread; empty as long as it is nothing.
-    struct Knowledge {
-        std::vector<uint32_t> clocks, copies, ends, fenced;
-    };
+    // What threads hand on through a barrier.
     void release(unsigned thread, Knowledge& into);
     void acquire(unsigned thread, const Knowledge& from, bool of_this_epoch); // else all know its clocks
 
   private:
-    Common find_common(unsigned first, unsigned count) const;
+    void tick(unsigned thread);
+    Knowledge find_common(unsigned first, unsigned count) const;
     bool knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const;
 
-    Knowledge joint_; // of lanes that meet
-    unsigned threads_ = 0;
-    bool fresh_ = true; // nobody knows anything
+    bool fresh_ = true; // nobody has learned anything
     std::vector<uint32_t> clocks_;
-    std::vector<uint32_t> known_;             // threads_ x threads_
-    std::vector<uint32_t> copies_;            // as many; empty until a thread learns of a copy
-    std::vector<uint32_t> fenced_;            // as many; empty until a thread fences
-    std::vector<std::vector<uint32_t>> ends_; // of each thread; empty until one learns of an end
+    std::vector<Knowledge> known_; // of each thread
+    Knowledge joint_;              // of lanes that meet
     struct Found {
         uint64_t state;
-        Common common;
+        Knowledge common;
     };
     std::map<std::pair<unsigned, unsigned>, Found> found_; // by first thread and count, as long as nothing changes
-    uint64_t state_ = 0;                                   // of known_, fenced_ and ends_
+    uint64_t state_ = 0;                                   // of known_, but for the copies
     uint32_t epoch_begin_ = 0; // every stamp of this epoch is as high, and higher than those before
     uint32_t highest_ = 0;     // clock of this epoch
 };

@@ -6,17 +6,6 @@
 namespace flash::simt {
 namespace {
 
-/// Most requests: 32 words in sequence, or one word for all.
-bool is_simple(const uint32_t (&words)[32]) {
-    uint32_t not_sequence = 0;
-    uint32_t not_equal = 0;
-    for (uint32_t lane = 0; lane < 32; ++lane) {
-        not_sequence |= words[lane] ^ (words[0] + lane);
-        not_equal |= words[lane] ^ words[0];
-    }
-    return not_sequence == 0 || not_equal == 0;
-}
-
 /// The most different words that one of the 32 banks has to give.
 unsigned worst_bank(uint32_t* words, unsigned count) {
     uint32_t first[32];
@@ -44,54 +33,7 @@ unsigned worst_bank(uint32_t* words, unsigned count) {
 
 } // namespace
 
-GlobalTraffic& GlobalTraffic::operator+=(const GlobalTraffic& other) {
-    requests += other.requests;
-    bytes += other.bytes;
-    sectors += other.sectors;
-    ideal += other.ideal;
-    return *this;
-}
-
-SharedTraffic& SharedTraffic::operator+=(const SharedTraffic& other) {
-    requests += other.requests;
-    bytes += other.bytes;
-    wavefronts += other.wavefronts;
-    ideal += other.ideal;
-    return *this;
-}
-
-EngineTraffic& EngineTraffic::operator+=(const EngineTraffic& other) {
-    requests += other.requests;
-    bytes += other.bytes;
-    return *this;
-}
-
-Counters& Counters::operator+=(const Counters& other) {
-    global_load += other.global_load;
-    global_store += other.global_store;
-    shared_load += other.shared_load;
-    shared_store += other.shared_store;
-    async_store += other.async_store;
-    barriers += other.barriers;
-    collectives += other.collectives;
-    mma += other.mma;
-    ldmatrix += other.ldmatrix;
-    cp_async += other.cp_async;
-    atomics += other.atomics;
-    global_atomic += other.global_atomic;
-    tma_load += other.tma_load;
-    tma_store += other.tma_store;
-    bulk_reduce += other.bulk_reduce;
-    for (size_t i = 0; i < wgmma.size(); ++i) {
-        wgmma[i] += other.wgmma[i];
-    }
-    return *this;
-}
-
 Wavefronts wavefronts(uint32_t lanes, const uint32_t (&words)[32], unsigned bytes) {
-    if (bytes <= 4 && lanes == 0xffffffffu && is_simple(words)) {
-        return {1, 1};
-    }
     const unsigned words_each = bytes > 4 ? bytes / 4 : 1;
     const unsigned lanes_each = 32 / words_each; // that one wavefront can serve
     Wavefronts sum;
@@ -116,15 +58,10 @@ Wavefronts wavefronts(uint32_t lanes, const uint32_t (&words)[32], unsigned byte
 unsigned count_distinct(uint32_t lanes, const uint32_t (&values)[32]) {
     uint32_t sorted[32];
     unsigned count = 0;
-    bool ascending = true;
     for (; lanes != 0; lanes &= lanes - 1) {
-        sorted[count] = values[std::countr_zero(lanes)];
-        ascending = ascending && (count == 0 || sorted[count - 1] <= sorted[count]);
-        ++count;
+        sorted[count++] = values[std::countr_zero(lanes)];
     }
-    if (!ascending) {
-        std::sort(sorted, sorted + count);
-    }
+    std::sort(sorted, sorted + count);
     return static_cast<unsigned>(std::unique(sorted, sorted + count) - sorted);
 }
 

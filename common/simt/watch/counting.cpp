@@ -17,6 +17,14 @@ uint32_t lanes_inside(const DeviceMemory& buffer, const char* arena, uint32_t la
     return inside;
 }
 
+constexpr uint64_t ideal_sectors(uint64_t bytes) { return (bytes + sector_bytes - 1) / sector_bytes; }
+
+/// A request of these lanes, each of which asks for so many bytes.
+GlobalTraffic request(uint32_t lanes, const WarpLog::Values& sectors, unsigned bytes_each) {
+    const uint64_t bytes = static_cast<uint64_t>(std::popcount(lanes)) * bytes_each;
+    return {1, bytes, count_distinct(lanes, sectors), ideal_sectors(bytes)};
+}
+
 } // namespace
 
 Tally& Tally::operator+=(const Tally& other) {
@@ -24,9 +32,9 @@ Tally& Tally::operator+=(const Tally& other) {
         lines[origin] += counters;
     }
     for (const auto& [number, traffic] : other.buffers) {
-        BufferTraffic& sum =
-            buffers.try_emplace(number, BufferTraffic{traffic.name, traffic.begin, traffic.bytes, {}, {}})
-                .first->second;
+        BufferTraffic& sum = buffers[number];
+        sum.name = traffic.name;
+        sum.bytes = traffic.bytes;
         sum.load += traffic.load;
         sum.store += traffic.store;
     }
@@ -54,9 +62,8 @@ Counters& Counting::line(Origin origin) {
 
 BufferTraffic& Counting::traffic_of(const DeviceMemory& buffer) {
     BufferTraffic& traffic = tally_.buffers[buffer.number()];
-    if (traffic.begin == nullptr) {
+    if (traffic.name.empty()) {
         traffic.name = buffer.name();
-        traffic.begin = buffer.valid_begin();
         traffic.bytes = static_cast<uint64_t>(buffer.valid_end() - buffer.valid_begin());
     }
     return traffic;
@@ -114,7 +121,7 @@ uint64_t Counting::count_chunks(const std::vector<Chunk>& chunks, GlobalTraffic 
             last = sector;
         }
     }
-    own.ideal = (own.bytes + sector_bytes - 1) / sector_bytes;
+    own.ideal = ideal_sectors(own.bytes);
     if (!chunks.empty()) {
         traffic_of(*buffer_around(chunks.front().global)).*direction += own;
     }
@@ -143,16 +150,15 @@ void Counting::warp_together(unsigned warp) {
 
 void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values) {
     Counters& own_line = line(key.origin);
-    const uint64_t bytes = static_cast<uint64_t>(std::popcount(lanes)) * key.bytes;
     if (key.kind == Kind::atomic) {
         ++own_line.atomics;
         if (key.space == Space::global) {
-            own_line.global_atomic +=
-                {1, bytes, count_distinct(lanes, values), (bytes + sector_bytes - 1) / sector_bytes};
+            own_line.global_atomic += request(lanes, values, key.bytes);
         }
         return;
     }
     if (key.space == Space::shared) {
+        const uint64_t bytes = static_cast<uint64_t>(std::popcount(lanes)) * key.bytes;
         const Wavefronts passes = wavefronts(lanes, values, key.bytes);
         own_line.cp_async += key.async ? 1 : 0;
         (key.async                ? own_line.async_store
@@ -160,8 +166,7 @@ void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Value
                                   : own_line.shared_store) += {1, bytes, passes.needed, passes.ideal};
         return;
     }
-    const GlobalTraffic request{1, bytes, count_distinct(lanes, values), (bytes + sector_bytes - 1) / sector_bytes};
-    (key.kind == Kind::load ? own_line.global_load : own_line.global_store) += request;
+    (key.kind == Kind::load ? own_line.global_load : own_line.global_store) += request(lanes, values, key.bytes);
     // Lanes that were put together may yet use different buffers: one function is called for K, then for V, say.
     for (uint32_t left = lanes; left != 0;) {
         const size_t sector = values[std::countr_zero(left)];
@@ -172,10 +177,8 @@ void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Value
         }
         const uint32_t own = lanes_inside(*buffer, arena_.begin, left, values);
         left &= ~own;
-        const uint64_t own_bytes = static_cast<uint64_t>(std::popcount(own)) * key.bytes;
         BufferTraffic& traffic = traffic_of(*buffer);
-        (key.kind == Kind::load ? traffic.load : traffic.store) +=
-            {1, own_bytes, count_distinct(own, values), (own_bytes + sector_bytes - 1) / sector_bytes};
+        (key.kind == Kind::load ? traffic.load : traffic.store) += request(own, values, key.bytes);
     }
 }
 

@@ -14,7 +14,6 @@ namespace flash::simt {
 
 struct BufferTraffic {
     std::string name; // as the harness declared it: "Q"
-    const void* begin = nullptr;
     uint64_t bytes = 0;
     GlobalTraffic load, store;
 };

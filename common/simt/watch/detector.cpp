@@ -1,7 +1,6 @@
 #include "common/simt/watch/detector.hpp"
 
 #include <algorithm>
-#include <bit>
 
 namespace flash::simt {
 namespace {
@@ -24,7 +23,7 @@ Shadow* shadow_of(const DeviceMemory& buffer) {
 
 } // namespace
 
-Detector::Detector(Block& block) : block_(block), image_(executable_image()) {
+Detector::Detector(Block& block) : block_(block), executable_(executable()) {
     const SharedMemory& shared = block.shared();
     dynamic_shadow_ = std::make_unique<Shadow>(shared.region_begin(), SharedMemory::region_bytes);
     static_shadow_ = std::make_unique<Shadow>(shared.segment().begin, shared.segment().bytes);
@@ -40,7 +39,7 @@ void Detector::begin_launch() {
 void Detector::begin_block() {
     unwritten_.reset();
     order_.begin_block(static_cast<unsigned>(volume(block_.launch().block)));
-    blocks_.emplace_back(order_.epoch(), block_.index());
+    blocks_.push_back(block_.index());
     flights_.assign(block_.thread_count(), {});
     handovers_.clear();
     registers_.assign(block_.thread_count(), {});
@@ -73,21 +72,36 @@ void Detector::meet(Meeting meeting, unsigned warp, uint32_t lanes, Site) {
 Place Detector::place_of(const Trace& trace, const Trace& now, const char* action) const {
     if (trace.engine != 0) {
         const Work& work = order_.work(trace);
-        return place_of_work(work, work.writes ? " that writes it" : " that reads it");
+        return place_of(work, work.writes ? " that writes it" : " that reads it");
     }
-    // The last block that began at or before that epoch.
-    const auto next = std::ranges::upper_bound(blocks_, trace.epoch, {}, &std::pair<uint32_t, uint3>::first);
-    const bool same_warp = trace.warp == now.warp && trace.epoch == now.epoch && trace.lanes != now.lanes;
-    const uint32_t others = same_warp ? trace.lanes & ~now.lanes : trace.lanes;
-    const unsigned number = trace.warp * 32u + static_cast<unsigned>(std::countr_zero(others));
-    return {dim3((next - 1)->second), dim3(element(block_.launch().block, number)), action, Origin::from(trace.origin)};
+    Trace other = trace;
+    if (trace.warp == now.warp && trace.epoch == now.epoch && trace.lanes != now.lanes) {
+        other.lanes &= ~now.lanes;
+    }
+    return {dim3(blocks_[order_.block_of(trace)]), dim3(element(block_.launch().block, thread_of(other))), action,
+            Origin::from(trace.origin)};
 }
 
-Fault Detector::fault(FaultKind kind, const std::string& summary, unsigned thread, const AccessEvent& access) const {
-    Fault found(kind, summary);
-    found.where = {dim3(block_.index()), dim3(element(block_.launch().block, thread)),
-                   std::string(verb(access.kind)) + " " + quantity(access), access.origin};
-    return found;
+Place Detector::place_of(const Order::Race& race, unsigned thread, const AccessEvent& access) const {
+    return place_of(*race.other, order_.now(thread, access.origin, access.kind),
+                    race.kind == Kind::store  ? "has written it"
+                    : race.kind == Kind::load ? "has read it"
+                                              : "has updated it atomically");
+}
+
+Place Detector::place_of(unsigned thread, const AccessEvent& access) const {
+    return block_.place(thread, std::string(verb(access.kind)) + " " + quantity(access), access.origin);
+}
+
+Place Detector::place_of(const Work& work, const char* what) const {
+    return block_.place(work.thread, std::string("starts the ") + work.operation + what, work.origin);
+}
+
+/// Of an access in whose place a thread has something else do it.
+Place Detector::place_of_actor(unsigned thread, const AccessEvent& access, const char* what) const {
+    return actor_ == nullptr
+               ? place_of(thread, access)
+               : block_.place(thread, std::string("starts the ") + actor_->operation + what, access.origin);
 }
 
 std::string Detector::in(const AccessEvent& access, const Region& region) {
@@ -97,12 +111,9 @@ std::string Detector::in(const AccessEvent& access, const Region& region) {
 /// Not a fault yet: if another thread writes there before the next barrier, it is a race, and that says more.
 void Detector::note_unwritten(unsigned thread, const AccessEvent& access, const Region& region) {
     if (!unwritten_) {
-        unwritten_ = fault(FaultKind::uninitialised,
+        unwritten_.emplace(FaultKind::uninitialised,
                            "read of shared memory that no thread of the block has written, " + in(access, region),
-                           thread, access);
-        if (actor_ != nullptr) {
-            unwritten_->where.action = std::string("starts the ") + actor_->operation + " that reads it";
-        }
+                           place_of_actor(thread, access, " that reads it"));
     }
 }
 
@@ -120,41 +131,32 @@ void Detector::stop_outside(unsigned thread, const AccessEvent& access, const Re
                                               : plural(distance - region.bytes, "byte") + " past the end of ") +
                    std::string(region.name) + " (" + plural(region.bytes, "byte") + ")";
     }
-    block_.stop(fault(FaultKind::out_of_bounds, summary, thread, access));
+    block_.stop({FaultKind::out_of_bounds, summary, place_of(thread, access)});
 }
 
 void Detector::stop_in_flight(unsigned thread, const AccessEvent& access, const Region& region,
                               const Trace& copy) const {
-    Fault found = fault(FaultKind::async_copy_in_flight,
-                        "data of a cp.async used before its wait, " + in(access, region), thread, access);
-    found.hint =
-        "the thread that copies must wait for its group (cp_async_wait), then a barrier lets the others see it";
-    found.has_other = true;
-    found.other = place_of(copy, copy, "starts the copy");
-    block_.stop(std::move(found));
+    block_.stop(
+        {FaultKind::async_copy_in_flight, "data of a cp.async used before its wait, " + in(access, region),
+         place_of(thread, access), place_of(copy, copy, "starts the copy"),
+         "the thread that copies must wait for its group (cp_async_wait), then a barrier lets the others see it"});
 }
 
 void Detector::stop_race(unsigned thread, const AccessEvent& access, const Region& region,
                          const Order::Race& race) const {
-    if (race.other->copy != 0 && race.other->warp == thread / 32 && race.other->lanes == 1u << thread % 32 &&
-        order_.of_this_block(*race.other)) {
+    const bool same_block = order_.of_this_block(*race.other);
+    const bool same_warp = same_block && race.other->warp == thread / 32;
+    if (same_warp && race.other->copy != 0 && race.other->lanes == 1u << thread % 32) {
         stop_in_flight(thread, access, region, *race.other); // its own copy; only others have waited for that
     }
     if (block_.space_of(access.address) == Space::shared && (actor_ != nullptr || race.other->engine != 0)) {
         stop_async_race(thread, access, region, race);
     }
-    const bool same_block = order_.of_this_block(*race.other);
-    const bool same_warp = same_block && race.other->warp == thread / 32;
-    Fault found = fault(FaultKind::race, "race: two threads, " + in(access, region), thread, access);
-    found.hint = same_warp    ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would order them"
+    block_.stop({FaultKind::race, "race: two threads, " + in(access, region), place_of(thread, access),
+                 place_of(race, thread, access),
+                 same_warp    ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would order them"
                  : same_block ? "a __syncthreads() between would order them"
-                              : "nothing orders threads of different blocks; only atomic operations may meet";
-    found.has_other = true;
-    found.other = place_of(*race.other, order_.now(thread, access.origin, access.kind),
-                           race.kind == Kind::store  ? "has written it"
-                           : race.kind == Kind::load ? "has read it"
-                                                     : "has updated it atomically");
-    block_.stop(std::move(found));
+                              : "nothing orders threads of different blocks; only atomic operations may meet"});
 }
 
 Detector::Region Detector::look_up(const AccessEvent& access, Space space) const {
@@ -205,21 +207,15 @@ inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access, Sp
 
 /// An access to shared or global memory.
 void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
-    const Region& region = find(access, space);
-    if (!region.contains(access)) {
-        stop_outside(thread, access, region);
-    }
+    const Region& region = find(thread, access, space);
     if (reinterpret_cast<size_t>(access.address) % access.bytes != 0) {
-        block_.stop(fault(FaultKind::misaligned,
-                          "misaligned: an access of " + quantity(access) + " " + in(access, region) +
-                              ", and its address is no multiple of " + std::to_string(access.bytes),
-                          thread, access));
+        block_.stop({FaultKind::misaligned,
+                     "misaligned: an access of " + quantity(access) + " " + in(access, region) +
+                         ", and its address is no multiple of " + std::to_string(access.bytes),
+                     place_of(thread, access)});
     }
     const bool shared = space == Space::shared;
-    Repeat repeat;
-    const auto use = [&](Cell& cell) { check_cell(thread, access, region, shared, cell); };
-    region.shadow->visit(access.address, access.bytes, access.kind == Kind::store,
-                         [&](Cell& cell) { repeat(cell, use); });
+    region.visit(access, [&](Cell& cell) { check_cell(thread, access, region, shared, cell); });
 }
 
 void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell) {
@@ -253,12 +249,12 @@ void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
     };
     const Launch& launch = block_.launch();
     const auto* const arguments = static_cast<const char*>(launch.context);
-    if (!block_.stacks().contains(thread, access.address) && !inside(image_.first, image_.second) &&
+    if (!block_.stacks().contains(thread, access.address) && !inside(executable_.begin, executable_.end) &&
         !inside(arguments, arguments + launch.context_bytes)) {
-        block_.stop(fault(
-            FaultKind::out_of_bounds,
-            "out of bounds: an address that is neither in global nor in shared memory, nor a variable of the thread",
-            thread, access));
+        block_.stop(
+            {FaultKind::out_of_bounds,
+             "out of bounds: an address that is neither in global nor in shared memory, nor a variable of the thread",
+             place_of(thread, access)});
     }
 }
 
@@ -269,11 +265,7 @@ void Detector::start_copy(unsigned thread, const AsyncCopy& copy) {
     }
     const AccessEvent write{copy.shared, copy.bytes, Kind::store, origin};
     check(thread, write, Space::shared);
-    Repeat repeat;
-    const auto take_off = [this](Cell& cell) { order_.take_off(cell); };
-    find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell) {
-        repeat(cell, take_off);
-    });
+    find(thread, write, Space::shared).visit(write, [this](Cell& cell) { order_.take_off(cell); });
     flights_[thread].copies.push_back(copy);
 }
 
@@ -283,10 +275,8 @@ void Detector::end_copies(unsigned starter, uint32_t count) {
     for (; flights.ended < count; ++flights.ended) {
         const AsyncCopy& copy = flights.copies.front();
         const AccessEvent write{copy.shared, copy.bytes, Kind::store, Origin::of(copy.site)};
-        Repeat repeat;
-        const auto land = [&](Cell& cell) { order_.land(cell, starter, flights.ended, write.origin); };
-        find(write, Space::shared).shadow->visit(copy.shared, copy.bytes, true, [&](Cell& cell) {
-            repeat(cell, land);
+        find(starter, write, Space::shared).visit(write, [&](Cell& cell) {
+            order_.land(cell, starter, flights.ended, write.origin);
         });
         flights.copies.pop_front();
     }
@@ -312,10 +302,7 @@ void Detector::release(unsigned thread, const void* barrier) {
 }
 
 void Detector::hand_on_copies(unsigned thread, uint32_t count, const void* barrier) {
-    Handover& handover = gathering(barrier);
-    handover.gathered.copies.resize(block_.thread_count());
-    uint32_t& known = handover.gathered.copies[thread];
-    known = std::max(known, count);
+    raise(gathering(barrier).gathered.copies, thread, count);
 }
 
 /// Who waits for this phase has waited for those before.
@@ -323,9 +310,7 @@ void Detector::end_phase(const void* barrier) {
     Handover& handover = handovers_[barrier];
     ++handover.phases;
     if (handover.channel != 0) {
-        auto& ends = handover.gathered.ends;
-        ends.resize(std::max<size_t>(ends.size(), handover.channel + 1));
-        ends[handover.channel] = handover.phases;
+        raise(handover.gathered.ends, handover.channel, handover.phases);
     }
     handover.handed_on = handover.gathered;
     handover.handed_on_epoch = handover.gathered_epoch;

@@ -28,8 +28,8 @@ class Detector final : public Observer {
     void load_matrices(std::span<const MatrixRow> rows, Site site) override;
     void start_copy(unsigned thread, const AsyncCopy& copy) override;
     void wait_for_copies(unsigned thread, uint32_t count) override;
-    void touch_mbarrier(unsigned thread, const AccessEvent& word) override { access(thread, word); }
-    void make_mbarrier(const void* barrier) override;
+    void touch(unsigned thread, const AccessEvent& word) override { access(thread, word); }
+    void make_mbarrier(unsigned thread, const void* barrier) override;
     void release(unsigned thread, const void* barrier) override;
     void hand_on_copies(unsigned thread, uint32_t count, const void* barrier) override;
     void end_phase(const void* barrier) override;
@@ -37,13 +37,12 @@ class Detector final : public Observer {
     void start_load(const BulkLoad& load) override;
     void land(const BulkLoad& load) override;
     void start_store(const BulkStore& store) override;
-    void wait_for_stores(unsigned thread, uint32_t groups, bool reads_only) override;
+    void wait_for_stores(unsigned thread, uint32_t groups) override;
     void start_wgmma(const Wgmma& product) override;
     void wait_for_wgmma(unsigned thread, uint32_t groups) override;
     void fence_wgmma(unsigned thread) override;
     void fence_proxy(unsigned thread) override;
     void fence_mbarriers(unsigned thread) override;
-    void touch_semaphore(unsigned thread, const AccessEvent& word) override { access(thread, word); }
     void pass_semaphore(unsigned thread, const unsigned* semaphore, unsigned value) override;
     void add_to_semaphore(unsigned thread, const unsigned* semaphore) override;
     void barrier(Site site) override;
@@ -57,6 +56,15 @@ class Detector final : public Observer {
         Shadow* shadow = nullptr;
         bool contains(const AccessEvent& access) const {
             return access.address >= begin && access.address + access.bytes <= begin + bytes;
+        }
+        /// Calls `use(cell)` with each cell of an access.
+        template <class Use> void visit(const AccessEvent& access, Repeat& repeat, Use use) const {
+            shadow->visit(access.address, access.bytes, access.kind == Kind::store,
+                          [&](Cell& cell) { repeat(cell, use); });
+        }
+        template <class Use> void visit(const AccessEvent& access, Use use) const {
+            Repeat repeat;
+            visit(access, repeat, use);
         }
     };
 
@@ -94,7 +102,7 @@ class Detector final : public Observer {
     struct Readers { // for whom TMA or tensor cores read
         unsigned first, threads;
         uint32_t work, works;
-        const Clocks::Common& known;
+        const Clocks::Knowledge& known;
     };
 
     bool is_recalled(unsigned thread, const AccessEvent& access, Space space);
@@ -105,9 +113,7 @@ class Detector final : public Observer {
     std::optional<Fault> load_left_behind();
     Handover& gathering(const void* barrier);
     uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, bool writes);
-    uint32_t new_channel() { return channels_++; }
-    uint32_t channel_of_stores(unsigned thread);
-    uint32_t channel_of_wgmma(unsigned thread);
+    uint32_t channel_in(uint32_t& own) { return own = own == 0 ? channels_++ : own; }
     void check_global(const AsyncWork& work, const Chunk& chunk, Kind kind);
     void check_turn(const AsyncWork& work, const Chunk& chunk);
     void read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps, const std::vector<OperandRow>& rows,
@@ -115,17 +121,18 @@ class Detector final : public Observer {
     void begin_registers(const Wgmma& product, unsigned thread_of_group, uint32_t work);
     void note_unwritten(unsigned thread, const AccessEvent& access, const Region& region);
     static std::string in(const AccessEvent& access, const Region& region); // "at byte 16 of tile"
-    Place place_of_work(const Work& work, const char* what) const;
     [[noreturn, gnu::cold]] void stop_async_race(unsigned thread, const AccessEvent& access, const Region& region,
                                                  const Order::Race& race) const;
-    [[noreturn, gnu::cold]] void stop_unfenced(const AsyncWork& work, const AccessEvent& access, const Region& region,
-                                               const Cell& cell) const;
+    [[noreturn, gnu::cold]] void stop_unfenced(const AccessEvent& access, const Region& region, const Cell& cell) const;
     Region& recent(const char* address, Space space);
-    const Region& find(const AccessEvent& access, Space space);
+    const Region& find(unsigned thread, const AccessEvent& access, Space space);
     Region look_up(const AccessEvent& access, Space space) const;
     void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell);
     Place place_of(const Trace& trace, const Trace& now, const char* action) const;
-    Fault fault(FaultKind kind, const std::string& summary, unsigned thread, const AccessEvent& access) const;
+    Place place_of(const Order::Race& race, unsigned thread, const AccessEvent& access) const; // of the other one
+    Place place_of(unsigned thread, const AccessEvent& access) const;
+    Place place_of(const Work& work, const char* what) const;
+    Place place_of_actor(unsigned thread, const AccessEvent& access, const char* what) const;
     [[noreturn, gnu::cold]] void stop_outside(unsigned thread, const AccessEvent& access, const Region& region) const;
     [[noreturn, gnu::cold]] void stop_in_flight(unsigned thread, const AccessEvent& access, const Region& region,
                                                 const Trace& copy) const;
@@ -134,11 +141,9 @@ class Detector final : public Observer {
 
     Block& block_;
     Order order_;
-    std::vector<std::pair<uint32_t, uint3>> blocks_; // of this launch, each with its first epoch
-    // A read of memory that nobody wrote. Kept until the next barrier: if another thread writes there before, it is a
-    // race, and that says more.
-    std::optional<Fault> unwritten_;
-    std::vector<Flights> flights_; // of each thread of the block
+    std::vector<uint3> blocks_;      // of this launch, as they ran
+    std::optional<Fault> unwritten_; // a read of memory that nobody wrote, kept until the next barrier
+    std::vector<Flights> flights_;   // of each thread of the block
     std::map<const void*, Handover> handovers_;
     std::map<const void*, std::vector<Order::Blocks>> semaphores_; // what is known after the first, second... addition
     std::vector<OwnRegisters> registers_;                          // of each thread of the block
@@ -147,8 +152,8 @@ class Detector final : public Observer {
     std::array<uint32_t, 32> wgmma_channels_{};
     const AsyncWork* actor_ = nullptr; // in whose place a thread's access is checked; null: the thread's own
     std::unique_ptr<Shadow> dynamic_shadow_, static_shadow_;
-    std::array<Region, 6> recent_;              // of this launch: of __shared__ variables, dynamic, in global memory
-    std::pair<const char*, const char*> image_; // the executable: its constants may be read
+    std::array<Region, 6> recent_; // of this launch: of __shared__ variables, dynamic, in global memory
+    Executable executable_;        // its constants may be read
 };
 
 /// Most accesses are to a buffer or variable of one before. Neighbouring buffers lie 4 MiB apart, or more.
@@ -158,10 +163,14 @@ inline Detector::Region& Detector::recent(const char* address, Space space) {
                                                         : 1];
 }
 
-inline const Detector::Region& Detector::find(const AccessEvent& access, Space space) {
+/// Stops the block when the access is not inside.
+inline const Detector::Region& Detector::find(unsigned thread, const AccessEvent& access, Space space) {
     Region& recent = this->recent(access.address, space);
     if (!recent.contains(access)) [[unlikely]] {
         recent = look_up(access, space);
+        if (!recent.contains(access)) {
+            stop_outside(thread, access, recent);
+        }
     }
     return recent;
 }

@@ -1,6 +1,5 @@
 // The detector's part for TMA, wgmma and their fences.
 #include <algorithm>
-#include <bit>
 
 #include "common/simt/watch/detector.hpp"
 
@@ -19,10 +18,10 @@ template <class Use> void for_each_piece(const char* address, unsigned bytes, Us
 
 } // namespace
 
-void Detector::make_mbarrier(const void* barrier) {
+void Detector::make_mbarrier(unsigned thread, const void* barrier) {
     Handover& made = handovers_[barrier] = {};
-    made.channel = new_channel();
-    made.maker = block_.current().number;
+    made.channel = channels_++;
+    made.maker = thread;
 }
 
 void Detector::fence_proxy(unsigned thread) {
@@ -43,16 +42,6 @@ uint32_t Detector::begin_work(const AsyncWork& work, uint32_t channel, uint32_t 
     return work.number;
 }
 
-uint32_t Detector::channel_of_stores(unsigned thread) {
-    uint32_t& channel = store_channels_[thread];
-    return channel = channel == 0 ? new_channel() : channel;
-}
-
-uint32_t Detector::channel_of_wgmma(unsigned thread) {
-    uint32_t& channel = wgmma_channels_[thread / 32];
-    return channel = channel == 0 ? new_channel() : channel;
-}
-
 /// What TMA does to the tensor counts as done by the thread that starts it.
 void Detector::check_global(const AsyncWork& work, const Chunk& chunk, Kind kind) {
     for_each_piece(chunk.global, chunk.bytes, [&](const char* address, unsigned bytes) {
@@ -63,10 +52,9 @@ void Detector::check_global(const AsyncWork& work, const Chunk& chunk, Kind kind
 void Detector::start_load(const BulkLoad& load) {
     const Handover& handover = handovers_[load.mbarrier];
     if (!handover.fenced) {
-        Fault found(FaultKind::missing_fence, "a tma_load for an mbarrier that TMA does not know of");
-        found.hint = "fence_mbarrier_init() of the thread that initialises it, before the barrier that follows";
-        found.where = block_.here("starts it", load.work.site);
-        block_.stop(std::move(found));
+        block_.stop({FaultKind::missing_fence, "a tma_load for an mbarrier that TMA does not know of",
+                     block_.here("starts it", load.work.site),
+                     "fence_mbarrier_init() of the thread that initialises it, before the barrier that follows"});
     }
     actor_ = &load.work;
     for (const Chunk& chunk : load.inside) {
@@ -74,25 +62,21 @@ void Detector::start_load(const BulkLoad& load) {
     }
     const uint32_t work = begin_work(load.work, handover.channel, Work::not_yet, true);
     const AccessEvent all{load.shared, load.bytes, Kind::store, Origin::of(load.work.site)};
-    const Region& region = find(all, Space::shared);
-    if (!region.contains(all)) {
-        stop_outside(load.work.thread, all, region);
-    }
+    const Region& region = find(load.work.thread, all, Space::shared);
     const Trace now = order_.now(load.work.thread, all.origin, Kind::store);
-    const Clocks::Common& own = order_.clocks().common(load.work.thread, 1);
+    const Clocks::Knowledge& own = order_.clocks().common(load.work.thread, 1);
     Repeat repeat;
     for (unsigned offset = 0; offset < load.bytes; offset += 16) {
         const AccessEvent access{load.shared + offset, 16, Kind::store, all.origin};
-        const auto use = [&](Cell& cell) {
+        region.visit(access, repeat, [&](Cell& cell) {
             if (const Order::Race race = order_.race(cell, Kind::store, now, true); race.other != nullptr) {
                 stop_race(load.work.thread, access, region, race);
             }
             if (order_.of_this_block(order_.writer(cell)) && !order_.is_fenced(own, cell)) {
-                stop_unfenced(load.work, access, region, cell);
+                stop_unfenced(access, region, cell);
             }
             order_.write_by(work, cell);
-        };
-        region.shadow->visit(access.address, access.bytes, true, [&](Cell& cell) { repeat(cell, use); });
+        });
     }
     actor_ = nullptr;
 }
@@ -104,7 +88,7 @@ void Detector::land(const BulkLoad& load) {
 void Detector::start_store(const BulkStore& store) {
     actor_ = &store.work;
     const unsigned thread = store.work.thread;
-    const Readers readers{thread, 1, begin_work(store.work, channel_of_stores(thread), store.group, false), 1,
+    const Readers readers{thread, 1, begin_work(store.work, channel_in(store_channels_[thread]), store.group, false), 1,
                           order_.clocks().common(thread, 1)};
     Repeat repeat;
     for (const Chunk& chunk : store.chunks) {
@@ -121,21 +105,14 @@ void Detector::start_store(const BulkStore& store) {
 
 /// In a kernel whose blocks take turns, every sum has an order.
 void Detector::check_turn(const AsyncWork& work, const Chunk& chunk) {
-    const AccessEvent access{chunk.global, 4, Kind::atomic, Origin::of(work.site)};
-    const Region& region = find(access, Space::global);
-    if (!region.contains(access)) {
-        return; // check_global says so
-    }
-    region.shadow->visit(chunk.global, chunk.bytes, false, [&](Cell& cell) {
+    const AccessEvent access{chunk.global, chunk.bytes, Kind::atomic, Origin::of(work.site)};
+    const Region& region = find(work.thread, access, Space::global);
+    region.visit(access, [&](Cell& cell) {
         if (const Trace* const before = order_.unordered_addition(cell); before != nullptr) {
-            Fault found =
-                fault(FaultKind::race, "race: a sum in an order that depends on the run, " + in(access, region),
-                      work.thread, access);
-            found.where.action = std::string("starts the ") + work.operation + " that adds to it";
-            found.hint = "its blocks take turns by semaphores, but no semaphore orders these two";
-            found.has_other = true;
-            found.other = place_of(*before, order_.now(work.thread, access.origin, access.kind), "has added to it");
-            block_.stop(std::move(found));
+            block_.stop({FaultKind::race, "race: a sum in an order that depends on the run, " + in(access, region),
+                         place_of_actor(work.thread, access, " that adds to it"),
+                         place_of(*before, order_.now(work.thread, access.origin, access.kind), "has added to it"),
+                         "its blocks take turns by semaphores, but no semaphore orders these two"});
         }
     });
 }
@@ -152,17 +129,14 @@ void Detector::pass_semaphore(unsigned, const unsigned* semaphore, unsigned valu
     }
 }
 
-void Detector::wait_for_stores(unsigned thread, uint32_t groups, bool) {
-    order_.clocks().learn_ends(thread, channel_of_stores(thread), groups);
+void Detector::wait_for_stores(unsigned thread, uint32_t groups) {
+    order_.clocks().learn_ends(thread, channel_in(store_channels_[thread]), groups);
 }
 
 /// What threads have TMA or their tensor cores read.
 void Detector::read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat) {
-    const Region& region = find(access, Space::shared);
-    if (!region.contains(access)) {
-        stop_outside(readers.first, access, region);
-    }
-    const auto use = [&](Cell& cell) {
+    const Region& region = find(readers.first, access, Space::shared);
+    region.visit(access, repeat, [&](Cell& cell) {
         const Trace& write = order_.writer(cell);
         if (!order_.of_this_block(write)) {
             note_unwritten(readers.first, access, region);
@@ -179,12 +153,11 @@ void Detector::read_by(const Readers& readers, const AccessEvent& access, Repeat
                 }
             }
             if (!order_.is_fenced(readers.known, cell)) {
-                stop_unfenced(*actor_, access, region, cell);
+                stop_unfenced(access, region, cell);
             }
         }
         order_.read_by(readers.work, readers.works, cell);
-    };
-    region.shadow->visit(access.address, access.bytes, false, [&](Cell& cell) { repeat(cell, use); });
+    });
 }
 
 /// What `warps` warps have their tensor cores read, each as a work of its own.
@@ -205,7 +178,7 @@ void Detector::start_wgmma(const Wgmma& product) {
         AsyncWork own = product.work;
         own.number += warp;
         own.thread += 32 * warp;
-        begin_work(own, channel_of_wgmma(own.thread), product.group, false);
+        begin_work(own, channel_in(wgmma_channels_[own.thread / 32]), product.group, false);
     }
     for (unsigned i = 0; i < warpgroup_threads; ++i) {
         begin_registers(product, i, product.work.number + i / 32);
@@ -230,13 +203,11 @@ void Detector::begin_registers(const Wgmma& product, unsigned thread_of_group, u
                (fragment != nullptr && address >= fragment && address < fragment + 16);
     });
     if (!own.fenced || touched != own.touched.end()) {
-        Fault found(FaultKind::missing_fence,
-                    own.fenced ? "a wgmma uses registers that were touched since the last wgmma_fence"
-                               : "a wgmma without a wgmma_fence before");
-        found.hint = "wgmma_fence() between what touches the registers and the first wgmma that uses them";
-        found.where = {dim3(block_.index()), dim3(block_.thread(thread).index), "starts it",
-                       Origin::of(product.work.site)};
-        block_.stop(std::move(found));
+        block_.stop({FaultKind::missing_fence,
+                     own.fenced ? "a wgmma uses registers that were touched since the last wgmma_fence"
+                                : "a wgmma without a wgmma_fence before",
+                     block_.place(thread, "starts it", Origin::of(product.work.site)),
+                     "wgmma_fence() between what touches the registers and the first wgmma that uses them"});
     }
     if (known != own.in_flight.end()) {
         *known = {begin, bytes, product.group, work, true};
@@ -255,7 +226,7 @@ void Detector::begin_registers(const Wgmma& product, unsigned thread_of_group, u
 }
 
 void Detector::wait_for_wgmma(unsigned thread, uint32_t groups) {
-    order_.clocks().learn_ends(thread, channel_of_wgmma(thread), groups);
+    order_.clocks().learn_ends(thread, channel_in(wgmma_channels_[thread / 32]), groups);
     std::erase_if(registers_[thread].in_flight, [&](const InFlight& product) { return product.group < groups; });
 }
 
@@ -272,15 +243,12 @@ void Detector::access_local(unsigned thread, const AccessEvent& access) {
     for (const InFlight& product : own.in_flight) {
         if (access.address + access.bytes > product.begin && access.address < product.begin + product.bytes &&
             (product.of_C || access.kind != Kind::load)) {
-            Fault found = fault(FaultKind::wgmma_in_flight,
-                                product.of_C ? "accumulators of a wgmma touched before its wait"
-                                             : "registers of A written before the wait of the wgmma that reads them",
-                                thread, access);
-            found.hint = "wgmma_wait for its group first";
-            found.has_other = true;
-            found.other = {dim3(block_.index()), dim3(block_.thread(thread).index), "has started the wgmma",
-                           order_.works()[product.work].origin};
-            block_.stop(std::move(found));
+            block_.stop({FaultKind::wgmma_in_flight,
+                         product.of_C ? "accumulators of a wgmma touched before its wait"
+                                      : "registers of A written before the wait of the wgmma that reads them",
+                         place_of(thread, access),
+                         block_.place(thread, "has started the wgmma", order_.works()[product.work].origin),
+                         "wgmma_wait for its group first"});
         }
     }
 }
@@ -293,18 +261,11 @@ std::optional<Fault> Detector::load_left_behind() {
             known = order_.clocks().knows_end(thread, work.channel, work.number);
         }
         if (!known) {
-            Fault found(FaultKind::async_copy_in_flight, "a block ends before a tma_load of it has landed");
-            found.hint = "the shared memory may be another block's by then: wait at its mbarrier";
-            found.where = place_of_work(work, "");
-            return found;
+            return Fault(FaultKind::async_copy_in_flight, "a block ends before a tma_load of it has landed",
+                         place_of(work, ""), "the shared memory may be another block's by then: wait at its mbarrier");
         }
     }
     return std::nullopt;
-}
-
-Place Detector::place_of_work(const Work& work, const char* what) const {
-    return {dim3(block_.index()), dim3(element(block_.launch().block, work.thread)),
-            std::string("starts the ") + work.operation + what, work.origin};
 }
 
 void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const Region& region,
@@ -312,52 +273,40 @@ void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const
     const bool reads = access.kind == Kind::load;
     const bool lands = race.other->engine != 0 && order_.work(*race.other).writes;
     const bool is_read = race.other->engine != 0 && !lands;
-    Fault found = fault(FaultKind::race, "", thread, access);
-    if (actor_ != nullptr) {
-        found.where.action =
-            std::string("starts the ") + actor_->operation + (reads ? " that reads it" : " that writes it");
-    }
-    const std::string place = ", " + in(access, region);
+    FaultKind kind = FaultKind::race;
+    std::string summary, hint;
     if (lands && reads) {
-        found.kind = FaultKind::async_copy_in_flight;
-        found.summary = "data of a tma_load used before its mbarrier has told that it landed" + place;
-        found.hint = "who uses it must wait for that phase of the mbarrier, or hear of it from one who has";
+        kind = FaultKind::async_copy_in_flight;
+        summary = "data of a tma_load used before its mbarrier has told that it landed";
+        hint = "who uses it must wait for that phase of the mbarrier, or hear of it from one who has";
     } else if (lands) {
-        found.summary = "race: written while a tma_load may write it too" + place;
-        found.hint = "the load must be waited for, at its mbarrier, by who writes there next";
+        summary = "race: written while a tma_load may write it too";
+        hint = "the load must be waited for, at its mbarrier, by who writes there next";
     } else if (is_read) {
         const std::string reader = order_.work(*race.other).operation;
-        found.summary = "race: overwritten while a " + reader + " may still read it" + place;
-        found.hint = reader == "wgmma" ? "after wgmma_wait, tell the one who writes (mbarrier_arrive, or a barrier)"
-                                       : "after bulk_wait_read, tell the one who writes (a barrier)";
+        summary = "race: overwritten while a " + reader + " may still read it";
+        hint = reader == "wgmma" ? "after wgmma_wait, tell the one who writes (mbarrier_arrive, or a barrier)"
+                                 : "after bulk_wait_read, tell the one who writes (a barrier)";
     } else if (reads) {
-        found.summary =
-            std::string("race: read by a ") + actor_->operation + ", and nothing orders who wrote it" + place;
-        found.hint = "a fence_proxy_async() of the one who wrote, then a barrier";
+        summary = std::string("race: read by a ") + actor_->operation + ", and nothing orders who wrote it";
+        hint = "a fence_proxy_async() of the one who wrote, then a barrier";
     } else {
-        found.summary = "race: overwritten by a tma_load while others may still use it" + place;
-        found.hint = "who uses it must say when he is done: an mbarrier_arrive, or a barrier";
+        summary = "race: overwritten by a tma_load while others may still use it";
+        hint = "who uses it must say when he is done: an mbarrier_arrive, or a barrier";
     }
-    found.has_other = true;
-    found.other = place_of(*race.other, order_.now(thread, access.origin, access.kind),
-                           race.kind == Kind::store  ? "has written it"
-                           : race.kind == Kind::load ? "has read it"
-                                                     : "has updated it atomically");
-    block_.stop(std::move(found));
+    block_.stop({kind, summary + ", " + in(access, region),
+                 place_of_actor(thread, access, reads ? " that reads it" : " that writes it"),
+                 place_of(race, thread, access), hint});
 }
 
-void Detector::stop_unfenced(const AsyncWork& work, const AccessEvent& access, const Region& region,
-                             const Cell& cell) const {
-    Fault found = fault(FaultKind::missing_fence,
-                        std::string("a fence is missing between what a thread writes and a ") + work.operation + ", " +
-                            in(access, region),
-                        work.thread, access);
-    found.where.action = std::string("starts the ") + work.operation;
-    found.hint = "TMA and wgmma see what threads write after a fence_proxy_async(): the thread that wrote calls it, "
-                 "before the barrier";
-    found.has_other = true;
-    found.other = place_of(order_.writer(cell), order_.writer(cell), "has written it");
-    block_.stop(std::move(found));
+void Detector::stop_unfenced(const AccessEvent& access, const Region& region, const Cell& cell) const {
+    const Trace& write = order_.writer(cell);
+    block_.stop({FaultKind::missing_fence,
+                 std::string("a fence is missing between what a thread writes and a ") + actor_->operation + ", " +
+                     in(access, region),
+                 place_of_actor(actor_->thread, access, ""), place_of(write, write, "has written it"),
+                 "TMA and wgmma see what threads write after a fence_proxy_async(): the thread that wrote calls it, "
+                 "before the barrier"});
 }
 
 } // namespace flash::simt

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <bit>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -14,6 +13,13 @@ namespace {
 
 std::mutex shadows_mutex;
 std::vector<Shadow*> shadows;
+
+void join(Order::Blocks& all, const Order::Blocks& more) {
+    all.resize(std::max(all.size(), more.size()));
+    for (size_t i = 0; i < more.size(); ++i) {
+        all[i] = all[i] || more[i];
+    }
+}
 
 } // namespace
 
@@ -99,25 +105,24 @@ void Order::land(Cell& cell, unsigned starter, uint32_t number, Origin origin) {
 }
 
 Order::Blocks Order::handed_on(const Blocks& before) const {
-    Blocks all = known_;
+    Blocks all = before;
     all.resize(begins_.size());
     all.back() = true;
-    for (size_t i = 0; i < before.size(); ++i) {
-        all[i] = all[i] || before[i];
-    }
+    join(all, known_);
     return all;
 }
 
 void Order::learn(const Blocks& blocks) {
-    known_.resize(std::max(known_.size(), blocks.size()));
-    for (size_t i = 0; i < blocks.size(); ++i) {
-        known_[i] = known_[i] || blocks[i];
-    }
+    join(known_, blocks);
     ++moment_;
 }
 
+size_t Order::block_of(const Trace& trace) const {
+    return static_cast<size_t>(std::ranges::upper_bound(begins_, trace.epoch) - begins_.begin()) - 1;
+}
+
 bool Order::known(const Trace& before) const {
-    const auto block = static_cast<size_t>(std::ranges::upper_bound(begins_, before.epoch) - begins_.begin()) - 1;
+    const size_t block = block_of(before);
     return block < known_.size() && known_[block];
 }
 
@@ -154,20 +159,18 @@ const Trace* Order::unordered(const History& history, Kind kind, const Trace& no
     return races(history.other_block, kind, now, shared) ? &history.other_block : nullptr;
 }
 
-bool Order::knows_write(const Clocks::Common& group, const Cell& cell) const {
+bool Order::knows_write(const Clocks::Knowledge& group, const Cell& cell) const {
     const Trace& write = writer(cell);
     if (write.engine != 0) {
         const Work& work = works_[write.lanes];
         return work.channel < group.ends.size() && group.ends[work.channel] > work.number;
     }
-    const auto thread = static_cast<unsigned>(std::countr_zero(write.lanes)) + write.warp * 32;
-    return write.epoch != epoch_ || write.copy != 0 || group.clocks[thread] > write.clock;
+    return write.epoch != epoch_ || write.copy != 0 || group.clocks[thread_of(write)] > write.clock;
 }
 
-bool Order::is_fenced(const Clocks::Common& group, const Cell& cell) const {
+bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
     const Trace& write = writer(cell);
-    const auto thread = static_cast<unsigned>(std::countr_zero(write.lanes)) + write.warp * 32;
-    return write.engine != 0 || (!group.fenced.empty() && group.fenced[thread] > written(cell).stamp);
+    return write.engine != 0 || (!group.fenced.empty() && group.fenced[thread_of(write)] > written(cell).stamp);
 }
 
 uint32_t ReaderSets::with(uint32_t set, uint32_t work, uint32_t count, const std::vector<Work>& works) {

@@ -1,10 +1,9 @@
 // Which accesses of memory are ordered, and which race.
 //
 // A race is two accesses of the same bytes by different threads, at least one a write and not both atomic, that nothing
-// orders. __syncthreads
-// begins a new epoch: accesses in different epochs of a block are ordered. Within an epoch it takes __syncwarp or an
-// mbarrier (clocks.hpp). The threads of different blocks have no order, but where one block has waited at a semaphore
-// to which the other has added: then all that the other did counts as before.
+// orders. __syncthreads begins a new epoch: accesses in different epochs of a block are ordered. Within an epoch it
+// takes __syncwarp or an mbarrier (clocks.hpp). The threads of different blocks have no order, but where one block has
+// waited at a semaphore to which the other has added: then all that the other did counts as before.
 //
 // A cp.async writes at an unknown moment. Its cells are marked as in flight, over epochs too, until some thread has
 // waited for it; from then on it is a write that those know of who have waited, or to whom that was handed on.
@@ -45,6 +44,11 @@ struct Trace {
     uint32_t in_flight : 1 = 0; // which nobody has waited for
     uint32_t atomic : 1 = 0;    // an atomic operation
 };
+
+/// The thread that made it; of several lanes, the first.
+inline unsigned thread_of(const Trace& trace) {
+    return trace.warp * 32u + static_cast<unsigned>(std::countr_zero(trace.lanes));
+}
 
 /// Whether two accesses differ in their lanes alone.
 inline bool alike(const Trace& a, const Trace& b) {
@@ -271,8 +275,8 @@ class Order {
     }
 
     /// Whether all of a group of threads know of the last write, and, if a thread made it, whether it was fenced.
-    bool knows_write(const Clocks::Common& group, const Cell& cell) const;
-    bool is_fenced(const Clocks::Common& group, const Cell& cell) const;
+    bool knows_write(const Clocks::Knowledge& group, const Cell& cell) const;
+    bool is_fenced(const Clocks::Knowledge& group, const Cell& cell) const;
 
     /// The write that a thread has just made there is that of a copy, which goes on.
     void take_off(Cell& cell);
@@ -291,6 +295,9 @@ class Order {
     const Trace* unordered_addition(const Cell& cell) const;
 
     bool of_this_block(const Trace& trace) const { return trace.epoch >= block_begin_; }
+
+    /// Counts the launch's blocks in the order in which they ran.
+    size_t block_of(const Trace& trace) const;
 
     /// The earlier access that an access at this moment races with, if any. `shared`: of shared memory, where what
     /// earlier blocks did is of no concern.
@@ -389,19 +396,16 @@ class Order {
 inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) const {
     if (before.engine != 0 && of_this_block(before)) [[unlikely]] {
         const Work& work = works_[before.lanes];
-        const auto thread = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
-        return clocks_.knows_end(thread, work.channel, work.number);
+        return clocks_.knows_end(thread_of(now), work.channel, work.number);
     }
     if (before.epoch != now.epoch) {
         return shared || of_this_block(before) || before.epoch < launch_begin_ || known(before);
     }
-    const auto own = static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32;
     if (before.copy != 0) {
-        const auto starter = static_cast<unsigned>(std::countr_zero(before.lanes)) + before.warp * 32;
-        return clocks_.knows_copy(own, starter, before.clock);
+        return clocks_.knows_copy(thread_of(now), thread_of(before), before.clock);
     }
     const uint32_t others = before.warp == now.warp ? before.lanes & ~now.lanes : before.lanes;
-    return others == 0 || clocks_.knows(own, before.warp, others, before.clock);
+    return others == 0 || clocks_.knows(thread_of(now), before.warp, others, before.clock);
 }
 
 inline Order::Race Order::race(const Cell& cell, Kind kind, const Trace& now, bool shared) {
@@ -433,7 +437,7 @@ inline void Order::remember(Cell& cell, Kind kind, const Trace& now) {
     if (kind == Kind::store) {
         // All that came before is ordered before this, or it would have been a race: who races with them later, races
         // with this as well.
-        write(cell, {now, clocks_.stamp(static_cast<unsigned>(std::countr_zero(now.lanes)) + now.warp * 32)});
+        write(cell, {now, clocks_.stamp(thread_of(now))});
     } else {
         History past = pasts_[cell.since];
         past.atomics |= kind == Kind::atomic ? 1 : 0;

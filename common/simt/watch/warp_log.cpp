@@ -4,13 +4,6 @@
 
 namespace flash::simt {
 
-size_t WarpLog::Hash::operator()(const RequestKey& key) const {
-    const uint64_t bits = uint64_t{key.origin.number()} << 32 | static_cast<uint64_t>(key.bytes) << 16 |
-                          static_cast<uint64_t>(key.kind) << 8 | static_cast<uint64_t>(key.space) << 1 |
-                          static_cast<uint64_t>(key.async);
-    return static_cast<size_t>(bits * 0x9e3779b97f4a7c15u >> 20);
-}
-
 void WarpLog::add_elsewhere(unsigned lane, RequestKey key, uint32_t value) {
     if (!by_place_ && next_[lane] == requests_.size()) { // this lane is the first to come so far
         requests_.push_back({key, 0});

@@ -68,7 +68,9 @@ class WarpLog {
         std::array<uint32_t, 32> used{}; // by each lane
     };
     struct Hash {
-        size_t operator()(const RequestKey& key) const;
+        size_t operator()(const RequestKey& key) const {
+            return static_cast<size_t>(std::bit_cast<uint64_t>(key) * 0x9e3779b97f4a7c15u >> 20);
+        }
     };
 
     void add_elsewhere(unsigned lane, RequestKey key, uint32_t value);
