@@ -114,7 +114,9 @@ ON_HOPPER = COUNTS | {"instructions": "1,016 (FFMA: 1,000; HGMMA.64x96x16.F32.BF
 @pytest.mark.parametrize("change, differs", [
     ({}, []), ({"answered_sectors": 2}, ["atomic sectors"]), ({"global_load_sectors": 9}, ["global load sectors"]),
     ({"instructions": "16 (HGMMA.64x80x16.F32: 8)"}, ["wgmma m64n80k16", "wgmma m64n96k16"]),
-    ({"instructions": "8 (HGMMA.64x96x16.F32: 8; LDG.E.STRONG.GPU: 9)", "global_load_sectors": 9}, []),  # it polls
+    ({"shared_load_conflicts": 5}, [counters.WAYS]),
+    ({"instructions": "8 (HGMMA.64x96x16.F32: 8; LDG.E.STRONG.GPU: 9)", "global_load_sectors": 9,
+      "shared_load_conflicts": 5}, []),  # it polls
     *(({f"TMA_{one}": 4}, [f"TMA {one}".replace("_", " ")]) for one in ("load_bytes", "store_requests", "add_bytes"))])
 def test_hopper_is_compared(change, differs):
     metrics, kernel = counters.metrics_of(cuda_rungs(["18"])[0]), "void unnamed>::wide<unnamed>::Tiles<64>>(int)"
