@@ -44,7 +44,7 @@ template <int d> using dS_tile = flash::SwizzledTile<Br<d>, Bc>; // transposed: 
 struct Task {
     flash::TensorMap Q, K, V, dO, dK, dV;
     const flash::TwoRows* Rows;
-    float* dQ_sum;                // in the order of the fragments, as on rung 24
+    float* dQ_sum;                // the fragments of C, element by element
     flash::TileOrder order;       // of the tiles of K
     int padded, group, N_q, N_kv; // rows of a head in Rows and dQ_sum; query heads to one K/V head
     float scale;

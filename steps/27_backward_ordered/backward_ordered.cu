@@ -43,7 +43,7 @@ template <int d> using dS_tile = flash::SwizzledTile<Br<d>, Bc>; // transposed: 
 struct Task {
     flash::TensorMap Q, K, V, dO, dK, dV;
     const flash::TwoRows* Rows;
-    float* dQ_sum;                // in the order of the fragments, as on rung 24
+    float* dQ_sum;                // the fragments of C, element by element
     unsigned *drawn, *turns;      // tiles of K that blocks have drawn; for each tile of dQ, how many blocks have added
     flash::TileOrder order;       // in which tiles of K are drawn
     int early;                    // how many tiles of a head, its first ones, are drawn after the others, in this order
