@@ -9,6 +9,7 @@ foreach(rung IN LISTS rungs)
     foreach(backend IN ITEMS __CUDACC__ FLASH_SIMT) # -MG: the CUDA Toolkit's headers may be missing
       execute_process(COMMAND ${CXX} -std=c++20 -I${ROOT} -MM -MG -D${backend} -x c++ ${kernel}
                       OUTPUT_VARIABLE headers COMMAND_ERROR_IS_FATAL ANY)
+      string(REPLACE "${ROOT}/" "" headers "${headers}") # its own name may end in "steps"
       string(REGEX MATCHALL "(common/(harness|cpu)|reference|steps)/[^ \n]*" found "${headers}")
       list(FILTER found EXCLUDE REGEX "^steps/${rung}/")
       if(found)
