@@ -354,9 +354,11 @@ List full(const Scope& scope) {
                             " shapes, and 10 of the 12 combinations of mask, heads and " +
                             "scale on each of the others");
     if (is_slow(scope)) {
-        list.left_out.push_back("these inputs on shapes beyond 256: one mask a head dim");
+        list.left_out.push_back("these inputs on shapes beyond 256: one mask per head dim");
         list.left_out.push_back(
-            "every second case: of two types, each is for one; and three heads of six that do the same");
+            scope.backward
+                ? "of several types, each case is for one"
+                : "every second case: of two types, each is for one; and three heads of six that do the same");
     }
     if (scope.backward) {
         turn_backward(list);

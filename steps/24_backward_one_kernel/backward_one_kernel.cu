@@ -269,7 +269,7 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const flash::DeviceBuffer<TwoRows> Rows(rows / 2, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
     flash::launch(before<T, d>, blocks, 128, 0, O, LSE, dO, Rows.data(), dQ_sum.data(), N_q, padded);
-    const int kv_heads = static_cast<int>(p.batch * p.kv_heads), Tc = (N_kv + Tiles::Bc - 1) / Tiles::Bc;
+    const int kv_heads = static_cast<int>(p.batch * p.kv_heads), Tc = flash::ceil_div(N_kv, Tiles::Bc);
     const int places = flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, Tiles::bytes);
     const int wave_heads = p.causal ? max(1, min(kv_heads, 2 * places / Tc)) : 1; // rung 14
     flash::launch(gradients<T, Tiles>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"),

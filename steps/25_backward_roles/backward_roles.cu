@@ -45,7 +45,7 @@ template <class T> struct Task {
     bool causal;
 };
 
-/// Shared memory: even and odd steps have buffers and barriers of their own.
+/// Shared memory: even and odd steps have buffers and barriers of their own, apart from P.
 template <class Tiles> struct Shared {
     alignas(128) char K[Tiles::KV::bytes], V[Tiles::KV::bytes];
     alignas(128) char Q[2][Tiles::Q::bytes], dO[2][Tiles::Q::bytes];
@@ -80,7 +80,7 @@ __device__ void fetch(Shared<Tiles>& smem, const Task<T>& task, const Walk<T, Ti
     constexpr int d = Tiles::d, Br = Tiles::Br, threads = Tiles::threads;
     const int buffer = step % 2, rows = task.N_q - tile.i0; // rows: how many the tile has
     const int64_t from = (int64_t{tile.head} * task.N_q + tile.i0) * d;
-    // All warps are through step - 2: with its tile, which lies here, and with dS of step - 3. (Steps 0 and 1 pass.)
+    // All warps are through step - 2: with its tile, which lies here, its P, and dS of step - 3. (Steps 0 and 1 pass.)
     flash::mbarrier_wait(&smem.done[buffer], step / 2 % 2 ^ 1);
     if (step < tile.steps) {
         if (const int r = threadIdx.x; r < Br / 2) {
@@ -263,7 +263,7 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
          T* dK, T* dV) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int padded = flash::as_int(flash::padded_rows(p), "q-len"), group = static_cast<int>(p.heads / p.kv_heads);
-    const int kv_heads = static_cast<int>(p.batch * p.kv_heads), Tc = (N_kv + Tiles::Bc - 1) / Tiles::Bc;
+    const int kv_heads = static_cast<int>(p.batch * p.kv_heads), Tc = flash::ceil_div(N_kv, Tiles::Bc);
     const int places = flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
     const flash::TileOrder order{kv_heads, p.causal ? max(1, min(kv_heads, 2 * places / Tc)) : 1, Tc};
     const int64_t rows = p.batch * p.heads * padded;

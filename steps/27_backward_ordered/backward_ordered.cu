@@ -267,7 +267,7 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const flash::DeviceBuffer<unsigned> turns(1 + rows / 64, "turns");
     const int unseen = p.causal ? max(0, N_q - N_kv) / Br<d> * Br<d> : 0; // rows of dQ to which no block adds
     flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data(), unseen, turns.data(), 1 + rows / 64);
-    const int padded = static_cast<int>(flash::padded_rows(p)), Tc = (N_kv + Bc - 1) / Bc, kv_heads = heads / group;
+    const int padded = flash::padded_rows(p), Tc = flash::ceil_div(N_kv, Bc), kv_heads = heads / group;
     const int places = flash::resident_blocks(gradients<T, d>, threads, sizeof(Shared<d>));
     const flash::TileOrder order{kv_heads, min(2 * places / Tc + 1, kv_heads), Tc};
     const int blocks = flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K");

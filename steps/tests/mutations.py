@@ -75,7 +75,7 @@ EQUIVALENT = {
     ("", "min(N_kv, first_row_keys) -> first_row_keys"): "the first row sees at most N_kv keys",
     ("", "// no warp's product still reads Q"): "a warp writes O over its own rows of Q, which no other warp's product reads",
     ("", "i0 < task.N_q -> true"): "a warpgroup beyond the last query computes rows that nobody stores: slower, not wrong",
-    ("", "i >= N_q -> false"): "a thread reads rows of padding, which nobody stores: slower, not wrong",
+    ("one_kernel", "i >= N_q -> false"): "a thread reads rows of padding, which nobody stores: slower, not wrong",
     ("overlap", "// the turns imply it, too"): "who has the turn knows that all have asked for the tile before this one",
     ("fixed_maximum", "-> lazy_until"): "each later tile that does not fit is mended: slower, not wrong",
 }
