@@ -59,7 +59,7 @@ endif()
 
 if(FLASH_BACKEND STREQUAL "simt")
   find_package(Boost 1.74 QUIET CONFIG COMPONENTS context)
-  if(NOT Boost_FOUND)
+  if(NOT TARGET Boost::context) # Boost_FOUND is true when only the headers of Boost are there
     set(BOOST_INCLUDE_LIBRARIES context) # of all Boost, build this library and what it needs
     flash_fetch(Boost 1.83.0 libboost-context-dev
       https://github.com/boostorg/boost/releases/download/boost-1.83.0/boost-1.83.0.tar.xz

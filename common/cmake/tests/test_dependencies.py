@@ -1,0 +1,15 @@
+"""Which packages a build without downloads asks for (common/cmake/Dependencies.cmake)."""
+
+import subprocess
+
+from lab.ladder import ROOT
+
+
+def test_headers_of_boost_alone_are_not_enough(tmp_path):
+    """Debian's libboost-dev is often there already, and says that Boost is found; SIMT links Boost.Context."""
+    (tmp_path / "BoostConfig.cmake").write_text("set(Boost_FOUND TRUE)\n")
+    (tmp_path / "BoostConfigVersion.cmake").write_text("set(PACKAGE_VERSION 1.74.0)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
+    done = subprocess.run(["cmake", "-S", ROOT, "-B", tmp_path / "build", "--preset", "simt", "-DFLASH_FETCH=OFF",
+                           f"-DBoost_DIR={tmp_path}"], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "-- missing packages: libboost-context-dev\n" in done.stdout
