@@ -95,9 +95,8 @@ template <bool mend, class T, int d>
 __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2], float (&l_reg)[M][4],
                               float (&O_reg)[M][d / 8][4], float scale_log2, bool first) {
 #pragma unroll
-    for (int row = 0; row < 2 * M; ++row) { // rows g and g + 8 of each m16 tile
-        const int i = row / 2;
-        const int c = row % 2 * 2; // the row's elements in C fragments: c and c + 1
+    for (int row = 0; row < 2 * M; ++row) { // rows g and g + 8 of each m16 tile: elements c and c + 1 of C
+        const int i = row / 2, c = row % 2 * 2;
         float top = S_reg[i][0][c];
 #pragma unroll
         for (int n = 0; n < Bc / 8; ++n) {
@@ -178,8 +177,7 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
     const int in_wave = blockIdx.x - first_head * Tr;
     const int64_t head = first_head + in_wave % wave_size;
     const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
-    const int copy_row = threadIdx.x / (d / 8); // where the thread's first 16 bytes of a tile are
-    const int copy_chunk = threadIdx.x % (d / 8);
+    const int copy_row = threadIdx.x / (d / 8), copy_chunk = threadIdx.x % (d / 8); // the thread's first 16 bytes
     const int64_t KV_from = (head / group * N_kv + copy_row) * d + 8 * copy_chunk;
     Q += (head * N_q + i0 + copy_row) * d + 8 * copy_chunk;
     O += (head * N_q + i0) * d;
@@ -216,7 +214,6 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
             start_tile(j0 + Bc, KV_tile<d>::bytes - now);
             flash::cp_async_commit();
         }
-
         if (d <= 64 && j0 == 0) {
 #pragma unroll
             for (int k = 0; k < d / 16; ++k) {
@@ -225,6 +222,9 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
         }
         float S_reg[M][Bc / 8][4];                // S, then P in its place
         if (j0 < lazy_until || j0 + Bc > whole) { // as in rung 16: first m, then P V
+            if (j0 >= first_row_keys + (row0 | (warp_rows - 1))) {
+                continue; // beyond the mask for all rows of this warp
+            }
             multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now);
             if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
                 for (int i = 0; i < M; ++i) {

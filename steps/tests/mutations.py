@@ -42,6 +42,7 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"(?<= in_wave = )[^;]+"), "blockIdx.x"),
     (re.compile(r"(?<= head = )first_head[^;]+"), "first_head"),
     (re.compile(r"(?<= i0 = \(Tr - 1 - )in_wave / wave_size"), "0"),
+    (re.compile(r"\(row0 \| \(warp_rows - 1\)\)"), "(row0 | (warp_rows - 1)) - 1"),  # a tile is skipped one row too early
     # A maximum that is raised only where it must be, and weights that are mended.
     (re.compile(r"__all_sync\([^;]+"), "true"),
     (re.compile(r"\bj0 == 0(?= \|\|)"), "false"),
@@ -77,6 +78,7 @@ EQUIVALENT = {
     ("", "i0 < task.N_q -> true"): "a warpgroup beyond the last query computes rows that nobody stores: slower, not wrong",
     ("one_kernel", "i >= N_q -> false"): "a thread reads rows of padding, which nobody stores: slower, not wrong",
     ("overlap", "// the turns imply it, too"): "who has the turn knows that all have asked for the tile before this one",
+    ("fixed_maximum", "j0 >= first_row_keys + (row0 | (warp_rows - 1)) -> false"): "P of what the mask hides is 0: slower, not wrong",
     ("fixed_maximum", "-> lazy_until"): "each later tile that does not fit is mended: slower, not wrong",
 }
 

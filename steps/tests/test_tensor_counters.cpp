@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <algorithm>
 #include <array>
 #include <random>
 
@@ -265,4 +266,24 @@ TEST_CASE("17 computes a tile that did not fit once more, and is wary from there
         const bool mends = scores == Scores::one_towers || scores == Scores::two_tower; // the second tower: no more
         CHECK(count(rung17, p, scores).mma == mma(rung17, p) + (mends ? once_more : 0));
     }
+}
+
+TEST_CASE("under a mask a warp of 17 skips the tiles in which it sees no key; one of 16 computes them") {
+    const auto N_kv = GENERATE(int64_t{300}, 400, 150); // as many as queries, more, fewer
+    Problem p = problem(300, N_kv, 64);
+    p.causal = true;
+    int64_t loaded = 0, seen = 0; // tiles of keys, by the warps of a head
+    for (int64_t warp = 0; warp < 4 * flash::ceil_div(p.q_len, 128); ++warp) {
+        const int64_t last = std::min(p.q_len, (warp / 4 + 1) * 128) - 1; // queries: the block's last, and the warp's
+        const int64_t mine = 32 * warp + 31;                              // (which need not exist)
+        const int64_t offset = p.kv_len - p.q_len + 1;
+        const int64_t of_block = flash::ceil_div(std::max<int64_t>(0, last + offset), Bc);
+        loaded += of_block;
+        seen += std::min(of_block, flash::ceil_div(std::max<int64_t>(0, mine + offset), Bc));
+    }
+    CAPTURE(N_kv, loaded, seen);
+    CHECK(seen < loaded);
+    const int64_t of_warp = (products(rung17, p) + sums(rung17)) / 4;
+    CHECK(count(rung16, p).mma == unsigned_of(p.heads * loaded * of_warp));
+    CHECK(count(rung17, p).mma == unsigned_of(p.heads * seen * of_warp));
 }
