@@ -315,7 +315,7 @@ def main(options):
     if options.output:
         records.write(options.output, run.provenance, run.record())
     if options.record and right:
-        machine = re.sub(r"\W+", "_", run.provenance.get("gpu", "cpu").lower().removeprefix("nvidia ")).strip("_")
-        say(f"written to {records.save(f'{plan.name}_{machine}', run.provenance, run.record()).relative_to(ROOT)}")
+        name = f"{plan.name}_{pages.machine({'provenance': run.provenance, 'rows': []})}"
+        say(f"written to {records.save(name, run.provenance, run.record()).relative_to(ROOT)}")
     say(f"took {time.monotonic() - start:.0f} s")
     return 0 if right else 1

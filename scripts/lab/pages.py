@@ -119,12 +119,16 @@ def ceiling(record, name):
     return some(record, name, kinds=("ceiling",))[0]["value"]
 
 
+def machine(record):
+    """How the names of its records end: h200 for an NVIDIA H200, h100 for an NVIDIA H100 80GB HBM3, cpu without a GPU."""
+    return re.sub(r"\W+", "_", re.sub(r"^nvidia | \d+gb\b.*", "", loaded(record)[0].get("gpu", "cpu").lower()))
+
+
 def ceilings_of(record):
     """{unit: what it reached}, of the record or of scripts/bench's on the same kind of GPU."""
-    gpu = str(loaded(record)[0].get("gpu", "")).split()
-    found = rows(record, kinds=("ceiling",))
-    if not found and gpu and (records.RECORDS / f"bench_{gpu[-1].lower()}.json").is_file():
-        found = rows(f"bench_{gpu[-1].lower()}", kinds=("ceiling",))
+    found, bench = rows(record, kinds=("ceiling",)), f"bench_{machine(record)}"
+    if not found and (records.RECORDS / f"{bench}.json").is_file():
+        found = rows(bench, kinds=("ceiling",))
     return {row["program"]: row["value"] for row in found}
 
 
@@ -317,10 +321,18 @@ def ladder_table():
         [chapter(rung), f"[{rung.name[3:]}](steps/{rung.name})", rung.idea] for rung in ladder.ladder()], 3)
 
 
-def ceilings(record):
-    found = ceilings_of(record)
-    return table(["unit", "measured"], [[text, f"{three_digits(found[key] / size)} {unit}"]
-                                        for key, (text, size, unit) in UNITS.items() if key in found], 1)
+def ceilings(*names):
+    of = [ceilings_of(name) for name in names]
+    return table(["unit", *(map(machine, names) if len(names) > 1 else ["measured"])], [
+        [text, *(f"{three_digits(one[key] / size)} {unit}" for one in of)]
+        for key, (text, size, unit) in UNITS.items() if all(key in one for one in of)], 1)
+
+
+def side_by_side(*names):
+    """TFLOP/s of all programs of several GPUs on the first problem."""
+    found = [row | {"machine": machine(name)} for name in names for row in some(name, **first_problem(name))]
+    return pivot({"provenance": {}, "rows": [row for row in found if row["backend"] != "cpu"]}, "program", "machine",
+                 "three_digits(tflops)", head="TFLOP/s")
 
 
 def against_N(record, cell, **where):

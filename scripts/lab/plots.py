@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from lab import pages
-from lab.pages import PROBLEM, size, three_digits, unique
+from lab.pages import PROBLEM, ceilings_of, size, three_digits, unique
 from lab.theme import COLOURS, LIGHT, style
 
 CYCLE = ("blue", "orange", "green", "red", "brown", "teal", "pink")
@@ -157,10 +157,6 @@ def on_first_problem(rows):
     return timed(rows, **{key: first.get(key) for key in PROBLEM})
 
 
-def ceilings(rows):
-    return {row["program"]: row["value"] for row in rows if row["kind"] == "ceiling"}
-
-
 def counted(rows):
     """{program: counters summed over its kernels} of what ncu watched."""
     found = {}
@@ -213,7 +209,7 @@ def formulas(row, c):
 # ---------------------------------------------------------------- the plots
 
 def ladder(provenance, rows):
-    found, reached = on_first_problem(rows), ceilings(rows)
+    found, reached = on_first_problem(rows), ceilings_of({"provenance": provenance, "rows": rows})
     used = [unit for unit in UNIT if reached.get(unit) and any(row.get("unit") == unit for row in found)]
     ticks = ", ".join(f"{UNIT[unit][1]} {three_digits(reached[unit] / 1e12)}" for unit in used)
     return table_of_dots("The ladder: every rung on one problem", source(
@@ -235,7 +231,7 @@ def traffic(provenance, rows):
 
 
 def roofline(provenance, rows):
-    reached, counts = ceilings(rows), counted(rows)
+    reached, counts = ceilings_of({"provenance": provenance, "rows": rows}), counted(rows)
     found = [row for row in on_first_problem(rows) if row["program"] in counts]
     figure, axes = page(440, "Roofline: speed against operations per byte", source(provenance, problem(found[0])),
                         right=200)
@@ -443,7 +439,7 @@ def pictures(record):
     found = {"ladder.svg": ("The ladder", ladder)}
     if counted(rows):
         found |= {"traffic.svg": ("Traffic", traffic)}
-    if counted(rows) and "copy_bytes_per_s" in ceilings(rows):
+    if counted(rows) and "copy_bytes_per_s" in ceilings_of(record):
         found |= {"roofline.svg": ("Roofline", roofline)}
     return found
 

@@ -25,7 +25,7 @@ def record(tmp_path, monkeypatch):
     """The record "r"."""
     monkeypatch.setattr(records, "RECORDS", tmp_path)
     pages.read_records.clear()
-    records.save("r", {"command": "x", "date": "today"}, ROWS)
+    records.save("r", {"command": "x", "date": "today", "gpu": "NVIDIA H100 80GB HBM3"}, ROWS)
     yield
     pages.read_records.clear()
 
@@ -42,7 +42,7 @@ def test_numbers():
                               ("ceiling('r', 'ffma_flops') / 1e12:.0f", "40"), ("geometric_mean([2, 8]):.0f", "4"),
                               ("cell(compared('r', dtype='bf16'), '10', '64')", "40"),
                               ("mean('r', 'FA2'):.2f", "20.00"), ("dram_gb('r', '10') * 1e9:.0f", "256"),
-                              ("shared_tb_per_s('r', '10') * 1e12:.0f", "16384")):
+                              ("shared_tb_per_s('r', '10') * 1e12:.0f", "16384"), ("machine('r')", "h100")):
         sound = f"It is <!-- = {expression} -->{shown}<!-- /= --> long."
         assert (page(sound).new, page(sound).differs, page(sound).wrong) == (sound, [], []), expression
         old = page(sound.replace(f"-->{shown}<", "-->77<"))
