@@ -51,6 +51,7 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"\bkeep == 0(?= \?)"), "false"),
     (re.compile(r"(?<= window = is_fp16<T> \? )\d+"), "24"),
     (re.compile(r"(?<= window = flash::dtype_of<T> == flash::DType::fp16 \? )\d+"), "24"),
+    (re.compile(r"(?<= headroom = flash::dtype_of<T> == flash::DType::fp16 \? )\d+"), "24"),
     (re.compile(r"(?<= : )60(?=;)"), "200"),
     (re.compile(r"\bsum >= limit<T>"), "false"),
     (re.compile(r"\bmend(?= \?)"), "false"),
