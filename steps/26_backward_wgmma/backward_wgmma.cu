@@ -2,7 +2,7 @@
 // The idea: rung 24's five products, with Hopper's units. A producer fetches Q and dO, two consumer warpgroups own 64
 // keys each. While threads compute, products are under way. dQ needs dS of both warpgroups, so it comes a step late:
 // then neither waits for the other. It leaves by TMA, which adds a whole tile to memory, where rung 24 had an atomic
-// instruction for every 32 numbers. A writer asks for it, one thread of the producer's warpgroup.
+// instruction for every 128 numbers. A writer asks for it, one thread of the producer's warpgroup.
 //
 //      tensor cores   dQ of the step before | S ............... | dP ........ | dV ................ | dK
 //      consumers                            | dQ to the writer  | exp, pack P | dS to shared memory |
