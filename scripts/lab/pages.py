@@ -483,6 +483,8 @@ def experiments(record, rung):
         lines.append({
             "change": (about[name].get("what") or f"rung {rung}") + " (wrong on purpose)" * bool(about[name].get("wrong")),
             "predicted": about[name].get("predicted", ""),
+            "x the rung": mean_ratio(name, names[0]),
+            "x FA2, d = 64 and 128": mean_ratio(name, "FA2", 64) if rung >= "10" else "",
             "registers at d = 256, 128, 64, 32" if largest > 128 else "registers at d = 128, 64, 32": ", ".join(f"{row['registers']}" for row in of),
             "bytes spilled": ", ".join(f"{row['spill_stores']} at {row['d']}" if row["spill_stores"] else
                                        f"stack {row['stack']} at {row['d']}" for row in of
@@ -491,9 +493,7 @@ def experiments(record, rung):
                                                        if row.get("mma") and row["d"] in (64, 128)),
             "wavefronts per load": text(counts, "shared_load_wavefronts / shared_load_requests : .2f"),
             "ms": text(rows(record, name)[0], "ms : .1f") if len(rows(record, name)) == 1 else "",
-            **{f"TFLOP/s, d={d}" + " causal" * causal: mean_speed(name, d=d, causal=causal) for d, causal in groups},
-            "x the rung": mean_ratio(name, names[0]),
-            "x FA2, d = 64 and 128": mean_ratio(name, "FA2", 64) if rung >= "10" else ""})
+            **{f"TFLOP/s, d={d}" + " causal" * causal: mean_speed(name, d=d, causal=causal) for d, causal in groups}})
     heads = [head for head in lines[0] if any(line[head] for line in lines)]
     return table(heads, [[line[head] for head in heads] for line in lines], 2)
 
