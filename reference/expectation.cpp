@@ -9,12 +9,13 @@
 #include "reference/check.hpp"
 #include "reference/naive.hpp"
 #include "reference/oracle.hpp"
+#include "reference/products.hpp"
 #include "reference/row_tiles.hpp"
 
 namespace flash::reference {
 namespace {
 
-using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Matrix = MatrixF;
 using ConstTile = Eigen::Map<const Matrix>;
 
 double lse_tolerance(DType type) { return type == DType::fp32 ? 2e-5 : type == DType::fp16 ? 1e-3 : 4e-3; }
@@ -30,7 +31,7 @@ std::vector<double> score_magnitudes(const Problem& p, const Inputs& inputs, con
         const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
         const Matrix Q = ConstTile(inputs.q.data() + offset, tile.rows, d).cwiseAbs();
         const Matrix K = ConstTile(inputs.k.data() + p.kv_offset(tile.b, tile.h), keys, d).cwiseAbs();
-        const Matrix sums = Q * K.transpose();
+        const Matrix sums = product_transposed(Q, K);
         for (int64_t i = 0; i < tile.rows; ++i) {
             const int64_t visible = p.visible_keys(tile.first + i);
             const double largest = visible > 0 ? static_cast<double>(sums.row(i).head(visible).maxCoeff()) : 0.0;

@@ -4,12 +4,13 @@
 
 #include <limits>
 
+#include "reference/products.hpp"
 #include "reference/row_tiles.hpp"
 
 namespace flash::reference {
 namespace {
 
-using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Matrix = MatrixF;
 using ConstTile = Eigen::Map<const Matrix>;
 
 // Turns one row of scores into its softmax, in place. NaN anywhere gives NaN everywhere.
@@ -36,7 +37,7 @@ std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress&
         const ConstTile V(inputs.v.data() + p.kv_offset(tile.b, tile.h), keys, d);
         Eigen::Map<Matrix> O(result.data() + offset, tile.rows, d);
 
-        Matrix S = p.scale * (Q * K.transpose());
+        Matrix S = p.scale * product_transposed(Q, K);
         for (int64_t i = 0; i < tile.rows; ++i) {
             const int64_t visible = p.visible_keys(tile.first + i);
             if (visible > 0) {
@@ -45,7 +46,7 @@ std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress&
             S.row(i).tail(keys - visible).setZero();
         }
         const Matrix P = inputs.dtype == DType::fp32 ? std::move(S) : Matrix(S.unaryExpr(round));
-        O.noalias() = P * V;
+        O = product(P, V);
         if (inputs.dtype != DType::fp32) {
             O = O.unaryExpr(round).eval();
         }

@@ -5,11 +5,12 @@
 
 #include "reference/gradients.hpp"
 #include "reference/kv_heads.hpp"
+#include "reference/products.hpp"
 
 namespace flash::reference {
 namespace {
 
-using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Matrix = MatrixF;
 using ConstTile = Eigen::Map<const Matrix>;
 
 } // namespace
@@ -28,6 +29,7 @@ Yardstick naive_gradients(const Problem& p, const Inputs& inputs, const ForwardR
         Eigen::Map<Matrix> dK(result.d_k.data() + kv_offset, p.kv_len, d);
         Eigen::Map<Matrix> dV(result.d_v.data() + kv_offset, p.kv_len, d);
 
+        const Matrix K_abs = K.cwiseAbs(), V_abs = V.cwiseAbs();
         Matrix dK_moves = Matrix::Zero(p.kv_len, d), dV_moves = dK_moves; // in units of 2^-20
         double dQ_moves = 0;
 
@@ -39,10 +41,11 @@ Yardstick naive_gradients(const Problem& p, const Inputs& inputs, const ForwardR
             const float* const LSE = forward.lse.data() + offset / d;
             Eigen::Map<Matrix> dQ(result.d_q.data() + offset, tile.rows, d);
 
-            Matrix P = p.scale * (Q * K.topRows(keys).transpose()); // S, and then P in its place
-            Matrix dS = dO * V.topRows(keys).transpose();           // dP, and then dS in its place
-            const Matrix QK = p.scale * (Q.cwiseAbs() * K.topRows(keys).cwiseAbs().transpose());
-            const Matrix dOV = dO.cwiseAbs() * V.topRows(keys).cwiseAbs().transpose();
+            Matrix P = p.scale * product_transposed(Q, K.topRows(keys)); // S, and then P in its place
+            Matrix dS = product_transposed(dO, V.topRows(keys));         // dP, and then dS in its place
+            const Matrix Q_abs = Q.cwiseAbs(), dO_abs = dO.cwiseAbs();
+            const Matrix QK = p.scale * product_transposed(Q_abs, K_abs.topRows(keys));
+            const Matrix dOV = product_transposed(dO_abs, V_abs.topRows(keys));
             Matrix P_moves(tile.rows, keys), dS_moves(tile.rows, keys);
             for (int64_t i = 0; i < tile.rows; ++i) {
                 const int64_t visible = p.visible_keys(tile.first + i);
@@ -58,13 +61,13 @@ Yardstick naive_gradients(const Problem& p, const Inputs& inputs, const ForwardR
                 dS_moves.row(i) = D * P.row(i) + A * dS.row(i).cwiseAbs();
                 dS.row(i) = dS.row(i).unaryExpr(round).eval();
             }
-            dQ.noalias() = p.scale * (dS * K.topRows(keys));
-            dK.topRows(keys).noalias() += p.scale * (dS.transpose() * Q);
-            dV.topRows(keys).noalias() += P.transpose() * dO;
+            dQ = p.scale * product(dS, K.topRows(keys));
+            dK.topRows(keys) += p.scale * transposed_product(dS, Q);
+            dV.topRows(keys) += transposed_product(P, dO);
             dQ = dQ.unaryExpr(round).eval();
-            dQ_moves = std::max<double>(dQ_moves, p.scale * (dS_moves * K.topRows(keys).cwiseAbs()).maxCoeff());
-            dK_moves.topRows(keys).noalias() += p.scale * (dS_moves.transpose() * Q.cwiseAbs());
-            dV_moves.topRows(keys).noalias() += P_moves.transpose() * dO.cwiseAbs();
+            dQ_moves = std::max<double>(dQ_moves, p.scale * product(dS_moves, K_abs.topRows(keys)).maxCoeff());
+            dK_moves.topRows(keys) += p.scale * transposed_product(dS_moves, Q_abs);
+            dV_moves.topRows(keys) += transposed_product(P_moves, dO_abs);
         });
         dK = dK.unaryExpr(round).eval();
         dV = dV.unaryExpr(round).eval();

@@ -5,13 +5,12 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/products.hpp"
 #include "reference/row_tiles.hpp"
 
 namespace flash::reference {
 namespace {
 
-using MatrixF = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-using MatrixD = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using ConstTile = Eigen::Map<const MatrixF>;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -50,7 +49,7 @@ Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress, c
         for (int64_t j = 0; j < keys; j += key_block) {
             const int64_t n = std::min(key_block, keys - j);
             const MatrixD K_block = ConstTile(K + j * d, n, d).cast<double>();
-            S.middleCols(j, n).noalias() = static_cast<double>(p.scale) * Q * K_block.transpose();
+            S.middleCols(j, n) = static_cast<double>(p.scale) * product_transposed(Q, K_block);
         }
 
         for (int64_t i = 0; i < tile.rows; ++i) {
@@ -63,7 +62,7 @@ Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress, c
         for (int64_t j = 0; j < keys; j += key_block) {
             const int64_t n = std::min(key_block, keys - j);
             const MatrixD V_block = ConstTile(V + j * d, n, d).cast<double>();
-            O.noalias() += S.middleCols(j, n) * V_block;
+            O += product(S.middleCols(j, n), V_block);
         }
     });
     return exact;

@@ -4,12 +4,11 @@
 
 #include "reference/gradients.hpp"
 #include "reference/kv_heads.hpp"
+#include "reference/products.hpp"
 
 namespace flash::reference {
 namespace {
 
-using MatrixF = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-using MatrixD = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using ConstTile = Eigen::Map<const MatrixF>;
 
 // As the forward oracle's: Eigen's exp stops at 5.6e-309 where the true value is 0.
@@ -42,8 +41,8 @@ Gradients<double> oracle_gradients(const Problem& p, const Inputs& inputs, const
             const MatrixD dO = ConstTile(inputs.d_o.data() + offset, tile.rows, d).cast<double>();
             Eigen::Map<MatrixD> dQ(exact.d_q.data() + offset, tile.rows, d);
 
-            MatrixD P = scale * (Q * K.topRows(keys).transpose()); // S, and then P in its place
-            MatrixD dS = dO * V.topRows(keys).transpose();         // dP, and then dS in its place
+            MatrixD P = scale * product_transposed(Q, K.topRows(keys)); // S, and then P in its place
+            MatrixD dS = product_transposed(dO, V.topRows(keys));       // dP, and then dS in its place
             for (int64_t i = 0; i < tile.rows; ++i) {
                 const int64_t visible = p.visible_keys(tile.first + i);
                 if (visible > 0) {
@@ -54,9 +53,9 @@ Gradients<double> oracle_gradients(const Problem& p, const Inputs& inputs, const
                 const double mean = P.row(i).dot(dS.row(i));
                 dS.row(i) = P.row(i).array() * (dS.row(i).array() - mean);
             }
-            dQ.noalias() = scale * (dS * K.topRows(keys));
-            dK.topRows(keys).noalias() += scale * (dS.transpose() * Q);
-            dV.topRows(keys).noalias() += P.transpose() * dO;
+            dQ = scale * product(dS, K.topRows(keys));
+            dK.topRows(keys) += scale * transposed_product(dS, Q);
+            dV.topRows(keys) += transposed_product(P, dO);
         });
     });
     return exact;

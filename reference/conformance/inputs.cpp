@@ -12,11 +12,12 @@
 #include "common/harness/random.hpp"
 #include "common/harness/safetensors.hpp"
 #include "reference/gradients.hpp"
+#include "reference/products.hpp"
 
 namespace flash::conformance {
 namespace {
 
-using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Matrix = reference::MatrixF;
 
 uint64_t seed_of(const std::string& name) {
     std::seed_seq sequence(name.begin(), name.end());
@@ -34,7 +35,7 @@ double largest_score(const Problem& p, const Tensors& t) {
         for (int64_t h = 0; h < p.heads; ++h) {
             const Eigen::Map<const Matrix> Q(t.q.data() + p.q_offset(b, h), p.q_len, p.head_dim);
             const Eigen::Map<const Matrix> K(t.k.data() + p.kv_offset(b, h), p.kv_len, p.head_dim);
-            largest = std::max(largest, (Q * K.transpose()).cwiseAbs().maxCoeff());
+            largest = std::max(largest, reference::product_transposed(Q, K).cwiseAbs().maxCoeff());
         }
     }
     return static_cast<double>(p.scale * largest);

@@ -7,11 +7,14 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/products.hpp"
+
 namespace flash::tests {
 
 template <class T>
 void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    using Tile = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    using Tile = reference::MatrixF;
+    using reference::product, reference::product_transposed;
     constexpr int64_t Br = 32, Bc = 64;
     constexpr float infinity = std::numeric_limits<float>::infinity();
     const auto has = [defect](Defect d) { return d == defect; };
@@ -79,7 +82,7 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                         }
                     }
 
-                    S.noalias() = score_scale * (Q_tile * K_tile.transpose());
+                    S = score_scale * product_transposed(Q_tile, K_tile);
                     for (int64_t i = 0; i < rows; ++i) {
                         float m_new = m(i);
                         for (int64_t j = 0; j < Bc; ++j) {
@@ -121,7 +124,7 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                     }
                     const int64_t step = has(Defect::accumulates_in_type) ? 16 : Bc;
                     for (int64_t j = 0; j < Bc; j += step) {
-                        O_tile.noalias() += S.middleCols(j, step) * V_tile.middleRows(j, step);
+                        O_tile += product(S.middleCols(j, step), V_tile.middleRows(j, step));
                         if (has(Defect::accumulates_in_type)) {
                             O_tile = O_tile.unaryExpr(round).eval();
                         }

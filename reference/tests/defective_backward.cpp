@@ -9,12 +9,15 @@
 #include <limits>
 #include <utility>
 
+#include "reference/products.hpp"
+
 namespace flash::tests {
 
 template <class T>
 void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
               const T* dO, T* dQ, T* dK, T* dV) {
-    using Tile = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    using Tile = reference::MatrixF;
+    using reference::product, reference::product_transposed, reference::transposed_product;
     using enum BackwardDefect;
     const auto has = [defect](BackwardDefect one) { return one == defect; };
     constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -70,8 +73,8 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
                             K_j.data()[x] = to_float(K[kv + j0 * d + x]);
                             V_j.data()[x] = to_float(V[kv + j0 * d + x]);
                         }
-                        const Tile S = p.scale * (Q_i * K_j.transpose());
-                        Tile P(Br, keys), P_for_dV(Br, keys), dS = dO_i * V_j.transpose();
+                        const Tile S = p.scale * product_transposed(Q_i, K_j);
+                        Tile P(Br, keys), P_for_dV(Br, keys), dS = product_transposed(dO_i, V_j);
                         for (int64_t i = 0; i < Br; ++i) {
                             const float m = p.kv_len <= Bc ? S.row(i).maxCoeff() : 0;
                             for (int64_t j = 0; j < keys; ++j) {
@@ -97,12 +100,12 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
                                 dS(i, j) = round(P(i, j) * (dS(i, j) - delta(i)));
                             }
                         }
-                        dQ_i += dS * K_j;
+                        dQ_i += product(dS, K_j);
                         for (int64_t i = 0; has(keys_past_the_end) && keys < Bc && i < rows; ++i) {
                             dQ_i.row(i).array() += lse(i) == -infinity ? 0 : std::exp(-lse(i)) * delta(i) * 0;
                         }
-                        dK_sum.middleRows(j0, keys) += dS.transpose() * Q_i;
-                        dV_sum.middleRows(j0, keys) += P_for_dV.transpose() * dO_i;
+                        dK_sum.middleRows(j0, keys) += transposed_product(dS, Q_i);
+                        dV_sum.middleRows(j0, keys) += transposed_product(P_for_dV, dO_i);
                         if (has(accumulates_in_type)) {
                             dK_sum = dK_sum.unaryExpr(round).eval();
                             dV_sum = dV_sum.unaryExpr(round).eval();

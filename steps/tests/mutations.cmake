@@ -24,6 +24,6 @@ if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
     add_dependencies(mutations mutations_${rung})
     add_test(NAME "mutations: ${rung}"
              COMMAND ${lab} mutations ${rung} --jobs 1 --programs ${CMAKE_CURRENT_BINARY_DIR})
-    set_tests_properties("mutations: ${rung}" PROPERTIES TIMEOUT 900 LABELS mutations)
+    set_tests_properties("mutations: ${rung}" PROPERTIES TIMEOUT 900 LABELS mutations COST 10)
   endforeach()
 endif()
