@@ -19,7 +19,7 @@ TEST_CASE("counting and detecting cost no more than they should", "[speed]") {
     }
     std::printf("running %.3f s; compiled to be watched %.3f s, counting %.3f s, detecting %.3f s\n", plain, watched,
                 counting, detecting);
-    // Usual are 6, 5 to 8 and 7 to 10, by the processor, on a busy computer too.
+    // Usual are 6, 5 to 8 and 7 to 10, by the processor; on a busy computer, too.
     CHECK(watched < 12 * plain);
     CHECK(counting < 10 * watched);
     CHECK(detecting < 15 * watched);
