@@ -2,7 +2,7 @@
 //
 // The idea: subtract the maximum of each row of scores before the exponential. The softmax stays the same, because
 // exp(x - m) / sum exp(x - m) = exp(x) / sum exp(x), and no exponential exceeds 1 any more.
-// Against rung 01: three lines, those with `m`.
+// Against rung 01: four lines, those with `m` or `shift`.
 // Look at: LSE, which gets m back, and at `shift`: a query that sees no key has m = -inf, and -inf - -inf is NaN.
 // Gained: right results for logits of any size. S is read once more than in rung 01, for the maximum.
 #include "steps/02_safe_softmax/safe_softmax.hpp"
