@@ -1,4 +1,4 @@
-// Rung 21: overlap. The next tile's S is computed while this one's softmax runs, and P V with it.
+// Rung 21: overlap. P V of one tile runs while the softmax of the next is computed.
 //
 // The idea: on rung 20 a warpgroup waits for each of its products at once, and the tensor cores work only as long as
 // some other warpgroup has a product under way. Here its own products go on while it computes exponentials: S of the
