@@ -381,8 +381,8 @@ def registers(record):
     cells = {key: f"{most}" + f", {spilled} B spilled" * (spilled > 0) for key, (most, spilled) in of.items()}
     architectures = unique(architecture for _, architecture in of)
     return table(["rung", *(f"sm_{one}" for one in architectures)],
-                 [[label(rung), *(cells.get((rung, one), "failed") for one in architectures)]
-                  for rung in unique(rung for rung, _ in of)])
+                 [[label(rung), *(cells.get((rung, one), "") for one in architectures)]
+                  for rung in sorted({rung for rung, _ in of})])
 
 
 # ---------------------------------------------------------------- comparisons and experiments
