@@ -10,8 +10,8 @@
 //     finite. S is computed again, m is raised, O gets what the weights lacked, and the warp goes on as in rung 16.
 // In one straight run of instructions the compiler mixes the exponentials of some scores with the products of others.
 // A fixed maximum, and recomputation where it fails, were published with FlashDecoding++ (2023).
-// Against rung 16: two kinds of tiles, the mending of one, and Q in registers if d <= 64. Look at: what becomes of O
-// when a weight is infinite. Gained: speed, as long as scores do not rise by more than the window.
+// Against rung 16: two kinds of tiles, the mending of one, none beyond the mask, Q in registers if d <= 64. Look at:
+// what becomes of O when a weight is infinite. Gained: speed, as long as scores do not rise by more than the window.
 #include "steps/17_fixed_maximum/fixed_maximum.hpp"
 
 #include <algorithm>
