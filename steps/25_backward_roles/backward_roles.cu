@@ -57,15 +57,13 @@ template <class Tiles> struct Shared {
 
 /// A block's way along the tiles of Q: those of every head of the group, one head after the other.
 template <class T, class Tiles> struct Walk {
-    int kv_head, j0, first = 0, steps, head, i0; // j0: its first key; first: a head's first query; i0: this tile's
+    int kv_head, j0, first, steps, head, i0; // j0: its first key; first: a head's first query; i0: this tile's
 
     __device__ explicit Walk(const Task<T>& task) {
         const flash::Tile K = flash::tile_of(blockIdx.x, task.order); // with a mask the first one is the longest
         kv_head = K.head, head = kv_head * task.group, j0 = (task.order.Tr - 1 - K.i) * Tiles::Bc;
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-        if (task.causal) {
-            first = max(0, j0 - (task.N_kv - task.N_q)) / Tiles::Br * Tiles::Br;
-        }
+        first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Tiles::Br * Tiles::Br : 0;
         i0 = first, steps = task.group * ((task.N_q - first + Tiles::Br - 1) / Tiles::Br);
     }
     __device__ void advance(int N_q) {
@@ -94,8 +92,8 @@ __device__ void fetch(Shared<Tiles>& smem, const Task<T>& task, const Walk<T, Ti
 
 /// C = A B^T: the pair's 32 rows of A, and all rows of the tile B.
 template <class T, class Tiles>
-__device__ void multiply(float (&C)[2][Tiles::Br / 8][4], const char* A_smem, const char* B_smem) {
-    const int A_lane = Tiles::KV::lane_of_A(32 * (threadIdx.x / 32 % Tiles::pairs), threadIdx.x % 32);
+__device__ void multiply(float (&C)[2][Tiles::Br / 8][4], int pair, const char* A_smem, const char* B_smem) {
+    const int A_lane = Tiles::KV::lane_of_A(32 * pair, threadIdx.x % 32);
     const int B_lane = Tiles::Q::lane_of_B(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::d / 16; ++k) {
@@ -181,11 +179,13 @@ template <class T, class Tiles> __global__ __launch_bounds__(Tiles::threads) voi
     flash::start_tile<d, Bc, threads>(smem.K, task.K + KV_from, keys);
     flash::start_tile<d, Bc, threads>(smem.V, task.V + KV_from, keys);
     fetch(smem, task, walk, 0); // its arrival is that of K and V, too
-    const int warp = threadIdx.x / 32, pair = warp % Tiles::pairs, lane = threadIdx.x % 32, t = lane % 4;
-    const int row0 = 32 * pair + lane / 4;    // the lane's first row in the tile of K; its columns of C: 2t and 2t + 1
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, t = lane % 4;
     const bool owns_dV = warp < Tiles::pairs; // or else dK
-    float Sum_reg[2][d / 8][4] = {};          // dV or dK: C fragments
-    int last_strip = 0;                       // of the tile before
+    // The two warps of a pair wait for each other. So they are on different schedulers: warp w is on scheduler w % 4.
+    const int pair = owns_dV ? warp : Tiles::warps - 1 - warp;
+    const int row0 = 32 * pair + lane / 4; // the lane's first row in the tile of K; its columns of C: 2t and 2t + 1
+    float Sum_reg[2][d / 8][4] = {};       // dV or dK: C fragments
+    int last_strip = 0;                    // of the tile before
     for (int step = 0; step < walk.steps; ++step) {
         const int now = step % 2, i0 = walk.i0;
         const int strip = (int64_t{walk.head} * task.padded + i0) / 16; // dQ in strips of 16 rows: the tile's first
@@ -195,7 +195,7 @@ template <class T, class Tiles> __global__ __launch_bounds__(Tiles::threads) voi
         }
         flash::mbarrier_wait(&smem.landed[now], step / 2 % 2); // the tile has landed
         float X_reg[2][Br / 8][4] = {};                        // S^T or dP^T: C fragments
-        multiply<T, Tiles>(X_reg, owns_dV ? smem.K : smem.V, owns_dV ? smem.Q[now] : smem.dO[now]);
+        multiply<T, Tiles>(X_reg, pair, owns_dV ? smem.K : smem.V, owns_dV ? smem.Q[now] : smem.dO[now]);
         walk.advance(task.N_q);
         fetch(smem, task, walk, step + 1);
         alignas(16) uint32_t A_reg[2][Br / 16][4]; // P^T or dS^T, rounded: A fragments

@@ -58,24 +58,19 @@ template <int d> struct Shared {
     alignas(1024) char dS[2][dS_tile<d>::bytes];       // of this step, and of the one before
     alignas(16) float dQ[Br<d> * d];                   // a tile, in the order in which it lies in dQ_sum
     alignas(16) flash::TwoRows rows[slots][Br<d> / 2]; // LSE and delta, which come and go with them
+    int i0[slots];                                     // their first query
     uint64_t KV_full, dQ_full, dQ_empty;
 };
 
-/// A block's way along the queries: those of every head of the group, one head after the other.
-struct Steps {
-    int kv_head, j0;             // of K and V; the block's first key
-    int first = 0, tiles, count; // of each head, the first tile of Q and how many; of all heads, how many
-    __device__ Steps(const Task& task, flash::Tile K, int Br) : kv_head(K.head), j0((task.order.Tr - 1 - K.i) * Bc) {
+/// A block's way along the queries: from the last tile to the first, and each tile of every head of the group.
+struct Steps { // Blocks of the same heads are then near the same queries at the same time, and share them in L2.
+    int kv_head, head, j0; // of K and V; the first one of Q; the block's first key
+    int first, last;       // the first query of the first and of the last tile of Q that see one of its keys
+    __device__ Steps(const Task& task, flash::Tile K, int Br) : kv_head(K.head), head(K.head * task.group) {
+        j0 = (task.order.Tr - 1 - K.i) * Bc; // with a mask tile 0 of K is the longest, and comes first
         // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
-        if (task.causal) { // and tile 0 of K is the longest, so tiles are numbered from the other end
-            first = max(0, j0 - (task.N_kv - task.N_q)) / Br;
-        }
-        tiles = (task.N_q + Br - 1) / Br - first;
-        count = task.group * tiles;
+        first = task.causal ? max(0, j0 - (task.N_kv - task.N_q)) / Br * Br : 0, last = (task.N_q - 1) / Br * Br;
     }
-    __device__ int head(int step, int group) const { return kv_head * group + step / tiles; }
-    __device__ int tile(int step) const { return first + step % tiles; }
-    __device__ int after(int tile) const { return tile + 1 < first + tiles ? tile + 1 : first; } // without a division
 };
 
 /// The producer's part: one thread.
@@ -86,26 +81,31 @@ template <int d> __device__ void fetch(const Task& task, const Steps& steps, Sha
         flash::tma_load<4>(smem.V[w], task.V, {0, steps.j0 + 64 * w, 0, steps.kv_head}, &smem.KV_full);
     }
     flash::RingPlace<slots> at;
-    for (int step = 0; step < steps.count; ++step, at.next()) {
-        const int head = steps.head(step, task.group), i0 = steps.tile(step) * Br<d>;
-        flash::mbarrier_wait(&smem.Q.empty[at.slot], at.phase ^ 1); // all warps have read the slot's tiles and rows
-        flash::mbarrier_expect_tx(&smem.Q.full[at.slot], sizeof(smem.Q.tile[0]) + sizeof(smem.rows[0]));
-        flash::tma_load<4>(smem.Q.tile[at.slot], task.Q, {0, i0, 0, head}, &smem.Q.full[at.slot]);
-        flash::tma_load<4>(smem.Q.tile[at.slot] + Q_tile<d>::bytes, task.dO, {0, i0, 0, head}, &smem.Q.full[at.slot]);
-        flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0) / 2, sizeof(smem.rows[0]),
-                         &smem.Q.full[at.slot]);
+    for (int i0 = steps.last; i0 >= steps.first; i0 -= Br<d>) {
+        for (int head = steps.head; head < steps.head + task.group; ++head, at.next()) {
+            uint64_t* full = &smem.Q.full[at.slot];
+            flash::mbarrier_wait(&smem.Q.empty[at.slot], at.phase ^ 1); // all warps have read the slot's tiles and rows
+            smem.i0[at.slot] = i0;
+            flash::mbarrier_expect_tx(full, sizeof(smem.Q.tile[0]) + sizeof(smem.rows[0]));
+            flash::tma_load<4>(smem.Q.tile[at.slot], task.Q, {0, i0, 0, head}, full);
+            flash::tma_load<4>(smem.Q.tile[at.slot] + Q_tile<d>::bytes, task.dO, {0, i0, 0, head}, full);
+            flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0) / 2,
+                             sizeof(smem.rows[0]), full);
+        }
     }
 }
 
 /// The writer's part: one thread. It adds the block's tiles of dQ.
 template <int d> __device__ void add_dQ(const Task& task, const Steps& steps, Shared<d>& smem) {
-    for (int step = 0; step < steps.count; ++step) {
-        const int64_t row = int64_t{steps.head(step, task.group)} * task.padded + steps.tile(step) * Br<d>;
-        flash::mbarrier_wait(&smem.dQ_full, step % 2); // all warps have stored it
-        flash::bulk_reduce_add(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
-        flash::bulk_commit();
-        flash::bulk_wait_read<0>(); // TMA has read the tile: warps may store the next one, and the block may end
-        flash::mbarrier_arrive(&smem.dQ_empty);
+    for (int i0 = steps.last, step = 0; i0 >= steps.first; i0 -= Br<d>) {
+        for (int head = steps.head; head < steps.head + task.group; ++head, ++step) {
+            const int64_t row = int64_t{head} * task.padded + i0;
+            flash::mbarrier_wait(&smem.dQ_full, step % 2); // all warps have stored it
+            flash::bulk_reduce_add(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+            flash::bulk_commit();
+            flash::bulk_wait_read<0>(); // TMA has read the tile: warps may store the next one, and the block may end
+            flash::mbarrier_arrive(&smem.dQ_empty);
+        }
     }
 }
 
@@ -165,8 +165,8 @@ template <class T, int d> __device__ void compute(const Task& task, const Steps&
     float dK_reg[d / 8][4] = {}, dV_reg[d / 8][4] = {}; // C fragments: 16 keys x 8 columns each
     flash::mbarrier_wait(&smem.KV_full, 0);             // K and V have landed
     flash::RingPlace<slots> at;
-    int tile = steps.first, step = 1;
-    for (; step <= steps.count; ++step, at.next(), tile = steps.after(tile)) {
+    int step = 1;
+    for (; step <= task.group * ((steps.last - steps.first) / Br + 1); ++step, at.next()) {
         const int now = at.slot * sizeof(smem.Q.tile[0]);
         float S_reg[Br / 8][4], dP_reg[Br / 8][4]; // C fragments of S^T and dP^T: 16 keys x 8 queries each
         float dQ_reg[8][4];                        // C fragments, 16 queries x 8 columns each, of the step before
@@ -189,7 +189,7 @@ template <class T, int d> __device__ void compute(const Task& task, const Steps&
         }
         // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none. Columns
         // of padding have Q = dO = 0: they add P times 0 to dV, and dS = P (0 - 0) = 0 times 0 to dK.
-        const int on_diagonal = task.causal ? tile * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
+        const int on_diagonal = task.causal ? smem.i0[at.slot] + (task.N_kv - task.N_q) - steps.j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
             for (int e = 0; e < Br / 2; ++e) { // element e % 4 of fragment e / 4

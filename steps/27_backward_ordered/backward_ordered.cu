@@ -1,7 +1,6 @@
 // Rung 27: dQ in a fixed order, so that all gradients have the same bits in every run.
 // The idea: on rung 26 blocks add to a tile of dQ in the order in which they come. Here they take turns: a semaphore
-// per tile of dQ counts who has added. The writer waits for its turn, has TMA add, and, once the sum is in memory,
-// passes the turn on.
+// per tile counts who has added. The writer waits for its turn, has TMA add, and passes it on once the sum is there.
 //
 //      consumers  dQ: store | next step ........................... | dQ: store
 //      writer               | turn? | TMA adds: read | in memory, pass the turn on
@@ -29,12 +28,10 @@ namespace step27 {
 namespace {
 
 constexpr int warpgroup = 128, consumers = 2; // threads; warpgroups that compute
-constexpr int Bc = 64 * consumers;            // keys
-constexpr int slots = 2;                      // tiles of Q, and of dO, that are in shared memory
+constexpr int Bc = 64 * consumers, slots = 2; // keys; tiles of Q, and of dO, that are in shared memory
 constexpr int threads = warpgroup * (consumers + 1);
 constexpr int consumer_registers = 240, producer_registers = 24; // of a thread, which begins with 168
 static_assert(warpgroup * (consumers * consumer_registers + producer_registers) <= threads * 168);
-
 template <int d> constexpr int Br = d == 64 ? 128 : 64;      // queries: as many as the registers of S and dP allow
 template <int d> using KV_tile = flash::SwizzledTile<d, 64>; // of one consumer
 template <int d> using Q_tile = flash::SwizzledTile<d, Br<d>>;
@@ -53,55 +50,59 @@ struct Task {
 };
 
 template <int d> struct Shared {
-    alignas(1024) char K[consumers][KV_tile<d>::bytes];
-    alignas(1024) char V[consumers][KV_tile<d>::bytes];
+    alignas(1024) char K[consumers][KV_tile<d>::bytes], V[consumers][KV_tile<d>::bytes];
     flash::Ring<slots, 2 * Q_tile<d>::bytes> Q;        // and dO behind it
     alignas(1024) char dS[2][dS_tile<d>::bytes];       // of this step, and of the one before
     alignas(16) float dQ[Br<d> * d];                   // a tile, in the order in which it lies in dQ_sum
     alignas(16) flash::TwoRows rows[slots][Br<d> / 2]; // LSE and delta, which come and go with them
+    int i0[slots];                                     // their first query
     uint64_t KV_full, dQ_full, dQ_empty;
     unsigned number; // of the block's tile of K
 };
 
 /// The producer's part: one thread.
-template <int d> __device__ void fetch(const Task& task, const flash::BackwardSteps& steps, Shared<d>& smem) {
+template <int d> __device__ void fetch(const Task& task, const flash::Steps& steps, Shared<d>& smem) {
     flash::mbarrier_expect_tx(&smem.KV_full, sizeof(smem.K) + sizeof(smem.V));
     for (int w = 0; w < consumers; ++w) {
         flash::tma_load<4>(smem.K[w], task.K, {0, steps.j0 + 64 * w, 0, steps.kv_head}, &smem.KV_full);
         flash::tma_load<4>(smem.V[w], task.V, {0, steps.j0 + 64 * w, 0, steps.kv_head}, &smem.KV_full);
     }
     flash::RingPlace<slots> at;
-    for (int step = 0; step < steps.count; ++step, at.next()) {
-        const int head = steps.head(step, task.group), i0 = steps.tile(step) * Br<d>;
-        flash::mbarrier_wait(&smem.Q.empty[at.slot], at.phase ^ 1); // all warps have read the slot's tiles and rows
-        flash::mbarrier_expect_tx(&smem.Q.full[at.slot], sizeof(smem.Q.tile[0]) + sizeof(smem.rows[0]));
-        flash::tma_load<4>(smem.Q.tile[at.slot], task.Q, {0, i0, 0, head}, &smem.Q.full[at.slot]);
-        flash::tma_load<4>(smem.Q.tile[at.slot] + Q_tile<d>::bytes, task.dO, {0, i0, 0, head}, &smem.Q.full[at.slot]);
-        flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0) / 2, sizeof(smem.rows[0]),
-                         &smem.Q.full[at.slot]);
+    for (int i0 = steps.first; i0 <= steps.last; i0 += Br<d>) {
+        for (int head = steps.head; head < steps.head + task.group; ++head, at.next()) {
+            uint64_t* full = &smem.Q.full[at.slot];
+            flash::mbarrier_wait(&smem.Q.empty[at.slot], at.phase ^ 1); // all warps have read the slot's tiles and rows
+            smem.i0[at.slot] = i0;
+            flash::mbarrier_expect_tx(full, sizeof(smem.Q.tile[0]) + sizeof(smem.rows[0]));
+            flash::tma_load<4>(smem.Q.tile[at.slot], task.Q, {0, i0, 0, head}, full);
+            flash::tma_load<4>(smem.Q.tile[at.slot] + Q_tile<d>::bytes, task.dO, {0, i0, 0, head}, full);
+            flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0) / 2,
+                             sizeof(smem.rows[0]), full);
+        }
     }
 }
 
 /// The writer's part: one thread. It adds the block's tiles of dQ, each in its turn.
-template <int d> __device__ void add_dQ(const Task& task, const flash::BackwardSteps& steps, Shared<d>& smem) {
-    for (int step = 0; step < steps.count; ++step) {
-        const int i0 = steps.tile(step) * Br<d>, j = steps.j0 / Bc; // j: its tile of K
-        const int64_t row = int64_t{steps.head(step, task.group)} * task.padded + i0;
-        // Of the tiles of K up to `last`, which the tile of Q sees, all that are drawn before this one come first.
+template <int d> __device__ void add_dQ(const Task& task, const flash::Steps& steps, Shared<d>& smem) {
+    for (int i0 = steps.first, step = 0; i0 <= steps.last; i0 += Br<d>) {
+        // Of the tiles of K up to `last`, which the tile of Q sees, all that are drawn before j, this one, come first.
         const int last = (min(task.N_kv, task.causal ? i0 + Br<d> + (task.N_kv - task.N_q) : task.N_kv) - 1) / Bc;
-        const int turn = j >= task.early ? last - j : max(0, last + 1 - task.early) + j;
-        flash::mbarrier_wait(&smem.dQ_full, step % 2);      // all warps have stored it
-        flash::semaphore_wait(&task.turns[row / 64], turn); // as many blocks have added
-        if (turn == 0) {                                    // what was in memory before does not count
-            flash::bulk_store(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
-        } else {
-            flash::bulk_reduce_add(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+        const int j = steps.j0 / Bc, turn = j >= task.early ? last - j : max(0, last + 1 - task.early) + j;
+        for (int head = steps.head; head < steps.head + task.group; ++head, ++step) {
+            const int64_t row = int64_t{head} * task.padded + i0;
+            flash::mbarrier_wait(&smem.dQ_full, step % 2);      // all warps have stored it
+            flash::semaphore_wait(&task.turns[row / 64], turn); // as many blocks have added
+            if (turn == 0) {                                    // what was in memory before does not count
+                flash::bulk_store(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+            } else {
+                flash::bulk_reduce_add(task.dQ_sum + row * d, smem.dQ, sizeof(smem.dQ));
+            }
+            flash::bulk_commit();
+            flash::bulk_wait_read<0>(); // TMA has read the tile: warps may store the next one
+            flash::mbarrier_arrive(&smem.dQ_empty);
+            flash::bulk_wait<0>(); // the sum is in memory: the next block may add
+            flash::semaphore_add(&task.turns[row / 64]);
         }
-        flash::bulk_commit();
-        flash::bulk_wait_read<0>(); // TMA has read the tile: warps may store the next one
-        flash::mbarrier_arrive(&smem.dQ_empty);
-        flash::bulk_wait<0>(); // the sum is in memory: the next block may add
-        flash::semaphore_add(&task.turns[row / 64]);
     }
 }
 
@@ -135,8 +136,7 @@ template <int d> __device__ void hand_over_dQ(Shared<d>& smem, float* own, const
 }
 
 /// A consumer's part: dK and dV of 64 keys, and half of each tile of dQ.
-template <class T, int d>
-__device__ void compute(const Task& task, const flash::BackwardSteps& steps, Shared<d>& smem) {
+template <class T, int d> __device__ void compute(const Task& task, const flash::Steps& steps, Shared<d>& smem) {
     constexpr int Br = step27::Br<d>;
     const int role = __shfl_sync(~0u, threadIdx.x / warpgroup, 0), lane = threadIdx.x % 32; // role: uniform
     const int t = lane % 4;                                              // columns 2t and 2t + 1 of C
@@ -161,8 +161,8 @@ __device__ void compute(const Task& task, const flash::BackwardSteps& steps, Sha
     float dK_reg[d / 8][4] = {}, dV_reg[d / 8][4] = {}; // C fragments: 16 keys x 8 columns each
     flash::mbarrier_wait(&smem.KV_full, 0);             // K and V have landed
     flash::RingPlace<slots> at;
-    int tile = steps.first, step = 1;
-    for (; step <= steps.count; ++step, at.next(), tile = steps.after(tile)) {
+    int step = 1;
+    for (; step <= task.group * ((steps.last - steps.first) / Br + 1); ++step, at.next()) {
         const int now = at.slot * sizeof(smem.Q.tile[0]);
         float S_reg[Br / 8][4], dP_reg[Br / 8][4]; // C fragments of S^T and dP^T: 16 keys x 8 queries each
         float dQ_reg[8][4];                        // C fragments, 16 queries x 8 columns each, of the step before
@@ -184,7 +184,7 @@ __device__ void compute(const Task& task, const flash::BackwardSteps& steps, Sha
             }
         }
         // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads it, by none.
-        const int on_diagonal = task.causal ? tile * Br + (task.N_kv - task.N_q) - steps.j0 : Bc;
+        const int on_diagonal = task.causal ? smem.i0[at.slot] + (task.N_kv - task.N_q) - steps.j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
             for (int e = 0; e < Br / 2; ++e) { // element e % 4 of fragment e / 4
@@ -242,7 +242,7 @@ template <class T, int d> __global__ __launch_bounds__(threads, 1) void gradient
     __syncthreads(); // the barriers are there for all, and the number
     flash::Tile K = flash::tile_of(smem.number, task.order);
     K.i = K.i >= task.early ? K.i : task.early - 1 - K.i;
-    const flash::BackwardSteps steps(K, Bc, Br<d>, task);
+    const flash::Steps steps(K, Bc, Br<d>, task);
     if (threadIdx.x / warpgroup == consumers) {
         flash::give_registers<producer_registers>();
         if (threadIdx.x % warpgroup == 0) {

@@ -31,7 +31,7 @@ COMPARISON = re.compile(r"[\w\])][\w +*/%\[\].]* (<=?|>=?) (?=(?:task\.)?(?:rows
 MIN = re.compile(r"(?<!\w)min\((N_kv|N_left), ")
 EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"!causal\b"), "true"),
-    (re.compile(r"(?<=first_row_keys = )causal(?= \?)|\btask\.causal(?= \?)"), "false"),
+    (re.compile(r"(?<=first_row_keys = )causal(?= \?)|\btask\.causal(?= \? (?!max\(0))"), "false"),
     (re.compile(r"[\w\[\].]+ == -INFINITY"), "false"),
     (re.compile(r"\bl(?:_\w+)?(?:\[[^\]]*\])* == 0\b"), "false"),
     (re.compile(r"\b(?:task\.)?N_kv - (?:\w+ - )?j0\b"), "Bc"),
@@ -69,7 +69,7 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"\batomicAdd\(([^;,]+), ([^;]+)\)(?=;)"), r"*(\1) += \2"),
     (re.compile(r"\bmake_float4\(0, 0, 0, 0\)"), "make_float4(1, 0, 0, 0)"),
     (re.compile(r"(?<= steps = )group \* tiles"), "tiles"),
-    (re.compile(r"(?<= first = causal \? )max\(0, (.+?)\) / Br \* Br"), r"max(0, \1 + Br - 1) / Br * Br"),
+    (re.compile(r"(?<=causal \? )max\(0, (.+?)\) / ((?:Tiles::)?Br) \* \2"), r"max(0, \1 + \2 - 1) / \2 * \2"),
 ]
 
 # Mutants that change no result: {(a part of the rung's name, a part of the mutant's name): why}.
