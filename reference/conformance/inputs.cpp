@@ -103,10 +103,26 @@ void tower(const Problem& p, Tensors& t, int64_t key) {
     add_along_keys(p, t, height, [&](int64_t j) { return j == key ? height : 0.0; });
 }
 
-// NaN or infinity at one element of Q, in a head and a row in the middle of those that see a key.
-void spoil_row(const Problem& p, Tensors& t, bool infinite) {
+// The row that spoil_row spoils: in the middle of those that see a key.
+int64_t spoilt_row(const Problem& p) {
     const int64_t blind = p.causal ? std::max<int64_t>(0, p.q_len - p.kv_len) : 0; // the first rows, which see nothing
-    const int64_t b = p.batch / 2, h = p.heads / 2, i = blind + (p.q_len - blind) / 2, x = p.head_dim / 2;
+    return blind + (p.q_len - blind) / 2;
+}
+
+// Scores rise in every 8th row, counted from the one that will be spoilt, and in no other. On tensor cores they share
+// lanes with it: whoever asks all rows of a lane together must hear them beside its NaN.
+void rise_beside_spoilt_row(const Problem& p, Tensors& t) {
+    rise(p, t, 200);
+    for (int64_t row = 0; row < p.lse_size(); ++row) {
+        if ((row % p.q_len - spoilt_row(p)) % 8 != 0) {
+            t.q[static_cast<size_t>(row * p.head_dim)] = 0;
+        }
+    }
+}
+
+// NaN or infinity at one element of Q, in a head in the middle.
+void spoil_row(const Problem& p, Tensors& t, bool infinite) {
+    const int64_t b = p.batch / 2, h = p.heads / 2, i = spoilt_row(p), x = p.head_dim / 2;
     float& q = t.q[static_cast<size_t>(p.q_offset(b, h) + i * p.head_dim + x)];
     if (infinite) { // with key 0's sign, so that its score is +inf: a row of -inf alone looks like one that sees
                     // nothing
@@ -196,6 +212,9 @@ Tensors make_inputs(const Case& c) {
         break;
     case Kind::rises_50:
         rise(p, t, 50);
+        break;
+    case Kind::nan_row:
+        rise_beside_spoilt_row(p, t);
         break;
     case Kind::rises_200:
         rise(p, t, 200);

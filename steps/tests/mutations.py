@@ -54,6 +54,7 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"(?<= headroom = flash::dtype_of<T> == flash::DType::fp16 \? )\d+"), "24"),
     (re.compile(r"(?<= : )60(?=;)"), "200"),
     (re.compile(r"\bsum >= limit<T>"), "false"),
+    (re.compile(r"(?<= sum = )fmaxf\(fmaxf\((.+?), (.+?)\), fmaxf\((.+?), (.+?)\)\)"), r"\1 + \2 + \3 + \4"), # NaN hides the others
     (re.compile(r"\bmend(?= \?)"), "false"),
     (re.compile(r"(?<!int )\blazy_until = \w+(?=;)"), "lazy_until"),
     (re.compile(r"\bflash::pack_saturated(<T>\([^;]+)"), r"flash::pack\1"),
