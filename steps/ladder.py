@@ -26,7 +26,7 @@ class Rung:
 
     @property
     def backward(self):
-        """Whether it computes gradients: "22_backward_cpu"."""
+        """Whether it computes gradients: "23_backward_cpu"."""
         return self.name[3:].startswith("backward_")
 
     @property

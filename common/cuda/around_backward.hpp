@@ -1,4 +1,4 @@
-// What rung 24 does before and after its loop, for the rungs after it. Before: LSE and delta of every row side by side,
+// What rung 25 does before and after its loop, for the rungs after it. Before: LSE and delta of every row side by side,
 // and a dQ of zeros in fp32, to which blocks add. After: dQ, scaled and rounded.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The ring that rung 19 derives, for the rungs after it: slots in shared memory that one side fills and the other
+// The ring that rung 20 derives, for the rungs after it: slots in shared memory that one side fills and the other
 // reads.
 //
 //                  full[slot]: landed                         empty[slot]: read by all

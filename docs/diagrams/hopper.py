@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of chapters 18 to 21: docs/diagrams/hopper.py [--check] [FILE.svg ...]
+"""Draws the pictures of chapters 19 to 22: docs/diagrams/hopper.py [--check] [FILE.svg ...]
 
 Where a chunk of a swizzled tile lies comes from steps/tests/layouts.py, which a test compares with what a program finds
 by trying. Tile sizes, slots and the offsets in descriptors are read from the kernels. What happens when is computed by
@@ -35,20 +35,20 @@ def arrow(drawing, x, y, to_x, to_y, colour):
     drawing.path(f"M{x:g} {y:g}L{to_x:g} {to_y:g}{head}", colour, 1.5)
 
 
-# ---------------------------------------------------------------- rung 18: descriptors
+# ---------------------------------------------------------------- rung 19: descriptors
 
 def descriptors():
     """The tiles of K and V at d = 128 as wgmma sees them: what one k16 step reads, and how far apart its pieces are."""
     d, shown, cell_w, cell_h = 128, 24, 13, 13
-    Bc = int(said("18", r"constexpr int Bc = d == 256 \? \d+ : (\d+);"))
-    V_leading, stride = said("18", r"wgmma_descriptor\(V_smem, (\d+) \* Bc, (\d+)\)")
-    step_of_K = int(said("18", r"panel \* Br \+ (\d+) \* \(k % 4\)"))
-    step_of_V = int(said("18", r"advance\(V_desc, (\d+) \* k\)"))
+    Bc = int(said("19", r"constexpr int Bc = d == 256 \? \d+ : (\d+);"))
+    V_leading, stride = said("19", r"wgmma_descriptor\(V_smem, (\d+) \* Bc, (\d+)\)")
+    step_of_K = int(said("19", r"panel \* Br \+ (\d+) \* \(k % 4\)"))
+    step_of_V = int(said("19", r"advance\(V_desc, (\d+) \* k\)"))
     place = lambda row, chunk: swizzled(d, Bc, row, chunk)
     for what, kernel, layout in (("SBO", int(stride), place(8, 0)), ("LBO of V", int(V_leading) * Bc, place(0, 8)),
                                  ("k16 step of K", step_of_K, place(0, 2)), ("k16 step of V", step_of_V, place(16, 0))):
         if kernel != layout:
-            raise ValueError(f"{what}: rung 18 says {kernel} bytes, and the layout {layout}")
+            raise ValueError(f"{what}: rung 19 says {kernel} bytes, and the layout {layout}")
     drawing = Drawing(WIDTH, 590, "What one k16 step of wgmma reads, at d = 128",
                       f"A row has 128 bytes, and a number is a chunk of 16 bytes: where the swizzle puts it.\n"
                       f"Of {Bc} rows, {shown} are drawn. Coloured: the first k16 step. Frames: atoms of 8 rows.")
@@ -86,7 +86,7 @@ def descriptors():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rung 19: the ring
+# ---------------------------------------------------------------- rung 20: the ring
 
 def followed(slots, tiles, copy, read, between):
     """When, tile by tile: (slot, parity of full that is waited for, asked, landed, read from, read by all)."""
@@ -106,7 +106,7 @@ def followed(slots, tiles, copy, read, between):
 
 def ring():
     """The slots of K over time, and the phases of their barriers."""
-    slots, tiles, left, unit = int(said("19", r"constexpr int slots = (\d+);")), 6, 92, 12.4
+    slots, tiles, left, unit = int(said("20", r"constexpr int slots = (\d+);")), 6, 92, 12.4
     events = followed(slots, tiles, 5, 3, 2)
     end = max(event[-1] for event in events) + 2
     drawing = Drawing(WIDTH, 128 + 132 * slots + 74, f"The ring of K: {slots} slots, two barriers each",
@@ -144,7 +144,7 @@ def ring():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rung 21: two warpgroups in time
+# ---------------------------------------------------------------- rung 22: two warpgroups in time
 
 def schedule(overlapped, groups=2, QK=4, PV=4, softmax=12, tiles=5):
     """[(group, unit, start, length, name)]: two warpgroups that share tensor cores, which work in the order asked."""
@@ -183,13 +183,13 @@ def schedule(overlapped, groups=2, QK=4, PV=4, softmax=12, tiles=5):
 
 
 def overlap():
-    """Rung 20 and rung 21 in time."""
+    """Rung 21 and rung 22 in time."""
     left, unit, until = 108, 6.6, 64
     drawing = Drawing(WIDTH, 420, "Two warpgroups in time (a drawing: lengths are not measured)",
                       "The tensor cores work in the order in which they are asked. Blue, green: products\n"
                       "of warpgroup 0 and 1. Red: nobody has asked for any, and the tensor cores wait.")
-    for y, caption, ours in ((118, "rung 20: each product is waited for at once", False),
-                             (268, "rung 21: S of the next tile is asked for before P V, in turns", True)):
+    for y, caption, ours in ((118, "rung 21: each product is waited for at once", False),
+                             (268, "rung 22: S of the next tile is asked for before P V, in turns", True)):
         drawing.text(24, y - 12, caption, style="font-weight: 600")
         for row, name in enumerate(("warpgroup 0", "warpgroup 1", "tensor cores")):
             drawing.text(24, y + 18 + 36 * row, name, "note", size=12)
@@ -216,7 +216,7 @@ def overlap():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rungs 20 and 21 by the clock of an SM
+# ---------------------------------------------------------------- rungs 21 and 22 by the clock of an SM
 
 def under_way(phases, asked_with_S):
     """[(start, end)] in which a warpgroup has products under way, as far as its waits tell. With asked_with_S, P V is
@@ -228,9 +228,9 @@ def under_way(phases, asked_with_S):
     return [(S["from_clock"], PV["to_clock"]) for S, PV in pairs if S["phase"] == "S"]
 
 
-SCHOOLS = (("20_stamps", "20_persistent_blocks", "rung 20: each product is waited for at once"),
-           ("20_exclusive_stamps", "20_exclusive_exponentials", "rung 20 with exclusive exponentials, as in cuDNN"),
-           ("21_stamps", "21_overlap", "rung 21: overlap inside the warpgroup, and turns"))
+SCHOOLS = (("21_stamps", "21_persistent_blocks", "rung 21: each product is waited for at once"),
+           ("21_exclusive_stamps", "21_exclusive_exponentials", "rung 21 with exclusive exponentials, as in cuDNN"),
+           ("22_stamps", "22_overlap", "rung 22: overlap inside the warpgroup, and turns"))
 KINDS = {"softmax": ("pale-yellow", "brown"), "maximum": ("pale-yellow", "brown"), "pack": ("pale-yellow", "brown"),
          "S": ("pale-blue", "blue"), "PV": ("pale-green", "green"), "turn": ("page", "red"), "tile": ("page", "red")}
 
@@ -264,7 +264,7 @@ def timeline():
         for row, name in enumerate(("warpgroup 0", "warpgroup 1", "products")):
             drawing.text(24, y + 46 + 36 * row, name, "note", size=12)
         for row, group in enumerate(groups):
-            busy += under_way(group, program[:2] == "21")
+            busy += under_way(group, program[:2] == "22")
             for phase in group:
                 start, stop = place(phase["from_clock"]), place(phase["to_clock"])
                 if stop > start:
@@ -285,7 +285,7 @@ def timeline():
     return drawing.svg()
 
 
-PICTURES = {"18_descriptors.svg": descriptors, "19_ring.svg": ring, "21_overlap.svg": overlap,
+PICTURES = {"18_descriptors.svg": descriptors, "19_ring.svg": ring, "22_overlap.svg": overlap,
             "21_timeline.svg": timeline}
 
 

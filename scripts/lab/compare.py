@@ -4,11 +4,11 @@ The 24 cases have 16,384 tokens and heads x d = 2048: d = 64 and 128, full and c
 rungs stand beside FlashAttention-2 and cuDNN; with --dtype fp32 the fp32 rungs from 09 on stand beside the
 memory-efficient kernel. Each program is held to the suite's rule, against float64, on the tensors that are timed.
 
-    ./scripts/lab/run compare                                          all tensor-core rungs, 24 cases, bf16
+    ./scripts/lab/run compare                                          all tensor-core rungs, 25 cases, bf16
     ./scripts/lab/run compare 14 15 --dtype fp16 --lengths 4096,16384 --sigma 1,2,3,4,6,8,12,16,24
     ./scripts/lab/run compare 15 --pattern random,rising:50,sink:first,sink:middle,sink:last,real
     ./scripts/lab/run compare 15 before/steps/15_lean_softmax          a kernel file of another folder beside today's
-    ./scripts/lab/run compare 23 24 25 --group 8                      gradients; FLOPs count 2.5 times the forward pass
+    ./scripts/lab/run compare 24 25 26 --group 8                      gradients; FLOPs count 2.5 times the forward pass
     ./scripts/lab/run compare --dtype fp32 06 07 08 09 --problem 4,16,4096,64 --problem 100,1,4096,32
 
 Needs a GPU, nvcc and a python3 with PyTorch. Rungs on the CPU: ./scripts/bench --programs build-cpu.

@@ -1,7 +1,7 @@
 """When the consumers of a block ask for products, wait for them and compute, by the clock of their SM.
 
-Three kernels, each with a patch of docs/experiments that notes clocks: rung 20, the same with exclusive exponentials, and
-rung 21. They are timed beside themselves without stamps, because stamps cost time. --counters has ncu say how long the
+Three kernels, each with a patch of docs/experiments that notes clocks: rung 21, the same with exclusive exponentials, and
+rung 22. They are timed beside themselves without stamps, because stamps cost time. --counters has ncu say how long the
 tensor cores and the unit for exponentials work, in cuDNN too. Needs a GPU of compute capability 9.0, nvcc, and PyTorch.
 """
 
@@ -14,9 +14,9 @@ from lab.ladder import LabError
 
 CASE = harness.problem(4, 16, 4096, 128)
 # The stamped experiment: what it is without stamps, and the phases of a tile of keys, each of which ends with a stamp.
-PHASES = {"20_stamps": ("20_persistent_blocks", ("S", "softmax", "PV", "tile")),
-          "20_exclusive_stamps": ("20_exclusive_exponentials", ("S", "maximum", "turn", "softmax", "PV", "tile")),
-          "21_stamps": ("21_overlap", ("S", "softmax", "PV", "pack", "turn"))}
+PHASES = {"21_stamps": ("21_persistent_blocks", ("S", "softmax", "PV", "tile")),
+          "21_exclusive_stamps": ("21_exclusive_exponentials", ("S", "maximum", "turn", "softmax", "PV", "tile")),
+          "22_stamps": ("22_overlap", ("S", "softmax", "PV", "pack", "turn"))}
 # Tiles of keys that a warpgroup notes, those of a tile of Q, and of these the ones that are looked at; which tiles of Q.
 NOTED, TILES, INNER, OF_Q = 320, 32, range(12, 20), range(1, 9)
 
@@ -26,8 +26,8 @@ def phases(program, stamps):
     time. `stamps`: the clocks of each warpgroup."""
     names = PHASES[program][1]
 
-    def of(tile_of_Q):  # In rung 21 its first tile of keys stands before the loop. The clock has 32 bits and begins anew.
-        first = len(names) * (tile_of_Q * (TILES - (program[:2] == "21")) + INNER[0])
+    def of(tile_of_Q):  # In rung 22 its first tile of keys stands before the loop. The clock has 32 bits and begins anew.
+        first = len(names) * (tile_of_Q * (TILES - (program[:2] == "22")) + INNER[0])
         since = lambda clock: (clock - stamps[0][first] + 2**31) % 2**32 - 2**31
         return [{"program": program, "kind": "phase", "warpgroup": warpgroup, "tile": tile, "phase": phase,
                  "from_clock": since(clocks[at - 1]), "to_clock": since(clocks[at])}

@@ -31,7 +31,7 @@ def tensors(q=(1, 4, 8, 32), k=(1, 2, 8, 32), v=None, dtype=torch.float32):
     (ValueError, *tensors(), {"scale": float("nan")}, "scale is nan"),
     (ValueError, *tensors(), {"rung": 17}, "17_fixed_maximum computes in fp16 and bf16, and these tensors are fp32"),
     (ValueError, *tensors(), {"rung": "99"}, "there is no forward rung '99'; there are 01_naive_attention, 02"),
-    (ValueError, *tensors(), {"rung": "22"}, "there is no forward rung '22'"),
+    (ValueError, *tensors(), {"rung": "23"}, "there is no forward rung '23'"),
     (ValueError, *tensors((1, 4, 8, 48), (1, 2, 8, 48)), {"rung": "8"},
      "08_flash_attention_2 takes head dims 32, 64, 128, and these tensors have 48"),
     (ValueError, *tensors((1, 4, 8, 48), (1, 2, 8, 48), dtype=torch.float16), {},
@@ -55,15 +55,15 @@ def test_devices():
 
 def test_backward_rung_that_does_not_fit():
     q, k, v = tensors()
-    o = attention(q.requires_grad_(), k, v, backward_rung="23")
-    with pytest.raises(ValueError, match="23_backward_two_kernels computes in fp16 and bf16"):
+    o = attention(q.requires_grad_(), k, v, backward_rung="24")
+    with pytest.raises(ValueError, match="24_backward_two_kernels computes in fp16 and bf16"):
         o.sum().backward()
 
 
 def test_gpu_is_asked_for_its_capability():
     from flash_steps.ladder import choose
-    with pytest.raises(ValueError, match="18_wgmma_tma is for GPUs of compute capability 9.0, and this one has 10.0"):
-        choose("18", False, "fp16", 64, (10, 0))
+    with pytest.raises(ValueError, match="19_wgmma_tma is for GPUs of compute capability 9.0, and this one has 10.0"):
+        choose("19", False, "fp16", 64, (10, 0))
     with pytest.raises(ValueError, match="05_one_pass_softmax runs on the CPU, and these tensors are on a GPU"):
         choose("5", False, "fp32", 64, (9, 0))
 

@@ -35,7 +35,7 @@ def test_the_24_cases():
     assert timing.parse_pattern("rising:50") == ("rising", 50) and timing.parse_pattern("sink:last:12.5") == ("sink", "last", 12.5)
 
 
-@pytest.mark.parametrize("wrong", [["--rounds", "19"], ["--lengths", "0"], ["--head-dims", "48"], ["--sigma", "0"], ["7"],
+@pytest.mark.parametrize("wrong", [["--rounds", "20"], ["--lengths", "0"], ["--head-dims", "48"], ["--sigma", "0"], ["7"],
                                    ["--pattern", "sink"], ["--pattern", "rising:x"], ["--group", "3"], ["--problem", "1,2,3"],
                                    ["nowhere/12_no_such_rung"]])
 def test_cases_that_make_no_sense(wrong, capsys):
@@ -119,7 +119,7 @@ ON_HOPPER = COUNTS | {"instructions": "1,016 (FFMA: 1,000; HGMMA.64x96x16.F32.BF
       "shared_load_conflicts": 5}, []),  # it polls
     *(({f"TMA_{one}": 4}, [f"TMA {one}".replace("_", " ")]) for one in ("load_bytes", "store_requests", "add_bytes"))])
 def test_hopper_is_compared(change, differs):
-    metrics, kernel = counters.metrics_of(cuda_rungs(["18"])[0]), "void unnamed>::wide<unnamed>::Tiles<64>>(int)"
+    metrics, kernel = counters.metrics_of(cuda_rungs(["19"])[0]), "void unnamed>::wide<unnamed>::Tiles<64>>(int)"
     found = {metrics[name]: cell for name, cell in (ON_HOPPER | change).items() if name in metrics}
     text = "\n".join('"' + '","'.join(map(str, line)) + '"' for line in (["ID", "Kernel Name", *found], [0, kernel, *found.values()]))
     rows = counters.compared("18_a", "", dict(counters.parsed(text, metrics)), {"wide": HOPPER})

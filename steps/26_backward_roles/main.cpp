@@ -1,0 +1,18 @@
+#include "steps/26_backward_roles/backward_roles.hpp"
+
+#include "common/harness/device_backend.hpp"
+#include "common/harness/rung.hpp"
+#include "reference/gradients.hpp"
+
+int main(int argc, char** argv) {
+    return flash::rung_main({.name = "26_backward_roles",
+                             .backward = {.fp16 = step26::attention_backward<flash::Half>,
+                                          .bf16 = step26::attention_backward<flash::Bfloat16>},
+                             .head_dims = step26::head_dims,
+                             .workspace_bytes = step26::workspace_bytes,
+                             .backend = flash::device_backend,
+                             .check = flash::reference::check_gradients,
+                             .forward = flash::reference::forward,
+                             .unordered_dQ = true},
+                            argc, argv);
+}
