@@ -1,7 +1,11 @@
 // The order that rung 14 derives, for the rungs after it: which tile of Q comes first, and which last.
 #pragma once
 
+#include <algorithm>
+
+#include "common/attention.hpp"
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/sizes.hpp"
 
 namespace flash {
 
@@ -10,7 +14,17 @@ namespace flash {
 /// Without a mask all are equally long, and a wave of one head makes the most of L2 (rung 19).
 struct TileOrder {
     int heads, wave_heads, Tr;
+    int blocks() const { return heads * Tr; } // one per tile
 };
+
+/// The order for one block per tile: with a mask in waves that fill the GPU's `places` twice, else head by head.
+/// `heads` and `tiles`: heads per batch entry, tiles per head. Throws Error if there are more blocks than an int
+/// counts.
+inline TileOrder order_in_waves(const Problem& p, int64_t heads, int64_t tiles, int places) {
+    as_int(p.batch * heads * tiles, "batch x heads x tiles");
+    const int all = static_cast<int>(p.batch * heads), Tr = static_cast<int>(tiles);
+    return {all, p.causal ? std::clamp(2 * places / Tr, 1, all) : 1, Tr};
+}
 
 struct Tile {
     int head;

@@ -4,10 +4,9 @@
 // while it walks along the other side. So there are two kernels, and each sum has one owner that adds it up in a fixed
 // order: the same bits in every run. The price is S and dP computed twice: seven products in place of five. The second
 // kernel computes S^T = K Q^T. Its C fragments are P^T and dS^T as dV = P^T dO and dK = dS^T Q want them on their left,
-// so that neither leaves its registers. (FlashAttention's Triton backward pass has the same two loops.) Against rung
-// 23: tiles in shared memory, loaded ahead by cp.async; products by mma.sync; P by exp2. Against rung 15: LSE in place
-// of the running maximum and the running sum. Look at: gradients_of_K_V, where `row` is a key and `column` is a query.
-// Counter: mma, 7/2 of the forward's.
+// so neither leaves its registers. (FlashAttention's Triton backward pass has the same two loops.) Against rung 23:
+// tiles in shared memory, loaded ahead by cp.async; products by mma.sync; P by exp2. Against rung 15: LSE in place of
+// the running maximum and sum. Look at: gradients_of_K_V, where `row` is a key and `column` a query. Counter: mma.
 #include "steps/24_backward_two_kernels/backward_two_kernels.hpp"
 
 #include "common/cuda/cp_async.hpp"
@@ -16,6 +15,7 @@
 #include "common/cuda/ldmatrix.hpp"
 #include "common/cuda/mma.hpp"
 #include "common/cuda/swizzle.hpp"
+#include "common/cuda/tile_order.hpp"
 #include "common/cuda/unpack.hpp"
 
 namespace step24 {
@@ -122,8 +122,9 @@ template <class T, int d> __device__ float delta_of_row(const T* dO, const T* O,
 /// dQ = scale dS K: one block per tile of Q. It also notes LSE and delta of its rows for the second kernel.
 template <class T, int d>
 __global__ __launch_bounds__(threads, 2) void gradient_of_Q(const T* Q, const T* K, const T* V, const T* O,
-                                                            const float* LSE, const T* dO, T* dQ, Row* Rows, int Tr,
-                                                            int group, int N_q, int N_kv, float scale, bool causal) {
+                                                            const float* LSE, const T* dO, T* dQ, Row* Rows,
+                                                            flash::TileOrder order, int group, int N_q, int N_kv,
+                                                            float scale, bool causal) {
     using Side = Q_side<d>;
     constexpr int M = Side::M, Br = Side::own, Bc = Side::other, KV_bytes = Side::Other::bytes;
     const int t = threadIdx.x % 4; // the lane's place in a fragment: columns 2t and 2t + 1 of C, and
@@ -133,11 +134,9 @@ __global__ __launch_bounds__(threads, 2) void gradient_of_Q(const T* Q, const T*
     char* K_smem = dO_smem + Side::Own::bytes; // two tiles, and two of V
     char* V_smem = K_smem + 2 * KV_bytes;
 
-    // Head by head, so that blocks that run together share K and V in L2. With a mask the last tile is the longest.
-    const int64_t head = blockIdx.x / Tr;
-    const int i0 = (Tr - 1 - blockIdx.x % Tr) * Br;
-    const int64_t KV_from = head / group * N_kv * d;
-    const int64_t Q_from = (head * N_q + i0) * d;
+    const auto [head, tile] = flash::tile_of(blockIdx.x, order);
+    const int i0 = tile * Br;
+    const int64_t KV_from = int64_t{head / group} * N_kv * d, Q_from = (int64_t{head} * N_q + i0) * d;
     const int rows = min(Br, N_q - i0);
 
     // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never loaded.
@@ -158,9 +157,9 @@ __global__ __launch_bounds__(threads, 2) void gradient_of_Q(const T* Q, const T*
     for (int r = 0; r < 2 * M; ++r) {
         const int row = row0 + 8 * r;
         const float delta = delta_of_row<T, d>(dO + Q_from + row * d, O + Q_from + row * d, row < rows);
-        Row_reg[r] = {row < rows ? LSE[head * N_q + i0 + row] * flash::log2_e : 0.0f, delta};
+        Row_reg[r] = {row < rows ? LSE[int64_t{head} * N_q + i0 + row] * flash::log2_e : 0.0f, delta};
         if (t == 0) {
-            Rows[head * Tr * Br + i0 + row] = Row_reg[r];
+            Rows[int64_t{head} * order.Tr * Br + i0 + row] = Row_reg[r];
         }
     }
 
@@ -194,8 +193,8 @@ __global__ __launch_bounds__(threads, 2) void gradient_of_Q(const T* Q, const T*
 /// dK = scale dS^T Q and dV = P^T dO: one block per tile of K and V, along the tiles of Q of every head of the group.
 template <class T, int d>
 __global__ __launch_bounds__(threads, 2) void gradients_of_K_V(const T* Q, const T* K, const T* V, const T* dO,
-                                                               const Row* Rows, T* dK, T* dV, int Tc, int group,
-                                                               int N_q, int padded, int N_kv, float scale,
+                                                               const Row* Rows, T* dK, T* dV, flash::TileOrder order,
+                                                               int group, int N_q, int padded, int N_kv, float scale,
                                                                bool causal) {
     using Side = KV_side<d>;
     constexpr int M = Side::M, Bc = Side::own, Br = Side::other, Q_bytes = Side::Other::bytes;
@@ -207,9 +206,9 @@ __global__ __launch_bounds__(threads, 2) void gradients_of_K_V(const T* Q, const
     char* dO_smem = Q_smem + 2 * Q_bytes;
     Row* Rows_smem = reinterpret_cast<Row*>(dO_smem + 2 * Q_bytes); // of two tiles
 
-    const int64_t kv_head = blockIdx.x / Tc;
-    const int j0 = blockIdx.x % Tc * Bc; // with a mask the first tile is the longest
-    const int64_t KV_from = (kv_head * N_kv + j0) * d;
+    const auto [kv_head, tile] = flash::tile_of(blockIdx.x, order); // numbered as tiles of Q, whose last is the longest
+    const int j0 = (order.Tr - 1 - tile) * Bc;                      // of K it is the first
+    const int64_t KV_from = (int64_t{kv_head} * N_kv + j0) * d;
     const int keys = min(Bc, N_kv - j0);
 
     // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a tile to begin with.
@@ -218,7 +217,7 @@ __global__ __launch_bounds__(threads, 2) void gradients_of_K_V(const T* Q, const
     const int steps = group * tiles;
 
     const auto start_queries = [&](int step, int buffer) { // buffer: 0 or 1
-        const int64_t head = kv_head * group + step / tiles;
+        const int64_t head = int64_t{kv_head} * group + step / tiles;
         const int i0 = first + step % tiles * Br;
         if (const int r = 2 * threadIdx.x; r < Br) { // two rows in 16 bytes
             flash::cp_async_16(Rows_smem + buffer * Br + r, Rows + head * padded + i0 + r);
@@ -275,21 +274,23 @@ int64_t workspace_bytes(const flash::Problem& p) {
 template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
                         const T* dO, T* dQ, T* dK, T* dV) {
-    const int N_q = flash::as_int(p.q_len, "q-len");
-    const int N_kv = flash::as_int(p.kv_len, "kv-len");
+    const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
     const flash::DeviceBuffer<Row> Rows(workspace_bytes(p) / static_cast<int64_t>(sizeof(Row)), "LSE and delta");
 
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto head_dim) {
         constexpr int d = head_dim;
-        const int Tr = static_cast<int>(flash::ceil_div(N_q, Q_side<d>::own));
-        flash::launch(gradient_of_Q<T, d>, flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q"), threads,
-                      Q_side<d>::bytes, Q, K, V, O, LSE, dO, dQ, Rows.data(), Tr, group, N_q, N_kv, p.scale, p.causal);
-        constexpr int smem_bytes = KV_side<d>::bytes + 2 * KV_side<d>::other * sizeof(Row); // Row: of two tiles
-        const int Tc = static_cast<int>(flash::ceil_div(N_kv, KV_side<d>::own));
-        flash::launch(gradients_of_K_V<T, d>, flash::as_int(p.batch * p.kv_heads * Tc, "batch x kv-heads x tiles of K"),
-                      threads, smem_bytes, Q, K, V, dO, static_cast<const Row*>(Rows.data()), dK, dV, Tc, group, N_q,
-                      Tr * Q_side<d>::own, N_kv, p.scale, p.causal);
+        constexpr int Q_bytes = Q_side<d>::bytes;
+        constexpr int KV_bytes = KV_side<d>::bytes + 2 * KV_side<d>::other * sizeof(Row); // Row: of two tiles
+        const auto Q_order = flash::order_in_waves(p, p.heads, flash::ceil_div(N_q, Q_side<d>::own),
+                                                   flash::resident_blocks(gradient_of_Q<T, d>, threads, Q_bytes));
+        const auto KV_order = flash::order_in_waves(p, p.kv_heads, flash::ceil_div(N_kv, KV_side<d>::own),
+                                                    flash::resident_blocks(gradients_of_K_V<T, d>, threads, KV_bytes));
+        flash::launch(gradient_of_Q<T, d>, Q_order.blocks(), threads, Q_bytes, Q, K, V, O, LSE, dO, dQ, Rows.data(),
+                      Q_order, group, N_q, N_kv, p.scale, p.causal);
+        flash::launch(gradients_of_K_V<T, d>, KV_order.blocks(), threads, KV_bytes, Q, K, V, dO,
+                      static_cast<const Row*>(Rows.data()), dK, dV, KV_order, group, N_q, Q_order.Tr * Q_side<d>::own,
+                      N_kv, p.scale, p.causal);
     });
 }
 

@@ -269,12 +269,11 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const flash::DeviceBuffer<TwoRows> Rows(rows / 2, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
     flash::launch(before<T, d>, blocks, 128, 0, O, LSE, dO, Rows.data(), dQ_sum.data(), N_q, padded);
-    const int kv_heads = static_cast<int>(p.batch * p.kv_heads), Tc = flash::ceil_div(N_kv, Tiles::Bc);
     const int places = flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, Tiles::bytes);
-    const int wave_heads = p.causal ? max(1, min(kv_heads, 2 * places / Tc)) : 1; // rung 14
-    flash::launch(gradients<T, Tiles>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"),
-                  Tiles::threads, Tiles::bytes, Q, K, V, dO, static_cast<const TwoRows*>(Rows.data()), dQ_sum.data(),
-                  dK, dV, flash::TileOrder{kv_heads, wave_heads, Tc}, group, N_q, padded, N_kv, p.scale, p.causal);
+    const auto order = flash::order_in_waves(p, p.kv_heads, flash::ceil_div(N_kv, Tiles::Bc), places);
+    flash::launch(gradients<T, Tiles>, order.blocks(), Tiles::threads, Tiles::bytes, Q, K, V, dO,
+                  static_cast<const TwoRows*>(Rows.data()), dQ_sum.data(), dK, dV, order, group, N_q, padded, N_kv,
+                  p.scale, p.causal);
     flash::launch(after<T, d>, blocks, 128, 0, static_cast<const float*>(dQ_sum.data()), dQ, N_q, padded, p.scale);
 }
 

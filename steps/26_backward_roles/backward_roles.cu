@@ -263,16 +263,14 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
          T* dK, T* dV) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int padded = flash::as_int(flash::padded_rows(p), "q-len"), group = static_cast<int>(p.heads / p.kv_heads);
-    const int kv_heads = static_cast<int>(p.batch * p.kv_heads), Tc = flash::ceil_div(N_kv, Tiles::Bc);
     const int places = flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
-    const flash::TileOrder order{kv_heads, p.causal ? max(1, min(kv_heads, 2 * places / Tc)) : 1, Tc};
+    const auto order = flash::order_in_waves(p, p.kv_heads, flash::ceil_div(N_kv, Tiles::Bc), places);
     const int64_t rows = p.batch * p.heads * padded;
     const flash::DeviceBuffer<flash::TwoRows> Rows(rows / 2, "LSE and delta");
     const flash::DeviceBuffer<float> dQ_sum(rows * Tiles::d, "the sum of dQ");
     flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
     flash::launch(
-        gradients<T, Tiles>, flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K"), Tiles::threads,
-        sizeof(Shared<Tiles>),
+        gradients<T, Tiles>, order.blocks(), Tiles::threads, sizeof(Shared<Tiles>),
         Task<T>{Q, K, V, dO, Rows.data(), dQ_sum.data(), dK, dV, order, padded, group, N_q, N_kv, p.scale, p.causal});
     flash::start_after_backward(p, static_cast<const float*>(dQ_sum.data()), dQ);
 }

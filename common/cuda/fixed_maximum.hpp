@@ -1,0 +1,62 @@
+// The fixed maximum that rung 17 derives, for the rungs after it: its window, and how m is raised and a tile mended.
+#pragma once
+
+#include <cfloat>
+
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/exp2.hpp"
+#include "common/cuda/mma.hpp"
+#include "common/types.hpp"
+
+namespace flash {
+
+/// Weights should be less than 2^window, and are 2^top_weight for the largest score when m is raised: scores may rise
+/// by 14 in fp16, and by 100 in bf16, with its range of fp32. A tile's sum of `limit` tells that a weight was too
+/// large.
+template <class T> constexpr bool is_fp16 = dtype_of<T> == DType::fp16;
+template <class T> constexpr float window = is_fp16<T> ? 14 : 60;
+template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -40; // in log2
+template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p66f;
+template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX; // as large as an element of P can be
+
+/// The weight of s, a score less m.
+template <class T> __device__ inline float weight(float s, float scale_log2) {
+    return fast_exp2(fmaf(s, scale_log2, window<T>));
+}
+
+/// Raises m of each row whose scores have reached it (in the first tile of every row), so that the largest weight
+/// becomes 2^top_weight, and takes S, O and l along. `mend`: O and l have this tile's weights, as far as they did fit,
+/// and S becomes what they lack.
+template <bool mend, class T, int M, int S_columns, int O_columns>
+__device__ inline void raise_maximum(float (&S_reg)[M][S_columns][4], float (&m_reg)[M][2], float (&l_reg)[M][4],
+                                     float (&O_reg)[M][O_columns][4], float scale_log2, bool first) {
+#pragma unroll
+    for (int row = 0; row < 2 * M; ++row) { // rows g and g + 8 of each m16 tile: elements c and c + 1 of C
+        const int i = row / 2, c = row % 2 * 2;
+        float top = S_reg[i][0][c];
+#pragma unroll
+        for (int n = 0; n < S_columns; ++n) {
+            top = fmaxf(top, fmaxf(S_reg[i][n][c], S_reg[i][n][c + 1]));
+        }
+        top = row_max(top); // of a row that sees no key: -inf, and m stays 0
+        const float rise = top >= (first ? -FLT_MAX : 0) ? top + (window<T> - top_weight<T>) / scale_log2 : 0.0f;
+        const float keep = fast_exp2(fminf(-rise * scale_log2, 0.0f)); // m may fall in the first tile: O = l = 0
+        m_reg[i][row % 2] += rise;
+        l_reg[i][c] = keep == 0 ? 0.0f : l_reg[i][c] * keep; // not infinity times 0
+#pragma unroll
+        for (int n = 0; n < S_columns; ++n) {
+            for (int e = c; e < c + 2; ++e) {
+                const float had = keep * fminf(weight<T>(S_reg[i][n][e], scale_log2), most<T>);
+                S_reg[i][n][e] -= rise;
+                S_reg[i][n][e] = mend ? weight<T>(S_reg[i][n][e], scale_log2) - had : S_reg[i][n][e];
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < O_columns; ++n) {
+            O_reg[i][n][c] = keep == 0 ? 0.0f : O_reg[i][n][c] * keep;
+            O_reg[i][n][c + 1] = keep == 0 ? 0.0f : O_reg[i][n][c + 1] * keep;
+        }
+    }
+}
+
+} // namespace flash
