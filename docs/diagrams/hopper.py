@@ -285,8 +285,8 @@ def timeline():
     return drawing.svg()
 
 
-PICTURES = {"18_descriptors.svg": descriptors, "19_ring.svg": ring, "22_overlap.svg": overlap,
-            "21_timeline.svg": timeline}
+PICTURES = {"19_descriptors.svg": descriptors, "20_ring.svg": ring, "22_overlap.svg": overlap,
+            "22_timeline.svg": timeline}
 
 
 if __name__ == "__main__":

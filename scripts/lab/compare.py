@@ -4,7 +4,7 @@ The 24 cases have 16,384 tokens and heads x d = 2048: d = 64 and 128, full and c
 rungs stand beside FlashAttention-2 and cuDNN; with --dtype fp32 the fp32 rungs from 09 on stand beside the
 memory-efficient kernel. Each program is held to the suite's rule, against float64, on the tensors that are timed.
 
-    ./scripts/lab/run compare                                          all tensor-core rungs, 25 cases, bf16
+    ./scripts/lab/run compare                                          all tensor-core rungs, 24 cases, bf16
     ./scripts/lab/run compare 14 15 --dtype fp16 --lengths 4096,16384 --sigma 1,2,3,4,6,8,12,16,24
     ./scripts/lab/run compare 15 --pattern random,rising:50,sink:first,sink:middle,sink:last,real
     ./scripts/lab/run compare 15 before/steps/15_lean_softmax          a kernel file of another folder beside today's
