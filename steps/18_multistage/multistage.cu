@@ -4,7 +4,7 @@
 // slot of shared memory, one of four, and two mbarriers:
 //
 //      full[slot]     each thread's copies have landed       -> a warp may read the slot
-//      empty[slot]    each warp is through with the tile     -> a thread may copy the next tile into it
+//      empty[slot]    each thread is through with the tile   -> a warp may copy another tile into it
 //
 //   - Copies run two tiles ahead. A slot that is refilled was left two tiles ago, so nearly always nobody waits.
 //   - Warps drift apart by up to two tiles: one computes exponentials while another's products run.
@@ -135,8 +135,8 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
     const int row0 = threadIdx.x / 32 * warp_rows + threadIdx.x % 32 / 4; // row0, row0 + 8, row0 + 16, row0 + 24
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x < slots) {
-        flash::mbarrier_init(&smem.full[threadIdx.x], threads);       // arrivals: one per thread, by its copies
-        flash::mbarrier_init(&smem.empty[threadIdx.x], Tiles::warps); // one per warp
+        flash::mbarrier_init(&smem.full[threadIdx.x], threads);  // every thread arrives: by its copies here,
+        flash::mbarrier_init(&smem.empty[threadIdx.x], threads); // and when it is through with the tile there
     }
     __syncthreads(); // the barriers are there for all
 
@@ -213,8 +213,8 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
                 lazy_until = keys;
             }
         }
-        __syncwarp(); // all lanes are through with the tile
-        flash::mbarrier_arrive_warp(&smem.empty[slot]);
+        __syncwarp(); // for ptxas alone: at d = 128 it spills 20 bytes with this line, and 100 without
+        flash::mbarrier_arrive(&smem.empty[slot]);
     }
     flash::cp_async_wait<0>(); // with no key to see, Q is still landing: a block must not leave before its copies have
 
