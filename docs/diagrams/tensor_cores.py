@@ -404,9 +404,40 @@ def overlap():
     return drawing.svg()
 
 
+def drift():
+    """Four warps and five tiles of rungs 17 and 18 in time. The lengths are chosen, when a tile begins follows from them."""
+    left, unit, warps, tiles, slots, landing = 78, 7.6, 4, 5, 4, 2
+    lengths = ((9, 9, 8, 9, 8), (9, 12, 9, 8, 9), (8, 9, 9, 13, 8), (10, 8, 9, 9, 9))
+    drawing = Drawing(WIDTH, 392, "Four warps of a block in time (a drawing: lengths are not measured)",
+                      "A box is a tile of keys; two of them are mended, and take longer. Red: __syncthreads().\n"
+                      "Above, all warps wait for the slowest one. Below, each begins when its tile has landed.")
+    for y, rung in ((96, 17), (232, 18)):
+        ends, landed = [[] for _ in range(warps)], [landing] * (slots // 2)
+        for tile in range(tiles):
+            ready = [max(landed[tile] if rung == 18 else landing, *ends[warp][-1:], 0) for warp in range(warps)]
+            begins = [max(ready)] * warps if rung == 17 else ready
+            # The copy of the tile two further on starts here, once all warps are through the one that lies in its slot.
+            free = max(ends[warp][tile - slots // 2] for warp in range(warps)) if tile >= slots // 2 else 0
+            begins = [max(begin, free) if rung == 18 else begin for begin in begins]
+            landed.append(max(begins) + landing)
+            for warp in range(warps):
+                ends[warp].append(begins[warp] + lengths[warp][tile])
+                long = lengths[warp][tile] > 11
+                drawing.rect(left + unit * begins[warp], y + 27 * warp, unit * lengths[warp][tile], 22,
+                             "pale-yellow" if long else "pale-blue", "brown" if long else "blue", 'rx="3"')
+                drawing.text(left + unit * (begins[warp] + lengths[warp][tile] / 2), y + 27 * warp + 16, f"{tile}",
+                             anchor="middle", size=11)
+            if rung == 17:
+                drawing.path(f"M{left + unit * begins[0] - 2:g} {y - 4}v{27 * warps}", "red", 2)
+        drawing.text(24, y + 16, f"rung {rung}", style="font-weight: 600")
+    drawing.path(f"M{left} 358H{left + 60 * unit:g}l-8 -4m8 4l-8 4", "note")
+    drawing.text(left + 60 * unit, 378, "time", "note", "end")
+    return drawing.svg()
+
+
 PICTURES = {"10_fragments.svg": fragments, "11_ldmatrix.svg": ldmatrix, "11_swizzle.svg": swizzle,
             "12_warp_tiles.svg": warp_tiles, "pipeline.svg": pipeline, "14_block_order.svg": block_order,
-            "16_window.svg": window, "17_overlap.svg": overlap}
+            "16_window.svg": window, "17_overlap.svg": overlap, "18_drift.svg": drift}
 
 
 if __name__ == "__main__":
