@@ -2,9 +2,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <algorithm>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "common/cuda/device_buffer.hpp"
 #include "common/cuda/tile_order.hpp"
