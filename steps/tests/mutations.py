@@ -53,11 +53,16 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"(?<= window = flash::dtype_of<T> == flash::DType::fp16 \? )\d+"), "24"),
     (re.compile(r"(?<= headroom = flash::dtype_of<T> == flash::DType::fp16 \? )\d+"), "24"),
     (re.compile(r"(?<= : )60(?=;)"), "200"),
-    (re.compile(r"\bsum >= limit<T>"), "false"),
+    (re.compile(r"!(?:flash::)?all_negative\(S_reg\)"), "false"),
+    (re.compile(r"\bsum >= (?:flash::)?limit<T>"), "false"),
     (re.compile(r"(?<= sum = )fmaxf\(fmaxf\((.+?), (.+?)\), fmaxf\((.+?), (.+?)\)\)"), r"\1 + \2 + \3 + \4"), # NaN hides the others
     (re.compile(r"\bmend(?= \?)"), "false"),
     (re.compile(r"(?<!int )\blazy_until = \w+(?=;)"), "lazy_until"),
     (re.compile(r"\bflash::pack_saturated(<T>\([^;]+)"), r"flash::pack\1"),
+    # Barriers that count arrivals, and end phase after phase.
+    (re.compile(r"\b(flash::mbarrier_init\([^;]+), ([^;]+)\)(?=;)"), r"\1, \2 + 1)"),
+    (re.compile(r"\b(flash::mbarrier_init\([^;]+), ((?!1\))[^;]+)\)(?=;)"), r"\1, \2 - 1)"),
+    (re.compile(r"\b(flash::mbarrier_wait\([^;]+), ([^;]+)\)(?=;)"), r"\1, (\2) ^ 1)"),
     # The backward pass.
     (re.compile(r"(?<= d, )N_q - i0(?=\);)"), "Br"),
     (re.compile(r"(?<=Q_from, )rows(?=\);)"), "Br"),
@@ -80,8 +85,8 @@ EQUIVALENT = {
     ("", "i0 < task.N_q -> true"): "a warpgroup beyond the last query computes rows that nobody stores: slower, not wrong",
     ("one_kernel", "i >= N_q -> false"): "a thread reads rows of padding, which nobody stores: slower, not wrong",
     ("overlap", "// the turns imply it, too"): "who has the turn knows that all have asked for the tile before this one",
-    ("fixed_maximum", "j0 >= first_row_keys + (row0 | (warp_rows - 1)) -> false"): "P of what the mask hides is 0: slower, not wrong",
-    ("fixed_maximum", "-> lazy_until"): "each later tile that does not fit is mended: slower, not wrong",
+    ("", "j0 >= first_row_keys + (row0 | (warp_rows - 1)) -> false"): "P of what the mask hides is 0: slower, not wrong",
+    ("", "-> lazy_until"): "each later tile that does not fit is mended: slower, not wrong",
 }
 
 

@@ -1,4 +1,4 @@
-// What rungs 10 to 17 claim about their products, their shared memory and their shuffles, counted on the SIMT backend.
+// What rungs 10 to 18 claim about their products, their shared memory and their shuffles, counted on the SIMT backend.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -19,6 +19,7 @@
 #include "steps/15_lean_softmax/lean_softmax.hpp"
 #include "steps/16_lazy_maximum/lazy_maximum.hpp"
 #include "steps/17_fixed_maximum/fixed_maximum.hpp"
+#include "steps/18_multistage/multistage.hpp"
 
 namespace {
 
@@ -41,7 +42,8 @@ constexpr Rung rung14{14, step14::attention<Half>, 128};
 constexpr Rung rung15{15, step15::attention<Half>, 128};
 constexpr Rung rung16{16, step16::attention<Half>, 128};
 constexpr Rung rung17{17, step17::attention<Half>, 128};
-constexpr std::array rungs = {rung10, rung11, rung12, rung13, rung14, rung15, rung16, rung17};
+constexpr Rung rung18{18, step18::attention<Half>, 128};
+constexpr std::array rungs = {rung10, rung11, rung12, rung13, rung14, rung15, rung16, rung17, rung18};
 constexpr int64_t Bc = 64;
 constexpr int64_t warps = 4; // of a block
 
@@ -131,7 +133,7 @@ TEST_CASE("the number of mma follows from the tiles; from 15 on the row sums are
     }
 }
 
-TEST_CASE("10 meets in the banks, 11 to 17 never") {
+TEST_CASE("10 meets in the banks, 11 to 18 never") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(200, 130, d);
     const Counters conflicted = count(rung10, p);
@@ -149,7 +151,8 @@ TEST_CASE("10 meets in the banks, 11 to 17 never") {
 }
 
 TEST_CASE(
-    "a fragment of K or V feeds two mma in 11, and four from 12 on; in 11, and in 17 if d <= 64, Q is fetched once") {
+    "a fragment of K or V feeds two mma in 11, and four from 12 on; in 11, and from 17 on if d <= 64, Q is fetched "
+    "once") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(256, 192, d);
     CHECK(count(rung10, p).ldmatrix == 0);
@@ -157,7 +160,7 @@ TEST_CASE(
         if (rung.number > 10) {
             CAPTURE(d, rung.number);
             const int64_t K_and_V = products(rung, p) / (rung.number == 11 ? 2 : 4);
-            const bool Q_once = rung.number == 11 || (rung.number == 17 && d <= 64);
+            const bool Q_once = rung.number == 11 || (rung.number >= 17 && d <= 64);
             const int64_t Q = fragments(rung.Br, p) * (Q_once ? 1 : tiles(p));
             CHECK(count(rung, p).ldmatrix == unsigned_of(blocks(rung, p) * (tiles(p) * K_and_V + Q)));
         }
@@ -180,11 +183,14 @@ TEST_CASE("every rung reads Q once, and K and V once for each tile of Q; from 13
     }
 }
 
-TEST_CASE("13 to 17 meet once per tile of keys, 12 twice, and 10 and 11 once more for Q") {
+TEST_CASE("13 to 17 meet once per tile of keys, 12 twice, and 10 and 11 once more for Q; 18 once per block") {
     const Problem p = problem(256, 192, 64);
     for (const Rung& rung : rungs) {
         CAPTURE(rung.number);
-        const int64_t meetings = rung.number < 12 ? 1 + 2 * tiles(p) : rung.number == 12 ? 2 * tiles(p) : tiles(p);
+        const int64_t meetings = rung.number < 12    ? 1 + 2 * tiles(p)
+                                 : rung.number == 12 ? 2 * tiles(p)
+                                 : rung.number < 18  ? tiles(p)
+                                                     : 1;
         CHECK(count(rung, p).barriers == unsigned_of(blocks(rung, p) * meetings));
     }
 }
@@ -239,15 +245,17 @@ TEST_CASE("row sums need no shuffles from 15 on, and maxima none after the first
         CAPTURE(d, rung.number);
         const int64_t values = 2 * rung.Br / 16 / warps; // of rows g and g + 8 of each m16 tile of a warp
         const int64_t maxima = values * per_value, row_sums = rung.number < 15 ? values * per_value : 0;
-        const int64_t warp = rung.number < 16 ? tiles(p) * (maxima + row_sums) : maxima + (tiles(p) - 1); // a vote each
+        const int64_t of_tiles =
+            rung.number < 16 ? tiles(p) * (maxima + row_sums) : maxima + (tiles(p) - 1); // a vote each
+        const int64_t warp = of_tiles + (rung.number < 18 ? 0 : tiles(p));               // a __syncwarp each
         CHECK(count(rung, p).collectives == unsigned_of(blocks(rung, p) * warps * warp));
     }
 }
 
-TEST_CASE("16 and 17 raise a maximum where scores tower: more shuffles") {
+TEST_CASE("16 to 18 raise a maximum where scores tower: more shuffles") {
     const Problem p = problem(128, 256, 64);
     const auto maxima = unsigned_of(blocks(rung16, p) * warps * 4 * 2); // 4 rows of a lane
-    for (const Rung& rung : {rung16, rung17}) {
+    for (const Rung& rung : {rung16, rung17, rung18}) {
         CAPTURE(rung.number);
         const uint64_t tame = count(rung, p).collectives;
         CHECK(count(rung, p, Scores::first_towers).collectives == tame);
@@ -256,7 +264,7 @@ TEST_CASE("16 and 17 raise a maximum where scores tower: more shuffles") {
     }
 }
 
-TEST_CASE("17 computes a tile that did not fit once more, and is wary from there on") {
+TEST_CASE("17 and 18 compute a tile that did not fit once more, and are wary from there on") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(128, 256, d);
     CAPTURE(d);
@@ -264,11 +272,13 @@ TEST_CASE("17 computes a tile that did not fit once more, and is wary from there
     for (const Scores scores : {Scores::tame, Scores::first_towers, Scores::one_towers, Scores::two_tower}) {
         CHECK(count(rung16, p, scores).mma == mma(rung16, p));
         const bool mends = scores == Scores::one_towers || scores == Scores::two_tower; // the second tower: no more
-        CHECK(count(rung17, p, scores).mma == mma(rung17, p) + (mends ? once_more : 0));
+        for (const Rung& rung : {rung17, rung18}) {
+            CHECK(count(rung, p, scores).mma == mma(rung, p) + (mends ? once_more : 0));
+        }
     }
 }
 
-TEST_CASE("under a mask a warp of 17 skips the tiles in which it sees no key; one of 16 computes them") {
+TEST_CASE("under a mask a warp of 17 or 18 skips the tiles in which it sees no key; one of 16 computes them") {
     const auto N_kv = GENERATE(int64_t{300}, 400, 150); // as many as queries, more, fewer
     Problem p = problem(300, N_kv, 64);
     p.causal = true;
@@ -286,4 +296,5 @@ TEST_CASE("under a mask a warp of 17 skips the tiles in which it sees no key; on
     const int64_t of_warp = (products(rung17, p) + sums(rung17)) / 4;
     CHECK(count(rung16, p).mma == unsigned_of(p.heads * loaded * of_warp));
     CHECK(count(rung17, p).mma == unsigned_of(p.heads * seen * of_warp));
+    CHECK(count(rung18, p).mma == unsigned_of(p.heads * seen * of_warp));
 }
