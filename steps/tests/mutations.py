@@ -62,6 +62,7 @@ EXPRESSIONS = [  # (what is found, in its place)
     # Barriers that count arrivals, and end phase after phase.
     (re.compile(r"\b(flash::mbarrier_init\([^;]+), ([^;]+)\)(?=;)"), r"\1, \2 + 1)"),
     (re.compile(r"\b(flash::mbarrier_init\([^;]+), ((?!1\))[^;]+)\)(?=;)"), r"\1, \2 - 1)"),
+    (re.compile(r"\b(flash::mbarrier_init\([^;]+), ((?!1\))[^;]+)\)(?=;)"), r"\1, \2 / 2)"),
     (re.compile(r"\b(flash::mbarrier_wait\([^;]+), ([^;]+)\)(?=;)"), r"\1, (\2) ^ 1)"),
     # The backward pass.
     (re.compile(r"(?<= d, )N_q - i0(?=\);)"), "Br"),
@@ -86,6 +87,8 @@ EQUIVALENT = {
     ("one_kernel", "i >= N_q -> false"): "a thread reads rows of padding, which nobody stores: slower, not wrong",
     ("overlap", "// the turns imply it, too"): "who has the turn knows that all have asked for the tile before this one",
     ("", "j0 >= first_row_keys + (row0 | (warp_rows - 1)) -> false"): "P of what the mask hides is 0: slower, not wrong",
+    ("multistage", "empty[threadIdx.x], threads - 1)"): "a warp arrives 32 times: one too few tells after 32 rounds of the ring",
+    ("multistage", "// for ptxas alone"): "every thread arrives itself",
     ("", "-> lazy_until"): "each later tile that does not fit is mended: slower, not wrong",
 }
 
