@@ -305,6 +305,9 @@ Fault Block::stuck() const {
     }
     for (const auto& [address, mbarrier] : mbarriers_) {
         std::string state = so_many(mbarrier.arrived, mbarrier.expected) + " have arrived";
+        if (mbarrier.announced != 0) {
+            state += ", " + std::to_string(mbarrier.announced) + " will when their copies have landed";
+        }
         if (mbarrier.expected_bytes != 0 || mbarrier.came_bytes() != 0) {
             state += "; " + std::to_string(mbarrier.came_bytes()) + " bytes came, " +
                      std::to_string(mbarrier.expected_bytes) + " are expected";

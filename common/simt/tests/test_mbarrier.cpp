@@ -13,7 +13,7 @@ namespace {
 
 constexpr int threads = 96, warps = 3, tiles = 7, tile = 4 * threads;
 
-enum class Without { nothing, epochs, wait_for_full, wait_for_free, syncwarp, syncthreads, arrival };
+enum class Without { nothing, epochs, wait_for_full, wait_for_free, syncwarp, syncthreads, arrival, a_copy };
 
 /// out[t] = sum over tiles of the elements of tile j that thread 95 - t copied.
 template <Without missing> __global__ void pipeline(const float* in, float* out) {
@@ -31,8 +31,10 @@ template <Without missing> __global__ void pipeline(const float* in, float* out)
         if (missing != Without::wait_for_free) {
             mbarrier_wait(free + j % 2, j / 2 % 2 ^ 1); // all warps have read the tile before the last
         }
-        cp_async_16(smem + j % 2 * tile + 4 * t, in + j * tile + 4 * t); // copy
-        cp_async_mbarrier_arrive(full + j % 2);
+        if (missing != Without::a_copy || t != 5) {
+            cp_async_16(smem + j % 2 * tile + 4 * t, in + j * tile + 4 * t); // copy
+            cp_async_mbarrier_arrive(full + j % 2);
+        }
     };
     copy(0);
     if (missing != Without::epochs) {
@@ -115,6 +117,8 @@ TEST_CASE("a deadlock at an mbarrier says how many have arrived") {
     const Fault fault = fault_of([] { run<Without::arrival>(); });
     CHECK_THAT(fault.what(), ContainsSubstring("wait in mbarrier_wait at ") &&
                                  ContainsSubstring("(0 of 3 have arrived), the first is (0,0,0)"));
+    CHECK_THAT(fault_of([] { run<Without::a_copy>(); }).what(),
+               ContainsSubstring("(0 of 96 have arrived, 95 will when their copies have landed)"));
     const Buffer<float> out(1);
     CHECK_THAT(fault_of([&] { launch(not_initialised, 1, 1, 0, out.data()); }).what(),
                ContainsSubstring("mbarrier_wait at an mbarrier that nobody has initialised"));
