@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of chapters 10 to 17: docs/diagrams/tensor_cores.py [--check] [FILE.svg ...]
+"""Draws the pictures of chapters 10 to 18: docs/diagrams/tensor_cores.py [--check] [FILE.svg ...]
 
 Layouts come from steps/tests/layouts.py, which a test compares with what a program finds by trying. Tile sizes, which
 row a lane names, and which block takes which tile are read from the kernels. --check writes nothing and compares with

@@ -2,7 +2,7 @@
 //
 // The idea: on rung 19 the threads that compute also start the copies, and all of them must meet before a tile may be
 // replaced. Two tiles of Q on an SM fetch K and V twice. Here a block has roles:
-//   - the producer, one thread, keeps two tiles of K and V under way, a ring of slots with two mbarriers each: `full`
+//   - the producer, one thread, keeps two tiles of K and V under way, a ring of slots with rung 18's barriers: `full`
 //     when a tile has landed, `empty` when every warp has read it. It needs few registers and gives the rest away.
 //   - the consumers, warpgroups of 64 rows, share the tiles, and never wait for each other. They take the registers.
 //
