@@ -1,18 +1,18 @@
 // Rung 18: a barrier per tile. A warp waits until its tile is there, and no longer for the rest of its block.
 //
 // The idea: __syncthreads() lets no warp begin a tile before all have left the one before. Here a tile of K and V has a
-// slot of shared memory, one of four, and two mbarriers:
+// slot of shared memory, one of four (of two in small blocks at d = 128), and two mbarriers:
 //
 //      full[slot]     each thread's copies have landed       -> a warp may read the slot
 //      empty[slot]    each thread is through with the tile   -> a warp may copy another tile into it
 //
-//   - Copies run two tiles ahead. A slot that is refilled was left two tiles ago, so nearly always nobody waits.
-//   - Warps drift apart by up to two tiles: one computes exponentials while another's products run.
+//   - Copies run two tiles ahead. A slot that is refilled was left a whole tile ago, so nearly always nobody waits.
+//   - Warps drift apart by two tiles and more: one computes exponentials while another's products run.
 //   - So one block may fill an SM, and no second one is needed to work while the first one waits. At d = 128 eight
 //     warps share each tile, and half as many copies bring as many keys.
 // Several tiles in flight behind cp.async are CUTLASS's "multistage" pipeline; mbarriers came with the A100 (2020).
-// Against rung 17: barriers per tile, four slots, eight warps at d = 128; the order of the blocks is from common/cuda.
-// Look at: which warp waits, and for what. Gained: speed at d = 128, for long heads.
+// Against rung 17: barriers per tile, up to four slots, eight warps at d = 128; the blocks' order is from common/cuda.
+// Look at: which warp waits, and for what. Gained: speed at d = 128, for long heads, where a block may have 193 KiB.
 #include "steps/18_multistage/multistage.hpp"
 
 #include <algorithm>
