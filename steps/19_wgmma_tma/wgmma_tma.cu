@@ -1,6 +1,6 @@
 // Rung 19: Hopper. Its copy engine (TMA) brings whole tiles, and its tensor cores (wgmma) read them in shared memory.
 //
-// The idea: since rung 10 every warp fetches its operands itself: 16 bytes at a time by cp.async, ldmatrix once per
+// The idea: on rungs 13 to 18 every warp fetches its operands itself: cp.async 16 bytes at a time, ldmatrix once per
 // fragment, and mma.sync waits for both. mma.sync reaches two thirds of what the tensor cores of Hopper can do. Here
 //   - one thread asks TMA for a tile, and an mbarrier tells when it has landed, swizzled, with zeros beyond the tensor;
 //   - four warps together, a warpgroup, ask wgmma for 64 rows of a product. It takes K and V from shared memory, and

@@ -86,10 +86,12 @@ EQUIVALENT = {
     ("", "i0 < task.N_q -> true"): "a warpgroup beyond the last query computes rows that nobody stores: slower, not wrong",
     ("one_kernel", "i >= N_q -> false"): "a thread reads rows of padding, which nobody stores: slower, not wrong",
     ("overlap", "// the turns imply it, too"): "who has the turn knows that all have asked for the tile before this one",
-    ("", "j0 >= first_row_keys + (row0 | (warp_rows - 1)) -> false"): "P of what the mask hides is 0: slower, not wrong",
+    ("fixed_maximum", "j0 >= first_row_keys + (row0 | (warp_rows - 1)) -> false"): "P of what the mask hides is 0: slower, not wrong",
+    ("multistage", "j0 >= first_row_keys + (row0 | (warp_rows - 1)) -> false"): "as in rung 17",
     ("multistage", "empty[threadIdx.x], threads - 1)"): "a warp arrives 32 times: one too few tells after 32 rounds of the ring",
     ("multistage", "// for ptxas alone"): "every thread arrives itself",
-    ("", "-> lazy_until"): "each later tile that does not fit is mended: slower, not wrong",
+    ("fixed_maximum", "-> lazy_until"): "each later tile that does not fit is mended: slower, not wrong",
+    ("multistage", "-> lazy_until"): "as in rung 17",
 }
 
 
