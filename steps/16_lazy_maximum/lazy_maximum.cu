@@ -87,12 +87,13 @@ __device__ bool all_negative(const float (&S_reg)[M][Bc / 8][4]) {
     return __all_sync(0xffffffff, sign != 0);
 }
 
-/// Raises m of each row whose scores have reached it (in the first tile of every row), so that the largest weight
-/// becomes 1, and takes S, O and l along.
+/// Sets m so that the row's largest weight is 1, if it is more (in the first tile in any case), and takes S, O and l
+/// along.
 template <class T, int d>
 __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2], float (&l_reg)[M][4],
                               float (&O_reg)[M][d / 8][4], float scale_log2, bool first) {
-    const float lowest = first ? -FLT_MAX : 0.0f; // a row that sees no key has top = -inf, and keeps m = 0
+    const float room = window<T> / scale_log2;     // scores from a weight of 1 up to m
+    const float lowest = first ? -FLT_MAX : -room; // a row that sees no key has top = -inf, and keeps m = 0
 #pragma unroll
     for (int row = 0; row < 2 * M; ++row) { // rows g and g + 8 of each m16 tile
         const int i = row / 2;
@@ -103,7 +104,7 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
             top = fmaxf(top, fmaxf(S_reg[i][n][c], S_reg[i][n][c + 1]));
         }
         top = flash::row_max(top);
-        const float rise = top >= lowest ? top + window<T> / scale_log2 : 0.0f;
+        const float rise = top >= lowest ? top + room : 0.0f;
         const float keep = flash::fast_exp2(fminf(-rise * scale_log2, 0.0f)); // m may fall in the first tile: O = l = 0
         m_reg[i][row % 2] += rise;
         l_reg[i][c] *= keep;

@@ -88,9 +88,8 @@ template <class T> __device__ float weight(float s, float scale_log2) {
     return flash::fast_exp2(fmaf(s, scale_log2, window<T>));
 }
 
-/// Raises m of each row whose scores have reached it (in the first tile of every row), so that the largest weight
-/// becomes 2^top_weight, and takes S, O and l along. `mend`: O and l have this tile's weights, as far as they did fit,
-/// and S becomes what they lack.
+/// Sets m so that the row's largest weight is 2^top_weight, if it is more (in the first tile in any case), and takes S,
+/// O and l along. `mend`: O and l have this tile's weights, as far as they did fit, and S becomes what they lack.
 template <bool mend, class T, int d>
 __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2], float (&l_reg)[M][4],
                               float (&O_reg)[M][d / 8][4], float scale_log2, bool first) {
@@ -102,11 +101,12 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
         for (int n = 0; n < Bc / 8; ++n) {
             top = fmaxf(top, fmaxf(S_reg[i][n][c], S_reg[i][n][c + 1]));
         }
-        top = flash::row_max(top); // of a row that sees no key: -inf, and m stays 0
-        const float rise = top >= (first ? -FLT_MAX : 0) ? top + (window<T> - top_weight<T>) / scale_log2 : 0.0f;
+        top = flash::row_max(top);                                   // of a row that sees no key: -inf, and m stays 0
+        const float room = (window<T> - top_weight<T>) / scale_log2; // scores from there up to m
+        const float rise = top >= (first ? -FLT_MAX : -room) ? top + room : 0.0f;
         const float keep = flash::fast_exp2(fminf(-rise * scale_log2, 0.0f)); // m may fall in the first tile: O = l = 0
         m_reg[i][row % 2] += rise;
-        l_reg[i][c] = keep == 0 ? 0.0f : l_reg[i][c] * keep; // not infinity times 0
+        l_reg[i][c] = mend && keep == 0 ? 0.0f : l_reg[i][c] * keep; // not infinity times 0
 #pragma unroll
         for (int n = 0; n < Bc / 8; ++n) {
             for (int e = c; e < c + 2; ++e) {
@@ -117,8 +117,8 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
         }
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
-            O_reg[i][n][c] = keep == 0 ? 0.0f : O_reg[i][n][c] * keep;
-            O_reg[i][n][c + 1] = keep == 0 ? 0.0f : O_reg[i][n][c + 1] * keep;
+            O_reg[i][n][c] = mend && keep == 0 ? 0.0f : O_reg[i][n][c] * keep;
+            O_reg[i][n][c + 1] = mend && keep == 0 ? 0.0f : O_reg[i][n][c + 1] * keep;
         }
     }
 }

@@ -220,15 +220,15 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         flash::tma_store<4>(task.O, {0, i0, 0, tile.head}, Q_smem);
         flash::bulk_commit();
         flash::bulk_wait_read<0>(); // the tile has been read: its place is free, and the block may leave
-        flash::mbarrier_arrive(&smem.Q.empty[Q_slot]);
     }
+    flash::mbarrier_arrive(&smem.Q.empty[Q_slot]); // of every thread: it has read the tile's number, too
 }
 
 template <class T, int d> __global__ __launch_bounds__(threads<d>, 1) void overlap(const __grid_constant__ Task task) {
     auto& smem = *flash::dynamic_shared<Shared<d>>();
     if (threadIdx.x == 0) {
-        smem.Q.init(consumers<d>);     // one arrival per warpgroup
-        smem.K.init(4 * consumers<d>); // one arrival per warp
+        smem.Q.init(warpgroup * consumers<d>); // one arrival per thread
+        smem.K.init(4 * consumers<d>);         // one arrival per warp
         smem.V.init(4 * consumers<d>);
         flash::fence_mbarrier_init();
     }

@@ -168,9 +168,9 @@ template <class T, class Tiles> __global__ __launch_bounds__(Tiles::threads) voi
     constexpr int d = Tiles::d, Bc = Tiles::Bc, Br = Tiles::Br, threads = Tiles::threads;
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x < 2) {
-        flash::mbarrier_init(&smem.landed[threadIdx.x], threads); // one arrival per thread, by its copies
-        flash::mbarrier_init(&smem.dS_there[threadIdx.x], Tiles::pairs);
-        flash::mbarrier_init(&smem.done[threadIdx.x], Tiles::warps);
+        flash::mbarrier_init(&smem.landed[threadIdx.x], threads);       // one arrival per thread, by its copies
+        flash::mbarrier_init(&smem.dS_there[threadIdx.x], threads / 2); // one per thread: owners of dK, and
+        flash::mbarrier_init(&smem.done[threadIdx.x], threads);         // all
     }
     __syncthreads(); // the barriers are there for all
     Walk<T, Tiles> walk(task);
@@ -245,12 +245,10 @@ template <class T, class Tiles> __global__ __launch_bounds__(Tiles::threads) voi
                 *reinterpret_cast<uint32_t*>(smem.dS[now] + Tiles::dS::fragment(to, 8 * r, n / 2)) =
                     A_reg[r / 2][n / 2][n % 2 * 2 + r % 2];
             }
-            __syncwarp(); // all lanes have stored their part of dS
-            flash::mbarrier_arrive_warp(&smem.dS_there[now]);
+            flash::mbarrier_arrive(&smem.dS_there[now]); // this thread's part of dS is stored
         }
         accumulate<T, Tiles>(Sum_reg, A_reg, owns_dV ? smem.dO[now] : smem.Q[now]);
-        __syncwarp(); // all lanes are through the step
-        flash::mbarrier_arrive_warp(&smem.done[now]);
+        flash::mbarrier_arrive(&smem.done[now]); // this thread is through the step
         last_strip = strip;
     }
     add_to_dQ<T>(task.dQ_sum, last_strip, smem, walk.steps - 1);

@@ -133,9 +133,8 @@ template <int d> __device__ void hand_over_dQ(Shared<d>& smem, float* own, const
     for (int e = 0; e < 32; ++e) {
         own[32 * e + threadIdx.x % 32] = dQ_reg[e / 4][e % 4];
     }
-    flash::fence_proxy_async(); // TMA sees what this lane has written,
-    __syncwarp();               // and what the others have
-    flash::mbarrier_arrive_warp(&smem.dQ_full);
+    flash::fence_proxy_async(); // TMA sees what this thread has written
+    flash::mbarrier_arrive(&smem.dQ_full);
 }
 
 /// A consumer's part: dK and dV of 64 keys, and half of each tile of dQ.
@@ -216,8 +215,8 @@ template <class T, int d> __device__ void compute(const Task& task, const Steps&
         flash::fence_proxy_async(); // wgmma sees what this thread has written; of the others it asks a step later
         flash::named_barrier_arrive(dS_written(role, step), 2 * warpgroup);
         flash::start_AB<T>(dK_reg, dS_reg, flash::advance(Q_desc, now)); // dK += dS^T Q
+        flash::mbarrier_arrive(&smem.Q.empty[at.slot]);                  // this thread has read LSE and delta,
         flash::wgmma_wait<0>(dK_reg);
-        __syncwarp();                                        // all lanes have read LSE and delta
         flash::mbarrier_arrive_warp(&smem.Q.empty[at.slot]); // and this warp's products no longer read Q and dO
     }
     float dQ_reg[8][4];
@@ -238,8 +237,8 @@ template <class T, int d> __global__ __launch_bounds__(threads, 1) void gradient
     auto& smem = *flash::dynamic_shared<Shared<d>>();
     if (threadIdx.x == 0) {
         flash::mbarrier_init(&smem.KV_full, 1);
-        smem.Q.init(4 * consumers); // one arrival per warp
-        flash::mbarrier_init(&smem.dQ_full, 4 * consumers);
+        smem.Q.init(consumers * (warpgroup + 4)); // one arrival per thread, and one per warp
+        flash::mbarrier_init(&smem.dQ_full, consumers * warpgroup);
         flash::mbarrier_init(&smem.dQ_empty, 1);
         flash::fence_mbarrier_init();
     }
