@@ -78,7 +78,8 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity) {
 
 namespace flash {
 
-/// One arrival per warp, lane 0's. All 32 lanes call it, together: after a wgmma_wait, for example.
+/// One arrival per warp, lane 0's, for what the warp has done as one: all 32 lanes call it, together, after a
+/// wgmma_wait. It does not speak for what each lane has read or written by itself. Then every thread arrives.
 __device__ inline void mbarrier_arrive_warp(uint64_t* barrier, Site site = Site::here()) {
     if (threadIdx.x % 32 == 0) {
         mbarrier_arrive(barrier, site);
