@@ -13,7 +13,8 @@ if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
     set(mutated ${CMAKE_CURRENT_BINARY_DIR}/mutations_${rung}.cu)
     add_custom_command(OUTPUT ${mutated}
       COMMAND ${lab} mutations --generate ${mutated} ${rung}
-      DEPENDS ${PROJECT_SOURCE_DIR}/steps/tests/mutations.py ${kernel})
+      DEPENDS ${PROJECT_SOURCE_DIR}/steps/tests/mutations.py ${kernel}
+              ${PROJECT_SOURCE_DIR}/common/cuda/fixed_maximum.hpp ${PROJECT_SOURCE_DIR}/common/cuda/ring.hpp)
     set_source_files_properties(${mutated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
     add_library(mutations_${rung}_objects OBJECT EXCLUDE_FROM_ALL ${mutated})
     target_link_libraries(mutations_${rung}_objects PUBLIC flash_device)

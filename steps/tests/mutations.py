@@ -23,6 +23,9 @@ RUNS = [("in-order", "late", "detect"), ("reverse", "early", "schedules"), ("ahe
         ("ahead:3", "early", "schedules"), ("shuffle:1", "late", "schedules"), ("shuffle:2", "early", "schedules")]
 UNMUTATED = ("in-order", "late", "schedules")  # the tests of the rung run its whole lists
 PATIENCE = 300  # seconds
+# Parts of kernels that several rungs share. No other header includes them, so each rung's mutants have them in its file.
+SHARED = re.compile(r'#include "common/cuda/(fixed_maximum\.hpp|ring\.hpp)"\n')
+SHARED_HERE = re.compile(r"// from (\S+)\n(.*?)// end\n", re.S)
 
 STATEMENT = re.compile(r"(?<=[{};)])\s*((?:\w+(?:::|\.|->))*\w*(?:(?<!a)sync|commit|wait|arrive|fence|barrier|clear)\w*"
                        r"(?:<[^;<>]*>)?\([^;{}]*\);)")
@@ -47,7 +50,8 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"__all_sync\([^;]+"), "true"),
     (re.compile(r"\bj0 == 0(?= \|\|)"), "false"),
     (re.compile(r"(?<= rise = )[^;]+"), "0.0f"),
-    (re.compile(r"(?<= keep = )flash::fast_exp2\(fminf[^;]+"), "1.0f"),
+    (re.compile(r"\bfirst(?= \? -FLT_MAX)"), "false"),
+    (re.compile(r"(?<= keep = )(?:flash::)?fast_exp2\(fminf[^;]+"), "1.0f"),
     (re.compile(r"\bkeep == 0(?= \?)"), "false"),
     (re.compile(r"(?<= window = is_fp16<T> \? )\d+"), "24"),
     (re.compile(r"(?<= window = flash::dtype_of<T> == flash::DType::fp16 \? )\d+"), "24"),
@@ -60,9 +64,9 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"(?<!int )\blazy_until = \w+(?=;)"), "lazy_until"),
     (re.compile(r"\bflash::pack_saturated(<T>\([^;]+)"), r"flash::pack\1"),
     # Barriers that count arrivals, and end phase after phase.
-    (re.compile(r"\b(flash::mbarrier_init\([^;]+), ([^;]+)\)(?=;)"), r"\1, \2 + 1)"),
-    (re.compile(r"\b(flash::mbarrier_init\([^;]+), ((?!1\))[^;]+)\)(?=;)"), r"\1, \2 - 1)"),
-    (re.compile(r"\b(flash::mbarrier_init\([^;]+), ((?!1\))[^;]+)\)(?=;)"), r"\1, \2 / 2)"),
+    (re.compile(r"\b((?:flash::)?mbarrier_init\([^;]+), ([^;]+)\)(?=;)"), r"\1, \2 + 1)"),
+    (re.compile(r"\b((?:flash::)?mbarrier_init\([^;]+), ((?!1\))[^;]+)\)(?=;)"), r"\1, \2 - 1)"),
+    (re.compile(r"\b((?:flash::)?mbarrier_init\([^;]+), ((?!1\))[^;]+)\)(?=;)"), r"\1, \2 / 2)"),
     (re.compile(r"\b(flash::mbarrier_wait\([^;]+), ([^;]+)\)(?=;)"), r"\1, (\2) ^ 1)"),
     # The backward pass.
     (re.compile(r"(?<= d, )N_q - i0(?=\);)"), "Br"),
@@ -112,6 +116,23 @@ def balanced(text, ends=""):
     return text
 
 
+def kernel_of(rung):
+    """A rung's kernel file, with what it shares with other kernels in place."""
+    def text_of(match):
+        header = (ROOT / "common/cuda" / match[1]).read_text(encoding="utf-8")
+        return f"// from {match[1]}\n{header.replace('#pragma once', '')}// end\n"
+    return SHARED.sub(text_of, rung.kernel_file.read_text(encoding="utf-8"))
+
+
+def line(source, at):
+    """The line of a place in what kernel_of returned: in the kernel file, or "HEADER:LINE"."""
+    number = source.count("\n", 0, at) + 1
+    for header in SHARED_HERE.finditer(source, 0, at):
+        number -= header[0].count("\n") - 1
+    inside = re.search(r"// from (\S+)\n((?:(?!// end\n).)*)\Z", source[:at], re.S)
+    return f"{inside[1]}:{inside[2].count(chr(10)) + 1}" if inside else str(number)
+
+
 def mutants(source):
     """All mutants of a kernel file, in the order of its lines."""
     found = []
@@ -124,7 +145,7 @@ def mutants(source):
     def add(start, text, instead):
         text = text.rstrip()
         comment = re.search(r"//[^\n]*|$", source[start + len(text):source.find("\n", start + len(text))])[0]
-        found.append(Mutant(start, text, instead, f"{source.count(chr(10), 0, start) + 1}: {' '.join(text.split())} "
+        found.append(Mutant(start, text, instead, f"{line(source, start)}: {' '.join(text.split())} "
                             + (comment if instead is None else f"-> {instead}")))
 
     for match in STATEMENT.finditer(code):
@@ -173,7 +194,7 @@ def with_switches(source, wanted):
 
 def generate(rung, path):
     """Writes the kernel with its mutants, unless it is there already: its date decides whether it is compiled again."""
-    source = rung.kernel_file.read_text(encoding="utf-8")
+    source = kernel_of(rung)
     text = with_switches(source, mutants(source))
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
@@ -227,7 +248,7 @@ def main(options):
         return 0
     survivors = 0
     for rung in rungs:
-        every = list(enumerate(mutants(rung.kernel_file.read_text(encoding="utf-8")), 1))
+        every = list(enumerate(mutants(kernel_of(rung)), 1))
         wanted = [(number, one) for number, one in every if not equivalent(rung, one)]
         print(f"{rung.name}: {len(wanted)} mutants, and {len(every) - len(wanted)} that change no result")
         if options.list:

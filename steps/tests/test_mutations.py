@@ -36,12 +36,23 @@ def test_mutants_of_a_kernel():
 
 def test_every_rung_from_07_on_has_mutants_and_every_exception_is_one():
     rungs = [rung for rung in cuda_rungs() if rung.number >= "07"]
-    found = {rung: mutations.mutants(rung.kernel_file.read_text()) for rung in rungs}
+    found = {rung: mutations.mutants(mutations.kernel_of(rung)) for rung in rungs}
     for rung, some in found.items():
         assert len(some) >= 10 and any("sync" in one.what for one in some) and any("-> " in one.what for one in some), rung.name
     unused = [key for key in mutations.EQUIVALENT if not any(
         key[0] in rung.name and key[1] in one.what for rung, some in found.items() for one in some)]
     assert not unused, "mutations.EQUIVALENT names what no kernel has"
+
+
+def test_mutants_of_what_kernels_share():
+    multistage = cuda_rungs(["18"])[0]
+    own, source = multistage.kernel_file.read_text().splitlines(), mutations.kernel_of(multistage)
+    header = (mutations.ROOT / "common/cuda/fixed_maximum.hpp").read_text().splitlines()
+    places = [(one.what.split(": ")[0], one) for one in mutations.mutants(source)]
+    assert any(place.startswith("fixed_maximum.hpp:") for place, _ in places)
+    for place, one in places:
+        lines = header if ":" in place else own
+        assert one.text.splitlines()[0] in lines[int(place.split(":")[-1]) - 1]
 
 
 def test_what_the_suite_said():
