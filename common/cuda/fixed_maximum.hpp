@@ -24,8 +24,8 @@ template <class T> __device__ inline float weight(float s, float scale_log2) {
     return fast_exp2(fmaf(s, scale_log2, window<T>));
 }
 
-/// Sets m so that the row's largest weight is 2^top_weight, if it is more (in the first tile in any case), and takes S,
-/// O and l along. `mend`: O and l have this tile's weights, as far as they did fit, and S becomes what they lack.
+/// Raises m of each row whose largest weight is above 2^top_weight (of every row in the first tile) to make it that. S,
+/// O and l follow. `mend`: O and l have this tile's weights, as far as they did fit, and S becomes what they lack.
 template <bool mend, class T, int M, int S_columns, int O_columns>
 __device__ inline void raise_maximum(float (&S_reg)[M][S_columns][4], float (&m_reg)[M][2], float (&l_reg)[M][4],
                                      float (&O_reg)[M][O_columns][4], float scale_log2, bool first) {

@@ -87,7 +87,7 @@ __device__ bool all_negative(const float (&S_reg)[M][Bc / 8][4]) {
     return __all_sync(0xffffffff, sign != 0);
 }
 
-/// Sets m so that a row's largest weight is 1, if it is more (in the first tile in any case), and takes S, O, l along.
+/// Raises m of each row whose largest weight is above 1 (of every row in the first tile) to make it 1. S, O, l follow.
 template <class T, int d>
 __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2], float (&l_reg)[M][4],
                               float (&O_reg)[M][d / 8][4], float scale_log2, bool first) {
