@@ -11,10 +11,10 @@
 namespace flash {
 
 /// Weights should be less than 2^window, and are 2^top_weight for the largest score when m is raised: scores may rise
-/// by 14 in fp16, and by 100 in bf16, with its range of fp32. A tile's sum of `limit` tells that a weight was too
+/// by 16 in fp16, and by 100 in bf16, with its range of fp32. A tile's sum of `limit` tells that a weight was too
 /// large.
 template <class T> constexpr bool is_fp16 = dtype_of<T> == DType::fp16;
-template <class T> constexpr float window = is_fp16<T> ? 14 : 60;
+template <class T> constexpr float window = is_fp16<T> ? 16 : 60;
 template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -40; // in log2
 template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p66f;
 template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX; // as large as an element of P can be

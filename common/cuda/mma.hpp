@@ -106,12 +106,12 @@ template <class T> constexpr uint32_t ones = from_float<T>(1).bits * 0x10001u;
 
 /// The question of rung 16: are all elements of the warp's C fragments negative? All 32 lanes must call it.
 template <int m, int n> __device__ inline bool all_negative(const float (&C)[m][n][4]) {
-    unsigned sign = 0x80000000;
+    unsigned sign[4] = {~0u, ~0u, ~0u, ~0u}; // four chains of ANDs: in a single one, each waits for the one before
 #pragma unroll
     for (int e = 0; e < 4 * m * n; ++e) {
-        sign &= __float_as_uint(C[e / 4 / n][e / 4 % n][e % 4]);
+        sign[e % 4] &= __float_as_uint(C[e / 4 / n][e / 4 % n][e % 4]);
     }
-    return __all_sync(0xffffffffu, sign != 0);
+    return __all_sync(0xffffffffu, (sign[0] & sign[1] & sign[2] & sign[3]) >> 31);
 }
 
 /// The mask that rung 10 derives: hides columns of C fragments that lie side by side. Row g sees `visible` columns of

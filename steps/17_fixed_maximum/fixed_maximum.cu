@@ -36,10 +36,10 @@ constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 
 /// Weights should be less than 2^window, and are 2^top_weight for the largest score when m is raised: scores may rise
-/// by 14 in fp16, and by 100 in bf16, with its range of fp32. A tile's sum of `limit` tells that a weight was too
+/// by 16 in fp16, and by 100 in bf16, with its range of fp32. A tile's sum of `limit` tells that a weight was too
 /// large.
 template <class T> constexpr bool is_fp16 = flash::dtype_of<T> == flash::DType::fp16;
-template <class T> constexpr float window = is_fp16<T> ? 14 : 60;
+template <class T> constexpr float window = is_fp16<T> ? 16 : 60;
 template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -40; // in log2
 template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p66f;
 template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX; // as large as an element of P can be
@@ -233,6 +233,8 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
             }
             if (j0 == 0 || !flash::all_negative(S_reg)) {
                 raise_maximum<false, T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
+                const float low = fminf(S_reg[0][0][0], S_reg[1][0][2]) * scale_log2; // of two of the lane's scores
+                lazy_until = __any_sync(0xffffffff, low < -3.5f * (window<T> - top_weight<T>)) ? keys : 0;
             }
             exponentials<T>(S_reg, scale_log2);
             multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);

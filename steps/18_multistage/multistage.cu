@@ -197,6 +197,8 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
             }
             if (j0 == 0 || !flash::all_negative(S_reg)) {
                 flash::raise_maximum<false, T>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
+                const float low = fminf(S_reg[0][0][0], S_reg[1][0][2]) * scale_log2; // of two of the lane's scores
+                lazy_until = __any_sync(0xffffffff, low < -3.5f * (flash::window<T> - flash::top_weight<T>)) ? keys : 0;
             }
             exponentials<T>(S_reg, scale_log2);
             multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
