@@ -12,12 +12,13 @@ namespace flash {
 
 /// Weights should be less than 2^window, and are 2^top_weight for the largest score when m is raised: scores may rise
 /// by 16 in fp16, and by 100 in bf16, with its range of fp32. A tile's sum of `limit` tells that a weight was too
-/// large.
+/// large. In the first tile, a score `far_below` m (2.5 such rises below its row's largest) tells that others will be.
 template <class T> constexpr bool is_fp16 = dtype_of<T> == DType::fp16;
 template <class T> constexpr float window = is_fp16<T> ? 16 : 60;
 template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -40; // in log2
 template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p66f;
 template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX; // as large as an element of P can be
+template <class T> constexpr float far_below = -3.5f * (window<T> - top_weight<T>);
 
 /// The weight of s, a score less m.
 template <class T> __device__ inline float weight(float s, float scale_log2) {

@@ -28,8 +28,7 @@
 namespace step17 {
 namespace {
 
-constexpr int warps = 4;
-constexpr int threads = 32 * warps;
+constexpr int warps = 4, threads = 32 * warps;
 constexpr int M = 2; // m16 tiles per warp
 constexpr int warp_rows = 16 * M;
 constexpr int Br = warp_rows * warps; // queries
@@ -37,12 +36,13 @@ constexpr int Bc = 64;                // keys
 
 /// Weights should be less than 2^window, and are 2^top_weight for the largest score when m is raised: scores may rise
 /// by 16 in fp16, and by 100 in bf16, with its range of fp32. A tile's sum of `limit` tells that a weight was too
-/// large.
+/// large. In the first tile, a score `far_below` m (2.5 such rises below its row's largest) tells that others will be.
 template <class T> constexpr bool is_fp16 = flash::dtype_of<T> == flash::DType::fp16;
 template <class T> constexpr float window = is_fp16<T> ? 16 : 60;
 template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -40; // in log2
 template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p66f;
 template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX; // as large as an element of P can be
+template <class T> constexpr float far_below = -3.5f * (window<T> - top_weight<T>);
 
 template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
@@ -233,8 +233,8 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
             }
             if (j0 == 0 || !flash::all_negative(S_reg)) {
                 raise_maximum<false, T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
-                const float low = fminf(S_reg[0][0][0], S_reg[1][0][2]) * scale_log2; // of two of the lane's scores
-                lazy_until = __any_sync(0xffffffff, low < -3.5f * (window<T> - top_weight<T>)) ? keys : 0;
+                const float low = fminf(S_reg[0][0][0], S_reg[1][0][2]) * scale_log2; // two of the lane's scores
+                lazy_until = __any_sync(0xffffffff, low < far_below<T>) ? keys : lazy_until;
             }
             exponentials<T>(S_reg, scale_log2);
             multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
@@ -294,9 +294,7 @@ template <class T> void attention(const flash::Problem& p, const T* Q, const T* 
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
 }
 
-template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,
-                        float*);
-template void attention(const flash::Problem&, const flash::Bfloat16*, const flash::Bfloat16*, const flash::Bfloat16*,
-                        flash::Bfloat16*, float*);
+template decltype(attention<flash::Half>) attention<flash::Half>;
+template decltype(attention<flash::Bfloat16>) attention<flash::Bfloat16>;
 
 } // namespace step17

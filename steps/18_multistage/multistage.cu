@@ -167,8 +167,9 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
         flash::start_tile<d, Bc, threads>(smem.V[slot], V + from, N_kv - j0);
         flash::cp_async_mbarrier_arrive(&smem.full[slot]); // when all copies of this thread have landed
     };
-    flash::start_tile<d, Br, threads>(smem.Q, Q + first_row * d, rows);
-    flash::cp_async_commit(); // for a block that sees no key: see the end
+    if (keys > 0) {
+        flash::start_tile<d, Br, threads>(smem.Q, Q + first_row * d, rows);
+    }
     for (int j0 = 0; j0 < min(ahead, keys); j0 += Bc) {
         start_tile(j0); // the first one's arrival is that of Q, too
     }
@@ -197,8 +198,8 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
             }
             if (j0 == 0 || !flash::all_negative(S_reg)) {
                 flash::raise_maximum<false, T>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
-                const float low = fminf(S_reg[0][0][0], S_reg[1][0][2]) * scale_log2; // of two of the lane's scores
-                lazy_until = __any_sync(0xffffffff, low < -3.5f * (flash::window<T> - flash::top_weight<T>)) ? keys : 0;
+                const float low = fminf(S_reg[0][0][0], S_reg[1][0][2]) * scale_log2; // two of the lane's scores
+                lazy_until = __any_sync(0xffffffff, low < flash::far_below<T>) ? keys : lazy_until;
             }
             exponentials<T>(S_reg, scale_log2);
             multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
@@ -215,10 +216,11 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
                 lazy_until = keys;
             }
         }
-        __syncwarp(); // for ptxas alone: at d = 128 it spills 20 bytes with this line, and 100 without
+        if constexpr (slots > 2) {
+            __syncwarp(); // for ptxas alone: see the notes on spills
+        }
         flash::mbarrier_arrive(&smem.empty[slot]);
     }
-    flash::cp_async_wait<0>(); // with no key to see, Q is still landing: a block must not leave before its copies have
 
 #pragma unroll
     for (int r = 0; r < 2 * M; ++r) {
