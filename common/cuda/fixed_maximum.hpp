@@ -18,7 +18,7 @@ template <class T> constexpr float window = is_fp16<T> ? 16 : 60;
 template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -40; // in log2
 template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p66f;
 template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX; // as large as an element of P can be
-template <class T> constexpr float far_below = -3.5f * (window<T> - top_weight<T>);
+template <class T> constexpr float far_below = is_fp16<T> ? -56 : -350;
 
 /// The weight of s, a score less m.
 template <class T> __device__ inline float weight(float s, float scale_log2) {

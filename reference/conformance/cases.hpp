@@ -26,7 +26,7 @@ enum class Kind {
     rises_50,        // on top of N(0,1), the scores of a row rise steadily along the keys, by 50 in all
     rises_200,       // by 200
     rises_2000,      // by 2000
-    towering_first,  // the score of one key is 100 above all others: of the first key
+    towering_first,  // the score of one key is 200 above all others: of the first key
     towering_middle, // of the one in the middle
     towering_last,   // of the last
     negative_scores, // every score lies between -145 and -115, so that exp of a padding key's score, 0 - LSE, overflows

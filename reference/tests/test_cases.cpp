@@ -355,7 +355,7 @@ TEST_CASE("scores spread, rise and tower as their kind says") {
                 for (int64_t j = 0; j < p.kv_len; ++j) {
                     next = j == key ? next : std::max(next, s[static_cast<size_t>(j)]);
                 }
-                CHECK(s[static_cast<size_t>(key)] - next > 100 - 8 * N);
+                CHECK(s[static_cast<size_t>(key)] - next > 200 - 8 * N);
             };
             switch (c.kind) {
             case Kind::spread_16:

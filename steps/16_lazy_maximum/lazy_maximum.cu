@@ -77,14 +77,14 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M
 
 /// Is S negative in the whole warp, so that no score has reached its row's m?
 __device__ bool all_negative(const float (&S_reg)[M][Bc / 8][4]) {
-    unsigned sign = 0x80000000;
+    unsigned sign[4] = {~0u, ~0u, ~0u, ~0u}; // four chains of ANDs: in a single one, each waits for the one before
 #pragma unroll
     for (int n = 0; n < Bc / 8; ++n) {
         for (int e = 0; e < 4 * M; ++e) {
-            sign &= __float_as_uint(S_reg[e / 4][n][e % 4]);
+            sign[e % 4] &= __float_as_uint(S_reg[e / 4][n][e % 4]);
         }
     }
-    return __all_sync(0xffffffff, sign != 0);
+    return __all_sync(0xffffffff, (sign[0] & sign[1] & sign[2] & sign[3]) >> 31);
 }
 
 /// Raises m of each row whose largest weight is above 1 (of every row in the first tile) to make it 1. S, O, l follow.

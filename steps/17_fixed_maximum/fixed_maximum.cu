@@ -42,7 +42,7 @@ template <class T> constexpr float window = is_fp16<T> ? 16 : 60;
 template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -40; // in log2
 template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p66f;
 template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX; // as large as an element of P can be
-template <class T> constexpr float far_below = -3.5f * (window<T> - top_weight<T>);
+template <class T> constexpr float far_below = is_fp16<T> ? -56 : -350;
 
 template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;

@@ -39,6 +39,7 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"\bl(?:_\w+)?(?:\[[^\]]*\])* == 0\b"), "false"),
     (re.compile(r"\b(?:task\.)?N_kv - (?:\w+ - )?j0\b"), "Bc"),
     (re.compile(r"\brows - copy_row\b"), "Br"),
+    (re.compile(r"\bkeys > 0(?=\) \{\s+flash::start_tile<d, Br)"), "true"),
     # The order of the blocks.
     (re.compile(r"(?<= first_head = )[^;]+"), "0"),
     (re.compile(r"(?<= wave_size = )min\(([\w.]+), [^;]+"), r"\1"),
