@@ -270,9 +270,7 @@ template <class T> void attention(const flash::Problem& p, const T* Q, const T* 
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
 }
 
-template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,
-                        float*);
-template void attention(const flash::Problem&, const flash::Bfloat16*, const flash::Bfloat16*, const flash::Bfloat16*,
-                        flash::Bfloat16*, float*);
+template decltype(attention<flash::Half>) attention<flash::Half>;
+template decltype(attention<flash::Bfloat16>) attention<flash::Bfloat16>;
 
 } // namespace step15

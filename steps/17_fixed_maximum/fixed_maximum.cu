@@ -34,9 +34,9 @@ constexpr int warp_rows = 16 * M;
 constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 
-/// Weights should be less than 2^window, and are 2^top_weight for the largest score when m is raised: scores may rise
-/// by 16 in fp16, and by 100 in bf16, with its range of fp32. A tile's sum of `limit` tells that a weight was too
-/// large. In the first tile, a score `far_below` m (2.5 such rises below its row's largest) tells that others will be.
+/// Weights should be below 2^window, and are 2^top_weight for the largest score when m is raised: scores may rise by 16
+/// in fp16, and by 100 in bf16. A tile's sum of `limit` tells that a weight was too large. In the first tile, a score
+/// `far_below` m (2.5 such rises below its row's largest) tells that later ones will be.
 template <class T> constexpr bool is_fp16 = flash::dtype_of<T> == flash::DType::fp16;
 template <class T> constexpr float window = is_fp16<T> ? 16 : 60;
 template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -40; // in log2
