@@ -99,7 +99,7 @@ void rise(const Problem& p, Tensors& t, double total) {
 }
 
 void tower(const Problem& p, Tensors& t, int64_t key) {
-    constexpr double height = 200; // in bf16 a weight is infinite then
+    constexpr double height = 200; // exp of it is infinite in fp32
     add_along_keys(p, t, height, [&](int64_t j) { return j == key ? height : 0.0; });
 }
 

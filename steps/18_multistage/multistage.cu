@@ -217,7 +217,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
             }
         }
         if constexpr (slots > 2) {
-            __syncwarp(); // for ptxas alone: see the notes on spills
+            __syncwarp(); // for ptxas alone: docs/notes_mma.md, on spills
         }
         flash::mbarrier_arrive(&smem.empty[slot]);
     }
