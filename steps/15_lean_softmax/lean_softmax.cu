@@ -166,14 +166,12 @@ __global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* 
     char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
 
     // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
-    const int wave = blockIdx.x / (wave_heads * Tr);
-    const int first_head = wave * wave_heads;
+    const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
     const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
     const int in_wave = blockIdx.x - first_head * Tr;
     const int64_t head = first_head + in_wave % wave_size;
     const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
-    const int copy_row = threadIdx.x / (d / 8); // where the thread's first 16 bytes of a tile are
-    const int copy_chunk = threadIdx.x % (d / 8);
+    const int copy_row = threadIdx.x / (d / 8), copy_chunk = threadIdx.x % (d / 8); // the thread's first 16 bytes
     const int64_t KV_from = (head / group * N_kv + copy_row) * d + 8 * copy_chunk;
     Q += (head * N_q + i0 + copy_row) * d + 8 * copy_chunk;
     O += (head * N_q + i0) * d;
@@ -250,8 +248,7 @@ __global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* 
 }
 
 template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    const int N_q = flash::as_int(p.q_len, "q-len");
-    const int N_kv = flash::as_int(p.kv_len, "kv-len");
+    const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));

@@ -274,8 +274,7 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
 }
 
 template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    const int N_q = flash::as_int(p.q_len, "q-len");
-    const int N_kv = flash::as_int(p.kv_len, "kv-len");
+    const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));

@@ -11,7 +11,8 @@
 //   - So one block may fill an SM, and no second one is needed to work while the first one waits. At d = 128 eight
 //     warps share each tile, and half as many copies bring as many keys.
 // Several tiles in flight behind cp.async are CUTLASS's "multistage" pipeline; mbarriers came with the A100 (2020).
-// Against rung 17: barriers per tile, up to four slots, eight warps at d = 128; the blocks' order is from common/cuda.
+// Against rung 17: barriers per tile, up to four slots, eight warps at d = 128, m raised without touching S. The order
+// of the blocks is from common/cuda.
 // Look at: which warp waits, and for what. Gained: speed at d = 128, for long heads, where a block may have 193 KiB.
 #include "steps/18_multistage/multistage.hpp"
 
@@ -89,11 +90,12 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M
 }
 
 /// S becomes P.
-template <class T> __device__ void exponentials(float (&S_reg)[M][Bc / 8][4], float scale_log2) {
+template <class T>
+__device__ void exponentials(float (&S_reg)[M][Bc / 8][4], const float (&rise)[M][2], float scale_log2) {
 #pragma unroll
     for (int n = 0; n < Bc / 8; ++n) {
         for (int e = 0; e < 4 * M; ++e) {
-            S_reg[e / 4][n][e % 4] = flash::weight<T>(S_reg[e / 4][n][e % 4], scale_log2);
+            S_reg[e / 4][n][e % 4] = flash::weight<T>(S_reg[e / 4][n][e % 4], scale_log2, rise[e / 4][e % 4 / 2]);
         }
     }
 }
@@ -186,7 +188,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
                 load_Q<Tiles>(Q_reg[k], smem.Q, k);
             }
         }
-        float S_reg[M][Bc / 8][4]; // S, then P in its place
+        float S_reg[M][Bc / 8][4], rise[M][2] = {}; // S, then P in its place; by how much m rose since, in log2
         if (j0 >= first_row_keys + (row0 | (warp_rows - 1))) {
             // beyond the mask for all rows of this warp: it only copies for the others
         } else if (j0 < lazy_until || j0 + Bc > whole) { // as in rung 16: first m, then P V
@@ -197,21 +199,22 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
                 }
             }
             if (j0 == 0 || !flash::all_negative(S_reg)) {
-                flash::raise_maximum<false, T>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
-                const float low = fminf(S_reg[0][0][0], S_reg[1][0][2]) * scale_log2; // two of the lane's scores
+                flash::raise_maximum<false, T>(S_reg, rise, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
+                const float low = fminf(S_reg[0][0][0] * scale_log2 - rise[0][0], // two of the lane's scores
+                                        S_reg[1][0][2] * scale_log2 - rise[1][1]);
                 lazy_until = __any_sync(0xffffffff, low < flash::far_below<T>) ? keys : lazy_until;
             }
-            exponentials<T>(S_reg, scale_log2);
+            exponentials<T>(S_reg, rise, scale_log2);
             multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
         } else { // first P V, then the question whether m was large enough
             multiply_QK<T, Tiles>(S_reg, m_reg, Q_reg, smem.Q, smem.K[slot]);
-            exponentials<T>(S_reg, scale_log2);
+            exponentials<T>(S_reg, rise, scale_log2);
             l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
             multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
             const float sum = fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3])); // the largest
             if (__any_sync(0xffffffff, sum >= flash::limit<T>)) {
                 multiply_QK<T, Tiles>(S_reg, m_reg, Q_reg, smem.Q, smem.K[slot]); // it was overwritten by P
-                flash::raise_maximum<true, T>(S_reg, m_reg, l_reg, O_reg, scale_log2, false);
+                flash::raise_maximum<true, T>(S_reg, rise, m_reg, l_reg, O_reg, scale_log2, false);
                 multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
                 lazy_until = keys;
             }

@@ -50,7 +50,7 @@ EXPRESSIONS = [  # (what is found, in its place)
     # A maximum that is raised only where it must be, and weights that are mended.
     (re.compile(r"__all_sync\([^;]+"), "true"),
     (re.compile(r"\bj0 == 0(?= \|\|)"), "false"),
-    (re.compile(r"(?<= rise = )[^;]+"), "0.0f"),
+    (re.compile(r"(?<=const float rise = )[^;]+|(?<=const float up = )[^;]+|(?<=\brise\[i\]\[row % 2\] = )[^;]+"), "0.0f"),
     (re.compile(r"\bfirst(?= \? -FLT_MAX)"), "false"),
     (re.compile(r"(?<= keep = )(?:flash::)?fast_exp2\(fminf[^;]+"), "1.0f"),
     (re.compile(r"\bkeep == 0(?= \?)"), "false"),
@@ -61,7 +61,7 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"!(?:flash::)?all_negative\(S_reg\)"), "false"),
     (re.compile(r"\bsum >= (?:flash::)?limit<T>"), "false"),
     (re.compile(r"(?<= sum = )fmaxf\(fmaxf\((.+?), (.+?)\), fmaxf\((.+?), (.+?)\)\)"), r"\1 + \2 + \3 + \4"), # NaN hides the others
-    (re.compile(r"\bmend(?= \?)"), "false"),
+    (re.compile(r"\bmend(?= \?|\) \{)"), "false"),
     (re.compile(r"(?<!int )\blazy_until = \w+(?=;)"), "lazy_until"),
     (re.compile(r"\bflash::pack_saturated(<T>\([^;]+)"), r"flash::pack\1"),
     # Barriers that count arrivals, and end phase after phase.
