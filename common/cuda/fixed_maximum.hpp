@@ -20,16 +20,16 @@ template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p66f;
 template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX; // as large as an element of P can be
 template <class T> constexpr float far_below = is_fp16<T> ? -56 : -350;
 
-/// The weight of s, a score less m, if m was raised by `rise` powers of two since.
-template <class T> __device__ inline float weight(float s, float scale_log2, float rise = 0) {
-    return fast_exp2(fmaf(s, scale_log2, window<T> - rise));
+/// The weight of s, a score less m. If m was raised since, `shift` is less than 0: by how many powers of two it rose.
+template <class T> __device__ inline float weight(float s, float scale_log2, float shift = 0) {
+    return fast_exp2(fmaf(s, scale_log2, window<T> + shift));
 }
 
 /// Raises m of each row whose largest weight is above 2^top_weight (of every row in the first tile) to make it that. O
 /// and l follow. `mend`: they have this tile's weights, as far as they did fit, and S becomes what they lack. Otherwise
-/// S stays, unlike in rung 17, and `rise` is to be subtracted from its exponents: 4 subtractions per lane, and not 64.
+/// S stays, unlike in rung 17, and `shift` is to be added to its exponents: 4 additions per lane, and not 64.
 template <bool mend, class T, int M, int S_columns, int O_columns>
-__device__ inline void raise_maximum(float (&S_reg)[M][S_columns][4], float (&rise)[M][2], float (&m_reg)[M][2],
+__device__ inline void raise_maximum(float (&S_reg)[M][S_columns][4], float (&shift)[M][2], float (&m_reg)[M][2],
                                      float (&l_reg)[M][4], float (&O_reg)[M][O_columns][4], float scale_log2,
                                      bool first) {
     const float room = (window<T> - top_weight<T>) / scale_log2; // scores, from such a weight up to m
@@ -42,17 +42,17 @@ __device__ inline void raise_maximum(float (&S_reg)[M][S_columns][4], float (&ri
             top = fmaxf(top, fmaxf(S_reg[i][n][c], S_reg[i][n][c + 1]));
         }
         top = row_max(top); // of a row that sees no key: -inf, and m stays 0
-        const float up = top >= (first ? -FLT_MAX : -room) ? top + room : 0.0f;
-        const float keep = fast_exp2(fminf(-up * scale_log2, 0.0f)); // m may fall in the first tile: O = l = 0
-        m_reg[i][row % 2] += up;
-        rise[i][row % 2] = up * scale_log2;
+        const float rise = top >= (first ? -FLT_MAX : -room) ? top + room : 0.0f;
+        const float keep = fast_exp2(fminf(-rise * scale_log2, 0.0f)); // m may fall in the first tile: O = l = 0
+        m_reg[i][row % 2] += rise;
+        shift[i][row % 2] = -rise * scale_log2;
         l_reg[i][c] = mend && keep == 0 ? 0.0f : l_reg[i][c] * keep; // not infinity times 0
         if (mend) {
 #pragma unroll
             for (int n = 0; n < S_columns; ++n) {
                 for (int e = c; e < c + 2; ++e) {
                     const float had = keep * fminf(weight<T>(S_reg[i][n][e], scale_log2), most<T>);
-                    S_reg[i][n][e] = weight<T>(S_reg[i][n][e] - up, scale_log2) - had;
+                    S_reg[i][n][e] = weight<T>(S_reg[i][n][e] - rise, scale_log2) - had;
                 }
             }
         }

@@ -91,11 +91,11 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M
 
 /// S becomes P.
 template <class T>
-__device__ void exponentials(float (&S_reg)[M][Bc / 8][4], const float (&rise)[M][2], float scale_log2) {
+__device__ void exponentials(float (&S_reg)[M][Bc / 8][4], const float (&shift)[M][2], float scale_log2) {
 #pragma unroll
     for (int n = 0; n < Bc / 8; ++n) {
         for (int e = 0; e < 4 * M; ++e) {
-            S_reg[e / 4][n][e % 4] = flash::weight<T>(S_reg[e / 4][n][e % 4], scale_log2, rise[e / 4][e % 4 / 2]);
+            S_reg[e / 4][n][e % 4] = flash::weight<T>(S_reg[e / 4][n][e % 4], scale_log2, shift[e / 4][e % 4 / 2]);
         }
     }
 }
@@ -188,7 +188,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
                 load_Q<Tiles>(Q_reg[k], smem.Q, k);
             }
         }
-        float S_reg[M][Bc / 8][4], rise[M][2] = {}; // S, then P in its place; by how much m rose since, in log2
+        float S_reg[M][Bc / 8][4], shift[M][2] = {}; // S, then P in its place; where m rose since, for exponents
         if (j0 >= first_row_keys + (row0 | (warp_rows - 1))) {
             // beyond the mask for all rows of this warp: it only copies for the others
         } else if (j0 < lazy_until || j0 + Bc > whole) { // as in rung 16: first m, then P V
@@ -199,22 +199,22 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
                 }
             }
             if (j0 == 0 || !flash::all_negative(S_reg)) {
-                flash::raise_maximum<false, T>(S_reg, rise, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
-                const float low = fminf(S_reg[0][0][0] * scale_log2 - rise[0][0], // two of the lane's scores
-                                        S_reg[1][0][2] * scale_log2 - rise[1][1]);
+                flash::raise_maximum<false, T>(S_reg, shift, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
+                const float low = fminf(S_reg[0][0][0] * scale_log2 + shift[0][0], // two of the lane's scores
+                                        S_reg[1][0][2] * scale_log2 + shift[1][1]);
                 lazy_until = __any_sync(0xffffffff, low < flash::far_below<T>) ? keys : lazy_until;
             }
-            exponentials<T>(S_reg, rise, scale_log2);
+            exponentials<T>(S_reg, shift, scale_log2);
             multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
         } else { // first P V, then the question whether m was large enough
             multiply_QK<T, Tiles>(S_reg, m_reg, Q_reg, smem.Q, smem.K[slot]);
-            exponentials<T>(S_reg, rise, scale_log2);
+            exponentials<T>(S_reg, shift, scale_log2);
             l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
             multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
             const float sum = fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3])); // the largest
             if (__any_sync(0xffffffff, sum >= flash::limit<T>)) {
                 multiply_QK<T, Tiles>(S_reg, m_reg, Q_reg, smem.Q, smem.K[slot]); // it was overwritten by P
-                flash::raise_maximum<true, T>(S_reg, rise, m_reg, l_reg, O_reg, scale_log2, false);
+                flash::raise_maximum<true, T>(S_reg, shift, m_reg, l_reg, O_reg, scale_log2, false);
                 multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
                 lazy_until = keys;
             }

@@ -50,7 +50,7 @@ EXPRESSIONS = [  # (what is found, in its place)
     # A maximum that is raised only where it must be, and weights that are mended.
     (re.compile(r"__all_sync\([^;]+"), "true"),
     (re.compile(r"\bj0 == 0(?= \|\|)"), "false"),
-    (re.compile(r"(?<=const float rise = )[^;]+|(?<=const float up = )[^;]+|(?<=\brise\[i\]\[row % 2\] = )[^;]+"), "0.0f"),
+    (re.compile(r"(?<=const float rise = )[^;]+|(?<=\bshift\[i\]\[row % 2\] = )[^;]+"), "0.0f"),
     (re.compile(r"\bfirst(?= \? -FLT_MAX)"), "false"),
     (re.compile(r"(?<= keep = )(?:flash::)?fast_exp2\(fminf[^;]+"), "1.0f"),
     (re.compile(r"\bkeep == 0(?= \?)"), "false"),
