@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Choosing the backend, configuring and building. Sourced, never run; needs common.sh and setup.sh.
+# Choosing the backend, configuring and building. Sourced, never run.
+. "$(dirname -- "${BASH_SOURCE[0]}")/setup.sh"
 
 PRESETS="cpu simt cuda asan"
 

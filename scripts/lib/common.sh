@@ -11,6 +11,7 @@ chmod 755 "$WORK" # apt downloads as a user of its own
 
 say() { printf '%s\n' "$*"; }
 warn() { printf '%s: %s\n' "$PROGRAM" "$*" >&2; }
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; } # the comment at the top of the script
 # die MESSAGE: nothing can be done; the exit code 2 means "bad input, or a machine that cannot".
 die() {
     warn "$*"

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Set-up: finds what the build needs and installs what is missing with apt. Sourced, never run.
 # Nothing here calls apt when everything is found.
+. "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 CMAKE_WANTED=3.25
 
