@@ -3,7 +3,8 @@
 set -euo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)"
-PROGRAM="scripts/$(basename -- "$0")"
+PROGRAM="$(cd -- "$(dirname -- "$0")" && pwd -P)/$(basename -- "$0")"
+PROGRAM=${PROGRAM#"$ROOT"/} # as it is named in messages
 WORK="$(mktemp -d)" # logs and temporary files
 trap 'rm -rf -- "$WORK"' EXIT
 trap '[[ ! -t 2 ]] || say >&2; warn "interrupted; called again, it goes on where it was"; exit 130' INT
