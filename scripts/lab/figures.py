@@ -18,8 +18,8 @@ PLOTS = {  # file: (plot, records, whose rows it draws together)
     "spread.svg": (plots.spread, "gpu_spread_bf16", "gpu_spread_fp16")}
 
 
-def drawn(plot, *arguments):
-    figure = plot(*arguments)
+def drawn(plot, *of):
+    figure = plot(pages.loaded(of[0])[0], [row for record in of for row in pages.loaded(record)[1]])
     if clipped := plots.outside(figure):
         raise ValueError(f"the page clips {'; '.join(clipped)}")
     return figure
@@ -47,8 +47,7 @@ def main(options):
         try:
             if missing:
                 raise ValueError(missing)
-            rows = [row for record in of for row in pages.loaded(record)[1]]
-            text = plots.svg(drawn(plot, pages.loaded(of[0])[0], rows))
+            text = plots.svg(drawn(plot, *of))
             if options.check and plots.data_of(old) != plots.data_of(text):
                 raise ValueError("not what the record says")
         except (ValueError, KeyError, IndexError) as error:
