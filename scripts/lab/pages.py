@@ -351,14 +351,17 @@ def against_N(record, cell, **where):
     return table(["rung", "type", *(f"N = {N:,.0f}" for N in lengths)], lines, 1)
 
 
+def problem(row):
+    return f"(B, H, N, d) = ({row['B']}, {row['H']}, {row['N_q']}, {row['d']}), {'causal' if row['causal'] else 'full'}"
+
+
 def bench_tables(record):
     """{title: lines} of all that scripts/bench measures: details of each problem, against N, counters and ceilings."""
-    problems = unique(tuple(row[key] for key in PROBLEM) for row in some(record))
-    if len({N for _, _, N, *_ in problems}) > 1:
+    first = {problem(row): row for row in reversed(some(record))}  # of each problem
+    if len({row["N_q"] for row in first.values()}) > 1:
         cells = ["bytes"] if "memory" in loaded(record)[0]["command"] else ["ms", "TFLOP/s"]
         return {f"{cell} against N": against_N(record, cell) for cell in cells}
-    tables = {f"At (B, H, N, d) = ({B}, {H}, {N}, {d}), {'causal' if causal else 'full'}":
-              details(record, B=B, H=H, N=N, d=d, causal=causal) for B, H, N, d, causal in problems}
+    tables = {f"At {text}": details(record, **{key: row[key] for key in PROBLEM}) for text, row in reversed(first.items())}
     of_ncu = rows(record, kinds=("kernel",))
     tables |= {"Counters": view(record, "counters")} if of_ncu else {}
     tables |= {"Tensor cores": view(record, "tensor cores")} if any(map(mmas, of_ncu)) else {}

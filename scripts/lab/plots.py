@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from lab import pages
-from lab.pages import PROBLEM, ceilings_of, size, three_digits, unique
+from lab.pages import PROBLEM, ceilings_of, problem, size, three_digits, unique
 from lab.theme import COLOURS, LIGHT, style
 
 CYCLE = ("blue", "orange", "green", "red", "brown", "teal", "pink")
@@ -58,11 +58,6 @@ def source(provenance, *notes):
     where = ", ".join(filter(None, (gpu, cpu.replace("(R)", "").replace(" Processor", ""))))
     command = re.match(r"\S+(?: (?:\w\S*|--series|--memory))?", provenance["command"])[0]
     return [*notes, f"{command}, {provenance['date']}; {where}"]
-
-
-def problem(row):
-    mask = "causal" if row["causal"] else "full"
-    return f"(B, H, N, d) = ({row['B']:.0f}, {row['H']:.0f}, {row['N_q']:.0f}, {row['d']:.0f}), {mask}"
 
 
 def spread_out(places, gap, low, high):

@@ -233,29 +233,19 @@ class Commands(unittest.TestCase):
             os.killpg(started.pid, 0)
 
     def test_the_ladder(self):
-        for report, code, word in ((REPORT, 0, "passed"), ({**REPORT, "ok": False}, 1, "WRONG")):
-            self.put("report", json.dumps(report))
-            done = self.climb()
-            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-            self.assertIn(word, done.stdout)
-        self.assertIn("01_first: an idea\n", done.stdout)
-        self.assertIn("02_second needs a backend", done.stdout)
-
-    def test_the_ladder_goes_on_when_a_rung_cannot_run(self):
-        self.put("exit_code", "2")
-        done = self.climb()
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("from the rung", done.stdout)
-        self.assertIn("0 of 2 runs passed", done.stdout)
-
-    def climb(self):
-        rungs = self.here / "rungs.tsv"
+        rungs, output = self.here / "rungs.tsv", self.here / "output"
         rungs.write_text(f"01_first\tbuilt\t{self.here}/rung\n02_second\tleft out\tneeds a backend\n")
-        real = ROOT / "reference/data/minilm_layer1.safetensors"
-        output = self.here / "output"
-        output.with_suffix(".new").touch()  # what a rung would have written
-        return subprocess.run([sys.executable, "-B", ROOT / "scripts/lib/climb.py", self.ladder, rungs, real, output],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        command = [sys.executable, "-B", ROOT / "scripts/lib/climb.py", self.ladder, rungs,
+                   ROOT / "reference/data/minilm_layer1.safetensors", output]
+        for report, ended, code, words in ((REPORT, 0, 0, ["passed"]), ({**REPORT, "ok": False}, 0, 1, ["WRONG"]),
+                                           (REPORT, 2, 1, ["from the rung", "0 of 2 runs passed"])):
+            self.put("report", json.dumps(report))
+            self.put("exit_code", str(ended))
+            output.with_suffix(".new").touch()  # what a rung would have written
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            for text in (*words, "01_first: an idea\n", "02_second needs a backend"):
+                self.assertIn(text, done.stdout)
 
 
 if __name__ == "__main__":
