@@ -36,11 +36,13 @@ void land_first(Thread& thread, uint32_t count) {
 
 void cp_async_16(void* shared, const void* global, bool valid, Site site) {
     const Caller caller;
-    auto& pending = caller.thread.copies.pending;
-    pending.push_back({static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr, site});
-    caller.tells(&Observer::start_copy, pending.back());
+    AsyncCopies& copies = caller.thread.copies;
+    const AsyncCopy& copy = copies.pending.emplace_back(AsyncCopy{caller.block.new_work("cp.async", site),
+                                                                  copies.started(), static_cast<char*>(shared),
+                                                                  valid ? static_cast<const char*>(global) : nullptr});
+    caller.block.observers().tell(&Observer::start_copy, copy);
     if (options().cp_async == CpAsync::early) {
-        land(pending.back());
+        land(copy);
     }
 }
 

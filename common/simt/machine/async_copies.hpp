@@ -4,15 +4,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/simt/machine/site.hpp"
+#include "common/simt/machine/async_work.hpp"
 
 namespace flash::simt {
 
 struct AsyncCopy {
     static constexpr unsigned bytes = 16;
+    AsyncWork work;
+    uint32_t place; // how many the thread had started before
     char* shared;
     const char* global; // null: fill with zeros
-    Site site;
 };
 
 /// An arrival at an mbarrier that takes place when the copies started before it have landed.

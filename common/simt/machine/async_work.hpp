@@ -1,4 +1,4 @@
-// Work that goes on beside the threads: of the copy engine (TMA) and of the tensor cores (wgmma).
+// Work that goes on beside the threads: cp.async, that of the copy engine (TMA) and that of the tensor cores (wgmma).
 #pragma once
 
 #include <array>

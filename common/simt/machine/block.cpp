@@ -127,7 +127,7 @@ void Block::serve(Thread& thread) {
 void Block::check_left(const Thread& thread) {
     if (!thread.copies.pending.empty() && thread.copies.announced.empty()) {
         stop({FaultKind::async_copy_in_flight, "a thread leaves the kernel before its cp.async has landed",
-              here("starts the copy", thread.copies.pending.front().site),
+              here("starts the copy", thread.copies.pending.front().work.site),
               "the shared memory may be another block's by then: wait for all groups (cp_async_wait<0>)"});
     }
     if (!thread.stores.pending.empty()) {

@@ -106,8 +106,10 @@ class Block {
     NamedBarrier& named_barrier(int id) { return named_barriers_[static_cast<size_t>(id)]; }
     Registers& registers() { return registers_; }
 
-    /// Numbers for works of the copy engine or the tensor cores; returns the first.
-    uint32_t next_works(uint32_t count) { return std::exchange(works_, works_ + count); }
+    /// A work of the current thread begins beside it, or `count` of them; they are numbered from that on.
+    AsyncWork new_work(const char* operation, Site site, uint32_t count = 1) {
+        return {std::exchange(works_, works_ + count), current_->number, operation, site};
+    }
 
     /// All have come to an mbarrier or a named barrier: those who wait there go on.
     void end_phase(const void* barrier, std::vector<WaitingThread>& waiting);

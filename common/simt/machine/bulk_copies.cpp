@@ -9,11 +9,6 @@
 namespace flash::simt {
 namespace {
 
-AsyncWork begin_work(const char* operation, Site site) {
-    Block& block = current_block();
-    return {block.next_works(1), block.current().number, operation, site};
-}
-
 [[noreturn]] void refuse(const AsyncWork& work, FaultKind kind, const std::string& summary) {
     current_block().refuse(kind, summary, work.operation, work.site);
 }
@@ -165,7 +160,7 @@ void begin_flight(BulkStore&& store) {
 /// Stores or adds bytes that lie side by side.
 void store_run(const char* operation, bool adds, void* global, const void* shared, int bytes, Site site) {
     const RuntimeCode runtime;
-    BulkStore store{begin_work(operation, site), adds, {}, 0};
+    BulkStore store{current_block().new_work(operation, site), adds, {}, 0};
     auto* const from = static_cast<char*>(const_cast<void*>(shared));
     check_run(store.work, global, bytes, adds ? "a bulk reduction" : "a bulk store");
     check_shared(store.work, from, static_cast<size_t>(bytes), 16);
@@ -178,7 +173,7 @@ void store_run(const char* operation, bool adds, void* global, const void* share
 
 void tma_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier, Site site) {
     const RuntimeCode runtime;
-    BulkLoad load{begin_work("tma_load", site), static_cast<char*>(shared), box_bytes(map), {}, mbarrier};
+    BulkLoad load{current_block().new_work("tma_load", site), static_cast<char*>(shared), box_bytes(map), {}, mbarrier};
     check_coordinates(load.work, map, rank, at);
     check_shared(load.work, load.shared, load.bytes, 1024);
     load.inside = chunks_inside(map, at, load.shared);
@@ -188,8 +183,11 @@ void tma_load(void* shared, const TensorMap& map, int rank, const int* at, uint6
 
 void bulk_load(void* shared, const void* global, int bytes, uint64_t* mbarrier, Site site) {
     const RuntimeCode runtime;
-    BulkLoad load{
-        begin_work("bulk_load", site), static_cast<char*>(shared), static_cast<unsigned>(bytes), {}, mbarrier};
+    BulkLoad load{current_block().new_work("bulk_load", site),
+                  static_cast<char*>(shared),
+                  static_cast<unsigned>(bytes),
+                  {},
+                  mbarrier};
     check_run(load.work, global, bytes, "a bulk load");
     check_shared(load.work, load.shared, load.bytes, 16);
     add_chunks(const_cast<char*>(static_cast<const char*>(global)), load.shared, load.bytes, false, load.inside);
@@ -206,7 +204,7 @@ void land(const BulkLoad& load) {
 
 void tma_store(const TensorMap& map, int rank, const int* at, const void* shared, Site site) {
     const RuntimeCode runtime;
-    BulkStore store{begin_work("tma_store", site), false, {}, 0};
+    BulkStore store{current_block().new_work("tma_store", site), false, {}, 0};
     auto* const from = const_cast<char*>(static_cast<const char*>(shared));
     check_coordinates(store.work, map, rank, at);
     // A load may begin before the tensor. A store may not: a GPU calls it an illegal instruction.

@@ -49,7 +49,7 @@ class Observer {
     /// Lanes of a warp read rows together, 8 to a matrix.
     virtual void load_matrices(std::span<const MatrixRow>, Site) {}
 
-    virtual void start_copy(unsigned /*thread*/, const AsyncCopy&) {}
+    virtual void start_copy(const AsyncCopy&) {}
     virtual void wait_for_copies(unsigned /*thread*/, uint32_t /*count*/) {} // its first ones
 
     /// An access to the word of an mbarrier, or of a semaphore at which it waits. No counter counts it.

@@ -170,7 +170,8 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
     };
     const WgmmaCall& one = call(0);
     Wgmma product;
-    product.work = {block.next_works(4), first_thread, "wgmma", site};
+    product.work = block.new_work("wgmma", site, 4);
+    product.work.thread = first_thread;
     product.group = block.thread(first_thread).wgmma_groups;
     product.type = one.type;
     product.columns = one.columns;

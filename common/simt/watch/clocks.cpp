@@ -19,6 +19,18 @@ void lower(std::vector<uint32_t>& values, const std::vector<uint32_t>& to) {
     }
 }
 
+using Knowledge = Clocks::Knowledge;
+constexpr std::vector<uint32_t> Knowledge::*parts[] = {&Knowledge::clocks, &Knowledge::ends, &Knowledge::fenced,
+                                                       &Knowledge::fenced_ends};
+
+void raise(Knowledge& knowledge, const Knowledge& to, bool with_clocks = true) {
+    for (const auto part : parts) {
+        if (with_clocks || part != &Knowledge::clocks) {
+            raise(knowledge.*part, to.*part);
+        }
+    }
+}
+
 } // namespace
 
 void raise(std::vector<uint32_t>& values, size_t place, uint32_t to) {
@@ -27,10 +39,7 @@ void raise(std::vector<uint32_t>& values, size_t place, uint32_t to) {
 }
 
 void Clocks::begin_block(unsigned threads) {
-    for (Knowledge& own : known_) {
-        own.ends.clear();
-        own.fenced.clear();
-    }
+    std::ranges::fill(known_, Knowledge());
     epoch_begin_ = 0;
     highest_ = 0;
     reset(threads);
@@ -47,16 +56,11 @@ void Clocks::reset(unsigned threads) {
     clocks_.assign(threads, 0);
     known_.resize(threads);
     Knowledge lasting;
-    for (const Knowledge& own : known_) {
-        raise(lasting.ends, own.ends);
-        raise(lasting.fenced, own.fenced);
-    }
     for (Knowledge& own : known_) {
         own.clocks.clear();
-        own.copies.clear();
-        own.ends = lasting.ends;
-        own.fenced = lasting.fenced;
+        raise(lasting, own);
     }
+    std::ranges::fill(known_, lasting);
 }
 
 bool Clocks::knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const {
@@ -73,8 +77,8 @@ bool Clocks::knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t
 }
 
 void Clocks::meet(unsigned warp, uint32_t lanes) {
-    for (std::vector<uint32_t>* const part : {&joint_.clocks, &joint_.copies, &joint_.ends, &joint_.fenced}) {
-        part->clear();
+    for (const auto part : parts) {
+        (joint_.*part).clear();
     }
     for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
         release(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint_);
@@ -93,28 +97,14 @@ void Clocks::release(unsigned thread, Knowledge& into) {
     tick(thread);
     const Knowledge& own = known_[thread];
     into.clocks.resize(known_.size());
-    raise(into.clocks, own.clocks);
+    raise(into, own);
     into.clocks[thread] = clocks_[thread];
-    raise(into.copies, own.copies);
-    raise(into.ends, own.ends);
-    raise(into.fenced, own.fenced);
 }
 
 void Clocks::acquire(unsigned thread, const Knowledge& from, bool of_this_epoch) {
     ++state_;
     fresh_ = false;
-    Knowledge& own = known_[thread];
-    if (of_this_epoch) {
-        raise(own.clocks, from.clocks);
-    }
-    raise(own.copies, from.copies);
-    raise(own.ends, from.ends);
-    raise(own.fenced, from.fenced);
-}
-
-void Clocks::learn_copies(unsigned thread, unsigned starter, uint32_t count) {
-    raise(known_[thread].copies, starter, count);
-    fresh_ = false;
+    raise(known_[thread], from, of_this_epoch);
 }
 
 void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {
@@ -133,6 +123,7 @@ void Clocks::fence(unsigned thread) {
     }
     tick(thread); // what it does from here on, is not fenced
     own.fenced[thread] = stamp(thread);
+    own.fenced_ends = own.ends;
 }
 
 const Clocks::Knowledge& Clocks::common(unsigned first, unsigned count) {
@@ -145,13 +136,14 @@ const Clocks::Knowledge& Clocks::common(unsigned first, unsigned count) {
 
 Clocks::Knowledge Clocks::find_common(unsigned first, unsigned count) const {
     constexpr uint32_t all = ~uint32_t{0};
-    Knowledge result{std::vector<uint32_t>(known_.size(), all), {}, known_[first].ends, known_[first].fenced};
+    Knowledge result = known_[first];
+    result.clocks.assign(known_.size(), all);
     for (unsigned thread = first; thread < first + count; ++thread) {
         const uint32_t own = result.clocks[thread];
-        lower(result.clocks, known_[thread].clocks);
+        for (const auto part : parts) {
+            lower(result.*part, known_[thread].*part);
+        }
         result.clocks[thread] = own;
-        lower(result.ends, known_[thread].ends);
-        lower(result.fenced, known_[thread].fenced);
     }
     return result;
 }

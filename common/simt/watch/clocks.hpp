@@ -4,14 +4,13 @@
 // arriving at an mbarrier). An access carries the clock of its thread. Thread i knows of all accesses of thread j whose
 // clock is below known[i][j]; those are ordered before whatever i does from then on.
 //
-// Work that goes on beside the threads (TMA, wgmma) ends on a channel: the phases of an mbarrier, the groups of a
-// warpgroup's products, the groups of a thread's bulk stores. Thread i knows that the first ends[i][c] of channel c are
-// over. And what a thread writes to shared memory, TMA and wgmma see after a fence: thread i knows that what thread j
-// wrote before its stamp reached fenced[i][j] has been made visible to them. Both hold from one epoch to the next.
+// Work that goes on beside the threads (cp.async, TMA, wgmma) ends on a channel: the copies of a thread, the phases of
+// an mbarrier, the groups of a warpgroup's products, the groups of a thread's bulk stores. Thread i knows that the
+// first ends[i][c] of channel c are over. So must the thread that started them, by waiting.
 //
-// The copies of cp.async that a thread starts are not part of what it does, because they go on while it does other
-// things. They are numbered apart, in the order in which the thread started them, from the block's beginning: thread i
-// knows that the first copies[i][j] copies of thread j have landed. So must j itself, by waiting for them.
+// What a thread writes to shared memory, TMA and wgmma see after a fence: thread i knows that what thread j wrote
+// before its stamp reached fenced[i][j] has been made visible to them, and so have the first fenced_ends[i][c] of
+// channel c. All this holds from one epoch to the next.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +24,15 @@ namespace flash::simt {
 /// `values[place]` becomes `to`, if it is less. Entries that are not there are 0.
 void raise(std::vector<uint32_t>& values, size_t place, uint32_t to);
 
+inline bool is_above(const std::vector<uint32_t>& values, size_t place, uint32_t number) {
+    return place < values.size() && values[place] > number;
+}
+
 class Clocks {
   public:
     /// An entry for each thread, or channel. Those that are not there are 0.
     struct Knowledge {
-        std::vector<uint32_t> clocks, copies, ends, fenced;
+        std::vector<uint32_t> clocks, ends, fenced, fenced_ends;
     };
 
     void begin_block(unsigned threads);
@@ -47,19 +50,9 @@ class Clocks {
     /// Lanes of a warp have met: each knows what any of them knew and did.
     void meet(unsigned warp, uint32_t lanes);
 
-    /// Whether `thread` knows that a copy has landed: the one that `starter` started after `number` others.
-    bool knows_copy(unsigned thread, unsigned starter, uint32_t number) const {
-        const std::vector<uint32_t>& own = known_[thread].copies;
-        return starter < own.size() && own[starter] > number;
-    }
-
-    /// `thread` has waited for the first `count` copies of `starter`.
-    void learn_copies(unsigned thread, unsigned starter, uint32_t count);
-
     /// Whether `thread` knows that number `number` of a channel, from 0, is over.
     bool knows_end(unsigned thread, uint32_t channel, uint32_t number) const {
-        const std::vector<uint32_t>& own = known_[thread].ends;
-        return channel < own.size() && own[channel] > number;
+        return is_above(known_[thread].ends, channel, number);
     }
     void learn_ends(unsigned thread, uint32_t channel, uint32_t count);
 
@@ -69,7 +62,7 @@ class Clocks {
     /// All that `thread` has written or knows of is visible to TMA and wgmma, as far as it is told of this fence.
     void fence(unsigned thread);
 
-    /// What each of `count` threads knows, the first of them on. What one of them did itself, it knows. Not the copies.
+    /// What each of `count` threads knows, the first of them on. What one of them did itself, it knows.
     const Knowledge& common(unsigned first, unsigned count);
 
     // What threads hand on through a barrier.
@@ -90,7 +83,7 @@ class Clocks {
         Knowledge common;
     };
     std::map<std::pair<unsigned, unsigned>, Found> found_; // by first thread and count, as long as nothing changes
-    uint64_t state_ = 0;                                   // of known_, but for the copies
+    uint64_t state_ = 0;                                   // of known_
     uint32_t epoch_begin_ = 0; // every stamp of this epoch is as high, and higher than those before
     uint32_t highest_ = 0;     // clock of this epoch
 };

@@ -100,8 +100,9 @@ void Counting::load_matrices(std::span<const MatrixRow> rows, Site site) {
     }
 }
 
-void Counting::start_copy(unsigned thread, const AsyncCopy& copy) {
-    const Origin origin = Origin::of(copy.site);
+void Counting::start_copy(const AsyncCopy& copy) {
+    const unsigned thread = copy.work.thread;
+    const Origin origin = Origin::of(copy.work.site);
     const auto bytes = static_cast<uint8_t>(copy.bytes);
     if (copy.global != nullptr) {
         log(thread, {origin, Kind::load, Space::global, bytes, true}, copy.global);

@@ -35,7 +35,7 @@ class Counting final : public Observer {
     void begin_block() override;
     void access(unsigned thread, const AccessEvent& access) override;
     void load_matrices(std::span<const MatrixRow> rows, Site site) override;
-    void start_copy(unsigned thread, const AsyncCopy& copy) override;
+    void start_copy(const AsyncCopy& copy) override;
     void start_load(const BulkLoad& load) override;
     void start_store(const BulkStore& store) override;
     void start_wgmma(const Wgmma& product) override {

@@ -40,10 +40,10 @@ void Detector::begin_block() {
     unwritten_.reset();
     order_.begin_block(static_cast<unsigned>(volume(block_.launch().block)));
     blocks_.push_back(block_.index());
-    flights_.assign(block_.thread_count(), {});
     handovers_.clear();
     registers_.assign(block_.thread_count(), {});
     channels_ = 1;
+    copy_channels_.assign(block_.thread_count(), 0);
     store_channels_.assign(block_.thread_count(), 0);
     wgmma_channels_ = {};
     actor_ = nullptr;
@@ -72,7 +72,9 @@ void Detector::meet(Meeting meeting, unsigned warp, uint32_t lanes, Site) {
 Place Detector::place_of(const Trace& trace, const Trace& now, const char* action) const {
     if (trace.engine != 0) {
         const Work& work = order_.work(trace);
-        return place_of(work, work.writes ? " that writes it" : " that reads it");
+        return work.kind == Work::copies
+                   ? block_.place(work.thread, action, work.origin)
+                   : place_of(work, work.kind == Work::loads ? " that writes it" : " that reads it");
     }
     Trace other = trace;
     if (trace.warp == now.warp && trace.epoch == now.epoch && trace.lanes != now.lanes) {
@@ -134,22 +136,23 @@ void Detector::stop_outside(unsigned thread, const AccessEvent& access, const Re
     block_.stop({FaultKind::out_of_bounds, summary, place_of(thread, access)});
 }
 
-void Detector::stop_in_flight(unsigned thread, const AccessEvent& access, const Region& region,
-                              const Trace& copy) const {
-    block_.stop(
-        {FaultKind::async_copy_in_flight, "data of a cp.async used before its wait, " + in(access, region),
-         place_of(thread, access), place_of(copy, copy, "starts the copy"),
-         "the thread that copies must wait for its group (cp_async_wait), then a barrier lets the others see it"});
-}
-
 void Detector::stop_race(unsigned thread, const AccessEvent& access, const Region& region,
                          const Order::Race& race) const {
     const bool same_block = order_.of_this_block(*race.other);
     const bool same_warp = same_block && race.other->warp == thread / 32;
-    if (same_warp && race.other->copy != 0 && race.other->lanes == 1u << thread % 32) {
-        stop_in_flight(thread, access, region, *race.other); // its own copy; only others have waited for that
+    if (same_block && order_.is_work(*race.other, Work::copies)) {
+        const Work& copy = order_.work(*race.other);
+        if (copy.thread == thread || is_in_flight(copy)) { // its own: only others have waited for that
+            block_.stop({FaultKind::async_copy_in_flight,
+                         "data of a cp.async used before its wait, " + in(access, region), place_of(thread, access),
+                         block_.place(copy.thread, "starts the copy", copy.origin),
+                         "the thread that copies must wait for its group (cp_async_wait), then a barrier lets the "
+                         "others see it"});
+        }
+    } else if (same_block && race.other->engine != 0) {
+        stop_async_race(thread, access, region, race);
     }
-    if (block_.space_of(access.address) == Space::shared && (actor_ != nullptr || race.other->engine != 0)) {
+    if (actor_ != nullptr && block_.space_of(access.address) == Space::shared) {
         stop_async_race(thread, access, region, race);
     }
     block_.stop({FaultKind::race, "race: two threads, " + in(access, region), place_of(thread, access),
@@ -223,13 +226,8 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
     if (access.kind == Kind::load && order_.recall(cell, load)) {
         return;
     }
-    const Trace& write = order_.writer(cell);
-    if (shared && !order_.of_this_block(write)) {
-        if (access.kind != Kind::store) {
-            note_unwritten(thread, access, region);
-        }
-    } else if (shared && write.in_flight != 0) {
-        stop_in_flight(thread, access, region, write);
+    if (shared && access.kind != Kind::store && !order_.of_this_block(order_.writer(cell))) {
+        note_unwritten(thread, access, region);
     }
     const Trace now = order_.now(thread, access.origin, access.kind);
     if (const Order::Race race = order_.race(cell, access.kind, now, shared); race.other != nullptr) {
@@ -258,33 +256,20 @@ void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
     }
 }
 
-void Detector::start_copy(unsigned thread, const AsyncCopy& copy) {
-    const Origin origin = Origin::of(copy.site);
+void Detector::start_copy(const AsyncCopy& copy) {
+    const unsigned thread = copy.work.thread;
+    const Origin origin = Origin::of(copy.work.site);
     if (copy.global != nullptr) {
         check(thread, {copy.global, copy.bytes, Kind::load, origin}, Space::global);
     }
     const AccessEvent write{copy.shared, copy.bytes, Kind::store, origin};
     check(thread, write, Space::shared);
-    find(thread, write, Space::shared).visit(write, [this](Cell& cell) { order_.take_off(cell); });
-    flights_[thread].copies.push_back(copy);
-}
-
-/// Somebody has waited for the first `count` copies of a thread: they are in flight no more.
-void Detector::end_copies(unsigned starter, uint32_t count) {
-    Flights& flights = flights_[starter];
-    for (; flights.ended < count; ++flights.ended) {
-        const AsyncCopy& copy = flights.copies.front();
-        const AccessEvent write{copy.shared, copy.bytes, Kind::store, Origin::of(copy.site)};
-        find(starter, write, Space::shared).visit(write, [&](Cell& cell) {
-            order_.land(cell, starter, flights.ended, write.origin);
-        });
-        flights.copies.pop_front();
-    }
+    const uint32_t work = begin_work(copy.work, channel_in(copy_channels_[thread]), copy.place, Work::copies);
+    find(thread, write, Space::shared).visit(write, [&](Cell& cell) { order_.write_by(work, cell); });
 }
 
 void Detector::wait_for_copies(unsigned thread, uint32_t count) {
-    end_copies(thread, count);
-    order_.clocks().learn_copies(thread, thread, count);
+    order_.clocks().learn_ends(thread, channel_in(copy_channels_[thread]), count);
 }
 
 /// Clocks that were gathered in an earlier epoch, all threads know.
@@ -302,7 +287,7 @@ void Detector::release(unsigned thread, const void* barrier) {
 }
 
 void Detector::hand_on_copies(unsigned thread, uint32_t count, const void* barrier) {
-    raise(gathering(barrier).gathered.copies, thread, count);
+    raise(gathering(barrier).gathered.ends, channel_in(copy_channels_[thread]), count);
 }
 
 /// Who waits for this phase has waited for those before.
@@ -318,11 +303,7 @@ void Detector::end_phase(const void* barrier) {
 
 void Detector::acquire(unsigned thread, const void* barrier) {
     const Handover& handover = handovers_[barrier];
-    const Clocks::Knowledge& knowledge = handover.handed_on;
-    order_.clocks().acquire(thread, knowledge, handover.handed_on_epoch == order_.epoch());
-    for (unsigned starter = 0; starter < knowledge.copies.size(); ++starter) {
-        end_copies(starter, knowledge.copies[starter]);
-    }
+    order_.clocks().acquire(thread, handover.handed_on, handover.handed_on_epoch == order_.epoch());
 }
 
 } // namespace flash::simt

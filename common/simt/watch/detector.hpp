@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,7 +25,7 @@ class Detector final : public Observer {
     void access(unsigned thread, const AccessEvent& access) override;
     void access_local(unsigned thread, const AccessEvent& access) override;
     void load_matrices(std::span<const MatrixRow> rows, Site site) override;
-    void start_copy(unsigned thread, const AsyncCopy& copy) override;
+    void start_copy(const AsyncCopy& copy) override;
     void wait_for_copies(unsigned thread, uint32_t count) override;
     void touch(unsigned thread, const AccessEvent& word) override { access(thread, word); }
     void make_mbarrier(unsigned thread, const void* barrier) override;
@@ -68,14 +67,8 @@ class Detector final : public Observer {
         }
     };
 
-    struct Flights {                  // the copies that a thread has started
-        std::deque<AsyncCopy> copies; // those that nobody has waited for
-        uint32_t ended = 0;           // how many came before
-    };
-
     /// What those who arrive at an mbarrier hand on to those who wait, for this phase and for the one before. The
-    /// clocks hold for the epoch in which they were gathered: at the next __syncthreads all know more. Of copies they
-    /// do not.
+    /// clocks hold for the epoch in which they were gathered: at the next __syncthreads all know more.
     struct Handover {
         Clocks::Knowledge gathered, handed_on;
         uint32_t gathered_epoch = 0, handed_on_epoch = 0;
@@ -109,10 +102,10 @@ class Detector final : public Observer {
     void check(unsigned thread, const AccessEvent& access, Space space);
     void read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat);
     void check_elsewhere(unsigned thread, const AccessEvent& access);
-    void end_copies(unsigned starter, uint32_t count);
     std::optional<Fault> load_left_behind();
     Handover& gathering(const void* barrier);
-    uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, bool writes);
+    uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, Work::Kind kind);
+    bool is_in_flight(const Work& work) const; // nobody knows that it is over
     uint32_t channel_in(uint32_t& own) { return own = own == 0 ? channels_++ : own; }
     void check_global(const AsyncWork& work, const Chunk& chunk, Kind kind);
     void check_turn(const AsyncWork& work, const Chunk& chunk);
@@ -134,8 +127,6 @@ class Detector final : public Observer {
     Place place_of(const Work& work, const char* what) const;
     Place place_of_actor(unsigned thread, const AccessEvent& access, const char* what) const;
     [[noreturn, gnu::cold]] void stop_outside(unsigned thread, const AccessEvent& access, const Region& region) const;
-    [[noreturn, gnu::cold]] void stop_in_flight(unsigned thread, const AccessEvent& access, const Region& region,
-                                                const Trace& copy) const;
     [[noreturn, gnu::cold]] void stop_race(unsigned thread, const AccessEvent& access, const Region& region,
                                            const Order::Race& race) const;
 
@@ -143,12 +134,11 @@ class Detector final : public Observer {
     Order order_;
     std::vector<uint3> blocks_;      // of this launch, as they ran
     std::optional<Fault> unwritten_; // a read of memory that nobody wrote, kept until the next barrier
-    std::vector<Flights> flights_;   // of each thread of the block
     std::map<const void*, Handover> handovers_;
     std::map<const void*, std::vector<Order::Blocks>> semaphores_; // what is known after the first, second... addition
     std::vector<OwnRegisters> registers_;                          // of each thread of the block
     uint32_t channels_ = 0;
-    std::vector<uint32_t> store_channels_; // of each thread, wgmma_channels_ of each warp; 0: none yet
+    std::vector<uint32_t> copy_channels_, store_channels_; // of each thread, wgmma_channels_ of each warp; 0: none yet
     std::array<uint32_t, 32> wgmma_channels_{};
     const AsyncWork* actor_ = nullptr; // in whose place a thread's access is checked; null: the thread's own
     std::unique_ptr<Shadow> dynamic_shadow_, static_shadow_;

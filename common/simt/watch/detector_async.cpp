@@ -35,10 +35,8 @@ void Detector::fence_mbarriers(unsigned thread) {
     }
 }
 
-uint32_t Detector::begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, bool writes) {
-    auto& works = order_.works();
-    works.resize(std::max<size_t>(works.size(), work.number + 1));
-    works[work.number] = {work.operation, work.thread, Origin::of(work.site), channel, number, writes};
+uint32_t Detector::begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, Work::Kind kind) {
+    order_.begin_work(work.number, {work.operation, work.thread, Origin::of(work.site), channel, number, kind});
     return work.number;
 }
 
@@ -60,7 +58,7 @@ void Detector::start_load(const BulkLoad& load) {
     for (const Chunk& chunk : load.inside) {
         check_global(load.work, chunk, Kind::load);
     }
-    const uint32_t work = begin_work(load.work, handover.channel, Work::not_yet, true);
+    const uint32_t work = begin_work(load.work, handover.channel, Work::not_yet, Work::loads);
     const AccessEvent all{load.shared, load.bytes, Kind::store, Origin::of(load.work.site)};
     const Region& region = find(load.work.thread, all, Space::shared);
     const Trace now = order_.now(load.work.thread, all.origin, Kind::store);
@@ -81,14 +79,13 @@ void Detector::start_load(const BulkLoad& load) {
     actor_ = nullptr;
 }
 
-void Detector::land(const BulkLoad& load) {
-    order_.works()[load.work.number].number = handovers_[load.mbarrier].phases;
-}
+void Detector::land(const BulkLoad& load) { order_.end_work(load.work.number, handovers_[load.mbarrier].phases); }
 
 void Detector::start_store(const BulkStore& store) {
     actor_ = &store.work;
     const unsigned thread = store.work.thread;
-    const Readers readers{thread, 1, begin_work(store.work, channel_in(store_channels_[thread]), store.group, false), 1,
+    const Readers readers{thread, 1,
+                          begin_work(store.work, channel_in(store_channels_[thread]), store.group, Work::reads), 1,
                           order_.clocks().common(thread, 1)};
     Repeat repeat;
     for (const Chunk& chunk : store.chunks) {
@@ -137,13 +134,9 @@ void Detector::wait_for_stores(unsigned thread, uint32_t groups) {
 void Detector::read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat) {
     const Region& region = find(readers.first, access, Space::shared);
     region.visit(access, repeat, [&](Cell& cell) {
-        const Trace& write = order_.writer(cell);
-        if (!order_.of_this_block(write)) {
+        if (!order_.of_this_block(order_.writer(cell))) {
             note_unwritten(readers.first, access, region);
         } else {
-            if (write.in_flight != 0) {
-                stop_in_flight(readers.first, access, region, write);
-            }
             if (!order_.knows_write(readers.known, cell) || order_.has_atomics(cell)) {
                 for (unsigned thread = readers.first; thread < readers.first + readers.threads; ++thread) {
                     const Trace now = order_.now(thread, access.origin, Kind::load);
@@ -178,7 +171,7 @@ void Detector::start_wgmma(const Wgmma& product) {
         AsyncWork own = product.work;
         own.number += warp;
         own.thread += 32 * warp;
-        begin_work(own, channel_in(wgmma_channels_[own.thread / 32]), product.group, false);
+        begin_work(own, channel_in(wgmma_channels_[own.thread / 32]), product.group, Work::reads);
     }
     for (unsigned i = 0; i < warpgroup_threads; ++i) {
         begin_registers(product, i, product.work.number + i / 32);
@@ -253,14 +246,19 @@ void Detector::access_local(unsigned thread, const AccessEvent& access) {
     }
 }
 
+bool Detector::is_in_flight(const Work& work) const {
+    for (unsigned thread = 0; thread < block_.thread_count(); ++thread) {
+        if (order_.clocks().knows_end(thread, work.channel, work.number)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /// A load that nobody has waited for.
 std::optional<Fault> Detector::load_left_behind() {
     for (const Work& work : order_.works()) {
-        bool known = !work.writes;
-        for (unsigned thread = 0; thread < block_.thread_count() && !known; ++thread) {
-            known = order_.clocks().knows_end(thread, work.channel, work.number);
-        }
-        if (!known) {
+        if (work.kind == Work::loads && is_in_flight(work)) {
             return Fault(FaultKind::async_copy_in_flight, "a block ends before a tma_load of it has landed",
                          place_of(work, ""), "the shared memory may be another block's by then: wait at its mbarrier");
         }
@@ -271,8 +269,8 @@ std::optional<Fault> Detector::load_left_behind() {
 void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const Region& region,
                                const Order::Race& race) const {
     const bool reads = access.kind == Kind::load;
-    const bool lands = race.other->engine != 0 && order_.work(*race.other).writes;
-    const bool is_read = race.other->engine != 0 && !lands;
+    const bool lands = order_.is_work(*race.other, Work::loads);
+    const bool is_read = order_.is_work(*race.other, Work::reads);
     FaultKind kind = FaultKind::race;
     std::string summary, hint;
     if (lands && reads) {

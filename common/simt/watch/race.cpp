@@ -93,17 +93,6 @@ void Order::forget_old() {
     enough_ = std::max(2 * kept, std::max(words, size_t{1} << 17)); // so that this costs little beside the accesses
 }
 
-void Order::take_off(Cell& cell) {
-    Written copy = written(cell);
-    copy.by.in_flight = 1;
-    set_write(cell, copy);
-}
-
-void Order::land(Cell& cell, unsigned starter, uint32_t number, Origin origin) {
-    set_write(cell, {{epoch_, origin.number(), 1u << starter % 32, number, 0, starter / 32, 1, 0, 0},
-                     clocks_.stamp(starter)});
-}
-
 Order::Blocks Order::handed_on(const Blocks& before) const {
     Blocks all = before;
     all.resize(begins_.size());
@@ -162,15 +151,18 @@ const Trace* Order::unordered(const History& history, Kind kind, const Trace& no
 bool Order::knows_write(const Clocks::Knowledge& group, const Cell& cell) const {
     const Trace& write = writer(cell);
     if (write.engine != 0) {
-        const Work& work = works_[write.lanes];
-        return work.channel < group.ends.size() && group.ends[work.channel] > work.number;
+        return is_above(group.ends, work(write).channel, work(write).number);
     }
-    return write.epoch != epoch_ || write.copy != 0 || group.clocks[thread_of(write)] > write.clock;
+    return write.epoch != epoch_ || group.clocks[thread_of(write)] > write.clock;
 }
 
 bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
     const Trace& write = writer(cell);
-    return write.engine != 0 || (!group.fenced.empty() && group.fenced[thread_of(write)] > written(cell).stamp);
+    if (write.engine != 0) {
+        const Work& own = work(write);
+        return own.kind != Work::copies || is_above(group.fenced_ends, own.channel, own.number);
+    }
+    return is_above(group.fenced, thread_of(write), written(cell).stamp);
 }
 
 uint32_t ReaderSets::with(uint32_t set, uint32_t work, uint32_t count, const std::vector<Work>& works) {

@@ -5,16 +5,14 @@
 // takes __syncwarp or an mbarrier (clocks.hpp). The threads of different blocks have no order, but where one block has
 // waited at a semaphore to which the other has added: then all that the other did counts as before.
 //
-// A cp.async writes at an unknown moment. Its cells are marked as in flight, over epochs too, until some thread has
-// waited for it; from then on it is a write that those know of who have waited, or to whom that was handed on.
-//
-// TMA and wgmma begin after what their threads know, and end on a channel (clocks.hpp), over epochs as well.
+// cp.async, TMA and wgmma begin after what their threads know, and end on a channel (clocks.hpp), over epochs as well.
 //
 // Neighbouring bytes have the same past, as a rule: a thread reads a row, then the next thread reads it. So the pasts
 // are numbered, and what is remembered of four bytes is two numbers. The same access leads from the same number to the
 // same next one, and most accesses are therefore one look at a small table (Order::recall).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -37,12 +35,10 @@ struct Trace {
     uint32_t epoch = 0; // 0: no access
     uint32_t origin = 0;
     uint32_t lanes = 0;
-    uint32_t clock : 23 = 0; // of a copy: its number
-    uint32_t engine : 1 = 0; // TMA's or wgmma's: `lanes` is the number of the work
+    uint32_t clock : 25 = 0;
+    uint32_t engine : 1 = 0; // a work's (cp.async, TMA, wgmma): `lanes` is its number
     uint32_t warp : 5 = 0;
-    uint32_t copy : 1 = 0;      // written by a cp.async
-    uint32_t in_flight : 1 = 0; // which nobody has waited for
-    uint32_t atomic : 1 = 0;    // an atomic operation
+    uint32_t atomic : 1 = 0; // an atomic operation
 };
 
 /// The thread that made it; of several lanes, the first.
@@ -196,15 +192,20 @@ class Shadow final : public DeviceMemory::Notes {
     Cell* cells_; // of the words, or their first bytes; then of all second bytes, and so on
 };
 
-/// What TMA or a warp's tensor core does beside the threads.
+/// What cp.async, TMA or a warp's tensor core does beside the threads.
 struct Work {
     static constexpr uint32_t not_yet = ~uint32_t{0};
+    enum Kind : uint8_t {
+        copies, // cp.async: to shared memory, where TMA and wgmma see it after a fence, like what its thread writes
+        loads,  // TMA to shared memory
+        reads   // from shared memory
+    };
     const char* operation = "";
     unsigned thread = 0; // that began it
     Origin origin;
     uint32_t channel = 0;      // on which it ends,
     uint32_t number = not_yet; // and with which of its numbers
-    bool writes = false;       // shared memory; else it reads
+    Kind kind = reads;
 };
 
 /// Sets of works, one for each way in which memory has been read. A later work on a channel stands for earlier ones.
@@ -248,25 +249,32 @@ class Order {
         ++moment_; // whoever asks may change them
         return clocks_;
     }
+    const Clocks& clocks() const { return clocks_; }
     uint32_t epoch() const { return epoch_; }
 
     /// An access that a thread makes now.
     Trace now(unsigned thread, Origin origin, Kind kind) const {
-        return {epoch_, origin.number(),     1u << thread % 32, clocks_.clock(thread), 0, thread / 32, 0,
-                0,      kind == Kind::atomic};
+        return {epoch_, origin.number(), 1u << thread % 32,   clocks_.clock(thread),
+                0,      thread / 32,     kind == Kind::atomic};
     }
 
     /// Works of TMA and wgmma, by their numbers.
-    std::vector<Work>& works() {
-        ++moment_;
-        return works_;
+    void begin_work(uint32_t number, const Work& work) {
+        works_.resize(std::max<size_t>(works_.size(), number + 1));
+        works_[number] = work;
     }
+    void end_work(uint32_t work, uint32_t number) {
+        works_[work].number = number;
+        ++moment_;
+    }
+    const std::vector<Work>& works() const { return works_; }
     const Work& work(const Trace& trace) const { return works_[trace.lanes]; }
+    bool is_work(const Trace& trace, Work::Kind kind) const { return trace.engine != 0 && work(trace).kind == kind; }
 
     const Trace& writer(const Cell& cell) const { return written(cell).by; }
     bool has_atomics(const Cell& cell) const { return pasts_[cell.since].atomics != 0; }
 
-    /// A write by TMA; a read is noted among the readers.
+    /// A write by cp.async or TMA; a read is noted among the readers.
     void write_by(uint32_t work, Cell& cell) { write(cell, {trace_of(work)}); }
     void read_by(uint32_t work, uint32_t count, Cell& cell) {
         History past = pasts_[cell.since];
@@ -274,14 +282,10 @@ class Order {
         set_since(cell, past);
     }
 
-    /// Whether all of a group of threads know of the last write, and, if a thread made it, whether it was fenced.
+    /// Whether all of a group of threads know of the last write, and, if a thread or its cp.async made it, whether it
+    /// was fenced.
     bool knows_write(const Clocks::Knowledge& group, const Cell& cell) const;
     bool is_fenced(const Clocks::Knowledge& group, const Cell& cell) const;
-
-    /// The write that a thread has just made there is that of a copy, which goes on.
-    void take_off(Cell& cell);
-    /// The copy has landed: its thread has waited for it.
-    void land(Cell& cell, unsigned starter, uint32_t number, Origin origin);
 
     /// Blocks of the launch, in the order in which they ran: those up to whose last addition to a semaphore all is
     /// known.
@@ -354,17 +358,15 @@ class Order {
 
     const Written& written(const Cell& cell) const { return writes_[cell.write & ~unsettled]; }
     void write(Cell& cell, const Written& by) {
-        set_write(cell, by);
         cell.since = 0;
-    }
-    void set_write(Cell& cell, const Written& by) {
-        const Trace& trace = by.by;
-        cell.write = writes_.number(by) | ((trace.engine | trace.copy | trace.in_flight) != 0 ? unsettled : 0);
+        cell.write = writes_.number(by) | (by.by.engine != 0 ? unsettled : 0);
     }
     void set_since(Cell& cell, const History& past) { cell.since = pasts_.number(past) & ~unsettled; }
     void forget_old();
 
-    Trace trace_of(uint32_t work) const { return {epoch_, works_[work].origin.number(), work, 0, 1}; }
+    Trace trace_of(uint32_t work) const {
+        return {epoch_, works_[work].origin.number(), work, 0, 1, works_[work].thread / 32};
+    }
     bool ordered(const Trace& before, const Trace& now, bool shared) const;
     bool races(const Trace& before, Kind kind, const Trace& now, bool shared) const;
     Race race_with_readers(const Cell& cell, Kind kind, const Trace& now, bool shared);
@@ -400,9 +402,6 @@ inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) c
     }
     if (before.epoch != now.epoch) {
         return shared || of_this_block(before) || before.epoch < launch_begin_ || known(before);
-    }
-    if (before.copy != 0) {
-        return clocks_.knows_copy(thread_of(now), thread_of(before), before.clock);
     }
     const uint32_t others = before.warp == now.warp ? before.lanes & ~now.lanes : before.lanes;
     return others == 0 || clocks_.knows(thread_of(now), before.warp, others, before.clock);
