@@ -30,12 +30,6 @@ struct AsyncCopies {
     std::vector<Announced> announced;
 
     uint32_t started() const { return landed + static_cast<uint32_t>(pending.size()); }
-    void clear() { // and keep the memory
-        pending.clear();
-        landed = 0;
-        groups.clear();
-        announced.clear();
-    }
 };
 
 /// The current thread starts a copy; fills with zeros when not `valid`, and then does not touch global memory.

@@ -66,30 +66,17 @@ void Block::prepare() {
     finished_ = 0;
     barrier_ = {};
     mbarriers_.clear();
-    for (Warpgroup& warpgroup : warpgroups_) {
-        warpgroup.meeting.arrived = 0;
-        warpgroup.meeting.lanes = {};
-        warpgroup.tensor_cores.clear();
-    }
+    holds_ = 0;
+    warpgroups_.fill({});
     named_barriers_.fill({});
     registers_.reset(thread_count_);
     at_semaphores_.clear();
     works_ = 0;
     ready_warps_ = 0;
-    for (Warp& warp : warps_) {
-        warp.ready = warp.alive = warp.at_barrier = 0;
-        warp.pending.clear();
-    }
+    warps_.fill({});
     for (unsigned number = 0; number < thread_count_; ++number) {
         Thread& thread = threads_[number];
-        thread.index = element(launch_->block, number);
-        thread.number = number;
-        thread.finished = false;
-        thread.stack_top = stacks_.top(number);
-        thread.locals_observed = false;
-        thread.copies.clear();
-        thread.stores.clear();
-        thread.wgmma_groups = thread.wgmma_open = thread.wgmma_over = 0;
+        thread = {thread.fiber, element(launch_->block, number), number, stacks_.top(number)};
         warps_[number / 32].alive |= 1u << number % 32;
         release(number / 32, 1u << number % 32);
         if (!thread.fiber.started()) {
@@ -172,34 +159,58 @@ void Block::release(unsigned warp, uint32_t lanes) {
     ready_warps_ |= 1u << warp;
 }
 
+/// The current thread comes where `count` threads meet, the first of them `first`; true when it is the last. Then all
+/// may go on. `apart` says what is wrong when some are elsewhere.
+bool Block::assemble(Assembly& assembly, unsigned first, unsigned count, const char* operation, Site site,
+                     const char* apart) {
+    if (assembly.arrived == 0) {
+        assembly.operation = operation;
+        assembly.site = site;
+    } else if (!(assembly.site == site) || assembly.operation != operation) {
+        const auto warp = std::ranges::find_if(assembly.lanes, [](uint32_t lanes) { return lanes != 0; });
+        const auto other = static_cast<unsigned>(warp - assembly.lanes.begin()) * 32 + lowest(*warp);
+        stop({FaultKind::divergent_barrier, apart, here(std::string("calls ") + operation, site),
+              place(other, std::string("waits in ") + assembly.operation, Origin::of(assembly.site))});
+    }
+    const unsigned own = current_->number / 32;
+    assembly.lanes[own] |= 1u << current_->number % 32;
+    if (assembly.lanes[own] == warps_[own].alive) {
+        observers_.tell(&Observer::warp_together, own);
+    }
+    if (++assembly.arrived < count) {
+        return false;
+    }
+    assembly.arrived = 0;
+    for (unsigned warp = first / 32; warp * 32 < first + count; ++warp) {
+        release(warp, std::exchange(assembly.lanes[warp], 0));
+    }
+    return true;
+}
+
 int Block::barrier(const char* operation, Site site, bool predicate) {
-    if (barrier_.arrived == 0) {
-        barrier_.operation = operation;
-        barrier_.site = site;
-        barrier_.first = current_->number;
-        barrier_.holds = 0;
-    } else if (!(barrier_.site == site)) {
-        stop({FaultKind::divergent_barrier, "threads of one block are at different barriers",
-              here(std::string("calls ") + operation, site),
-              place(barrier_.first, "waits", Origin::of(barrier_.site))});
-    }
-    barrier_.holds += predicate ? 1 : 0;
-    Warp& own = warps_[current_->number / 32];
-    own.at_barrier |= 1u << current_->number % 32;
-    if (own.at_barrier == own.alive) {
-        observers_.tell(&Observer::warp_together, current_->number / 32);
-    }
-    if (++barrier_.arrived == thread_count_) {
+    holds_ += predicate ? 1 : 0;
+    if (assemble(barrier_, 0, thread_count_, operation, site, "threads of one block are at different barriers")) {
         observers_.tell(&Observer::barrier, site);
-        barrier_.arrived = 0;
-        barrier_.result = barrier_.holds;
-        for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
-            warps_[warp].at_barrier = 0;
-            release(warp, warps_[warp].alive);
-        }
+        barrier_result_ = std::exchange(holds_, 0);
     }
     yield();
-    return barrier_.result;
+    return barrier_result_;
+}
+
+void Block::meet_warpgroup(const char* operation, Site site, void* operand, WarpgroupCombine combine) {
+    const unsigned first = current_->number / 128 * 128;
+    if (first + 128 > thread_count_) {
+        refuse(FaultKind::divergent_barrier,
+               std::string(operation) + " is for warpgroups of 128 threads, and the last ones of this block are fewer",
+               operation, site);
+    }
+    Warpgroup& own = warpgroups_[first / 128];
+    own.operands[current_->number - first] = operand;
+    if (assemble(own.assembly, first, 128, operation, site,
+                 "threads of one warpgroup that must meet are at different places")) {
+        combine(first, own.operands, site);
+    }
+    yield();
 }
 
 void Block::wait_for(const SemaphoreWait& wait) {
@@ -293,15 +304,15 @@ Fault Block::stuck() const {
     };
     const auto so_many = [](auto some, auto all) { return std::to_string(some) + " of " + std::to_string(all); };
     for (unsigned number = 0; number < warps_.size(); ++number) {
-        add(barrier_.operation, barrier_.site, "", number, warps_[number].at_barrier);
+        add(barrier_.operation, barrier_.site, "", number, barrier_.lanes[number]);
         for (const Rendezvous& meeting : warps_[number].pending) {
             std::ostringstream mask;
             mask << " with mask 0x" << std::hex << meeting.mask;
             add(meeting.operation, meeting.site, mask.str(), number, meeting.arrived);
         }
-        const WarpgroupMeeting& meeting = warpgroups_[number / 4].meeting;
-        add(meeting.operation, meeting.site, " (" + so_many(meeting.arrived, 128) + " have come)", number,
-            meeting.lanes[number % 4]);
+        const Assembly& assembly = warpgroups_[number / 4].assembly;
+        add(assembly.operation, assembly.site, " (" + so_many(assembly.arrived, 128) + " have come)", number,
+            assembly.lanes[number]);
     }
     for (const auto& [address, mbarrier] : mbarriers_) {
         std::string state = so_many(mbarrier.arrived, mbarrier.expected) + " have arrived";

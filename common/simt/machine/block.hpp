@@ -29,15 +29,15 @@ struct Thread {
     Fiber fiber; // outlives the thread
     uint3 index{};
     unsigned number = 0; // x fastest; its warp is number / 32
-    bool finished = false;
     const void* stack_top = nullptr;
+    bool finished = false;
     bool locals_observed = false; // an observer asks for accesses to its local variables
-    AsyncCopies copies;
-    BulkStores stores;
+    AsyncCopies copies{};
+    BulkStores stores{};
     uint32_t wgmma_groups = 0; // committed
     uint32_t wgmma_open = 0;   // with the one that the last product is in
     uint32_t wgmma_over = 0;   // waited for
-    Site wgmma_begun;          // the last product
+    Site wgmma_begun{};        // the last product
 };
 
 enum class Space : uint8_t { global, shared, elsewhere };
@@ -55,13 +55,21 @@ struct Rendezvous {
 struct Warp {
     uint32_t ready = 0; // lanes that can run
     uint32_t alive = 0; // lanes that have not left the kernel
-    uint32_t at_barrier = 0;
     std::vector<Rendezvous> pending;
     Operands operands{}; // a lane waits in one meeting at a time
 };
 
+/// Threads of several warps that have arrived at one place.
+struct Assembly {
+    const char* operation = "";
+    Site site;
+    unsigned arrived = 0;
+    std::array<uint32_t, 32> lanes{}; // of each warp of the block
+};
+
 struct Warpgroup {
-    WarpgroupMeeting meeting;
+    Assembly assembly;
+    WarpgroupOperands operands{};
     TensorCores tensor_cores;
 };
 
@@ -140,16 +148,9 @@ class Block {
     const Stacks& stacks() const { return stacks_; }
 
   private:
-    struct Barrier {
-        unsigned arrived = 0;
-        const char* operation = "";
-        Site site;
-        unsigned first = 0; // thread that came first
-        int holds = 0;      // predicates among those that came
-        int result = 0;     // of the last time it was complete
-    };
-
     void prepare();
+    bool assemble(Assembly& assembly, unsigned first, unsigned count, const char* operation, Site site,
+                  const char* apart);
     unsigned choose();
     Thread& next();
     void finish_current();
@@ -173,7 +174,9 @@ class Block {
     uint32_t ready_warps_ = 0;
     unsigned thread_count_ = 0;
     unsigned finished_ = 0;
-    Barrier barrier_;
+    Assembly barrier_;
+    int holds_ = 0;          // predicates among those that have come to the barrier
+    int barrier_result_ = 0; // of the last time it was complete
     MBarriers mbarriers_;
     std::array<Warpgroup, 8> warpgroups_;
     std::array<NamedBarrier, 16> named_barriers_;

@@ -19,7 +19,6 @@ struct BulkStores {
     uint32_t written = 0;           // groups that have been waited for to the end, global memory included
     uint32_t begun = 0;             // groups up to the last one with a store
     bool unfinished() const { return begun > written; }
-    void clear() { *this = {}; }
 };
 
 constexpr size_t swizzle_128(size_t address) { return address ^ (address >> 7 & 7) << 4; }

@@ -117,39 +117,4 @@ void take_registers(unsigned registers, Site site) {
     }
 }
 
-void Block::meet_warpgroup(const char* operation, Site site, void* operand, WarpgroupCombine combine) {
-    const unsigned first = current_->number / 128 * 128;
-    if (first + 128 > thread_count_) {
-        refuse(FaultKind::divergent_barrier,
-               std::string(operation) + " is for warpgroups of 128 threads, and the last ones of this block are fewer",
-               operation, site);
-    }
-    WarpgroupMeeting& meeting = warpgroups_[first / 128].meeting;
-    if (meeting.arrived == 0) {
-        meeting.operation = operation;
-        meeting.site = site;
-        meeting.combine = combine;
-    } else if (!(meeting.site == site) || meeting.combine != combine) {
-        unsigned other = first;
-        while ((meeting.lanes[other % 128 / 32] >> other % 32 & 1) == 0) {
-            ++other;
-        }
-        stop({FaultKind::divergent_barrier, "threads of one warpgroup that must meet are at different places",
-              here(std::string("calls ") + operation, site),
-              place(other, std::string("waits in ") + meeting.operation, Origin::of(meeting.site))});
-    }
-    meeting.operands[current_->number - first] = operand;
-    meeting.lanes[current_->number % 128 / 32] |= 1u << current_->number % 32;
-    if (++meeting.arrived == 128) {
-        for (unsigned warp = first / 32; warp < first / 32 + 4; ++warp) {
-            observers_.tell(&Observer::warp_together, warp);
-            release(warp, ~0u);
-        }
-        meeting.arrived = 0;
-        meeting.lanes = {};
-        combine(first, meeting.operands, site);
-    }
-    yield();
-}
-
 } // namespace flash::simt

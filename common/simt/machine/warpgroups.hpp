@@ -9,15 +9,6 @@
 
 namespace flash::simt {
 
-struct WarpgroupMeeting {
-    unsigned arrived = 0;
-    std::array<uint32_t, 4> lanes{}; // of each warp
-    const char* operation = "";
-    Site site;
-    WarpgroupCombine combine = nullptr;
-    WarpgroupOperands operands{};
-};
-
 struct NamedBarrier {
     unsigned expected = 0; // threads; 0: nobody has come
     unsigned arrived = 0;

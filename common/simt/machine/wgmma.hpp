@@ -25,10 +25,6 @@ struct Accumulators {
 struct TensorCores {
     std::vector<Wgmma> pending; // not executed yet, in order
     std::vector<Accumulators> accumulators;
-    void clear() {
-        pending.clear();
-        accumulators.clear();
-    }
 };
 
 struct WgmmaCall {
