@@ -58,7 +58,7 @@ size_t Shadow::visit_all(const std::function<void(Cell&)>& use) {
 void Order::begin_block(unsigned threads) {
     threads_ = threads;
     works_.clear();
-    readers_.begin_block();
+    readers_.take();
     clocks_.begin_block(threads); // before all that counts its threads
     barrier();
     block_begin_ = epoch_;
@@ -165,36 +165,27 @@ bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
     return is_above(group.fenced, thread_of(write), written(cell).stamp);
 }
 
-uint32_t ReaderSets::with(uint32_t set, uint32_t work, uint32_t count, const std::vector<Work>& works) {
-    for (const Step& step : last_) {
-        if (step.result != 0 && step.set == set && step.work == work && step.count == count) {
-            return step.result;
+/// That list and one more work; a later work on a channel stands for earlier ones.
+uint32_t Order::with_reader(uint32_t list, uint32_t work) {
+    std::vector<uint32_t> others;
+    for (; list != 0; list = readers_[list].next) {
+        if (works_[readers_[list].work].channel != works_[work].channel) {
+            others.push_back(readers_[list].work);
         }
     }
-    std::vector<uint32_t> more;
-    const std::span<const Work> added(works.data() + work, count);
-    for (const uint32_t known : (*this)[set]) {
-        if (std::ranges::find(added, works[known].channel, &Work::channel) == added.end()) {
-            more.push_back(known);
-        }
+    uint32_t result = readers_.number({work, 0});
+    for (; !others.empty(); others.pop_back()) {
+        result = readers_.number({others.back(), result});
     }
-    for (uint32_t i = 0; i < count; ++i) {
-        more.push_back(work + i);
-    }
-    const auto result = first_ + static_cast<uint32_t>(sets_.size());
-    sets_.push_back(std::move(more));
-    last_[oldest_++ % last_.size()] = {set, work, count, result};
     return result;
 }
 
 Order::Race Order::race_with_readers(const Cell& cell, Kind kind, const Trace& now, bool shared) {
     const History& past = pasts_[cell.since];
-    if (kind != Kind::load && past.readers != 0) {
-        for (const uint32_t work : readers_[past.readers]) {
-            reader_ = trace_of(work);
-            if (!ordered(reader_, now, shared)) {
-                return {&reader_, Kind::load};
-            }
+    for (uint32_t i = kind == Kind::load ? 0 : readers(past); i != 0; i = readers_[i].next) {
+        reader_ = trace_of(readers_[i].work);
+        if (!ordered(reader_, now, shared)) {
+            return {&reader_, Kind::load};
         }
     }
     const Trace* const other = unordered(past, kind, now, shared);

@@ -60,10 +60,11 @@ struct Written {
 /// Reads and atomic operations since the last write.
 struct History {
     Trace last;
-    uint32_t more = 0;    // others in the epoch of the last one: a list in Order's pool
-    uint32_t readers = 0; // works that read: a set of ReaderSets
-    uint32_t atomics = 0; // whether there are atomic operations among them
-    Trace other_block;    // one in another block of the launch
+    uint32_t more = 0;         // others in the epoch of the last one: a list in Order's pool
+    uint32_t readers = 0;      // works that read: a list of Reader
+    uint32_t readers_from = 0; // epoch in which their block began
+    uint32_t atomics = 0;      // whether there are atomic operations among them
+    Trace other_block;         // one in another block of the launch
 };
 
 /// Four bytes of memory, or one when they are used apart: the numbers of its Written and its History.
@@ -208,31 +209,10 @@ struct Work {
     Kind kind = reads;
 };
 
-/// Sets of works, one for each way in which memory has been read. A later work on a channel stands for earlier ones.
-class ReaderSets {
-  public:
-    void begin_block() {
-        first_ += static_cast<uint32_t>(sets_.size());
-        sets_.clear();
-        last_ = {};
-    }
-
-    /// The works of a set; none for one of an earlier block.
-    std::span<const uint32_t> operator[](uint32_t set) const {
-        return set < first_ ? std::span<const uint32_t>() : std::span<const uint32_t>(sets_[set - first_]);
-    }
-
-    /// That set and `count` works more, the first of them `work`.
-    uint32_t with(uint32_t set, uint32_t work, uint32_t count, const std::vector<Work>& works);
-
-  private:
-    struct Step {
-        uint32_t set = 0, work = 0, count = 0, result = 0;
-    };
-    uint32_t first_ = 1;
-    std::vector<std::vector<uint32_t>> sets_;
-    std::array<Step, 16> last_; // most steps are like one before
-    size_t oldest_ = 0;
+/// A list of works that read. Equal lists have one number, so that memory that was read alike has the same past.
+struct Reader {
+    uint32_t work = 0;
+    uint32_t next = 0; // 0: the last one
 };
 
 /// The order of a block's accesses.
@@ -278,7 +258,10 @@ class Order {
     void write_by(uint32_t work, Cell& cell) { write(cell, {trace_of(work)}); }
     void read_by(uint32_t work, uint32_t count, Cell& cell) {
         History past = pasts_[cell.since];
-        past.readers = readers_.with(past.readers, work, count, works_);
+        for (; count > 0; --count) {
+            past.readers = with_reader(readers(past), work++);
+            past.readers_from = block_begin_;
+        }
         set_since(cell, past);
     }
 
@@ -363,6 +346,8 @@ class Order {
     }
     void set_since(Cell& cell, const History& past) { cell.since = pasts_.number(past) & ~unsettled; }
     void forget_old();
+    uint32_t readers(const History& past) const { return past.readers_from == block_begin_ ? past.readers : 0; }
+    uint32_t with_reader(uint32_t list, uint32_t work);
 
     Trace trace_of(uint32_t work) const {
         return {epoch_, works_[work].origin.number(), work, 0, 1, works_[work].thread / 32};
@@ -389,7 +374,7 @@ class Order {
     unsigned threads_ = 0;
     Clocks clocks_;
     std::vector<Work> works_; // of this block
-    ReaderSets readers_;
+    Numbered<Reader> readers_;
     Trace reader_;                 // the work that race() found
     std::vector<Node> pool_;       // of this epoch; the first one is not used. Cells share lists, so they never change
     std::vector<Trace> rewritten_; // a list that add_other() writes anew
