@@ -165,17 +165,21 @@ bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
     return is_above(group.fenced, thread_of(write), written(cell).stamp);
 }
 
-/// That list and one more work; a later work on a channel stands for earlier ones.
-uint32_t Order::with_reader(uint32_t list, uint32_t work) {
-    std::vector<uint32_t> others;
+/// That list and `count` works more; a later work on a channel stands for earlier ones.
+uint32_t Order::with_readers(uint32_t list, uint32_t work, uint32_t count) {
+    const auto all = [&](uint32_t first, uint32_t number) { return std::span(works_).subspan(first, number); };
     for (; list != 0; list = readers_[list].next) {
-        if (works_[readers_[list].work].channel != works_[work].channel) {
-            others.push_back(readers_[list].work);
+        const Readers& known = readers_[list];
+        const bool over = std::ranges::all_of(all(known.first, known.count), [&](const Work& before) {
+            return std::ranges::count(all(work, count), before.channel, &Work::channel) != 0;
+        });
+        if (!over) {
+            others_.push_back(known);
         }
     }
-    uint32_t result = readers_.number({work, 0});
-    for (; !others.empty(); others.pop_back()) {
-        result = readers_.number({others.back(), result});
+    uint32_t result = readers_.number({work, count, 0});
+    for (; !others_.empty(); others_.pop_back()) {
+        result = readers_.number({others_.back().first, others_.back().count, result});
     }
     return result;
 }
@@ -183,9 +187,11 @@ uint32_t Order::with_reader(uint32_t list, uint32_t work) {
 Order::Race Order::race_with_readers(const Cell& cell, Kind kind, const Trace& now, bool shared) {
     const History& past = pasts_[cell.since];
     for (uint32_t i = kind == Kind::load ? 0 : readers(past); i != 0; i = readers_[i].next) {
-        reader_ = trace_of(readers_[i].work);
-        if (!ordered(reader_, now, shared)) {
-            return {&reader_, Kind::load};
+        for (uint32_t work = 0; work < readers_[i].count; ++work) {
+            reader_ = trace_of(readers_[i].first + work);
+            if (!ordered(reader_, now, shared)) {
+                return {&reader_, Kind::load};
+            }
         }
     }
     const Trace* const other = unordered(past, kind, now, shared);

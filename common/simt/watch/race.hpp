@@ -61,7 +61,7 @@ struct Written {
 struct History {
     Trace last;
     uint32_t more = 0;         // others in the epoch of the last one: a list in Order's pool
-    uint32_t readers = 0;      // works that read: a list of Reader
+    uint32_t readers = 0;      // works that read: a list of Readers
     uint32_t readers_from = 0; // epoch in which their block began
     uint32_t atomics = 0;      // whether there are atomic operations among them
     Trace other_block;         // one in another block of the launch
@@ -210,9 +210,9 @@ struct Work {
 };
 
 /// A list of works that read. Equal lists have one number, so that memory that was read alike has the same past.
-struct Reader {
-    uint32_t work = 0;
-    uint32_t next = 0; // 0: the last one
+struct Readers {
+    uint32_t first = 0, count = 0; // works that read together
+    uint32_t next = 0;             // where the list goes on; 0: it ends
 };
 
 /// The order of a block's accesses.
@@ -258,10 +258,8 @@ class Order {
     void write_by(uint32_t work, Cell& cell) { write(cell, {trace_of(work)}); }
     void read_by(uint32_t work, uint32_t count, Cell& cell) {
         History past = pasts_[cell.since];
-        for (; count > 0; --count) {
-            past.readers = with_reader(readers(past), work++);
-            past.readers_from = block_begin_;
-        }
+        past.readers = with_readers(readers(past), work, count);
+        past.readers_from = block_begin_;
         set_since(cell, past);
     }
 
@@ -347,7 +345,7 @@ class Order {
     void set_since(Cell& cell, const History& past) { cell.since = pasts_.number(past) & ~unsettled; }
     void forget_old();
     uint32_t readers(const History& past) const { return past.readers_from == block_begin_ ? past.readers : 0; }
-    uint32_t with_reader(uint32_t list, uint32_t work);
+    uint32_t with_readers(uint32_t list, uint32_t work, uint32_t count);
 
     Trace trace_of(uint32_t work) const {
         return {epoch_, works_[work].origin.number(), work, 0, 1, works_[work].thread / 32};
@@ -374,10 +372,11 @@ class Order {
     unsigned threads_ = 0;
     Clocks clocks_;
     std::vector<Work> works_; // of this block
-    Numbered<Reader> readers_;
+    Numbered<Readers> readers_;
     Trace reader_;                 // the work that race() found
     std::vector<Node> pool_;       // of this epoch; the first one is not used. Cells share lists, so they never change
     std::vector<Trace> rewritten_; // a list that add_other() writes anew
+    std::vector<Readers> others_;  // the same for with_readers()
 };
 
 inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) const {
