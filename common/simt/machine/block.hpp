@@ -19,7 +19,6 @@
 #include "common/simt/machine/semaphores.hpp"
 #include "common/simt/machine/shared_memory.hpp"
 #include "common/simt/machine/simt_options.hpp"
-#include "common/simt/machine/traps.hpp"
 #include "common/simt/machine/warpgroups.hpp"
 #include "common/simt/machine/wgmma.hpp"
 
@@ -166,7 +165,6 @@ class Block {
 
     Arena arena_ = arena();
     SharedMemory shared_;
-    TrapStack trap_stack_;
     Fiber scheduler_; // run() itself
     Stacks stacks_;
     std::vector<Thread> threads_{1024}; // the first of them are used; their fibers serve block after block

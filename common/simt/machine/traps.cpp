@@ -2,6 +2,8 @@
 
 #include <ucontext.h>
 
+#include <memory>
+
 #include "common/simt/machine/block.hpp"
 
 namespace flash::simt {
@@ -70,13 +72,13 @@ TrapHandlers::~TrapHandlers() {
     sigaction(SIGBUS, &bus_before_, nullptr);
 }
 
-TrapStack::TrapStack() : memory_(new char[bytes]) {
+void make_trap_stack() {
+    constexpr size_t bytes = 128 << 10;
+    static thread_local const auto memory = std::make_unique<char[]>(bytes);
     stack_t stack{};
-    stack.ss_sp = memory_.get();
+    stack.ss_sp = memory.get();
     stack.ss_size = bytes;
-    sigaltstack(&stack, &before_);
+    sigaltstack(&stack, nullptr);
 }
-
-TrapStack::~TrapStack() { sigaltstack(&before_, nullptr); }
 
 } // namespace flash::simt

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <csignal>
-#include <cstddef>
-#include <memory>
 
 namespace flash::simt {
 
@@ -20,18 +18,7 @@ class TrapHandlers {
     struct sigaction segv_before_, bus_before_;
 };
 
-/// A stack for the handler, because a fiber's own may be what overflowed. For the OS thread that makes it.
-class TrapStack {
-  public:
-    TrapStack();
-    ~TrapStack();
-    TrapStack(const TrapStack&) = delete;
-    TrapStack& operator=(const TrapStack&) = delete;
-
-  private:
-    static constexpr size_t bytes = 128 << 10;
-    std::unique_ptr<char[]> memory_;
-    stack_t before_{};
-};
+/// Gives this OS thread a stack for the handler, for good, because a fiber's own may be what overflowed.
+void make_trap_stack();
 
 } // namespace flash::simt

@@ -10,10 +10,12 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 
 #include "common/attention.hpp"
+#include "common/simt/machine/traps.hpp"
 
 namespace flash::simt {
 namespace {
@@ -27,15 +29,6 @@ int cores() {
 class Worker {
   public:
     using Work = std::function<void(std::optional<Block>&)>; // throws nothing
-
-    ~Worker() {
-        {
-            const std::lock_guard lock(mutex_);
-            closing_ = true;
-        }
-        change_.notify_all();
-        thread_.join();
-    }
 
     void start(const Work& work) {
         {
@@ -51,27 +44,21 @@ class Worker {
     }
 
   private:
-    void serve() {
+    void serve(const std::stop_token& closing) {
+        make_trap_stack();
         std::optional<Block> block;
         std::unique_lock lock(mutex_);
-        while (true) {
-            change_.wait(lock, [this] { return work_ != nullptr || closing_; });
-            if (closing_) {
-                return;
-            }
-            lock.unlock();
-            (*work_)(block);
-            lock.lock();
+        while (change_.wait(lock, closing, [this] { return work_ != nullptr; })) {
+            (*work_)(block); // whoever wants the lock waits for that
             work_ = nullptr;
             change_.notify_all();
         }
     }
 
     std::mutex mutex_;
-    std::condition_variable change_;
+    std::condition_variable_any change_;
     const Work* work_ = nullptr;
-    bool closing_ = false;
-    std::thread thread_{[this] { serve(); }}; // last, because it uses the others
+    std::jthread thread_{[this](const std::stop_token& closing) { serve(closing); }}; // last: it uses the others
 };
 
 } // namespace
