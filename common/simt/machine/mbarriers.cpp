@@ -59,6 +59,16 @@ void arrive(const void* address, MBarrier& barrier) {
     end_phase_if_complete(address, barrier);
 }
 
+/// The current thread arrives, and that many bytes are expected.
+void arrive_expecting(int bytes, const char* operation, uint64_t* address, Site site) {
+    const Caller caller;
+    MBarrier& barrier = find(caller, operation, address, site);
+    caller.tells(&Observer::release, address);
+    barrier.expected_bytes += bytes;
+    arrive(address, barrier);
+    end_phase_if_due(address, barrier);
+}
+
 } // namespace
 
 int64_t MBarrier::came_bytes() const {
@@ -77,21 +87,10 @@ void mbarrier_init(uint64_t* address, int arrivals, Site site) {
     caller.tells(&Observer::make_mbarrier, address);
 }
 
-void mbarrier_arrive(uint64_t* address, Site site) {
-    const Caller caller;
-    MBarrier& barrier = find(caller, "mbarrier_arrive", address, site);
-    caller.tells(&Observer::release, address);
-    arrive(address, barrier);
-    end_phase_if_due(address, barrier);
-}
+void mbarrier_arrive(uint64_t* address, Site site) { arrive_expecting(0, "mbarrier_arrive", address, site); }
 
 void mbarrier_expect_tx(uint64_t* address, int bytes, Site site) {
-    const Caller caller;
-    MBarrier& barrier = find(caller, "mbarrier_expect_tx", address, site);
-    caller.tells(&Observer::release, address);
-    barrier.expected_bytes += bytes;
-    arrive(address, barrier);
-    end_phase_if_due(address, barrier);
+    arrive_expecting(bytes, "mbarrier_expect_tx", address, site);
 }
 
 void cp_async_mbarrier_arrive(uint64_t* address, Site site) {

@@ -54,11 +54,16 @@ void hand_out(Registers& registers) {
     }
 }
 
+struct RegistersCall {
+    bool gives;
+    unsigned wanted; // registers a thread
+};
+
 /// A warpgroup has come: it has so many registers a thread from now on, or waits for them.
-template <bool gives> void change_registers(unsigned first_thread, const WarpgroupOperands& operands, Site site) {
+void change_registers(unsigned first_thread, const WarpgroupOperands& operands, Site site) {
     Registers& all = current_block().registers();
     unsigned& own = all.of_thread[first_thread / 128];
-    const unsigned wanted = *static_cast<const unsigned*>(operands[0]);
+    const auto [gives, wanted] = *static_cast<const RegistersCall*>(operands[0]);
     if (wanted < 24 || wanted > 256 || wanted % 8 != 0 || (gives ? wanted > own : wanted < own)) {
         current_block().refuse(FaultKind::invalid_access,
                                std::to_string(wanted) +
@@ -100,14 +105,10 @@ void named_barrier_arrive(int id, int threads, Site site) {
     arrive(Caller(), id, threads, "named_barrier_arrive", site);
 }
 
-void give_registers(unsigned registers, Site site) {
+void set_registers(bool gives, unsigned registers, Site site) {
     const Caller caller;
-    caller.block.meet_warpgroup("give_registers", site, &registers, change_registers<true>);
-}
-
-void take_registers(unsigned registers, Site site) {
-    const Caller caller;
-    caller.block.meet_warpgroup("take_registers", site, &registers, change_registers<false>);
+    RegistersCall call{gives, registers};
+    caller.block.meet_warpgroup(gives ? "give_registers" : "take_registers", site, &call, change_registers);
     Registers& all = caller.block.registers();
     const unsigned warpgroup = caller.thread.number / 128;
     while (all.of_thread[warpgroup] < registers) {

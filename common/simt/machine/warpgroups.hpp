@@ -35,7 +35,6 @@ struct Registers {
 // The current thread.
 void named_barrier_sync(int id, int threads, Site site = Site::here());
 void named_barrier_arrive(int id, int threads, Site site = Site::here());
-void give_registers(unsigned registers, Site site);
-void take_registers(unsigned registers, Site site);
+void set_registers(bool gives, unsigned registers, Site site);
 
 } // namespace flash::simt

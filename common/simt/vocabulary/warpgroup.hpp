@@ -8,10 +8,10 @@ namespace flash {
 using simt::named_barrier_arrive;
 using simt::named_barrier_sync;
 template <int registers> inline void give_registers(simt::Site site = simt::Site::here()) {
-    simt::give_registers(registers, site);
+    simt::set_registers(true, registers, site);
 }
 template <int registers> inline void take_registers(simt::Site site = simt::Site::here()) {
-    simt::take_registers(registers, site);
+    simt::set_registers(false, registers, site);
 }
 
 } // namespace flash
