@@ -222,22 +222,14 @@ void Block::wait_for(const SemaphoreWait& wait) {
 
 /// Nobody can run but those who wait for other blocks: true when one of them can go on.
 bool Block::await_other_blocks() {
-    while (!at_semaphores_.empty()) {
-        const uint64_t seen = workforce().changes();
-        const auto left = std::erase_if(at_semaphores_, [this](const SemaphoreWait& wait) {
-            if (wait.over()) {
-                release(wait.thread);
-            }
-            return wait.over();
-        });
-        if (left > 0) {
-            return true;
+    const auto go_on = [this](const SemaphoreWait& wait) {
+        const bool over = wait.over();
+        if (over) {
+            release(wait.thread);
         }
-        if (!workforce().wait(seen)) {
-            return false;
-        }
-    }
-    return false;
+        return over;
+    };
+    return !at_semaphores_.empty() && workforce().wait_until([&] { return std::erase_if(at_semaphores_, go_on) > 0; });
 }
 
 void Block::finish_current() {

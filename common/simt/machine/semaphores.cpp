@@ -54,17 +54,14 @@ void Workforce::changed() {
     change_.notify_all();
 }
 
-uint64_t Workforce::changes() {
-    const std::lock_guard lock(mutex_);
-    return changes_;
-}
-
-bool Workforce::wait(uint64_t seen) {
+bool Workforce::wait_until(const std::function<bool()>& over) {
     std::unique_lock lock(mutex_);
-    if (changes_ == seen && ++waiting_ == at_work_) {
-        return false;
+    while (!over()) {
+        if (++waiting_ == at_work_) {
+            return false;
+        }
+        change_.wait(lock, [this, seen = changes_] { return changes_ != seen; });
     }
-    change_.wait(lock, [&] { return changes_ != seen; });
     return true;
 }
 

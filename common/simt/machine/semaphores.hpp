@@ -7,6 +7,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 
 #include "common/simt/machine/site.hpp"
@@ -33,10 +34,10 @@ class Workforce {
     void join(); // a worker begins
     void leave();
     void changed(); // a semaphore has
-    uint64_t changes();
 
-    /// Waits for a change after the first `seen`; false when nobody is left at work who could make one.
-    bool wait(uint64_t seen);
+    /// Asks after each change; returns when the answer is true, or false when nobody is left at work who could change
+    /// anything.
+    bool wait_until(const std::function<bool()>& over);
 
   private:
     std::mutex mutex_;
