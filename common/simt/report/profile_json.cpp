@@ -3,42 +3,29 @@
 #include "common/simt/report/profile.hpp"
 
 namespace flash::simt {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GlobalTraffic, requests, bytes, sectors, ideal)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SharedTraffic, requests, bytes, wavefronts, ideal)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EngineTraffic, requests, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BufferTraffic, name, bytes, load, store)
+
 namespace {
 
-nlohmann::ordered_json json_of(const GlobalTraffic& traffic) {
-    return {{"requests", traffic.requests},
-            {"bytes", traffic.bytes},
-            {"sectors", traffic.sectors},
-            {"ideal", traffic.ideal}};
-}
-
-nlohmann::ordered_json json_of(const SharedTraffic& traffic) {
-    return {{"requests", traffic.requests},
-            {"bytes", traffic.bytes},
-            {"wavefronts", traffic.wavefronts},
-            {"ideal", traffic.ideal}};
-}
-
 /// Counts of Hopper's own, and of atomics in global memory, are there only if they are not zero.
-nlohmann::ordered_json json_of(const Counters& counters) {
-    nlohmann::ordered_json all = {{"global_load", json_of(counters.global_load)},
-                                  {"global_store", json_of(counters.global_store)},
-                                  {"shared_load", json_of(counters.shared_load)},
-                                  {"shared_store", json_of(counters.shared_store)},
-                                  {"async_store", json_of(counters.async_store)},
-                                  {"barriers", counters.barriers},
-                                  {"collectives", counters.collectives},
-                                  {"mma", counters.mma},
-                                  {"ldmatrix", counters.ldmatrix},
-                                  {"cp_async", counters.cp_async},
-                                  {"atomics", counters.atomics}};
+nlohmann::json json_of(const Counters& counters) {
+    nlohmann::json all = {{"global_load", counters.global_load}, {"global_store", counters.global_store},
+                          {"shared_load", counters.shared_load}, {"shared_store", counters.shared_store},
+                          {"async_store", counters.async_store}, {"barriers", counters.barriers},
+                          {"collectives", counters.collectives}, {"mma", counters.mma},
+                          {"ldmatrix", counters.ldmatrix},       {"cp_async", counters.cp_async},
+                          {"atomics", counters.atomics}};
     const auto add = [&](const char* name, const EngineTraffic& traffic) {
         if (traffic.requests != 0) {
-            all[name] = {{"requests", traffic.requests}, {"bytes", traffic.bytes}};
+            all[name] = traffic;
         }
     };
     if (counters.global_atomic.requests != 0) {
-        all["global_atomic"] = json_of(counters.global_atomic);
+        all["global_atomic"] = counters.global_atomic;
     }
     add("tma_load", counters.tma_load);
     add("tma_store", counters.tma_store);
@@ -54,11 +41,11 @@ nlohmann::ordered_json json_of(const Counters& counters) {
 } // namespace
 
 std::string to_json(const std::vector<KernelProfile>& kernels) {
-    nlohmann::ordered_json document = {{"version", 1}, {"kernels", nlohmann::ordered_json::array()}};
+    nlohmann::json document = {{"version", 1}, {"kernels", nlohmann::json::array()}};
     for (const KernelProfile& kernel : kernels) {
-        nlohmann::ordered_json lines = nlohmann::ordered_json::array();
+        nlohmann::json lines = nlohmann::json::array();
         for (const auto& [line, counters] : kernel.lines) {
-            nlohmann::ordered_json own = {{"file", line.file}, {"line", line.line}};
+            nlohmann::json own = {{"file", line.file}, {"line", line.line}};
             own.update(json_of(counters));
             own["uncoalesced"] = findings(counters).uncoalesced;
             own["conflicted"] = findings(counters).conflicted;
@@ -67,20 +54,13 @@ std::string to_json(const std::vector<KernelProfile>& kernels) {
             }
             lines.push_back(own);
         }
-        nlohmann::ordered_json buffers = nlohmann::ordered_json::array();
-        for (const BufferTraffic& buffer : kernel.buffers) {
-            buffers.push_back({{"name", buffer.name},
-                               {"bytes", buffer.bytes},
-                               {"load", json_of(buffer.load)},
-                               {"store", json_of(buffer.store)}});
-        }
         document["kernels"].push_back({{"name", kernel.name},
                                        {"launches", kernel.launches},
                                        {"grid", {kernel.grid.x, kernel.grid.y, kernel.grid.z}},
                                        {"block", {kernel.block.x, kernel.block.y, kernel.block.z}},
                                        {"shared_bytes", kernel.shared_bytes},
                                        {"total", json_of(kernel.total)},
-                                       {"buffers", buffers},
+                                       {"buffers", kernel.buffers},
                                        {"lines", lines}});
     }
     return document.dump(2) + "\n";

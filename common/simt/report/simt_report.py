@@ -51,7 +51,8 @@ def short(file):
 def events(counts):
     named = [(counts[name], noun) for name, noun in EVENTS.items() if counts.get(name)]
     named += [(counts[name]["requests"], noun) for name, noun in ENGINE.items() if counts.get(name)]
-    named += [(count, f"wgmma {shape}") for shape, count in counts.get("wgmma", {}).items()]
+    shapes = sorted(counts.get("wgmma", {}), key=lambda shape: (len(shape), shape))  # by their columns
+    named += [(counts["wgmma"][shape], f"wgmma {shape}") for shape in shapes]
     return ", ".join(f"{count:,} {noun}{'s' * (count != 1 and not noun.startswith(INSTRUCTIONS))}"
                      for count, noun in named)
 
