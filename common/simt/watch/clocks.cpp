@@ -49,10 +49,6 @@ void Clocks::reset(unsigned threads) {
     ++state_;
     epoch_begin_ += highest_ + 1;
     highest_ = 0;
-    if (fresh_ && threads == known_.size()) {
-        return;
-    }
-    fresh_ = true;
     clocks_.assign(threads, 0);
     known_.resize(threads);
     Knowledge lasting;
@@ -65,9 +61,6 @@ void Clocks::reset(unsigned threads) {
 
 bool Clocks::knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const {
     const std::vector<uint32_t>& own = known_[thread].clocks;
-    if (own.empty()) {
-        return false;
-    }
     for (; lanes != 0; lanes &= lanes - 1) {
         if (own[warp * 32 + static_cast<unsigned>(std::countr_zero(lanes))] <= clock) {
             return false;
@@ -88,10 +81,7 @@ void Clocks::meet(unsigned warp, uint32_t lanes) {
     }
 }
 
-void Clocks::tick(unsigned thread) {
-    highest_ = std::max(highest_, ++clocks_[thread]);
-    fresh_ = false;
-}
+void Clocks::tick(unsigned thread) { highest_ = std::max(highest_, ++clocks_[thread]); }
 
 void Clocks::release(unsigned thread, Knowledge& into) {
     tick(thread);
@@ -103,14 +93,12 @@ void Clocks::release(unsigned thread, Knowledge& into) {
 
 void Clocks::acquire(unsigned thread, const Knowledge& from, bool of_this_epoch) {
     ++state_;
-    fresh_ = false;
     raise(known_[thread], from, of_this_epoch);
 }
 
 void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {
     ++state_;
     raise(known_[thread].ends, channel, count);
-    fresh_ = false;
 }
 
 void Clocks::fence(unsigned thread) {

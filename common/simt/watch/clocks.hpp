@@ -44,7 +44,7 @@ class Clocks {
 
     /// Whether `thread` knows of accesses that these lanes of a warp made at `clock`.
     bool knows(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const {
-        return !fresh_ && knows_each(thread, warp, lanes, clock);
+        return !known_[thread].clocks.empty() && knows_each(thread, warp, lanes, clock);
     }
 
     /// Lanes of a warp have met: each knows what any of them knew and did.
@@ -74,7 +74,6 @@ class Clocks {
     Knowledge find_common(unsigned first, unsigned count) const;
     bool knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const;
 
-    bool fresh_ = true; // nobody has learned anything
     std::vector<uint32_t> clocks_;
     std::vector<Knowledge> known_; // of each thread
     Knowledge joint_;              // of lanes that meet
