@@ -41,23 +41,10 @@ Tally& Tally::operator+=(const Tally& other) {
     return *this;
 }
 
-void Counting::begin_launch() {
-    tally_ = {};
-    recent_ = {};
-}
-
 void Counting::begin_block() {
     for (WarpLog& log : logs_) {
         log.clear();
     }
-}
-
-Counters& Counting::line(Origin origin) {
-    Recent& recent = recent_[origin.number() % recent_.size()];
-    if (recent.counters == nullptr || recent.origin != origin) {
-        recent = {origin, &tally_.lines[origin]};
-    }
-    return *recent.counters;
 }
 
 BufferTraffic& Counting::traffic_of(const DeviceMemory& buffer) {

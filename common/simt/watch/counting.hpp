@@ -29,7 +29,7 @@ class Counting final : public Observer {
   public:
     explicit Counting(Block& block) : block_(block), arena_(arena()) {}
 
-    void begin_launch();
+    void begin_launch() { tally_ = {}; }
     const Tally& tally() const { return tally_; }
 
     void begin_block() override;
@@ -46,12 +46,7 @@ class Counting final : public Observer {
     void warp_together(unsigned warp) override; // its requests are complete
 
   private:
-    struct Recent {
-        Origin origin;
-        Counters* counters = nullptr;
-    };
-
-    Counters& line(Origin origin);
+    Counters& line(Origin origin) { return tally_.lines[origin]; }
     BufferTraffic& traffic_of(const DeviceMemory& buffer);
     void log(unsigned thread, RequestKey key, const char* address);
     uint64_t count_chunks(const std::vector<Chunk>& chunks, GlobalTraffic BufferTraffic::*direction);
@@ -61,7 +56,6 @@ class Counting final : public Observer {
     Arena arena_;
     std::array<WarpLog, 32> logs_;
     Tally tally_;
-    std::array<Recent, 256> recent_{}; // spares most searches
 };
 
 } // namespace flash::simt
