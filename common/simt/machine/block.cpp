@@ -133,18 +133,15 @@ void Block::check_left(const Thread& thread) {
 
 /// The number of the thread whose turn it is by the schedule; at least one can run.
 unsigned Block::choose() {
-    if (schedule_.kind == Schedule::shuffle) {
-        const uint64_t random = draw();
-        const unsigned warp = any_bit(ready_warps_, static_cast<unsigned>(random >> 32));
-        return warp * 32 + any_bit(warps_[warp].ready, static_cast<unsigned>(random));
-    }
-    if (schedule_.kind == Schedule::reverse) {
-        const unsigned warp = highest(ready_warps_);
-        return warp * 32 + highest(warps_[warp].ready);
-    }
+    const uint64_t random = schedule_.kind == Schedule::shuffle ? draw() : 0;
+    const auto one_of = [this](uint32_t bits, uint64_t number) {
+        return schedule_.kind == Schedule::shuffle   ? any_bit(bits, static_cast<unsigned>(number))
+               : schedule_.kind == Schedule::reverse ? highest(bits)
+                                                     : lowest(bits);
+    };
     const bool ahead = schedule_.kind == Schedule::one_warp_ahead && (ready_warps_ >> schedule_.number & 1) != 0;
-    const unsigned warp = ahead ? static_cast<unsigned>(schedule_.number) : lowest(ready_warps_);
-    return warp * 32 + lowest(warps_[warp].ready);
+    const unsigned warp = ahead ? static_cast<unsigned>(schedule_.number) : one_of(ready_warps_, random >> 32);
+    return warp * 32 + one_of(warps_[warp].ready, random);
 }
 
 uint64_t Block::draw() { // SplitMix64
@@ -168,9 +165,8 @@ bool Block::assemble(Assembly& assembly, unsigned first, unsigned count, const c
         assembly.site = site;
     } else if (!(assembly.site == site) || assembly.operation != operation) {
         const auto warp = std::ranges::find_if(assembly.lanes, [](uint32_t lanes) { return lanes != 0; });
-        const auto other = static_cast<unsigned>(warp - assembly.lanes.begin()) * 32 + lowest(*warp);
-        stop({FaultKind::divergent_barrier, apart, here(std::string("calls ") + operation, site),
-              place(other, std::string("waits in ") + assembly.operation, Origin::of(assembly.site))});
+        stop_divergent(operation, site, static_cast<unsigned>(warp - assembly.lanes.begin()) * 32 + lowest(*warp),
+                       assembly.operation, assembly.site, apart);
     }
     const unsigned own = current_->number / 32;
     assembly.lanes[own] |= 1u << current_->number % 32;
@@ -185,6 +181,34 @@ bool Block::assemble(Assembly& assembly, unsigned first, unsigned count, const c
         release(warp, std::exchange(assembly.lanes[warp], 0));
     }
     return true;
+}
+
+void Block::stop_unnamed(const char* operation, Site site) {
+    refuse(FaultKind::divergent_barrier,
+           "lane " + std::to_string(current_->number % 32) + " calls " + operation +
+               " with a mask that does not name it",
+           operation, site);
+}
+
+void Block::stop_divergent(const char* operation, Site site, unsigned other, const char* other_operation,
+                           Site other_site, const char* apart) {
+    stop({FaultKind::divergent_barrier, apart, here(std::string("calls ") + operation, site),
+          place(other, std::string("waits in ") + other_operation, Origin::of(other_site))});
+}
+
+/// Lanes have met: the last one executes for all.
+void Block::complete(unsigned warp_number, size_t slot) {
+    Warp& warp = warps_[warp_number];
+    const Rendezvous meeting = warp.pending[slot];
+    warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(slot));
+    if (meeting.combine != nullptr) {
+        meeting.combine(warp.operands, meeting.arrived);
+    }
+    if (meeting.arrived == warp.alive) {
+        observers_.tell(&Observer::warp_together, warp_number);
+    }
+    observers_.tell(&Observer::meet, meeting.kind, warp_number, meeting.arrived, meeting.site);
+    release(warp_number, meeting.arrived);
 }
 
 int Block::barrier(const char* operation, Site site, bool predicate) {

@@ -157,7 +157,8 @@ class Block {
     void check_left(const Thread& thread);
     void complete(unsigned warp, size_t slot);
     [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, Site site);
-    [[noreturn, gnu::cold]] void stop_divergent(const char* operation, Site site, const Rendezvous& meeting);
+    [[noreturn, gnu::cold]] void stop_divergent(const char* operation, Site site, unsigned other,
+                                                const char* other_operation, Site other_site, const char* apart);
     void release(unsigned warp, uint32_t lanes);
     bool await_other_blocks();
     Fault stuck() const;
@@ -232,7 +233,9 @@ class Block {
     if (meeting == warp.pending.end()) {
         meeting = warp.pending.insert(meeting, {kind, mask, 0, operation, site, combine});
     } else if (!(meeting->site == site) || meeting->combine != combine) {
-        stop_divergent(operation, site, *meeting);
+        stop_divergent(operation, site,
+                       current_->number - lane + static_cast<unsigned>(std::countr_zero(meeting->arrived)),
+                       meeting->operation, meeting->site, "lanes of one warp that must meet are at different places");
     }
     meeting->arrived |= 1u << lane;
     warp.operands[lane] = operand;
