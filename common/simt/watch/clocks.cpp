@@ -23,11 +23,9 @@ using Knowledge = Clocks::Knowledge;
 constexpr std::vector<uint32_t> Knowledge::*parts[] = {&Knowledge::clocks, &Knowledge::ends, &Knowledge::fenced,
                                                        &Knowledge::fenced_ends};
 
-void raise(Knowledge& knowledge, const Knowledge& to, bool with_clocks = true) {
+void raise(Knowledge& knowledge, const Knowledge& to) {
     for (const auto part : parts) {
-        if (with_clocks || part != &Knowledge::clocks) {
-            raise(knowledge.*part, to.*part);
-        }
+        raise(knowledge.*part, to.*part);
     }
 }
 
@@ -40,33 +38,19 @@ void raise(std::vector<uint32_t>& values, size_t place, uint32_t to) {
 
 void Clocks::begin_block(unsigned threads) {
     std::ranges::fill(known_, Knowledge());
-    epoch_begin_ = 0;
     highest_ = 0;
     reset(threads);
 }
 
 void Clocks::reset(unsigned threads) {
     ++state_;
-    epoch_begin_ += highest_ + 1;
-    highest_ = 0;
-    clocks_.assign(threads, 0);
+    clocks_.assign(threads, ++highest_);
     known_.resize(threads);
-    Knowledge lasting;
-    for (Knowledge& own : known_) {
-        own.clocks.clear();
-        raise(lasting, own);
+    Knowledge all{clocks_, {}, {}, {}};
+    for (const Knowledge& own : known_) {
+        raise(all, own);
     }
-    std::ranges::fill(known_, lasting);
-}
-
-bool Clocks::knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const {
-    const std::vector<uint32_t>& own = known_[thread].clocks;
-    for (; lanes != 0; lanes &= lanes - 1) {
-        if (own[warp * 32 + static_cast<unsigned>(std::countr_zero(lanes))] <= clock) {
-            return false;
-        }
-    }
-    return true;
+    std::ranges::fill(known_, all);
 }
 
 void Clocks::meet(unsigned warp, uint32_t lanes) {
@@ -77,7 +61,7 @@ void Clocks::meet(unsigned warp, uint32_t lanes) {
         release(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint_);
     }
     for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
-        acquire(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint_, true);
+        acquire(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint_);
     }
 }
 
@@ -86,14 +70,13 @@ void Clocks::tick(unsigned thread) { highest_ = std::max(highest_, ++clocks_[thr
 void Clocks::release(unsigned thread, Knowledge& into) {
     tick(thread);
     const Knowledge& own = known_[thread];
-    into.clocks.resize(known_.size());
     raise(into, own);
     into.clocks[thread] = clocks_[thread];
 }
 
-void Clocks::acquire(unsigned thread, const Knowledge& from, bool of_this_epoch) {
+void Clocks::acquire(unsigned thread, const Knowledge& from) {
     ++state_;
-    raise(known_[thread], from, of_this_epoch);
+    raise(known_[thread], from);
 }
 
 void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {
@@ -104,13 +87,9 @@ void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {
 void Clocks::fence(unsigned thread) {
     ++state_;
     Knowledge& own = known_[thread];
-    own.clocks.resize(known_.size());
-    own.fenced.resize(known_.size());
-    for (size_t i = 0; i < own.clocks.size(); ++i) {
-        own.fenced[i] = std::max(own.fenced[i], epoch_begin_ + own.clocks[i]);
-    }
+    raise(own.fenced, own.clocks);
     tick(thread); // what it does from here on, is not fenced
-    own.fenced[thread] = stamp(thread);
+    own.fenced[thread] = clocks_[thread];
     own.fenced_ends = own.ends;
 }
 

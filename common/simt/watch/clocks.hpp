@@ -1,18 +1,20 @@
 // What the threads of a block know of each other's progress between two __syncthreads: vector clocks.
 //
 // A thread's clock counts its releases: the moments at which it lets others know that it has come so far (__syncwarp,
-// arriving at an mbarrier). An access carries the clock of its thread. Thread i knows of all accesses of thread j whose
-// clock is below known[i][j]; those are ordered before whatever i does from then on.
+// arriving at an mbarrier). At a __syncthreads all clocks go on to the same number, and all threads know that. An
+// access carries the clock of its thread. Thread i knows of all accesses of thread j whose clock is below known[i][j];
+// those are ordered before whatever i does from then on.
 //
 // Work that goes on beside the threads (cp.async, TMA, wgmma) ends on a channel: the copies of a thread, the phases of
 // an mbarrier, the groups of a warpgroup's products, the groups of a thread's bulk stores. Thread i knows that the
 // first ends[i][c] of channel c are over. So must the thread that started them, by waiting.
 //
 // What a thread writes to shared memory, TMA and wgmma see after a fence: thread i knows that what thread j wrote
-// before its stamp reached fenced[i][j] has been made visible to them, and so have the first fenced_ends[i][c] of
+// before its clock reached fenced[i][j] has been made visible to them, and so have the first fenced_ends[i][c] of
 // channel c. All this holds from one epoch to the next.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -44,7 +46,13 @@ class Clocks {
 
     /// Whether `thread` knows of accesses that these lanes of a warp made at `clock`.
     bool knows(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const {
-        return !known_[thread].clocks.empty() && knows_each(thread, warp, lanes, clock);
+        const std::vector<uint32_t>& own = known_[thread].clocks;
+        for (; lanes != 0; lanes &= lanes - 1) {
+            if (own[warp * 32 + static_cast<unsigned>(std::countr_zero(lanes))] <= clock) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /// Lanes of a warp have met: each knows what any of them knew and did.
@@ -56,9 +64,6 @@ class Clocks {
     }
     void learn_ends(unsigned thread, uint32_t channel, uint32_t count);
 
-    /// A clock that runs on from epoch to epoch, for what a thread does now.
-    uint32_t stamp(unsigned thread) const { return epoch_begin_ + clocks_[thread]; }
-
     /// All that `thread` has written or knows of is visible to TMA and wgmma, as far as it is told of this fence.
     void fence(unsigned thread);
 
@@ -67,12 +72,11 @@ class Clocks {
 
     // What threads hand on through a barrier.
     void release(unsigned thread, Knowledge& into);
-    void acquire(unsigned thread, const Knowledge& from, bool of_this_epoch); // else all know its clocks
+    void acquire(unsigned thread, const Knowledge& from);
 
   private:
     void tick(unsigned thread);
     Knowledge find_common(unsigned first, unsigned count) const;
-    bool knows_each(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const;
 
     std::vector<uint32_t> clocks_;
     std::vector<Knowledge> known_; // of each thread
@@ -83,8 +87,7 @@ class Clocks {
     };
     std::map<std::pair<unsigned, unsigned>, Found> found_; // by first thread and count, as long as nothing changes
     uint64_t state_ = 0;                                   // of known_
-    uint32_t epoch_begin_ = 0; // every stamp of this epoch is as high, and higher than those before
-    uint32_t highest_ = 0;     // clock of this epoch
+    uint32_t highest_ = 0;                                 // clock
 };
 
 } // namespace flash::simt

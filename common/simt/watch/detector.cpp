@@ -272,22 +272,12 @@ void Detector::wait_for_copies(unsigned thread, uint32_t count) {
     order_.clocks().learn_ends(thread, channel_in(copy_channels_[thread]), count);
 }
 
-/// Clocks that were gathered in an earlier epoch, all threads know.
-Detector::Handover& Detector::gathering(const void* barrier) {
-    Handover& handover = handovers_[barrier];
-    if (handover.gathered_epoch != order_.epoch()) {
-        handover.gathered.clocks.clear();
-        handover.gathered_epoch = order_.epoch();
-    }
-    return handover;
-}
-
 void Detector::release(unsigned thread, const void* barrier) {
-    order_.clocks().release(thread, gathering(barrier).gathered);
+    order_.clocks().release(thread, handovers_[barrier].gathered);
 }
 
 void Detector::hand_on_copies(unsigned thread, uint32_t count, const void* barrier) {
-    raise(gathering(barrier).gathered.ends, channel_in(copy_channels_[thread]), count);
+    raise(handovers_[barrier].gathered.ends, channel_in(copy_channels_[thread]), count);
 }
 
 /// Who waits for this phase has waited for those before.
@@ -298,12 +288,10 @@ void Detector::end_phase(const void* barrier) {
         raise(handover.gathered.ends, handover.channel, handover.phases);
     }
     handover.handed_on = handover.gathered;
-    handover.handed_on_epoch = handover.gathered_epoch;
 }
 
 void Detector::acquire(unsigned thread, const void* barrier) {
-    const Handover& handover = handovers_[barrier];
-    order_.clocks().acquire(thread, handover.handed_on, handover.handed_on_epoch == order_.epoch());
+    order_.clocks().acquire(thread, handovers_[barrier].handed_on);
 }
 
 } // namespace flash::simt

@@ -67,11 +67,9 @@ class Detector final : public Observer {
         }
     };
 
-    /// What those who arrive at an mbarrier hand on to those who wait, for this phase and for the one before. The
-    /// clocks hold for the epoch in which they were gathered: at the next __syncthreads all know more.
+    /// What those who arrive at an mbarrier hand on to those who wait, for this phase and for the one before.
     struct Handover {
         Clocks::Knowledge gathered, handed_on;
-        uint32_t gathered_epoch = 0, handed_on_epoch = 0;
         // Of an mbarrier, not of a named barrier:
         uint32_t channel = 0, phases = 0; // that have ended
         unsigned maker = 0;               // thread that initialised it
@@ -103,7 +101,6 @@ class Detector final : public Observer {
     void read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat);
     void check_elsewhere(unsigned thread, const AccessEvent& access);
     std::optional<Fault> load_left_behind();
-    Handover& gathering(const void* barrier);
     uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, Work::Kind kind);
     bool is_in_flight(const Work& work) const; // nobody knows that it is over
     uint32_t channel_in(uint32_t& own) { return own = own == 0 ? channels_++ : own; }

@@ -82,7 +82,7 @@ void Order::forget_old() {
         };
     };
     const auto old = [this](const Trace& trace) { return trace.epoch < launch_begin_; };
-    auto write = keep(writes_, [&](const Written& one) { return old(one.by); });
+    auto write = keep(writes_, old);
     auto past = keep(pasts_, [&](const History& one) { return old(one.last) && old(one.other_block); });
     const size_t words = Shadow::visit_all([&](Cell& cell) {
         const uint32_t kept = write(cell.write & ~unsettled);
@@ -153,7 +153,7 @@ bool Order::knows_write(const Clocks::Knowledge& group, const Cell& cell) const 
     if (write.engine != 0) {
         return is_above(group.ends, work(write).channel, work(write).number);
     }
-    return write.epoch != epoch_ || group.clocks[thread_of(write)] > write.clock;
+    return group.clocks[thread_of(write)] > write.clock;
 }
 
 bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
@@ -162,7 +162,7 @@ bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
         const Work& own = work(write);
         return own.kind != Work::copies || is_above(group.fenced_ends, own.channel, own.number);
     }
-    return is_above(group.fenced, thread_of(write), written(cell).stamp);
+    return is_above(group.fenced, thread_of(write), write.clock);
 }
 
 /// That list and `count` works more; a later work on a channel stands for earlier ones.

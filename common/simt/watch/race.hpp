@@ -51,12 +51,6 @@ inline bool alike(const Trace& a, const Trace& b) {
     return a.warp == b.warp && a.clock == b.clock && a.origin == b.origin && a.atomic == b.atomic;
 }
 
-/// The last write.
-struct Written {
-    Trace by;
-    uint32_t stamp = 0; // of a thread's write
-};
-
 /// Reads and atomic operations since the last write.
 struct History {
     Trace last;
@@ -67,7 +61,8 @@ struct History {
     Trace other_block;         // one in another block of the launch
 };
 
-/// Four bytes of memory, or one when they are used apart: the numbers of its Written and its History.
+/// Four bytes of memory, or one when they are used apart: the numbers of the Trace of its last write and of its
+/// History.
 struct Cell {
     uint32_t write = 0;
     uint32_t since : 31 = 0;
@@ -230,7 +225,6 @@ class Order {
         return clocks_;
     }
     const Clocks& clocks() const { return clocks_; }
-    uint32_t epoch() const { return epoch_; }
 
     /// An access that a thread makes now.
     Trace now(unsigned thread, Origin origin, Kind kind) const {
@@ -251,11 +245,11 @@ class Order {
     const Work& work(const Trace& trace) const { return works_[trace.lanes]; }
     bool is_work(const Trace& trace, Work::Kind kind) const { return trace.engine != 0 && work(trace).kind == kind; }
 
-    const Trace& writer(const Cell& cell) const { return written(cell).by; }
+    const Trace& writer(const Cell& cell) const { return writes_[cell.write & ~unsettled]; }
     bool has_atomics(const Cell& cell) const { return pasts_[cell.since].atomics != 0; }
 
     /// A write by cp.async or TMA; a read is noted among the readers.
-    void write_by(uint32_t work, Cell& cell) { write(cell, {trace_of(work)}); }
+    void write_by(uint32_t work, Cell& cell) { write(cell, trace_of(work)); }
     void read_by(uint32_t work, uint32_t count, Cell& cell) {
         History past = pasts_[cell.since];
         past.readers = with_readers(readers(past), work, count);
@@ -337,10 +331,9 @@ class Order {
         return (static_cast<uint32_t>(load.bits) + since) * 0x9e3779b1u >> 22;
     }
 
-    const Written& written(const Cell& cell) const { return writes_[cell.write & ~unsettled]; }
-    void write(Cell& cell, const Written& by) {
+    void write(Cell& cell, const Trace& by) {
         cell.since = 0;
-        cell.write = writes_.number(by) | (by.by.engine != 0 ? unsettled : 0);
+        cell.write = writes_.number(by) | (by.engine != 0 ? unsettled : 0);
     }
     void set_since(Cell& cell, const History& past) { cell.since = pasts_.number(past) & ~unsettled; }
     void forget_old();
@@ -358,7 +351,7 @@ class Order {
     void add(History& history, const Trace& now);
     void add_other(History& history, const Trace& now);
 
-    Numbered<Written> writes_;
+    Numbered<Trace> writes_;
     Numbered<History> pasts_;
     uint32_t block_writes_ = 1, epoch_writes_ = 1; // the numbers of writes from their beginning on
     size_t enough_ = 0;                            // numbers, before those that no cell has are given up
@@ -408,7 +401,7 @@ inline void Order::add(History& history, const Trace& now) {
         history.more = 0;
     } else if (alike(last, now)) {
         last.lanes |= now.lanes;
-        if (now.clock != 0 && history.more != 0) {
+        if (history.more != 0) {
             add_other(history, now);
         }
     } else {
@@ -420,7 +413,7 @@ inline void Order::remember(Cell& cell, Kind kind, const Trace& now) {
     if (kind == Kind::store) {
         // All that came before is ordered before this, or it would have been a race: who races with them later, races
         // with this as well.
-        write(cell, {now, clocks_.stamp(thread_of(now))});
+        write(cell, now);
     } else {
         History past = pasts_[cell.since];
         past.atomics |= kind == Kind::atomic ? 1 : 0;
