@@ -19,14 +19,9 @@ void lower(std::vector<uint32_t>& values, const std::vector<uint32_t>& to) {
     }
 }
 
-using Knowledge = Clocks::Knowledge;
-constexpr std::vector<uint32_t> Knowledge::*parts[] = {&Knowledge::clocks, &Knowledge::ends, &Knowledge::fenced,
-                                                       &Knowledge::fenced_ends};
-
-void raise(Knowledge& knowledge, const Knowledge& to) {
-    for (const auto part : parts) {
-        raise(knowledge.*part, to.*part);
-    }
+void raise(Clocks::Knowledge& knowledge, const Clocks::Knowledge& to) {
+    raise(knowledge.known, to.known);
+    raise(knowledge.fenced, to.fenced);
 }
 
 } // namespace
@@ -46,7 +41,7 @@ void Clocks::reset(unsigned threads) {
     ++state_;
     clocks_.assign(threads, ++highest_);
     known_.resize(threads);
-    Knowledge all{clocks_, {}, {}, {}};
+    Knowledge all{clocks_, {}};
     for (const Knowledge& own : known_) {
         raise(all, own);
     }
@@ -54,9 +49,8 @@ void Clocks::reset(unsigned threads) {
 }
 
 void Clocks::meet(unsigned warp, uint32_t lanes) {
-    for (const auto part : parts) {
-        (joint_.*part).clear();
-    }
+    joint_.known.clear();
+    joint_.fenced.clear();
     for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
         release(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint_);
     }
@@ -71,7 +65,7 @@ void Clocks::release(unsigned thread, Knowledge& into) {
     tick(thread);
     const Knowledge& own = known_[thread];
     raise(into, own);
-    into.clocks[thread] = clocks_[thread];
+    into.known[thread] = clocks_[thread];
 }
 
 void Clocks::acquire(unsigned thread, const Knowledge& from) {
@@ -81,16 +75,15 @@ void Clocks::acquire(unsigned thread, const Knowledge& from) {
 
 void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {
     ++state_;
-    raise(known_[thread].ends, channel, count);
+    raise(known_[thread].known, channel, count);
 }
 
 void Clocks::fence(unsigned thread) {
     ++state_;
     Knowledge& own = known_[thread];
-    raise(own.fenced, own.clocks);
+    raise(own.fenced, own.known);
     tick(thread); // what it does from here on, is not fenced
     own.fenced[thread] = clocks_[thread];
-    own.fenced_ends = own.ends;
 }
 
 const Clocks::Knowledge& Clocks::common(unsigned first, unsigned count) {
@@ -104,13 +97,12 @@ const Clocks::Knowledge& Clocks::common(unsigned first, unsigned count) {
 Clocks::Knowledge Clocks::find_common(unsigned first, unsigned count) const {
     constexpr uint32_t all = ~uint32_t{0};
     Knowledge result = known_[first];
-    result.clocks.assign(known_.size(), all);
+    std::fill_n(result.known.begin() + first, count, all);
     for (unsigned thread = first; thread < first + count; ++thread) {
-        const uint32_t own = result.clocks[thread];
-        for (const auto part : parts) {
-            lower(result.*part, known_[thread].*part);
-        }
-        result.clocks[thread] = own;
+        const uint32_t own = result.known[thread];
+        lower(result.known, known_[thread].known);
+        lower(result.fenced, known_[thread].fenced);
+        result.known[thread] = own;
     }
     return result;
 }

@@ -7,10 +7,11 @@
 //
 // Work that goes on beside the threads (cp.async, TMA, wgmma) ends on a channel: the copies of a thread, the phases of
 // an mbarrier, the groups of a warpgroup's products, the groups of a thread's bulk stores. Thread i knows that the
-// first ends[i][c] of channel c are over. So must the thread that started them, by waiting.
+// first known[i][c] of channel c are over. So must the thread that started them, by waiting. Channels have numbers
+// after those of the threads.
 //
 // What a thread writes to shared memory, TMA and wgmma see after a fence: thread i knows that what thread j wrote
-// before its clock reached fenced[i][j] has been made visible to them, and so have the first fenced_ends[i][c] of
+// before its clock reached fenced[i][j] has been made visible to them, and so have the first fenced[i][c] of
 // channel c. All this holds from one epoch to the next.
 #pragma once
 
@@ -34,7 +35,7 @@ class Clocks {
   public:
     /// An entry for each thread, or channel. Those that are not there are 0.
     struct Knowledge {
-        std::vector<uint32_t> clocks, ends, fenced, fenced_ends;
+        std::vector<uint32_t> known, fenced;
     };
 
     void begin_block(unsigned threads);
@@ -46,7 +47,7 @@ class Clocks {
 
     /// Whether `thread` knows of accesses that these lanes of a warp made at `clock`.
     bool knows(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const {
-        const std::vector<uint32_t>& own = known_[thread].clocks;
+        const std::vector<uint32_t>& own = known_[thread].known;
         for (; lanes != 0; lanes &= lanes - 1) {
             if (own[warp * 32 + static_cast<unsigned>(std::countr_zero(lanes))] <= clock) {
                 return false;
@@ -60,7 +61,7 @@ class Clocks {
 
     /// Whether `thread` knows that number `number` of a channel, from 0, is over.
     bool knows_end(unsigned thread, uint32_t channel, uint32_t number) const {
-        return is_above(known_[thread].ends, channel, number);
+        return is_above(known_[thread].known, channel, number);
     }
     void learn_ends(unsigned thread, uint32_t channel, uint32_t count);
 

@@ -42,7 +42,7 @@ void Detector::begin_block() {
     blocks_.push_back(block_.index());
     handovers_.clear();
     registers_.assign(block_.thread_count(), {});
-    channels_ = 1;
+    channels_ = block_.thread_count();
     copy_channels_.assign(block_.thread_count(), 0);
     store_channels_.assign(block_.thread_count(), 0);
     wgmma_channels_ = {};
@@ -277,7 +277,7 @@ void Detector::release(unsigned thread, const void* barrier) {
 }
 
 void Detector::hand_on_copies(unsigned thread, uint32_t count, const void* barrier) {
-    raise(handovers_[barrier].gathered.ends, channel_in(copy_channels_[thread]), count);
+    raise(handovers_[barrier].gathered.known, channel_in(copy_channels_[thread]), count);
 }
 
 /// Who waits for this phase has waited for those before.
@@ -285,7 +285,7 @@ void Detector::end_phase(const void* barrier) {
     Handover& handover = handovers_[barrier];
     ++handover.phases;
     if (handover.channel != 0) {
-        raise(handover.gathered.ends, handover.channel, handover.phases);
+        raise(handover.gathered.known, handover.channel, handover.phases);
     }
     handover.handed_on = handover.gathered;
 }

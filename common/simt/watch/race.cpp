@@ -149,20 +149,13 @@ const Trace* Order::unordered(const History& history, Kind kind, const Trace& no
 }
 
 bool Order::knows_write(const Clocks::Knowledge& group, const Cell& cell) const {
-    const Trace& write = writer(cell);
-    if (write.engine != 0) {
-        return is_above(group.ends, work(write).channel, work(write).number);
-    }
-    return group.clocks[thread_of(write)] > write.clock;
+    const auto [place, number] = moment_of(writer(cell));
+    return is_above(group.known, place, number);
 }
 
 bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
-    const Trace& write = writer(cell);
-    if (write.engine != 0) {
-        const Work& own = work(write);
-        return own.kind != Work::copies || is_above(group.fenced_ends, own.channel, own.number);
-    }
-    return is_above(group.fenced, thread_of(write), write.clock);
+    const auto [place, number] = moment_of(writer(cell));
+    return is_work(writer(cell), Work::loads) || is_above(group.fenced, place, number);
 }
 
 /// That list and `count` works more; a later work on a channel stands for earlier ones.

@@ -340,6 +340,11 @@ class Order {
     uint32_t readers(const History& past) const { return past.readers_from == block_begin_ ? past.readers : 0; }
     uint32_t with_readers(uint32_t list, uint32_t work, uint32_t count);
 
+    /// When it is over, for the clocks: the thread or channel, and its clock or number there.
+    std::pair<size_t, uint32_t> moment_of(const Trace& trace) const {
+        return trace.engine != 0 ? std::pair<size_t, uint32_t>(work(trace).channel, work(trace).number)
+                                 : std::pair<size_t, uint32_t>(thread_of(trace), trace.clock);
+    }
     Trace trace_of(uint32_t work) const {
         return {epoch_, works_[work].origin.number(), work, 0, 1, works_[work].thread / 32};
     }
