@@ -33,7 +33,7 @@ inline bool is_above(const std::vector<uint32_t>& values, size_t place, uint32_t
 
 class Clocks {
   public:
-    /// An entry for each thread, or channel. Those that are not there are 0.
+    /// An entry for each thread, then for each channel. Those that are not there are 0.
     struct Knowledge {
         std::vector<uint32_t> known, fenced;
     };

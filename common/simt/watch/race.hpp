@@ -232,7 +232,7 @@ class Order {
                 0,      thread / 32,     kind == Kind::atomic};
     }
 
-    /// Works of TMA and wgmma, by their numbers.
+    /// Works of cp.async, TMA and wgmma, by their numbers.
     void begin_work(uint32_t number, const Work& work) {
         works_.resize(std::max<size_t>(works_.size(), number + 1));
         works_[number] = work;
