@@ -1,4 +1,4 @@
-// What the threads of a block know of each other's progress between two __syncthreads: vector clocks.
+// What the threads of a block know of each other's progress: vector clocks.
 //
 // A thread's clock counts its releases: the moments at which it lets others know that it has come so far (__syncwarp,
 // arriving at an mbarrier). At a __syncthreads all clocks go on to the same number, and all threads know that. An
