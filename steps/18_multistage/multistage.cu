@@ -188,7 +188,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
                 load_Q<Tiles>(Q_reg[k], smem.Q, k);
             }
         }
-        float S_reg[M][Bc / 8][4], shift[M][2] = {}; // S, then P in its place; where m rose since, for exponents
+        float S_reg[M][Bc / 8][4], shift[M][2] = {}; // S, then P in its place; what to add to its exponents
         if (j0 >= first_row_keys + (row0 | (warp_rows - 1))) {
             // beyond the mask for all rows of this warp: it only copies for the others
         } else if (j0 < lazy_until || j0 + Bc > whole) { // as in rung 16: first m, then P V
