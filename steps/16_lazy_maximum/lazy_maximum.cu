@@ -39,8 +39,8 @@ constexpr int Bc = 64;                // keys
 /// Two elements of T that are 1, in one register.
 template <class T> constexpr uint32_t ones = flash::from_float<T>(1).bits * 0x10001u;
 
-/// Weights are less than 2^window, so that P fits T and its sums fit fp32. bf16 has the range of fp32: there is room.
-template <class T> constexpr float window = flash::dtype_of<T> == flash::DType::fp16 ? 14 : 60;
+/// Weights are less than 2^window, so that P fits T. bf16 has the range of fp32, of which O needs some for large V.
+template <class T> constexpr float window = flash::dtype_of<T> == flash::DType::fp16 ? 14 : 30;
 
 template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;

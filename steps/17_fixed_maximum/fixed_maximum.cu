@@ -35,14 +35,19 @@ constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 
 /// Weights should be below 2^window, and are 2^top_weight for the largest score when m is raised: scores may rise by 16
-/// in fp16, and by 100 in bf16. A tile's sum of `limit` tells that a weight was too large. In the first tile, a score
-/// `far_below` m (2.5 such rises below its row's largest) tells that later ones will be.
+/// powers of two in fp16, and by 80 in bf16. A tile's sum of `limit` tells that a weight was too large. In the first
+/// tile, a score `far_below` m (2.5 such rises below its row's largest) tells that later ones will be.
+constexpr float window = 16;
 template <class T> constexpr bool is_fp16 = flash::dtype_of<T> == flash::DType::fp16;
-template <class T> constexpr float window = is_fp16<T> ? 16 : 60;
-template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -40; // in log2
-template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p66f;
+template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -64; // in log2
+template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p22f;
 template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX; // as large as an element of P can be
-template <class T> constexpr float far_below = is_fp16<T> ? -56 : -350;
+template <class T> constexpr float far_below = is_fp16<T> ? -56 : -280;
+
+/// Where a tile is mended, O and l of a row that keeps less than this are dropped: they may be infinite. Before, N keys
+/// summed up to less than N 2^window; now one key alone weighs 2^top_weight. So less than N 2^(80 - 122) of the sum is
+/// lost, 2^-11 of it with 2^31 keys.
+constexpr float negligible = 0x1p-122f;
 
 template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
@@ -85,7 +90,7 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M
 
 /// The weight of s, a score less m.
 template <class T> __device__ float weight(float s, float scale_log2) {
-    return flash::fast_exp2(fmaf(s, scale_log2, window<T>));
+    return flash::fast_exp2(fmaf(s, scale_log2, window));
 }
 
 /// Raises m of each row whose largest weight is above 2^top_weight (of every row in the first tile) to make it that. S,
@@ -101,10 +106,11 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
         for (int n = 0; n < Bc / 8; ++n) {
             top = fmaxf(top, fmaxf(S_reg[i][n][c], S_reg[i][n][c + 1]));
         }
-        top = flash::row_max(top);                                   // of a row that sees no key: -inf, and m stays 0
-        const float room = (window<T> - top_weight<T>) / scale_log2; // scores from there up to m
+        top = flash::row_max(top);                                // of a row that sees no key: -inf, and m stays 0
+        const float room = (window - top_weight<T>) / scale_log2; // scores from there up to m
         const float rise = top >= (first ? -FLT_MAX : -room) ? top + room : 0.0f;
-        const float keep = flash::fast_exp2(fminf(-rise * scale_log2, 0.0f)); // m may fall in the first tile: O = l = 0
+        float keep = flash::fast_exp2(fminf(-rise * scale_log2, 0.0f)); // m may fall in the first tile: O = l = 0
+        keep = mend && keep < negligible ? 0.0f : keep;
         m_reg[i][row % 2] += rise;
         l_reg[i][c] = mend && keep == 0 ? 0.0f : l_reg[i][c] * keep; // not infinity times 0
 #pragma unroll
@@ -267,7 +273,7 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(const 
                     flash::pack<T>(O_reg[r / 2][n][c] * normalise, O_reg[r / 2][n][c + 1] * normalise);
             }
             if (t == 0) {
-                LSE[row] = (m_reg[r / 2][r % 2] * scale_log2 - window<T>)*flash::ln_2 + logf(l);
+                LSE[row] = (m_reg[r / 2][r % 2] * scale_log2 - window) * flash::ln_2 + logf(l);
             }
         }
     }

@@ -238,7 +238,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
                     flash::pack<T>(O_reg[r / 2][n][c] * normalise, O_reg[r / 2][n][c + 1] * normalise);
             }
             if (t == 0) {
-                LSE[row] = (m_reg[r / 2][r % 2] * scale_log2 - flash::window<T>)*flash::ln_2 + logf(l);
+                LSE[row] = (m_reg[r / 2][r % 2] * scale_log2 - flash::window) * flash::ln_2 + logf(l);
             }
         }
     }

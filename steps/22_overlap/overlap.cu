@@ -74,11 +74,11 @@ __device__ int visible_keys(const Task& task, int i) {
 /// S becomes P, and l adds up the lane's own part of the row sums. m is raised where a score asks for it, as on rung
 /// 16: if in the warp some weight would not be less than 2^headroom, every row's m becomes its running maximum. Then
 /// the result is true, and `keep` is what remains of l and O, of which l is done here.
-template <class T, int n_tiles>
+template <int n_tiles>
 __device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2], float (&keep)[2],
                         float scale_log2) {
-    constexpr float headroom = flash::dtype_of<T> == flash::DType::fp16 ? 15 : 60;
-    float top[2]; // of rows g and g + 8
+    constexpr float headroom = 15; // fp16 ends at 2^16, and O needs room for V
+    float top[2];                  // of rows g and g + 8
     flash::lane_max(S_reg, top);
     const bool raise =
         __any_sync(0xffffffff, top[0] * scale_log2 > m_reg[0] + headroom || top[1] * scale_log2 > m_reg[1] + headroom);
@@ -157,7 +157,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         if (Bc > whole) {                                    // an edge: some row does not see the whole tile
             flash::mask(S_reg, task.N_kv, visible_keys(task, i0 + row));
         }
-        softmax<T>(S_reg, m_reg, l_reg, keep, task.scale_log2); // O is still 0
+        softmax(S_reg, m_reg, l_reg, keep, task.scale_log2); // O is still 0
         flash::pack_A<T>(P_reg, S_reg);
         flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase); // the tile of V has landed, for the next P V
         KV.next();
@@ -174,7 +174,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         if (j0 + Bc > whole) {
             flash::mask(S_reg, task.N_kv - j0, visible_keys(task, i0 + row) - j0);
         }
-        const bool raised = softmax<T>(S_reg, m_reg, l_reg, keep, task.scale_log2);
+        const bool raised = softmax(S_reg, m_reg, l_reg, keep, task.scale_log2);
         // The tile of V has landed, for the next P V. This wait stands before the next one: without a loop between
         // them the compiler would wait for P V first, and compute exponentials afterwards.
         flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase);

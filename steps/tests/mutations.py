@@ -54,10 +54,10 @@ EXPRESSIONS = [  # (what is found, in its place)
     (re.compile(r"\bfirst(?= \? -FLT_MAX)"), "false"),
     (re.compile(r"(?<= keep = )(?:flash::)?fast_exp2\(fminf[^;]+"), "1.0f"),
     (re.compile(r"\bkeep == 0(?= \?)"), "false"),
-    (re.compile(r"(?<= window = is_fp16<T> \? )\d+"), "24"),
+    (re.compile(r"(?<= window = )\d+"), "24"),
     (re.compile(r"(?<= window = flash::dtype_of<T> == flash::DType::fp16 \? )\d+"), "24"),
-    (re.compile(r"(?<= headroom = flash::dtype_of<T> == flash::DType::fp16 \? )\d+"), "24"),
-    (re.compile(r"(?<= : )60(?=;)"), "200"),
+    (re.compile(r"(?<= headroom = )\d+"), "24"),
+    (re.compile(r"(?<= window = flash::dtype_of<T> == flash::DType::fp16 \? 14 : )30"), "200"),
     (re.compile(r"!(?:flash::)?all_negative\(S_reg\)"), "false"),
     (re.compile(r"\bsum >= (?:flash::)?limit<T>"), "false"),
     (re.compile(r"(?<= sum = )fmaxf\(fmaxf\((.+?), (.+?)\), fmaxf\((.+?), (.+?)\)\)"), r"\1 + \2 + \3 + \4"), # NaN hides the others

@@ -1,0 +1,132 @@
+// Rungs that choose m and keep it, on rows that climb: most weights are small, and later ones are 2^80 to 2^140 times
+// as large. What was summed up before a climb must not be lost as long as the sum still feels it.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+
+#include <array>
+#include <cstdint>
+#include <numbers>
+#include <random>
+#include <vector>
+
+#include "common/harness/convert.hpp"
+#include "common/harness/device_backend.hpp"
+#include "reference/check.hpp"
+#include "reference/conformance/judge.hpp"
+#include "steps/16_lazy_maximum/lazy_maximum.hpp"
+#include "steps/17_fixed_maximum/fixed_maximum.hpp"
+#include "steps/18_multistage/multistage.hpp"
+#include "steps/19_wgmma_tma/wgmma_tma.hpp"
+#include "steps/20_warp_specialization/warp_specialization.hpp"
+#include "steps/21_persistent_blocks/persistent_blocks.hpp"
+#include "steps/22_overlap/overlap.hpp"
+
+namespace {
+
+using flash::DType;
+using flash::Problem;
+using flash::conformance::Prepared;
+
+const std::vector<flash::Rung> rungs = {
+    {.name = "lazy_maximum", .fp16 = step16::attention<flash::Half>, .bf16 = step16::attention<flash::Bfloat16>},
+    {.name = "fixed_maximum", .fp16 = step17::attention<flash::Half>, .bf16 = step17::attention<flash::Bfloat16>},
+    {.name = "multistage", .fp16 = step18::attention<flash::Half>, .bf16 = step18::attention<flash::Bfloat16>},
+    {.name = "wgmma_tma", .fp16 = step19::attention<flash::Half>, .bf16 = step19::attention<flash::Bfloat16>},
+    {.name = "warp_specialization", .fp16 = step20::attention<flash::Half>, .bf16 = step20::attention<flash::Bfloat16>},
+    {.name = "persistent_blocks", .fp16 = step21::attention<flash::Half>, .bf16 = step21::attention<flash::Bfloat16>},
+    {.name = "overlap", .fp16 = step22::attention<flash::Half>, .bf16 = step22::attention<flash::Bfloat16>}};
+
+/// One row's scores in units of log2, by the stage that a key belongs to: a few low keys, some on the way, a plateau
+/// that nearly all keys share, and a single peak.
+constexpr size_t low = 0, step = 1, plateau = 2, peak = 3, stages = 4;
+using Climb = std::array<double, stages>;
+
+/// How many keys the first two stages have, and where the peak is.
+struct Keys {
+    int64_t low, step, peak;
+    size_t stage(int64_t j) const { return j == peak ? ::peak : j < low ? ::low : j < low + step ? ::step : ::plateau; }
+};
+
+/// A tile of 128 queries with these climbs; row i has climbs[i / 32], as a warp has. A key is a unit vector of its
+/// stage and a query holds the scores of all stages. Column x of V is not 0 for the keys of stage x % 3, so that O
+/// tells the share of each but the peak's: that is nearly 1, and beside it a bound that follows max|O| would forgive
+/// anything.
+Prepared prepare(DType dtype, int64_t N_kv, const Keys& keys, const std::vector<Climb>& climbs, float V = 1) {
+    const Problem p{.q_len = 128, .kv_len = N_kv, .head_dim = 64, .scale = 1.0f / 8};
+    Prepared prepared{{flash::conformance::Kind::normal, dtype, p}, {}, {}, {}};
+    auto& [q, k, v, o, lse, d_o, spoilt] = prepared.tensors;
+    q.resize(static_cast<size_t>(p.q_size()));
+    k.resize(static_cast<size_t>(p.kv_size()));
+    v.resize(static_cast<size_t>(p.kv_size()));
+    for (size_t i = 0; i < 128; ++i) {
+        for (size_t stage = 0; stage < stages; ++stage) {
+            const double score = climbs[i / 32 % climbs.size()][stage] * std::numbers::ln2;
+            q[i * 64 + stage] = flash::round_to(dtype, static_cast<float>(score));
+        }
+    }
+    for (int64_t j = 0; j < N_kv; ++j) {
+        const size_t stage = keys.stage(j), row = static_cast<size_t>(j) * 64;
+        k[row + stage] = 8;
+        for (size_t x = 0; x < 64; ++x) {
+            v[row + x] = x % peak == stage ? V : 0;
+        }
+    }
+    prepared.expected = flash::reference::expect(p, {dtype, q, k, v}, {});
+    return prepared;
+}
+
+void judge_all(const Prepared& prepared) {
+    for (flash::Rung rung : rungs) {
+        rung.head_dims = step19::head_dims; // of which all have 64
+        rung.backend = flash::device_backend;
+        for (const std::string& wrong : flash::conformance::judge(rung, prepared)) {
+            CAPTURE(rung.name);
+            FAIL_CHECK(wrong);
+        }
+    }
+}
+
+} // namespace
+
+// The plateau lies 99.5 above the low keys and 26.7 below the peak: its share of the sum is N 2^-26.7.
+TEST_CASE("a plateau that a late peak nearly hides is still in the sum") {
+    const DType dtype = GENERATE(DType::fp16, DType::bf16);
+    const int64_t N_kv = GENERATE(4096, 16384, 65536);
+    const bool last = GENERATE(true, false);
+    CAPTURE(flash::dtype_name(dtype), N_kv, last);
+    judge_all(prepare(dtype, N_kv, {128, 0, last ? N_kv - 1 : N_kv / 2}, {{-63, 0, 36.5, 63.2}}));
+}
+
+// Each warp climbs in a way of its own, in one rise or in two, by 80 to 140 in all. The peak is as far above the
+// plateau as the plateau's share can still be seen. Every second draw is from where exp2 of a rise becomes 0, and the
+// share small.
+TEST_CASE("what was summed up before a climb is not lost") {
+    const int seed = GENERATE(range(0, 8));
+    const DType dtype = GENERATE(DType::fp16, DType::bf16);
+    CAPTURE(flash::dtype_name(dtype), seed);
+    std::mt19937_64 bits(static_cast<uint64_t>(seed));
+    const auto between = [&](double from, double to) {
+        return from + (to - from) * static_cast<double>(bits() >> 11) * 0x1p-53;
+    };
+    constexpr int64_t N_kv = 16384;
+    std::vector<Climb> climbs;
+    for (int warp = 0; warp < 4; ++warp) {
+        const double total = warp % 2 == 0 ? between(80, 140) : between(124, 130);
+        const double to_plateau = total - (warp % 2 == 0 ? between(10, 28) : between(24, 28));
+        const double to_step = seed % 2 == 0 ? 0 : between(0, to_plateau);
+        climbs.push_back({-total / 2, to_step - total / 2, to_plateau - total / 2, total / 2});
+    }
+    const auto low_keys = static_cast<int64_t>(between(1, 200)), step_keys = static_cast<int64_t>(between(1, 2000));
+    const auto peak_key = seed % 4 < 2 ? N_kv - 1 : static_cast<int64_t>(between(2300, N_kv));
+    judge_all(prepare(dtype, N_kv, {low_keys, step_keys, peak_key}, climbs));
+}
+
+// In bf16 V may be large. Weights stay below 2^16 but for a tile that is mended, in rungs 17 and 18 alone.
+TEST_CASE("O is finite where V is as large as 2^60") {
+    const double rise = GENERATE(20, 58, 75, 90, 110, 125, 140);
+    const bool at_once = GENERATE(true, false);
+    CAPTURE(rise, at_once);
+    const Climb climb{-rise / 2, at_once ? -rise / 2 : 0, rise / 2, rise / 2};
+    judge_all(prepare(DType::bf16, 4096, {128, 128, 4095}, {climb}, 0x1p60f));
+}
