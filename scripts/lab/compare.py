@@ -11,6 +11,7 @@ fa3-fwd. Each program is held to the suite's rule, against float64, on the tenso
     ./scripts/lab/run compare 15 before/steps/15_lean_softmax          a kernel file of another folder beside today's
     ./scripts/lab/run compare 24 25 26 --group 8                      gradients; FLOPs count 2.5 times the forward pass
     ./scripts/lab/run compare --dtype fp32 06 07 08 09 --problem 4,16,4096,64 --problem 100,1,4096,32
+    ./scripts/lab/run compare --training                               forward and backward from PyTorch, by the wall clock
 
 Needs a GPU, nvcc and a python3 with PyTorch. Rungs on the CPU: ./scripts/bench --programs build-cpu.
 """
@@ -43,6 +44,8 @@ def add_arguments(parser):
     parser.add_argument("--pattern", default="random", metavar="P,P",
                         help="random, real, rising:R, sink:first, sink:middle, sink:last (random)")
     parser.add_argument("--rounds", type=int, default=30, help="runs of each program in each case, at least 20 (30)")
+    parser.add_argument("--training", action="store_true",
+                        help="the operator in a loop that looks at the loss; RUNG: the rungs that it is to take")
     cli.add(parser, "--problem", "--record", "--commit")
 
 
@@ -155,7 +158,11 @@ def summary(rows):
 
 
 def main(options):
-    wanted, chosen, torch = cases(options), variants(options), timing.torch_with_gpu()
+    wanted = cases(options)
+    if options.training:
+        from lab import training
+        return training.main(options, wanted)
+    chosen, torch = variants(options), timing.torch_with_gpu()
     built = build.build_all(chosen)
     backward = chosen[0].rung.backward
     of_library = timing.backward_library if backward else timing.library
