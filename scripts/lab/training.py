@@ -135,4 +135,8 @@ def main(options, cases):
               f"({found[1]['ms'] / found[0]['ms']:.2f} x cuDNN)", flush=True)
         cli.save(options, rows, torch=torch.__version__, cudnn=torch.backends.cudnn.version(),
                  rounds=options.rounds, **version)
+    for d in sorted({case["d"] for case in cases}):
+        long = [row for row in rows if row["kind"] != "host" and row["d"] == d
+                and row["N_q"] >= 1024]
+        print(f"\nd = {d}, N >= 1024:", *compare.summary(long)[1:], sep="\n")
     return 0
