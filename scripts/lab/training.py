@@ -109,10 +109,11 @@ def rows_of(torch, steps, case, rounds, generator):
     calls = {name: functools.partial(step, q, k, v, case["causal"], *rest)
              for name, step in steps.items()}
     flops = timing.flops_of(case) + timing.flops_of(case, backward=True)
+    found, state = bursts(calls, rounds, 1, 1, torch.cuda.synchronize), timing.clock_and_power()
     return [{"program": name, "kind": "rung" if "operator" in name else "library", "dtype": "bf16",
              **case, **timing.row_of([1e3 * one for one in seconds], flops),
-             "of_allowed_error": round(errors[name], 4), **timing.clock_and_power()}
-            for name, seconds in bursts(calls, rounds, 1, 1, torch.cuda.synchronize).items()]
+             "of_allowed_error": round(errors[name], 4), **state}
+            for name, seconds in found.items()]
 
 
 def main(options, cases):
