@@ -2,8 +2,9 @@
 
 The 24 cases have 16,384 tokens and heads x d = 2048: d = 64 and 128, full and causal, N = 512 to 16384. Tensor-core
 rungs stand beside FlashAttention-2 and cuDNN; with --dtype fp32 the fp32 rungs from 09 on stand beside the
-memory-efficient kernel. In bf16 FlashAttention-3's forward pass is one of the programs where Python finds the wheel
-fa3-fwd. Each program is held to the suite's rule, against float64, on the tensors that are timed.
+memory-efficient kernel. In bf16 FlashAttention-3's forward pass is one of the programs where Python
+finds the wheel fa3-fwd. Each program is held to the suite's rule, against float64, on the tensors
+that are timed.
 
     ./scripts/lab/run compare                                          all tensor-core rungs, 24 cases, bf16
     ./scripts/lab/run compare 14 15 --dtype fp16 --lengths 4096,16384 --sigma 1,2,3,4,6,8,12,16,24
@@ -11,7 +12,7 @@ fa3-fwd. Each program is held to the suite's rule, against float64, on the tenso
     ./scripts/lab/run compare 15 before/steps/15_lean_softmax          a kernel file of another folder beside today's
     ./scripts/lab/run compare 24 25 26 --group 8                      gradients; FLOPs count 2.5 times the forward pass
     ./scripts/lab/run compare --dtype fp32 06 07 08 09 --problem 4,16,4096,64 --problem 100,1,4096,32
-    ./scripts/lab/run compare --training                               forward and backward from PyTorch, by the wall clock
+    ./scripts/lab/run compare --training                               a loop of PyTorch, by the wall clock
 
 Needs a GPU, nvcc and a python3 with PyTorch. Rungs on the CPU: ./scripts/bench --programs build-cpu.
 """
@@ -45,7 +46,7 @@ def add_arguments(parser):
                         help="random, real, rising:R, sink:first, sink:middle, sink:last (random)")
     parser.add_argument("--rounds", type=int, default=30, help="runs of each program in each case, at least 20 (30)")
     parser.add_argument("--training", action="store_true",
-                        help="the operator in a loop that looks at the loss; RUNG: the rungs that it is to take")
+                        help="the operator in a loop that looks at the loss; RUNG: those it takes")
     cli.add(parser, "--problem", "--record", "--commit")
 
 
@@ -102,7 +103,10 @@ def variants(options):
 
 
 def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=(), backward=False):
-    """Rows of one case: every program checked, then timed. A library that has no such case, or is wrong, is left out."""
+    """Rows of one case: every program checked, then timed.
+
+    A library that has no such case, or is wrong, is left out.
+    """
     types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
     q, k, v = timing.tensors(torch, generator, types[dtype], *(case[name] for name in CASE[:6]),
                              case.get("sigma", 1.0), case.get("pattern", "random"))
@@ -121,7 +125,8 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
                                     case["causal"]))
     for name, share in errors.items():
         if not share <= 1:
-            wrong = f"{name} is wrong at {harness.title(case)}: its error is {share:.2f} times the bound"
+            wrong = (f"{name} is wrong at {harness.title(case)}: its error is {share:.2f} times "
+                     "the bound")
             if kinds[name] == "rung":
                 raise WrongResult(wrong)
             if kinds[name] == "library":

@@ -275,7 +275,7 @@ def interleaved(torch, programs, rounds):
     events = {name: [] for name in programs}
     order, shuffle = list(programs.items()), random.Random(1).shuffle
     for number in range(rounds + 1):
-        torch.cuda._sleep(500_000 * len(order))  # clocks: a quarter of a millisecond for each program
+        torch.cuda._sleep(500_000 * len(order))  # clocks: 0.25 ms for each program
         shuffle(order)
         for name, program in order:
             torch.sum(beyond_L2, 0, out=total)

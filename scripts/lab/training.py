@@ -139,5 +139,5 @@ def main(options, cases):
     for d in sorted({case["d"] for case in cases}):
         long = [row for row in rows if row["kind"] != "host" and row["d"] == d
                 and row["N_q"] >= 1024]
-        print(f"\nd = {d}, N >= 1024:", *compare.summary(long)[1:], sep="\n")
+        print(f"d = {d}, N >= 1024:", *compare.summary(long)[1:], sep="\n")
     return 0

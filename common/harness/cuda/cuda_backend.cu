@@ -27,10 +27,12 @@ std::string built_for() {
 /// Compiled for the same architectures as every kernel of the program; the driver says here whether it can load them.
 __global__ void probe() {}
 
-/// Reads all of a buffer. A sum that is used nowhere would not be computed; 1 is a sum that hardly comes up.
+/// Reads all of a buffer. A sum that is used nowhere would not be computed; it is hardly ever 1.
 __global__ void read_all(uint4* buffer, size_t count) {
     unsigned sum = 0;
-    for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += size_t{gridDim.x} * blockDim.x) {
+    const size_t first = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+    const size_t threads = size_t{gridDim.x} * blockDim.x;
+    for (size_t i = first; i < count; i += threads) {
         const uint4 read = buffer[i];
         sum += read.x + read.y + read.z + read.w;
     }
@@ -171,10 +173,11 @@ class CudaBackend final : public Backend {
     void flush_caches() override {
         int L2_bytes = 0;
         FLASH_CHECK_CUDA(cudaDeviceGetAttribute(&L2_bytes, cudaDevAttrL2CacheSize, 0));
-        // Four times as much, because L2 does not always give up the oldest line. Read and not written: the lines of a
-        // memset would be written back to DRAM while the kernel that is timed needs it.
+        // Four times as much, because L2 does not always give up the oldest line. Read and not
+        // written: the lines of a memset would go back to DRAM while the timed kernel needs it.
         const std::unique_ptr<Memory> buffer = allocate(4 * static_cast<size_t>(L2_bytes));
-        read_all<<<2048, 256>>>(static_cast<uint4*>(buffer->data()), buffer->bytes() / sizeof(uint4));
+        auto* const words = static_cast<uint4*>(buffer->data());
+        read_all<<<2048, 256>>>(words, buffer->bytes() / sizeof(uint4));
         FLASH_CHECK_CUDA(cudaGetLastError());
     }
 

@@ -86,7 +86,8 @@ def test_FA3_has_its_own_layout_made_once(monkeypatch, capsys):
     def flash_attn_func(*tensors, causal):
         given.append((tensors, causal))
         return tensors[0]
-    monkeypatch.setitem(sys.modules, "fa3_fwd_interface", SimpleNamespace(flash_attn_func=flash_attn_func))
+    module = SimpleNamespace(flash_attn_func=flash_attn_func)
+    monkeypatch.setitem(sys.modules, "fa3_fwd_interface", module)
     monkeypatch.setattr(importlib.metadata, "version", {"fa3-fwd": "0.0.3"}.get)
     programs, version = timing.flash_attention_3()
     q, k, v = Tensor(2, 8, 100, 64), Tensor(2, 4, 100, 64), Tensor(2, 4, 100, 64)
@@ -114,8 +115,9 @@ def test_rounds_are_queued_and_L2_is_flushed_by_reading(monkeypatch):
             return 1.0
     cuda = SimpleNamespace(Event=Event, _sleep=lambda clocks: said.append("sleep"),
                            synchronize=lambda: said.append("synchronize"))
-    torch = SimpleNamespace(cuda=cuda, zeros=lambda count, device: 4 * count, empty=lambda *_, device: 0,
-                            sum=lambda buffer, dim, out: said.append("read" if buffer >= 100e6 else "too few"))
+    torch = SimpleNamespace(
+        cuda=cuda, zeros=lambda count, device: 4 * count, empty=lambda *_, device: 0,
+        sum=lambda size, dim, out: said.append("read" if size >= 100e6 else "too few"))
     monkeypatch.setattr(timing, "clock_and_power", dict)
     programs = {name: lambda: said.append("run") for name in ("a", "b")}
     assert timing.interleaved(torch, programs, 2) == ({"a": [1.0] * 2, "b": [1.0] * 2}, {})
@@ -123,17 +125,22 @@ def test_rounds_are_queued_and_L2_is_flushed_by_reading(monkeypatch):
 
 
 def test_a_wrong_library_is_left_out_and_a_wrong_rung_ends_the_run(monkeypatch, capsys):
-    torch = SimpleNamespace(float32=0, float16=0, bfloat16=0, empty=lambda *_, **__: 0, empty_like=lambda _: 0)
+    torch = SimpleNamespace(float32=0, float16=0, bfloat16=0, empty=lambda *_, **__: 0,
+                            empty_like=lambda _: 0)
     monkeypatch.setattr(timing, "tensors", lambda *_: 3 * [Tensor(1, 2, 64, 32)])
-    monkeypatch.setattr(timing, "largest_errors", lambda *_: {"FA2": 0.5, "FA3": math.nan, "12_a": 0.9})
-    monkeypatch.setattr(timing, "interleaved", lambda torch, programs, rounds: (dict.fromkeys(programs, [1.0]), {}))
+    errors = {"FA2": 0.5, "FA3": math.nan, "12_a": 0.9}
+    monkeypatch.setattr(timing, "largest_errors", lambda *_: errors)
+    monkeypatch.setattr(timing, "interleaved",
+                        lambda torch, programs, rounds: (dict.fromkeys(programs, [1.0]), {}))
     case = {**harness.problem(1, 2, 64, 32), "sigma": 1.0, "pattern": "random"}
     kinds = {"FA2": "library", "FA3": "library", "12_a": "rung"}
     programs = dict.fromkeys(kinds, lambda *_: None)
 
     def measure():
-        return [row["program"] for row in compare.measure(torch, programs, kinds, case, "bf16", 20, None)]
-    assert measure() == ["FA2", "12_a"] and "left out: FA3 is wrong at (1, 2, 64, 32)" in capsys.readouterr().err
+        rows = compare.measure(torch, programs, kinds, case, "bf16", 20, None)
+        return [row["program"] for row in rows]
+    assert measure() == ["FA2", "12_a"]
+    assert "left out: FA3 is wrong at (1, 2, 64, 32)" in capsys.readouterr().err
     kinds["FA3"] = "rung"
     with pytest.raises(WrongResult, match="FA3 is wrong"):
         measure()
