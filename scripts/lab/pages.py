@@ -171,7 +171,7 @@ def table(header, lines, left=0):
 def label(program):
     """A rung by its number, a library by its name."""
     rung = program[2:3] == "_" and program[:2].isdigit()
-    return program[:2] if rung else "FlashAttention-2" if program == "FA2" else program
+    return program[:2] if rung else re.sub(r"^FA(?=\d$)", "FlashAttention-", program)
 
 
 def unique(values):
@@ -272,7 +272,8 @@ def is_library(row):
 
 
 def name_of(row):
-    return f"PyTorch, {label(row['program'])}" if is_library(row) else row["program"]
+    whose = "PyTorch, " * (row["program"] != "FA3")
+    return whose + label(row["program"]) if is_library(row) else row["program"]
 
 
 def milliseconds(row):
@@ -423,6 +424,20 @@ def factors(record, library, **where):
                       f"{min(whole):.2f}"])
     return table(["rung", *(f"d={d:.0f} {'causal' if causal else 'full'}" for d, causal in groups),
                   f"all {len(whole)}", "least"], lines)
+
+
+def by_length(record, program, library, **where):
+    """How many times as fast as a library a program is: by head dim and mask against N, and the
+    geometric mean over N >= 1024."""
+    found, lines = some(record, program, **where), []
+    lengths = unique(row["N_q"] for row in found)
+    for d, causal in unique((row["d"], row["causal"]) for row in found):
+        of = {N: ratios(record, program, library, **where, d=d, causal=causal, N=N)[0]
+              for N in lengths}
+        mean = geometric_mean([ratio for N, ratio in of.items() if N >= 1024])
+        lines.append([f"d = {d}, {'causal' if causal else 'full'}",
+                      *(f"{ratio:.2f}" for ratio in of.values()), f"{mean:.2f}"])
+    return table(["N", *map(str, lengths), "geo. mean, N >= 1024"], lines, 1)
 
 
 def means(record, *programs, **where):

@@ -57,6 +57,7 @@ KINDS = {
     "build": "what ptxas and the SASS say of one kernel of an experiment",
     "ceiling": "what a unit of the machine reached by itself: value, in FLOP/s, bytes/s or 1/s",
     "example": "a program of docs/examples: value, how many of its numbers are wrong, and what a tool reported",
+    "host": "what the host needs for a call until it returns: host_us",
     "phase": "what a warpgroup does between two stamps of its SM's clock",
     "left out": "what was not measured, and the reason", "training": "the loss at a step of docs/examples/train.py"}
 # extra_bytes: memory beyond compulsory_bytes, which are Q, K, V, O and LSE once. of_allowed_error: the largest error over
@@ -68,7 +69,7 @@ COLUMNS = set(METRICS) | set("""
     clock power kernel architecture stack spill_stores spill_loads static_shared mma what predicted wrong patch value reason
     problem counter gpu simt must_be_equal tool runs reported variant input seeds o_error lse_error
     Br Bc shared_bytes predicted_bytes shared_kib_per_sm blocks_per_sm
-    warpgroup tile phase from_clock to_clock mean_clocks step loss""".split())
+    warpgroup tile phase from_clock to_clock mean_clocks step loss host_us""".split())
 
 
 def wrong_with(row):

@@ -5,6 +5,7 @@ A backward one is f(q, k, v, causal, o, lse, do, dq, dk, dv), and returns the gr
 """
 
 import ctypes
+import importlib.metadata
 import json
 import math
 import random
@@ -13,6 +14,7 @@ import statistics
 import struct
 import sys
 
+from lab import cli
 from lab.ladder import LabError, ROOT
 from lab.records import clock_and_power
 
@@ -62,6 +64,27 @@ def library(name, dtype):
             grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
             return scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
     return attention
+
+
+def flash_attention_3():
+    """{"FA3": f(q, k, v, causal, o, lse) -> O} of the wheel fa3-fwd, and {"fa3": its version}.
+
+    Both are empty where Python has no such wheel. It has the forward pass, in bf16. Its tensors are
+    (B, N, H, d); they are made when it meets q, so not in the timed rounds.
+    """
+    try:
+        from fa3_fwd_interface import flash_attn_func
+        version = importlib.metadata.version("fa3-fwd")
+    except ImportError as error:
+        cli.say(f"FA3 left out: {error}; pip install --no-deps fa3-fwd")
+        return {}, {}
+    kept = {}
+
+    def attention(q, k, v, causal, *_):
+        if kept.get("q") is not q:
+            kept.update(q=q, own=[x.transpose(1, 2).contiguous() for x in (q, k, v)])
+        return flash_attn_func(*kept["own"], causal=causal).transpose(1, 2)
+    return {"FA3": attention}, {"fa3": version}
 
 
 def backward_library(name, dtype):
@@ -242,17 +265,20 @@ def largest_gradient_errors(torch, programs, q, k, v, causal, rest):
 def interleaved(torch, programs, rounds):
     """{name: milliseconds of each round}, and clock and power after them. In each round every program runs once.
 
-    The order is drawn by lot, because in a fixed one the clocks that one program leaves are always the same other's. The
-    L2 cache is flushed before each run; the first round is not timed.
+    The order is drawn by lot, because in a fixed one the clocks that one program leaves are always
+    the same other's. The first round is not timed. The GPU sleeps at the start of each round, while
+    the launches queue up behind it: else a figure would contain the time in which the host prepares
+    a launch. L2 is flushed before each run by reading: after writing, the run would pay for the
+    lines that go back to DRAM.
     """
-    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")  # beyond any L2 cache
+    beyond_L2, total = torch.zeros(64 << 20, device="cuda"), torch.empty((), device="cuda")
     events = {name: [] for name in programs}
     order, shuffle = list(programs.items()), random.Random(1).shuffle
     for number in range(rounds + 1):
-        torch.cuda._sleep(2_000_000)  # about a millisecond, in which the launches below queue up
+        torch.cuda._sleep(500_000 * len(order))  # clocks: 0.25 ms for each program
         shuffle(order)
         for name, program in order:
-            flush.zero_()
+            torch.sum(beyond_L2, 0, out=total)
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()
             program()

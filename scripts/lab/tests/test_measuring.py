@@ -1,13 +1,16 @@
 """What is timed and counted: cases, ratios, counters, and lab bench on programs that are stand-ins."""
 
+import importlib.metadata
 import json
+import math
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from lab import bench, compare, counters, harness, records, sanitize, timeline, timing
 from lab.__main__ import VERBS, main
-from lab.ladder import LabError, cuda_rungs
+from lab.ladder import LabError, WrongResult, cuda_rungs
 
 def options_of(verb, *arguments):
     import argparse
@@ -61,6 +64,86 @@ def test_ratios_are_of_the_same_problem():
     assert sorted(compare.ratios(rows, "12_a", "FA2").values()) == [2, 8]
     assert compare.summary(rows)[1] == "  12_a: 4.000 x FA2 (least 2.00, 2 cases)"
     assert timing.flops_of({**case, "causal": True}) == 2 * 2 * 64 * 64 * 32
+
+
+class Tensor:
+    def __init__(self, *shape, contiguous=True):
+        self.shape, self.is_contiguous = shape, contiguous
+
+    def transpose(self, *_):
+        B, one, other, d = self.shape
+        return Tensor(B, other, one, d, contiguous=False)
+
+    def contiguous(self):
+        return Tensor(*self.shape)
+
+
+def test_FA3_has_its_own_layout_made_once(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "fa3_fwd_interface", None)
+    assert timing.flash_attention_3() == ({}, {}) and "FA3 left out" in capsys.readouterr().err
+    given = []
+
+    def flash_attn_func(*tensors, causal):
+        given.append((tensors, causal))
+        return tensors[0]
+    module = SimpleNamespace(flash_attn_func=flash_attn_func)
+    monkeypatch.setitem(sys.modules, "fa3_fwd_interface", module)
+    monkeypatch.setattr(importlib.metadata, "version", {"fa3-fwd": "0.0.3"}.get)
+    programs, version = timing.flash_attention_3()
+    q, k, v = Tensor(2, 8, 100, 64), Tensor(2, 4, 100, 64), Tensor(2, 4, 100, 64)
+    assert version == {"fa3": "0.0.3"} and programs["FA3"](q, k, v, True).shape == q.shape
+    programs["FA3"](q, k, v, False, None, None)
+    (first, causal), (again, full) = given
+    assert [x.shape for x in first] == [(2, 100, 8, 64), (2, 100, 4, 64), (2, 100, 4, 64)]
+    assert all(x.is_contiguous for x in first) and first == again and causal and not full
+    programs["FA3"](Tensor(2, 8, 100, 64), k, v, False)
+    assert given[-1][0][0] is not first[0]
+
+
+def test_rounds_are_queued_and_L2_is_flushed_by_reading(monkeypatch):
+    """The order of what a GPU is given. A buffer that is written would need a method of it."""
+    said = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            said.append("event")
+
+        def elapsed_time(self, end):
+            return 1.0
+    cuda = SimpleNamespace(Event=Event, _sleep=lambda clocks: said.append("sleep"),
+                           synchronize=lambda: said.append("synchronize"))
+    torch = SimpleNamespace(
+        cuda=cuda, zeros=lambda count, device: 4 * count, empty=lambda *_, device: 0,
+        sum=lambda size, dim, out: said.append("read" if size >= 100e6 else "too few"))
+    monkeypatch.setattr(timing, "clock_and_power", dict)
+    programs = {name: lambda: said.append("run") for name in ("a", "b")}
+    assert timing.interleaved(torch, programs, 2) == ({"a": [1.0] * 2, "b": [1.0] * 2}, {})
+    assert said == 3 * ["sleep", *2 * ["read", "event", "run", "event"], "synchronize"]
+
+
+def test_a_wrong_library_is_left_out_and_a_wrong_rung_ends_the_run(monkeypatch, capsys):
+    torch = SimpleNamespace(float32=0, float16=0, bfloat16=0, empty=lambda *_, **__: 0,
+                            empty_like=lambda _: 0)
+    monkeypatch.setattr(timing, "tensors", lambda *_: 3 * [Tensor(1, 2, 64, 32)])
+    errors = {"FA2": 0.5, "FA3": math.nan, "12_a": 0.9}
+    monkeypatch.setattr(timing, "largest_errors", lambda *_: errors)
+    monkeypatch.setattr(timing, "interleaved",
+                        lambda torch, programs, rounds: (dict.fromkeys(programs, [1.0]), {}))
+    case = {**harness.problem(1, 2, 64, 32), "sigma": 1.0, "pattern": "random"}
+    kinds = {"FA2": "library", "FA3": "library", "12_a": "rung"}
+    programs = dict.fromkeys(kinds, lambda *_: None)
+
+    def measure():
+        rows = compare.measure(torch, programs, kinds, case, "bf16", 20, None)
+        return [row["program"] for row in rows]
+    assert measure() == ["FA2", "12_a"]
+    assert "left out: FA3 is wrong at (1, 2, 64, 32)" in capsys.readouterr().err
+    kinds["FA3"] = "rung"
+    with pytest.raises(WrongResult, match="FA3 is wrong"):
+        measure()
 
 
 NCU = "\n".join(['==PROF== noise', '"ID","Kernel Name","gpu__time_duration.sum","launch__grid_size"', '"","","nsecond",""',

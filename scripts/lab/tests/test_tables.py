@@ -127,6 +127,20 @@ def test_rungs_whose_code_has_changed_are_named():
     assert list(pages.older_code()) == ["note: r was measured with other code of 08 than today's"]
 
 
+def test_speed_by_length_is_compared_with_any_library():
+    rows = [{**ROWS[0], "program": name, "kind": kind, "N_q": N, "causal": causal, "ms": ms}
+            for name, kind, base in (("22_a", "rung", 1.0), ("FA3", "library", 2.0))
+            for causal in (False, True)
+            for N, ms in ((512, 1.0), (1024, base), (2048, base**3))]
+    records.save("long", {"command": "x"}, rows)
+    assert pages.by_length("long", "22", "FA3") == [
+        "| N | 512 | 1024 | 2048 | geo. mean, N >= 1024 |", "|---|---:|---:|---:|---:|",
+        "| d = 32, full | 1.00 | 2.00 | 8.00 | 4.00 |",
+        "| d = 32, causal | 1.00 | 2.00 | 8.00 | 4.00 |"]
+    assert pages.name_of(rows[-1]) == "FlashAttention-3"
+    assert pages.name_of(ROWS[3]) == "PyTorch, FlashAttention-2"
+
+
 def test_speed_against_the_spread_of_the_scores():
     rows = [{**row, "sigma": sigma, "ms": row["ms"] * (sigma if row["kind"] == "rung" else 1)}
             for sigma in (8, 1) for row in ROWS if row.get("dtype") == "bf16" and row["N_q"] == 64]
