@@ -80,6 +80,17 @@ template <int InFlight, int n> __device__ __forceinline__ void wgmma_wait(float 
     }
 }
 
+/// copy = A, for who needs what A holds while a product under way reads it. (`volatile` keeps the compiler from taking
+/// the registers of A for the copy's as well. ptxas may, and does: it knows what the hardware allows.)
+template <int k16> __device__ __forceinline__ void copy_A(uint32_t (&copy)[k16][4], const uint32_t (&A)[k16][4]) {
+#pragma unroll
+    for (int k = 0; k < k16; ++k) {
+        for (int c = 0; c < 4; ++c) {
+            asm volatile("mov.b32 %0, %1;" : "=r"(copy[k][c]) : "r"(A[k][c]));
+        }
+    }
+}
+
 } // namespace flash
 
 #define FLASH_DEVICE __device__ __forceinline__
