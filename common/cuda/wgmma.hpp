@@ -10,7 +10,8 @@
 //
 //      wgmma_fence();  wgmma_m64k16(C, ..);  wgmma_m64k16(C, ..);  wgmma_commit();  ...  wgmma_wait<0>(C);
 //
-// Until that wait nobody may touch C, nor write A's registers or the operands in shared memory.
+// Until that wait the registers of C, and those of A if A is in registers, are the product's: no thread may read or
+// write them (the PTX manual calls either undefined). Operands in shared memory may be read, and not written.
 //
 // An operand in shared memory is named by a descriptor, 64 bits in place of an address:
 //
@@ -80,8 +81,8 @@ template <int InFlight, int n> __device__ __forceinline__ void wgmma_wait(float 
     }
 }
 
-/// copy = A, for who needs what A holds while a product under way reads it. (`volatile` keeps the compiler from taking
-/// the registers of A for the copy's as well. ptxas may, and does: it knows what the hardware allows.)
+/// copy = A, for threads that need what A holds while a product has its registers. (Without `volatile` the compiler
+/// would see that both hold the same, and read A's registers after all.)
 template <int k16> __device__ __forceinline__ void copy_A(uint32_t (&copy)[k16][4], const uint32_t (&A)[k16][4]) {
 #pragma unroll
     for (int k = 0; k < k16; ++k) {

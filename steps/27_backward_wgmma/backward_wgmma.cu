@@ -8,9 +8,9 @@
 //      consumers                            | dQ to the writer  | exp, pack P | dS to shared memory |
 //      writer                                                   | TMA adds dQ
 //
-// Against rung 25: tiles and roles as on rung 20. dS is read from P as it was rounded, so that S is free once P is
-// packed. Look at: what each wait leaves running, and operands that are read across (transpose_A, transpose_B). First
-// published: FlashAttention-3 (Shah and others, 2024), whose kernel has these products, roles and additions.
+// Against rung 25: tiles and roles as on rung 20. dS takes P as it was rounded, from a copy, so that S is free once P
+// is packed. Look at: what each wait leaves running, and operands that are read across (transpose_A, transpose_B).
+// First published: FlashAttention-3 (Shah and others, 2024), whose kernel has these products, roles and additions.
 #include "steps/27_backward_wgmma/backward_wgmma.hpp"
 
 #include "common/cuda/around_backward.hpp"
