@@ -10,7 +10,8 @@
 //
 //      wgmma_fence();  wgmma_m64k16(C, ..);  wgmma_m64k16(C, ..);  wgmma_commit();  ...  wgmma_wait<0>(C);
 //
-// Until that wait nobody may touch C, nor write A's registers or the operands in shared memory.
+// Until that wait the registers of C, and those of A if A is in registers, are the product's: no thread may read or
+// write them (the PTX manual calls either undefined). Operands in shared memory may be read, and not written.
 //
 // An operand in shared memory is named by a descriptor, 64 bits in place of an address:
 //
@@ -77,6 +78,17 @@ template <int InFlight, int n> __device__ __forceinline__ void wgmma_wait(float 
 #pragma unroll
     for (int i = 0; i < n; ++i) { // keeps the compiler from reading C earlier
         asm volatile("" : "+f"(C[i][0]), "+f"(C[i][1]), "+f"(C[i][2]), "+f"(C[i][3])::"memory");
+    }
+}
+
+/// copy = A, for threads that need what A holds while a product has its registers. (Without `volatile` the compiler
+/// would see that both hold the same, and read A's registers after all.)
+template <int k16> __device__ __forceinline__ void copy_A(uint32_t (&copy)[k16][4], const uint32_t (&A)[k16][4]) {
+#pragma unroll
+    for (int k = 0; k < k16; ++k) {
+        for (int c = 0; c < 4; ++c) {
+            asm volatile("mov.b32 %0, %1;" : "=r"(copy[k][c]) : "r"(A[k][c]));
+        }
     }
 }
 

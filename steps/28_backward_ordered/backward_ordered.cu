@@ -195,12 +195,14 @@ template <class T, int d> __device__ void compute(const Task& task, const flash:
         }
         uint32_t P_reg[Br / 16][4]; // A fragments: 16 keys x 16 queries each
         flash::pack_A<T>(P_reg, S_reg);
+        uint32_t P_kept[Br / 16][4]; // for dS: until dV's wait nobody may read the product's own registers
+        flash::copy_A(P_kept, P_reg);
         flash::start_AB<T>(dV_reg, P_reg, flash::advance(dO_desc, now)); // dV += P^T dO
         flash::wgmma_wait<1>(dP_reg);
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             for (int c = 0; c < 4; ++c) {
-                const float2 P = flash::unpack<T>(P_reg[n / 2][n % 2 * 2 + c / 2]);
+                const float2 P = flash::unpack<T>(P_kept[n / 2][n % 2 * 2 + c / 2]);
                 dP_reg[n][c] = (c % 2 == 0 ? P.x : P.y) * (dP_reg[n][c] - rows[4 * n].delta[c % 2]);
             }
         }

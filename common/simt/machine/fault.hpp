@@ -16,7 +16,7 @@ enum class FaultKind {
     race,                 // two threads, one place, at least one writes, nothing orders them
     uninitialised,        // shared memory read before any thread of the block wrote it
     async_copy_in_flight, // data of a cp.async or a TMA load used before its wait
-    wgmma_in_flight,      // accumulators of a wgmma touched before its wait
+    wgmma_in_flight,      // registers of a wgmma, of C or A, touched before its wait
     missing_fence,        // what a thread wrote, read by TMA or wgmma without a fence between
     divergent_barrier,    // threads of one block (or lanes of one mask) at different barriers
     missing_barrier,      // threads wait at a barrier that others left the kernel without reaching

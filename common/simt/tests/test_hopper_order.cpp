@@ -274,14 +274,17 @@ template <bool fence, bool of_A> __global__ void touched_registers(TensorMap, Te
     wgmma_wait<0>(C);
 }
 
-/// A of a product under way, in registers, written before the wait.
-template <bool wait> __global__ void written_A(TensorMap, TensorMap) {
+/// Registers of a product that the thread reads or writes, before it has waited or after.
+enum class Register { read_A, write_A, read_C, write_C, copy_of_A };
+
+template <Register touched, bool wait> __global__ void touched_under_way(TensorMap, TensorMap) {
     fill(0);
     fence_proxy_async();
     __syncthreads(); // the operand is complete
     const uint64_t B = wgmma_descriptor(tile(0), 0, 1024);
     float C[8][4];
-    uint32_t A[2][4] = {};
+    uint32_t A[2][4] = {}, copy[2][4];
+    copy_A(copy, A);
     wgmma_fence();
     wgmma_m64k16<Bfloat16, 64>(C, A[0], B, false);
     wgmma_m64k16<Bfloat16, 64>(C, A[1], B); // product of A
@@ -289,7 +292,18 @@ template <bool wait> __global__ void written_A(TensorMap, TensorMap) {
     if (wait) {
         wgmma_wait<0>(C);
     }
-    A[1][threadIdx.x % 4] = A[0][0] + 1; // write of A
+    const unsigned i = threadIdx.x % 4;
+    if (touched == Register::read_A) {
+        word(1, threadIdx.x) = A[1][i]; // read of A
+    } else if (touched == Register::write_A) {
+        A[1][i] = 1; // write of A
+    } else if (touched == Register::read_C) {
+        word(1, threadIdx.x) = static_cast<uint32_t>(C[7][i]); // read of C
+    } else if (touched == Register::write_C) {
+        C[7][i] = 1; // write of C
+    } else {
+        word(1, threadIdx.x) = copy[1][i];
+    }
     wgmma_wait<0>(C);
 }
 
@@ -461,9 +475,19 @@ TEST_CASE("a wgmma_fence stands between registers and a wgmma", "[hopper]") {
     must_fail(touched_registers<false, true>, fence, {"second product"}, "touched since the last wgmma_fence");
 }
 
-TEST_CASE("the registers of A belong to a wgmma until its wait", "[hopper]") {
-    must_pass(written_A<true>);
-    must_fail(written_A<false>, {FaultKind::wgmma_in_flight}, {"write of A"}, "registers of A written before the wait");
+TEST_CASE("registers of a wgmma are neither read nor written before its wait", "[hopper]") {
+    const std::vector<FaultKind> under_way{FaultKind::wgmma_in_flight};
+    const std::string of_A = "registers of A of a wgmma touched before its wait";
+    const std::string of_C = "accumulators of a wgmma touched before its wait";
+    must_pass(touched_under_way<Register::read_A, true>);
+    must_pass(touched_under_way<Register::write_A, true>);
+    must_pass(touched_under_way<Register::read_C, true>);
+    must_pass(touched_under_way<Register::write_C, true>);
+    must_pass(touched_under_way<Register::copy_of_A, false>);
+    must_fail(touched_under_way<Register::read_A, false>, under_way, {"read of A"}, of_A);
+    must_fail(touched_under_way<Register::write_A, false>, under_way, {"write of A"}, of_A);
+    must_fail(touched_under_way<Register::read_C, false>, under_way, {"read of C"}, of_C);
+    must_fail(touched_under_way<Register::write_C, false>, under_way, {"write of C"}, of_C);
 }
 
 TEST_CASE("a wgmma is over for a warp when this warp has waited", "[hopper]") {

@@ -24,4 +24,12 @@ inline void wgmma_m64k16(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t 
     simt::start_wgmma({dtype_of<T>, N, false, transpose_B, accumulate, A, 0, B, C[0]}, site);
 }
 
+template <int k16> inline void copy_A(uint32_t (&copy)[k16][4], const uint32_t (&A)[k16][4]) {
+    for (int k = 0; k < k16; ++k) {
+        for (int c = 0; c < 4; ++c) {
+            copy[k][c] = A[k][c];
+        }
+    }
+}
+
 } // namespace flash

@@ -229,19 +229,18 @@ void Detector::fence_wgmma(unsigned thread) {
     registers_[thread].touched.clear();
 }
 
-/// Are they registers that a product uses?
+/// Are they registers of a product under way? Nobody may read or write them, those of A included.
 void Detector::access_local(unsigned thread, const AccessEvent& access) {
     OwnRegisters& own = registers_[thread];
     own.touched.push_back(access.address);
     for (const InFlight& product : own.in_flight) {
-        if (access.address + access.bytes > product.begin && access.address < product.begin + product.bytes &&
-            (product.of_C || access.kind != Kind::load)) {
-            block_.stop({FaultKind::wgmma_in_flight,
-                         product.of_C ? "accumulators of a wgmma touched before its wait"
-                                      : "registers of A written before the wait of the wgmma that reads them",
-                         place_of(thread, access),
-                         block_.place(thread, "has started the wgmma", order_.works()[product.work].origin),
-                         "wgmma_wait for its group first"});
+        if (access.address + access.bytes > product.begin && access.address < product.begin + product.bytes) {
+            block_.stop(
+                {FaultKind::wgmma_in_flight,
+                 std::string(product.of_C ? "accumulators" : "registers of A") + " of a wgmma touched before its wait",
+                 place_of(thread, access),
+                 block_.place(thread, "has started the wgmma", order_.works()[product.work].origin),
+                 "wgmma_wait for its group first"});
         }
     }
 }

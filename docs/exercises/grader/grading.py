@@ -33,8 +33,8 @@ LESSONS = (
     (r"used before its mbarrier", "a tile that has not landed",
      "tma_load only starts a copy. Its mbarrier tells when the bytes are there, and only to those who wait for the right phase."),
     (r"accumulators of a wgmma|registers of A|wgmma uses registers|without a wgmma_fence", "registers that a wgmma owns",
-     "From its start until wgmma_wait a product owns its registers: C is not complete, and A may still be read. wgmma_fence "
-     "stands between the last touch and the product."),
+     "From its start until wgmma_wait a product owns its registers: no thread may read or write C, nor A where it lies in "
+     "registers. wgmma_fence stands between the last touch and the product."),
     (r"a fence is missing|TMA does not know of", "a missing fence",
      "A barrier orders threads. TMA and wgmma are none, and reach shared memory by another path, so a fence must come first."),
     (r"leaves the kernel before its|ends before a tma_load", "a block that leaves too early",

@@ -242,16 +242,22 @@ def test_what_a_tool_reports_of_the_unseen_races_is_recorded(monkeypatch, tmp_pa
     said = iter(["slot: 7 of 4096 numbers are wrong\nRACECHECK SUMMARY: 2 hazards displayed"] * 17 + ["Segmentation fault"])
 
     def run(command, **options):
-        return SimpleNamespace(returncode=0, stdout="" if command[0] == "nvcc" else next(said))
-    saved = []
+        if command[1] == "--help":
+            return SimpleNamespace(stdout="Version 2026.4.0.0 (build 1)\n  --check-tensor-ops arg (=no)  Enables checks")
+        if command[0] == "nvcc":
+            return SimpleNamespace(returncode=0)
+        assert command[0] == "newest" and "--check-tensor-ops yes" in " ".join(command)
+        return SimpleNamespace(returncode=0, stdout=next(said))
+    saved, about, newest = [], {}, SimpleNamespace(unseen=True, sanitizer="newest")
     monkeypatch.setattr(sanitize.build, "require", lambda *tool: None)
     monkeypatch.setattr(sanitize.build, "FOLDER", tmp_path)
     monkeypatch.setattr(sanitize.subprocess, "run", run)
-    monkeypatch.setattr(sanitize.cli, "save", lambda options, rows: saved.extend(rows))
+    monkeypatch.setattr(sanitize.cli, "save", lambda options, rows, **more: (saved.extend(rows), about.update(more)))
     with pytest.raises(LabError, match="fence repaired did not run under synccheck"):
-        sanitize.main(SimpleNamespace(unseen=True))
+        sanitize.main(newest)
     said = iter(["wait: 5 of 4096 numbers are wrong\nERROR SUMMARY: 1 error"] * 18)
-    assert sanitize.main(SimpleNamespace(unseen=True)) == 0
+    assert sanitize.main(newest) == 0
+    assert about == {"compute_sanitizer": "2026.4.0.0", "checks": "--check-tensor-ops yes"}
     assert len(saved) == 18 and not any(map(records.wrong_with, saved))
     assert saved[0] == {"program": "unseen_races slot", "kind": "example", "tool": "memcheck", "reported": 1, "value": 5}
 
