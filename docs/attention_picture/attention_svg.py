@@ -7,8 +7,13 @@ text itself, once per query, each word shaded by the attention that it gets.
 import base64
 import math
 import struct
+import sys
 import zlib
+from pathlib import Path
 from xml.sax.saxutils import escape
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+from lab.theme import FONT, LIGHT, themed  # noqa: E402
 
 WIDTH, MARGIN = 960, 32
 TOP, SIDE = 134, 352  # of both matrices, in pixels
@@ -16,22 +21,15 @@ CHAR, LINE = 7.8, 21  # width of a character of a 13-pixel monospace font, and a
 INK = (0xDD, 0x6B, 0x10)  # one orange for both pages: its opacity is the attention
 FULL = 0.6  # attention that shows in full colour
 FAINTEST = 0.01  # in the text and among the chosen words; the whole matrix shows everything
-STYLE = """
-:root { --ink: #1f2328; --note: #59636e; --page: #ffffff; --line: #d1d9e0; --frame: #818b98; --asked: #0969da }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #f0f6fc; --note: #9198a1; --page: #0d1117; --line: #3d444d; --frame: #9198a1; --asked: #4493f8 }
-}
-text { font: 13px -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif; fill: var(--ink) }
+FONTS = """
 .title { font-size: 20px; font-weight: 600 }
 .caption { font-weight: 600 }
-.note { fill: var(--note) }
 .percent { font-size: 8.5px; text-anchor: middle }
 .word { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace }
-.page { fill: var(--page); stroke: var(--line) }
-.frame { fill: none; stroke: var(--frame); stroke-width: 0.75 }
-.group { stroke: var(--line); stroke-width: 0.75 }
-.asked { fill: none; stroke: var(--asked); stroke-width: 1.5 }
 """
+LINES = {"page": f"fill: {LIGHT['page']}; stroke: {LIGHT['grid']}",
+         "frame": f"fill: none; stroke: {LIGHT['note']}; stroke-width: 0.75", "group": f"stroke: {LIGHT['grid']}; stroke-width: 0.75",
+         "asked": f"fill: none; stroke: {LIGHT['blue']}; stroke-width: 1.5"}
 
 
 def opacity(p):
@@ -40,12 +38,13 @@ def opacity(p):
 
 
 def rect(x, y, width, height, kind="", shade=None, radius=0):
-    look = f'class="{kind}"' if kind else f'fill="#{"%02x%02x%02x" % INK}" fill-opacity="{opacity(shade):.2f}"'
+    look = f'style="{LINES[kind]}"' if kind else f'fill="#{"%02x%02x%02x" % INK}" fill-opacity="{opacity(shade):.2f}"'
     return f'<rect x="{x:.6g}" y="{y:.6g}" width="{width:.6g}" height="{height:.6g}" rx="{radius}" {look}/>'
 
 
 def label(x, y, text, kind="", more=""):
-    return f'<text x="{x:.6g}" y="{y:.6g}" class="{kind}" {more}>{escape(text)}</text>'
+    look = f'style="fill: {LIGHT["note"]}"' if kind == "note" else f'class="{kind}"' if kind else ""
+    return f'<text x="{x:.6g}" y="{y:.6g}" {look} {more}>{escape(text)}</text>'
 
 
 def draw(title, note, P, words, joined, groups, queries):
@@ -72,8 +71,8 @@ def draw(title, note, P, words, joined, groups, queries):
         parts, y = parts + lines, y + 34
     size = f'width="{WIDTH}" height="{y - 10:.6g}" viewBox="0 0 {WIDTH} {y - 10:.6g}"'
     page = rect(0.5, 0.5, WIDTH - 1, y - 11, "page", radius=8)
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>{STYLE}</style>\n' + "\n".join([page, *parts]) +
-            "\n</svg>\n")
+    return themed(f'<svg xmlns="http://www.w3.org/2000/svg" {size} {FONT} font-size="13" style="fill: {LIGHT["ink"]}">\n'
+                  f"<style>{FONTS}</style>\n" + "\n".join([page, *parts]) + "\n</svg>\n")
 
 
 def draw_groups(left, P, groups):
@@ -93,7 +92,7 @@ def draw_groups(left, P, groups):
     for name, occurrences in groups:
         at, middle = edge * cell, TOP + (edge + len(occurrences) / 2) * cell
         if edge:
-            parts.append(f'<path class="group" d="M{left} {TOP + at:.6g}h{SIDE}M{left + at:.6g} {TOP}v{SIDE}"/>')
+            parts.append(f'<path style="{LINES["group"]}" d="M{left} {TOP + at:.6g}h{SIDE}M{left + at:.6g} {TOP}v{SIDE}"/>')
         parts.append(label(left - 8, middle + 4, name, more='text-anchor="end"'))
         edge += len(occurrences)
     return [*parts, rect(left, TOP, SIDE, SIDE, "frame")]

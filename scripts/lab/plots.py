@@ -17,7 +17,7 @@ from matplotlib.text import Text
 
 from lab import pages
 from lab.pages import PROBLEM, ceilings_of, problem, size, three_digits, unique
-from lab.theme import COLOURS, LIGHT, style
+from lab.theme import FONT, LIGHT, themed
 
 CYCLE = ("blue", "orange", "green", "red", "brown", "teal", "pink")
 UNIT = {"cpu_fma_flops": ("note", "the cores"), "ffma_flops": ("blue", "fp32 units"),
@@ -408,14 +408,13 @@ def svg(figure):
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     text = file.getvalue()
-    text = re.sub(r"font: (\d00 )?[^;\"]*?(\d+px)[^;\"]*", r"font: \1\2 var(--font)", text[text.index("<svg"):])
-    for colour, pair in COLOURS.items():
-        text = text.replace(pair[0], f"var(--{colour})")
+    text = re.sub(r"font: (?:(\d00) )?[^;\"]*?(\d+px)[^;\"]*", lambda match: f"font-weight: {match[1]}; " * bool(match[1]) +
+                  f"font-size: {match[2]}", text[text.index("<svg"):])
     text = re.sub(r'width="[\d.]+pt"|height="[\d.]+pt"', lambda match: match[0].replace("pt", ""), text, 2)
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.S)
     drawn = json.dumps(data(figure), ensure_ascii=False).replace("&", "&amp;").replace("<", "&lt;")
     head = text.index(">") + 1
-    return f'{text[:head]}\n{style()}\n<metadata id="data">{drawn}</metadata>{text[head:]}'
+    return themed(f'{text[:head - 1]} {FONT}>\n<metadata id="data">{drawn}</metadata>{text[head:]}')
 
 
 def data_of(text):

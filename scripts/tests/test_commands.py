@@ -27,11 +27,13 @@ STAND_INS = {
             touch "build-$2/Makefile"
             if [ "$2" = cpu ]; then second="left out\\tneeds a backend"; else second="built\\t$HERE/rung"; fi
             printf "01_first\\tbuilt\\t$HERE/rung\\n02_second\\t$second\\n99_last\\tbuilt\\t$HERE/rung\\n" > "build-$2/rungs.tsv" ;;
-        --build) if [ -e "$HERE/slow" ]; then rm "$HERE/slow"; sleep 20; fi
+        --build) if [ "$4" = help ]; then printf "... 01_first\\n... test_01_first\\n"; exit; fi
+            if [ -e "$HERE/slow" ]; then rm "$HERE/slow"; sleep 20; fi
             if [ -e "$HERE/broken" ]; then echo "error: broken"; exit 1; fi ;;
         esac""",
     "ctest": """
         echo "1/12 Test #1: one ......***Skipped   0.01 sec"
+        if [ -e "$HERE/nothing_matches" ]; then echo "No tests were found!!!"; exit 8; fi
         if [ -e "$HERE/failing" ]; then echo "92% tests passed, 1 tests failed out of 12"; exit 8; fi
         echo "100% tests passed, 0 tests failed out of 12" """,
     "apt-get": """
@@ -134,6 +136,31 @@ class Commands(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(said, done.stderr)
         self.assertIn("02_second needs a backend", self.run_script("step", "--preset", "cpu", "2").stderr)
+
+    def test_only_some_tests(self):
+        (self.clone / "steps/CMakeLists.txt").write_text('add_test(NAME "harness: something")')
+        for name, code, built in (("01_fir", 0, "--target 01_first --target test_01_first"), ("harness", 0, "--parallel"),
+                                  ("harness: .*thing", 0, "--parallel")):
+            (self.here / "calls").write_text("")
+            self.assertEqual(self.run_script("test", "--only", name).returncode, code)
+            self.assertIn(built, self.calls("cmake")[-1])
+            self.assertEqual("--target" in self.calls("cmake")[-1], name == "01_fir")
+            self.assertIn(f"-R {name}", self.calls("ctest")[0])
+
+    def test_only_what_is_no_test_is_said_at_once(self):
+        (self.here / "calls").write_text("")
+        for name in ("05_typo", "03_not_registered", "harmess"):
+            done = self.run_script("test", "--only", name)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
+            self.assertIn(f"there is no test '{name}'; the tests of a rung begin with its name, 01_first to 02_second", done.stderr)
+        self.assertEqual(self.calls("cmake") + self.calls("ctest"), [])
+        done = self.run_script("test", "--preset", "cpu", "--only", "02_second")
+        self.assertEqual((done.returncode, self.calls("ctest")), (2, []))
+        self.assertIn("preset cpu does not build it: 02_second needs a backend", done.stderr)
+        self.put("nothing_matches")  # what only the built programs can tell
+        done = self.run_script("test", "--only", "simt: nonsense")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no test 'simt: nonsense'", done.stderr)
 
     def test_apt_is_left_alone_when_nothing_is_missing(self):
         self.assertEqual(self.run_script("test").returncode, 0)

@@ -2,9 +2,9 @@
 //
 // The idea: S = Q K^T, P = softmax(S) and O = P V are three kernels, one after the other. In the two products each
 // thread computes one element, and neighbouring threads compute neighbouring elements of a row. So the lanes of a warp
-// write S and O, and read V, in full 32-byte sectors: these accesses are coalesced. The one that cannot be is K's,
-// since neighbouring keys are different rows. Against rung 02, whose algorithm this is: thousands of threads in place
-// of a few, and the online sum of rung 04. Look at: which index threadIdx.x runs along, in each kernel. Cost: S and P,
+// write S and O, and read V, in full 32-byte sectors: these accesses are coalesced. Those of Q and K are not, since
+// neighbouring keys are different rows. Against rung 02, whose algorithm this is: thousands of threads in place of a
+// few, and the online sum of rung 04. Look at: which index threadIdx.x runs along, in each kernel. Cost: S and P,
 // N_q x N_kv floats each, are written to memory and read back. Rung 07 avoids that.
 #include "steps/06_cuda_naive/cuda_naive.hpp"
 

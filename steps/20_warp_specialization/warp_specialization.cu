@@ -1,4 +1,4 @@
-// Rung 20: warp specialization. One warp fetches and does nothing else; the others compute, and never fetch.
+// Rung 20: warp specialization. One thread fetches, in a warpgroup of its own; the others compute, and never fetch.
 //
 // The idea: on rung 19 the threads that compute also start the copies, and all of them must meet before a tile may be
 // replaced. Two tiles of Q on an SM fetch K and V twice. Here a block has roles:

@@ -47,6 +47,20 @@ def prepare(preset, *rungs):
         prepared[preset].update(targets)
 
 
+def file_of(exercise, text):
+    """A file with this text. Equal kernels are one file, so that they are built and judged once; the rung's is its own."""
+    if text == exercise.kernel:
+        return exercise.rung.kernel_file
+    folder = build_folder("simt") / "exercises/proof" / hashlib.sha256(text.encode()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / exercise.file
+    if not path.exists():
+        beside = path.with_name(f"{path.name}.{threading.get_ident()}")  # another thread must not see half of it
+        beside.write_text(text, encoding="utf-8")
+        beside.rename(path)
+    return path
+
+
 def compiler_call(rung, preset):
     """How the build compiles the rung's kernel, as a list of words."""
     commands = json.loads((build_folder(preset) / "compile_commands.json").read_text(encoding="utf-8"))
@@ -95,11 +109,11 @@ def precompiled(folder, cuda, cache, *words):
 
 @once
 def compiled(rung, kernel, preset):
-    """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again,
-    nor is the rung's own."""
+    """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again, nor is the
+    rung's own file. A copy of it is, since messages name the file that was compiled."""
     judge = build_folder(preset) / f"docs/exercises/exercise_{rung.name}"  # built anew when anything below it has changed
-    if kernel.read_bytes() == rung.kernel_file.read_bytes():
-        return judge, None  # whose kernel is the rung's
+    if kernel == rung.kernel_file:
+        return judge, None
     words, folder = compiler_call(rung, preset)
     words = [word for word in words if "Werror" not in word]
     if not rung.cuda:

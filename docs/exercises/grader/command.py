@@ -161,12 +161,16 @@ def grade(exercise, preset, progress):
     print("\n".join("  " + line for line in grading.quoted(failure.said).splitlines()))
     if failure.why:
         print("\n" + textwrap.fill(failure.why, 110))
-    hints = exercise.hints[:state["tries"]]
-    for number, hint in enumerate(hints, 1):
-        print("\n" + textwrap.fill(f"Hint {number} of {len(exercise.hints)}: {hint}", 110))
+    known, own = grading.hints_for(exercise, failure)
+    for hint in known:
+        print("\n" + textwrap.fill(f"Hint: {hint}", 110))
+    for number, hint in enumerate(own[:state["tries"]], 1):
+        print("\n" + textwrap.fill(f"Hint {number} of {len(own)}: {hint}", 110))
+    if not known and not own and failure.name != "it does not compile":
+        print("\nThe hints of this exercise are about the failure that you began with, and this is another one.")
     if begun:
         print(f"\nThat is where you begin. Edit {shown(file)}, then ask again: ./scripts/exercise {exercise.id}")
-    elif len(hints) == len(exercise.hints) and state["tries"] > len(hints):
+    elif state["tries"] > len(exercise.hints):
         print(f"\n./scripts/exercise --solution {exercise.id} shows one.")
     return 1
 

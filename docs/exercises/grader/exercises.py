@@ -70,6 +70,12 @@ class Exercise:
             return f"answer = {self.answer if isinstance(self.answer, str) else f'{self.answer:.10g}'}\n"
         return self.variant(self.data.get("solution", []))
 
+    @cached_property
+    def compared_on(self):
+        """The problems on which no counter may be higher than the starter's: "N_q N_kv d full|causal"."""
+        own = [self.data["no_dearer"]] if "no_dearer" in self.data else []
+        return own + list(dict.fromkeys(budget["run"] for budget in self.data.get("budget", ())))
+
     def variant(self, edits):
         """The rung's kernel with these edits."""
         return edited(self.kernel, edits, self.id)

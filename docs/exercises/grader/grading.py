@@ -19,6 +19,13 @@ from grader.exercises import EXPLAIN, ROOT, Refusal, evaluate
 RUNS = (("in-order", "late", "163"), ("reverse", "early", "99"), ("shuffle:1", "late", "227"))
 PATIENCE = 300  # seconds for one list; it takes about five
 
+# What a kernel may not pay more of than its exercise's starter, so that one cost is not cut by another: (what, counters).
+COSTS = (("sectors that are loaded", "global_load.sectors"), ("sectors that are stored", "global_store.sectors"),
+         ("wavefronts of shared loads", "shared_load.wavefronts"),
+         ("wavefronts of shared stores", "shared_store.wavefronts + async_store.wavefronts"),
+         ("mma instructions", "mma"), ("bytes that TMA loads", "tma_load.bytes"),
+         ("bytes of Q", "Q"), ("bytes of K", "K"), ("bytes of V", "V"), ("bytes of the workspace", "workspace"))  # CPU
+
 # What a failure teaches: (what the message holds, its name, why it matters).
 LESSONS = (
     (r"race: (overwritten|written) (while|by) a|race: read by a", "a race with an engine",
@@ -53,12 +60,12 @@ LESSONS = (
      "that runs your kernel here would not have minded."),
     (r"something written outside|was written|canar", "a write outside of O and LSE", "Nothing else is the kernel's to write."),
     (r"gave other bits", "another result in a second run", "A kernel without a race gives the same bits each time."),
-    (r"with one key O must be V", "a wrong result for one key",
-     "With one key the softmax is 1, whatever the score is, so O is exactly V."),
     (r"is finite, though its inputs", "a NaN that got lost",
      "NaN in the input must show in the output. A comparison with NaN is false, so fmaxf and masks can drop it silently."),
     (r"\b(O|LSE|d[QKV]) at .* is -?(nan|NaN)", "NaN",
      "NaN comes from inf - inf, 0 * inf or 0 / 0. Ask which row it is: one that sees no key, or one whose sum is 0 or infinite?"),
+    (r"with one key O must be V", "a wrong result for one key",
+     "With one key the softmax is 1, whatever the score is, so O is exactly V."),
     (r"\bO at ", "a wrong result", "The message names the first wrong element: b batch, h head, i query, x column."),
     (r"\bLSE at ", "a wrong LSE",
      "O can be right where LSE is wrong: a factor that O's division cancels stays in LSE. The backward pass, and the merge of "
@@ -111,6 +118,11 @@ class Talk:
 def classified(said, where=""):
     for mark, name, why in LESSONS:
         if re.search(mark, said):
+            if re.search(r"^O at ", said, re.M):  # both are always compared
+                why += ("\nLSE is wrong as well, and O follows from it: begin with the scores, m and l."
+                        if re.search(r"^LSE at ", said, re.M) else
+                        "\nLSE is right, and with it the scores, m and l. So look at what only O goes through: its factors, "
+                        "P V, the last division, the store.")
             return Failure(name, said, where, why)
     return Failure("a wrong result", said, where)
 
@@ -183,13 +195,37 @@ def over_budget(program, budget):
     line = f"{budget['what']}: {spent:,} of at most {most:,.0f}"
     if spent <= most:
         return None, line
-    said = [f"{budget['what']}: {spent:,}, and the budget is {most:,.0f}"]
+    said = [f"{budget['what']}: {spent:,}, and {budget.get('limit', 'the budget is')} {most:,.0f}"]
     lines = [(value(own, budget["count"]), own) for kernel in chosen for own in kernel.get("lines", ())]
     for number, own in sorted(lines, key=lambda pair: -pair[0])[:3]:
         if number > 0 and own["file"]:
             said.append(f"{number:,} of them at {os.path.relpath(own['file'], ROOT)}:{own['line']}")
     return Failure("over the budget", "\n".join(said), f"counted on N_q, N_kv, d, mask: {budget['run']}",
                    budget["why"].strip()), line
+
+
+def dearer(exercise, program):
+    """A Failure when the kernel pays more than the exercise's starter for anything in COSTS, else None."""
+    starter, complaint = building.compiled(exercise.rung, building.file_of(exercise, exercise.starter), "simt")
+    assert starter, complaint
+    for run in exercise.compared_on:
+        for what, count in COSTS:
+            most = sum(value(kernel["total"], count) for kernel in counts(starter, run)["kernels"])
+            failure, _ = over_budget(program, {
+                "what": what, "count": count, "run": run, "most": most, "limit": "the kernel that you began with has",
+                "why": "What is saved in one place must not be paid in another."})
+            if failure:
+                return failure
+    return None
+
+
+def hints_for(exercise, failure):
+    """The hints that answer this failure. Those of a known mistake that fails in this way come first; the exercise's own
+    are about the failure of its starter."""
+    known = [" ".join(wrong["hint"].split()) for wrong in exercise.data.get("wrong", ())
+             if "hint" in wrong and re.search(wrong["says"], str(failure))]
+    as_begun = exercise.kind == EXPLAIN or re.search(exercise.data["expect"], str(failure))
+    return known, exercise.hints if as_begun and not known else []
 
 
 def kernel_failure(exercise, file, preset, talk):
@@ -221,6 +257,10 @@ def kernel_failure(exercise, file, preset, talk):
             outcome.append(line)
         if failure:
             break
+    if not failure and preset == "simt" and exercise.compared_on:
+        with talk("the counters, beside those of the kernel that you began with:") as outcome:
+            failure = dearer(exercise, program)
+            outcome.append("one is higher" if failure else "none is higher")
     if simt and (not failure or failure.name not in ("no end", "over the budget")):
         with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
             cause = detected(program, *exercise.data.get("detect", (dims[0], 128)))

@@ -14,7 +14,7 @@ from grader.exercises import EXPLAIN, FIND_THE_BUG, KINDS, MAKE_IT_CHEAPER, ROOT
 EVERY = exercises.everything()
 IDS = [one.id for one in EVERY]
 KEYS = {"title", "kind", "text", "hints", "after", "expect", "starter", "solution", "wrong", "budget",
-        "more", "detect", "answer", "measured", "mistake", "choices"}
+        "no_dearer", "more", "detect", "answer", "measured", "mistake", "choices"}
 
 
 @pytest.mark.parametrize("one", EVERY, ids=IDS)
@@ -183,12 +183,44 @@ def test_a_reader_that_goes_away_is_no_mistake():
     assert done.stderr == b""
 
 
-def test_the_judge_holds_the_rungs_own_kernel(tmp_path, monkeypatch):
+def test_the_judge_holds_the_rungs_own_kernel_and_a_copy_is_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(building, "build_folder", lambda _: tmp_path)
-    rung, copy = EVERY[0].rung, tmp_path / EVERY[0].rung.kernel_file.name
-    copy.write_bytes(rung.kernel_file.read_bytes())
-    assert building.compiled(rung, copy, "simt") == (tmp_path / f"docs/exercises/exercise_{rung.name}", None)
-    other = tmp_path / "other.cu"
-    other.write_bytes(rung.kernel_file.read_bytes() + b"\n")
+    one = next(one for one in EVERY if one.id == "08.4")  # whose starter is the rung as it stands
+    rung, copy = one.rung, tmp_path / one.rung.kernel_file.name
+    assert building.file_of(one, one.starter) == rung.kernel_file
+    assert building.compiled(rung, rung.kernel_file, "simt") == (tmp_path / f"docs/exercises/exercise_{rung.name}", None)
+    copy.write_bytes(rung.kernel_file.read_bytes())  # its messages must name this file
     with pytest.raises(FileNotFoundError):  # it would be compiled as the build compiles it, and there is no build
-        building.compiled(rung, other, "simt")
+        building.compiled(rung, copy, "simt")
+
+
+def test_no_counter_may_be_higher_than_the_starters(tmp_path, monkeypatch):
+    one = next(one for one in EVERY if one.id == "12.1")
+    assert one.compared_on == ["128 128 64 full"] and not EVERY[0].compared_on
+
+    def counts(program, _):
+        return {"kernels": [{"name": "k", "total": {"shared_load": {"wavefronts": program}, "mma": 5}}]}
+    monkeypatch.setattr(building, "build_folder", lambda _: tmp_path)
+    monkeypatch.setattr(building, "compiled", lambda *_: (2304, None))
+    monkeypatch.setattr(grading, "counts", counts)
+    assert grading.dearer(one, 2304) is None and grading.dearer(one, 1280) is None
+    assert "wavefronts of shared loads: 3,328, and the kernel that you began with has 2,304" in str(grading.dearer(one, 3328))
+
+
+def test_hints_answer_the_failure_that_happened():
+    one = next(one for one in EVERY if one.id == "08.2")
+
+    def hints(said):
+        return grading.hints_for(one, grading.classified(said))
+    known, own = hints("O at (b=0, h=0, i=0, x=0) is nan, expected 0 +- 1e-5")
+    assert "see no key" in known[0] and not own
+    known, own = hints("O at (b=0, h=0, i=0, x=0) is 1, expected 0 +- 1e-5\nLSE at (b=0, h=0, i=0) is 1, expected 0 +- 1e-5")
+    assert not known and own == one.hints
+    assert hints("race: two threads, at byte 4") == ([], [])  # its lesson says what there is to say
+
+
+def test_with_lse_right_the_message_says_where_to_look():
+    wrong_O = "O at (b=0, h=0, i=3, x=1) is 0.5, expected 0.1 +- 1e-5"
+    assert "LSE is right" in grading.classified(wrong_O).why
+    assert "LSE is wrong as well" in grading.classified(f"{wrong_O}\nLSE at (b=0, h=0, i=3) is 1, expected 0 +- 1e-5").why
+    assert "LSE is" not in grading.classified("dK at (b=0, h=0, j=3, x=1) is 2, expected 0.1 +- 1e-5").why
