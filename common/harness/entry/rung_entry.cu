@@ -25,11 +25,14 @@
 #include "common/cuda/device_buffer.hpp"
 #endif
 
-namespace {
-
-/// Of a rung that has none of its own, which would be preferred to a template.
+namespace of_no_rung {
+/// Is called where the rung has none of its own, since that is no template, and preferred.
 template <class Problem> int64_t workspace_bytes(const Problem&) { return 0; }
+} // namespace of_no_rung
+using namespace of_no_rung;
 using namespace RUNG;
+
+namespace {
 
 template <class T> T* at(void* tensor) { return static_cast<T*>(tensor); }
 

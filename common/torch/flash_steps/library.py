@@ -146,14 +146,15 @@ def library(rung, gpu):
 
 @functools.cache
 def load(rung, gpu):
-    function = ctypes.CDLL(str(library(rung, gpu))).rung_attention
-    function.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_int64), ctypes.c_float, ctypes.c_int,
-                         ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p,
-                         ctypes.c_size_t]
-    return function
+    functions = ctypes.CDLL(str(library(rung, gpu)))
+    functions.rung_attention.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_int64), ctypes.c_float, ctypes.c_int,
+                                         ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_int,
+                                         ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+    functions.rung_workspace_bytes.restype = ctypes.c_int64
+    return functions
 
 
-def function_of(rung, gpu):
-    """The rung's C entry (common/harness/entry/rung_entry.cu)."""
+def functions_of(rung, gpu):
+    """The rung's functions of C (common/harness/entry/rung_entry.cu)."""
     with one_build:
         return load(rung, gpu)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from flash_steps.ladder import choose
-from flash_steps.library import function_of
+from flash_steps.library import functions_of
 
 if not hasattr(torch.library, "custom_op"):
     raise ImportError(f"PyTorch 2.4 or later is needed; this is {torch.__version__}")
@@ -73,14 +73,15 @@ def run(wanted, backward, q, k, causal, scale, tensors):
     on_gpu = q.device.type == "cuda"
     gpu = torch.cuda.get_device_capability(q.device) if on_gpu else None
     rung = choose(wanted, backward, TYPES[q.dtype], q.shape[3], gpu)
-    function = function_of(rung, gpu)
+    functions = functions_of(rung, gpu)
     sizes = (ctypes.c_int64 * 6)(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3])
+    workspace = q.new_empty(functions.rung_workspace_bytes(sizes, causal), dtype=torch.uint8)
     pointers = (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
     message = ctypes.create_string_buffer(1000)
     with torch.cuda.device(q.device) if on_gpu else one_kernel if rung.capability else contextlib.nullcontext():
         stream = torch.cuda.current_stream().cuda_stream if on_gpu else None
-        failed = function(q.dtype == torch.bfloat16, sizes, scale, causal, pointers, q.device.index or 0, stream,
-                          message, len(message))
+        failed = functions.rung_attention(q.dtype == torch.bfloat16, sizes, scale, causal, pointers,
+                                          workspace.data_ptr(), q.device.index or 0, stream, message, len(message))
     if failed:
         raise RuntimeError(f"{rung.name}: {message.value.decode(errors='replace')}")
 
