@@ -20,6 +20,21 @@ struct alignas(16) TwoRows {
 /// The rows of a head with padding: a whole number of tiles of 32, 64 and 128.
 inline int64_t padded_rows(const Problem& p) { return ceil_div(p.q_len, 128) * 128; }
 
+/// What passes from kernel to kernel through the workspace: LSE and delta of the rows of all heads, and dQ in fp32.
+struct BackwardParts {
+    TwoRows* Rows;
+    float* dQ_sum;
+};
+inline BackwardParts backward_parts(Workspace& workspace, const Problem& p) {
+    const int64_t rows = p.batch * p.heads * padded_rows(p);
+    return {workspace.part<TwoRows>(rows / 2, "LSE and delta"),
+            workspace.part<float>(rows * p.head_dim, "the sum of dQ")};
+}
+inline int64_t backward_parts_bytes(const Problem& p) {
+    const int64_t rows = p.batch * p.heads * padded_rows(p);
+    return part_bytes<TwoRows>(rows / 2) + part_bytes<float>(rows * p.head_dim);
+}
+
 /// LSE and delta of every row, and zeros for the first rows of each head's dQ and for `counted` counters. A block has
 /// 32 rows, with four lanes per row.
 template <class T>

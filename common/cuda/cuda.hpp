@@ -8,8 +8,8 @@
 // So the same file compiles with nvcc for a GPU and with g++ for the SIMT backend, which executes it on the CPU.
 #pragma once
 
-#include "common/cuda/device_buffer.hpp"
 #include "common/cuda/sizes.hpp"
+#include "common/cuda/workspace.hpp"
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>

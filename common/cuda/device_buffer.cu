@@ -7,8 +7,8 @@
 
 namespace flash {
 
-// From the stream-ordered pool, which can keep freed memory: a rung's workspace then costs microseconds, not the
-// milliseconds in which cudaMalloc maps gigabytes.
+// From the stream-ordered pool, which can keep freed memory: a buffer then costs microseconds, not the milliseconds in
+// which cudaMalloc maps gigabytes.
 void* allocate_device_memory(size_t bytes, const char* /*name*/) {
     void* memory = nullptr;
     FLASH_CHECK_CUDA(cudaMallocAsync(&memory, std::max<size_t>(bytes, 1), current_stream));

@@ -1,4 +1,4 @@
-// Memory that a rung needs between its kernels.
+// Device memory for programs and tests. A kernel file has no use for it: a rung's memory is its caller's.
 #pragma once
 
 #include <cstddef>

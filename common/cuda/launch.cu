@@ -3,7 +3,10 @@
 #include <cxxabi.h>
 
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <string>
+#include <tuple>
 
 #include "common/cuda/error.hpp"
 
@@ -33,27 +36,70 @@ std::string describe(dim3 size) {
                 std::to_string(grid.where.line()) + ": " + reason);
 }
 
-int device_limit(cudaDeviceAttr attribute) {
+// What CUDA says of devices and kernels does not change, and asking costs microseconds of each call. So answers are
+// kept, for all host threads. CUDA is asked with the lock held, or two threads might set a kernel's limit at once.
+std::mutex one_asks;
+
+int current_device() {
     int device = 0;
-    int value = 0;
     FLASH_CHECK_CUDA(cudaGetDevice(&device));
+    return device;
+}
+
+/// The lock is held.
+int device_limit(cudaDeviceAttr attribute, int device) {
+    static std::map<std::pair<cudaDeviceAttr, int>, int> known;
+    if (const auto found = known.find({attribute, device}); found != known.end()) {
+        return found->second;
+    }
+    int value = 0;
     FLASH_CHECK_CUDA(cudaDeviceGetAttribute(&value, attribute, device));
-    return value;
+    return known[{attribute, device}] = value;
+}
+
+/// The kernel's attributes on a device, which the caller may change; the lock is held. `grid` is for the message.
+cudaFuncAttributes& attributes_of(const void* kernel, int device, const Grid& grid) {
+    static std::map<std::pair<const void*, int>, cudaFuncAttributes> known;
+    if (const auto found = known.find({kernel, device}); found != known.end()) {
+        return found->second;
+    }
+    cudaFuncAttributes attributes{};
+    const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
+    if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+        cudaGetLastError();
+        refuse(kernel, grid,
+               "it was not compiled for this GPU, of compute capability " +
+                   std::to_string(device_limit(cudaDevAttrComputeCapabilityMajor, device)) + "." +
+                   std::to_string(device_limit(cudaDevAttrComputeCapabilityMinor, device)) +
+                   " (wgmma and TMA need 9.0: H100, H200)\nIt also runs on the CPU: cmake --preset simt");
+    }
+    FLASH_CHECK_CUDA(status);
+    return known.emplace(std::pair(kernel, device), attributes).first->second;
 }
 
 } // namespace
 
 size_t max_shared_memory_per_block() {
-    return static_cast<size_t>(device_limit(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+    const std::lock_guard lock(one_asks);
+    return static_cast<size_t>(device_limit(cudaDevAttrMaxSharedMemoryPerBlockOptin, current_device()));
 }
 
 int resident_blocks(const void* kernel, int threads, size_t smem_bytes) {
     const auto block = static_cast<unsigned>(threads);
     prepare_launch(kernel, 1, block, smem_bytes); // raises the limit on dynamic shared memory, which counts here
+    static std::map<std::tuple<const void*, int, int, size_t>, int> known;
+    const std::lock_guard lock(one_asks);
+    const int device = current_device();
+    const std::tuple launch(kernel, device, threads, smem_bytes);
+    if (const auto found = known.find(launch); found != known.end()) {
+        return found->second;
+    }
     int per_sm = 0;
     FLASH_CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, threads, smem_bytes));
-    return per_sm * device_limit(cudaDevAttrMultiProcessorCount);
+    return known[launch] = per_sm * device_limit(cudaDevAttrMultiProcessorCount, device);
 }
+
+void clear_bytes(void* memory, size_t bytes) { FLASH_CHECK_CUDA(cudaMemsetAsync(memory, 0, bytes, current_stream)); }
 
 void prepare_launch(const void* kernel, const Grid& grid, dim3 block, size_t smem_bytes) {
     // Compute capability 5.0 to 12.x agree on these; CUDA itself would only say "invalid configuration argument".
@@ -70,24 +116,16 @@ void prepare_launch(const void* kernel, const Grid& grid, dim3 block, size_t sme
                    "65535 in y and z");
     }
 
-    cudaFuncAttributes attributes{};
-    const cudaError_t found = cudaFuncGetAttributes(&attributes, kernel);
-    if (found == cudaErrorNoKernelImageForDevice || found == cudaErrorInvalidDeviceFunction) {
-        cudaGetLastError();
-        refuse(kernel, grid,
-               "it was not compiled for this GPU, of compute capability " +
-                   std::to_string(device_limit(cudaDevAttrComputeCapabilityMajor)) + "." +
-                   std::to_string(device_limit(cudaDevAttrComputeCapabilityMinor)) +
-                   " (wgmma and TMA need 9.0: H100, H200)\nIt also runs on the CPU: cmake --preset simt");
-    }
-    FLASH_CHECK_CUDA(found);
+    const std::lock_guard lock(one_asks);
+    const int device = current_device();
+    cudaFuncAttributes& attributes = attributes_of(kernel, device, grid);
     const size_t threads = size_t{block.x} * block.y * block.z;
     if (threads > static_cast<size_t>(attributes.maxThreadsPerBlock)) {
         refuse(kernel, grid,
                std::to_string(threads) + " threads per block are too many: at " + std::to_string(attributes.numRegs) +
                    " registers per thread it can have " + std::to_string(attributes.maxThreadsPerBlock));
     }
-    const size_t most = max_shared_memory_per_block();
+    const auto most = static_cast<size_t>(device_limit(cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     if (smem_bytes + attributes.sharedSizeBytes > most) {
         refuse(kernel, grid,
                std::to_string(smem_bytes + attributes.sharedSizeBytes) +
@@ -96,6 +134,7 @@ void prepare_launch(const void* kernel, const Grid& grid, dim3 block, size_t sme
     if (smem_bytes > static_cast<size_t>(attributes.maxDynamicSharedSizeBytes)) {
         FLASH_CHECK_CUDA(
             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem_bytes)));
+        attributes.maxDynamicSharedSizeBytes = static_cast<int>(smem_bytes);
     }
 }
 

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <source_location>
 
 #include "common/cuda/stream.hpp"
@@ -46,6 +47,12 @@ int resident_blocks(const void* kernel, int threads, size_t smem_bytes);
 template <class... Parameters> int resident_blocks(void (*kernel)(Parameters...), int threads, size_t smem_bytes) {
     return resident_blocks(reinterpret_cast<const void*>(kernel), threads, smem_bytes);
 }
+
+void clear_bytes(void* memory, size_t bytes);
+
+/// Sets `size` numbers in device memory to zero, on the thread's current stream: after the work that was started there
+/// before, and before what is started there from now on.
+template <class T> void clear(T* numbers, int64_t size) { clear_bytes(numbers, static_cast<size_t>(size) * sizeof(T)); }
 
 /// The block's dynamic shared memory: `smem_bytes` of the launch, aligned to 1024 bytes, not initialised.
 template <class T> __device__ T* dynamic_shared() {

@@ -34,7 +34,9 @@ Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress, 
         ++result.warm_ups;
     } while (passed() < warm_up_seconds);
 
-    result.peak_memory = backend.peak_memory_of([&] { run.run(); });
+    if (const auto allocated = backend.peak_memory_of([&] { run.run(); })) {
+        result.peak_memory = *allocated + run.workspace_bytes();
+    }
     ++result.warm_ups;
 
     double timed = 0;

@@ -18,6 +18,8 @@ namespace {
 // writes back a value outside O would leave a NaN or a zero as it was.
 constexpr uint16_t canary = 0xbf5a;
 
+constexpr size_t piece = 1 << 20; // bytes that are copied at once: a tensor may be large
+
 void fill(std::span<std::byte> bytes, std::span<const uint16_t> pattern) {
     const std::array<uint16_t, 2> two{pattern.front(), pattern.back()}; // four bytes at a time: margins are large
     const size_t rest = bytes.size() % sizeof two;
@@ -65,7 +67,6 @@ std::string place(const char* name, size_t offset, size_t margin, size_t bytes) 
 
 /// The first byte of `memory` from `offset` on that is not as expected. Read in pieces: a tensor may be large.
 std::optional<size_t> first_difference(const Memory& memory, size_t offset, std::span<const std::byte> expected) {
-    constexpr size_t piece = 1 << 20;
     std::vector<std::byte> now;
     for (size_t done = 0; done < expected.size(); done += piece) {
         const auto part = expected.subspan(done, std::min(piece, expected.size() - done));
@@ -109,6 +110,9 @@ DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inp
         }
     }
 
+    if (rung.takes_workspace() && rung.workspace_bytes == nullptr) {
+        throw std::invalid_argument("DeviceRun: the rung takes a workspace, and does not say how large");
+    }
     Backend& backend = rung.backend();
     require_memory(rung, problem, inputs.dtype, margin);
     for (const Input& input : given) {
@@ -121,38 +125,56 @@ DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inp
     }
     const auto reserve = [&](const char* name, DType dtype, int64_t size) {
         const size_t bytes = static_cast<size_t>(size) * static_cast<size_t>(dtype_bytes(dtype));
-        outputs_.push_back({name, dtype, bytes, backend.allocate(bytes + 2 * margin), {}});
-        outputs_.back().memory->declare(margin, bytes, name);
+        Tensor tensor{name, dtype, bytes, backend.allocate(bytes + 2 * margin), {}};
+        tensor.memory->declare(margin, bytes, name);
+        return tensor;
     };
     if (rung.is_backward()) {
-        reserve("dQ", dtype_, q_size);
-        reserve("dK", dtype_, kv_size);
-        reserve("dV", dtype_, kv_size);
+        outputs_.push_back(reserve("dQ", dtype_, q_size));
+        outputs_.push_back(reserve("dK", dtype_, kv_size));
+        outputs_.push_back(reserve("dV", dtype_, kv_size));
     } else {
-        reserve("O", dtype_, q_size);
-        reserve("LSE", DType::fp32, lse_size);
+        outputs_.push_back(reserve("O", dtype_, q_size));
+        outputs_.push_back(reserve("LSE", DType::fp32, lse_size));
+    }
+    if (rung.takes_workspace()) {
+        workspace_ = reserve("the workspace", DType::fp32, (rung.workspace_bytes(problem) + 3) / 4);
     }
     poison();
 }
 
+void DeviceRun::poison(Tensor& tensor, std::span<const uint16_t> pattern) {
+    const auto write = [&tensor](size_t begin, size_t bytes, std::span<const uint16_t> words) {
+        std::vector<std::byte> bits(std::min(bytes, piece));
+        fill(bits, words);
+        for (size_t done = 0; done < bytes; done += bits.size()) {
+            tensor.memory->write(begin + done, bits.data(), std::min(bits.size(), bytes - done));
+        }
+    };
+    write(0, margin_, std::span(&canary, 1));
+    write(margin_, tensor.bytes, pattern);
+    write(margin_ + tensor.bytes, margin_, std::span(&canary, 1));
+}
+
 void DeviceRun::poison() {
     for (Tensor& tensor : outputs_) {
-        std::vector<std::byte> bits(tensor.bytes + 2 * margin_);
-        fill(std::span(bits).first(margin_), std::span(&canary, 1));
-        fill(std::span(bits).last(margin_), std::span(&canary, 1));
-        fill(std::span(bits).subspan(margin_, tensor.bytes), quiet_nan(tensor.dtype));
-        tensor.memory->write(0, bits.data(), bits.size());
+        poison(tensor, quiet_nan(tensor.dtype));
+    }
+    if (workspace_) { // NaN, which is a large number where a rung counts; the next time a small one, as floats nearly 0
+        poison(*workspace_, poisonings_++ % 2 == 0 ? quiet_nan(DType::fp32) : std::vector<uint16_t>{3, 0});
     }
 }
 
 void DeviceRun::launch() {
-    const auto call = [this]<class T>(Forward<T> forward, Backward<T> backward) {
+    void* const workspace = workspace_ ? data<void>(*workspace_) : nullptr;
+    const auto call = [this, workspace]<class T>(Forward<T> forward, Backward<T> backward) {
         const T *Q = data<const T>(inputs_[0]), *K = data<const T>(inputs_[1]), *V = data<const T>(inputs_[2]);
         if (rung_.is_backward()) {
             backward(problem_, Q, K, V, data<const T>(inputs_[3]), data<const float>(inputs_[4]),
-                     data<const T>(inputs_[5]), data<T>(outputs_[0]), data<T>(outputs_[1]), data<T>(outputs_[2]));
+                     data<const T>(inputs_[5]), data<T>(outputs_[0]), data<T>(outputs_[1]), data<T>(outputs_[2]),
+                     workspace);
         } else {
-            forward(problem_, Q, K, V, data<T>(outputs_[0]), data<float>(outputs_[1]));
+            forward(problem_, Q, K, V, data<T>(outputs_[0]), data<float>(outputs_[1]), workspace);
         }
     };
     switch (dtype_) {
@@ -195,11 +217,22 @@ std::vector<float> DeviceRun::values(const Tensor& tensor) const {
 std::string DeviceRun::damage() const {
     std::vector<std::byte> untouched(margin_);
     fill(untouched, std::span(&canary, 1));
-    for (const Tensor& tensor : outputs_) {
+    const auto damage_around = [&](const Tensor& tensor) -> std::string {
         for (const size_t from : {size_t{0}, margin_ + tensor.bytes}) {
             if (const auto offset = first_difference(*tensor.memory, from, untouched)) {
                 return place(tensor.name, *offset, margin_, tensor.bytes);
             }
+        }
+        return {};
+    };
+    for (const Tensor& tensor : outputs_) {
+        if (std::string found = damage_around(tensor); !found.empty()) {
+            return found;
+        }
+    }
+    if (workspace_) {
+        if (std::string found = damage_around(*workspace_); !found.empty()) {
+            return found;
         }
     }
     for (const Tensor& tensor : inputs_) {

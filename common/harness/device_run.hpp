@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "common/harness/rung.hpp"
@@ -15,6 +17,7 @@ namespace flash {
 ///
 /// Each tensor sits inside a larger allocation, `margin` bytes before it and after it. Margins of inputs hold NaN,
 /// so that a read outside shows in the result; margins of outputs hold a pattern, so that a write outside is found.
+/// The rung's workspace, if it takes one, is surrounded likewise.
 class DeviceRun {
   public:
     /// Bytes; a multiple of 256 keeps the tensors aligned.
@@ -23,7 +26,7 @@ class DeviceRun {
     /// Throws Error when the rung does not support the type or head dim, or when memory does not suffice.
     DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs, size_t margin = default_margin);
 
-    /// Fills the outputs with NaN and rewrites the canaries.
+    /// Fills the outputs with NaN, the workspace with garbage that is another one each time, and rewrites the canaries.
     void poison();
 
     /// Runs the rung once and waits for its end.
@@ -43,7 +46,10 @@ class DeviceRun {
     /// The first output, O or dQ, in the rung's own type, bit by bit, for comparing repeated runs.
     std::vector<std::byte> o_bits() const { return bits(outputs_[0]); }
 
-    /// Empty when every byte outside the outputs still holds its canary and no input has changed;
+    /// Bytes of the rung's workspace.
+    size_t workspace_bytes() const { return workspace_ ? workspace_->bytes : 0; }
+
+    /// Empty when every byte outside outputs and workspace still holds its canary and no input has changed;
     /// else says which tensor's surroundings were written, and at which offset.
     std::string damage() const;
 
@@ -57,6 +63,7 @@ class DeviceRun {
         std::unique_ptr<Memory> memory;
         std::vector<std::byte> uploaded; // of an input, margins included
     };
+    void poison(Tensor& tensor, std::span<const uint16_t> pattern);
     template <class T> T* data(const Tensor& tensor) const {
         return reinterpret_cast<T*>(static_cast<char*>(tensor.memory->data()) + margin_);
     }
@@ -68,6 +75,8 @@ class DeviceRun {
     DType dtype_;
     size_t margin_;
     std::vector<Tensor> inputs_, outputs_; // in the order of the rung's parameters
+    std::optional<Tensor> workspace_;
+    int poisonings_ = 0;
 };
 
 } // namespace flash

@@ -5,11 +5,11 @@ namespace flash {
 bool Rung::supports(DType type) const {
     switch (type) {
     case DType::fp16:
-        return fp16 != nullptr || backward.fp16 != nullptr;
+        return fp16 || backward.fp16;
     case DType::bf16:
-        return bf16 != nullptr || backward.bf16 != nullptr;
+        return bf16 || backward.bf16;
     default:
-        return fp32 != nullptr || backward.fp32 != nullptr;
+        return fp32 || backward.fp32;
     }
 }
 

@@ -9,39 +9,32 @@
 #include "common/attention.hpp"
 #include "common/harness/backend.hpp"
 #include "common/harness/verdict.hpp"
+#include "common/rung_function.hpp"
 #include "common/types.hpp"
 
 namespace flash {
 
-/// O and LSE from Q, K and V; the pointers are memory of the rung's backend.
-/// The problem has been validated; every element of O and LSE is written, nothing else is.
-template <class T> using Forward = void (*)(const Problem&, const T* Q, const T* K, const T* V, T* O, float* LSE);
-
-/// dQ, dK and dV, likewise.
-template <class T>
-using Backward = void (*)(const Problem&, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO,
-                          T* dQ, T* dK, T* dV);
-
 /// The functions of a backward rung, one for each type that it supports.
 struct BackwardFunctions {
-    Backward<float> fp32 = nullptr;
-    Backward<Half> fp16 = nullptr;
-    Backward<Bfloat16> bf16 = nullptr;
+    Backward<float> fp32 = {};
+    Backward<Half> fp16 = {};
+    Backward<Bfloat16> bf16 = {};
 };
 
 struct Rung {
     std::string name; // the folder's: "05_one_pass_softmax"
 
     // The types it supports are the functions it names.
-    Forward<float> fp32 = nullptr;
-    Forward<Half> fp16 = nullptr;
-    Forward<Bfloat16> bf16 = nullptr;
+    Forward<float> fp32 = {};
+    Forward<Half> fp16 = {};
+    Forward<Bfloat16> bf16 = {};
 
     BackwardFunctions backward = {}; // a backward rung names these and none above
 
     std::span<const int> head_dims = {}; // of an array that lives as long as the program; empty: any
 
-    /// Bytes it allocates on its backend beyond its inputs and outputs; null: a negligible amount.
+    /// Bytes that it needs on its backend beyond its inputs and outputs; null: a negligible amount. A CUDA rung gets
+    /// them from its caller, as its workspace; a CPU rung allocates them.
     int64_t (*workspace_bytes)(const Problem&) = nullptr;
 
     Backend& (*backend)() = host_backend;
@@ -59,8 +52,9 @@ struct Rung {
     /// not.
     bool unordered_dQ = false;
 
-    bool is_backward() const {
-        return backward.fp32 != nullptr || backward.fp16 != nullptr || backward.bf16 != nullptr;
+    bool is_backward() const { return backward.fp32 || backward.fp16 || backward.bf16; }
+    bool takes_workspace() const {
+        return fp32.takes_workspace() || fp16.takes_workspace() || backward.fp16.takes_workspace();
     }
     double flops(const Problem& p) const { return is_backward() ? p.backward_flops() : p.flops(); }
     bool supports(DType type) const;

@@ -14,6 +14,7 @@
 
 #include "common/attention.hpp"
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/device_buffer.hpp"
 #include "common/cuda/mbarrier.hpp"
 #include "common/cuda/tma.hpp"
 #include "common/cuda/wgmma.hpp"

@@ -129,29 +129,28 @@ unsigned grid_yz(int64_t tiles) { return static_cast<unsigned>(std::min<int64_t>
 
 } // namespace
 
-int64_t workspace_bytes(const flash::Problem& p) {
-    return p.lse_size() * p.kv_len * static_cast<int64_t>(sizeof(float));
-}
+int64_t workspace_bytes(const flash::Problem& p) { return flash::part_bytes<float>(p.lse_size() * p.kv_len); }
 
-void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE,
+               void* workspace) {
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int d = flash::as_int(p.head_dim, "head-dim");
     const int rows = flash::as_int(p.lse_size(), "batch x heads x q-len");     // of S, all heads
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
-    const flash::DeviceBuffer<float> S(p.lse_size() * p.kv_len, "S");
-    const flash::DeviceBuffer<float>& P = S; // in place: half the memory, the same traffic
+    float* const S = flash::Workspace(workspace).part<float>(p.lse_size() * p.kv_len, "S");
+    float* const P = S; // in place: half the memory, the same traffic
 
     const dim3 score_block(score_keys, score_rows);
     const dim3 score_grid(flash::ceil_div(N_kv, score_keys), grid_yz(flash::ceil_div(N_q, score_rows)), grid_yz(heads));
-    flash::launch(scores, score_grid, score_block, 0, Q, K, S.data(), heads, group, N_q, N_kv, d, p.scale, p.causal);
+    flash::launch(scores, score_grid, score_block, 0, Q, K, S, heads, group, N_q, N_kv, d, p.scale, p.causal);
 
-    flash::launch(softmax, rows, softmax_threads, 0, S.data(), P.data(), LSE, N_kv);
+    flash::launch(softmax, rows, softmax_threads, 0, S, P, LSE, N_kv);
 
     const dim3 output_block(d, output_threads / d);
     const dim3 output_grid(1, grid_yz(flash::ceil_div(N_q, output_block.y)), grid_yz(heads));
-    flash::launch(outputs, output_grid, output_block, 0, P.data(), V, O, heads, group, N_q, N_kv, d, p.causal);
+    flash::launch(outputs, output_grid, output_block, 0, P, V, O, heads, group, N_q, N_kv, d, p.causal);
 }
 
 } // namespace step06

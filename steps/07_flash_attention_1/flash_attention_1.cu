@@ -171,21 +171,26 @@ __global__ __launch_bounds__(threads) void flash_attention_1(const float* Q, con
 }
 
 template <int d>
-void run(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+void run(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE,
+         void* workspace) {
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
-    const flash::DeviceBuffer<float> l(p.lse_size(), "l");
-    const flash::DeviceBuffer<float> m(p.lse_size(), "m");
-    flash::launch(flash_attention_1<d>, heads, threads, Tile<d>::floats * sizeof(float), Q, K, V, O, LSE, l.data(),
-                  m.data(), group, N_q, N_kv, p.scale, p.causal);
+    flash::Workspace parts(workspace);
+    float* const l = parts.part<float>(p.lse_size(), "l");
+    float* const m = parts.part<float>(p.lse_size(), "m");
+    flash::launch(flash_attention_1<d>, heads, threads, Tile<d>::floats * sizeof(float), Q, K, V, O, LSE, l, m, group,
+                  N_q, N_kv, p.scale, p.causal);
 }
 
 } // namespace
 
-void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
-    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<d>(p, Q, K, V, O, LSE); });
+int64_t workspace_bytes(const flash::Problem& p) { return 2 * flash::part_bytes<float>(p.lse_size()); }
+
+void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE,
+               void* workspace) {
+    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<d>(p, Q, K, V, O, LSE, workspace); });
 }
 
 } // namespace step07

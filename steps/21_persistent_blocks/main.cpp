@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
                              .fp16 = step21::attention<flash::Half>,
                              .bf16 = step21::attention<flash::Bfloat16>,
                              .head_dims = step21::head_dims,
+                             .workspace_bytes = step21::workspace_bytes,
                              .backend = flash::device_backend,
                              .check = flash::reference::check},
                             argc, argv);

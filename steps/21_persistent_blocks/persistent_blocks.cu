@@ -7,14 +7,14 @@
 // return.
 //
 // Who is done early draws more often, so the order of rungs 14 and 19 works as before.
-// Against rung 20: a loop around each role, two buffers for Q (if d <= 128), and the counter.
-// Look at: how the counter returns to 0 without anybody setting it.
+// Against rung 20: a loop around each role, two buffers for Q (if d <= 128), and the counter, which lies in memory that
+// the caller brings, so that calls that run at the same time draw from counters of their own.
+// Look at: which tiles are given to blocks, and which are drawn.
 // Gained: time at short N, if d <= 128.
 // First published: Gupta, Stuart and Owens, "A study of persistent threads style GPU programming" (2012).
 #include "steps/21_persistent_blocks/persistent_blocks.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cfloat>
 #include <cmath>
 
@@ -49,18 +49,12 @@ template <int d> constexpr int Br = consumers<d>* warpgroup_Br;       // queries
 template <int d> using Q_tile = flash::SwizzledTile<d, warpgroup_Br>; // of one warpgroup, and its O
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc<d>>;
 
-/// Counters from which blocks draw numbers of tiles; each launch uses the next one, since launches may overlap. Every
-/// tile is drawn once, but the first of each block are given, so each block draws one number that is too large: in all
-/// as many draws as tiles. atomicInc returns to 0 after as many: the counter is ready for another launch.
-constexpr int counters = 64;
-__device__ unsigned next_tile[counters];
-std::atomic<unsigned> launches = 0;
-
 struct Task {
     flash::TensorMap Q, K, V, O;
     float* LSE;
     flash::TileOrder order;
-    int counter, group, N_q, N_kv; // group: query heads to one K/V head
+    unsigned* drawn;      // how many tiles blocks have drawn
+    int group, N_q, N_kv; // group: query heads to one K/V head
     float scale_log2;
     bool causal;
 };
@@ -220,7 +214,7 @@ __global__ __launch_bounds__(threads<d>, 1) void persistent_blocks(const __grid_
     if (role == consumers<d>) { // the producer
         flash::give_registers<producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
-            for (int number = blockIdx.x;; number = gridDim.x + atomicInc(&next_tile[task.counter], tiles - 1)) {
+            for (int number = blockIdx.x;; number = gridDim.x + atomicAdd(task.drawn, 1)) {
                 flash::mbarrier_wait(&smem.Q.empty[Q.slot], Q.phase ^ 1); // O, in its place, has been stored
                 smem.numbers[Q.slot] = number;
                 if (number >= tiles) {
@@ -245,7 +239,8 @@ __global__ __launch_bounds__(threads<d>, 1) void persistent_blocks(const __grid_
     }
 }
 
-template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T, int d>
+void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE, void* workspace) {
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
@@ -254,22 +249,24 @@ template <class T, int d> void run(const flash::Problem& p, const T* Q, const T*
     const int tiles = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
     const int places = flash::resident_blocks(persistent_blocks<T, d>, threads<d>, sizeof(Shared<d>));
     const flash::TileOrder order{heads, p.causal ? std::clamp(places / Tr, 1, heads) : 1, Tr};
-    const int counter = static_cast<int>(launches++ % counters);
+    unsigned* const drawn = flash::Workspace(workspace).part<unsigned>(1, "the number of drawn tiles");
+    flash::clear(drawn, 1);
     flash::launch(persistent_blocks<T, d>, std::min(places, tiles), threads<d>, sizeof(Shared<d>),
                   Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),
                        flash::tile_map<KV_tile<d>>(V, heads / group, N_kv), flash::tile_map<Q_tile<d>>(O, heads, N_q),
-                       LSE, order, counter, group, N_q, N_kv, p.scale * flash::log2_e, p.causal});
+                       LSE, order, drawn, group, N_q, N_kv, p.scale * flash::log2_e, p.causal});
 }
 
 } // namespace
 
-template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
+int64_t workspace_bytes(const flash::Problem&) { return flash::part_bytes<unsigned>(1); }
+
+template <class T>
+void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE, void* workspace) {
+    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE, workspace); });
 }
 
-template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,
-                        float*);
-template void attention(const flash::Problem&, const flash::Bfloat16*, const flash::Bfloat16*, const flash::Bfloat16*,
-                        flash::Bfloat16*, float*);
+template decltype(attention<flash::Half>) attention<flash::Half>;
+template decltype(attention<flash::Bfloat16>) attention<flash::Bfloat16>;
 
 } // namespace step21

@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
                              .fp16 = step22::attention<flash::Half>,
                              .bf16 = step22::attention<flash::Bfloat16>,
                              .head_dims = step22::head_dims,
+                             .workspace_bytes = step22::workspace_bytes,
                              .backend = flash::device_backend,
                              .check = flash::reference::check},
                             argc, argv);

@@ -265,18 +265,21 @@ __global__ __launch_bounds__(threads, 2) void gradients_of_K_V(const T* Q, const
     store(dV + KV_from, dV_reg, 1, keys);
 }
 
+/// Rows of all heads, padded to whole tiles of Q; they are as large for every head dim.
+int64_t padded_rows(const flash::Problem& p) {
+    return p.batch * p.heads * flash::ceil_div(p.q_len, Q_side<32>::own) * Q_side<32>::own;
+}
+
 } // namespace
 
-int64_t workspace_bytes(const flash::Problem& p) {
-    return p.batch * p.heads * flash::ceil_div(p.q_len, Q_side<32>::own) * Q_side<32>::own * 8; // for every head dim
-}
+int64_t workspace_bytes(const flash::Problem& p) { return flash::part_bytes<Row>(padded_rows(p)); }
 
 template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
-                        const T* dO, T* dQ, T* dK, T* dV) {
+                        const T* dO, T* dQ, T* dK, T* dV, void* workspace) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
-    const flash::DeviceBuffer<Row> Rows(workspace_bytes(p) / static_cast<int64_t>(sizeof(Row)), "LSE and delta");
+    Row* const Rows = flash::Workspace(workspace).part<Row>(padded_rows(p), "LSE and delta");
 
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto head_dim) {
         constexpr int d = head_dim;
@@ -286,11 +289,11 @@ void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T
                                                    flash::resident_blocks(gradient_of_Q<T, d>, threads, Q_bytes));
         const auto KV_order = flash::order_in_waves(p, p.kv_heads, flash::ceil_div(N_kv, KV_side<d>::own),
                                                     flash::resident_blocks(gradients_of_K_V<T, d>, threads, KV_bytes));
-        flash::launch(gradient_of_Q<T, d>, Q_order.blocks(), threads, Q_bytes, Q, K, V, O, LSE, dO, dQ, Rows.data(),
-                      Q_order, group, N_q, N_kv, p.scale, p.causal);
+        flash::launch(gradient_of_Q<T, d>, Q_order.blocks(), threads, Q_bytes, Q, K, V, O, LSE, dO, dQ, Rows, Q_order,
+                      group, N_q, N_kv, p.scale, p.causal);
         flash::launch(gradients_of_K_V<T, d>, KV_order.blocks(), threads, KV_bytes, Q, K, V, dO,
-                      static_cast<const Row*>(Rows.data()), dK, dV, KV_order, group, N_q, Q_order.Tr * Q_side<d>::own,
-                      N_kv, p.scale, p.causal);
+                      static_cast<const Row*>(Rows), dK, dV, KV_order, group, N_q, Q_order.Tr * Q_side<d>::own, N_kv,
+                      p.scale, p.causal);
     });
 }
 

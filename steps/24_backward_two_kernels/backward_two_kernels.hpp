@@ -11,9 +11,9 @@ inline constexpr int head_dims[] = {32, 64, 128};
 /// T is flash::Half or flash::Bfloat16. See common/attention.hpp for shapes and layout. d is one of head_dims.
 template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
-                        const T* dO, T* dQ, T* dK, T* dV);
+                        const T* dO, T* dQ, T* dK, T* dV, void* workspace);
 
-/// Bytes that it allocates: LSE and delta of each row.
+/// Bytes of `workspace`, device memory that holds LSE and delta of each row.
 int64_t workspace_bytes(const flash::Problem& p);
 
 } // namespace step24

@@ -259,37 +259,39 @@ int64_t padded_to_tiles(const flash::Problem& p) { return flash::ceil_div(p.q_le
 
 template <class T, class Tiles>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
-         T* dK, T* dV) {
+         T* dK, T* dV, void* workspace) {
     constexpr int d = Tiles::d;
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
     const int padded = flash::as_int(padded_to_tiles(p), "q-len");
     const int64_t rows = p.batch * p.heads * padded;
     const int blocks = flash::as_int(rows / 32, "batch x heads x q-len");
-    const flash::DeviceBuffer<TwoRows> Rows(rows / 2, "LSE and delta");
-    const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
-    flash::launch(before<T, d>, blocks, 128, 0, O, LSE, dO, Rows.data(), dQ_sum.data(), N_q, padded);
+    flash::Workspace parts(workspace);
+    TwoRows* const Rows = parts.part<TwoRows>(rows / 2, "LSE and delta");
+    float* const dQ_sum = parts.part<float>(rows * d, "the sum of dQ");
+    flash::launch(before<T, d>, blocks, 128, 0, O, LSE, dO, Rows, dQ_sum, N_q, padded);
     const int places = flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, Tiles::bytes);
     const auto order = flash::order_in_waves(p, p.kv_heads, flash::ceil_div(N_kv, Tiles::Bc), places);
     flash::launch(gradients<T, Tiles>, order.blocks(), Tiles::threads, Tiles::bytes, Q, K, V, dO,
-                  static_cast<const TwoRows*>(Rows.data()), dQ_sum.data(), dK, dV, order, group, N_q, padded, N_kv,
-                  p.scale, p.causal);
-    flash::launch(after<T, d>, blocks, 128, 0, static_cast<const float*>(dQ_sum.data()), dQ, N_q, padded, p.scale);
+                  static_cast<const TwoRows*>(Rows), dQ_sum, dK, dV, order, group, N_q, padded, N_kv, p.scale,
+                  p.causal);
+    flash::launch(after<T, d>, blocks, 128, 0, static_cast<const float*>(dQ_sum), dQ, N_q, padded, p.scale);
 }
 
 } // namespace
 
 int64_t workspace_bytes(const flash::Problem& p) {
-    return p.batch * p.heads * padded_to_tiles(p) * (4 * p.head_dim + static_cast<int64_t>(sizeof(TwoRows)) / 2);
+    const int64_t rows = p.batch * p.heads * padded_to_tiles(p);
+    return flash::part_bytes<TwoRows>(rows / 2) + flash::part_bytes<float>(rows * p.head_dim);
 }
 
 template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
-                        const T* dO, T* dQ, T* dK, T* dV) {
+                        const T* dO, T* dQ, T* dK, T* dV, void* workspace) {
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
         using Most = Tiles<d, (d < 128 ? 4 : 8)>; // 161 KiB at d = 128, which an RTX 4090 does not have
         const auto fits = Most::bytes <= flash::max_shared_memory_per_block() ? run<T, Most> : run<T, Tiles<d, 4>>;
-        fits(p, Q, K, V, O, LSE, dO, dQ, dK, dV);
+        fits(p, Q, K, V, O, LSE, dO, dQ, dK, dV, workspace);
     });
 }
 

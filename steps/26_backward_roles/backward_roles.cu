@@ -258,35 +258,31 @@ template <class T, class Tiles> __global__ __launch_bounds__(Tiles::threads) voi
 
 template <class T, class Tiles>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
-         T* dK, T* dV) {
+         T* dK, T* dV, void* workspace) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int padded = flash::as_int(flash::padded_rows(p), "q-len"), group = static_cast<int>(p.heads / p.kv_heads);
     const int places = flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
     const auto order = flash::order_in_waves(p, p.kv_heads, flash::ceil_div(N_kv, Tiles::Bc), places);
-    const int64_t rows = p.batch * p.heads * padded;
-    const flash::DeviceBuffer<flash::TwoRows> Rows(rows / 2, "LSE and delta");
-    const flash::DeviceBuffer<float> dQ_sum(rows * Tiles::d, "the sum of dQ");
-    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
-    flash::launch(
-        gradients<T, Tiles>, order.blocks(), Tiles::threads, sizeof(Shared<Tiles>),
-        Task<T>{Q, K, V, dO, Rows.data(), dQ_sum.data(), dK, dV, order, padded, group, N_q, N_kv, p.scale, p.causal});
-    flash::start_after_backward(p, static_cast<const float*>(dQ_sum.data()), dQ);
+    flash::Workspace parts(workspace);
+    const auto [Rows, dQ_sum] = flash::backward_parts(parts, p);
+    flash::start_before_backward(p, O, LSE, dO, Rows, dQ_sum);
+    flash::launch(gradients<T, Tiles>, order.blocks(), Tiles::threads, sizeof(Shared<Tiles>),
+                  Task<T>{Q, K, V, dO, Rows, dQ_sum, dK, dV, order, padded, group, N_q, N_kv, p.scale, p.causal});
+    flash::start_after_backward(p, static_cast<const float*>(dQ_sum), dQ);
 }
 
 } // namespace
 
-int64_t workspace_bytes(const flash::Problem& p) {
-    return p.batch * p.heads * flash::padded_rows(p) * 4 * (p.head_dim + 2); // dQ, LSE and delta
-}
+int64_t workspace_bytes(const flash::Problem& p) { return flash::backward_parts_bytes(p); }
 
 template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
-                        const T* dO, T* dQ, T* dK, T* dV) {
+                        const T* dO, T* dQ, T* dK, T* dV, void* workspace) {
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
         using Most = Tiles<d, 4, (d < 128 ? 128 : 64)>; // 146 to 194 KiB: Hopper
         using Least = Tiles<d, 2, (d < 128 ? 64 : 32)>; // wastes less where a mask leaves few tiles
         const bool few = (d < 128 && p.q_len <= 1024) || sizeof(Shared<Most>) > flash::max_shared_memory_per_block();
-        (few ? run<T, Least> : run<T, Most>)(p, Q, K, V, O, LSE, dO, dQ, dK, dV);
+        (few ? run<T, Least> : run<T, Most>)(p, Q, K, V, O, LSE, dO, dQ, dK, dV, workspace);
     });
 }
 

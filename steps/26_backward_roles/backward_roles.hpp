@@ -12,9 +12,9 @@ inline constexpr int head_dims[] = {32, 64, 128};
 /// dK and dV are the same bits in every run, dQ is not: its parts are added up in the order in which blocks run.
 template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
-                        const T* dO, T* dQ, T* dK, T* dV);
+                        const T* dO, T* dQ, T* dK, T* dV, void* workspace);
 
-/// Bytes that it allocates: dQ in fp32, and LSE and delta of each row.
+/// Bytes of `workspace`, device memory that holds dQ in fp32, and LSE and delta of each row.
 int64_t workspace_bytes(const flash::Problem& p);
 
 } // namespace step26

@@ -261,14 +261,13 @@ template <class T, int d> __global__ __launch_bounds__(threads, 1) void gradient
 
 template <class T, int d>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
-         T* dK, T* dV) {
+         T* dK, T* dV, void* workspace) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads"),
               kv_heads = static_cast<int>(p.batch * p.kv_heads);
-    const int64_t rows = heads * flash::padded_rows(p);
-    const flash::DeviceBuffer<flash::TwoRows> Rows(rows / 2, "LSE and delta");
-    const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
-    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data());
+    flash::Workspace parts(workspace);
+    const auto [Rows, dQ_sum] = flash::backward_parts(parts, p);
+    flash::start_before_backward(p, O, LSE, dO, Rows, dQ_sum);
     const int padded = static_cast<int>(flash::padded_rows(p)), Tc = static_cast<int>(flash::ceil_div(N_kv, Bc));
     const int blocks = flash::as_int(int64_t{kv_heads} * Tc, "batch x kv-heads x tiles of K");
     // Where blocks are few, the tiles that a mask makes long come first; else one head comes after the other.
@@ -278,21 +277,19 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
                   Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv),
                        flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv), flash::tile_map<Q_tile<d>>(dO, heads, N_q),
                        flash::tile_map<KV_tile<d>>(dK, kv_heads, N_kv), flash::tile_map<KV_tile<d>>(dV, kv_heads, N_kv),
-                       Rows.data(), dQ_sum.data(), order, padded, heads / kv_heads, N_q, N_kv, p.scale, p.causal});
-    flash::start_after_backward<flash::SumOrder::elements>(p, static_cast<const float*>(dQ_sum.data()), dQ);
+                       Rows, dQ_sum, order, padded, heads / kv_heads, N_q, N_kv, p.scale, p.causal});
+    flash::start_after_backward<flash::SumOrder::elements>(p, static_cast<const float*>(dQ_sum), dQ);
 }
 
 } // namespace
 
-int64_t workspace_bytes(const flash::Problem& p) {
-    return p.batch * p.heads * flash::padded_rows(p) *
-           (4 * p.head_dim + static_cast<int64_t>(sizeof(flash::TwoRows)) / 2);
-}
+int64_t workspace_bytes(const flash::Problem& p) { return flash::backward_parts_bytes(p); }
 
 template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
-                        const T* dO, T* dQ, T* dK, T* dV) {
-    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE, dO, dQ, dK, dV); });
+                        const T* dO, T* dQ, T* dK, T* dV, void* workspace) {
+    flash::for_head_dim<head_dims>(p.head_dim,
+                                   [&](auto d) { run<T, d>(p, Q, K, V, O, LSE, dO, dQ, dK, dV, workspace); });
 }
 
 template decltype(attention_backward<flash::Half>) attention_backward<flash::Half>;

@@ -257,17 +257,19 @@ template <class T, int d> __global__ __launch_bounds__(threads, 1) void gradient
     }
 }
 
+/// One that counts draws, and one for each 64 rows of dQ that counts turns.
+int64_t counters(const flash::Problem& p) { return 1 + p.batch * p.heads * flash::padded_rows(p) / 64; }
+
 template <class T, int d>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
-         T* dK, T* dV) {
+         T* dK, T* dV, void* workspace) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads"), group = static_cast<int>(p.heads / p.kv_heads);
-    const int64_t rows = heads * flash::padded_rows(p);
-    const flash::DeviceBuffer<flash::TwoRows> Rows(rows / 2, "LSE and delta");
-    const flash::DeviceBuffer<float> dQ_sum(rows * d, "the sum of dQ");
-    const flash::DeviceBuffer<unsigned> turns(1 + rows / 64, "turns");
+    flash::Workspace parts(workspace);
+    const auto [Rows, dQ_sum] = flash::backward_parts(parts, p);
+    unsigned* const turns = parts.part<unsigned>(counters(p), "turns");
     const int unseen = p.causal ? max(0, N_q - N_kv) / Br<d> * Br<d> : 0; // rows of dQ to which no block adds
-    flash::start_before_backward(p, O, LSE, dO, Rows.data(), dQ_sum.data(), unseen, turns.data(), 1 + rows / 64);
+    flash::start_before_backward(p, O, LSE, dO, Rows, dQ_sum, unseen, turns, counters(p));
     const int padded = flash::padded_rows(p), Tc = flash::ceil_div(N_kv, Bc), kv_heads = heads / group;
     const int places = flash::resident_blocks(gradients<T, d>, threads, sizeof(Shared<d>));
     const flash::TileOrder order{kv_heads, min(2 * places / Tc + 1, kv_heads), Tc};
@@ -277,22 +279,21 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
                   Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, kv_heads, N_kv),
                        flash::tile_map<KV_tile<d>>(V, kv_heads, N_kv), flash::tile_map<Q_tile<d>>(dO, heads, N_q),
                        flash::tile_map<KV_tile<d>>(dK, kv_heads, N_kv), flash::tile_map<KV_tile<d>>(dV, kv_heads, N_kv),
-                       Rows.data(), dQ_sum.data(), turns.data(), turns.data() + 1, order, early, padded, group, N_q,
-                       N_kv, p.scale, p.causal});
-    flash::start_after_backward<flash::SumOrder::elements>(p, static_cast<const float*>(dQ_sum.data()), dQ);
+                       Rows, dQ_sum, turns, turns + 1, order, early, padded, group, N_q, N_kv, p.scale, p.causal});
+    flash::start_after_backward<flash::SumOrder::elements>(p, static_cast<const float*>(dQ_sum), dQ);
 }
 
 } // namespace
 
 int64_t workspace_bytes(const flash::Problem& p) {
-    const int64_t rows = p.batch * p.heads * flash::padded_rows(p);
-    return rows * (4 * p.head_dim + static_cast<int64_t>(sizeof(flash::TwoRows)) / 2) + 4 * (1 + rows / 64);
+    return flash::backward_parts_bytes(p) + flash::part_bytes<unsigned>(counters(p));
 }
 
 template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
-                        const T* dO, T* dQ, T* dK, T* dV) {
-    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE, dO, dQ, dK, dV); });
+                        const T* dO, T* dQ, T* dK, T* dV, void* workspace) {
+    flash::for_head_dim<head_dims>(p.head_dim,
+                                   [&](auto d) { run<T, d>(p, Q, K, V, O, LSE, dO, dQ, dK, dV, workspace); });
 }
 
 template decltype(attention_backward<flash::Half>) attention_backward<flash::Half>;

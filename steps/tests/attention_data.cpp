@@ -16,7 +16,7 @@ void AttentionData::run(Forward<float> attention) {
     constexpr float poison = std::numeric_limits<float>::quiet_NaN();
     O.assign(static_cast<size_t>(problem.q_size()), poison);
     LSE.assign(static_cast<size_t>(problem.lse_size()), poison);
-    attention(problem, Q.data(), K.data(), V.data(), O.data(), LSE.data());
+    attention(problem, Q.data(), K.data(), V.data(), O.data(), LSE.data(), nullptr);
 }
 
 AttentionData random_attention(const Problem& problem, uint64_t seed, float q_factor) {

@@ -31,15 +31,16 @@ __global__ void outputs(const float* P, const float* V, float* O, int N_q, int N
 
 } // namespace
 
-void products(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float*) {
+void products(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float*,
+              void* workspace) {
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int d = flash::as_int(p.head_dim, "head-dim");
-    const flash::DeviceBuffer<float> S(p.q_len * p.kv_len, "S");
+    float* const S = flash::Workspace(workspace).part<float>(p.q_len * p.kv_len, "S");
     const dim3 block(32, 8);
-    flash::launch(scores, dim3(flash::ceil_div(N_q, 32), flash::ceil_div(N_kv, 8)), block, 0, Q, K, S.data(), N_q, N_kv,
-                  d, p.scale);
-    flash::launch(outputs, dim3(flash::ceil_div(N_q, 32), d / 8), block, 0, S.data(), V, O, N_q, N_kv, d);
+    flash::launch(scores, dim3(flash::ceil_div(N_q, 32), flash::ceil_div(N_kv, 8)), block, 0, Q, K, S, N_q, N_kv, d,
+                  p.scale);
+    flash::launch(outputs, dim3(flash::ceil_div(N_q, 32), d / 8), block, 0, S, V, O, N_q, N_kv, d);
 }
 
 } // namespace column_order

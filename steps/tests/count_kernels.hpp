@@ -5,16 +5,15 @@
 #include <vector>
 
 #include "common/attention.hpp"
+#include "common/rung_function.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/report/profile.hpp"
 
 namespace flash::tests {
 
-using Attention = void (*)(const Problem&, const float* Q, const float* K, const float* V, float* O, float* LSE);
-
 /// The kernels' profile of one run on N(0,1) input. The buffers are named Q, K, V, O and LSE, and what the rung calls
-/// those that it allocates.
-std::vector<simt::KernelProfile> count_kernels(Attention attention, const Problem& p);
+/// the parts of its workspace, of which it gets ample bytes.
+std::vector<simt::KernelProfile> count_kernels(Forward<float> attention, const Problem& p);
 
 /// The traffic of the buffer of that name; none when the kernel did not touch it.
 simt::BufferTraffic buffer(const simt::KernelProfile& kernel, const std::string& name);

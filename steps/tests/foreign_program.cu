@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/device_buffer.hpp"
 #include "steps/06_cuda_naive/cuda_naive.hpp"
 
 namespace {
@@ -41,7 +42,9 @@ int main() {
         flash::launch(fill, N, d, 0, K.data(), 0.0f); // every score is 0, so O is the mean of V
         flash::launch(fill, N, d, 0, V.data(), 2.0f);
         flash::launch(fill, 1, 1, 0, wrong.data(), 0.0f);
-        step06::attention({.q_len = N, .kv_len = N, .head_dim = d}, Q.data(), K.data(), V.data(), O.data(), LSE.data());
+        const flash::Problem p{.q_len = N, .kv_len = N, .head_dim = d};
+        const flash::DeviceBuffer<char> workspace(step06::workspace_bytes(p), "the workspace");
+        step06::attention(p, Q.data(), K.data(), V.data(), O.data(), LSE.data(), workspace.data());
         flash::launch(compare, N, d, 0, O.data(), LSE.data(), wrong.data());
         if (first(wrong) != 0) {
             std::puts("O or LSE is wrong");

@@ -21,7 +21,7 @@ using flash::Half;
 using flash::Problem;
 using flash::TileOrder;
 using Backward = void (*)(const Problem&, const Half*, const Half*, const Half*, const Half*, const float*, const Half*,
-                          Half*, Half*, Half*);
+                          Half*, Half*, Half*, void* workspace);
 
 constexpr int64_t d = 64;
 
@@ -38,12 +38,13 @@ flash::simt::Fault fault_of(Backward rung, const Problem& p, bool dQ_short) {
     const auto O = zeros<Half>(p.q_size(), "O"), dO = zeros<Half>(p.q_size(), "dO");
     const auto LSE = zeros<float>(p.lse_size(), "LSE");
     const DeviceBuffer<Half> dQ(p.q_size() - (dQ_short ? d : 0), "dQ"), dK(p.kv_size(), "dK"), dV(p.kv_size(), "dV");
+    const DeviceBuffer<char> workspace(int64_t{1} << 20, "the workspace");
     const flash::simt::Options before = flash::simt::options();
     flash::simt::options().detect = true;
     flash::simt::Fault found(flash::simt::FaultKind::launch, "nobody missed the row");
     try {
         rung(p, Q.data(), K.data(), V.data(), O.data(), LSE.data(), dO.data(), dQ.data(),
-             dK.data() - (dQ_short ? 0 : d), dV.data());
+             dK.data() - (dQ_short ? 0 : d), dV.data(), workspace.data());
     } catch (const flash::simt::Fault& fault) {
         found = fault;
     }

@@ -13,6 +13,7 @@
 namespace {
 
 using namespace flash::tests;
+using flash::Forward;
 using flash::Problem;
 using flash::simt::KernelProfile;
 
@@ -21,7 +22,7 @@ Problem one_head(int64_t N_q, int64_t N_kv, int64_t d) { return {.q_len = N_q, .
 constexpr uint64_t floats(int64_t count) { return static_cast<uint64_t>(count) * 4; } // bytes
 
 /// The one kernel of rung 07, 08 or 09.
-KernelProfile only_kernel(Attention attention, const Problem& p) {
+KernelProfile only_kernel(Forward<float> attention, const Problem& p) {
     const std::vector<KernelProfile> kernels = count_kernels(attention, p);
     REQUIRE(kernels.size() == 1);
     return kernels[0];
@@ -89,7 +90,7 @@ TEST_CASE("07 keeps S and P on the chip, and takes O through memory once for eac
 
 TEST_CASE("08 and 09 write O and LSE once, and read K and V for each tile of Q") {
     struct Claim {
-        Attention attention;
+        Forward<float> attention;
         int64_t Br, Bc;   // of d = 64
         bool whole_tiles; // rows beyond the last are asked for, too: they repeat it
     };
@@ -128,7 +129,7 @@ TEST_CASE("with a causal mask 08 and 09 leave out the tiles that no row sees") {
 TEST_CASE("09 reads shared memory at least seven times less than 08") {
     const int64_t N = GENERATE(128, 256, 384);
     const Problem p = one_head(N, N, 64);
-    const auto loaded = [&](Attention attention) { return only_kernel(attention, p).total.shared_load.bytes; };
+    const auto loaded = [&](Forward<float> attention) { return only_kernel(attention, p).total.shared_load.bytes; };
     // Bytes that the lanes read for each multiply-add of Q K^T and of P V, which are N^2 d each.
     const auto N2d = static_cast<uint64_t>(N * N * 64);
     CHECK(loaded(step08::attention) >= N2d * 8 + N2d * 6); // q and k; v, and p for two columns of O, or for each
@@ -177,7 +178,8 @@ TEST_CASE("09 has micro-tiles of 8 x 8 at every head dim; of O they are 8 x 4 at
 }
 
 TEST_CASE("no line of rungs 06 to 09 has conflicts between banks") {
-    const Attention attention = GENERATE(step06::attention, step07::attention, step08::attention, step09::attention);
+    const auto attention =
+        GENERATE(as<Forward<float>>{}, step06::attention, step07::attention, step08::attention, step09::attention);
     const SharedLimit limit(GENERATE(163, 227));
     const int64_t d = GENERATE(32, 64, 128);
     for (const KernelProfile& kernel : count_kernels(attention, one_head(150, 150, d))) {

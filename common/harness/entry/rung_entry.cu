@@ -12,6 +12,7 @@
 #include <exception>
 
 #include "common/attention.hpp"
+#include "common/rung_function.hpp"
 #include "common/types.hpp"
 #if defined(__CUDACC__)
 #include "common/cuda/error.hpp"
@@ -24,22 +25,41 @@
 #include "common/cuda/device_buffer.hpp"
 #endif
 
+namespace of_no_rung {
+/// Is called where the rung has none of its own, since that is no template, and preferred.
+template <class Problem> int64_t workspace_bytes(const Problem&) { return 0; }
+} // namespace of_no_rung
+using namespace of_no_rung;
+using namespace RUNG;
+
 namespace {
 
 template <class T> T* at(void* tensor) { return static_cast<T*>(tensor); }
 
-template <class T> void start(const flash::Problem& p, void* const* x) {
 #ifdef RUNG_BACKWARD
-    RUNG::attention_backward(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]), at<T>(x[5]),
-                             at<T>(x[6]), at<T>(x[7]), at<T>(x[8]));
+template <class T> flash::Backward<T> function() { return RUNG::attention_backward; }
 #else
-    RUNG::attention(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]));
+template <class T> flash::Forward<T> function() { return RUNG::attention; }
+#endif
+
+template <class T> void start(const flash::Problem& p, void* const* x, void* workspace) {
+#ifdef RUNG_BACKWARD
+    function<T>()(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]), at<T>(x[5]), at<T>(x[6]),
+                  at<T>(x[7]), at<T>(x[8]), workspace);
+#else
+    function<T>()(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]), workspace);
 #endif
 }
 
+/// What the caller brings; a CPU rung allocates its workspace itself.
+template <class T> int64_t workspace_of(const flash::Problem& p) {
+    return function<T>().takes_workspace() ? workspace_bytes(p) : 0;
+}
+
 #ifdef RUNG_ON_SIMT
-/// The emulated GPU has a memory of its own, in which it knows where each tensor ends: copied there and back.
-template <class T> void run(const flash::Problem& p, void* const* x) {
+/// The emulated GPU has a memory of its own, in which it knows where each tensor ends: copied there and back. It has a
+/// workspace of its own, too.
+template <class T> void run(const flash::Problem& p, void* const* x, void*) {
     const int64_t q = p.q_size() * int64_t{sizeof(T)}, kv = p.kv_size() * int64_t{sizeof(T)};
     const int64_t lse = p.lse_size() * int64_t{sizeof(float)};
 #ifdef RUNG_BACKWARD
@@ -59,13 +79,14 @@ template <class T> void run(const flash::Problem& p, void* const* x) {
             std::copy_n(at<char>(x[i]), bytes[i], at<char>(on_device[i]));
         }
     }
-    start<T>(p, on_device.data());
+    const flash::DeviceBuffer<char> workspace(workspace_of<T>(p), "the workspace");
+    start<T>(p, on_device.data(), workspace.data());
     for (size_t i = inputs; i < std::size(bytes); ++i) {
         std::copy_n(at<char>(on_device[i]), bytes[i], at<char>(x[i]));
     }
 }
 #else
-template <class T> void run(const flash::Problem& p, void* const* x) { start<T>(p, x); }
+template <class T> void run(const flash::Problem& p, void* const* x, void* workspace) { start<T>(p, x, workspace); }
 #endif
 
 void work_on([[maybe_unused]] int device, [[maybe_unused]] void* stream) {
@@ -75,29 +96,44 @@ void work_on([[maybe_unused]] int device, [[maybe_unused]] void* stream) {
 #endif
 }
 
+flash::Problem problem(const int64_t* sizes, float scale, int causal) {
+    return {.batch = sizes[0],
+            .heads = sizes[1],
+            .kv_heads = sizes[2],
+            .q_len = sizes[3],
+            .kv_len = sizes[4],
+            .head_dim = sizes[5],
+            .scale = scale,
+            .causal = causal != 0};
+}
+
 } // namespace
 
-/// Starts the rung on a stream of a GPU, and does not wait for its end; on the CPU it has ended on return. `sizes` are
-/// B, H, H_kv, N_q, N_kv, d. `tensors` are Q, K, V, O and LSE, for a backward rung Q, K, V, O, LSE, dO, dQ, dK and dV.
-/// Returns 0, or 1 with the reason in `message`.
-extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int causal, void* const* tensors, int device,
-                              void* stream, char* message, size_t message_size) {
+/// Bytes of the workspace that the caller brings, 0 if none is needed. `sizes` are B, H, H_kv, N_q, N_kv, d.
+extern "C" int64_t rung_workspace_bytes([[maybe_unused]] const int64_t* sizes, [[maybe_unused]] int causal) {
+#if defined(RUNG_ON_SIMT)
+    return 0;
+#elif defined(RUNG_FP32)
+    return workspace_of<float>(problem(sizes, 1, causal));
+#else
+    return workspace_of<flash::Half>(problem(sizes, 1, causal));
+#endif
+}
+
+/// Starts the rung on a stream of a GPU, and does not wait for its end; on the CPU it has ended on return. `tensors`
+/// are Q, K, V, O and LSE, for a backward rung Q, K, V, O, LSE, dO, dQ, dK and dV. `workspace` begins at a multiple of
+/// 256 bytes, and belongs to this call until its work has ended. Returns 0, or 1 with the reason in `message`.
+extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int causal, void* const* tensors,
+                              void* workspace, int device, void* stream, char* message, size_t message_size) {
     try {
-        const flash::Problem p{.batch = sizes[0],
-                               .heads = sizes[1],
-                               .kv_heads = sizes[2],
-                               .q_len = sizes[3],
-                               .kv_len = sizes[4],
-                               .head_dim = sizes[5],
-                               .scale = scale,
-                               .causal = causal != 0};
+        const flash::Problem p = problem(sizes, scale, causal);
         flash::validate(p);
         work_on(device, stream);
 #ifdef RUNG_FP32
-        run<float>(p, tensors);
+        run<float>(p, tensors, workspace);
         (void)bf16;
 #else
-        bf16 != 0 ? run<flash::Bfloat16>(p, tensors) : run<flash::Half>(p, tensors);
+        bf16 != 0 ? run<flash::Bfloat16>(p, tensors, workspace) : run<flash::Half>(p, tensors, workspace);
 #endif
         return 0;
     } catch (const std::exception& error) {

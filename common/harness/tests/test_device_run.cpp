@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <thread>
 
 #include "common/harness/device_run.hpp"
@@ -150,6 +151,34 @@ TEST_CASE("a read outside the inputs meets NaN") {
     }
 }
 
+TEST_CASE("a rung that takes a workspace gets one, with garbage that is another one after each poisoning") {
+    static uint32_t found;
+    static int64_t write_at; // floats
+    Rung working = rung;
+    working.fp16 = nullptr;
+    working.bf16 = nullptr;
+    working.fp32 = +[](const Problem&, const float*, const float*, const float*, float*, float*, void* workspace) {
+        CHECK(reinterpret_cast<uintptr_t>(workspace) % 256 == 0);
+        std::memcpy(&found, static_cast<float*>(workspace) + 2, sizeof found);
+        static_cast<float*>(workspace)[write_at] = 1;
+    };
+    const Case c;
+    CHECK_THROWS_AS(DeviceRun(working, c.problem, c.inputs(DType::fp32)), std::invalid_argument); // how large?
+    working.workspace_bytes = [](const Problem& p) { return 3 * p.q_len * int64_t{sizeof(float)}; };
+    DeviceRun run(working, c.problem, c.inputs(DType::fp32));
+    CHECK(run.workspace_bytes() == 9 * sizeof(float));
+    write_at = 8; // the last one
+    run.run();
+    CHECK(run.damage().empty());
+    CHECK(found == 0x7fc00000); // NaN
+    run.poison();
+    run.run();
+    CHECK(found == 3);
+    write_at = 9;
+    run.run();
+    CHECK_THAT(run.damage(), ContainsSubstring("memory after the workspace was overwritten, at byte 0 past its end"));
+}
+
 TEST_CASE("tensors are aligned to 256 bytes with any margin that is allowed") {
     static bool aligned;
     const auto note = [](const Problem&, const float* Q, const float* K, const float* V, float* O, float* LSE) {
@@ -161,7 +190,7 @@ TEST_CASE("tensors are aligned to 256 bytes with any margin that is allowed") {
         }
     };
     Rung noting = rung;
-    noting.fp32 = note;
+    noting.fp32 = +note;
     const Case c;
     for (const size_t margin : {size_t{0}, size_t{256}, DeviceRun::default_margin}) {
         aligned = false;

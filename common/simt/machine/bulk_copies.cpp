@@ -93,16 +93,16 @@ void check_global(const AsyncWork& work, const std::vector<Chunk>& chunks) {
         return;
     }
     const auto [low, high] = std::ranges::minmax_element(chunks, {}, &Chunk::global);
-    const DeviceMemory* const buffer = arena().contains(low->global) ? buffer_around(low->global) : nullptr;
+    const Buffer* const buffer = arena().contains(low->global) ? buffer_around(low->global) : nullptr;
     const std::string leads = std::string("out of bounds: ") +
                               (std::string(work.operation).starts_with("tma") ? "the tensor map" : "it") + " leads ";
     if (buffer == nullptr) {
         refuse(work, FaultKind::out_of_bounds, leads + "to no buffer in global memory");
     }
-    if (low->global < buffer->valid_begin()) {
+    if (low->global < buffer->begin) {
         refuse(work, FaultKind::out_of_bounds, leads + buffer->outside(low->global));
     }
-    if (high->global + high->bytes > buffer->valid_end()) {
+    if (high->global + high->bytes > buffer->end) {
         refuse(work, FaultKind::out_of_bounds, leads + buffer->outside(high->global + high->bytes));
     }
 }

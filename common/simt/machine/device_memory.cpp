@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -33,12 +34,17 @@ Arena reserve() {
     return {static_cast<char*>(begin)};
 }
 
-/// Which buffer owns each slot of the arena. A buffer owns whole slots, the last page of the last one is its guard.
-std::vector<const DeviceMemory*>& owners() {
-    static std::vector<const DeviceMemory*> table(slots);
+/// Which memory owns each slot of the arena. It owns whole slots, the last page of the last one is its guard.
+std::vector<DeviceMemory*>& owners() {
+    static std::vector<DeviceMemory*> table(slots);
     return table;
 }
 std::mutex owners_mutex;
+
+uint64_t next_number() {
+    static std::atomic<uint64_t> count = 0;
+    return count++;
+}
 
 size_t slots_for(size_t bytes) { return (round_up(bytes, page_bytes()) + page_bytes() + slot_bytes - 1) / slot_bytes; }
 
@@ -49,14 +55,17 @@ const Arena& arena() {
     return reserved;
 }
 
-const DeviceMemory* buffer_around(const void* address) {
+DeviceMemory* memory_around(const void* address) {
     return owners()[static_cast<size_t>(static_cast<const char*>(address) - arena().begin) / slot_bytes];
 }
 
-DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes), valid_bytes_(bytes) {
-    static uint64_t count = 0;
+const Buffer* buffer_around(const void* address) {
+    const DeviceMemory* const memory = memory_around(address);
+    return memory == nullptr ? nullptr : memory->buffer_near(static_cast<const char*>(address));
+}
+
+DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes) {
     const std::lock_guard lock(owners_mutex);
-    number_ = count++;
     auto& table = owners();
     const auto refuse = [&](const std::string& reason) {
         throw Error("not enough memory: a buffer of " + std::to_string(bytes) + " bytes " + reason);
@@ -76,29 +85,47 @@ DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes), valid_bytes_(bytes) {
     }
     std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(first), wanted, this);
     std::memset(data_, 0xff, bytes); // NaN in every type: a GPU's fresh memory is not zero either
+    declare(0, bytes, "a buffer in global memory");
 }
 
 DeviceMemory::~DeviceMemory() {
     const std::lock_guard lock(owners_mutex);
-    std::ranges::replace(owners(), static_cast<const DeviceMemory*>(this), nullptr);
+    std::ranges::replace(owners(), this, nullptr);
     char* const end = data_ + round_up(bytes_, alignment);
     const size_t pages = round_up(bytes_, page_bytes());
     // Mapped anew without access: gives the memory back and makes use after free fault.
     mmap(end - pages, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-std::string DeviceMemory::outside(const char* address) const {
-    return (address < valid_begin()
-                ? plural(static_cast<size_t>(valid_begin() - address), "byte") + " before the start of "
-                : plural(static_cast<size_t>(address - valid_end()), "byte") + " past the end of ") +
-           name_;
+std::string Buffer::outside(const char* address) const {
+    return (address < begin ? plural(static_cast<size_t>(begin - address), "byte") + " before the start of "
+                            : plural(static_cast<size_t>(address - end), "byte") + " past the end of ") +
+           name;
 }
 
 void DeviceMemory::declare(size_t offset, size_t bytes, const std::string& name) {
-    valid_offset_ = offset;
-    valid_bytes_ = bytes;
-    name_ = name;
-    notes_.reset();
+    declared_begin_ = data_ + offset;
+    declared_end_ = declared_begin_ + bytes;
+    begin_parts();
+    add_part(declared_begin_, bytes, name);
+}
+
+void DeviceMemory::add_part(char* begin, size_t bytes, const std::string& name) {
+    char* const end = begin + bytes;
+    if (begin < declared_begin_ || end > declared_end_) {
+        throw Error("a workspace of " + plural(static_cast<size_t>(declared_end_ - declared_begin_), "byte") +
+                    " is too small: " + name + " ends after " +
+                    plural(static_cast<size_t>(end - declared_begin_), "byte"));
+    }
+    buffers_.push_back({begin, end, name, next_number(), nullptr});
+}
+
+const Buffer* DeviceMemory::buffer_near(const char* address) const {
+    const Buffer* near = buffers_.empty() ? nullptr : &buffers_.front();
+    for (const Buffer& buffer : buffers_) {
+        near = buffer.begin <= address ? &buffer : near;
+    }
+    return near;
 }
 
 } // namespace flash::simt

@@ -11,6 +11,7 @@
 
 #include "common/attention.hpp"
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/device_buffer.hpp"
 #include "common/cuda/mbarrier.hpp"
 #include "common/cuda/mma.hpp"
 #include "common/cuda/tensor_map.hpp"

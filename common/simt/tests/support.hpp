@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/device_buffer.hpp"
 #include "common/simt/machine/fault.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/report/profile.hpp"

@@ -179,6 +179,31 @@ TEST_CASE("memory that the harness declares off limits is reported") {
                ContainsSubstring("0 bytes past the end of O (128 bytes)"));
 }
 
+TEST_CASE("each part of a workspace has a name and bounds") {
+    const With watched({.detect = true});
+    const int64_t bytes = part_bytes<float>(32) + part_bytes<float>(64);
+    const DeviceBuffer<char> memory(bytes, "the workspace");
+    Workspace workspace(memory.data());
+    float* const l = workspace.part<float>(32, "l");
+    float* const m = workspace.part<float>(64, "m");
+    CHECK(reinterpret_cast<uintptr_t>(m) % workspace_alignment == 0);
+    launch(write_global, 1, 32, 0, l, 0);
+    launch(write_global, 1, 64, 0, m, 0);
+    const auto fault_of_write = [](float* part, int offset) {
+        return std::string(fault_of([&] { launch(write_global, 1, 1, 0, part, offset); }).what());
+    };
+    CHECK_THAT(fault_of_write(l, 32), ContainsSubstring("4 bytes, 0 bytes past the end of l (128 bytes)"));
+    CHECK_THAT(fault_of_write(l, 1000), ContainsSubstring("3872 bytes past the end of l (128 bytes)"));
+    CHECK_THAT(fault_of_write(l, -1), ContainsSubstring("4 bytes before the start of l (128 bytes)"));
+    CHECK_THAT(fault_of_write(m, 64), ContainsSubstring("4 bytes, 0 bytes past the end of m (256 bytes)"));
+
+    Workspace again(memory.data()); // of another call: the parts of the one before are no longer there
+    CHECK_THAT(fault_of_write(m, 0), ContainsSubstring("no buffer is in global memory at this address"));
+    again.part<float>(64, "dQ");
+    CHECK_THAT(fault_of_write(l, 64), ContainsSubstring("0 bytes past the end of dQ (256 bytes)"));
+    CHECK_THROWS_WITH(again.part<float>(bytes / 4, "turns"), ContainsSubstring("is too small: turns ends after"));
+}
+
 TEST_CASE("memory that was freed is reported") {
     const With watched({.detect = true});
     float* dangling = nullptr;

@@ -11,4 +11,4 @@ void* flash::allocate_device_memory(size_t bytes, const char* name) {
     return memory.release()->data();
 }
 
-void flash::free_device_memory(void* memory) noexcept { delete simt::buffer_around(memory); }
+void flash::free_device_memory(void* memory) noexcept { delete simt::memory_around(memory); }

@@ -1,7 +1,9 @@
 // Starting a kernel on the CPU: the twin of common/cuda/launch.hpp.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <tuple>
 #include <type_traits>
 
@@ -55,6 +57,9 @@ int resident_blocks(bool for_hopper, int threads, size_t smem_bytes);
 template <class... Parameters> int resident_blocks(void (*)(Parameters...), int threads, size_t smem_bytes) {
     return resident_blocks(simt::is_for_hopper<Parameters...>, threads, smem_bytes);
 }
+
+/// Sets `size` numbers in device memory to zero.
+template <class T> void clear(T* numbers, int64_t size) { std::fill_n(numbers, size, T{}); }
 
 /// The block's dynamic shared memory: `smem_bytes` of the launch, aligned to 1024 bytes, not initialised.
 template <class T> T* dynamic_shared() { return static_cast<T*>(simt::dynamic_shared_memory()); }

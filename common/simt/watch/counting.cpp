@@ -6,9 +6,9 @@ namespace flash::simt {
 namespace {
 
 /// Those of `lanes` whose sector is one of the buffer's; sectors are numbered from the arena's beginning.
-uint32_t lanes_inside(const DeviceMemory& buffer, const char* arena, uint32_t lanes, const WarpLog::Values& sectors) {
-    const size_t first = static_cast<size_t>(buffer.valid_begin() - arena) / sector_bytes;
-    const size_t last = static_cast<size_t>(buffer.valid_end() - 1 - arena) / sector_bytes;
+uint32_t lanes_inside(const Buffer& buffer, const char* arena, uint32_t lanes, const WarpLog::Values& sectors) {
+    const size_t first = static_cast<size_t>(buffer.begin - arena) / sector_bytes;
+    const size_t last = static_cast<size_t>(buffer.end - 1 - arena) / sector_bytes;
     uint32_t inside = 0;
     for (; lanes != 0; lanes &= lanes - 1) {
         const int lane = std::countr_zero(lanes);
@@ -47,11 +47,11 @@ void Counting::begin_block() {
     }
 }
 
-BufferTraffic& Counting::traffic_of(const DeviceMemory& buffer) {
-    BufferTraffic& traffic = tally_.buffers[buffer.number()];
+BufferTraffic& Counting::traffic_of(const Buffer& buffer) {
+    BufferTraffic& traffic = tally_.buffers[buffer.number];
     if (traffic.name.empty()) {
-        traffic.name = buffer.name();
-        traffic.bytes = static_cast<uint64_t>(buffer.valid_end() - buffer.valid_begin());
+        traffic.name = buffer.name;
+        traffic.bytes = buffer.bytes();
     }
     return traffic;
 }
@@ -158,7 +158,7 @@ void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Value
     // Lanes that were put together may yet use different buffers: one function is called for K, then for V, say.
     for (uint32_t left = lanes; left != 0;) {
         const size_t sector = values[std::countr_zero(left)];
-        const DeviceMemory* const buffer = buffer_around(arena_.begin + sector * sector_bytes);
+        const Buffer* const buffer = buffer_around(arena_.begin + sector * sector_bytes);
         if (buffer == nullptr) {
             left &= left - 1;
             continue;

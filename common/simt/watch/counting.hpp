@@ -47,7 +47,7 @@ class Counting final : public Observer {
 
   private:
     Counters& line(Origin origin) { return tally_.lines[origin]; }
-    BufferTraffic& traffic_of(const DeviceMemory& buffer);
+    BufferTraffic& traffic_of(const Buffer& buffer);
     void log(unsigned thread, RequestKey key, const char* address);
     uint64_t count_chunks(const std::vector<Chunk>& chunks, GlobalTraffic BufferTraffic::*direction);
     void count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values);

@@ -12,13 +12,11 @@ const char* verb(Kind kind) {
 std::string quantity(const AccessEvent& access) { return plural(access.bytes, "byte"); }
 
 /// What is remembered of each byte of a buffer.
-Shadow* shadow_of(const DeviceMemory& buffer) {
-    std::unique_ptr<DeviceMemory::Notes>& notes = buffer.notes();
-    if (!notes) {
-        notes = std::make_unique<Shadow>(buffer.valid_begin(),
-                                         static_cast<size_t>(buffer.valid_end() - buffer.valid_begin()));
+Shadow* shadow_of(const Buffer& buffer) {
+    if (!buffer.notes) {
+        buffer.notes = std::make_unique<Shadow>(buffer.begin, buffer.bytes());
     }
-    return static_cast<Shadow*>(notes.get());
+    return static_cast<Shadow*>(buffer.notes.get());
 }
 
 } // namespace
@@ -164,12 +162,11 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
 
 Detector::Region Detector::look_up(const AccessEvent& access, Space space) const {
     if (space == Space::global) {
-        const DeviceMemory* const buffer = buffer_around(access.address);
+        const Buffer* const buffer = buffer_around(access.address);
         if (buffer == nullptr) {
             return {nullptr, 0, "no buffer is in global memory", nullptr};
         }
-        return {buffer->valid_begin(), static_cast<size_t>(buffer->valid_end() - buffer->valid_begin()), buffer->name(),
-                shadow_of(*buffer)};
+        return {buffer->begin, buffer->bytes(), buffer->name, shadow_of(*buffer)};
     }
     const SharedMemory& shared = block_.shared();
     if (!shared.is_static(access.address)) {

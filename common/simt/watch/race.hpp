@@ -130,7 +130,7 @@ class Repeat {
 };
 
 /// Cells for a range of memory; those that are never touched cost nothing.
-class Shadow final : public DeviceMemory::Notes {
+class Shadow final : public Buffer::Notes {
   public:
     Shadow(const char* begin, size_t bytes);
     ~Shadow() override;

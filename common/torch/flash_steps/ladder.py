@@ -7,6 +7,14 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[3] / "steps"))
 from ladder import ROOT, ladder  # noqa: E402, F401
 
+# Rungs whose blocks add to dQ in the order in which they come: faster, and the last bits differ from run to run.
+UNORDERED = ("backward_one_kernel", "backward_roles", "backward_wgmma")
+
+
+def is_ordered(rung):
+    """Whether it gives the same bits in every run."""
+    return not rung.name.endswith(UNORDERED)
+
 
 def refusal(rung, dtype, head_dim, gpu):
     """Why it cannot solve a problem, "" if it can. `gpu` is the capability of the tensors' GPU, None on the CPU."""
@@ -24,10 +32,11 @@ def refusal(rung, dtype, head_dim, gpu):
 
 
 @functools.cache
-def choose(wanted, backward, dtype, head_dim, gpu):
+def choose(wanted, backward, dtype, head_dim, gpu, ordered=False):
     """The rung that is named by number or name; with "" the highest one that fits. Raises ValueError.
 
-    Tensors on the CPU go to a rung that was written for the CPU if one fits. Emulating a GPU takes longer.
+    Tensors on the CPU go to a rung that was written for the CPU if one fits. Emulating a GPU takes longer. For gradients
+    an order costs time, so rungs without one come first, unless the caller wants the same bits in every run.
     """
     rungs = [rung for rung in ladder() if rung.backward == backward]
     kind = "backward" if backward else "forward"
@@ -39,6 +48,8 @@ def choose(wanted, backward, dtype, head_dim, gpu):
                 return rung
         raise ValueError(f"there is no {kind} rung '{wanted}'; there are {', '.join(rung.name for rung in rungs)}")
     fitting = [rung for rung in rungs if not refusal(rung, dtype, head_dim, gpu)]
+    if backward:
+        fitting = [rung for rung in fitting if is_ordered(rung) == ordered] or fitting
     if not fitting:
         where = f"on a GPU of compute capability {'.'.join(map(str, gpu))}" if gpu else "on the CPU"
         raise ValueError(f"no {kind} rung computes {dtype} with head dim {head_dim} {where}; "

@@ -1,4 +1,4 @@
-"""Rungs as shared libraries: built on first use, into build-torch/, and loaded.
+"""Rungs and the operator as shared libraries: built on first use, into build-torch/, and loaded.
 
 A file there is named after a fingerprint of all that went into it, so nothing is built twice, and a changed source is
 built anew.
@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 from flash_steps.ladder import ROOT
 
@@ -25,7 +26,9 @@ CXX = ["-std=c++20", "-O3", "-march=native", "-fPIC", "-Wno-unknown-pragmas", "-
 # What the kernels of CUDA rungs stand on where there is no GPU. Detectors and reports are for the rungs' own programs.
 SIMT = ("common/simt/machine", "common/simt/vocabulary")
 TOOLKIT = "/usr/local/cuda/bin/nvcc"  # where PATH often does not point
-PACKAGES = "libeigen3-dev libboost-context-dev"
+# What comes with which package, where a compiler says that it is missing.
+PACKAGES = {"Eigen": "libeigen3-dev", "boost": "libboost-context-dev"}
+OPERATOR = "common/torch/operator"
 
 one_build = threading.Lock()
 
@@ -40,7 +43,7 @@ def compiler(variable, usual, comes_with):
     if words == ["nvcc"] and not shutil.which("nvcc") and shutil.which(TOOLKIT):
         words = [TOOLKIT]
     if not shutil.which(words[0]):
-        raise BuildError(f"there is no {words[0]} in PATH; {comes_with}. {variable}=... names another compiler")
+        raise BuildError(f"there is no {words[0]} in PATH; {comes_with}. {variable}=... names another one")
     return words
 
 
@@ -49,9 +52,11 @@ def run(command):
                           stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode:
         said = done.stdout.strip().splitlines()
-        reason = next((line for line in said if "error" in line), said[-1] if said else "it said nothing")
-        missing = "No such file" in reason or "cannot find -l" in reason
-        hint = f"; apt-get install {PACKAGES} may help" if missing else ""
+        # The linker names what it misses ahead of the line with "error", which does not.
+        reason = next((line for wanted in ("cannot find -l", "error", "Error") for line in said if wanted in line),
+                      said[-1] if said else "it said nothing")
+        package = next((package for word, package in PACKAGES.items() if word in reason), None)
+        hint = f"; apt-get install {package}" if package else ""
         raise BuildError(f"{command[0]} failed: {reason.strip()}{hint}")
 
 
@@ -144,16 +149,36 @@ def library(rung, gpu):
     return built(name, command, folders, lambda scratch: run([*command, "-o", f"{scratch}/library.so"]))
 
 
+def cuda_headers():
+    """The folder of cuda_runtime_api.h beside nvcc, "" if PyTorch has no use for it, or there is no nvcc."""
+    import torch
+    nvcc = shutil.which("nvcc") or shutil.which(TOOLKIT)
+    folder = Path(nvcc).resolve().parents[1] / "include" if nvcc and torch.version.cuda else None
+    return str(folder) if folder and (folder / "cuda_runtime_api.h").is_file() else ""
+
+
+def operator_library():
+    """The library that tells PyTorch of the operators, made by CMake."""
+    import torch
+    words = compiler("CXX", "g++", "apt-get install g++")
+    cmake = compiler("CMAKE", "cmake", "apt-get install cmake")
+    options = [f"-DCMAKE_CXX_COMPILER={words[0]}", f"-DCMAKE_CXX_FLAGS={' '.join(words[1:])}",
+               f"-DTORCH={Path(torch.__file__).parent}", f"-DTORCH_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+               f"-DCUDA_HEADERS={cuda_headers()}"]
+
+    def build(scratch):
+        run([*cmake, "-S", OPERATOR, "-B", str(scratch), "-DCMAKE_BUILD_TYPE=Release", *options])
+        run([*cmake, "--build", str(scratch)])
+    script = (ROOT / OPERATOR / "CMakeLists.txt").read_text(encoding="utf-8")
+    return str(built("operator", [*words, *options, torch.__version__, script], (OPERATOR,), build))
+
+
 @functools.cache
 def load(rung, gpu):
-    function = ctypes.CDLL(str(library(rung, gpu))).rung_attention
-    function.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_int64), ctypes.c_float, ctypes.c_int,
-                         ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p,
-                         ctypes.c_size_t]
-    return function
+    return ctypes.CDLL(str(library(rung, gpu)))
 
 
-def function_of(rung, gpu):
-    """The rung's C entry (common/harness/entry/rung_entry.cu)."""
+def functions_of(rung, gpu):
+    """The rung's functions of C (common/harness/entry/rung_entry.cu)."""
     with one_build:
         return load(rung, gpu)

@@ -84,6 +84,37 @@ def test_every_forward_rung_can_be_named():
     assert choose("", False, "fp32", 64, None) == [rung for rung in forward if not rung.capability][-1]
 
 
+def test_gradients_come_from_the_fastest_rung_or_from_an_ordered_one():
+    from flash_steps.ladder import ROOT, choose, is_ordered, ladder
+    names = {gpu: [choose("", True, "bf16", 64, gpu, ordered).name for ordered in (False, True)]
+             for gpu in [(9, 0), (8, 0), (12, 0), None]}
+    assert names[9, 0] == names[None] == ["27_backward_wgmma", "28_backward_ordered"]
+    assert names[8, 0] == names[12, 0] == ["26_backward_roles", "24_backward_two_kernels"]
+    assert choose("", True, "fp32", 64, None, True) == choose("", True, "fp32", 64, None)
+    for rung in ladder():
+        assert is_ordered(rung) == ("unordered_dQ" not in (ROOT / f"steps/{rung.name}/main.cpp").read_text())
+
+
+@pytest.fixture
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_deterministic_gradients(deterministic, device):
+    """The same bits twice; and a rung without an order is refused, as PyTorch's own functions of that kind are."""
+    q, k, v, do = problem(1, 2, 2, 70, 70, 64, torch.bfloat16, device)
+    o = attention(q, k, v, True)
+    one, other = (torch.autograd.grad(o, (q, k, v), do, retain_graph=True) for _ in range(2))
+    for a, b in zip(one, other):
+        assert torch.equal(a, b)
+    o = attention(q, k, v, True, backward_rung=26)
+    with pytest.raises(RuntimeError, match="26_backward_roles does not have a deterministic implementation"):
+        torch.autograd.grad(o, (q, k, v), do)
+
+
 def test_sum_gives_a_gradient_that_is_no_whole_tensor():
     q, k, v, _ = problem(1, 2, 1, 9, 9)
     attention(q, k, v).sum().backward()
@@ -135,6 +166,27 @@ def test_compile(backend, dynamic):
             torch.testing.assert_close(graph, eager)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_compiled_into_a_cuda_graph():
+    """mode="reduce-overhead" records what it has compiled as a CUDA graph, forward and backward, and replays it."""
+    def layer(q, k, v):
+        return torch.nn.functional.gelu(attention(q * 2, k, v, causal=True)) + 1
+
+    torch.compiler.reset()
+    compiled = torch.compile(layer, fullgraph=True, mode="reduce-overhead")
+    for seed in range(6):  # the first calls warm up and record
+        torch.compiler.cudagraph_mark_step_begin()
+        q, k, v, do = problem(2, 4, 2, 300, 300, 64, torch.bfloat16, "cuda", seed)
+        results = []
+        for function in (layer, compiled):
+            o = function(q, k, v)
+            results.append([x.clone() for x in (o, *torch.autograd.grad(o, (q, k, v), do))])
+        for eager, graph in zip(*results):
+            torch.testing.assert_close(graph, eager, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_stream_of_the_caller():
     """Q is written on another stream after a long wait: a rung on any other stream would read it too early."""
@@ -150,6 +202,7 @@ def test_stream_of_the_caller():
     close(o, expected(q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), do, False)[0], torch.float16)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.mem_get_info()[0] < 20 << 30,
                     reason="needs 20 GB on a GPU")
 def test_more_elements_than_32_bits_count():

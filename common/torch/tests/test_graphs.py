@@ -1,0 +1,110 @@
+"""Calls that run at the same time, and calls that a CUDA graph repeats: each has a workspace of its own."""
+
+import pytest
+import torch
+from flash_steps import attention
+
+HERE = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(HERE is None, reason="needs a GPU")]
+hopper = pytest.mark.skipif(HERE != (9, 0), reason="needs a GPU of compute capability 9.0")
+FORWARD = [pytest.param("17"), pytest.param("21", marks=hopper), pytest.param("22", marks=hopper)]
+BACKWARD = [pytest.param("24"), pytest.param("26"), pytest.param("27", marks=hopper), pytest.param("28", marks=hopper)]
+IN_ANY_ORDER = {"26", "27"}  # blocks add to dQ as they come
+REPLAYS = 50
+
+
+def tensors(seed):
+    """More tiles than a GPU has SMs, so that blocks of a persistent kernel draw."""
+    draw = torch.Generator("cuda").manual_seed(seed)
+    return [torch.randn(2, 16, 1024, 128, generator=draw, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+
+
+def forward_of(rung, seed):
+    q, k, v, _ = tensors(seed)
+    return lambda: attention(q, k, v, causal=True, rung=rung, return_lse=True)
+
+
+def backward_of(rung, seed):
+    q, k, v, do = tensors(seed)
+    o, lse = attention(q, k, v, causal=True, return_lse=True)
+    return lambda: torch.ops.flash_steps.attention_backward(q, k, v, o, lse, do, True, 128**-0.5, rung)
+
+
+def captured(work):
+    """A graph of three calls, and what the last one returns."""
+    work()  # builds what is missing: nothing may be built or allocated otherwise while a graph is captured
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work(), work()
+        results = work()
+    return graph, results
+
+
+def spoil(results):
+    for result in results:
+        result.fill_(torch.nan)
+
+
+def check(results, right, rung):
+    for i, (ours, expected) in enumerate(zip(results, right)):
+        if rung in IN_ANY_ORDER and i == 0:
+            torch.testing.assert_close(ours, expected, rtol=2e-2, atol=2e-2)
+        else:
+            assert torch.equal(ours, expected)
+
+
+def two_graphs(work_of, rung):
+    works = [work_of(rung, seed) for seed in (1, 2)]
+    rights = [[result.clone() for result in work()] for work in works]
+    graphs = [captured(works[0])]
+    for _ in range(60):  # together with those of captured(), 64 calls from one graph's last to the other's last
+        works[0]()
+    graphs.append(captured(works[1]))
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    for _ in range(REPLAYS):
+        for stream, (graph, results) in zip(streams, graphs):
+            with torch.cuda.stream(stream):
+                spoil(results)
+                graph.replay()
+        torch.cuda.synchronize()
+        for (_, results), right in zip(graphs, rights):
+            check(results, right, rung)
+
+
+def graph_beside_eager_calls(work_of, rung):
+    repeated, eager = (work_of(rung, seed) for seed in (1, 2))
+    right_repeated, right_eager = ([result.clone() for result in work()] for work in (repeated, eager))
+    graph, results = captured(repeated)
+    beside, streams = [], [torch.cuda.Stream(), torch.cuda.Stream()]
+    torch.cuda.synchronize()
+    for _ in range(REPLAYS):
+        with torch.cuda.stream(streams[0]):
+            spoil(results)
+            graph.replay()
+        with torch.cuda.stream(streams[1]):
+            beside = [eager() for _ in range(3)]
+        torch.cuda.synchronize()
+        check(results, right_repeated, rung)
+        for one in beside:
+            check(one, right_eager, rung)
+
+
+@pytest.mark.parametrize("rung", FORWARD)
+def test_two_graphs_at_once(rung):
+    two_graphs(forward_of, rung)
+
+
+@pytest.mark.parametrize("rung", FORWARD)
+def test_a_graph_beside_eager_calls(rung):
+    graph_beside_eager_calls(forward_of, rung)
+
+
+@pytest.mark.parametrize("rung", BACKWARD)
+def test_two_graphs_of_gradients_at_once(rung):
+    two_graphs(backward_of, rung)
+
+
+@pytest.mark.parametrize("rung", BACKWARD)
+def test_a_graph_of_gradients_beside_eager_calls(rung):
+    graph_beside_eager_calls(backward_of, rung)

@@ -1,0 +1,162 @@
+// A call of a CUDA rung knows nothing but its arguments: what its workspace held before does not matter, and neither do
+// other calls, each with a workspace of its own.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators_all.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <algorithm>
+#include <list>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/cuda/device_buffer.hpp"
+#include "common/cuda/workspace.hpp"
+#include "common/rung_function.hpp"
+#include "common/types.hpp"
+#include "steps/06_cuda_naive/cuda_naive.hpp"
+#include "steps/07_flash_attention_1/flash_attention_1.hpp"
+#include "steps/21_persistent_blocks/persistent_blocks.hpp"
+#include "steps/22_overlap/overlap.hpp"
+#include "steps/24_backward_two_kernels/backward_two_kernels.hpp"
+#include "steps/25_backward_one_kernel/backward_one_kernel.hpp"
+#include "steps/26_backward_roles/backward_roles.hpp"
+#include "steps/27_backward_wgmma/backward_wgmma.hpp"
+#include "steps/28_backward_ordered/backward_ordered.hpp"
+
+namespace {
+
+using flash::Bfloat16;
+using flash::DeviceBuffer;
+using flash::Problem;
+
+template <class T> std::vector<T> random_values(int64_t size, unsigned seed) {
+    std::mt19937 generator(seed);
+    std::normal_distribution<float> normal;
+    std::vector<T> values(static_cast<size_t>(size));
+    std::ranges::generate(values, [&] { return flash::from_float<T>(normal(generator)); });
+    return values;
+}
+
+template <class T> class Tensor {
+  public:
+    explicit Tensor(const std::vector<T>& values) : buffer_(static_cast<int64_t>(values.size()), "a tensor") {
+        std::ranges::copy(values, buffer_.data()); // the host can reach it here
+        size_ = values.size();
+    }
+    T* data() const { return buffer_.data(); }
+    std::vector<T> values() const { return {data(), data() + size_}; }
+
+  private:
+    DeviceBuffer<T> buffer_;
+    size_t size_;
+};
+
+struct Called {
+    std::string name;
+    int64_t (*workspace_bytes)(const Problem&);
+    flash::Forward<float> fp32 = {};
+    flash::Forward<Bfloat16> bf16 = {};
+    flash::Backward<Bfloat16> backward = {};
+    bool dQ_has_an_order = true;
+};
+const Called rungs[] = {
+    {.name = "06", .workspace_bytes = step06::workspace_bytes, .fp32 = step06::attention},
+    {.name = "07", .workspace_bytes = step07::workspace_bytes, .fp32 = step07::attention},
+    {.name = "21", .workspace_bytes = step21::workspace_bytes, .bf16 = step21::attention<Bfloat16>},
+    {.name = "22", .workspace_bytes = step22::workspace_bytes, .bf16 = step22::attention<Bfloat16>},
+    {.name = "24", .workspace_bytes = step24::workspace_bytes, .backward = step24::attention_backward<Bfloat16>},
+    {.name = "25",
+     .workspace_bytes = step25::workspace_bytes,
+     .backward = step25::attention_backward<Bfloat16>,
+     .dQ_has_an_order = false},
+    {.name = "26",
+     .workspace_bytes = step26::workspace_bytes,
+     .backward = step26::attention_backward<Bfloat16>,
+     .dQ_has_an_order = false},
+    {.name = "27",
+     .workspace_bytes = step27::workspace_bytes,
+     .backward = step27::attention_backward<Bfloat16>,
+     .dQ_has_an_order = false},
+    {.name = "28", .workspace_bytes = step28::workspace_bytes, .backward = step28::attention_backward<Bfloat16>},
+};
+
+/// One call, with tensors and a workspace of its own.
+struct Call {
+    Problem p{.heads = 30, .q_len = 40, .kv_len = 70, .head_dim = 64, .scale = 0.125f};
+    Called rung;
+    unsigned seed;
+    DeviceBuffer<char> workspace;
+
+    Call(const Called& called, unsigned seed_, char garbage)
+        : rung(called), seed(seed_), workspace(called.workspace_bytes(p), "the workspace") {
+        std::fill_n(workspace.data(), rung.workspace_bytes(p), garbage);
+    }
+
+    template <class T> std::vector<float> forward(flash::Forward<T> attention) const {
+        const Tensor Q(random_values<T>(p.q_size(), seed)), K(random_values<T>(p.kv_size(), seed + 1)),
+            V(random_values<T>(p.kv_size(), seed + 2)), O(std::vector<T>(static_cast<size_t>(p.q_size())));
+        const Tensor LSE(std::vector<float>(static_cast<size_t>(p.lse_size())));
+        attention(p, Q.data(), K.data(), V.data(), O.data(), LSE.data(), workspace.data());
+        return joined(LSE.values(), O.values());
+    }
+
+    std::vector<float> gradients() const {
+        using T = Bfloat16;
+        const Tensor Q(random_values<T>(p.q_size(), seed)), K(random_values<T>(p.kv_size(), seed + 1)),
+            V(random_values<T>(p.kv_size(), seed + 2)), O(random_values<T>(p.q_size(), seed + 3)),
+            dO(random_values<T>(p.q_size(), seed + 4)), dQ(std::vector<T>(static_cast<size_t>(p.q_size()))),
+            dK(std::vector<T>(static_cast<size_t>(p.kv_size()))), dV(std::vector<T>(static_cast<size_t>(p.kv_size())));
+        const Tensor LSE(std::vector<float>(static_cast<size_t>(p.lse_size()), 20.0f));
+        rung.backward(p, Q.data(), K.data(), V.data(), O.data(), LSE.data(), dO.data(), dQ.data(), dK.data(), dV.data(),
+                      workspace.data());
+        const std::vector<float> of_keys = joined(joined({}, dK.values()), dV.values());
+        return rung.dQ_has_an_order ? joined(of_keys, dQ.values()) : of_keys;
+    }
+
+    /// All that is the same in every run.
+    std::vector<float> result() const {
+        return rung.backward ? gradients() : rung.fp32 ? forward(rung.fp32) : forward(rung.bf16);
+    }
+
+    template <class T> static std::vector<float> joined(std::vector<float> all, const std::vector<T>& more) {
+        std::ranges::transform(more, std::back_inserter(all), [](T x) { return flash::to_float(x); });
+        return all;
+    }
+};
+
+} // namespace
+
+TEST_CASE("what a workspace held before does not matter") {
+    const Called& rung = GENERATE(from_range(rungs));
+    CAPTURE(rung.name);
+    const std::vector<float> result = Call(rung, 1, '\x00').result();
+    CHECK(Call(rung, 1, '\x01').result() == result);
+    CHECK(Call(rung, 1, '\x7f').result() == result);
+    CHECK(Call(rung, 1, '\xff').result() == result);
+    CHECK(Call(rung, 9, '\x00').result() != result); // or nothing was compared
+}
+
+TEST_CASE("two calls at once, each with its own workspace, and one call after another in the same one") {
+    const Called& rung = GENERATE(from_range(rungs));
+    CAPTURE(rung.name);
+    const std::vector<float> first = Call(rung, 1, '\x7f').result(), second = Call(rung, 9, '\x7f').result();
+    const Call one(rung, 1, '\x01'), other(rung, 9, '\xff');
+    for (int repetition = 0; repetition < 3; ++repetition) {
+        std::vector<float> of_one, of_other;
+        {
+            const std::jthread beside([&] { of_one = one.result(); });
+            of_other = other.result();
+        }
+        CHECK(of_one == first);
+        CHECK(of_other == second);
+    }
+}
+
+TEST_CASE("a workspace that is missing, or not aligned, is refused") {
+    using Catch::Matchers::ContainsSubstring;
+    const DeviceBuffer<char> memory(1000, "the workspace");
+    CHECK_THROWS_WITH(flash::Workspace(nullptr), ContainsSubstring("a workspace is needed: workspace_bytes(problem)"));
+    CHECK_THROWS_WITH(flash::Workspace(memory.data() + 16), ContainsSubstring("at a multiple of 256"));
+}
