@@ -78,10 +78,12 @@ __device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l
                         float scale_log2) {
     constexpr float headroom = 15; // fp16 ends at 2^16, and O needs room for V
     float top[2];                  // of rows g and g + 8
-    flash::lane_max(S_reg, top);
-    const bool raise =
-        __any_sync(0xffffffff, top[0] * scale_log2 > m_reg[0] + headroom || top[1] * scale_log2 > m_reg[1] + headroom);
+    flash::lane_max_if_positive(S_reg, top);
+    // Where a limit is below 0 these maxima do not tell enough, and m is brought up to date in any case.
+    const bool raise = __any_sync(0xffffffff, m_reg[0] < -headroom || top[0] * scale_log2 > m_reg[0] + headroom ||
+                                                  m_reg[1] < -headroom || top[1] * scale_log2 > m_reg[1] + headroom);
     if (raise) {
+        flash::lane_max(S_reg, top);
         for (int r = 0; r < 2; ++r) {
             const float m_new = fmaxf(m_reg[r], flash::row_max(top[r] * scale_log2));
             keep[r] = flash::fast_exp2(m_reg[r] - m_new);

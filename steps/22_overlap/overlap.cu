@@ -29,15 +29,15 @@
 namespace step22 {
 namespace {
 
-constexpr int slots = 2;                                   // tiles of K, and tiles of V, that are in shared memory,
+template <int d> constexpr int slots = d == 64 ? 4 : 2;    // tiles of K, and tiles of V, that are in shared memory,
 template <int d> constexpr int Q_slots = d == 256 ? 1 : 2; // and of Q
 constexpr int warpgroup = 128;                             // threads
 constexpr int warpgroup_Br = 64;                           // queries of a warpgroup
 
 // Consumers, the keys of a tile, and each thread's registers, of which the block starts with 65536 / threads.
-template <int d> constexpr int consumers = d == 64 ? 3 : 2;
-template <int d> constexpr int Bc = d == 256 ? 64 : 128;
-template <int d> constexpr int consumer_registers = d == 64 ? 160 : 240;
+template <int d> constexpr int consumers = d == 64 ? 4 : 2;
+template <int d> constexpr int Bc = d == 128 ? 128 : 64;
+template <int d> constexpr int consumer_registers = d == 64 ? 112 : 240;
 constexpr int producer_registers = 24;
 template <int d> constexpr int threads = warpgroup*(consumers<d> + 1);
 template <int d> constexpr int registers = 65536 / threads<d> / 8 * 8;
@@ -58,7 +58,7 @@ struct Task {
 
 template <int d> struct Shared {
     flash::Ring<Q_slots<d>, consumers<d> * Q_tile<d>::bytes> Q; // a tile per consumer, in each slot
-    flash::Ring<slots, KV_tile<d>::bytes> K, V;
+    flash::Ring<slots<d>, KV_tile<d>::bytes> K, V;
     int numbers[Q_slots<d>]; // of the tiles in the slots of Q
 };
 
@@ -75,10 +75,12 @@ __device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l
                         float scale_log2) {
     constexpr float headroom = 15; // fp16 ends at 2^16, and O needs room for V
     float top[2];                  // of rows g and g + 8
-    flash::lane_max(S_reg, top);
-    const bool raise =
-        __any_sync(0xffffffff, top[0] * scale_log2 > m_reg[0] + headroom || top[1] * scale_log2 > m_reg[1] + headroom);
+    flash::lane_max_if_positive(S_reg, top);
+    // Where a limit is below 0 these maxima do not tell enough, and m is brought up to date in any case.
+    const bool raise = __any_sync(0xffffffff, m_reg[0] < -headroom || top[0] * scale_log2 > m_reg[0] + headroom ||
+                                                  m_reg[1] < -headroom || top[1] * scale_log2 > m_reg[1] + headroom);
     if (raise) {
+        flash::lane_max(S_reg, top);
         for (int r = 0; r < 2; ++r) {
             const float m_new = fmaxf(m_reg[r], flash::row_max(top[r] * scale_log2));
             keep[r] = flash::fast_exp2(m_reg[r] - m_new);
@@ -98,7 +100,7 @@ __device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l
 
 /// The producer's part in a tile of Q.
 template <int d>
-__device__ void fetch(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot, flash::RingPlace<slots>& KV) {
+__device__ void fetch(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot, flash::RingPlace<slots<d>>& KV) {
     const int i0 = tile.i * Br<d>;
     const int keys =
         visible_keys(task, min(i0 + Br<d>, task.N_q) - 1); // tiles beyond the last query's last are never loaded
@@ -120,7 +122,8 @@ __device__ void fetch(const Task& task, flash::Tile tile, Shared<d>& smem, int Q
 
 /// A consumer's part in a tile of Q: 64 rows of O.
 template <class T, int d>
-__device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot, flash::RingPlace<slots>& KV) {
+__device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot,
+                        flash::RingPlace<slots<d>>& KV) {
     constexpr int Bc = step22::Bc<d>;
     const int role = __shfl_sync(0xffffffff, threadIdx.x / warpgroup, 0);     // alike in a warp, as on rung 20
     const int row = threadIdx.x % warpgroup / 32 * 16 + threadIdx.x % 32 / 4; // the lane's rows: this, and + 8
@@ -232,7 +235,7 @@ template <class T, int d> __global__ __launch_bounds__(threads<d>, 1) void overl
 
     const int tiles = task.order.heads * task.order.Tr;
     const int role = threadIdx.x / warpgroup;
-    flash::RingPlace<slots> KV;
+    flash::RingPlace<slots<d>> KV;
     flash::RingPlace<Q_slots<d>> Q;
     static_assert(warpgroup * (consumers<d> * consumer_registers<d> + producer_registers) <= threads<d> * registers<d>);
     if (role == consumers<d>) { // the producer
