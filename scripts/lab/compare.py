@@ -43,7 +43,7 @@ def add_arguments(parser):
     parser.add_argument("--group", type=int, default=1, metavar="G", help="query heads per head of K and V (1)")
     parser.add_argument("--sigma", type=decimals, default=(1.0,), metavar="S,S", help="spread of the scores (1)")
     parser.add_argument("--pattern", default="random", metavar="P,P",
-                        help="random, real, rising:R, sink:first, sink:middle, sink:last (random)")
+                        help="random, real, rising:R, low:R, sink:first, sink:middle, sink:last (random)")
     parser.add_argument("--rounds", type=int, default=30, help="runs of each program in each case, at least 20 (30)")
     parser.add_argument("--training", action="store_true",
                         help="the operator in a loop that looks at the loss; RUNG: those it takes")

@@ -122,15 +122,16 @@ def rung(name, path):
 
 
 def parse_pattern(text):
-    """("rising", R), ("sink", where, height), ("random",), ("real",) of a pattern's text."""
+    """("rising", R), ("low", R), ("sink", where, height), ("random",), ("real",) of a pattern's text."""
     number = r"(\d+(?:\.\d+)?)"
     if text in ("random", "real"):
         return (text,)
-    if found := re.fullmatch(rf"rising:{number}", text):
-        return "rising", float(found[1])
+    if found := re.fullmatch(rf"(rising|low):{number}", text):
+        return found[1], float(found[2])
     if found := re.fullmatch(rf"sink:(first|middle|last)(?::{number})?", text):
         return "sink", found[1], float(found[2] or 50)
-    raise LabError(f"pattern '{text}': random, real, rising:R or sink:first, sink:middle, sink:last (sink:first:H)")
+    raise LabError(f"pattern '{text}': random, real, rising:R, low:R or sink:first, sink:middle, sink:last "
+                   "(sink:first:H)")
 
 
 def real_tensors(torch):
@@ -160,11 +161,13 @@ def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, patter
             tensor.copy_(source[index[0]][:, index[1]][:, :, index[2]])
         q *= math.sqrt(real_q.shape[-1] / d)
     q *= sigma
-    if kind in ("rising", "sink"):  # one column of Q is 1, so that of K is what it adds to the score, times sqrt(d)
+    if kind in ("rising", "low", "sink"):  # one column of Q is 1, so that of K is what it adds to the score, times sqrt(d)
         q[..., 0] = 1
         k[..., 0] = 0
         if kind == "rising":
             k[..., 0] = torch.arange(N_kv, device="cuda") * (details[0] * math.sqrt(d) / N_kv)
+        elif kind == "low":
+            k[..., 0] = -details[0] * math.sqrt(d)
         else:
             k[..., {"first": 0, "middle": N_kv // 2, "last": -1}[details[0]], 0] = details[1] * math.sqrt(d)
     return tuple(tensor.to(dtype) for tensor in (q, k, v))

@@ -35,6 +35,7 @@ def test_the_24_cases():
     more = compare.cases(options_of(compare, "--sigma", "1,24", "--pattern", "random,sink:first", "--mask", "full", "--group", "4",
                                     "--problem", "2,8,100,128"))
     assert len(more) == 4 and more[-1]["sigma"] == 24 and more[0]["H_kv"] == 2
+    assert timing.parse_pattern("low:30") == ("low", 30)
     assert timing.parse_pattern("rising:50") == ("rising", 50) and timing.parse_pattern("sink:last:12.5") == ("sink", "last", 12.5)
 
 
