@@ -69,24 +69,28 @@ __device__ int visible_keys(const Task& task, int i) {
 
 /// S becomes P, and l adds up the lane's own part of the row sums. m is raised where a score asks for it, as on rung
 /// 16: if in the warp some weight would not be less than 2^headroom, every row's m becomes its running maximum. Then
-/// the result is true, and `keep` is what remains of l and O, of which l is done here.
+/// the result is true, and `keep` is what remains of l and O, of which l is done here. `low`: in some row of the warp
+/// m + headroom is less than 0, so that the cheaper maximum would not tell whether a score is above it.
 template <int n_tiles>
-__device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2], float (&keep)[2],
+__device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2], float (&keep)[2], bool& low,
                         float scale_log2) {
     constexpr float headroom = 15; // fp16 ends at 2^16, and O needs room for V
     float top[2];                  // of rows g and g + 8
-    flash::lane_max_if_positive(S_reg, top);
-    // Where a limit is below 0 these maxima do not tell enough, and m is brought up to date in any case.
-    const bool raise = __any_sync(0xffffffff, m_reg[0] < -headroom || top[0] * scale_log2 > m_reg[0] + headroom ||
-                                                  m_reg[1] < -headroom || top[1] * scale_log2 > m_reg[1] + headroom);
-    if (raise) {
+    if (low) {
         flash::lane_max(S_reg, top);
+    } else {
+        flash::lane_max_if_positive(S_reg, top);
+    }
+    const bool raise =
+        __any_sync(0xffffffff, top[0] * scale_log2 > m_reg[0] + headroom || top[1] * scale_log2 > m_reg[1] + headroom);
+    if (raise) {
         for (int r = 0; r < 2; ++r) {
             const float m_new = fmaxf(m_reg[r], flash::row_max(top[r] * scale_log2));
             keep[r] = flash::fast_exp2(m_reg[r] - m_new);
             m_reg[r] = m_new;
             l_reg[r] *= keep[r];
         }
+        low = __any_sync(0xffffffff, m_reg[0] < -headroom || m_reg[1] < -headroom);
     }
 #pragma unroll
     for (int n = 0; n < n_tiles; ++n) {
@@ -141,6 +145,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
 
     float m_reg[2] = {-FLT_MAX, -FLT_MAX}; // of rows g and g + 8, in units of log2: scale * log2(e) * a score
     float l_reg[2] = {}, keep[2];
+    bool low = true;
     float O_reg[d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
     float S_reg[Bc / 8][4];     // C fragments: 16 rows x 8 keys each
     uint32_t P_reg[Bc / 16][4]; // A fragments: 16 rows x 16 keys each
@@ -156,7 +161,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         if (Bc > whole) {                                    // an edge: some row does not see the whole tile
             flash::mask(S_reg, task.N_kv, visible_keys(task, i0 + row));
         }
-        softmax(S_reg, m_reg, l_reg, keep, task.scale_log2); // O is still 0
+        softmax(S_reg, m_reg, l_reg, keep, low, task.scale_log2); // O is still 0
         flash::pack_A<T>(P_reg, S_reg);
         flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase); // the tile of V has landed, for the next P V
         KV.next();
@@ -173,7 +178,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         if (j0 + Bc > whole) {
             flash::mask(S_reg, task.N_kv - j0, visible_keys(task, i0 + row) - j0);
         }
-        const bool raised = softmax(S_reg, m_reg, l_reg, keep, task.scale_log2);
+        const bool raised = softmax(S_reg, m_reg, l_reg, keep, low, task.scale_log2);
         // The tile of V has landed, for the next P V. This wait stands before the next one: without a loop between
         // them the compiler would wait for P V first, and compute exponentials afterwards.
         flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase);

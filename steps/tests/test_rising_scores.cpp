@@ -34,8 +34,14 @@ const std::vector<flash::Rung> rungs = {
     {.name = "multistage", .fp16 = step18::attention<flash::Half>, .bf16 = step18::attention<flash::Bfloat16>},
     {.name = "wgmma_tma", .fp16 = step19::attention<flash::Half>, .bf16 = step19::attention<flash::Bfloat16>},
     {.name = "warp_specialization", .fp16 = step20::attention<flash::Half>, .bf16 = step20::attention<flash::Bfloat16>},
-    {.name = "persistent_blocks", .fp16 = step21::attention<flash::Half>, .bf16 = step21::attention<flash::Bfloat16>},
-    {.name = "overlap", .fp16 = step22::attention<flash::Half>, .bf16 = step22::attention<flash::Bfloat16>}};
+    {.name = "persistent_blocks",
+     .fp16 = step21::attention<flash::Half>,
+     .bf16 = step21::attention<flash::Bfloat16>,
+     .workspace_bytes = step21::workspace_bytes},
+    {.name = "overlap",
+     .fp16 = step22::attention<flash::Half>,
+     .bf16 = step22::attention<flash::Bfloat16>,
+     .workspace_bytes = step22::workspace_bytes}};
 
 /// One row's scores in units of log2, by the stage that a key belongs to: a few low keys, some on the way, a plateau
 /// that nearly all keys share, and a single peak.

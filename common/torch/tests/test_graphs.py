@@ -46,6 +46,18 @@ def spoil(results):
         result.fill_(torch.nan)
 
 
+def at_once(*works):
+    """Runs each on a stream of its own. The GPU sleeps until all are queued, so that they do begin together."""
+    torch.cuda._sleep(2_000_000)
+    asleep = torch.cuda.current_stream().record_event()
+    for work in works:
+        stream = torch.cuda.Stream()
+        stream.wait_event(asleep)
+        with torch.cuda.stream(stream):
+            work()
+    torch.cuda.synchronize()
+
+
 def check(results, right, rung):
     for i, (ours, expected) in enumerate(zip(results, right)):
         if rung in IN_ANY_ORDER and i == 0:
@@ -61,13 +73,10 @@ def two_graphs(work_of, rung):
     for _ in range(60):  # together with those of captured(), 64 calls from one graph's last to the other's last
         works[0]()
     graphs.append(captured(works[1]))
-    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
     for _ in range(REPLAYS):
-        for stream, (graph, results) in zip(streams, graphs):
-            with torch.cuda.stream(stream):
-                spoil(results)
-                graph.replay()
-        torch.cuda.synchronize()
+        for _, results in graphs:
+            spoil(results)
+        at_once(*(graph.replay for graph, _ in graphs))
         for (_, results), right in zip(graphs, rights):
             check(results, right, rung)
 
@@ -76,18 +85,14 @@ def graph_beside_eager_calls(work_of, rung):
     repeated, eager = (work_of(rung, seed) for seed in (1, 2))
     right_repeated, right_eager = ([result.clone() for result in work()] for work in (repeated, eager))
     graph, results = captured(repeated)
-    beside, streams = [], [torch.cuda.Stream(), torch.cuda.Stream()]
-    torch.cuda.synchronize()
+    beside = []
     for _ in range(REPLAYS):
-        with torch.cuda.stream(streams[0]):
-            spoil(results)
-            graph.replay()
-        with torch.cuda.stream(streams[1]):
-            beside = [eager() for _ in range(3)]
-        torch.cuda.synchronize()
+        spoil(results)
+        at_once(graph.replay, lambda: beside.extend(eager() for _ in range(3)))
         check(results, right_repeated, rung)
         for one in beside:
             check(one, right_eager, rung)
+        beside.clear()
 
 
 @pytest.mark.parametrize("rung", FORWARD)
