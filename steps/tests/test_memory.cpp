@@ -20,7 +20,7 @@ using namespace flash::tests;
 MallocCounts memory_of(const NamedRung& rung, int64_t N, int64_t heads = 2) {
     AttentionData data = random_attention({.heads = heads, .kv_heads = heads, .q_len = N, .kv_len = N}, 1);
     reset_malloc_counts();
-    rung.attention(data.problem, data.Q.data(), data.K.data(), data.V.data(), data.O.data(), data.LSE.data());
+    rung.attention(data.problem, data.Q.data(), data.K.data(), data.V.data(), data.O.data(), data.LSE.data(), nullptr);
     return malloc_counts();
 }
 
@@ -72,7 +72,8 @@ TEST_CASE("without memory for S every rung ends with an exception, not with the 
         AttentionData data = random_attention({.heads = 2, .kv_heads = 2, .q_len = 256, .kv_len = 256}, 1);
         const auto run = [&] {
             limit_malloc(4096);
-            rung.attention(data.problem, data.Q.data(), data.K.data(), data.V.data(), data.O.data(), data.LSE.data());
+            rung.attention(data.problem, data.Q.data(), data.K.data(), data.V.data(), data.O.data(), data.LSE.data(),
+                           nullptr);
         };
         CHECK_THROWS_AS(run(), std::bad_alloc);
         limit_malloc(SIZE_MAX);
