@@ -348,7 +348,7 @@ def window():
                 m = top + size
                 raised.append(tile)
             limits.append(m)
-        panels.append((f"rung 16, {name}: when a score reaches m, {size} above the largest", raised, limits, height))
+        panels.append((f"rung 16, {name}: m lies {size} above the largest", raised, limits, height))
     y = 118
     for caption, raised, line, height in panels:
         low, high = min(tops) - 2, max(*tops, *line) + 3
