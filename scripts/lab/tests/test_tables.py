@@ -38,7 +38,7 @@ def page(text):
     ("<!-- table: 1 / 0 -->", "page.md:3: 1 / 0: ZeroDivisionError"), ("<!-- table: wholly -->", "NameError"),
     ("<!-- table: open('x') -->", "NameError"), ("<!-- table: neighbours('r', 'FA2', '07') -->", "has no rows of 07"),
     ("<!-- table: neighbours('r', 'FA2', '') -->", "3 rows"),
-    ("a <!-- = 1 -->1<!-- /= -->", "this mark is not"), ("a <!-- table: compared('r') -->", "this mark is not"),
+    ("a <!--= 1 -->1<!-- /= -->", "this mark is not"), ("a <!-- table: compared('r') -->", "this mark is not"),
     ("<!-- table: compared('none') -->", "none.json"), ("<!-- table : compared('r') -->", "this mark is not"),
     ("<!-- table: pivot('r', 'program', 'd', 'ms') -->", "belong into one cell"),
     ("<!-- table: factors('r', 'cuDNN') -->", "no problem of both")])
