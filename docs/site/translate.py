@@ -1,7 +1,7 @@
 """The pages of docs/zh, made of the originals and of the gettext catalogues in docs/zh/catalogue, one for each page.
 
-A message is a paragraph, a heading, an item of a list or a cell of a table; code, formulas and measured numbers come
-from the original. A passage that has no translation, or whose original has changed since, stands in English.
+A message is a paragraph, a heading, an item of a list or a cell of a table; code and formulas come from the original.
+A passage that has no translation, or whose original has changed since, stands in English.
 To translate: scripts/site --translate, then fill in msgstr (where it says fuzzy, mend it and take the word out), and
 scripts/site --translate again. A new page begins as an empty catalogue with the page's name.
 """
@@ -21,19 +21,18 @@ TARGET = "docs/zh"
 CATALOGUES = ROOT / TARGET / "catalogue"
 HEADER_NOISE = re.compile(r"^\"(?:POT-Creation-Date|PO-Revision-Date|Last-Translator|Language-Team|Report-Msgid-Bugs-To|"
                           r"Generated-By): [^\n]*\n", re.M)
-NUMBER = re.compile(r"<!--\s*=\s*(.*?)\s*-->(.*?)<!--\s*/=\s*-->")
 ITEM = re.compile(r"(\s*(?:[-*+]|\d+[.)])\s+)(.*)")
 COMMENT_LINE = re.compile(r"\s*<!--(.*?)-->\s*$")
 SUMMARY = re.compile(r"(.*<summary>)(.*?)(</summary>.*)")
 CODE_OR_FORMULA = re.compile(r"(`+).*?\1|\$[^$]+\$")
-NO_WORDS = re.compile(r"(`+).*?\1|\$[^$]*\$|\]\([^)]*\)|\{= [^}]*\}|https?:\S+|\d[\d.,]* ?(?:[KMGT]i?B|ms|ns|[GT]FLOP/s|[GT]B/s)\b")
+NO_WORDS = re.compile(r"(`+).*?\1|\$[^$]*\$|\]\([^)]*\)|https?:\S+|\d[\d.,]* ?(?:[KMGT]i?B|ms|ns|[GT]FLOP/s|[GT]B/s)\b")
 
 
 class Page:
     """An original, as a list of parts: a string that stays, or a (before, message, after, required) that is translated."""
 
     def __init__(self, name, text):
-        self.name, self.parts, self.numbers, self.names = name, [], {}, {}
+        self.name, self.parts, self.names = name, [], {}
         lines = text.split("\n")
         code, i, table_made, in_list = fenced_lines(lines), 0, False, False
         while i < len(lines):
@@ -83,14 +82,11 @@ class Page:
         self.parts.append("\n")
 
     def message(self, before, text, after, required=True):
-        """Numbers from records are {= expression} in a message, so that a new measurement is no new message."""
-        for number in NUMBER.finditer(text):
-            self.numbers[number[1]] = number[2]
-        text = without_comments(NUMBER.sub(lambda number: "{= " + number[1] + "}", text))
+        text = without_comments(text)
         if re.search(r"[A-Za-z]{2}", NO_WORDS.sub("", text)):
             self.parts.append((before, text, after, required))
         else:
-            self.parts.append(before + self.with_numbers(text) + after)
+            self.parts.append(before + text + after)
 
     def anchor(self, heading):
         """The name that a Git host gives to a heading."""
@@ -98,9 +94,6 @@ class Page:
         name = re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
         self.names[name] = self.names.get(name, -1) + 1
         return f"{name}-{self.names[name]}" if self.names[name] else name
-
-    def with_numbers(self, text):
-        return re.sub(r"\{= (.*?)\}", lambda number: self.numbers.get(number[1], number[0]), text)
 
     def messages(self):
         return [(part[1], part[3]) for part in self.parts if len(part) == 4 and isinstance(part, tuple)]
@@ -154,7 +147,7 @@ def render(page, text, originals, linked):
             translation = translations.get(message)
             required += wanted
             missing += wanted and not translation
-            out.append(before + spaced(page.with_numbers(translation or message)) + after)
+            out.append(before + spaced(translation or message) + after)
     body = replace_links("".join(out), lambda target: moved(page.name, target, originals))
     note = f"> 本页译自[英文原文]({relpath(page.name, TARGET)})。"
     if missing:

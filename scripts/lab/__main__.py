@@ -17,7 +17,7 @@ VERBS = {
     "sass": ("sass", "counts the instructions in the loops that hold tensor-core products"),
     "experiments": ("experiments", "builds, checks and times the patches of docs/experiments"),
     "timeline": ("timeline", "when the Hopper rungs' warpgroups wait, and for what, by the SM's clock"),
-    "tables": ("tables", "makes the tables and the numbers of the pages from the records"),
+    "tables": ("tables", "makes the tables of the pages from the records; with --write the pictures, too"),
     "excerpts": ("docs/tests/excerpts", "checks that the pages quote the sources as they are, and that links lead somewhere"),
     "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
     "mutations": ("steps/tests/mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),

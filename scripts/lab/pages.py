@@ -1,10 +1,9 @@
-"""What the pages show of the records: the tables and the numbers that their expressions can name.
+"""What the pages show of the records: the tables that their expressions can name.
 
 A row is found by its record, its program (the beginning of its name is enough) and what is said of its problem: B, H,
-N, d, causal, dtype, sigma. A number's row is of the record's first problem in whatever is not said.
+N, d, causal, dtype, sigma.
 """
 
-import math
 import re
 from statistics import geometric_mean
 
@@ -58,65 +57,18 @@ def first_problem(record):
     return {key: first[key] for key in PROBLEM if key in first}
 
 
-def field(record, program, name, **where):
-    """A number of the one row of a program."""
+def ms(record, program, **where):
+    """The time of the one row of a program."""
     where = first_problem(record) | at(where)
     found = some(record, program, **where)
-    if len(found) != 1 or name not in found[0]:
-        raise ValueError(f"the record {record} has {len(found)} rows of {program} with {where}, and '{name}' is "
-                         f"{'not ' if name not in found[0] else ''}in the first")
-    return found[0][name]
-
-
-def ms(record, program, **where):
-    return field(record, program, "ms", **where)
-
-
-def tflops(record, program, **where):
-    return field(record, program, "tflops", **where)
-
-
-def faster(record, program, than, **where):
-    """How many times as fast as another program on the same problem."""
-    return ms(record, than, **where) / ms(record, program, **where)
+    if len(found) != 1:
+        raise ValueError(f"the record {record} has {len(found)} rows of {program} with {where}")
+    return found[0]["ms"]
 
 
 def mean(record, program, **where):
     """The geometric mean of TFLOP/s over all its rows with these values."""
     return geometric_mean([row["tflops"] for row in some(record, program, **where)])
-
-
-def counter(record, program, name, kernel=""):
-    """What ncu counted in a rung, summed over its kernels, or in one of them."""
-    return sum(row[name] for row in some(record, program, kinds=("kernel",), **({"kernel": kernel} if kernel else {})))
-
-
-def dram_gb(record, program, kernel=""):
-    return sum(counter(record, program, name, kernel) for name in ("dram_read_bytes", "dram_write_bytes")) / 1e9
-
-
-def shared_tb_per_s(record, program):
-    """What the loads from shared memory took of its bandwidth, whose wavefronts are 128 bytes wide."""
-    return 128 * counter(record, program, "shared_load_wavefronts") / counter(record, program, "seconds") / 1e12
-
-
-def cell(lines, row, column):
-    """A number of a table; the row by how its first cell begins."""
-    header, _, *cells = [[part.strip() for part in line.strip("|").split("|")] for line in lines]
-    found = [line for line in cells if line[0] == row] or [line for line in cells if line[0].startswith(row)]
-    if len(found) != 1 or header.count(column) != 1:
-        raise ValueError(f"not one row '{row}' and one column '{column}' of {'; '.join(header)}")
-    return float(found[0][header.index(column)].strip("%").replace(",", ""))
-
-
-def counted(side, program, name):
-    """What the GPU ("gpu") or the SIMT backend ("simt") counted on the first problem of the record gpu_counters."""
-    return sum(row[side] for row in some("gpu_counters", program, counter=name, problem=rows("gpu_counters")[0]["problem"]))
-
-
-def ceiling(record, name):
-    """What a unit of the machine reached by itself, in operations or bytes per second."""
-    return some(record, name, kinds=("ceiling",))[0]["value"]
 
 
 def machine(record):
@@ -467,12 +419,6 @@ def neighbours(record, before, after):
                  [[N, three_digits(a), three_digits(b), f"{b / a:.2f}"] for N, a, b in pairs])
 
 
-def losses_apart(record):
-    """The most that the losses of two trainings differ at the steps of a record."""
-    ours, theirs = ([row["loss"] for row in rows(record, which, ("training",))] for which in ("ours", "sdpa"))
-    return max(abs(a - b) for a, b in zip(ours, theirs))
-
-
 def growth(record):
     """By what the time of each rung grows when N doubles."""
     rungs = unique(row["program"] for row in some(record))
@@ -517,4 +463,3 @@ def experiments(record, rung):
 
 
 NAMES = {name: value for name, value in globals().items() if callable(value)}
-NAMES |= {one.__name__: one for one in (abs, range, min, max, sum, round, math.sqrt, math.exp, math.log)}

@@ -69,9 +69,9 @@ def test_a_figure_has_literal_colours_and_each_has_its_dark_one(file):
 def test_the_ladder_shows_every_rung_and_ceiling():
     drawn = plots.data(plots.ladder(*pages.loaded("bench_h200")))
     for rung in RUNGS:
-        speed = pages.tflops("bench_h200", rung.name, dtype=rung.dtype)
+        speed = pages.rows("bench_h200", rung.name, dtype=rung.dtype)[0]["tflops"]
         assert [float(f"{speed:.4g}")] in [x for x, _ in drawn["lines"]] and pages.three_digits(speed) in drawn["texts"]
-    limit = float(f"{pages.ceiling('bench_h200', 'mma_sync_flops') / 1e12:.4g}")
+    limit = float(f"{pages.ceilings_of('bench_h200')['mma_sync_flops'] / 1e12:.4g}")
     assert [limit, limit] in [x for x, _ in drawn["lines"]]
 
 
