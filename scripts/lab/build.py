@@ -4,6 +4,7 @@ What is built lies in build-lab/ under a name that is a fingerprint of all that 
 """
 
 import concurrent.futures
+import functools
 import hashlib
 import os
 import re
@@ -12,46 +13,34 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from lab.ladder import LabError, ROOT
 from lab.records import asked, first_line
 
 FOLDER = ROOT / "build-lab"
-ENTRY = ROOT / "common/harness/entry/rung_entry.cu"
+ENTRY = "common/harness/entry/rung_entry.cu"
 # What ptxas says of a kernel, with the option -v.
 PTXAS = re.compile(r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<stack>\d+) bytes stack frame, "
                    r"(?P<spill_stores>\d+) bytes spill stores, (?P<spill_loads>\d+) bytes spill loads"
                    r".*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)", re.S)
-HUNK = re.compile(r"^@@ -(\d+)[^\n]*@@[^\n]*\n((?:[ +-][^\n]*\n|\n)*)", re.M)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel to build: a rung of the ladder or of a folder elsewhere, with a patch or without."""
+    """A kernel to build: a rung of the ladder or of a folder elsewhere, as it is or with another text."""
     name: str
     rung: object  # ladder.Rung
-    diff: str = ""
+    text: str = ""
+    root: Path = ROOT  # of the sources around it
 
     def source(self):
-        return patched(self.rung.kernel_file.read_text(encoding="utf-8"), self.diff, self.name)
+        return self.text or self.rung.kernel_file.read_text(encoding="utf-8")
 
 
 def require(tool, comes_with="the CUDA Toolkit"):
     if not shutil.which(tool):
         raise LabError(f"there is no {tool} in PATH; it comes with {comes_with}")
-
-
-def patched(text, diff, name):
-    """The text with the patch's changes, each where its lines stand, nearest to where it says."""
-    for line, body in HUNK.findall(diff):
-        lines = body.splitlines(keepends=True)
-        old, new = ("".join(one[1:] or "\n" for one in lines if one[0] not in sign) for sign in "+-")
-        around = [match.start() for match in re.finditer(rf"^{re.escape(old)}", text, re.M)]
-        if not around:
-            raise LabError(f"{name}.patch does not apply: what it changes at line {line} is no longer there")
-        start = min(around, key=lambda at: abs(text.count("\n", 0, at) + 1 - int(line)))
-        text = text[:start] + new + text[start + len(old):]
-    return text
 
 
 def target(capability="8.0"):
@@ -71,20 +60,21 @@ def fingerprint(*texts):
     return hashlib.sha256("\0".join(map(str, texts)).encode()).hexdigest()[:16]
 
 
-def sources():
+@functools.cache
+def sources(root):
     """Text of everything but the kernel that goes into a library."""
-    files = sorted(path for folder in ("common", "common/cuda") for path in (ROOT / folder).glob("*.[hc]*"))
-    return "".join(path.read_text(encoding="utf-8") for path in [*files, ENTRY])
+    files = sorted(path for folder in ("common", "common/cuda") for path in (root / folder).glob("*.[hc]*"))
+    return "".join(path.read_text(encoding="utf-8") for path in [*files, root / ENTRY])
 
 
-def build(variant, folder=FOLDER, shared=None):
+def build(variant, folder=FOLDER):
     """(library, what nvcc said), from build-lab/ if it is there. Raises LabError when it does not compile."""
-    rung, text = variant.rung, variant.source()
+    rung, text, root = variant.rung, variant.source(), variant.root
     header = rung.kernel_file.with_suffix(".hpp")
     options = ["-std=c++20", "-O3", target(rung.capability), "-shared", "-Xcompiler=-fPIC", "-Xptxas=-v", "-I.",
-               f'-DRUNG_HEADER="{os.path.relpath(header, ROOT)}"', f"-DRUNG=step{rung.number}",
+               f'-DRUNG_HEADER="{os.path.relpath(header, root)}"', f"-DRUNG=step{rung.number}",
                *([] if rung.tensor else ["-DRUNG_FP32"]), *(["-DRUNG_BACKWARD"] if rung.backward else [])]
-    key = fingerprint(text, header.read_text(encoding="utf-8"), options, first_line("nvidia-smi", "-L"), shared or sources())
+    key = fingerprint(text, header.read_text(encoding="utf-8"), options, first_line("nvidia-smi", "-L"), sources(root))
     library, log = folder / f"{variant.name}-{key}.so", folder / f"{variant.name}-{key}.log"
     if not library.is_file() or not log.is_file():
         require("nvcc")
@@ -92,9 +82,9 @@ def build(variant, folder=FOLDER, shared=None):
         kernel.parent.mkdir(parents=True, exist_ok=True)
         kernel.write_text(text, encoding="utf-8")
         beside = library.with_suffix(".new.so")
-        command = ["nvcc", *options, "-o", str(beside), str(ENTRY.relative_to(ROOT)), str(kernel),
-                   *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "common/cuda").glob("*.cu")))]
-        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        command = ["nvcc", *options, "-o", str(beside), ENTRY, str(kernel),
+                   *(str(path.relative_to(root)) for path in sorted((root / "common/cuda").glob("*.cu")))]
+        done = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace")
         if done.returncode:
             raise LabError(f"{variant.name} does not compile:\n{' '.join(command)}\n{done.stdout.strip()}")
@@ -105,10 +95,10 @@ def build(variant, folder=FOLDER, shared=None):
 
 def build_all(variants, jobs=None, folder=FOLDER):
     """{name: (library, what nvcc said)}, several compilers at once."""
-    built, shared = {}, sources()
+    built = {}
     with concurrent.futures.ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
         start = time.monotonic()
-        running = {pool.submit(build, one, folder, shared): one for one in variants}
+        running = {pool.submit(build, one, folder): one for one in variants}
         for number, done in enumerate(concurrent.futures.as_completed(running), 1):
             name = running[done].name
             try:

@@ -1,21 +1,26 @@
 """Builds the experiments of docs/experiments and times them beside the rungs that they change.
 
-An experiment is a patch to a rung's kernel: one idea taken out or put in. git apply docs/experiments/NAME.patch makes
-it yours to look at. This builds each of them, with the rung as it is, in build-lab/; the sources stay as they are. It
-prints what nvcc made of them: registers, spills, and, where cuobjdump is installed, instructions per product of the
-tensor cores. That needs no GPU. Where there is one, and a python3 with PyTorch, every variant is held to the suite's
-rule, except those that are wrong on purpose, and timed on the same tensors, interleaved. --counters counts with ncu.
+An experiment is a patch to a rung's kernel as it was at a commit: one idea taken out or put in. This builds each of
+them, and the rung as it was, from a git worktree of that commit, in build-lab/. It prints what nvcc made of them:
+registers, spills, and, where cuobjdump is installed, instructions per product of the tensor cores. That needs no GPU.
+Where there is one, and a python3 with PyTorch, every variant is held to the suite's rule, except those that are wrong
+on purpose, and timed on the same tensors, interleaved. --counters counts with ncu.
 """
 
 import math
 import re
+import runpy
 import shutil
+import subprocess
 import sys
-from dataclasses import dataclass
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import geometric_mean
 
 from lab import build, cli, compare, counters, harness, sass, timing
-from lab.ladder import LabError, ROOT, cuda_rungs
+from lab.ladder import LabError, ROOT
 
 PATCHES = ROOT / "docs/experiments"
 COURSE = (4, 16, 4096, 64, False)  # B, H, N, d, causal
@@ -24,47 +29,79 @@ TENSOR_CASES = tuple((compare.TOKENS // N, compare.HIDDEN // d, N, d, causal) fo
                      for causal in (False, True) for N in (512, 2048, 8192, 16384))
 RAGGED = ((437, 701, 1.0), (701, 437, 1.0), (1024, 1024, 1.0), (437, 701, 32.0))  # N_q, N_kv, sigma
 ARGUMENTS = re.compile(r"<(?:[\w:]+, )?(?P<d>\d+)(?:, (?P<Bc>\d+))?>$")
+HEAD = re.compile(r"^(What|Predicted|Commit|Wrong on purpose|\+\+\+ b)[:/]\s*(\S.*)$", re.M)
 
 
 @dataclass(frozen=True)
 class Experiment(build.Variant):
-    """What a patch says of itself; a rung as it is has no diff."""
+    """What a patch says of itself; a rung as it is has none. `rung`, `text` and `root` are known at the commit alone."""
+    kernel: Path = Path()  # "steps/NN_name/name.cu"
+    commit: str = ""
+    patch: Path = None
     what: str = ""
     predicted: str = ""
     wrong: bool = False  # on purpose
 
-    def patch(self):
-        """Fingerprint of the lines that go out and come in: the same when only those around them move."""
-        lines = re.findall(r"^[-+](?![-+]{2} [ab/])(.*)$", self.diff, re.M)
-        return build.fingerprint("\n".join(lines))[:12] if self.diff else None
 
-
-def read_experiment(path, rungs):
-    head, mark, diff = path.read_text(encoding="utf-8").partition("diff --git ")
-    said = dict(re.findall(r"^([A-Z][a-z ]+): (\S.*)$", head, re.M))
-    if not mark or not {"What", "Predicted"} <= said.keys() <= {"What", "Predicted", "Wrong on purpose"}:
-        raise LabError(f"{path.name}: before 'diff --git' there should be lines 'What: ...' and 'Predicted: ...', and "
-                       "perhaps 'Wrong on purpose: yes'")
-    rung = next((rung for rung in rungs if rung.number == path.stem[:2]), None)
-    if not rung:
-        raise LabError(f"{path.name}: there is no CUDA rung {path.stem[:2]}")
-    changed = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", diff, re.M))
-    kernel = f"steps/{rung.name}/{rung.kernel_file.name}"
-    if changed != {kernel}:
-        raise LabError(f"{path.name}: it changes {', '.join(sorted(changed)) or 'nothing'}, and should change {kernel} alone")
-    return Experiment(path.stem, rung, mark + diff, said["What"], said["Predicted"], "Wrong on purpose" in said)
+def read_experiment(path):
+    said = dict(HEAD.findall(path.read_text(encoding="utf-8")))
+    if missing := {"What", "Predicted", "Commit", "+++ b"} - said.keys():
+        raise LabError(f"{path.name} has no line '{min(missing)}: ...'")
+    return Experiment(path.stem, None, kernel=Path(said["+++ b"]), commit=said["Commit"], patch=path, what=said["What"],
+                      predicted=said["Predicted"], wrong="Wrong on purpose" in said)
 
 
 def chosen(names, folder=PATCHES):
-    """For each rung that is asked for itself, then its experiments."""
-    rungs = cuda_rungs()
-    known = [read_experiment(path, rungs) for path in sorted(folder.glob("*.patch"))]
+    """For each rung that is asked for itself, as it was at a commit, then its experiments of this commit."""
+    known = [read_experiment(path) for path in sorted(folder.glob("*.patch"))]
     for name in names:
-        if not any(name in (one.name, one.rung.number) for one in known):
+        if not any(name in (one.name, one.name[:2]) for one in known):
             raise LabError(f"there is no experiment '{name}', and no rung with that number that has one; see --list")
-    found = [one for one in known if not names or one.name in names or one.rung.number in names]
-    return [one for rung in dict.fromkeys(one.rung for one in found)
-            for one in (Experiment(rung.name, rung), *(one for one in found if one.rung == rung))]
+    found = [one for one in known if not names or {one.name, one.name[:2]} & set(names)]
+    variants, kernels = [], dict.fromkeys((one.kernel, one.commit) for one in found)
+    for kernel, commit in kernels:
+        several = sum(kernel == other for other, _ in kernels) > 1
+        variants.append(Experiment(kernel.parent.name + f"@{commit}" * several, None, kernel=kernel, commit=commit))
+        variants += [one for one in found if (one.kernel, one.commit) == (kernel, commit)]
+    return variants
+
+
+def git(*arguments, folder=None):
+    return subprocess.run(["git", *arguments], cwd=folder or ROOT, capture_output=True, text=True)
+
+
+@contextmanager
+def worktree(commit):
+    """The repository as it was at a commit, in a folder that is removed afterwards."""
+    build.FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="worktree-", dir=build.FOLDER) as folder:
+        try:
+            if (added := git("worktree", "add", "--detach", folder, commit)).returncode:
+                raise LabError(f"experiments need a git clone with the whole history; of commit {commit} there is no "
+                               f"worktree: {added.stderr.strip().splitlines()[-1]}")
+            yield Path(folder).resolve()
+        finally:
+            git("worktree", "remove", "--force", folder)
+
+
+def at_commit(variants, tree):
+    """The variants of a commit, with their rungs and kernels, from its worktree, which stays as it is."""
+    ladder = runpy.run_path(str(tree / "steps/ladder.py"))["ladder"]()  # the commit's own
+    for one in variants:
+        if one.patch and (done := git("apply", str(one.patch), folder=tree)).returncode:
+            raise LabError(f"{one.patch.name} does not apply to commit {one.commit}: {done.stderr.strip().splitlines()[0]}")
+        rung = next(rung for rung in ladder if rung.name == one.kernel.parent.name)
+        yield replace(one, rung=rung, text=rung.kernel_file.read_text(encoding="utf-8"), root=tree)
+        git("checkout", "--", ".", folder=tree)
+
+
+def build_all(variants, jobs=None):
+    """(the variants with their rungs, {name: (library, what nvcc said)}), each built at its commit."""
+    with ExitStack() as stack:
+        trees = {commit: stack.enter_context(worktree(commit)) for commit in dict.fromkeys(one.commit for one in variants)}
+        there = [one for commit, tree in trees.items()
+                 for one in at_commit([one for one in variants if one.commit == commit], tree)]
+        return there, build.build_all(there, jobs)
 
 
 def build_rows(variant, library, said):
@@ -82,7 +119,7 @@ def build_rows(variant, library, said):
         if size >= rows.get(key, (0,))[0]:
             rows[key] = size, {"program": variant.name, "kind": "build", "rung": variant.rung.name, **row, "d": d,
                                "instructions": instructions, "mma": mma, "what": variant.what or None,
-                               "predicted": variant.predicted or None, "wrong": variant.wrong, "patch": variant.patch()}
+                               "predicted": variant.predicted or None, "wrong": variant.wrong, "commit": variant.commit}
     return [row for _, row in rows.values()]
 
 
@@ -121,7 +158,7 @@ def measure(torch, variants, built, options):
         cli.say(f"checking {', '.join(programs)}")
         right = {one.name: programs[one.name] for one in group if not one.wrong}
         wrong |= ragged_errors(torch, right, tensor, group[0].rung.head_dims)
-        kinds = {one.name: "variant" if one.diff else "rung" for one in group}
+        kinds = {one.name: "variant" if one.patch else "rung" for one in group}
         if tensor:
             programs, kinds = {"FA2": timing.library("FA2", "bf16"), **programs}, {"FA2": "library", **kinds}
         generator = torch.Generator(device="cuda").manual_seed(1)
@@ -145,7 +182,7 @@ def counted(variants, options):
     for one in variants:
         for B, H, N, d, causal in [(*shape, False) for shape in options.problem or [COURSE[:4]]]:
             cli.say(f"ncu: {one.name} ({B}, {H}, {N}, {d})")
-            command = [sys.executable, "-B", "-m", "lab", "experiments", "--once", one.name,
+            command = [sys.executable, "-B", "-m", "lab", "experiments", *options.names, "--once", one.name,
                        "--problem", f"{B},{H},{N},{d}"]
             tile = re.search(r"_(\d+)x(\d+)$", one.name)
             sizes = {"Br": int(tile[1]), "Bc": int(tile[2])} if tile else {}
@@ -158,10 +195,11 @@ def counted(variants, options):
 
 def run_once(torch, name, options):
     """`name`: of a variant, or of one of PyTorch's libraries for bf16."""
-    one, (B, H, N, d) = {one.name: one for one in chosen([])}.get(name), options.problem[0]
-    program = timing.rung(name, build.build(one)[0]) if one else timing.library(name, "bf16")
+    found, built = build_all([one for one in chosen(options.names) if one.name == name])
+    program = timing.rung(name, built[name][0]) if built else timing.library(name, "bf16")
+    (B, H, N, d), fp32 = options.problem[0], found and not found[0].rung.tensor
     q, k, v = timing.tensors(torch, torch.Generator(device="cuda").manual_seed(1),
-                             torch.float32 if one and not one.rung.tensor else torch.bfloat16, B, H, H, N, N, d)
+                             torch.float32 if fp32 else torch.bfloat16, B, H, H, N, N, d)
     program(q, k, v, False, torch.empty_like(q), torch.empty(q.shape[:3], device="cuda"))
     torch.cuda.synchronize()
 
@@ -173,7 +211,7 @@ def add_arguments(parser):
     parser.add_argument("--rounds", type=int, default=20, help="runs of each variant in each case (20)")
     parser.add_argument("--counters", nargs="?", const="", metavar="TEXT",
                         help="count with ncu, too, of those whose name begins with TEXT: some 10 s each (all)")
-    cli.add(parser, "--problem", "--record", "--jobs", "--commit")
+    cli.add(parser, "--problem", "--record", "--jobs")
     parser.add_argument("--once", metavar="NAME", help="run this variant once; what ncu watches")
 
 
@@ -187,11 +225,14 @@ def table(rows):
 
 def times_table(rows, variants):
     """Lines: of each variant the times of its rung over its own, over all cases of a head dim and mask."""
-    for one in (one for one in variants if one.diff):
+    for one in variants:
+        if not one.patch:
+            rung = one.name  # its experiments follow
+            continue
         parts = []
         for d, causal in dict.fromkeys((row["d"], row["causal"]) for row in rows if row["program"] == one.name):
             some = [row for row in rows if (row["d"], row["causal"]) == (d, causal)]
-            mean = geometric_mean(compare.ratios(some, one.name, one.rung.name).values())
+            mean = geometric_mean(compare.ratios(some, one.name, rung).values())
             parts.append(f"d={d} {'causal' if causal else 'full'} {100 * (mean - 1):+.1f}%")
         yield f"{one.name:<34} {', '.join(parts)}   ({one.what})"
 
@@ -207,7 +248,8 @@ def main(options):
     variants = chosen(options.names)
     if options.list:
         for one in variants:
-            print(f"{one.name}: {one.what}; predicted: {one.predicted}" if one.diff else f"\n{one.name}")
+            print(f"{one.name}: {one.what}; predicted: {one.predicted}" if one.patch else
+                  f"\n{one.name}, commit {one.commit}")
         return 0
     try:
         torch, missing = None, "as asked"
@@ -217,7 +259,7 @@ def main(options):
         if options.record or options.counters is not None:
             raise
         missing = str(error)
-    built = build.build_all(variants, options.jobs)
+    variants, built = build_all(variants, options.jobs)
     rows = [row for one in variants for row in build_rows(one, *built[one.name])]
     print(*table(rows), sep="\n")
     if not torch:

@@ -1,7 +1,7 @@
 """When the consumers of a block ask for products, wait for them and compute, by the clock of their SM.
 
 Three kernels, each with a patch of docs/experiments that notes clocks: rung 21, the same with exclusive exponentials, and
-rung 22. They are timed beside themselves without stamps, because stamps cost time. --counters has ncu say how long the
+rung 22, all as they were at the patches' commit. They are timed beside themselves without stamps, because stamps cost time. --counters has ncu say how long the
 tensor cores and the unit for exponentials work, in cuDNN too. Needs a GPU of compute capability 9.0, nvcc, and PyTorch.
 """
 
@@ -9,7 +9,7 @@ import ctypes
 import sys
 from statistics import mean
 
-from lab import build, cli, compare, counters, experiments, harness, timing
+from lab import cli, compare, counters, experiments, harness, timing
 from lab.ladder import LabError
 
 CASE = harness.problem(4, 16, 4096, 128)
@@ -17,6 +17,7 @@ CASE = harness.problem(4, 16, 4096, 128)
 PHASES = {"21_stamps": ("21_persistent_blocks", ("S", "softmax", "PV", "tile")),
           "21_exclusive_stamps": ("21_exclusive_exponentials", ("S", "maximum", "turn", "softmax", "PV", "tile")),
           "22_stamps": ("22_overlap", ("S", "softmax", "PV", "pack", "turn"))}
+NAMES = (*PHASES, "21_exclusive_exponentials")
 # Tiles of keys that a warpgroup notes, those of a tile of Q, and of these the ones that are looked at; which tiles of Q.
 NOTED, TILES, INNER, OF_Q = 320, 32, range(12, 20), range(1, 9)
 
@@ -42,31 +43,30 @@ def phases(program, stamps):
 def counted(name):
     """Rows of what ncu counts in a run."""
     cli.say(f"ncu: {name}")
-    command = [sys.executable, "-B", "-m", "lab", "experiments", "--once", name, "--problem", "4,16,4096,128"]
+    command = [sys.executable, "-B", "-m", "lab", "experiments", *NAMES, "--once", name, "--problem", "4,16,4096,128"]
     return [{"program": name, "kind": "kernel", "kernel": kernel, **CASE, **counts}
             for kernel, counts in counters.ncu(command, "persistent_blocks|overlap|cudnn")]
 
 
 def add_arguments(parser):
     parser.add_argument("--counters", action="store_true", help="count with ncu, too: some 40 s")
-    cli.add(parser, "--record", "--jobs", "--commit")
+    cli.add(parser, "--record", "--jobs")
 
 
 def main(options):
     torch = timing.torch_with_gpu()
     if torch.cuda.get_device_capability() != (9, 0):
         raise LabError(f"the Hopper rungs need a GPU of compute capability 9.0, and this is {torch.cuda.get_device_name()}")
-    known = {one.name: one for one in experiments.chosen([])}
-    variants = [known[name] for stamped, (plain, _) in PHASES.items() for name in (plain, stamped)]
-    libraries = {name: path for name, (path, _) in build.build_all(variants, options.jobs).items()}
-    programs = {"cuDNN": timing.library("cuDNN", "bf16")} | {name: timing.rung(name, path) for name, path in libraries.items()}
-    kinds = {"cuDNN": "library"} | {one.name: "variant" if one.diff else "rung" for one in variants}
+    variants, built = experiments.build_all(experiments.chosen(NAMES), options.jobs)
+    programs = {"cuDNN": timing.library("cuDNN", "bf16")} | {name: timing.rung(name, path) for name, (path, _) in built.items()}
+    kinds = {"cuDNN": "library"} | {one.name: "variant" if one.patch else "rung" for one in variants}
     rows = compare.measure(torch, programs, kinds, CASE, "bf16", 30, torch.Generator(device="cuda").manual_seed(1))
     ms = {row["program"]: row["ms"] for row in rows}
-    rows = [row | ({"patch": known[row["program"]].patch()} if row["kind"] == "variant" else {}) for row in rows]
+    commits = {one.name: one.commit for one in variants}
+    rows = [row | {"commit": commits.get(row["program"])} for row in rows]
     for stamped, (plain, names) in PHASES.items():
         noted = (ctypes.c_uint32 * (NOTED * len(names)) * 2)()  # by the last launch, for each warpgroup
-        if error := ctypes.CDLL(str(libraries[stamped])).read_stamps(noted):
+        if error := ctypes.CDLL(str(built[stamped][0])).read_stamps(noted):
             raise LabError(f"the stamps cannot be read: CUDA's error {error}")
         rows += (found := phases(stamped, noted))
         lengths = {row["phase"]: row["mean_clocks"] for row in found if "mean_clocks" in row}

@@ -104,17 +104,19 @@ def rung(name, path):
     """f of a library of lab.build, on the default stream, which is PyTorch's too."""
     import torch
     functions = ctypes.CDLL(str(path))
-    function, workspace_bytes = functions.rung_attention, functions.rung_workspace_bytes
-    workspace_bytes.restype = ctypes.c_int64
+    function = functions.rung_attention
+    # Earlier commits, which experiments may be of, have rungs that take no workspace.
+    if workspace_bytes := getattr(functions, "rung_workspace_bytes", None):
+        workspace_bytes.restype = ctypes.c_int64
     message = ctypes.create_string_buffer(1000)
 
     def attention(q, k, v, causal, *rest):
         batch, heads, N_q, d = q.shape
         sizes = (ctypes.c_int64 * 6)(batch, heads, k.shape[1], N_q, k.shape[2], d)
         tensors = (ctypes.c_void_p * (3 + len(rest)))(*(tensor.data_ptr() for tensor in (q, k, v, *rest)))
-        workspace = q.new_empty(workspace_bytes(sizes, int(causal)), dtype=torch.uint8)
+        workspace = [q.new_empty(workspace_bytes(sizes, int(causal)), dtype=torch.uint8)] if workspace_bytes else []
         if function(int("bfloat16" in str(q.dtype)), sizes, ctypes.c_float(1 / math.sqrt(d)), int(causal), tensors,
-                    ctypes.c_void_p(workspace.data_ptr()), q.device.index, None, message,
+                    *(ctypes.c_void_p(one.data_ptr()) for one in workspace), q.device.index, None, message,
                     ctypes.c_size_t(len(message))) != 0:
             raise LabError(f"{name}: {message.value.decode()}")
         return rest[0] if len(rest) == 2 else rest[3:]

@@ -1,14 +1,12 @@
 """Patches, variants, what ptxas and the SASS say, and the kernels' architectures."""
 
-import shutil
-import subprocess
 from types import SimpleNamespace
 
 import pytest
 
-from lab import architectures, build, experiments, records, sass
+from lab import architectures, build, experiments, sass
 from lab.__main__ import main
-from lab.ladder import LabError, ROOT, cuda_rungs
+from lab.ladder import LabError, cuda_rungs
 
 PTXAS = "\n".join(f"""ptxas info    : Compiling entry function '_Z6kernelILi{d}EEvv' for 'sm_90'
 ptxas info    : Function properties for _Z6kernelILi{d}EEvv
@@ -32,43 +30,26 @@ LISTING = """
 		Function : plain
         /*0000*/                   EXIT ;                              /* 0x0 */
 """
-EVERY = [one for one in experiments.chosen([]) if one.diff]
+EVERY = [one for one in experiments.chosen([]) if one.patch]
 
 
-@pytest.mark.parametrize("one", EVERY, ids=lambda one: one.name)
-def test_each_patch_applies_as_git_applies_it(one, tmp_path):
-    path = one.rung.kernel_file.relative_to(ROOT)
-    (tmp_path / path).parent.mkdir(parents=True)
-    shutil.copy(ROOT / path, tmp_path / path)
-    done = subprocess.run(["git", "apply", experiments.PATCHES / f"{one.name}.patch"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / path).read_text() == one.source() != (ROOT / path).read_text()
+@pytest.mark.parametrize("commit", dict.fromkeys(one.commit for one in EVERY))
+def test_each_patch_applies_to_its_commit(commit):
+    if experiments.git("cat-file", "-e", f"{commit}^{{commit}}").returncode:
+        pytest.skip(f"commit {commit} is not here: this is no clone with the whole history")
+    with experiments.worktree(commit) as tree:
+        for one in experiments.at_commit([one for one in EVERY if one.commit == commit], tree):
+            assert experiments.git("diff", "--name-only", folder=tree).stdout.split() == [str(one.kernel)]
+    assert not tree.exists() and str(tree) not in experiments.git("worktree", "list").stdout
 
 
-def test_what_the_record_has_is_of_these_patches():
-    """Patches that no GPU has timed yet are in no record; what is in the record must be of today's patches."""
-    rows = records.read("gpu_experiments")["rows"]
-    recorded = {row["program"]: (row["what"], row["predicted"], row["wrong"], row["patch"]) for row in rows if row.get("patch")
-                and row.get("what")}
-    assert recorded and recorded.items() <= {one.name: (one.what, one.predicted, one.wrong, one.patch()) for one in EVERY}.items()
-    assert set(recorded) <= {row["program"] for row in rows if row["kind"] == "variant"}
-
-
-@pytest.mark.parametrize("head, path, name, says", [
-    ("What: an idea\n", None, "07_a", "Predicted"), ("What: a\nPredicted: b\nBecause: c\n", None, "07_a", "should be"),
-    ("What: a\nPredicted: b\n", "common/cuda/mma.hpp", "07_a", "should change steps/07"),
-    ("What: a\nPredicted: b\n", None, "98_a", "no CUDA rung 98"), ("What: a\nPredicted: b\n", None, "07_a", "does not apply")])
-def test_what_a_patch_must_say(tmp_path, head, path, name, says):
-    rungs = cuda_rungs(["07"])
-    path = path or str(rungs[0].kernel_file.relative_to(ROOT))
-    (tmp_path / f"{name}.patch").write_text(f"{head}\ndiff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n"
-                                            "@@ -1,2 +1,2 @@\n-a line that no kernel has\n+another\n")
-    with pytest.raises(LabError, match=says):
-        experiments.read_experiment(tmp_path / f"{name}.patch", rungs).source()
-
-
-def test_lines_that_stand_in_several_places_are_changed_where_the_patch_says():
-    assert build.patched("a\nb\na\nb\na\n", "@@ -3,2 +3,2 @@\n-a\n+c\n b\n", "x") == "a\nb\nc\nb\na\n"
+def test_what_a_patch_must_say_and_what_it_needs(tmp_path, monkeypatch):
+    (tmp_path / "07_a.patch").write_text("What: an idea\nPredicted: nothing\n\n+++ b/steps/07_a/a.cu\n")
+    with pytest.raises(LabError, match="07_a.patch has no line 'Commit: ...'"):
+        experiments.chosen([], tmp_path)
+    monkeypatch.setattr(experiments, "ROOT", tmp_path)
+    with pytest.raises(LabError, match="^experiments need a git clone with the whole history; of commit .*$"):
+        experiments.build_all(EVERY[:1])
 
 
 def test_a_variant_is_built_once(tmp_path, stand_in, capsys):
