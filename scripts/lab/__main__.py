@@ -20,7 +20,7 @@ VERBS = {
     "tables": ("tables", "makes the tables of the pages from the records; with --write the pictures, too"),
     "excerpts": ("docs/tests/excerpts", "checks that the pages quote the sources as they are, and that links lead somewhere"),
     "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
-    "mutations": ("steps/tests/mutations", "takes barriers, waits and masks out of the kernels: the suite must notice"),
+    "mutations": ("steps/tests/mutations", "takes barriers and waits out of the kernels, one at a time: the suite must notice"),
     "check-build-commands": ("docs/tests/build_commands", "runs the build commands that the pages print")}
 
 

@@ -220,7 +220,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
             }
         }
         if constexpr (slots > 2) {
-            __syncwarp(); // for ptxas alone: docs/notes_mma.md, on spills
+            __syncwarp(); // redundant: for ptxas alone, see docs/notes_mma.md on spills
         }
         flash::mbarrier_arrive(&smem.empty[slot]);
     }

@@ -190,7 +190,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         }
     }
     flash::scale_rows(O_reg, normalise);
-    flash::named_barrier_sync(1 + role, warpgroup); // no warp's product still reads Q
+    flash::named_barrier_sync(1 + role, warpgroup); // redundant: each warp's rows of Q are its own
     flash::store_C<T, Q_tile<d>>(Q_smem, row, O_reg);
     flash::fence_proxy_async();                     // TMA sees what this thread has written,
     flash::named_barrier_sync(1 + role, warpgroup); // and what the warpgroup's others have

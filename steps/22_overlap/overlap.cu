@@ -197,7 +197,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         flash::mbarrier_arrive_warp(&smem.V.empty[before]); // as above
     }
     for (; j0 < loaded; j0 += Bc) {                            // the tiles pass, and the turns with them, as above
-        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // the turns imply it, too
+        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // redundant: the turns imply it
         flash::named_barrier_sync(turn<d> + role, 2 * warpgroup);
         flash::named_barrier_arrive(turn<d> + (role + 1) % consumers<d>, 2 * warpgroup);
         flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]);
@@ -216,7 +216,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         }
     }
     flash::scale_rows(O_reg, normalise);
-    flash::named_barrier_sync(1 + role, warpgroup); // no warp's product still reads Q
+    flash::named_barrier_sync(1 + role, warpgroup); // redundant: each warp's rows of Q are its own
     flash::store_C<T, Q_tile<d>>(Q_smem, row, O_reg);
     flash::fence_proxy_async();                     // TMA sees what this thread has written,
     flash::named_barrier_sync(1 + role, warpgroup); // and what the warpgroup's others have

@@ -1,20 +1,20 @@
-# The CUDA rungs from 07 on with barriers, waits, commits, masks and steps of their ideas taken out, one at a time: the
-# suite must notice. All mutants of a rung are in one program (lab mutations --generate), and the environment chooses.
+# The CUDA rungs without one of the statements that synchronise: the suite must notice. All mutants of a rung are in one
+# program (lab mutations --generate), and the environment chooses.
 if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
   set(lab ${CMAKE_COMMAND} -E env PYTHONPATH=${PROJECT_SOURCE_DIR}/scripts ${Python3_EXECUTABLE} -B -m lab)
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/common/cuda/*.hpp)
   add_custom_target(mutations)
   file(STRINGS ${PROJECT_SOURCE_DIR}/steps/ladder.txt ladder REGEX "^[0-9]")
   foreach(line IN LISTS ladder)
     string(REGEX MATCH "^[a-z0-9_]+" rung "${line}")
     file(GLOB kernel ${PROJECT_SOURCE_DIR}/steps/${rung}/*.cu)
-    if(NOT kernel OR rung STRLESS "07")
+    if(NOT kernel)
       continue()
     endif()
     set(mutated ${CMAKE_CURRENT_BINARY_DIR}/mutations_${rung}.cu)
     add_custom_command(OUTPUT ${mutated}
       COMMAND ${lab} mutations --generate ${mutated} ${rung}
-      DEPENDS ${PROJECT_SOURCE_DIR}/steps/tests/mutations.py ${kernel}
-              ${PROJECT_SOURCE_DIR}/common/cuda/fixed_maximum.hpp ${PROJECT_SOURCE_DIR}/common/cuda/ring.hpp)
+      DEPENDS ${PROJECT_SOURCE_DIR}/steps/tests/mutations.py ${kernel} ${headers})
     set_source_files_properties(${mutated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
     add_library(mutations_${rung}_objects OBJECT EXCLUDE_FROM_ALL ${mutated})
     target_link_libraries(mutations_${rung}_objects PUBLIC flash_device)

@@ -5,54 +5,39 @@ import mutations
 from lab.__main__ import main
 from lab.ladder import cuda_rungs
 
-KERNEL = """
+KERNEL = """#line 1 "steps/a/kernel.cu"
 __global__ void kernel(int rows) { // __syncthreads();
     for (int j0 = 0; j0 < N_kv; j0 += Bc) {
         flash::cp_async_wait<0>();
+#line 8 "common/cuda/part.hpp"
         __syncthreads(); // the tile is there
-        if (j0 + Bc > min(N_kv, first_row_keys)) {
-            s = j >= N_kv ? -INFINITY : s;
-        }
     }
-    if (__syncthreads_or(!(sum < 2))) again();
-    const float shift = m[r] == -INFINITY ? 0 : m[r];
-    flash::cp_async_16(smem, from, r < valid);
+#line 6 "steps/a/kernel.cu"
+    if (lane == 0) barrier.arrive(1); // redundant: nobody waits
+    const float sum = __shfl_xor_sync(~0u, l, 1);
 }
 """
 
 
 def test_mutants_of_a_kernel():
-    found = {one.what.split(": ", 1)[1] for one in mutations.mutants(KERNEL)}
-    assert found == {
-        "flash::cp_async_wait<0>(); ", "__syncthreads(); // the tile is there", "j0 + Bc > min(N_kv, first_row_keys) -> false",
-        "min(N_kv, first_row_keys) -> N_kv", "min(N_kv, first_row_keys) -> first_row_keys", "j >= N_kv -> false",
-        "__syncthreads_or(!(sum < 2)) -> (__syncthreads(), false)", "__syncthreads_or(!(sum < 2)) -> !(sum < 2)",
-        "m[r] == -INFINITY -> false", "r < valid -> true"}
-    text = mutations.with_switches(KERNEL, mutations.mutants(KERNEL))
-    assert all(text.count(f"flash_mutant({number})") == 1 for number in range(1, len(found) + 1))
-    one = mutations.mutants("if (a < rows) f();\n")
-    assert mutations.with_switches("if (a < rows) f();\n", one).endswith("if ((flash_mutant(1) ? (true) : (a < rows))) f();\n")
+    found = list(mutations.mutants(KERNEL))
+    assert [str(one) for one in found] == [
+        "kernel.cu:3: flash::cp_async_wait<0>();", "part.hpp:8: __syncthreads(); // the tile is there",
+        "kernel.cu:6: barrier.arrive(1); // redundant: nobody waits"]
+    assert [one.redundant for one in found] == [False, False, True]
+    text = mutations.with_switches(KERNEL)
+    assert "    if (lane == 0) if (!flash_mutant(3)) { barrier.arrive(1); } // redundant" in text
+    assert text.count("flash_mutant(") == 4 and text.count("\n") == KERNEL.count("\n") + 1
 
 
-def test_every_rung_from_07_on_has_mutants_and_every_exception_is_one():
-    rungs = [rung for rung in cuda_rungs() if rung.number >= "07"]
-    found = {rung: mutations.mutants(mutations.kernel_of(rung)) for rung in rungs}
-    for rung, some in found.items():
-        assert len(some) >= 10 and any("sync" in one.what for one in some) and any("-> " in one.what for one in some), rung.name
-    unused = [key for key in mutations.EQUIVALENT if not any(
-        key[0] in rung.name and key[1] in one.what for rung, some in found.items() for one in some)]
-    assert not unused, "mutations.EQUIVALENT names what no kernel has"
-
-
-def test_mutants_of_what_kernels_share():
-    multistage = cuda_rungs(["18"])[0]
-    own, source = multistage.kernel_file.read_text().splitlines(), mutations.kernel_of(multistage)
-    header = (mutations.ROOT / "common/cuda/fixed_maximum.hpp").read_text().splitlines()
-    places = [(one.what.split(": ")[0], one) for one in mutations.mutants(source)]
-    assert any(place.startswith("fixed_maximum.hpp:") for place, _ in places)
-    for place, one in places:
-        lines = header if ":" in place else own
-        assert one.text.splitlines()[0] in lines[int(place.split(":")[-1]) - 1]
+def test_every_cuda_rung_has_mutants_and_each_stands_where_it_says():
+    for rung in cuda_rungs():
+        found = list(mutations.mutants(mutations.kernel_of(rung)))
+        assert found and not all(one.redundant for one in found), rung.name
+        for one in found:
+            name, number = one.place.split(":")
+            file = rung.kernel_file if name == rung.kernel_file.name else mutations.ROOT / "common/cuda" / name
+            assert one.text.splitlines()[0] in file.read_text().splitlines()[int(number) - 1]
 
 
 def test_what_the_suite_said():
