@@ -65,6 +65,16 @@ if(FLASH_BACKEND STREQUAL "simt")
       https://github.com/boostorg/boost/releases/download/boost-1.83.0/boost-1.83.0.tar.xz
       c5a0688e1f0c05f354bbd0b32244d36085d9ffc9f932e8a18983a9908096f614)
   endif()
+
+  find_path(LIBDW_INCLUDE_DIR elfutils/libdwfl.h)
+  find_library(LIBDW_LIBRARY dw)
+  if(LIBDW_INCLUDE_DIR AND LIBDW_LIBRARY)
+    add_library(flash_libdw INTERFACE)
+    target_include_directories(flash_libdw SYSTEM INTERFACE ${LIBDW_INCLUDE_DIR})
+    target_link_libraries(flash_libdw INTERFACE ${LIBDW_LIBRARY})
+  else()
+    list(APPEND FLASH_MISSING libdw-dev) # elfutils has no CMake build that could be taken in
+  endif()
 endif()
 
 if(FLASH_MISSING)
@@ -72,6 +82,6 @@ if(FLASH_MISSING)
   message(STATUS "missing packages: ${packages}") # read by scripts/lib/setup.sh; an error's text would be wrapped
   message(FATAL_ERROR "Libraries are not installed. Debian and Ubuntu have them in the packages named above "
                       "(Debian 12 has Catch2 3 in its backports); scripts/tour and scripts/test install them.\n"
-                      "With -DFLASH_FETCH=ON CMake downloads pinned sources of all but libomp-dev.")
+                      "With -DFLASH_FETCH=ON CMake downloads pinned sources of all but libomp-dev and libdw-dev.")
 endif()
 include(Catch) # catch_discover_tests()

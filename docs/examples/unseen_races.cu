@@ -5,7 +5,7 @@
 //     ./a.out slot        # or wait, or fence; then the same with "repaired" behind it
 //
 //     g++ -std=c++20 -O1 -g -fsanitize=thread -I. -Wno-unknown-pragmas -x c++ -c docs/examples/unseen_races.cu
-//     g++ -std=c++20 -O2 -I. unseen_races.o $(ls common/simt/*/*.cpp | grep -v /tests/) -lboost_context -lpthread
+//     g++ -std=c++20 -O2 -I. unseen_races.o $(ls common/simt/*/*.cpp | grep -v /tests/) -lboost_context -ldw -lpthread
 //     FLASH_SIMT_DETECT=1 ./a.out slot
 #include <cstdio>
 #include <cstring>

@@ -7,7 +7,7 @@ CMAKE_WANTED=3.25
 
 # What a person who has no apt must install, for messages.
 NEEDED="a C++20 compiler (g++ 11 or later, or clang++ 14 with its OpenMP library), CMake $CMAKE_WANTED or later, Ninja or make,
-Python 3, Eigen 3.4, CLI11 2, nlohmann-json 3, Catch2 3, and Boost.Context for CUDA kernels on the CPU"
+Python 3, Eigen 3.4, CLI11 2, nlohmann-json 3, Catch2 3, and Boost.Context and libdw for CUDA kernels on the CPU"
 
 # Every library of the build, as packages: on a bare machine they are all installed in one go.
 # The build itself (cmake/Dependencies.cmake) decides whether one of them is missing.
@@ -113,7 +113,7 @@ apt_failed() { # LOG
 install_tools() {
     find_missing_tools
     [[ ${#MISSING[@]} -gt 0 ]] || return 0
-    [[ $BACKEND != simt ]] || LIBRARY_PACKAGES+=(libboost-context-dev)
+    [[ $BACKEND != simt ]] || LIBRARY_PACKAGES+=(libboost-context-dev libdw-dev)
     install "${MISSING[@]}" "${LIBRARY_PACKAGES[@]}"
     find_missing_tools
     if [[ ${MISSING[*]} == cmake && -n $(command -v cmake) ]]; then

@@ -7,7 +7,7 @@ namespace {
 
 std::string describe(const Place& place) {
     const std::string where = place.line.line > 0 ? place.line.file + ":" + std::to_string(place.line.line)
-                                                  : "a line that is not known (" + why_unresolved() + ")";
+                                                  : "a line that is not known (" + std::string(why_unresolved) + ")";
     return "thread " + to_string(place.thread) + " of block " + to_string(place.block) + " " + place.action + " at " +
            where;
 }

@@ -31,16 +31,16 @@ class Origin {
 };
 
 struct SourceLine {
-    std::string file; // empty: not known, the kernel was compiled without -g or there is no addr2line
+    std::string file; // empty: not known, the kernel was compiled without -g
     int line = 0;
     friend auto operator<=>(const SourceLine&, const SourceLine&) = default;
 };
 
 /// The kernel's source line of each origin. For inlined code that is the innermost line outside the runtime's own
-/// headers. Code addresses are looked up by addr2line (package binutils), in one call.
+/// headers. Safe to call from several threads.
 std::vector<SourceLine> resolve(const std::vector<Origin>& origins);
 
-/// Empty when code addresses can be resolved, else what is missing and how to get it.
-std::string why_unresolved();
+/// How to get the line of a code address that has none.
+inline constexpr const char* why_unresolved = "compile the kernel with -g";
 
 } // namespace flash::simt

@@ -1,18 +1,17 @@
 #include "common/simt/machine/symbols.hpp"
 
 #include <cxxabi.h>
-#include <elf.h>
 #include <link.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <utility>
 
-#include "common/simt/machine/program.hpp"
+#include "common/simt/machine/debug_info.hpp"
 
 namespace flash::simt {
 namespace {
@@ -46,34 +45,14 @@ bool is_local(const std::string& variable, const std::string& function) {
 /// Whether that function is a kernel: __global__ puts a tag behind its name.
 bool is_of_kernel(const std::string& variable) { return variable.find("B6kernel") != std::string::npos; }
 
-template <class T> std::vector<T> read_array(std::ifstream& file, uint64_t offset, uint64_t bytes) {
-    std::vector<T> values(bytes / sizeof(T));
-    file.seekg(static_cast<std::streamoff>(offset));
-    file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
-    return values;
-}
-
 SymbolTable read_own_symbols() {
     SymbolTable table;
-    std::ifstream file(program_file(), std::ios::binary);
-    const auto header = read_array<Elf64_Ehdr>(file, 0, sizeof(Elf64_Ehdr)).at(0);
-    const auto sections = read_array<Elf64_Shdr>(file, header.e_shoff, header.e_shnum * sizeof(Elf64_Shdr));
-    for (const Elf64_Shdr& section : sections) {
-        if (!file || section.sh_type != SHT_SYMTAB || section.sh_link >= sections.size()) {
-            continue;
-        }
-        const Elf64_Shdr& text = sections[section.sh_link];
-        const auto names = read_array<char>(file, text.sh_offset, text.sh_size);
-        for (const Elf64_Sym& entry : read_array<Elf64_Sym>(file, section.sh_offset, section.sh_size)) {
-            if (entry.st_name >= names.size() || entry.st_shndx == SHN_UNDEF) {
-                continue;
-            }
-            const std::string name = names.data() + entry.st_name;
-            if (ELF64_ST_TYPE(entry.st_info) == STT_FUNC) {
-                table.functions.emplace(entry.st_value, name);
-            } else if (ELF64_ST_TYPE(entry.st_info) == STT_TLS && name.starts_with("_ZZ")) {
-                table.variables.emplace(entry.st_value, SharedVariable{name, entry.st_value, entry.st_size});
-            }
+    for (Symbol& symbol : own_symbols()) {
+        if (symbol.is_function) {
+            table.functions.emplace(symbol.address, std::move(symbol.name));
+        } else if (symbol.name.starts_with("_ZZ")) {
+            table.variables.emplace(symbol.address,
+                                    SharedVariable{std::move(symbol.name), symbol.address, symbol.bytes});
         }
     }
     return table;

@@ -36,7 +36,7 @@ struct Segment {
 
 /// The executable in memory.
 struct Executable {
-    size_t load_address;          // a code address minus this is what addr2line understands
+    size_t load_address;          // a code address minus this is the one in the file
     const char *begin, *end;      // its constants among them
     Segment thread_local_segment; // this OS thread's copy, where __shared__ variables live
 };

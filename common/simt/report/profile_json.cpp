@@ -50,7 +50,7 @@ std::string to_json(const std::vector<KernelProfile>& kernels) {
             own["uncoalesced"] = findings(counters).uncoalesced;
             own["conflicted"] = findings(counters).conflicted;
             if (line.file.empty()) {
-                document["unknown_lines"] = why_unresolved();
+                document["unknown_lines"] = why_unresolved;
             }
             lines.push_back(own);
         }

@@ -113,7 +113,7 @@ def built(name, command, folders, build):
 
 def simt_machine():
     """The SIMT backend, one library that all rungs share."""
-    command = [*compiler("CXX", "g++", "apt-get install g++"), *CXX]
+    command = [*compiler("CXX", "g++", "apt-get install g++"), *CXX, "-DFLASH_SIMT_WITHOUT_LIBDW"]
 
     def build(scratch):
         sources = [str(path.relative_to(ROOT)) for folder in SIMT for path in sorted((ROOT / folder).glob("*.cpp"))]

@@ -1,0 +1,124 @@
+#include "common/simt/machine/debug_info.hpp"
+
+#ifdef FLASH_SIMT_WITHOUT_LIBDW // the PyTorch operator, whose program is Python
+
+namespace flash::simt {
+std::vector<Symbol> own_symbols() { return {}; }
+std::vector<SourceLine> lines_at(uint64_t) { return {}; }
+} // namespace flash::simt
+
+#else
+
+#include <dwarf.h>
+#include <elfutils/libdw.h>
+#include <elfutils/libdwfl.h>
+
+#include "common/simt/machine/program.hpp"
+
+namespace flash::simt {
+namespace {
+
+/// The program's file as libdw sees it, placed at address 0.
+class OwnFile {
+  public:
+    OwnFile() : session_(dwfl_begin(&callbacks)) {
+        module_ = dwfl_report_elf(session_, "", program_file().c_str(), -1, 0, true); // null: it is not there any more
+        dwfl_report_end(session_, nullptr, nullptr);
+    }
+    ~OwnFile() { dwfl_end(session_); }
+    OwnFile(const OwnFile&) = delete;
+    OwnFile& operator=(const OwnFile&) = delete;
+
+    Dwfl_Module* module() const { return module_; }
+
+  private:
+    /// Not libdw's own search, which may ask a server.
+    static int no_other_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*, GElf_Word,
+                             char**) {
+        return -1;
+    }
+    static constexpr Dwfl_Callbacks callbacks{nullptr, no_other_file, nullptr, nullptr};
+
+    Dwfl* session_;
+    Dwfl_Module* module_;
+};
+
+SourceLine line_of_call(Dwarf_Die unit, Dwarf_Die call) {
+    const auto number = [&call](unsigned name) {
+        Dwarf_Attribute attribute;
+        Dwarf_Word value = 0;
+        dwarf_formudata(dwarf_attr(&call, name, &attribute), &value);
+        return value;
+    };
+    Dwarf_Files* files = nullptr;
+    dwarf_getsrcfiles(&unit, &files, nullptr);
+    const char* const file = dwarf_filesrc(files, number(DW_AT_call_file), nullptr, nullptr);
+    return file == nullptr ? SourceLine{} : SourceLine{file, static_cast<int>(number(DW_AT_call_line))};
+}
+
+/// Puts the calls that were inlined at an address, outermost last, behind `lines`.
+void add_inlined(Dwarf_Die unit, Dwarf_Die scope, Dwarf_Addr address, std::vector<SourceLine>& lines) {
+    Dwarf_Die child;
+    for (int end = dwarf_child(&scope, &child); end == 0; end = dwarf_siblingof(&child, &child)) {
+        const int tag = dwarf_tag(&child);
+        const bool may_hold_functions = tag == DW_TAG_namespace || tag == DW_TAG_structure_type ||
+                                        tag == DW_TAG_class_type || tag == DW_TAG_union_type;
+        const bool covers = dwarf_haspc(&child, address) == 1;
+        if (covers || may_hold_functions) {
+            add_inlined(unit, child, address, lines);
+        }
+        if (tag == DW_TAG_inlined_subroutine && covers) {
+            lines.push_back(line_of_call(unit, child));
+        }
+        if (covers) {
+            return;
+        }
+    }
+}
+
+std::vector<SourceLine> lines_in(Dwarf_Die unit, Dwarf_Addr address) {
+    Dwarf_Line* const row = dwarf_getsrc_die(&unit, address);
+    const char* const file = dwarf_linesrc(row, nullptr, nullptr); // null when there is no row
+    if (file == nullptr) {
+        return {};
+    }
+    std::vector<SourceLine> lines{{file, 0}};
+    dwarf_lineno(row, &lines.front().line);
+    add_inlined(unit, unit, address, lines);
+    return lines;
+}
+
+} // namespace
+
+std::vector<Symbol> own_symbols() {
+    const OwnFile file;
+    std::vector<Symbol> symbols;
+    const int count = file.module() == nullptr ? 0 : dwfl_module_getsymtab(file.module()); // -1 when there is none
+    for (int i = 0; i < count; ++i) {
+        GElf_Sym entry;
+        const char* const name = dwfl_module_getsym(file.module(), i, &entry, nullptr);
+        const int type = GELF_ST_TYPE(entry.st_info);
+        if (name != nullptr && entry.st_shndx != SHN_UNDEF && (type == STT_FUNC || type == STT_TLS)) {
+            symbols.push_back({name, entry.st_value, entry.st_size, type == STT_FUNC});
+        }
+    }
+    return symbols;
+}
+
+std::vector<SourceLine> lines_at(uint64_t address) {
+    static const OwnFile file;
+    Dwarf_Addr bias = 0;
+    Dwarf* const info = file.module() == nullptr ? nullptr : dwfl_module_getdwarf(file.module(), &bias);
+    Dwarf_CU* number = nullptr;
+    Dwarf_Die unit; // one by one: clang++ makes no table of addresses
+    while (info != nullptr && dwarf_get_units(info, number, &number, nullptr, nullptr, &unit, nullptr) == 0) {
+        if (dwarf_haspc(&unit, address) == 1) {
+            return lines_in(unit, address);
+        }
+    }
+    return {};
+}
+
+} // namespace flash::simt
+
+#endif

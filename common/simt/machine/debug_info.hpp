@@ -1,0 +1,26 @@
+// What the program's own file says about its code. Read by libdw (elfutils).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/simt/machine/origin.hpp"
+
+namespace flash::simt {
+
+struct Symbol {
+    std::string name; // mangled
+    uint64_t address; // in the file; a thread-local variable's offset in its segment
+    uint64_t bytes;
+    bool is_function; // else a thread-local variable
+};
+
+/// The program's functions and thread-local variables; none when it is stripped.
+std::vector<Symbol> own_symbols();
+
+/// The source line of a code address in the file, then those of the calls that were inlined there, outermost last.
+/// Nothing without -g. Not to be called by two threads at once.
+std::vector<SourceLine> lines_at(uint64_t address);
+
+} // namespace flash::simt
