@@ -21,6 +21,9 @@ constexpr uint16_t canary = 0xbf5a;
 constexpr size_t piece = 1 << 20; // bytes that are copied at once: a tensor may be large
 
 void fill(std::span<std::byte> bytes, std::span<const uint16_t> pattern) {
+    if (bytes.empty()) { // memcpy must not be given a null pointer, even for nothing
+        return;
+    }
     const std::array<uint16_t, 2> two{pattern.front(), pattern.back()}; // four bytes at a time: margins are large
     const size_t rest = bytes.size() % sizeof two;
     for (size_t at = 0; at < bytes.size() - rest; at += sizeof two) {
