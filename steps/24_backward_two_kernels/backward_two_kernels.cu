@@ -266,20 +266,20 @@ __global__ __launch_bounds__(threads, 2) void gradients_of_K_V(const T* Q, const
 }
 
 /// Rows of all heads, padded to whole tiles of Q; they are as large for every head dim.
-int64_t padded_rows(const flash::Problem& p) {
+int64_t rows_with_padding(const flash::Problem& p) {
     return p.batch * p.heads * flash::ceil_div(p.q_len, Q_side<32>::own) * Q_side<32>::own;
 }
 
 } // namespace
 
-int64_t workspace_bytes(const flash::Problem& p) { return flash::part_bytes<Row>(padded_rows(p)); }
+int64_t workspace_bytes(const flash::Problem& p) { return flash::part_bytes<Row>(rows_with_padding(p)); }
 
 template <class T>
 void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
                         const T* dO, T* dQ, T* dK, T* dV, void* workspace) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
-    Row* const Rows = flash::Workspace(workspace).part<Row>(padded_rows(p), "LSE and delta");
+    Row* const Rows = flash::Workspace(workspace).part<Row>(rows_with_padding(p), "LSE and delta");
 
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto head_dim) {
         constexpr int d = head_dim;
