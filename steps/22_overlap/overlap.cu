@@ -7,7 +7,7 @@
 //      rung 21   S0 | softmax | P V0 | S1 | softmax | P V1 | ..     here   S1 and P V0 | softmax of S1 | S2 and P V1 ..
 //
 // The warpgroups also take turns at asking for products, so one's softmax falls into the time of the other's products.
-// Against rung 21: the consumers' loop runs one tile behind itself; O is rescaled after P V, which ran meanwhile.
+// Against rung 21: the consumers' loop runs one tile behind itself, and d = 64 has four slots; O is rescaled after P V.
 // Look at: which registers each product owns, and until when. Gained: cycles in which tensor cores are active.
 // First published: FlashAttention-3 (2024), sections 3.1, "ping-pong", and 3.2, "intra-warpgroup pipelining".
 #include "steps/22_overlap/overlap.hpp"
