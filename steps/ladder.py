@@ -52,11 +52,22 @@ def parse(text, root=ROOT):
         if line.strip() and not line.lstrip().startswith("#"):
             cells = [cell.strip() for cell in line.split("|", 4)]
             if len(cells) != 5 or not cells[0][:2].isdigit():
-                raise LadderError(f"steps/ladder.txt:{number}: 'NN_name | types | head dims | capability | idea' is expected")
+                raise LadderError(
+                    f"steps/ladder.txt:{number}: 'NN_name | types | head dims | capability | idea' is expected"
+                )
             name, types, head_dims, capability, idea = cells
             head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
-            rungs.append(Rung(name[:2], name, tuple(types.split()), head_dims, "" if capability == "-" else capability, idea,
-                              root / "steps" / name))
+            rungs.append(
+                Rung(
+                    name[:2],
+                    name,
+                    tuple(types.split()),
+                    head_dims,
+                    "" if capability == "-" else capability,
+                    idea,
+                    root / "steps" / name,
+                )
+            )
     return rungs
 
 

@@ -29,7 +29,11 @@ def safetensors(path, tensors, metadata=None, dtype="F32"):
     for name, (shape, values) in tensors.items():
         kind = "F32" if name == "lse" else dtype
         body = struct.pack(f"<{len(values)}{FORMATS[kind]}", *values)
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(body)]}
+        header[name] = {
+            "dtype": kind,
+            "shape": shape,
+            "data_offsets": [len(data), len(data) + len(body)],
+        }
         data += body
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
@@ -43,7 +47,10 @@ def attention(q_rows, causal=False):
     """O and LSE of one head, by the definition."""
     outputs, lses = [], []
     for i, q in enumerate(q_rows):
-        weights = [math.exp(sum(a * b for a, b in zip(q, k)) / math.sqrt(D)) for k in K[:i + 1 if causal else None]]
+        weights = [
+            math.exp(sum(a * b for a, b in zip(q, k)) / math.sqrt(D))
+            for k in K[: i + 1 if causal else None]
+        ]
         total = sum(weights)
         outputs.append([sum(w * v[x] for w, v in zip(weights, V)) / total for x in range(D)])
         lses.append(math.log(total))
@@ -55,13 +62,19 @@ class AttentionPicture(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
-        self.input, self.result = self.folder / "input.safetensors", self.folder / "result.safetensors"
+        self.input, self.result = (
+            self.folder / "input.safetensors",
+            self.folder / "result.safetensors",
+        )
         self.write_input({"tokens": json.dumps(TOKENS), "picture_head": "1"})
         self.write_result()
 
     def write_input(self, metadata, kv_len=6):
-        tensors = {"q": ([1, 2, 6, D], flat(Q[0]) + flat(Q[1])),
-                   "k": ([1, 1, kv_len, D], flat(K[:kv_len])), "v": ([1, 1, kv_len, D], flat(V[:kv_len]))}
+        tensors = {
+            "q": ([1, 2, 6, D], flat(Q[0]) + flat(Q[1])),
+            "k": ([1, 1, kv_len, D], flat(K[:kv_len])),
+            "v": ([1, 1, kv_len, D], flat(V[:kv_len])),
+        }
         safetensors(self.input, tensors, metadata)
 
     def write_result(self, causal=False, dtype="F32"):
@@ -71,8 +84,19 @@ class AttentionPicture(unittest.TestCase):
 
     def run_it(self, *arguments, **environment):
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environment}
-        return subprocess.run([sys.executable, str(PICTURE), str(self.result), "--input", str(self.input), *arguments],
-                              capture_output=True, encoding="utf-8", env=environment)
+        return subprocess.run(
+            [
+                sys.executable,
+                str(PICTURE),
+                str(self.result),
+                "--input",
+                str(self.input),
+                *arguments,
+            ],
+            capture_output=True,
+            encoding="utf-8",
+            env=environment,
+        )
 
     def shows(self, *arguments, **environment):
         result = self.run_it(*arguments, **environment)
@@ -86,14 +110,21 @@ class AttentionPicture(unittest.TestCase):
         self.assertLessEqual(len(result.stderr.splitlines()), 3)
 
     def test_what_a_head_attends_to(self):
-        for options, words in ((("--query", "tea"), "tea (4) attends to tea (1) 62%, [CLS] (0) 8%"),  # 8 of 8 + 5, 1 of 13
-                               (("--head", "0", "--query", "1"), "tea (1) attends to [CLS] (0) 17%, tea (1) 17%")):
+        for options, words in (
+            (
+                ("--query", "tea"),
+                "tea (4) attends to tea (1) 62%, [CLS] (0) 8%",
+            ),  # 8 of 8 + 5, 1 of 13
+            (("--head", "0", "--query", "1"), "tea (1) attends to [CLS] (0) 17%, tea (1) 17%"),
+        ):
             self.assertIn(words, self.shows(*options))
         self.assertIn("Head 1:", self.shows())
         self.write_result(dtype="F16")
         self.assertIn("tea (1) 62%", self.shows("--query", "tea"))
         self.write_result(causal=True)
-        self.assertIn("tea (1) attends to [CLS] (0) 50%, tea (1) 50%", self.shows("--causal", "--query", "1"))
+        self.assertIn(
+            "tea (1) attends to [CLS] (0) 50%, tea (1) 50%", self.shows("--causal", "--query", "1")
+        )
         self.assert_refused("rows of P do not sum to 1")
 
     def test_plain_ascii_without_a_utf8_locale(self):
@@ -105,39 +136,63 @@ class AttentionPicture(unittest.TestCase):
     def test_svg(self):
         svg = self.folder / "picture.svg"
         self.shows("--svg", str(svg))
-        texts = [element.text for element in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
+        texts = [
+            element.text
+            for element in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")
+        ]
         self.assertTrue({"62", "What \u201ctea\u201d, token 4, attends to"} <= set(texts))
-        self.assertEqual(sorted(p.name for p in self.folder.iterdir()),
-                         ["input.safetensors", "picture.svg", "result.safetensors"])
+        self.assertEqual(
+            sorted(p.name for p in self.folder.iterdir()),
+            ["input.safetensors", "picture.svg", "result.safetensors"],
+        )
 
     def test_bad_choices(self):
         taken = self.folder / "taken.svg"
         taken.mkdir()
-        for message, *options in (("there is no head 2", "--head", "2"), ("there is no head -1", "--head", "-1"),
-                                  ("no word 'coffee'", "--query", "coffee"), ("no word '6'", "--query", "6"),
-                                  ("--scale must be", "--scale", "0"), ("--scale must be", "--scale", "nan"),
-                                  ("do not sum to 1", "--scale", "2"), ("cannot write", "--svg", str(taken)),
-                                  ("cannot write", "--svg", str(self.input / "x.svg")),
-                                  ("cannot read", "--input", str(self.folder / "absent")),
-                                  ("cannot read", "--input", str(self.folder)), ("has no tensor 'q'", "--input", str(self.result))):
+        for message, *options in (
+            ("there is no head 2", "--head", "2"),
+            ("there is no head -1", "--head", "-1"),
+            ("no word 'coffee'", "--query", "coffee"),
+            ("no word '6'", "--query", "6"),
+            ("--scale must be", "--scale", "0"),
+            ("--scale must be", "--scale", "nan"),
+            ("do not sum to 1", "--scale", "2"),
+            ("cannot write", "--svg", str(taken)),
+            ("cannot write", "--svg", str(self.input / "x.svg")),
+            ("cannot read", "--input", str(self.folder / "absent")),
+            ("cannot read", "--input", str(self.folder)),
+            ("has no tensor 'q'", "--input", str(self.result)),
+        ):
             self.assert_refused(message, *options)
         self.assertFalse((self.folder / "taken.svg.part").exists())
 
     def test_bad_files(self):
         good = self.result.read_bytes()
-        for bad in (b"", b"1234567", b"\xff" * 16, good[:-4], good[:40], good.replace(b"lse", b"lsd"),
-                    struct.pack("<Q", 2) + b"[]", struct.pack("<Q", 9) + b'{"lse":1}', good.replace(b'"F32"', b'"I32"'),
-                    good.replace(b"shape", b"shade")):
+        for bad in (
+            b"",
+            b"1234567",
+            b"\xff" * 16,
+            good[:-4],
+            good[:40],
+            good.replace(b"lse", b"lsd"),
+            struct.pack("<Q", 2) + b"[]",
+            struct.pack("<Q", 9) + b'{"lse":1}',
+            good.replace(b'"F32"', b'"I32"'),
+            good.replace(b"shape", b"shade"),
+        ):
             self.result.write_bytes(bad)
             self.assert_refused(str(self.result))
         self.result.write_bytes(good[:-4] + struct.pack("<f", math.nan))
         self.assert_refused("do not sum to 1")
 
     def test_bad_input(self):
-        for metadata, message in ((None, "no list 'tokens'"), ({"tokens": "{"}, "no list 'tokens'"),
-                                  ({"tokens": "[1,2,3,4,5,6]"}, "no list 'tokens'"),
-                                  ({"tokens": '["a"]'}, "1 tokens in the metadata, but 6 rows"),
-                                  ({"tokens": '["a","b","c","d","e","f"]'}, "no word of the text comes back")):
+        for metadata, message in (
+            (None, "no list 'tokens'"),
+            ({"tokens": "{"}, "no list 'tokens'"),
+            ({"tokens": "[1,2,3,4,5,6]"}, "no list 'tokens'"),
+            ({"tokens": '["a"]'}, "1 tokens in the metadata, but 6 rows"),
+            ({"tokens": '["a","b","c","d","e","f"]'}, "no word of the text comes back"),
+        ):
             self.write_input(metadata)
             self.assert_refused(message)
         self.write_input({"tokens": json.dumps(TOKENS)}, kv_len=5)

@@ -12,7 +12,10 @@ def main(pictures, program, *arguments):
     program = Path(program).name
     check, names = "--check" in arguments, [name for name in arguments if name != "--check"]
     if unknown := set(names) - set(pictures):
-        print(f"{program}: there is no {' '.join(sorted(unknown))}; there are {' '.join(pictures)}", file=sys.stderr)
+        print(
+            f"{program}: there is no {' '.join(sorted(unknown))}; there are {' '.join(pictures)}",
+            file=sys.stderr,
+        )
         return 2
     different = 0
     for name in names or pictures:
@@ -25,7 +28,9 @@ def main(pictures, program, *arguments):
         if not check:
             path.write_text(text, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            print(f"docs/figures/{name}: not what the sources say; docs/diagrams/{program} {name} draws it anew",
-                  file=sys.stderr)
+            print(
+                f"docs/figures/{name}: not what the sources say; docs/diagrams/{program} {name} draws it anew",
+                file=sys.stderr,
+            )
             different = 1
     return different

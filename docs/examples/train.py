@@ -28,32 +28,63 @@ def poem():
 
 
 def arguments(words):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attention", nargs="+", choices=("ours", "sdpa"), default=["ours"],
-                        help="one of them, or both, one after the other (ours)")
-    parser.add_argument("--rung", help="the forward rung, by number or name; it takes bf16 (the highest that fits)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--attention",
+        nargs="+",
+        choices=("ours", "sdpa"),
+        default=["ours"],
+        help="one of them, or both, one after the other (ours)",
+    )
+    parser.add_argument(
+        "--rung", help="the forward rung, by number or name; it takes bf16 (the highest that fits)"
+    )
     parser.add_argument("--backward-rung", help="the backward rung, likewise")
-    for name, default, what in (("steps", 400, "how often the weights change"), ("seed", 1, "of weights and batches"),
-                                ("layers", 1, "of attention and of the perceptron"), ("width", 64, "a multiple of the head dim"),
-                                ("head-dim", 32, "of each head; Hopper's rungs take 64"),
-                                ("context", 64, "letters that it sees"), ("batch", 8, "pieces of text in a step")):
+    for name, default, what in (
+        ("steps", 400, "how often the weights change"),
+        ("seed", 1, "of weights and batches"),
+        ("layers", 1, "of attention and of the perceptron"),
+        ("width", 64, "a multiple of the head dim"),
+        ("head-dim", 32, "of each head; Hopper's rungs take 64"),
+        ("context", 64, "letters that it sees"),
+        ("batch", 8, "pieces of text in a step"),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{what} ({default})")
-    parser.add_argument("--rate", type=float, default=1e-2, help="the learning rate at the start; it falls to 0 (0.01)")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=1e-2,
+        help="the learning rate at the start; it falls to 0 (0.01)",
+    )
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1 (cpu)")
-    parser.add_argument("--text", nargs="+", type=Path, metavar="FILE", help="what it reads (the poem)")
-    parser.add_argument("--letters", type=int, default=160, help="length of the sample at the end (160)")
+    parser.add_argument(
+        "--text", nargs="+", type=Path, metavar="FILE", help="what it reads (the poem)"
+    )
+    parser.add_argument(
+        "--letters", type=int, default=160, help="length of the sample at the end (160)"
+    )
     parser.add_argument("--record", metavar="NAME", help="also write docs/records/NAME.json")
     options = parser.parse_args(words)
     if options.width < 1 or options.head_dim < 1 or options.width % options.head_dim:
-        parser.error(f"--width {options.width}: a multiple of --head-dim, {options.head_dim}, is expected")
+        parser.error(
+            f"--width {options.width}: a multiple of --head-dim, {options.head_dim}, is expected"
+        )
     if min(options.steps, options.layers, options.context, options.batch) < 1:
         parser.error("--steps, --layers, --context and --batch are at least 1")
     try:
-        options.text = "\n".join(path.read_text(encoding="utf-8") for path in options.text) if options.text else poem()
+        options.text = (
+            "\n".join(path.read_text(encoding="utf-8") for path in options.text)
+            if options.text
+            else poem()
+        )
     except (OSError, UnicodeDecodeError) as error:
         parser.error(f"--text: {error}")
     if len(options.text) <= options.context + 1:
-        parser.error(f"the text has {len(options.text)} letters; more than --context {options.context} are needed")
+        parser.error(
+            f"the text has {len(options.text)} letters; more than --context {options.context} are needed"
+        )
     return options
 
 
@@ -64,10 +95,9 @@ try:
 except ModuleNotFoundError:
     print("train.py: there is no torch; pip install torch", file=sys.stderr)
     sys.exit(2)
+from flash_steps import attention  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-
-from flash_steps import attention  # noqa: E402
 
 
 class Layer(nn.Module):
@@ -78,14 +108,23 @@ class Layer(nn.Module):
         width, self.options, self.which = options.width, options, which
         self.before_attention, self.before_perceptron = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.perceptron = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.perceptron = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x):
         B, N, width = x.shape
         qkv = self.qkv(self.before_attention(x)).view(B, N, 3, -1, self.options.head_dim)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).bfloat16().contiguous()  # (B, H, N, d) each
         if self.which == "ours":
-            o = attention(q, k, v, causal=True, rung=self.options.rung, backward_rung=self.options.backward_rung)
+            o = attention(
+                q,
+                k,
+                v,
+                causal=True,
+                rung=self.options.rung,
+                backward_rung=self.options.backward_rung,
+            )
         else:
             o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(o.transpose(1, 2).reshape(B, N, width).float())
@@ -96,7 +135,10 @@ class Model(nn.Module):
     def __init__(self, options, which, letters):
         super().__init__()
         self.context = options.context
-        self.letter, self.place = nn.Embedding(letters, options.width), nn.Embedding(options.context, options.width)
+        self.letter, self.place = (
+            nn.Embedding(letters, options.width),
+            nn.Embedding(options.context, options.width),
+        )
         self.layers = nn.Sequential(*(Layer(options, which) for _ in range(options.layers)))
         self.last, self.scores = nn.LayerNorm(options.width), nn.Linear(options.width, letters)
 
@@ -109,8 +151,10 @@ class Model(nn.Module):
     def write(self, start, count, generator):
         text = start
         for _ in range(count):
-            likely = self(text[:, -self.context:])[:, -1].float().softmax(-1).cpu()
-            text = torch.cat([text, torch.multinomial(likely, 1, generator=generator).to(text.device)], 1)
+            likely = self(text[:, -self.context :])[:, -1].float().softmax(-1).cpu()
+            text = torch.cat(
+                [text, torch.multinomial(likely, 1, generator=generator).to(text.device)], 1
+            )
         return text[0].tolist()
 
 
@@ -122,9 +166,13 @@ def train(options, which, say=lambda line: print(line, flush=True)):
     text = torch.tensor([alphabet.index(letter) for letter in options.text])
     torch.manual_seed(options.seed)
     model = Model(options, which, len(alphabet)).to(options.device)
-    say(f"{which}: {options.layers} layer(s), {sum(weight.numel() for weight in model.parameters()):,} parameters, "
-        f"{len(text):,} letters of text")
-    draw = torch.Generator().manual_seed(options.seed)  # the same batches for both kinds of attention
+    say(
+        f"{which}: {options.layers} layer(s), {sum(weight.numel() for weight in model.parameters()):,} parameters, "
+        f"{len(text):,} letters of text"
+    )
+    draw = torch.Generator().manual_seed(
+        options.seed
+    )  # the same batches for both kinds of attention
     optimizer = torch.optim.AdamW(model.parameters(), options.rate)
     slower = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / options.steps)
     losses, start = [], time.monotonic()
@@ -147,16 +195,26 @@ def save(options, losses):
     """A record of the lab, with about a hundred steps of each curve."""
     sys.path.insert(0, str(ROOT / "scripts"))
     from lab import records
+
     every = max(1, options.steps // 100)
-    rows = [{"program": which, "kind": "training", "step": step + 1, "loss": round(loss, 6)}
-            for which, of in losses.items() for step, loss in enumerate(of) if step % every == 0 or step == len(of) - 1]
+    rows = [
+        {"program": which, "kind": "training", "step": step + 1, "loss": round(loss, 6)}
+        for which, of in losses.items()
+        for step, loss in enumerate(of)
+        if step % every == 0 or step == len(of) - 1
+    ]
     command = "docs/examples/train.py " + " ".join(sys.argv[1:])
-    return records.save(options.record, records.provenance(command, gpu=options.device != "cpu"), rows)
+    return records.save(
+        options.record, records.provenance(command, gpu=options.device != "cpu"), rows
+    )
 
 
 def main(options):
     if options.device.startswith("cuda") and not torch.cuda.is_available():
-        print("train.py: --device: there is no GPU that PyTorch can use; without the option it runs on the CPU", file=sys.stderr)
+        print(
+            "train.py: --device: there is no GPU that PyTorch can use; without the option it runs on the CPU",
+            file=sys.stderr,
+        )
         return 2
     losses = {}
     for which in options.attention:
@@ -164,7 +222,9 @@ def main(options):
         print(f"it writes: {sample!r}\n")
     if len(losses) == 2:
         apart = [abs(a - b) for a, b in zip(*losses.values())]
-        print(f"the two losses differ by {sum(apart) / len(apart):.5f} on average, at most by {max(apart):.5f}")
+        print(
+            f"the two losses differ by {sum(apart) / len(apart):.5f} on average, at most by {max(apart):.5f}"
+        )
     if options.record:
         print(f"written {save(options, losses).relative_to(ROOT)}")
     return 0

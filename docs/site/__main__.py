@@ -15,7 +15,9 @@ ROOT = HERE.parents[1]
 BUILD = ROOT / "build-site"
 VENV = BUILD / "venv"
 HTML = BUILD / "html"
-NO_NETWORK = re.compile(r"connection broken|name resolution|NewConnectionError|timed out|Network is unreachable", re.I)
+NO_NETWORK = re.compile(
+    r"connection broken|name resolution|NewConnectionError|timed out|Network is unreachable", re.I
+)
 
 
 class LeftOut(Exception):
@@ -32,17 +34,35 @@ def environment():
         raise LeftOut("Sphinx wants Python 3.11 or later")
     BUILD.mkdir(exist_ok=True)
     print(f"Installing Sphinx, MyST and Furo from PyPI into {VENV.relative_to(ROOT)}", flush=True)
-    made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], capture_output=True, text=True)
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", "--clear", str(VENV)], capture_output=True, text=True
+    )
     if made.returncode != 0:
         apt("python3-venv")
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
-    done = subprocess.run([str(VENV / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-                           "--only-binary", ":all:", "--retries", "2", "-r", str(HERE / "requirements.txt")],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            str(VENV / "bin/pip"),
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--retries",
+            "2",
+            "-r",
+            str(HERE / "requirements.txt"),
+        ],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode != 0:
         if NO_NETWORK.search(done.stderr):
             raise LeftOut("PyPI does not answer")
-        sys.exit(f"scripts/site: pip could not install docs/site/requirements.txt\n{done.stderr.strip()}")
+        sys.exit(
+            f"scripts/site: pip could not install docs/site/requirements.txt\n{done.stderr.strip()}"
+        )
     stamp.write_text(wanted)
     return VENV / "bin/python3"
 
@@ -55,16 +75,30 @@ def apt(package):
         raise LeftOut(f"there is no {package}, and no way to install it here")
     print(f"Installing {package} with apt", flush=True)
     for arguments in (["update"], ["install", "--no-install-recommends", package]):
-        done = subprocess.run(root + ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qy", "-o",
-                                      "DPkg::Lock::Timeout=120"] + arguments, capture_output=True, text=True)
+        done = subprocess.run(
+            root
+            + [
+                "env",
+                "DEBIAN_FRONTEND=noninteractive",
+                "apt-get",
+                "-qy",
+                "-o",
+                "DPkg::Lock::Timeout=120",
+            ]
+            + arguments,
+            capture_output=True,
+            text=True,
+        )
         if done.returncode != 0:
             raise LeftOut(f"apt cannot install {package}")
 
 
 def browser():
     """(the path of Chromium or Chrome, or "", why there is none)."""
+
     def find():
         return next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), "")
+
     try:
         if not find():
             apt("chromium")
@@ -74,7 +108,9 @@ def browser():
 
 
 def run(python, *arguments, **variables):
-    code = subprocess.run([str(python), "-B", *map(str, arguments)], cwd=ROOT, env=dict(os.environ, **variables)).returncode
+    code = subprocess.run(
+        [str(python), "-B", *map(str, arguments)], cwd=ROOT, env=dict(os.environ, **variables)
+    ).returncode
     if code != 0:
         sys.exit(code)
 
@@ -83,28 +119,62 @@ def build(python):
     run(python, HERE / "stage.py", BUILD / "pages")
     print("Building the pages", flush=True)
     started = time.monotonic()
-    done = subprocess.run([str(python), "-B", "-m", "sphinx", "--builder", "html", "--quiet", "--fail-on-warning",
-                           "--jobs", "auto", "--conf-dir", str(HERE), "--doctree-dir", str(BUILD / "doctrees"),
-                           str(BUILD / "pages"), str(HTML)], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            str(python),
+            "-B",
+            "-m",
+            "sphinx",
+            "--builder",
+            "html",
+            "--quiet",
+            "--fail-on-warning",
+            "--jobs",
+            "auto",
+            "--conf-dir",
+            str(HERE),
+            "--doctree-dir",
+            str(BUILD / "doctrees"),
+            str(BUILD / "pages"),
+            str(HTML),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     # Lines on the stage have the numbers that they have in the repository.
     sys.stderr.write(done.stderr.replace(f"{BUILD / 'pages'}/", ""))
     if done.returncode != 0:
         sys.exit("scripts/site: the site does not build, see above (a warning counts as an error)")
-    print(f"build-site/html/index.html is the site (built in {time.monotonic() - started:.0f} s)", flush=True)
+    print(
+        f"build-site/html/index.html is the site (built in {time.monotonic() - started:.0f} s)",
+        flush=True,
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="scripts/site", description="Builds the pages of this repository as a site, "
-                                     "build-site/html/index.html. Sphinx, MyST and Furo come from PyPI, into a virtual "
-                                     "environment under build-site.",
-                                     epilog="Exit code: 0 all is well, 1 a page is not, 2 bad option or a machine that "
-                                     "cannot. --check, on a machine that cannot, says what it left out and exits with 0.")
+    parser = argparse.ArgumentParser(
+        prog="scripts/site",
+        description="Builds the pages of this repository as a site, "
+        "build-site/html/index.html. Sphinx, MyST and Furo come from PyPI, into a virtual "
+        "environment under build-site.",
+        epilog="Exit code: 0 all is well, 1 a page is not, 2 bad option or a machine that "
+        "cannot. --check, on a machine that cannot, says what it left out and exits with 0.",
+    )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help="also open every page in headless Chromium: no error on the "
-                      "console, no formula unrendered, no picture missing, no dead link, no page wider than a phone; "
-                      "and say which translations lag behind their originals")
-    what.add_argument("--translate", action="store_true", help="bring the catalogues of docs/zh/catalogue up to date "
-                      "with the originals, and write the translated pages anew")
+    what.add_argument(
+        "--check",
+        action="store_true",
+        help="also open every page in headless Chromium: no error on the "
+        "console, no formula unrendered, no picture missing, no dead link, no page wider than a phone; "
+        "and say which translations lag behind their originals",
+    )
+    what.add_argument(
+        "--translate",
+        action="store_true",
+        help="bring the catalogues of docs/zh/catalogue up to date "
+        "with the originals, and write the translated pages anew",
+    )
     options, missing = parser.parse_args(), ""
     try:
         python = environment()

@@ -16,16 +16,18 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
-from playwright.async_api import async_playwright
-
 from markdown import SCHEME
+from playwright.async_api import async_playwright
 
 AT_ONCE = 3  # pages
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
 WIDE = {"width": 1600, "height": 900}
-SEARCHES = (("swizzle", "docs/11_swizzle.html"), ("online", "docs/04_two_pass_softmax.html"),
-            ("注意力", "docs/zh/00_attention.html"))
+SEARCHES = (
+    ("swizzle", "docs/11_swizzle.html"),
+    ("online", "docs/04_two_pass_softmax.html"),
+    ("注意力", "docs/zh/00_attention.html"),
+)
 # What a browser can see of a page that a parser cannot.
 LOOK = """async () => {
     const problems = [];
@@ -87,8 +89,10 @@ class Links(HTMLParser):
 
 def dead_links(folder):
     """{page: [problem]} of all HTML files in a folder."""
-    pages = {path.relative_to(folder).as_posix(): Links(path.read_text(encoding="utf-8"))
-             for path in sorted(folder.rglob("*.html"))}
+    pages = {
+        path.relative_to(folder).as_posix(): Links(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.rglob("*.html"))
+    }
     problems, count = {}, 0
     for page, found in pages.items():
         for link in found.links:
@@ -100,7 +104,9 @@ def dead_links(folder):
             if not (folder / target).is_file():
                 problems.setdefault(page, []).append(f"a dead link: {link}")
             elif anchor and target in pages and anchor not in pages[target].ids:
-                problems.setdefault(page, []).append(f"a link to an anchor that is not there: {link}")
+                problems.setdefault(page, []).append(
+                    f"a link to an anchor that is not there: {link}"
+                )
     return problems, count
 
 
@@ -108,7 +114,9 @@ class Quiet(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # one connection serves many requests
 
     def end_headers(self):
-        self.send_header("Cache-Control", "max-age=3600")  # every page loads the same scripts and fonts
+        self.send_header(
+            "Cache-Control", "max-age=3600"
+        )  # every page loads the same scripts and fonts
         super().end_headers()
 
     def do_GET(self):
@@ -130,12 +138,27 @@ class Server(ThreadingHTTPServer):
 async def look(context, address, names, problems):
     """Opens one page after the other, of those that are left, and notes what is wrong with each."""
     page, report = await context.new_page(), None
-    page.on("console", lambda message: report(f"on the console: {message.text}") if message.type in (
-        "error", "warning") else None)
+    page.on(
+        "console",
+        lambda message: (
+            report(f"on the console: {message.text}")
+            if message.type in ("error", "warning")
+            else None
+        ),
+    )
     page.on("pageerror", lambda error: report(f"a script fails: {error}"))
-    page.on("requestfailed", lambda request: report(f"a request fails: {request.url.removeprefix(address)}"))
-    page.on("response", lambda response: report(f"{response.status} for {response.url.removeprefix(address)}")
-            if response.status >= 400 else None)
+    page.on(
+        "requestfailed",
+        lambda request: report(f"a request fails: {request.url.removeprefix(address)}"),
+    )
+    page.on(
+        "response",
+        lambda response: (
+            report(f"{response.status} for {response.url.removeprefix(address)}")
+            if response.status >= 400
+            else None
+        ),
+    )
     while names:
         name = names.pop(0)
         report = problems.setdefault(name, []).append
@@ -149,7 +172,9 @@ async def look(context, address, names, problems):
                 await page.set_viewport_size(size)
                 if wide := await page.evaluate(WIDTH):
                     report(wide)
-        except Exception as error:  # whatever Playwright says of this page; the others are still looked at
+        except (
+            Exception
+        ) as error:  # whatever Playwright says of this page; the others are still looked at
             report(str(error).splitlines()[0])
     await page.close()
 
@@ -172,13 +197,18 @@ async def open_all(folder, chromium):
     problems, left = {}, list(names)
     async with async_playwright() as playwright:
         # Other machines are not found. Routes that abort would do the same, but they switch the browser's cache off.
-        browser = await playwright.chromium.launch(executable_path=chromium, args=[
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"] + ["--no-sandbox"] * (os.getuid() == 0))
+        browser = await playwright.chromium.launch(
+            executable_path=chromium,
+            args=["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+            + ["--no-sandbox"] * (os.getuid() == 0),
+        )
         context = await browser.new_context(viewport=DESKTOP)
         await asyncio.gather(*(look(context, address, left, problems) for _ in range(AT_ONCE)))
         for word, expected in SEARCHES:
             if (folder / expected).is_file():
-                await search(context, address, word, expected, problems.setdefault("search.html", []).append)
+                await search(
+                    context, address, word, expected, problems.setdefault("search.html", []).append
+                )
         await browser.close()
     server.shutdown()
     server.server_close()
@@ -193,8 +223,10 @@ def main():
         for problem in problems.get(page, []) + seen.get(page, []):
             print(f"{page}: {problem}", file=sys.stderr)
     failed = sum(map(len, [*problems.values(), *seen.values()]))
-    print(f"{pages} pages opened in Chromium, {links} links followed in {time.monotonic() - started:.0f} s; "
-          f"{failed or 'no'} problem{'s' * (failed != 1)}")
+    print(
+        f"{pages} pages opened in Chromium, {links} links followed in {time.monotonic() - started:.0f} s; "
+        f"{failed or 'no'} problem{'s' * (failed != 1)}"
+    )
     return 1 if failed else 0
 
 

@@ -21,8 +21,11 @@ myst_fence_as_directive = ["math"]
 myst_heading_anchors = 6
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "site": None}
 mathjax_path = "mathjax/tex-chtml-full.js"
-mathjax3_config = {"options": {"enableMenu": False}, "chtml": {"scale": 0.94},
-                   "tex": {"packages": {"[-]": ["noundefined", "noerrors"]}}}  # so that a mistake is one, and is found
+mathjax3_config = {
+    "options": {"enableMenu": False},
+    "chtml": {"scale": 0.94},
+    "tex": {"packages": {"[-]": ["noundefined", "noerrors"]}},
+}  # so that a mistake is one, and is found
 
 html_theme = "furo"
 html_static_path = ["static"]
@@ -31,7 +34,15 @@ templates_path = ["templates"]
 html_copy_source = False
 html_show_copyright = False
 html_use_index = False
-html_sidebars = {"**": ["sidebar/brand.html", "sidebar/language.html", "sidebar/search.html",
-                        "sidebar/scroll-start.html", "sidebar/navigation.html", "sidebar/scroll-end.html"]}
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/language.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"

@@ -10,8 +10,10 @@ from urllib.parse import unquote
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 CODE_OR_COMMENT = re.compile(r"<!--.*?-->|(`+)(?:(?!\n\s*\n).)*?\1", re.DOTALL)
-LINK = re.compile(r"(?<=\]\()<?([^\s)>]+)>?(?=(?:\s+\"[^\"]*\")?\s*\))"  # [text](target) and ![picture](target)
-                  r"|(?<=href=\")([^\"]+)(?=\")|(?<=src=\")([^\"]+)(?=\")|(?<=srcset=\")([^\"]+)(?=\")")
+LINK = re.compile(
+    r"(?<=\]\()<?([^\s)>]+)>?(?=(?:\s+\"[^\"]*\")?\s*\))"  # [text](target) and ![picture](target)
+    r"|(?<=href=\")([^\"]+)(?=\")|(?<=src=\")([^\"]+)(?=\")|(?<=srcset=\")([^\"]+)(?=\")"
+)
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.I)  # https:, mailto:, data:
 
 
@@ -21,8 +23,12 @@ class SiteError(Exception):
 
 def repository_files(pattern):
     """The files, relative to the root, that git tracks or would track; without git all that are no build's."""
-    found = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z", "--", pattern], cwd=ROOT,
-                           capture_output=True, text=True)
+    found = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z", "--", pattern],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     if found.returncode == 0:
         names = found.stdout.split("\0")
     else:
@@ -48,7 +54,9 @@ def fenced_lines(lines):
 def without_fences(text):
     """The text with blanks in place of fenced blocks; every character keeps its place."""
     lines = text.split("\n")
-    return "\n".join(" " * len(line) if fenced else line for line, fenced in zip(lines, fenced_lines(lines)))
+    return "\n".join(
+        " " * len(line) if fenced else line for line, fenced in zip(lines, fenced_lines(lines))
+    )
 
 
 def prose(text):
@@ -61,7 +69,7 @@ def without_comments(text):
     parts, end = [], 0
     for match in CODE_OR_COMMENT.finditer(without_fences(text)):
         if match[0].startswith("<!--"):
-            parts += [text[end:match.start()], "\n" * match[0].count("\n")]
+            parts += [text[end : match.start()], "\n" * match[0].count("\n")]
             end = match.end()
     return "".join(parts) + text[end:]
 
@@ -70,9 +78,9 @@ def replace_links(text, change):
     """The text with every relative link's target replaced by change(target)."""
     parts, end = [], 0
     for match in LINK.finditer(prose(text)):
-        target = text[match.start():match.end()].strip("<>")
+        target = text[match.start() : match.end()].strip("<>")
         if not SCHEME.match(target):
-            parts += [text[end:match.start()], change(html.unescape(target))]
+            parts += [text[end : match.start()], change(html.unescape(target))]
             end = match.end()
     return "".join(parts) + text[end:]
 

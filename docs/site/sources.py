@@ -6,10 +6,11 @@ import re
 import shutil
 from importlib.metadata import distribution
 from pathlib import Path
+from posixpath import relpath
 
 from docutils import nodes
+from markdown import ROOT, repository_files
 from markupsafe import escape
-from posixpath import relpath
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_for_filename
@@ -17,12 +18,17 @@ from pygments.lexers.special import TextLexer
 from pygments.util import ClassNotFound
 from sphinx.search.en import SearchEnglish
 
-from markdown import ROOT, repository_files
-
 LARGEST = 150_000  # bytes that a page shows; a larger file is copied as it is
 LEXERS = {".cu": "cuda.cu", ".hpp": "x.cpp", ".txt": "x.txt"}
-CHINESE = {"Next": "下一页", "Previous": "上一页", "Home": "首页", "On this page": "本页内容", "Back to top": "回到顶部",
-           "Search": "搜索", "Skip to content": "跳到正文"}
+CHINESE = {
+    "Next": "下一页",
+    "Previous": "上一页",
+    "Home": "首页",
+    "On this page": "本页内容",
+    "Back to top": "回到顶部",
+    "Search": "搜索",
+    "Skip to content": "跳到正文",
+}
 
 
 def strip_scheme(app, doctree, docname):
@@ -39,8 +45,16 @@ def source_pages(app):
     for name in wanted:
         shown.update(repository_files(name + "/") if (ROOT / name).is_dir() else [name])
     folders = {name for name in wanted if (ROOT / name).is_dir()}
-    folders |= {parent.as_posix() for name in shown for parent in Path(name).parents if parent.as_posix() in folders or
-                any(folder == parent.as_posix() or parent.as_posix().startswith(folder + "/") for folder in folders)}
+    folders |= {
+        parent.as_posix()
+        for name in shown
+        for parent in Path(name).parents
+        if parent.as_posix() in folders
+        or any(
+            folder == parent.as_posix() or parent.as_posix().startswith(folder + "/")
+            for folder in folders
+        )
+    }
     files = set()  # that a listing leads to as they are
     for name in sorted(shown):
         content = (ROOT / name).read_bytes()
@@ -56,8 +70,11 @@ def source_pages(app):
             body = f'<p>{len(content):,} bytes: <a href="{escape(Path(name).name)}" download>the file</a></p>'
         else:
             body = source(name, content.decode())
-        crumbs = [f'<a href="{relpath(parent + "/index.html", Path(name).parent)}">{escape(parent)}</a>'
-                  for parent in [Path(name).parent.as_posix()] if parent in folders]
+        crumbs = [
+            f'<a href="{relpath(parent + "/index.html", Path(name).parent)}">{escape(parent)}</a>'
+            for parent in [Path(name).parent.as_posix()]
+            if parent in folders
+        ]
         yield page(name, name, "".join(f'<p class="crumbs">{crumb}</p>' for crumb in crumbs) + body)
     for folder in sorted(folders):
         yield page(folder + "/index", folder, listing(folder, shown, folders, files))
@@ -71,15 +88,23 @@ def is_text(content):
 
 
 def page(name, title, body):
-    return name, {"title": title, "body": f"<h1>{escape(title)}</h1>\n{body}", "parents": [], "toc": ""}, "page.html"
+    return (
+        name,
+        {"title": title, "body": f"<h1>{escape(title)}</h1>\n{body}", "parents": [], "toc": ""},
+        "page.html",
+    )
 
 
 def source(name, text):
     try:
-        lexer = get_lexer_for_filename(LEXERS.get(Path(name).suffix, Path(name).name), stripnl=False)
+        lexer = get_lexer_for_filename(
+            LEXERS.get(Path(name).suffix, Path(name).name), stripnl=False
+        )
     except ClassNotFound:
         lexer = TextLexer(stripnl=False)
-    return highlight(text, lexer, HtmlFormatter(linenos="inline", linespans="L", cssclass="highlight source"))
+    return highlight(
+        text, lexer, HtmlFormatter(linenos="inline", linespans="L", cssclass="highlight source")
+    )
 
 
 def listing(folder, shown, folders, files):
@@ -91,21 +116,31 @@ def listing(folder, shown, folders, files):
         elif name in files:
             items.append((f"{path.name} ({path.stat().st_size:,} bytes)", path.name))
         elif name in shown:
-            items.append((path.name, f"{path.name[:-3] if path.suffix == '.md' else path.name}.html"))
-    return "<ul>" + "".join(f'<li><a href="{escape(link)}">{escape(text)}</a></li>' for text, link in items) + "</ul>"
+            items.append(
+                (path.name, f"{path.name[:-3] if path.suffix == '.md' else path.name}.html")
+            )
+    return (
+        "<ul>"
+        + "".join(f'<li><a href="{escape(link)}">{escape(text)}</a></li>' for text, link in items)
+        + "</ul>"
+    )
 
 
 def context(app, pagename, templatename, context, doctree):
     """Each page knows its language and its counterpart; pages of one language do not continue in another."""
+
     def chinese(name):
         return name.startswith("docs/zh/")
+
     if pagename == "docs/zh/README":
         other = "README"
     elif chinese(pagename):
         other = "docs/" + pagename.removeprefix("docs/zh/")
     else:
         other = "docs/zh/" + pagename.removeprefix("docs/")
-    other = other if other in app.env.found_docs else "index" if chinese(pagename) else "docs/zh/README"
+    other = (
+        other if other in app.env.found_docs else "index" if chinese(pagename) else "docs/zh/README"
+    )
     if other in app.env.found_docs:
         context["other_language"] = app.builder.get_relative_uri(pagename, other)
     context["in_chinese"] = chinese(pagename)
@@ -113,7 +148,9 @@ def context(app, pagename, templatename, context, doctree):
         context["language"] = "zh-CN"
         context["_"] = context["gettext"] = lambda text: CHINESE.get(text.strip(), text)
         before, caption, last = context["furo_navigation_tree"].rpartition('<p class="caption"')
-        context["furo_navigation_tree"] = caption + last + before  # the section in Chinese comes first
+        context["furo_navigation_tree"] = (
+            caption + last + before
+        )  # the section in Chinese comes first
     _, previous, following = app.builder.relations.get(pagename) or (None, None, None)
     for key, neighbour in (("prev", previous), ("next", following)):
         if chinese(neighbour or "") != chinese(pagename):
@@ -143,18 +180,26 @@ def pairs(word):
     parts = []
     for part in re.findall(r"[\u3400-\u9fff]+|[^\u3400-\u9fff]+", word):
         chinese = "\u3400" <= part[0] <= "\u9fff"
-        parts += [part[i:i + 2] for i in range(len(part) - 1)] if chinese and len(part) > 2 else [part]
+        parts += (
+            [part[i : i + 2] for i in range(len(part) - 1)] if chinese and len(part) > 2 else [part]
+        )
     return parts
 
 
 def copy_mathjax(app, exception):
     """Of sphinx-mathjax-offline's 24 MB, the one program and its fonts."""
     if exception is None:
-        package = Path(distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static/mathjax"))
+        package = Path(
+            distribution("sphinx-mathjax-offline").locate_file(
+                "sphinx-mathjax-offline/static/mathjax"
+            )
+        )
         target = Path(app.outdir) / "_static/mathjax"
         target.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(package / "tex-chtml-full.js", target / "tex-chtml-full.js")
-        shutil.copytree(package / "output/chtml/fonts", target / "output/chtml/fonts", dirs_exist_ok=True)
+        shutil.copytree(
+            package / "output/chtml/fonts", target / "output/chtml/fonts", dirs_exist_ok=True
+        )
 
 
 def setup(app):

@@ -12,7 +12,16 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from posixpath import relpath
 
-from markdown import FENCE, ROOT, SiteError, prose, replace_links, repository_files, resolve, without_comments
+from markdown import (
+    FENCE,
+    ROOT,
+    SiteError,
+    prose,
+    replace_links,
+    repository_files,
+    resolve,
+    without_comments,
+)
 
 sys.path += [str(ROOT / "scripts"), str(ROOT / "docs/tests")]
 from excerpts import ELLIPSIS, dedent  # noqa: E402
@@ -20,7 +29,9 @@ from lab.ladder import ladder  # noqa: E402
 
 EXCERPT = re.compile(r"\s*<!--\s*excerpt:\s*(\S+)\s*-->\s*$")
 PICTURE = re.compile(r"!\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^\s)]+\.svg)\)")
-PICTURE_ELEMENT = re.compile(r"<picture>\s*<source\b[^>]*dark[^>]*srcset=\"([^\"]+)\"[^>]*>\s*(<img\b[^>]*?)\s*/?>\s*</picture>")
+PICTURE_ELEMENT = re.compile(
+    r"<picture>\s*<source\b[^>]*dark[^>]*srcset=\"([^\"]+)\"[^>]*>\s*(<img\b[^>]*?)\s*/?>\s*</picture>"
+)
 DARK = "@media (prefers-color-scheme: dark)"
 
 
@@ -40,23 +51,32 @@ def sections(tree, pages, rungs):
         if line.partition(" ")[0] == "rungs":
             last = f"docs/{line.rpartition(' ')[2]}.md" if " " in line else chapters[-1]
             if last not in chapters:
-                raise SiteError(f"docs/site/tree.txt:{number}: there is no rung '{line.rpartition(' ')[2]}'")
-            wanted = [page for page in chapters[:chapters.index(last) + 1] if page in left]
+                raise SiteError(
+                    f"docs/site/tree.txt:{number}: there is no rung '{line.rpartition(' ')[2]}'"
+                )
+            wanted = [page for page in chapters[: chapters.index(last) + 1] if page in left]
         else:
             wanted = sorted(page for page in left if fnmatch(page, line))
         answer[-1][1].extend((page, name) for page in wanted)
         left -= set(wanted)
     if left:
-        raise SiteError("no place on the site for " + ", ".join(sorted(left)) +
-                        "\nadd a line to docs/site/tree.txt; a rung's chapter has the rung's name in steps/ladder.txt")
+        raise SiteError(
+            "no place on the site for "
+            + ", ".join(sorted(left))
+            + "\nadd a line to docs/site/tree.txt; a rung's chapter has the rung's name in steps/ladder.txt"
+        )
     return [(title, members) for title, members in answer if members]
 
 
 class Stage:
     def __init__(self, folder):
         self.folder = folder
-        self.pages = [page for page in repository_files("*.md") if not page.startswith("docs/site/")]
-        self.sections = sections((ROOT / "docs/site/tree.txt").read_text(encoding="utf-8"), self.pages, ladder())
+        self.pages = [
+            page for page in repository_files("*.md") if not page.startswith("docs/site/")
+        ]
+        self.sections = sections(
+            (ROOT / "docs/site/tree.txt").read_text(encoding="utf-8"), self.pages, ladder()
+        )
         self.sources = set()  # files and folders that some page links to
         self.problems = []
         self.written = set()
@@ -78,8 +98,12 @@ class Stage:
             content = (ROOT / picture).read_bytes()
             self.write(picture, content)
             if picture.endswith(".svg"):
-                self.write(picture[:-4] + ".light.svg", content.replace(DARK.encode(), b"@media not all"))
-                self.write(picture[:-4] + ".dark.svg", content.replace(DARK.encode(), b"@media all"))
+                self.write(
+                    picture[:-4] + ".light.svg", content.replace(DARK.encode(), b"@media not all")
+                )
+                self.write(
+                    picture[:-4] + ".dark.svg", content.replace(DARK.encode(), b"@media all")
+                )
         self.write("sources.json", json.dumps(sorted(self.sources), indent=1))
         for path in sorted(self.folder.rglob("*"), reverse=True):
             if path.is_file() and path not in self.written:
@@ -96,29 +120,38 @@ class Stage:
         lines = text.split("\n")
         for number, line in enumerate(lines):
             if match := EXCERPT.match(line):
-                lines[number] = self.caption(page, number, match[1], lines[number + 1:])
+                lines[number] = self.caption(page, number, match[1], lines[number + 1 :])
         text = self.outside_code(PICTURE, self.two_pictures, without_comments("\n".join(lines)))
         return PICTURE_ELEMENT.sub(self.two_elements, text)
 
     @staticmethod
     def outside_code(pattern, change, text):
         shown = prose(text)
-        return pattern.sub(lambda match: change(match) if shown[match.start()] == "!" else match[0], text)
+        return pattern.sub(
+            lambda match: change(match) if shown[match.start()] == "!" else match[0], text
+        )
 
     @staticmethod
     def two_pictures(match):
-        return "".join(f"![{match[1]}]({match[2][:-4]}.{theme}.svg){{.only-{theme}}}" for theme in ("light", "dark"))
+        return "".join(
+            f"![{match[1]}]({match[2][:-4]}.{theme}.svg){{.only-{theme}}}"
+            for theme in ("light", "dark")
+        )
 
     @staticmethod
     def two_elements(match):
         dark = re.sub(r"src=\"[^\"]+\"", f'src="{match[1]}"', match[2])
-        return f'{match[2]} class="only-light">{dark} class="only-dark">' + "\n" * match[0].count("\n")
+        return f'{match[2]} class="only-light">{dark} class="only-dark">' + "\n" * match[0].count(
+            "\n"
+        )
 
     def target(self, page, target):
         """What a link leads to on the site."""
         where, anchor = resolve(page, target)
         if where in self.pages:
-            if where.startswith("docs/zh/") and anchor:  # its headings carry the original's anchors, as HTML
+            if (
+                where.startswith("docs/zh/") and anchor
+            ):  # its headings carry the original's anchors, as HTML
                 return f"site:{self.address(page, where[:-3] + '.html')}#{anchor}"
             return target
         if (ROOT / where).suffix in (".svg", ".png"):
@@ -141,14 +174,19 @@ class Stage:
         """The line above an excerpt: where it stands in the source."""
         fence = FENCE.match(below[0]) if below else None
         if not fence or not (ROOT / source).is_file():
-            self.problems.append(f"{page}:{number + 1}: an excerpt names a file, and its code stands on the next line")
+            self.problems.append(
+                f"{page}:{number + 1}: an excerpt names a file, and its code stands on the next line"
+            )
             return ""
         code = []
         for line in below[1:]:
             if line.strip() == fence[1]:
                 break
             code.append(line.rstrip())
-        found = lines_of(code, [line.rstrip() for line in (ROOT / source).read_text(encoding="utf-8").splitlines()])
+        found = lines_of(
+            code,
+            [line.rstrip() for line in (ROOT / source).read_text(encoding="utf-8").splitlines()],
+        )
         if not found:
             self.problems.append(f"{page}:{number + 1}: {source} does not have these lines")
             return ""
@@ -157,7 +195,7 @@ class Stage:
         span = f"line {first}" if first == last else f"lines {first} to {last}"
         if page.startswith("docs/zh/"):
             span = f"第 {first} 行" if first == last else f"第 {first} 至 {last} 行"
-        indent = below[0][:len(below[0]) - len(below[0].lstrip())]
+        indent = below[0][: len(below[0]) - len(below[0].lstrip())]
         return f"{indent}[{source}, {span}](site:{self.address(page, source)}.html#L-{first}){{.excerpt}}"
 
     def landing(self):
@@ -167,9 +205,14 @@ class Stage:
             page = f"docs/{rung.name}.md"
             name = f"[{rung.name}]({page})" if page in self.pages else rung.name
             rungs.append(f"| {name} | {rung.idea} |")
-        trees = ["\n".join(["```{toctree}", ":hidden:", f":caption: {title}", ""] +
-                           [f"{name} <{page}>" if name else page for page, name in members] + ["```"])
-                 for title, members in self.sections]
+        trees = [
+            "\n".join(
+                ["```{toctree}", ":hidden:", f":caption: {title}", ""]
+                + [f"{name} <{page}>" if name else page for page, name in members]
+                + ["```"]
+            )
+            for title, members in self.sections
+        ]
         text = (ROOT / "docs/site/index.md").read_text(encoding="utf-8")
         return text.replace("@LADDER@", "\n".join(rungs)) + "\n" + "\n\n".join(trees) + "\n"
 
@@ -187,8 +230,14 @@ def lines_of(code, source):
         while not part[-1]:
             part.pop()
         part = dedent(part)
-        begin = next((i for i in range(begin or 0, len(source) - len(part) + 1)
-                      if part[0] in source[i] and dedent(source[i:i + len(part)]) == part), None)
+        begin = next(
+            (
+                i
+                for i in range(begin or 0, len(source) - len(part) + 1)
+                if part[0] in source[i] and dedent(source[i : i + len(part)]) == part
+            ),
+            None,
+        )
         if begin is None:
             return None
         first = begin + 1 if first is None else first

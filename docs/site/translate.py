@@ -9,23 +9,27 @@ scripts/site --translate again. A new page begins as an empty catalogue with the
 import io
 import re
 import sys
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from posixpath import relpath
 
 from babel.messages import Catalog
 from babel.messages.pofile import read_po, write_po
-
-from markdown import ROOT, SiteError, fenced_lines, prose, replace_links, resolve, without_comments
+from markdown import ROOT, SiteError, fenced_lines, replace_links, resolve, without_comments
 
 TARGET = "docs/zh"
 CATALOGUES = ROOT / TARGET / "catalogue"
-HEADER_NOISE = re.compile(r"^\"(?:POT-Creation-Date|PO-Revision-Date|Last-Translator|Language-Team|Report-Msgid-Bugs-To|"
-                          r"Generated-By): [^\n]*\n", re.M)
+HEADER_NOISE = re.compile(
+    r"^\"(?:POT-Creation-Date|PO-Revision-Date|Last-Translator|Language-Team|Report-Msgid-Bugs-To|"
+    r"Generated-By): [^\n]*\n",
+    re.M,
+)
 ITEM = re.compile(r"(\s*(?:[-*+]|\d+[.)])\s+)(.*)")
 COMMENT_LINE = re.compile(r"\s*<!--(.*?)-->\s*$")
 SUMMARY = re.compile(r"(.*<summary>)(.*?)(</summary>.*)")
 CODE_OR_FORMULA = re.compile(r"(`+).*?\1|\$[^$]+\$")
-NO_WORDS = re.compile(r"(`+).*?\1|\$[^$]*\$|\]\([^)]*\)|https?:\S+|\d[\d.,]* ?(?:[KMGT]i?B|ms|ns|[GT]FLOP/s|[GT]B/s)\b")
+NO_WORDS = re.compile(
+    r"(`+).*?\1|\$[^$]*\$|\]\([^)]*\)|https?:\S+|\d[\d.,]* ?(?:[KMGT]i?B|ms|ns|[GT]FLOP/s|[GT]B/s)\b"
+)
 
 
 class Page:
@@ -65,12 +69,21 @@ class Page:
             elif line.lstrip().startswith("<"):
                 self.parts.append(line + "\n")
             else:
-                before, first = (item[1], item[2]) if item else re.match(r"(\s*(?:> ?)?)(.*)", line).groups()
+                before, first = (
+                    (item[1], item[2]) if item else re.match(r"(\s*(?:> ?)?)(.*)", line).groups()
+                )
                 in_list = bool(item) or in_list and indent > 0
                 taken = [first]
-                while i < len(lines) and not (code[i] or not lines[i].strip() or ITEM.match(lines[i]) or
-                                              re.match(r"\s*(#{1,6} |\||<(?!!--))", lines[i]) or COMMENT_LINE.match(lines[i])):
-                    taken.append(lines[i].strip().removeprefix(">" if ">" in before else "").strip())
+                while i < len(lines) and not (
+                    code[i]
+                    or not lines[i].strip()
+                    or ITEM.match(lines[i])
+                    or re.match(r"\s*(#{1,6} |\||<(?!!--))", lines[i])
+                    or COMMENT_LINE.match(lines[i])
+                ):
+                    taken.append(
+                        lines[i].strip().removeprefix(">" if ">" in before else "").strip()
+                    )
                     i += 1
                 self.message(before, " ".join(part.strip() for part in taken), "\n")
 
@@ -78,7 +91,9 @@ class Page:
         cells = re.split(r"(?<!\\)\|", line.strip().strip("|"))
         self.parts.append("|")
         for cell in cells:
-            self.message(" ", cell.strip(), " |", required and not re.fullmatch(r"\s*:?-+:?\s*", cell))
+            self.message(
+                " ", cell.strip(), " |", required and not re.fullmatch(r"\s*:?-+:?\s*", cell)
+            )
         self.parts.append("\n")
 
     def message(self, before, text, after, required=True):
@@ -96,7 +111,9 @@ class Page:
         return f"{name}-{self.names[name]}" if self.names[name] else name
 
     def messages(self):
-        return [(part[1], part[3]) for part in self.parts if len(part) == 4 and isinstance(part, tuple)]
+        return [
+            (part[1], part[3]) for part in self.parts if len(part) == 4 and isinstance(part, tuple)
+        ]
 
 
 def translated_name(original):
@@ -113,11 +130,17 @@ def catalogue(page, old):
         for message in new.obsolete.values():  # a passage that went away and has come back
             new[message.id] = message
         new.obsolete.clear()
-        known = {message.id: message.clone() for message in new if message.id and message.string and not message.fuzzy}
+        known = {
+            message.id: message.clone()
+            for message in new
+            if message.id and message.string and not message.fuzzy
+        }
         required = {text for text, required in page.messages() if required}
         new.update(template)
         for message in new:
-            if message.fuzzy and message.id and message.id not in required:  # a near cell of a measured table is another
+            if (
+                message.fuzzy and message.id and message.id not in required
+            ):  # a near cell of a measured table is another
                 message.flags.discard("fuzzy")
                 message.string = ""
     else:
@@ -125,7 +148,9 @@ def catalogue(page, old):
     for message in new:
         message.flags -= {"python-format", "python-brace-format"}  # Babel takes formulas for them
     new.project, new.version, new.fuzzy = page.name, "", False
-    new.header_comment = f"# {page.name} in Chinese. docs/site/translate.py says how to work with it."
+    new.header_comment = (
+        f"# {page.name} in Chinese. docs/site/translate.py says how to work with it."
+    )
     out = io.BytesIO()
     new.obsolete = {text: message for text, message in known.items() if text not in new}
     write_po(out, new, width=118)
@@ -134,8 +159,11 @@ def catalogue(page, old):
 
 def render(page, text, originals, linked):
     """(the translated page, how many required passages there are, how many have no translation)."""
-    translations = {message.id: message.string for message in read_po(io.StringIO(text), locale="zh_CN")
-                    if message.id and message.string and not message.fuzzy}
+    translations = {
+        message.id: message.string
+        for message in read_po(io.StringIO(text), locale="zh_CN")
+        if message.id and message.string and not message.fuzzy
+    }
     out, required, missing = [], 0, 0
     for part in page.parts:
         if isinstance(part, str):
@@ -163,11 +191,13 @@ def render(page, text, originals, linked):
 
 def spaced(text):
     """GitHub takes $...$ for a formula only if no Chinese character or punctuation stands directly before it."""
+
     def change(match):
         if not match[0].startswith("$"):
             return match[0]
-        before, after = text[:match.start()][-1:], text[match.end():][:1]
+        before, after = text[: match.start()][-1:], text[match.end() :][:1]
         return " " * (before >= "\u2018") + match[0] + " " * ("\u3400" <= after <= "\u9fff")
+
     return CODE_OR_FORMULA.sub(change, text)
 
 
@@ -196,27 +226,44 @@ def main():
     pages = [Page(name, (ROOT / name).read_text(encoding="utf-8")) for name in originals]
     linked = set()
     for name in originals:
-        replace_links((ROOT / name).read_text(encoding="utf-8"), lambda target: linked.add(resolve(name, target)) or target)
+        replace_links(
+            (ROOT / name).read_text(encoding="utf-8"),
+            lambda target: linked.add(resolve(name, target)) or target,
+        )
     wanted, lagging = {}, []
     for page in pages:
         path = CATALOGUES / f"{PurePosixPath(page.name).stem}.po"
         wanted[path] = catalogue(page, path.read_text(encoding="utf-8"))
         translation = translated_name(page.name)
-        wanted[ROOT / translation], required, missing = render(page, wanted[path], originals, linked)
+        wanted[ROOT / translation], required, missing = render(
+            page, wanted[path], originals, linked
+        )
         if missing:
-            lagging.append(f"{translation} lags behind {page.name}: {missing} of {required} passages are in English")
-    stale = [path for path, content in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != content]
+            lagging.append(
+                f"{translation} lags behind {page.name}: {missing} of {required} passages are in English"
+            )
+    stale = [
+        path
+        for path, content in wanted.items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != content
+    ]
     unknown = sorted(set((ROOT / TARGET).glob("*.md")) - set(wanted))
     for path in stale if write else []:
         path.write_text(wanted[path], encoding="utf-8")
     for line in lagging:
         print(line)
-    print(f"{len(pages) - len(lagging)} of {len(pages)} translated pages are what their originals say")
+    print(
+        f"{len(pages) - len(lagging)} of {len(pages)} translated pages are what their originals say"
+    )
     for path in unknown:
         print(f"{path.relative_to(ROOT)}: no catalogue makes this page", file=sys.stderr)
     if stale and not write:
-        print("not what the originals and the catalogues make: " + " ".join(str(path.relative_to(ROOT)) for path in stale) +
-              "\nscripts/site --translate writes them anew", file=sys.stderr)
+        print(
+            "not what the originals and the catalogues make: "
+            + " ".join(str(path.relative_to(ROOT)) for path in stale)
+            + "\nscripts/site --translate writes them anew",
+            file=sys.stderr,
+        )
     return 1 if unknown or stale and not write else 0
 
 

@@ -17,16 +17,22 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote
 
-from lab.ladder import LabError, ROOT
+from lab.ladder import ROOT, LabError
 
 CODE = {"cpp", "c++", "cc", "cuda", "cu"}  # languages that need an excerpt or illustration comment
 COMMENT = re.compile(r"\s*<!--\s*(excerpt|illustration|build|run)\b\s*:?\s*(.*?)\s*-->\s*$")
 FENCE = re.compile(r"\s*(`{3,}|~{3,})\s*(\S*)")
 ELLIPSIS = re.compile(r"\s*//\s*(\.\.\.|\u2026)\s*$")
-VERBATIM = re.compile(r"<!--.*?-->|(`+)(?:(?!\n\s*\n).)*?\1", re.DOTALL)  # comments; `code`, in one paragraph
-LINKS = (re.compile(r"\]\(\s*<?([^\s)>]+)>?(?:\s+\"[^\"]*\")?\s*\)"),  # [text](target), also ![image](target)
-         re.compile(r"^\s*\[[^\]]+\]:\s+<?([^\s>]+)", re.MULTILINE),  # [name]: target
-         re.compile(r"<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=\"([^\"]+)\""))
+VERBATIM = re.compile(
+    r"<!--.*?-->|(`+)(?:(?!\n\s*\n).)*?\1", re.DOTALL
+)  # comments; `code`, in one paragraph
+LINKS = (
+    re.compile(
+        r"\]\(\s*<?([^\s)>]+)>?(?:\s+\"[^\"]*\")?\s*\)"
+    ),  # [text](target), also ![image](target)
+    re.compile(r"^\s*\[[^\]]+\]:\s+<?([^\s>]+)", re.MULTILINE),  # [name]: target
+    re.compile(r"<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=\"([^\"]+)\""),
+)
 
 
 class Page:
@@ -36,8 +42,10 @@ class Page:
         self.path, self.blocks, self.problems = path, [], []
         prose, block, closing, comment = [], None, "", None
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            self.problems += [(number, f"{found} is left to be filled in")
-                              for found in re.findall(r"@[A-Z][A-Z0-9_]*@", line)]
+            self.problems += [
+                (number, f"{found} is left to be filled in")
+                for found in re.findall(r"@[A-Z][A-Z0-9_]*@", line)
+            ]
             fence = FENCE.match(line)
             outside = block is None and not fence
             if block is not None:
@@ -46,12 +54,19 @@ class Page:
                 else:
                     block["lines"].append(line.rstrip())
             elif fence:
-                block = {"line": number, "language": fence[2].lower(), "lines": [], "kind": comment and comment[1],
-                         "source": comment and comment[2]}
+                block = {
+                    "line": number,
+                    "language": fence[2].lower(),
+                    "lines": [],
+                    "kind": comment and comment[1],
+                    "source": comment and comment[2],
+                }
                 closing, comment = fence[1], None
                 self.blocks.append(block)
             if outside and comment:
-                self.problems.append((comment[0], f"<!-- {comment[1]} --> is not followed by a fenced block"))
+                self.problems.append(
+                    (comment[0], f"<!-- {comment[1]} --> is not followed by a fenced block")
+                )
             if outside:
                 found = COMMENT.match(line)
                 comment = (number, found[1], found[2]) if found else None
@@ -59,7 +74,9 @@ class Page:
         if block is not None:
             self.problems.append((block["line"], "this fenced block is never closed"))
         if comment:
-            self.problems.append((comment[0], f"<!-- {comment[1]} --> is not followed by a fenced block"))
+            self.problems.append(
+                (comment[0], f"<!-- {comment[1]} --> is not followed by a fenced block")
+            )
         self.prose = "\n".join(prose)
         self.text = VERBATIM.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), self.prose)
 
@@ -68,21 +85,27 @@ class Page:
 
     def links(self):
         """(line, target) of every link and image, also of those that run over a line's end."""
-        return [(self.line_of(match.start(1)), html.unescape(match[1])) for pattern in LINKS
-                for match in pattern.finditer(self.text)]
+        return [
+            (self.line_of(match.start(1)), html.unescape(match[1]))
+            for pattern in LINKS
+            for match in pattern.finditer(self.text)
+        ]
 
     def broken_formulas(self):
         for formula in re.finditer(r"(?<![\\$])\$(?!\$)(?:(?!\n\s*\n)[^$])+\$", self.text):
             if eaten := re.search(r"\\[^\w\s]", formula[0]):
-                yield (self.line_of(formula.start() + eaten.start()),
-                       f"Markdown drops the backslash of {eaten[0]} in a formula between dollar signs")
+                yield (
+                    self.line_of(formula.start() + eaten.start()),
+                    f"Markdown drops the backslash of {eaten[0]} in a formula between dollar signs",
+                )
 
     def anchors(self):
         """The names that a link's #part can have: headings as GitHub names them, and explicit ids."""
         names, seen = set(re.findall(r"<[^>]*\b(?:id|name)=\"([^\"]+)\"", self.prose)), {}
         for heading in re.findall(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$", self.prose, re.M):
-            text = re.sub(r"<[^>]*>", "",
-                          re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading))  # a link counts as its text
+            text = re.sub(
+                r"<[^>]*>", "", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+            )  # a link counts as its text
             name = re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
             seen[name] = seen.get(name, -1) + 1
             names.add(f"{name}-{seen[name]}" if seen[name] else name)
@@ -96,8 +119,10 @@ def block_problem(block, following, root):
     if block["kind"] == "run":
         return output_problem(block, following)
     if not block["kind"] and block["language"] in CODE:
-        return (f"this {block['language']} block says neither <!-- excerpt: path --> nor <!-- illustration --> on the "
-                "line before it")
+        return (
+            f"this {block['language']} block says neither <!-- excerpt: path --> nor <!-- illustration --> on the "
+            "line before it"
+        )
     return None
 
 
@@ -118,14 +143,18 @@ def excerpt_problem(block, root):
     for part in parts:
         while not part[-1]:
             part.pop()
-        ends = (i + len(part) for i in range(begin, len(lines) - len(part) + 1)
-                if part[0] in lines[i] and dedent(lines[i:i + len(part)]) == part)
+        ends = (
+            i + len(part)
+            for i in range(begin, len(lines) - len(part) + 1)
+            if part[0] in lines[i] and dedent(lines[i : i + len(part)]) == part
+        )
         begin = next(ends, None)
         if begin is None:
             have = {line.strip() for line in lines}
             missing = next((line.strip() for line in part if line.strip() not in have), None)
-            return (f"{block['source']} does not have these lines" +
-                    (f"; this one first: {missing}" if missing else " one after the other"))
+            return f"{block['source']} does not have these lines" + (
+                f"; this one first: {missing}" if missing else " one after the other"
+            )
     return None
 
 
@@ -139,8 +168,12 @@ def output_problem(block, following):
     if block["language"] != "python" or not following or following["language"] != "text":
         return "<!-- run --> wants a python block, and then a text block with what it prints"
     try:
-        result = subprocess.run([sys.executable, "-c", "\n".join(block["lines"])], timeout=300, capture_output=True,
-                                text=True)
+        result = subprocess.run(
+            [sys.executable, "-c", "\n".join(block["lines"])],
+            timeout=300,
+            capture_output=True,
+            text=True,
+        )
     except subprocess.TimeoutExpired:
         return "this program runs for more than five minutes"
     if result.returncode != 0:
@@ -168,11 +201,20 @@ def link_problem(page, target, root, pages):
     lines = re.fullmatch(r"L(\d+)(?:-L(\d+))?", anchor)
     if not lines or not file.is_file():
         return "an anchor into a source file is #L10 or #L10-L20"
-    return None if int(lines[2] or lines[1]) <= len(file.read_bytes().splitlines()) else "the file has fewer lines"
+    return (
+        None
+        if int(lines[2] or lines[1]) <= len(file.read_bytes().splitlines())
+        else "the file has fewer lines"
+    )
 
 
 def add_arguments(parser):
-    parser.add_argument("--root", type=Path, default=ROOT, help="the repository (default: the one that this stands in)")
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=ROOT,
+        help="the repository (default: the one that this stands in)",
+    )
 
 
 def main(options):
@@ -187,19 +229,28 @@ def main(options):
         problems = page.problems + list(page.broken_formulas())
         if page.path in chapters:
             for block, following in zip(page.blocks, page.blocks[1:] + [None]):
-                counts[block["kind"] if block["kind"] in counts else "link"] += block["kind"] in counts
+                counts[block["kind"] if block["kind"] in counts else "link"] += (
+                    block["kind"] in counts
+                )
                 if problem := block_problem(block, following, root):
                     problems.append((block["line"], problem))
         linked[page.path] = set()
         for number, target in page.links():
-            if not re.match(r"[a-z][a-z0-9+.-]*:", target, re.I):  # no http:, https:, mailto:, data:
+            if not re.match(
+                r"[a-z][a-z0-9+.-]*:", target, re.I
+            ):  # no http:, https:, mailto:, data:
                 counts["link"] += 1
-                linked[page.path].add((page.path.parent / unquote(target.partition("#")[0])).resolve())
+                linked[page.path].add(
+                    (page.path.parent / unquote(target.partition("#")[0])).resolve()
+                )
                 if problem := link_problem(page, target, root, pages):
                     problems.append((number, f"link to {target}: {problem}"))
         if page.path == root / "docs/README.md":
-            problems += [(1, f"there is no link to {path.name}") for path in chapters
-                         if path.resolve() not in linked[page.path] and path != page.path]
+            problems += [
+                (1, f"there is no link to {path.name}")
+                for path in chapters
+                if path.resolve() not in linked[page.path] and path != page.path
+            ]
         failed += len(problems)
         for line, problem in sorted(problems):
             print(f"{page.path.relative_to(root)}:{line}: {problem}", file=sys.stderr)
@@ -207,7 +258,9 @@ def main(options):
         if not any(figure.resolve() in of for of in linked.values()):
             failed += 1
             print(f"{figure.relative_to(root)}:1: no page shows this figure", file=sys.stderr)
-    print(f"{len(linked)} pages: {counts['excerpt']} excerpts, {counts['illustration']} illustrations, "
-          f"{counts['run']} programs run, {counts['link']} relative links; {failed or 'no'} "
-          f"problem{'s' * (failed != 1)}")
+    print(
+        f"{len(linked)} pages: {counts['excerpt']} excerpts, {counts['illustration']} illustrations, "
+        f"{counts['run']} programs run, {counts['link']} relative links; {failed or 'no'} "
+        f"problem{'s' * (failed != 1)}"
+    )
     return 1 if failed else 0

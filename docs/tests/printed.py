@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^<!-- prints -->\n```sh\n(?P<command>.*?)^```$.*?^```text\n(?P<output>.*?)^```$", re.S | re.M)
+BLOCK = re.compile(
+    r"^<!-- prints -->\n```sh\n(?P<command>.*?)^```$.*?^```text\n(?P<output>.*?)^```$", re.S | re.M
+)
 
 
 def main(pages):
@@ -16,11 +18,19 @@ def main(pages):
     for page in pages:
         for block in BLOCK.finditer(Path(page).read_text(encoding="utf-8")):
             ran += 1
-            done = subprocess.run(["bash", "-c", block["command"]], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True)
+            done = subprocess.run(
+                ["bash", "-c", block["command"]],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
             if done.stdout != block["output"]:
                 failed += 1
-                print(f"{page} says that\n{block['command']}prints\n{block['output']}but it prints\n{done.stdout}")
+                print(
+                    f"{page} says that\n{block['command']}prints\n{block['output']}but it prints\n{done.stdout}"
+                )
     print(f"{ran - failed} of {ran} commands print what the page says")
     return 1 if failed or not ran else 0
 

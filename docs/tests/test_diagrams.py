@@ -11,7 +11,9 @@ PROGRAMS = [program for program in PROGRAMS if program.name != "command.py"]
 
 
 def run(program, *arguments):
-    return subprocess.run([sys.executable, "-B", program, *arguments], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-B", program, *arguments], capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)

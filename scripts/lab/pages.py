@@ -12,11 +12,13 @@ from lab import ladder, records
 PROBLEM = ("B", "H", "N_q", "d", "causal")
 UNITS = {  # ceiling: what it is, and how its number is written
     "cpu_fma_flops": ("multiply-adds of all cores", 1e12, "TFLOP/s"),
-         "ffma_flops": ("fp32 multiply-adds", 1e12, "TFLOP/s"),
-    "mma_sync_flops": ("mma.sync", 1e12, "TFLOP/s"), "wgmma_flops": ("wgmma", 1e12, "TFLOP/s"),
+    "ffma_flops": ("fp32 multiply-adds", 1e12, "TFLOP/s"),
+    "mma_sync_flops": ("mma.sync", 1e12, "TFLOP/s"),
+    "wgmma_flops": ("wgmma", 1e12, "TFLOP/s"),
     "ex2_per_s": ("exponentials, ex2.approx", 1e12, "T/s"),
     "copy_bytes_per_s": ("copy in the GPU's memory, read + write", 1e9, "GB/s"),
-    "cpu_copy_bytes_per_s": ("copy in the processor's memory, read + write", 1e9, "GB/s")}
+    "cpu_copy_bytes_per_s": ("copy in the processor's memory, read + write", 1e9, "GB/s"),
+}
 
 
 # ---------------------------------------------------------------- rows
@@ -39,8 +41,13 @@ def at(where):
 
 def rows(record, program="", kinds=("rung", "library", "variant"), **where):
     """The rows of a record of these kinds that have all of these values."""
-    found = [row for row in loaded(record)[1] if row["kind"] in kinds and row["program"].startswith(program)
-             and all(row.get(key) == value for key, value in at(where).items())]
+    found = [
+        row
+        for row in loaded(record)[1]
+        if row["kind"] in kinds
+        and row["program"].startswith(program)
+        and all(row.get(key) == value for key, value in at(where).items())
+    ]
     return [row for row in found if row["program"] == program] or found
 
 
@@ -73,7 +80,9 @@ def mean(record, program, **where):
 
 def machine(record):
     """How the names of its records end: h200 for an NVIDIA H200, h100 for an NVIDIA H100 80GB HBM3, cpu without a GPU."""
-    return re.sub(r"\W+", "_", re.sub(r"^nvidia | \d+gb\b.*", "", loaded(record)[0].get("gpu", "cpu").lower()))
+    return re.sub(
+        r"\W+", "_", re.sub(r"^nvidia | \d+gb\b.*", "", loaded(record)[0].get("gpu", "cpu").lower())
+    )
 
 
 def ceilings_of(record):
@@ -87,15 +96,20 @@ def ceilings_of(record):
 def older_code():
     """A line for each record read whose rungs have other code today; it changes no table, so that a renaming does not."""
     from lab.bench import code_of
+
     today = {rung.name: code_of(rung) for rung in ladder.ladder()}
     for name, record in read_records.items():
-        found = unique(label(row["program"]) for row in record["rows"]
-                       if row.get("code", today.get(row["program"])) != today.get(row["program"]))
+        found = unique(
+            label(row["program"])
+            for row in record["rows"]
+            if row.get("code", today.get(row["program"])) != today.get(row["program"])
+        )
         if found:
             yield f"note: {name} was measured with other code of {', '.join(found)} than today's"
 
 
 # ---------------------------------------------------------------- how numbers and tables are written
+
 
 def three_digits(value):
     """1234, 123, 12.3, 1.23, 0.123, 0.0123."""
@@ -105,19 +119,32 @@ def three_digits(value):
 
 
 def size(number):
-    unit, text = next((pair for pair in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")) if number >= pair[0]), (1e3, "kB"))
+    unit, text = next(
+        (pair for pair in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")) if number >= pair[0]),
+        (1e3, "kB"),
+    )
     return f"{three_digits(number / unit)} {text}"
 
 
 def shown(value, form=""):
     """By a format; without one three digits of a fraction."""
-    return format(value, form) if form else three_digits(value) if isinstance(value, float) else str(value)
+    return (
+        format(value, form)
+        if form
+        else three_digits(value)
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def table(header, lines, left=0):
     """The lines of a Markdown table; the first `left` columns are text."""
     rule = "|" + "".join("---|" if number < left else "---:|" for number in range(len(header)))
-    return ["| " + " | ".join(header) + " |", rule, *("| " + " | ".join(map(str, line)) + " |" for line in lines)]
+    return [
+        "| " + " | ".join(header) + " |",
+        rule,
+        *("| " + " | ".join(map(str, line)) + " |" for line in lines),
+    ]
 
 
 def label(program):
@@ -142,8 +169,12 @@ def text(row, expression):
 def key_of(row, names):
     """The values of columns ("program, kernel"), as a table names them."""
     of = {"program": label(row["program"]), "causal": "causal" if row.get("causal") else "full"}
-    return tuple(f"{value:.15g}" if isinstance(value := of.get(name, row.get(name, "")), float) else str(value)
-                 for name in names.split(", "))
+    return tuple(
+        f"{value:.15g}"
+        if isinstance(value := of.get(name, row.get(name, "")), float)
+        else str(value)
+        for name in names.split(", ")
+    )
 
 
 def pivot(record, down, across, value, head="", mean_of="", **where):
@@ -152,15 +183,27 @@ def pivot(record, down, across, value, head="", mean_of="", **where):
     found = [row for row in some(record, **where) if text(row, value)]
     of = {(key_of(row, down), key_of(row, across)): row for row in found}
     if len(of) != len(found):
-        raise ValueError(f"several rows of {record} belong into one cell; say which: d=..., causal=..., dtype=...")
+        raise ValueError(
+            f"several rows of {record} belong into one cell; say which: d=..., causal=..., dtype=..."
+        )
     columns, lines = unique(key_of(row, across) for row in found), []
     for name in unique(key_of(row, down) for row in found):
         cells = [of.get((name, column)) for column in columns]
         lines.append([*name, *(text(row, value) if row else "" for row in cells)])
         if mean_of:
-            lines[-1].append(f"{geometric_mean([row[mean_of] for row in cells]):.0f}" if None not in cells else "")
-    heads = [head] if head else [one[0] if one.startswith("N_") else one.replace("_", " ") for one in down.split(", ")]
-    return table([*heads, *(" ".join(column) for column in columns), *["geo. mean"] * bool(mean_of)], lines)
+            lines[-1].append(
+                f"{geometric_mean([row[mean_of] for row in cells]):.0f}"
+                if None not in cells
+                else ""
+            )
+    heads = (
+        [head]
+        if head
+        else [one[0] if one.startswith("N_") else one.replace("_", " ") for one in down.split(", ")]
+    )
+    return table(
+        [*heads, *(" ".join(column) for column in columns), *["geo. mean"] * bool(mean_of)], lines
+    )
 
 
 def view(record, name, program="", **where):
@@ -169,7 +212,9 @@ def view(record, name, program="", **where):
     for row in some(record, program, kinds=("rung",) if name == "tiles" else ("kernel",), **where):
         if name != "tensor cores" or mmas(row):
             first = [] if name == "tiles" else [f"{label(row['program'])} {row['kernel']}"]
-            lines.append([*first, *(text(row | {"mmas": mmas(row)}, one) for one in VIEWS[name].values())])
+            lines.append(
+                [*first, *(text(row | {"mmas": mmas(row)}, one) for one in VIEWS[name].values())]
+            )
     return table([*["kernel"] * (name != "tiles"), *VIEWS[name]], lines, name != "tiles")
 
 
@@ -178,46 +223,81 @@ def mmas(row):
 
 
 VIEWS = {
-    "profile": {"ms": "seconds * 1e3 : .2f", "occupancy": "occupancy_percent / 100 : .0%",
-                "SMs at work": "sm_active_percent / 100 : .0%",
-                "shared loads, GB/s": "shared_load_wavefronts * 128e-9 / seconds : .0f",
-                "shared stores, GB/s": "shared_store_wavefronts * 128e-9 / seconds : .0f",
-                "global loads, GB/s": "global_load_sectors * 32e-9 / seconds : .0f",
-                "global stores, GB/s": "global_store_sectors * 32e-9 / seconds : .0f"},
-    "traffic": {"L1 is asked: loads, GB": "global_load_sectors * 32e-9 : .3g",
-                "stores, GB": "global_store_sectors * 32e-9 : .3g",
-                "L1 and L2: read, GB": "l2_read_sectors * 32e-9 : .3g", "written, GB": "l2_write_sectors * 32e-9 : .3g",
-                "DRAM: read, GB": "dram_read_bytes / 1e9 : .3g", "DRAM: written, GB": "dram_write_bytes / 1e9 : .3g"},
-    "instructions": {"instructions of warps, 10^9": "instructions / 1e9 : .3g",
-                     "multiply-adds among them": "multiply_adds / 32 / instructions : .0%",
-                     "shared loads per multiply-add": "shared_load_requests * 32 / multiply_adds : .3f",
-                     "shared wavefronts per multiply-add": "shared_load_wavefronts * 32 / multiply_adds : .3f"},
-    "counters": {"DRAM, GB": "three_digits((dram_read_bytes + dram_write_bytes) / 1e9)",
-                 "sectors per load": "global_load_sectors / global_load_requests : .1f",
-                 "sectors per store": "global_store_sectors / global_store_requests : .1f",
-                 "shared wavefronts / ideal": "1 / (1 - (shared_load_conflicts + shared_store_conflicts) / "
-                                              "(shared_load_wavefronts + shared_store_wavefronts)) : .2f",
-                 "occupancy": "occupancy_percent / 100 : .0%",
-                 "tensor pipe at work": "tensor_active_percent / 100 : .0%",
-                 "registers": "registers : .0f", "spilled sectors": "local_load_sectors + local_store_sectors : .0f"},
-    "tensor cores": {"mma, 10^6": "mmas / 1e6 : .1f",
-                     "tensor cores at work": "tensor_active_percent / 100 : .1%",
-                     "instructions per mma": "instructions / mmas : .2f",
-                     "wavefronts of shared loads per mma": "shared_load_wavefronts / mmas : .2f",
-                     "wavefronts / ideal": "1 / (1 - shared_load_conflicts / shared_load_wavefronts) : .2f",
-                     "sectors of local memory": "local_load_sectors : .0f", "registers": "registers : .0f",
-                     "occupancy": "occupancy_percent / 100 : .0%"},
-    "stalls": {"clocks per instruction": "warps_per_issue : .1f",
-               **{one.replace("_", " "): f"stall_{one} : .1f" for one in (
-                   "lg_throttle", "long_scoreboard", "mio_throttle", "short_scoreboard", "math_pipe_throttle", "wait",
-                   "barrier", "gmma", "not_selected")}, "a scheduler issues": "issue_active_percent / 100 : .0%"},
-    "tiles": {"Br x Bc": "f'{Br:.0f} x {Bc:.0f}'", "M, KiB": "shared_bytes / 1024 : .1f",
-              "predicted, GB": "predicted_bytes / 1e9 : .3g",
-              "between L1 and L2, GB": "(l2_read_sectors + l2_write_sectors) * 32e-9 : .3g",
-              "DRAM, GB": "(dram_read_bytes + dram_write_bytes) / 1e9 : .3g", "ms": "seconds * 1e3 : .1f"}}
+    "profile": {
+        "ms": "seconds * 1e3 : .2f",
+        "occupancy": "occupancy_percent / 100 : .0%",
+        "SMs at work": "sm_active_percent / 100 : .0%",
+        "shared loads, GB/s": "shared_load_wavefronts * 128e-9 / seconds : .0f",
+        "shared stores, GB/s": "shared_store_wavefronts * 128e-9 / seconds : .0f",
+        "global loads, GB/s": "global_load_sectors * 32e-9 / seconds : .0f",
+        "global stores, GB/s": "global_store_sectors * 32e-9 / seconds : .0f",
+    },
+    "traffic": {
+        "L1 is asked: loads, GB": "global_load_sectors * 32e-9 : .3g",
+        "stores, GB": "global_store_sectors * 32e-9 : .3g",
+        "L1 and L2: read, GB": "l2_read_sectors * 32e-9 : .3g",
+        "written, GB": "l2_write_sectors * 32e-9 : .3g",
+        "DRAM: read, GB": "dram_read_bytes / 1e9 : .3g",
+        "DRAM: written, GB": "dram_write_bytes / 1e9 : .3g",
+    },
+    "instructions": {
+        "instructions of warps, 10^9": "instructions / 1e9 : .3g",
+        "multiply-adds among them": "multiply_adds / 32 / instructions : .0%",
+        "shared loads per multiply-add": "shared_load_requests * 32 / multiply_adds : .3f",
+        "shared wavefronts per multiply-add": "shared_load_wavefronts * 32 / multiply_adds : .3f",
+    },
+    "counters": {
+        "DRAM, GB": "three_digits((dram_read_bytes + dram_write_bytes) / 1e9)",
+        "sectors per load": "global_load_sectors / global_load_requests : .1f",
+        "sectors per store": "global_store_sectors / global_store_requests : .1f",
+        "shared wavefronts / ideal": "1 / (1 - (shared_load_conflicts + shared_store_conflicts) / "
+        "(shared_load_wavefronts + shared_store_wavefronts)) : .2f",
+        "occupancy": "occupancy_percent / 100 : .0%",
+        "tensor pipe at work": "tensor_active_percent / 100 : .0%",
+        "registers": "registers : .0f",
+        "spilled sectors": "local_load_sectors + local_store_sectors : .0f",
+    },
+    "tensor cores": {
+        "mma, 10^6": "mmas / 1e6 : .1f",
+        "tensor cores at work": "tensor_active_percent / 100 : .1%",
+        "instructions per mma": "instructions / mmas : .2f",
+        "wavefronts of shared loads per mma": "shared_load_wavefronts / mmas : .2f",
+        "wavefronts / ideal": "1 / (1 - shared_load_conflicts / shared_load_wavefronts) : .2f",
+        "sectors of local memory": "local_load_sectors : .0f",
+        "registers": "registers : .0f",
+        "occupancy": "occupancy_percent / 100 : .0%",
+    },
+    "stalls": {
+        "clocks per instruction": "warps_per_issue : .1f",
+        **{
+            one.replace("_", " "): f"stall_{one} : .1f"
+            for one in (
+                "lg_throttle",
+                "long_scoreboard",
+                "mio_throttle",
+                "short_scoreboard",
+                "math_pipe_throttle",
+                "wait",
+                "barrier",
+                "gmma",
+                "not_selected",
+            )
+        },
+        "a scheduler issues": "issue_active_percent / 100 : .0%",
+    },
+    "tiles": {
+        "Br x Bc": "f'{Br:.0f} x {Bc:.0f}'",
+        "M, KiB": "shared_bytes / 1024 : .1f",
+        "predicted, GB": "predicted_bytes / 1e9 : .3g",
+        "between L1 and L2, GB": "(l2_read_sectors + l2_write_sectors) * 32e-9 : .3g",
+        "DRAM, GB": "(dram_read_bytes + dram_write_bytes) / 1e9 : .3g",
+        "ms": "seconds * 1e3 : .1f",
+    },
+}
 
 
 # ---------------------------------------------------------------- one problem, all programs
+
 
 def is_library(row):
     return row["kind"] == "library"
@@ -234,8 +314,11 @@ def milliseconds(row):
 
 def speed_columns(found, ceilings):
     """{head: text of a row}; what a row is compared with is of the same problem."""
+
     def times(others):
-        return lambda row: next((three_digits(other["ms"] / row["ms"]) for other in others(row)), "")
+        return lambda row: next(
+            (three_digits(other["ms"] / row["ms"]) for other in others(row)), ""
+        )
 
     def best(row):
         same = [one for one in found if is_library(one) and one.get("dtype") == row.get("dtype")]
@@ -243,49 +326,110 @@ def speed_columns(found, ceilings):
 
     def share(row):
         unit = row.get("unit", "ffma_flops" if row.get("dtype") == "fp32" else "mma_sync_flops")
-        return f"{100 * row['tflops'] * 1e12 / ceilings[unit]:.1f}%" if unit in ceilings and not is_library(row) else ""
-    return {"type": lambda row: row.get("dtype", ""), "ms": milliseconds, "of its unit": share,
-            "spread": lambda row: f"{100 * row['spread']:.1f}%", "TFLOP/s": lambda row: three_digits(row["tflops"]),
-            "GB/s": lambda row: three_digits(row["compulsory_bytes"] / row["ms"] / 1e6),
-            "x the rung before": times(lambda row: [] if is_library(row) else [
-                one for one in reversed(found) if not is_library(one) and one["program"] < row["program"]]),
-            "x rung 06": times(lambda _: [one for one in found if one["program"].startswith("06")]),
-            "x the best library": times(best)}
+        return (
+            f"{100 * row['tflops'] * 1e12 / ceilings[unit]:.1f}%"
+            if unit in ceilings and not is_library(row)
+            else ""
+        )
+
+    return {
+        "type": lambda row: row.get("dtype", ""),
+        "ms": milliseconds,
+        "of its unit": share,
+        "spread": lambda row: f"{100 * row['spread']:.1f}%",
+        "TFLOP/s": lambda row: three_digits(row["tflops"]),
+        "GB/s": lambda row: three_digits(row["compulsory_bytes"] / row["ms"] / 1e6),
+        "x the rung before": times(
+            lambda row: (
+                []
+                if is_library(row)
+                else [
+                    one
+                    for one in reversed(found)
+                    if not is_library(one) and one["program"] < row["program"]
+                ]
+            )
+        ),
+        "x rung 06": times(lambda _: [one for one in found if one["program"].startswith("06")]),
+        "x the best library": times(best),
+    }
 
 
-def speeds(record, heads=("ms", "TFLOP/s", "of its unit", "x the rung before", "x the best library"), **where):
+def speeds(
+    record,
+    heads=("ms", "TFLOP/s", "of its unit", "x the rung before", "x the best library"),
+    **where,
+):
     """All programs on one problem, in short."""
     found = some(record, **first_problem(record) | at(where))
     of = speed_columns(found, ceilings_of(record))
-    return table(["rung", *heads], [[name_of(row), *(of[head](row) for head in heads)] for row in found], 1)
+    return table(
+        ["rung", *heads], [[name_of(row), *(of[head](row) for head in heads)] for row in found], 1
+    )
 
 
 def details(record, **where):
-    return speeds(record, ("type", "ms", "spread", "TFLOP/s", "GB/s", "of its unit", "x the rung before", "x rung 06",
-                           "x the best library"), **where)
+    return speeds(
+        record,
+        (
+            "type",
+            "ms",
+            "spread",
+            "TFLOP/s",
+            "GB/s",
+            "of its unit",
+            "x the rung before",
+            "x rung 06",
+            "x the best library",
+        ),
+        **where,
+    )
 
 
 def ladder_table():
     """README's: every rung of the ladder, with links that begin at the root."""
+
     def chapter(rung):
         path = f"docs/{rung.name}.md"
         return f"[{rung.number}]({path})" if (records.ROOT / path).is_file() else rung.number
-    return table(["chapter", "kernel", "the one idea"], [
-        [chapter(rung), f"[{rung.name[3:]}](steps/{rung.name})", rung.idea] for rung in ladder.ladder()], 3)
+
+    return table(
+        ["chapter", "kernel", "the one idea"],
+        [
+            [chapter(rung), f"[{rung.name[3:]}](steps/{rung.name})", rung.idea]
+            for rung in ladder.ladder()
+        ],
+        3,
+    )
 
 
 def ceilings(*names):
     of = [ceilings_of(name) for name in names]
-    return table(["unit", *(map(machine, names) if len(names) > 1 else ["measured"])], [
-        [text, *(f"{three_digits(one[key] / size)} {unit}" for one in of)]
-        for key, (text, size, unit) in UNITS.items() if all(key in one for one in of)], 1)
+    return table(
+        ["unit", *(map(machine, names) if len(names) > 1 else ["measured"])],
+        [
+            [text, *(f"{three_digits(one[key] / size)} {unit}" for one in of)]
+            for key, (text, size, unit) in UNITS.items()
+            if all(key in one for one in of)
+        ],
+        1,
+    )
 
 
 def side_by_side(*names):
     """TFLOP/s of all programs of several GPUs on the first problem."""
-    found = [row | {"machine": machine(name)} for name in names for row in some(name, **first_problem(name))]
-    return pivot({"provenance": {}, "rows": [row for row in found if row["backend"] != "cpu"]}, "program", "machine",
-                 "three_digits(tflops)", head="TFLOP/s")
+    found = [
+        row | {"machine": machine(name)}
+        for name in names
+        for row in some(name, **first_problem(name))
+    ]
+    return pivot(
+        {"provenance": {}, "rows": [row for row in found if row["backend"] != "cpu"]},
+        "program",
+        "machine",
+        "three_digits(tflops)",
+        head="TFLOP/s",
+    )
 
 
 def against_N(record, cell, **where):
@@ -295,11 +439,23 @@ def against_N(record, cell, **where):
 
     def shown_at(of, N):
         if N not in of:
-            return "does not fit" * any((row["program"], row.get("N_q")) == (name, N) for row in refused)
-        return {"ms": milliseconds, "TFLOP/s": lambda row: three_digits(row["tflops"]), "bytes": lambda row: size(
-            row["compulsory_bytes"] + row["extra_bytes"]) if "extra_bytes" in row else "?"}[cell](of[N])
+            return "does not fit" * any(
+                (row["program"], row.get("N_q")) == (name, N) for row in refused
+            )
+        return {
+            "ms": milliseconds,
+            "TFLOP/s": lambda row: three_digits(row["tflops"]),
+            "bytes": lambda row: (
+                size(row["compulsory_bytes"] + row["extra_bytes"]) if "extra_bytes" in row else "?"
+            ),
+        }[cell](of[N])
+
     for name, dtype in unique((row["program"], row.get("dtype", "")) for row in found):
-        of = {row["N_q"]: row for row in found if (row["program"], row.get("dtype", "")) == (name, dtype)}
+        of = {
+            row["N_q"]: row
+            for row in found
+            if (row["program"], row.get("dtype", "")) == (name, dtype)
+        }
         lines.append([name_of(next(iter(of.values()))), dtype, *(shown_at(of, N) for N in lengths)])
     return table(["rung", "type", *(f"N = {N:,.0f}" for N in lengths)], lines, 1)
 
@@ -314,7 +470,10 @@ def bench_tables(record):
     if len({row["N_q"] for row in first.values()}) > 1:
         cells = ["bytes"] if "memory" in loaded(record)[0]["command"] else ["ms", "TFLOP/s"]
         return {f"{cell} against N": against_N(record, cell) for cell in cells}
-    tables = {f"At {text}": details(record, **{key: row[key] for key in PROBLEM}) for text, row in reversed(first.items())}
+    tables = {
+        f"At {text}": details(record, **{key: row[key] for key in PROBLEM})
+        for text, row in reversed(first.items())
+    }
     of_ncu = rows(record, kinds=("kernel",))
     tables |= {"Counters": view(record, "counters")} if of_ncu else {}
     tables |= {"Tensor cores": view(record, "tensor cores")} if any(map(mmas, of_ncu)) else {}
@@ -323,9 +482,17 @@ def bench_tables(record):
 
 def simt(record, names):
     """What the GPU and the SIMT backend counted on the first problem, of the counters that the regular expression names."""
-    found = [row for row in some(record, problem=rows(record)[0]["problem"]) if re.match(names, row["counter"])]
-    return pivot({"provenance": {}, "rows": found}, "program, kernel", "counter",
-                 "' / '.join(unique((f'{gpu:,.15g}', f'{simt:,.15g}')))")  # GPU / SIMT where they differ
+    found = [
+        row
+        for row in some(record, problem=rows(record)[0]["problem"])
+        if re.match(names, row["counter"])
+    ]
+    return pivot(
+        {"provenance": {}, "rows": found},
+        "program, kernel",
+        "counter",
+        "' / '.join(unique((f'{gpu:,.15g}', f'{simt:,.15g}')))",
+    )  # GPU / SIMT where they differ
 
 
 def registers(record):
@@ -333,15 +500,26 @@ def registers(record):
     of = {}
     for row in some(record):
         most, spilled = of.get((row["program"], row["architecture"]), (0, 0))
-        of[row["program"], row["architecture"]] = max(most, row["registers"]), spilled + row["spill_stores"]
-    cells = {key: f"{most}" + f", {spilled} B spilled" * (spilled > 0) for key, (most, spilled) in of.items()}
+        of[row["program"], row["architecture"]] = (
+            max(most, row["registers"]),
+            spilled + row["spill_stores"],
+        )
+    cells = {
+        key: f"{most}" + f", {spilled} B spilled" * (spilled > 0)
+        for key, (most, spilled) in of.items()
+    }
     architectures = unique(architecture for _, architecture in of)
-    return table(["rung", *(f"sm_{one}" for one in architectures)],
-                 [[label(rung), *(cells.get((rung, one), "") for one in architectures)]
-                  for rung in sorted({rung for rung, _ in of})])
+    return table(
+        ["rung", *(f"sm_{one}" for one in architectures)],
+        [
+            [label(rung), *(cells.get((rung, one), "") for one in architectures)]
+            for rung in sorted({rung for rung, _ in of})
+        ],
+    )
 
 
 # ---------------------------------------------------------------- comparisons and experiments
+
 
 def compared(record, **where):
     """TFLOP/s of every program against N."""
@@ -351,15 +529,23 @@ def compared(record, **where):
 def only(record, *programs):
     """The record, cut to these programs, where it has them, and the libraries."""
     provenance, found = loaded(record)
-    return {"provenance": provenance, "rows": [row for row in found if is_library(row) or row["program"] in programs]}
+    return {
+        "provenance": provenance,
+        "rows": [row for row in found if is_library(row) or row["program"] in programs],
+    }
 
 
 def ratios(record, program, other, **where):
     """How many times as fast as another program, on each problem that both were timed on."""
     key = (*PROBLEM, "sigma", "pattern", "dtype")
-    theirs = {tuple(row.get(name) for name in key): row["ms"] for row in rows(record, other, **where)}
-    found = [theirs[case] / row["ms"] for row in some(record, program, **where)
-             if (case := tuple(row.get(name) for name in key)) in theirs]
+    theirs = {
+        tuple(row.get(name) for name in key): row["ms"] for row in rows(record, other, **where)
+    }
+    found = [
+        theirs[case] / row["ms"]
+        for row in some(record, program, **where)
+        if (case := tuple(row.get(name) for name in key)) in theirs
+    ]
     if not found:
         raise ValueError(f"the record {record} has no problem of both {program} and {other}")
     return found
@@ -371,11 +557,27 @@ def factors(record, library, **where):
     groups, lines = unique((row["d"], row["causal"]) for row in found), []
     for name in unique(row["program"] for row in found):
         whole = ratios(record, name, library, **where)
-        means = [geometric_mean(ratios(record, name, library, **where, d=d, causal=causal)) for d, causal in groups]
-        lines.append([label(name), *(f"{one:.2f}" for one in means), f"{geometric_mean(whole):.3f}",
-                      f"{min(whole):.2f}"])
-    return table(["rung", *(f"d={d:.0f} {'causal' if causal else 'full'}" for d, causal in groups),
-                  f"all {len(whole)}", "least"], lines)
+        means = [
+            geometric_mean(ratios(record, name, library, **where, d=d, causal=causal))
+            for d, causal in groups
+        ]
+        lines.append(
+            [
+                label(name),
+                *(f"{one:.2f}" for one in means),
+                f"{geometric_mean(whole):.3f}",
+                f"{min(whole):.2f}",
+            ]
+        )
+    return table(
+        [
+            "rung",
+            *(f"d={d:.0f} {'causal' if causal else 'full'}" for d, causal in groups),
+            f"all {len(whole)}",
+            "least",
+        ],
+        lines,
+    )
 
 
 def by_length(record, program, library, **where):
@@ -384,11 +586,18 @@ def by_length(record, program, library, **where):
     found, lines = some(record, program, **where), []
     lengths = unique(row["N_q"] for row in found)
     for d, causal in unique((row["d"], row["causal"]) for row in found):
-        of = {N: ratios(record, program, library, **where, d=d, causal=causal, N=N)[0]
-              for N in lengths}
+        of = {
+            N: ratios(record, program, library, **where, d=d, causal=causal, N=N)[0]
+            for N in lengths
+        }
         mean = geometric_mean([ratio for N, ratio in of.items() if N >= 1024])
-        lines.append([f"d = {d}, {'causal' if causal else 'full'}",
-                      *(f"{ratio:.2f}" for ratio in of.values()), f"{mean:.2f}"])
+        lines.append(
+            [
+                f"d = {d}, {'causal' if causal else 'full'}",
+                *(f"{ratio:.2f}" for ratio in of.values()),
+                f"{mean:.2f}",
+            ]
+        )
     return table(["N", *map(str, lengths), "geo. mean, N >= 1024"], lines, 1)
 
 
@@ -396,68 +605,144 @@ def means(record, *programs, **where):
     """TFLOP/s of these programs: geometric means over N by head dim and mask, and over all."""
     found = [row for program in programs for row in some(record, program, **where)]
     groups = unique((row["d"], row["causal"]) for row in found)
-    return table(["TFLOP/s", *(f"d={d:.0f} {'causal' if causal else 'full'}" for d, causal in groups), "all"], [
-        [label(name), *(f"{mean(record, name, **where, d=d, causal=causal):.0f}" for d, causal in groups),
-         f"{mean(record, name, **where):.0f}"] for name in unique(row["program"] for row in found)], 1)
+    return table(
+        [
+            "TFLOP/s",
+            *(f"d={d:.0f} {'causal' if causal else 'full'}" for d, causal in groups),
+            "all",
+        ],
+        [
+            [
+                label(name),
+                *(f"{mean(record, name, **where, d=d, causal=causal):.0f}" for d, causal in groups),
+                f"{mean(record, name, **where):.0f}",
+            ]
+            for name in unique(row["program"] for row in found)
+        ],
+        1,
+    )
 
 
 def by_spread(record, other, programs=(), **where):
     """How many times as fast as another program each rung is, against the spread of the scores: geometric means."""
-    names = unique(row["program"] for row in some(record, **where) if not is_library(row)
-                   and (not programs or row["program"][:2] in programs))
-    groups = [(d, name) for d in unique(row["d"] for row in rows(record, **where)) for name in names]
-    return table(["standard deviation", *(f"d={d:.0f}: {label(name)}" for d, name in groups)], [
-        [f"{sigma:.15g}", *(f"{geometric_mean(ratios(record, name, other, **where, d=d, sigma=sigma)):.2f}"
-                            for d, name in groups)]
-        for sigma in sorted({row["sigma"] for row in rows(record, **where)})])
+    names = unique(
+        row["program"]
+        for row in some(record, **where)
+        if not is_library(row) and (not programs or row["program"][:2] in programs)
+    )
+    groups = [
+        (d, name) for d in unique(row["d"] for row in rows(record, **where)) for name in names
+    ]
+    return table(
+        ["standard deviation", *(f"d={d:.0f}: {label(name)}" for d, name in groups)],
+        [
+            [
+                f"{sigma:.15g}",
+                *(
+                    f"{geometric_mean(ratios(record, name, other, **where, d=d, sigma=sigma)):.2f}"
+                    for d, name in groups
+                ),
+            ]
+            for sigma in sorted({row["sigma"] for row in rows(record, **where)})
+        ],
+    )
 
 
 def neighbours(record, before, after):
     """Two rungs against N."""
-    pairs = [(row["N_q"], row["ms"], ms(record, after, N=row["N_q"])) for row in some(record, before)]
-    return table(["N", before, after, f"{after} / {before}"],
-                 [[N, three_digits(a), three_digits(b), f"{b / a:.2f}"] for N, a, b in pairs])
+    pairs = [
+        (row["N_q"], row["ms"], ms(record, after, N=row["N_q"])) for row in some(record, before)
+    ]
+    return table(
+        ["N", before, after, f"{after} / {before}"],
+        [[N, three_digits(a), three_digits(b), f"{b / a:.2f}"] for N, a, b in pairs],
+    )
 
 
 def growth(record):
     """By what the time of each rung grows when N doubles."""
     rungs = unique(row["program"] for row in some(record))
     lengths = [N for N in unique(row["N_q"] for row in rows(record)) if rows(record, N=N // 2)]
-    return table(["N", *map(label, rungs)], [
-        [f"{N // 2} to {N}", *(f"{ms(record, rung, N=N) / ms(record, rung, N=N // 2):.2f}" for rung in rungs)]
-        for N in lengths])
+    return table(
+        ["N", *map(label, rungs)],
+        [
+            [
+                f"{N // 2} to {N}",
+                *(f"{ms(record, rung, N=N) / ms(record, rung, N=N // 2):.2f}" for rung in rungs),
+            ]
+            for N in lengths
+        ],
+    )
 
 
 def experiments(record, rung):
     """What was changed in a rung, what was predicted, and what came out: means over N. Empty columns are left out."""
-    about = {row["program"]: row for row in reversed(some(record, kinds=("build",))) if row["rung"].startswith(rung)}
+    about = {
+        row["program"]: row
+        for row in reversed(some(record, kinds=("build",)))
+        if row["rung"].startswith(rung)
+    }
     names = [name for name in reversed(about) if rows(record, name)]
     groups = unique((row["d"], row["causal"]) for row in some(record, names[0]))
     lines, largest = [], max(d for d, _ in groups)
 
     def mean_speed(name, **where):
-        return f"{mean(record, name, **where):.{1 if rung < '10' else 0}f}" if rows(record, name, **where) else ""
+        return (
+            f"{mean(record, name, **where):.{1 if rung < '10' else 0}f}"
+            if rows(record, name, **where)
+            else ""
+        )
 
     def mean_ratio(name, other, least=0):
         dims = [d for d in unique(d for d, _ in groups) if d >= least and rows(record, other, d=d)]
-        return f"{geometric_mean(sum((ratios(record, name, other, d=d) for d in dims), [])):.3f}" if dims else ""
+        return (
+            f"{geometric_mean(sum((ratios(record, name, other, d=d) for d in dims), [])):.3f}"
+            if dims
+            else ""
+        )
+
     for name in names:
-        of = [row for d in (256, 128, 64, 32) for row in rows(record, name, kinds=("build",)) if row.get("d") == d]
+        of = [
+            row
+            for d in (256, 128, 64, 32)
+            for row in rows(record, name, kinds=("build",))
+            if row.get("d") == d
+        ]
         counts = next(iter(rows(record, name, kinds=("kernel",))), {})
-        lines.append({
-            "change": (about[name].get("what") or f"rung {rung}") + " (wrong on purpose)" * bool(about[name].get("wrong")),
-            "predicted": about[name].get("predicted", ""),
-            "x the rung": mean_ratio(name, names[0]),
-            "x FA2, d = 64 and 128": mean_ratio(name, "FA2", 64) if rung >= "10" else "",
-            "registers at d = 256, 128, 64, 32" if largest > 128 else "registers at d = 128, 64, 32": ", ".join(f"{row['registers']}" for row in of),
-            "bytes spilled": ", ".join(f"{row['spill_stores']} at {row['d']}" if row["spill_stores"] else
-                                       f"stack {row['stack']} at {row['d']}" for row in of
-                                       if row["spill_stores"] or row["stack"]),
-            "instructions per mma, 128, 64": ", ".join(text(row, "instructions / mma : .2f") for row in of
-                                                       if row.get("mma") and row["d"] in (64, 128)),
-            "wavefronts per load": text(counts, "shared_load_wavefronts / shared_load_requests : .2f"),
-            "ms": text(rows(record, name)[0], "ms : .1f") if len(rows(record, name)) == 1 else "",
-            **{f"TFLOP/s, d={d}" + " causal" * causal: mean_speed(name, d=d, causal=causal) for d, causal in groups}})
+        lines.append(
+            {
+                "change": (about[name].get("what") or f"rung {rung}")
+                + " (wrong on purpose)" * bool(about[name].get("wrong")),
+                "predicted": about[name].get("predicted", ""),
+                "x the rung": mean_ratio(name, names[0]),
+                "x FA2, d = 64 and 128": mean_ratio(name, "FA2", 64) if rung >= "10" else "",
+                "registers at d = 256, 128, 64, 32"
+                if largest > 128
+                else "registers at d = 128, 64, 32": ", ".join(f"{row['registers']}" for row in of),
+                "bytes spilled": ", ".join(
+                    f"{row['spill_stores']} at {row['d']}"
+                    if row["spill_stores"]
+                    else f"stack {row['stack']} at {row['d']}"
+                    for row in of
+                    if row["spill_stores"] or row["stack"]
+                ),
+                "instructions per mma, 128, 64": ", ".join(
+                    text(row, "instructions / mma : .2f")
+                    for row in of
+                    if row.get("mma") and row["d"] in (64, 128)
+                ),
+                "wavefronts per load": text(
+                    counts, "shared_load_wavefronts / shared_load_requests : .2f"
+                ),
+                "ms": text(rows(record, name)[0], "ms : .1f")
+                if len(rows(record, name)) == 1
+                else "",
+                **{
+                    f"TFLOP/s, d={d}" + " causal" * causal: mean_speed(name, d=d, causal=causal)
+                    for d, causal in groups
+                },
+            }
+        )
     heads = [head for head in lines[0] if any(line[head] for line in lines)]
     return table(heads, [[line[head] for head in heads] for line in lines], 2)
 

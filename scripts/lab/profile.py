@@ -21,7 +21,14 @@ from lab.ladder import ROOT, cuda_rungs
 sys.path.append(str(ROOT / "common/simt/report"))
 import simt_report  # noqa: E402
 
-PROBLEM = ("--heads", "2", "--q-len", "200", "--head-dim", "64")  # the SIMT backend executes thread by thread
+PROBLEM = (
+    "--heads",
+    "2",
+    "--q-len",
+    "200",
+    "--head-dim",
+    "64",
+)  # the SIMT backend executes thread by thread
 
 
 def common(counts):
@@ -35,39 +42,75 @@ def common(counts):
 
 def on_gpu(kernel):
     return common(counters.of_gpu(kernel)) | {
-        "DRAM bytes read": int(kernel["dram_read_bytes"]), "DRAM bytes written": int(kernel["dram_write_bytes"]),
-        "achieved occupancy, %": kernel["occupancy_percent"], "tensor pipe at work, %": kernel["tensor_active_percent"],
+        "DRAM bytes read": int(kernel["dram_read_bytes"]),
+        "DRAM bytes written": int(kernel["dram_write_bytes"]),
+        "achieved occupancy, %": kernel["occupancy_percent"],
+        "tensor pipe at work, %": kernel["tensor_active_percent"],
         "registers per thread": int(kernel["registers"]),
-        "sectors of spilled registers": int(kernel["local_load_sectors"] + kernel["local_store_sectors"])}
+        "sectors of spilled registers": int(
+            kernel["local_load_sectors"] + kernel["local_store_sectors"]
+        ),
+    }
 
 
 def lines(columns):
     """A table for each kernel: `columns` is {side: {kernel: {label: number}}}. What is 0 on all sides is left out."""
     for kernel in next(iter(columns.values())):
         sides = [side.get(kernel, {}) for side in columns.values()]
-        labels = dict.fromkeys(label for side in sides for label in side if any(other.get(label) for other in sides))
+        labels = dict.fromkeys(
+            label for side in sides for label in side if any(other.get(label) for other in sides)
+        )
         yield ""
-        yield from cli.table([kernel, *columns], [
-            [label, *(f"{side[label]:,}" if type(side.get(label)) is int else f"{side[label]:.2f}" if label in side else ""
-                      for side in sides)] for label in labels])
+        yield from cli.table(
+            [kernel, *columns],
+            [
+                [
+                    label,
+                    *(
+                        f"{side[label]:,}"
+                        if type(side.get(label)) is int
+                        else f"{side[label]:.2f}"
+                        if label in side
+                        else ""
+                        for side in sides
+                    ),
+                ]
+                for label in labels
+            ],
+        )
 
 
 def add_arguments(parser):
     cli.add(parser, "--programs", "--simt-programs")
-    parser.add_argument("rung", metavar="RUNG", help="its number or name; or a file NAME.profile.json")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT",
-                        help=f"for the rung, as in scripts/step ({' '.join(PROBLEM)})")
+    parser.add_argument(
+        "rung", metavar="RUNG", help="its number or name; or a file NAME.profile.json"
+    )
+    parser.add_argument(
+        "arguments",
+        nargs=argparse.REMAINDER,
+        metavar="ARGUMENT",
+        help=f"for the rung, as in scripts/step ({' '.join(PROBLEM)})",
+    )
 
 
 def main(options):
     if options.rung.endswith(".json"):
         return simt_report.main(options.rung)
-    rung, = cuda_rungs([options.rung])
+    (rung,) = cuda_rungs([options.rung])
     arguments, columns = options.arguments or list(PROBLEM), {}
-    gpu, simt = harness.program(options.programs, rung.name), harness.program(options.simt_programs, rung.name)
-    missing = ("nvidia-smi finds no GPU" if not records.has_gpu() else
-               "there is no ncu (it comes with the CUDA Toolkit)" if not shutil.which("ncu") else
-               "" if gpu else f"{rung.name} is not in {options.programs}")
+    gpu, simt = (
+        harness.program(options.programs, rung.name),
+        harness.program(options.simt_programs, rung.name),
+    )
+    missing = (
+        "nvidia-smi finds no GPU"
+        if not records.has_gpu()
+        else "there is no ncu (it comes with the CUDA Toolkit)"
+        if not shutil.which("ncu")
+        else ""
+        if gpu
+        else f"{rung.name} is not in {options.programs}"
+    )
     if missing:
         cli.say(f"GPU left out: {missing}")
     else:
@@ -76,12 +119,16 @@ def main(options):
     if simt or not columns:
         simt = harness.need(options.simt_programs, rung.name)
         document = counters.simt_document(simt, arguments)
-        columns["SIMT"] = {kernel: common(counters.of_simt(total)) | {
-            "barriers": total["barriers"], "warp collectives": total["collectives"]}
-            for kernel, total in counters.totals(document).items()}
+        columns["SIMT"] = {
+            kernel: common(counters.of_simt(total))
+            | {"barriers": total["barriers"], "warp collectives": total["collectives"]}
+            for kernel, total in counters.totals(document).items()
+        }
     print(f"{rung.name} {' '.join(arguments)}", *lines(columns), sep="\n")
     if "SIMT" in columns:
-        Path(f"{rung.name}.profile.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        Path(f"{rung.name}.profile.json").write_text(
+            json.dumps(document, indent=2) + "\n", encoding="utf-8"
+        )
         print()
         simt_report.show(document, f"{rung.name}.profile")
     return 0

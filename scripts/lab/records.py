@@ -14,7 +14,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from lab.ladder import LabError, ROOT
+from lab.ladder import ROOT, LabError
 
 RECORDS = ROOT / "docs/records"
 
@@ -32,44 +32,60 @@ METRICS = {
     "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
     "l2_read_sectors": "lts__t_sectors_srcunit_tex_op_read.sum",
     "l2_write_sectors": "lts__t_sectors_srcunit_tex_op_write.sum",
-    "dram_read_bytes": "dram__bytes_read.sum", "dram_write_bytes": "dram__bytes_write.sum",
+    "dram_read_bytes": "dram__bytes_read.sum",
+    "dram_write_bytes": "dram__bytes_write.sum",
     "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
     "tensor_pipe": "sm__inst_executed_pipe_tensor_op_hmma.sum",
     "tensor_pipe_moves": "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",  # constants: HFMA2.MMA in SASS
-    "ldmatrix": "smsp__sass_inst_executed_op_ldsm.sum", "instructions": "smsp__inst_executed.sum",
+    "ldmatrix": "smsp__sass_inst_executed_op_ldsm.sum",
+    "instructions": "smsp__inst_executed.sum",
     "multiply_adds": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
     # clocks that a warp waits, per instruction of its SM's quarter, by the reason
-    **{f"stall_{reason}": f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in (
-        "barrier", "long_scoreboard", "short_scoreboard", "mio_throttle", "lg_throttle", "math_pipe_throttle", "wait",
-        "not_selected", "sleeping", "gmma")},
+    **{
+        f"stall_{reason}": f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
+        for reason in (
+            "barrier",
+            "long_scoreboard",
+            "short_scoreboard",
+            "mio_throttle",
+            "lg_throttle",
+            "math_pipe_throttle",
+            "wait",
+            "not_selected",
+            "sleeping",
+            "gmma",
+        )
+    },
     "warps_per_issue": "smsp__average_warps_active_per_issue_active.ratio",
     "issue_active_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",
     "tensor_active_percent": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
     "xu_percent": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",  # exponentials, and conversions
-    "registers": "launch__registers_per_thread", "blocks": "launch__grid_size",
+    "registers": "launch__registers_per_thread",
+    "blocks": "launch__grid_size",
     "local_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",  # of spilled registers
-    "local_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"}
+    "local_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
+}
 
 KINDS = {
-    "rung": "of the ladder: timed, checked or compiled", "library": "the same problem by PyTorch",
-    "variant": "a rung with a patch, timed", "kernel": "what ncu counted of one kernel (METRICS)",
+    "rung": "of the ladder: timed, checked or compiled",
+    "library": "the same problem by PyTorch",
+    "variant": "a rung with a patch, timed",
+    "kernel": "what ncu counted of one kernel (METRICS)",
     "build": "what ptxas and the SASS say of one kernel of an experiment",
     "ceiling": "what a unit of the machine reached by itself: value, in FLOP/s, bytes/s or 1/s",
     "example": "a program of docs/examples: value, how many of its numbers are wrong, and what a tool reported",
     "host": "what the host needs for a call until it returns: host_us",
     "phase": "what a warpgroup does between two stamps of its SM's clock",
-    "left out": "what was not measured, and the reason", "training": "the loss at a step of docs/examples/train.py"}
+    "left out": "what was not measured, and the reason",
+    "training": "the loss at a step of docs/examples/train.py",
+}
 # extra_bytes: memory beyond compulsory_bytes, which are Q, K, V, O and LSE once. of_allowed_error: the largest error over
 # what the rule allows. unit: the ceiling of what does the products. code: a fingerprint; patch, too, of experiments that
 # name no commit. clock in MHz and power in W, after the case. instructions and mma of a build: of its best loop with products. wrong: on purpose.
-COLUMNS = set(METRICS) | set("""
-    program kind rung dtype B H H_kv N_q N_kv d causal sigma pattern
-    ms min_ms max_ms spread repetitions tflops compulsory_bytes extra_bytes backend of_allowed_error checked_rows unit code
-    clock power kernel architecture stack spill_stores spill_loads static_shared mma what predicted wrong commit patch value reason
-    problem counter gpu simt must_be_equal tool runs reported variant input seeds o_error lse_error
-    Br Bc shared_bytes predicted_bytes shared_kib_per_sm blocks_per_sm
-    warpgroup tile phase from_clock to_clock mean_clocks step loss host_us""".split())
+COLUMNS = set(METRICS) | set(
+    ["program", "kind", "rung", "dtype", "B", "H", "H_kv", "N_q", "N_kv", "d", "causal", "sigma", "pattern", "ms", "min_ms", "max_ms", "spread", "repetitions", "tflops", "compulsory_bytes", "extra_bytes", "backend", "of_allowed_error", "checked_rows", "unit", "code", "clock", "power", "kernel", "architecture", "stack", "spill_stores", "spill_loads", "static_shared", "mma", "what", "predicted", "wrong", "commit", "patch", "value", "reason", "problem", "counter", "gpu", "simt", "must_be_equal", "tool", "runs", "reported", "variant", "input", "seeds", "o_error", "lse_error", "Br", "Bc", "shared_bytes", "predicted_bytes", "shared_kib_per_sm", "blocks_per_sm", "warpgroup", "tile", "phase", "from_clock", "to_clock", "mean_clocks", "step", "loss", "host_us"]
+)
 
 
 def wrong_with(row):
@@ -86,19 +102,26 @@ def wrong_with(row):
 def text_of(record):
     """One row a line, so that a change shows as the rows it touches."""
     rows = ",\n".join("  " + json.dumps(row) for row in record["rows"])
-    return (f'{{\n "provenance": {json.dumps(record["provenance"], indent=2)},\n "rows": [\n{rows}\n ],\n'
-            f' "notes": {json.dumps(record.get("notes", ""))}\n}}\n')
+    return (
+        f'{{\n "provenance": {json.dumps(record["provenance"], indent=2)},\n "rows": [\n{rows}\n ],\n'
+        f' "notes": {json.dumps(record.get("notes", ""))}\n}}\n'
+    )
 
 
 def write(path, provenance, rows, notes=""):
     """Beside, then renamed: a file that is there stays whole whatever happens meanwhile. None and NaN are left out."""
-    rows = [{name: value for name, value in row.items() if value is not None and value == value} for row in rows]
+    rows = [
+        {name: value for name, value in row.items() if value is not None and value == value}
+        for row in rows
+    ]
     for row in rows:
         if wrong := wrong_with(row):
             raise ValueError(f"{wrong} in {row}")
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".new")
-    beside.write_text(text_of({"provenance": provenance, "rows": rows, "notes": notes}), encoding="utf-8")
+    beside.write_text(
+        text_of({"provenance": provenance, "rows": rows, "notes": notes}), encoding="utf-8"
+    )
     beside.rename(path)
     return path
 
@@ -132,6 +155,7 @@ def read(name):
 def load(name):
     """(provenance, DataFrame); columns that a row does not have are NaN."""
     import pandas
+
     record = read(name)
     return record["provenance"], pandas.DataFrame(record["rows"])
 
@@ -139,7 +163,9 @@ def load(name):
 def first_line(*command):
     """The first line that a command prints, or "unknown"."""
     try:
-        output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        output = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
         return output.splitlines()[0].strip()
     except (OSError, subprocess.CalledProcessError, IndexError):
         return "unknown"
@@ -147,7 +173,9 @@ def first_line(*command):
 
 def processor():
     try:
-        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M)
+        found = re.search(
+            r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M
+        )
     except OSError:
         found = None
     return found[1] if found else platform.machine()
@@ -160,24 +188,37 @@ def has_gpu():
 def asked(*fields):
     """What nvidia-smi answers, one text a field."""
     line = first_line("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
-    return (line.split(", ") + ["unknown"] * len(fields))[:len(fields)]
+    return (line.split(", ") + ["unknown"] * len(fields))[: len(fields)]
 
 
 def clock_and_power():
     """Columns of a row: the GPU at this moment."""
     clock, power = (re.match(r"[\d.]+", text) for text in asked("clocks.sm", "power.draw"))
-    return {"clock": float(clock[0]) if clock else None, "power": float(power[0]) if power else None}
+    return {
+        "clock": float(clock[0]) if clock else None,
+        "power": float(power[0]) if power else None,
+    }
 
 
 def provenance(command, commit="", gpu=None, **more):
     """Where and how something was measured; `commit` when the sources travelled without their history."""
-    found = {"command": command, "date": datetime.date.today().isoformat(),
-             "commit": commit or first_line("git", "rev-parse", "--short=12", "HEAD"),
-             "processor": processor(), "cores": len(os.sched_getaffinity(0)),
-             "compiler": first_line("g++", "--version"), "system": f"{platform.system()} {platform.release()}"}
+    found = {
+        "command": command,
+        "date": datetime.date.today().isoformat(),
+        "commit": commit or first_line("git", "rev-parse", "--short=12", "HEAD"),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "compiler": first_line("g++", "--version"),
+        "system": f"{platform.system()} {platform.release()}",
+    }
     if has_gpu() if gpu is None else gpu:
         names = ("gpu", "driver", "max_clock", "power_limit", "memory")
-        found |= dict(zip(names, asked("name", "driver_version", "clocks.max.sm", "power.limit", "memory.total")))
+        found |= dict(
+            zip(
+                names,
+                asked("name", "driver_version", "clocks.max.sm", "power.limit", "memory.total"),
+            )
+        )
     try:
         version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
     except OSError:

@@ -14,14 +14,25 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 from lab import build, cli, harness
-from lab.ladder import LabError, ROOT, cuda_rungs
+from lab.ladder import ROOT, LabError, cuda_rungs
 
-TOOLS = {"memcheck": ["--leak-check", "full"], "racecheck": ["--racecheck-report", "all"], "synccheck": []}
-HOPPER = ("--check-bulk-copy", "--check-tensor-ops", "--check-warpgroup-mma", "--racecheck-fence-proxy-async")
-PROBLEMS = ("--batch 2 --heads 2 --q-len 97 --kv-len 161",  # ragged
-            "--heads 2 --q-len 200 --kv-len 200 --causal",
-            "--heads 4 --kv-heads 2 --q-len 70 --kv-len 300 --causal",  # grouped
-            "--heads 1 --q-len 260 --kv-len 70 --causal")  # rows without keys
+TOOLS = {
+    "memcheck": ["--leak-check", "full"],
+    "racecheck": ["--racecheck-report", "all"],
+    "synccheck": [],
+}
+HOPPER = (
+    "--check-bulk-copy",
+    "--check-tensor-ops",
+    "--check-warpgroup-mma",
+    "--racecheck-fence-proxy-async",
+)
+PROBLEMS = (
+    "--batch 2 --heads 2 --q-len 97 --kv-len 161",  # ragged
+    "--heads 2 --q-len 200 --kv-len 200 --causal",
+    "--heads 4 --kv-heads 2 --q-len 70 --kv-len 300 --causal",  # grouped
+    "--heads 1 --q-len 260 --kv-len 70 --causal",
+)  # rows without keys
 
 
 def reported(output):
@@ -37,19 +48,37 @@ def ask(sanitizer):
     """Its version, and the options that have it check Hopper's units, as far as this version knows them."""
     said = subprocess.run([sanitizer, "--help"], stdout=subprocess.PIPE, text=True).stdout
     version = re.search(r"Version ([\d.]+)", said)
-    return version[1] if version else "unknown", [word for option in HOPPER if option in said for word in (option, "yes")]
+    return version[1] if version else "unknown", [
+        word for option in HOPPER if option in said for word in (option, "yes")
+    ]
 
 
 def under(sanitizer, tool, path, arguments, checks=()):
-    command = [sanitizer, "--tool", tool, *TOOLS[tool], *checks, "--error-exitcode", "99", str(path), *arguments]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [
+        sanitizer,
+        "--tool",
+        tool,
+        *TOOLS[tool],
+        *checks,
+        "--error-exitcode",
+        "99",
+        str(path),
+        *arguments,
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     return command, done
 
 
 def sanitize(sanitizer, tool, path, arguments):
     """What a run under a tool said: "" when all is well, else its last lines."""
     command, done = under(sanitizer, tool, path, arguments)
-    return "" if clean(done.returncode, done.stdout) else "\n".join([" ".join(command), *done.stdout.splitlines()[-25:]])
+    return (
+        ""
+        if clean(done.returncode, done.stdout)
+        else "\n".join([" ".join(command), *done.stdout.splitlines()[-25:]])
+    )
 
 
 def unseen(options):
@@ -57,27 +86,65 @@ def unseen(options):
     version, checks = ask(options.sanitizer)
     build.FOLDER.mkdir(exist_ok=True)
     program = build.FOLDER / "unseen_races"
-    subprocess.run(["nvcc", "-std=c++20", "-O2", "-gencode", "arch=compute_90a,code=sm_90a", "-I.", "-o", str(program),
-                    "docs/examples/unseen_races.cu", *map(str, ROOT.glob("common/cuda/*.cu"))], cwd=ROOT, check=True)
+    subprocess.run(
+        [
+            "nvcc",
+            "-std=c++20",
+            "-O2",
+            "-gencode",
+            "arch=compute_90a,code=sm_90a",
+            "-I.",
+            "-o",
+            str(program),
+            "docs/examples/unseen_races.cu",
+            *map(str, ROOT.glob("common/cuda/*.cu")),
+        ],
+        cwd=ROOT,
+        check=True,
+    )
     rows = []
-    for arguments in [(case, *repaired) for case in ("slot", "wait", "fence") for repaired in ((), ("repaired",))]:
+    for arguments in [
+        (case, *repaired) for case in ("slot", "wait", "fence") for repaired in ((), ("repaired",))
+    ]:
         for tool in TOOLS:
             said = under(options.sanitizer, tool, program, arguments, checks)[1].stdout
             wrong = re.search(r": (\d+) of \d+ numbers are wrong", said)  # the program's own line
             if reported(said) is None or not wrong:
-                raise LabError(f"unseen_races {' '.join(arguments)} did not run under {tool}:\n{said}")
-            rows.append({"program": f"unseen_races {' '.join(arguments)}", "kind": "example", "tool": tool,
-                         "reported": reported(said), "value": int(wrong[1])})
-            print("{program:<30} {tool:<10} reports {reported}; {value} numbers are wrong".format(**rows[-1]), flush=True)
+                raise LabError(
+                    f"unseen_races {' '.join(arguments)} did not run under {tool}:\n{said}"
+                )
+            rows.append(
+                {
+                    "program": f"unseen_races {' '.join(arguments)}",
+                    "kind": "example",
+                    "tool": tool,
+                    "reported": reported(said),
+                    "value": int(wrong[1]),
+                }
+            )
+            print(
+                "{program:<30} {tool:<10} reports {reported}; {value} numbers are wrong".format(
+                    **rows[-1]
+                ),
+                flush=True,
+            )
     cli.save(options, rows, compute_sanitizer=version, checks=" ".join(checks))
     return 0
 
 
 def add_arguments(parser):
     cli.add(parser, "rungs", "--programs", "--jobs", "--record", "--commit")
-    parser.add_argument("--sanitizer", default="compute-sanitizer", metavar="PROGRAM",
-                        help="the compute-sanitizer to use; default: the one in PATH")
-    parser.add_argument("--unseen", action="store_true", help="the mistakes of docs/unseen_races.md in place of the rungs")
+    parser.add_argument(
+        "--sanitizer",
+        default="compute-sanitizer",
+        metavar="PROGRAM",
+        help="the compute-sanitizer to use; default: the one in PATH",
+    )
+    parser.add_argument(
+        "--unseen",
+        action="store_true",
+        help="the mistakes of docs/unseen_races.md in place of the rungs",
+    )
 
 
 def main(options):
@@ -91,11 +158,34 @@ def main(options):
         for rung in rungs:
             cli.say(rung.name)
             for tool in TOOLS:
-                runs = [[*problem.split(), "--head-dim", str(d), "--dtype", dtype] for problem in PROBLEMS
-                        for dtype in rung.types for d in rung.head_dims]
-                said = list(filter(None, pool.map(lambda run: sanitize(options.sanitizer, tool, paths[rung.name], run), runs)))
-                rows.append({"program": rung.name, "kind": "rung", "tool": tool, "runs": len(runs), "reported": len(said)})
-                print(f"{rung.name:<30} {tool:<10} {len(runs) - len(said)} of {len(runs)} clean", flush=True)
+                runs = [
+                    [*problem.split(), "--head-dim", str(d), "--dtype", dtype]
+                    for problem in PROBLEMS
+                    for dtype in rung.types
+                    for d in rung.head_dims
+                ]
+                said = list(
+                    filter(
+                        None,
+                        pool.map(
+                            lambda run: sanitize(options.sanitizer, tool, paths[rung.name], run),
+                            runs,
+                        ),
+                    )
+                )
+                rows.append(
+                    {
+                        "program": rung.name,
+                        "kind": "rung",
+                        "tool": tool,
+                        "runs": len(runs),
+                        "reported": len(said),
+                    }
+                )
+                print(
+                    f"{rung.name:<30} {tool:<10} {len(runs) - len(said)} of {len(runs)} clean",
+                    flush=True,
+                )
                 reports += said
     for text in reports[:5]:
         cli.say(f"\n{text}")

@@ -13,7 +13,9 @@ from pathlib import Path
 from lab import build
 from lab.ladder import LabError
 
-INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)(\S*)\s*([^;]*);")
+INSTRUCTION = re.compile(
+    r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)(\S*)\s*([^;]*);"
+)
 BRANCHES, PRODUCTS = {"BRA", "BRX"}, {"HMMA", "HGMMA"}
 
 
@@ -41,8 +43,12 @@ def loops(code):
             if PRODUCTS & body.keys():
                 bodies[first, address] = body
     for span, body in sorted(bodies.items()):
-        if not any(other != span and span[0] <= other[0] and other[1] <= span[1] for other in bodies):
-            others = collections.Counter({name: count for name, count in body.items() if name not in PRODUCTS})
+        if not any(
+            other != span and span[0] <= other[0] and other[1] <= span[1] for other in bodies
+        ):
+            others = collections.Counter(
+                {name: count for name, count in body.items() if name not in PRODUCTS}
+            )
             yield sum(body.values()), sum(body.values()) - sum(others.values()), others
 
 
@@ -62,7 +68,11 @@ def all_loops(path):
     """(kernel, architecture, instructions, products, other opcodes) of every such loop of a file."""
     found = kernels(read(path))
     names = build.demangled([name for name, _ in found])
-    return [(names[name], architecture, *loop) for (name, architecture), code in found.items() for loop in loops(code)]
+    return [
+        (names[name], architecture, *loop)
+        for (name, architecture), code in found.items()
+        for loop in loops(code)
+    ]
 
 
 def best_loops(path):
@@ -73,8 +83,16 @@ def best_loops(path):
 
 def add_arguments(parser):
     parser.add_argument("file", type=Path, metavar="FILE")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only kernels whose name contains TEXT")
-    parser.add_argument("--most", type=int, default=8, metavar="N", help="how many of the other instructions to name (8)")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only kernels whose name contains TEXT"
+    )
+    parser.add_argument(
+        "--most",
+        type=int,
+        default=8,
+        metavar="N",
+        help="how many of the other instructions to name (8)",
+    )
 
 
 def main(options):
@@ -82,6 +100,8 @@ def main(options):
     if not found:
         raise LabError("no loop with products of the tensor cores was found")
     for name, architecture, instructions, mma, others in found:
-        print(f"{name} {architecture}: {instructions} instructions, {mma} mma, {instructions / mma:.2f} per mma; "
-              + ", ".join(f"{count} {opcode}" for opcode, count in others.most_common(options.most)))
+        print(
+            f"{name} {architecture}: {instructions} instructions, {mma} mma, {instructions / mma:.2f} per mma; "
+            + ", ".join(f"{count} {opcode}" for opcode, count in others.most_common(options.most))
+        )
     return 0

@@ -30,17 +30,22 @@ class Page:
         self.tables = len(tables)
         for match in self.found(MARK):
             if match.start() not in tables:
-                self.wrong.append(f"{self.place(match)}: this mark is not <!-- table: EXPRESSION -->")
+                self.wrong.append(
+                    f"{self.place(match)}: this mark is not <!-- table: EXPRESSION -->"
+                )
         self.new, last = "", 0
         for match in tables.values():
-            self.new += text[last:match.start("old")] + self.made(match)
+            self.new += text[last : match.start("old")] + self.made(match)
             last = match.end()
         self.new += text[last:]
 
     def found(self, pattern):
         """Matches that are no quoted code."""
-        return [match for match in pattern.finditer(self.old)
-                if not any(first < match.start() < last for first, last in self.code)]
+        return [
+            match
+            for match in pattern.finditer(self.old)
+            if not any(first < match.start() < last for first, last in self.code)
+        ]
 
     def place(self, match):
         return f"{self.name}:{self.old.count(chr(10), 0, match.start()) + 1}"
@@ -48,18 +53,24 @@ class Page:
     def made(self, match):
         expression = match["expression"]
         try:
-            new = "\n".join(eval(expression, {"__builtins__": {}, **pages.NAMES})) + "\n"  # the pages are our own
+            new = (
+                "\n".join(eval(expression, {"__builtins__": {}, **pages.NAMES})) + "\n"
+            )  # the pages are our own
         except Exception as error:  # whatever an expression can do wrong
             self.wrong.append(f"{self.place(match)}: {expression}: {type(error).__name__}: {error}")
             return match["old"]
         if new != match["old"]:
-            self.differs.append(f"{self.place(match)}: the records give another table: {expression}")
+            self.differs.append(
+                f"{self.place(match)}: the records give another table: {expression}"
+            )
         return new
 
 
 def add_arguments(parser):
     parser.add_argument("--write", action="store_true", help="write what differs")
-    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="default: README.md docs/*.md")
+    parser.add_argument(
+        "pages", nargs="*", type=Path, metavar="PAGE", help="default: README.md docs/*.md"
+    )
 
 
 def main(options):
@@ -74,13 +85,16 @@ def main(options):
         tables, wrong = tables + page.tables, wrong + page.wrong
         if options.write and page.new != page.old:
             path.write_text(page.new, encoding="utf-8")
-            print("\n".join([f"{name}: written; read the sentences around it again", *page.differs]))
+            print(
+                "\n".join([f"{name}: written; read the sentences around it again", *page.differs])
+            )
         elif not options.write:
             wrong += [f"{line}; lab tables --write puts it right" for line in page.differs]
     print("\n".join(wrong), file=sys.stderr, end="\n" * bool(wrong))
     print("".join(f"{line}\n" for line in pages.older_code()), end="")
     if options.write and not options.pages:
         from lab import figures  # needs matplotlib
+
         return figures.main(SimpleNamespace(check=False, names=[])) or int(bool(wrong))
     if not wrong and not options.write:
         print(f"{tables} tables agree with the records")

@@ -14,9 +14,14 @@ from lab.ladder import LabError
 
 CASE = harness.problem(4, 16, 4096, 128)
 # The stamped experiment: what it is without stamps, and the phases of a tile of keys, each of which ends with a stamp.
-PHASES = {"21_stamps": ("21_persistent_blocks", ("S", "softmax", "PV", "tile")),
-          "21_exclusive_stamps": ("21_exclusive_exponentials", ("S", "maximum", "turn", "softmax", "PV", "tile")),
-          "22_stamps": ("22_overlap", ("S", "softmax", "PV", "pack", "turn"))}
+PHASES = {
+    "21_stamps": ("21_persistent_blocks", ("S", "softmax", "PV", "tile")),
+    "21_exclusive_stamps": (
+        "21_exclusive_exponentials",
+        ("S", "maximum", "turn", "softmax", "PV", "tile"),
+    ),
+    "22_stamps": ("22_overlap", ("S", "softmax", "PV", "pack", "turn")),
+}
 NAMES = (*PHASES, "21_exclusive_exponentials")
 # Tiles of keys that a warpgroup notes, those of a tile of Q, and of these the ones that are looked at; which tiles of Q.
 NOTED, TILES, INNER, OF_Q = 320, 32, range(12, 20), range(1, 9)
@@ -27,25 +32,60 @@ def phases(program, stamps):
     time. `stamps`: the clocks of each warpgroup."""
     names = PHASES[program][1]
 
-    def of(tile_of_Q):  # In rung 22 its first tile of keys stands before the loop. The clock has 32 bits and begins anew.
+    def of(
+        tile_of_Q,
+    ):  # In rung 22 its first tile of keys stands before the loop. The clock has 32 bits and begins anew.
         first = len(names) * (tile_of_Q * (TILES - (program[:2] == "22")) + INNER[0])
         since = lambda clock: (clock - stamps[0][first] + 2**31) % 2**32 - 2**31
-        return [{"program": program, "kind": "phase", "warpgroup": warpgroup, "tile": tile, "phase": phase,
-                 "from_clock": since(clocks[at - 1]), "to_clock": since(clocks[at])}
-                for warpgroup, clocks in enumerate(stamps) for number, tile in enumerate(INNER)
-                for at, phase in enumerate(names, first + number * len(names))]
+        return [
+            {
+                "program": program,
+                "kind": "phase",
+                "warpgroup": warpgroup,
+                "tile": tile,
+                "phase": phase,
+                "from_clock": since(clocks[at - 1]),
+                "to_clock": since(clocks[at]),
+            }
+            for warpgroup, clocks in enumerate(stamps)
+            for number, tile in enumerate(INNER)
+            for at, phase in enumerate(names, first + number * len(names))
+        ]
+
     every = sorted(map(of, OF_Q), key=lambda rows: max(row["to_clock"] for row in rows))
-    lengths = [(row["phase"], row["to_clock"] - row["from_clock"]) for rows in every for row in rows]
-    return [{"program": program, "kind": "phase", "phase": name, "mean_clocks": round(mean(
-        clocks for phase, clocks in lengths if phase == name), 1)} for name in names] + every[len(every) // 2]
+    lengths = [
+        (row["phase"], row["to_clock"] - row["from_clock"]) for rows in every for row in rows
+    ]
+    return [
+        {
+            "program": program,
+            "kind": "phase",
+            "phase": name,
+            "mean_clocks": round(mean(clocks for phase, clocks in lengths if phase == name), 1),
+        }
+        for name in names
+    ] + every[len(every) // 2]
 
 
 def counted(name):
     """Rows of what ncu counts in a run."""
     cli.say(f"ncu: {name}")
-    command = [sys.executable, "-B", "-m", "lab", "experiments", *NAMES, "--once", name, "--problem", "4,16,4096,128"]
-    return [{"program": name, "kind": "kernel", "kernel": kernel, **CASE, **counts}
-            for kernel, counts in counters.ncu(command, "persistent_blocks|overlap|cudnn")]
+    command = [
+        sys.executable,
+        "-B",
+        "-m",
+        "lab",
+        "experiments",
+        *NAMES,
+        "--once",
+        name,
+        "--problem",
+        "4,16,4096,128",
+    ]
+    return [
+        {"program": name, "kind": "kernel", "kernel": kernel, **CASE, **counts}
+        for kernel, counts in counters.ncu(command, "persistent_blocks|overlap|cudnn")
+    ]
 
 
 def add_arguments(parser):
@@ -56,28 +96,57 @@ def add_arguments(parser):
 def main(options):
     torch = timing.torch_with_gpu()
     if torch.cuda.get_device_capability() != (9, 0):
-        raise LabError(f"the Hopper rungs need a GPU of compute capability 9.0, and this is {torch.cuda.get_device_name()}")
+        raise LabError(
+            f"the Hopper rungs need a GPU of compute capability 9.0, and this is {torch.cuda.get_device_name()}"
+        )
     variants, built = experiments.build_all(experiments.chosen(NAMES), options.jobs)
-    programs = {"cuDNN": timing.library("cuDNN", "bf16")} | {name: timing.rung(name, path) for name, (path, _) in built.items()}
-    kinds = {"cuDNN": "library"} | {one.name: "variant" if one.patch else "rung" for one in variants}
-    rows = compare.measure(torch, programs, kinds, CASE, "bf16", 30, torch.Generator(device="cuda").manual_seed(1))
+    programs = {"cuDNN": timing.library("cuDNN", "bf16")} | {
+        name: timing.rung(name, path) for name, (path, _) in built.items()
+    }
+    kinds = {"cuDNN": "library"} | {
+        one.name: "variant" if one.patch else "rung" for one in variants
+    }
+    rows = compare.measure(
+        torch, programs, kinds, CASE, "bf16", 30, torch.Generator(device="cuda").manual_seed(1)
+    )
     ms = {row["program"]: row["ms"] for row in rows}
     commits = {one.name: one.commit for one in variants}
     rows = [row | {"commit": commits.get(row["program"])} for row in rows]
     for stamped, (plain, names) in PHASES.items():
-        noted = (ctypes.c_uint32 * (NOTED * len(names)) * 2)()  # by the last launch, for each warpgroup
+        noted = (
+            ctypes.c_uint32 * (NOTED * len(names)) * 2
+        )()  # by the last launch, for each warpgroup
         if error := ctypes.CDLL(str(built[stamped][0])).read_stamps(noted):
             raise LabError(f"the stamps cannot be read: CUDA's error {error}")
         rows += (found := phases(stamped, noted))
         lengths = {row["phase"]: row["mean_clocks"] for row in found if "mean_clocks" in row}
-        print(f"{plain}: {sum(lengths.values()):.0f} clocks per tile of keys and warpgroup: "
-              + ", ".join(f"{name} {clocks:.0f}" for name, clocks in lengths.items())
-              + f"; the stamps cost {100 * (ms[stamped] / ms[plain] - 1):.1f}%")
+        print(
+            f"{plain}: {sum(lengths.values()):.0f} clocks per tile of keys and warpgroup: "
+            + ", ".join(f"{name} {clocks:.0f}" for name, clocks in lengths.items())
+            + f"; the stamps cost {100 * (ms[stamped] / ms[plain] - 1):.1f}%"
+        )
     cli.save(options, rows, torch=torch.__version__, rounds=30)
     if options.counters:
-        rows += (found := [row for name in ["cuDNN", *(plain for plain, _ in PHASES.values())] for row in counted(name)])
+        rows += (
+            found := [
+                row
+                for name in ["cuDNN", *(plain for plain, _ in PHASES.values())]
+                for row in counted(name)
+            ]
+        )
         cli.save(options, rows, torch=torch.__version__, rounds=30)
-        print(*cli.table(["ncu", "tensor cores, %", "exponentials, %"], [
-            [f"{row['program']} {row['kernel'][:40]}", f"{row['tensor_active_percent']:.1f}", f"{row['xu_percent']:.1f}"]
-            for row in found]), sep="\n")
+        print(
+            *cli.table(
+                ["ncu", "tensor cores, %", "exponentials, %"],
+                [
+                    [
+                        f"{row['program']} {row['kernel'][:40]}",
+                        f"{row['tensor_active_percent']:.1f}",
+                        f"{row['xu_percent']:.1f}",
+                    ]
+                    for row in found
+                ],
+            ),
+            sep="\n",
+        )
     return 0

@@ -15,11 +15,13 @@ import struct
 import sys
 
 from lab import cli
-from lab.ladder import LabError, ROOT
+from lab.ladder import ROOT, LabError
 from lab.records import clock_and_power
 
-LIBRARIES = {"fp32": {"memory-efficient": "EFFICIENT_ATTENTION", "unfused": "MATH"},
-             "bf16": {"FA2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION"}}
+LIBRARIES = {
+    "fp32": {"memory-efficient": "EFFICIENT_ATTENTION", "unfused": "MATH"},
+    "bf16": {"FA2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION"},
+}
 LIBRARIES["fp16"] = LIBRARIES["bf16"]
 
 
@@ -29,7 +31,9 @@ def torch_2():
         import torch
         from torch.nn.functional import scaled_dot_product_attention  # noqa: F401
     except ImportError:
-        raise LabError(f"{sys.executable} has no PyTorch 2; FLASH_PYTHON=/path/to/python3 names one that has") from None
+        raise LabError(
+            f"{sys.executable} has no PyTorch 2; FLASH_PYTHON=/path/to/python3 names one that has"
+        ) from None
     return torch
 
 
@@ -44,25 +48,40 @@ def torch_with_gpu():
 def row_of(milliseconds, flops):
     """Columns of a row: what a program took."""
     median = statistics.median(milliseconds)
-    return {"ms": median, "min_ms": min(milliseconds), "max_ms": max(milliseconds),
-            "spread": round((max(milliseconds) - min(milliseconds)) / median, 4), "repetitions": len(milliseconds),
-            "tflops": flops / median / 1e9}
+    return {
+        "ms": median,
+        "min_ms": min(milliseconds),
+        "max_ms": max(milliseconds),
+        "spread": round((max(milliseconds) - min(milliseconds)) / median, 4),
+        "repetitions": len(milliseconds),
+        "tflops": flops / median / 1e9,
+    }
 
 
 def flops_of(case, backward=False):
-    return (10 if backward else 4) * case["B"] * case["H"] * case["N_q"] * case["N_kv"] * case["d"] / (2 if case["causal"] else 1)
+    return (
+        (10 if backward else 4)
+        * case["B"]
+        * case["H"]
+        * case["N_q"]
+        * case["N_kv"]
+        * case["d"]
+        / (2 if case["causal"] else 1)
+    )
 
 
 def library(name, dtype):
     """f(q, k, v, causal, o, lse) -> O of a backend of PyTorch's scaled_dot_product_attention."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
+
     backend = getattr(SDPBackend, LIBRARIES[dtype][name])
 
     def attention(q, k, v, causal, o=None, lse=None):
         with sdpa_kernel(backend):
             grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
             return scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
+
     return attention
 
 
@@ -74,6 +93,7 @@ def flash_attention_3():
     """
     try:
         from fa3_fwd_interface import flash_attn_func
+
         version = importlib.metadata.version("fa3-fwd")
     except ImportError as error:
         cli.say(f"FA3 left out: {error}; pip install --no-deps fa3-fwd")
@@ -84,6 +104,7 @@ def flash_attention_3():
         if kept.get("q") is not q:
             kept.update(q=q, own=[x.transpose(1, 2).contiguous() for x in (q, k, v)])
         return flash_attn_func(*kept["own"], causal=causal).transpose(1, 2)
+
     return {"FA3": attention}, {"fa3": version}
 
 
@@ -93,16 +114,19 @@ def backward_library(name, dtype):
 
     def backward(q, k, v, causal, o, lse, do, *_):
         from torch.autograd import grad
+
         if kept.get("q") is not q:
             inputs = [x.detach().requires_grad_() for x in (q, k, v)]
             kept.update(q=q, inputs=inputs, o=attention(*inputs, causal))
         return grad(kept["o"], kept["inputs"], do, retain_graph=True)
+
     return backward
 
 
 def rung(name, path):
     """f of a library of lab.build, on the default stream, which is PyTorch's too."""
     import torch
+
     functions = ctypes.CDLL(str(path))
     function = functions.rung_attention
     # Earlier commits, which experiments may be of, have rungs that take no workspace.
@@ -113,13 +137,32 @@ def rung(name, path):
     def attention(q, k, v, causal, *rest):
         batch, heads, N_q, d = q.shape
         sizes = (ctypes.c_int64 * 6)(batch, heads, k.shape[1], N_q, k.shape[2], d)
-        tensors = (ctypes.c_void_p * (3 + len(rest)))(*(tensor.data_ptr() for tensor in (q, k, v, *rest)))
-        workspace = [q.new_empty(workspace_bytes(sizes, int(causal)), dtype=torch.uint8)] if workspace_bytes else []
-        if function(int("bfloat16" in str(q.dtype)), sizes, ctypes.c_float(1 / math.sqrt(d)), int(causal), tensors,
-                    *(ctypes.c_void_p(one.data_ptr()) for one in workspace), q.device.index, None, message,
-                    ctypes.c_size_t(len(message))) != 0:
+        tensors = (ctypes.c_void_p * (3 + len(rest)))(
+            *(tensor.data_ptr() for tensor in (q, k, v, *rest))
+        )
+        workspace = (
+            [q.new_empty(workspace_bytes(sizes, int(causal)), dtype=torch.uint8)]
+            if workspace_bytes
+            else []
+        )
+        if (
+            function(
+                int("bfloat16" in str(q.dtype)),
+                sizes,
+                ctypes.c_float(1 / math.sqrt(d)),
+                int(causal),
+                tensors,
+                *(ctypes.c_void_p(one.data_ptr()) for one in workspace),
+                q.device.index,
+                None,
+                message,
+                ctypes.c_size_t(len(message)),
+            )
+            != 0
+        ):
             raise LabError(f"{name}: {message.value.decode()}")
         return rest[0] if len(rest) == 2 else rest[3:]
+
     return attention
 
 
@@ -132,38 +175,51 @@ def parse_pattern(text):
         return found[1], float(found[2])
     if found := re.fullmatch(rf"sink:(first|middle|last)(?::{number})?", text):
         return "sink", found[1], float(found[2] or 50)
-    raise LabError(f"pattern '{text}': random, real, rising:R, low:R or sink:first, sink:middle, sink:last "
-                   "(sink:first:H)")
+    raise LabError(
+        f"pattern '{text}': random, real, rising:R, low:R or sink:first, sink:middle, sink:last "
+        "(sink:first:H)"
+    )
 
 
 def real_tensors(torch):
     """Q, K and V of the real layer, (H, N, d), fp32."""
     data = (ROOT / "reference/data/minilm_layer1.safetensors").read_bytes()
     length = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + length])
+    header = json.loads(data[8 : 8 + length])
     types = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
     def tensor(name):
         entry = header[name]
         first, last = entry["data_offsets"]
-        flat = torch.frombuffer(bytearray(data[8 + length + first:8 + length + last]), dtype=types[entry["dtype"]])
+        flat = torch.frombuffer(
+            bytearray(data[8 + length + first : 8 + length + last]), dtype=types[entry["dtype"]]
+        )
         return flat.reshape(entry["shape"]).float()[0]
+
     return [tensor(name).cuda() for name in "qkv"]
 
 
 def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, pattern="random"):
     """Q, K and V whose scores have the standard deviation sigma, and the pattern (in natural units of the score)."""
-    q, k, v = (torch.randn(shape, generator=generator, device="cuda")
-               for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, d)))
+    q, k, v = (
+        torch.randn(shape, generator=generator, device="cuda")
+        for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, d))
+    )
     kind, *details = parse_pattern(pattern)
     if kind == "real":  # repeated along heads, rows and columns; the scores stay those of the layer
         real_q, real_k, real_v = real_tensors(torch)
         for tensor, source in ((q, real_q), (k, real_k), (v, real_v)):
-            index = [torch.arange(tensor.shape[n + 1], device="cuda") % source.shape[n] for n in range(3)]
+            index = [
+                torch.arange(tensor.shape[n + 1], device="cuda") % source.shape[n] for n in range(3)
+            ]
             tensor.copy_(source[index[0]][:, index[1]][:, :, index[2]])
         q *= math.sqrt(real_q.shape[-1] / d)
     q *= sigma
-    if kind in ("rising", "low", "sink"):  # one column of Q is 1, so that of K is what it adds to the score, times sqrt(d)
+    if kind in (
+        "rising",
+        "low",
+        "sink",
+    ):  # one column of Q is 1, so that of K is what it adds to the score, times sqrt(d)
         q[..., 0] = 1
         k[..., 0] = 0
         if kind == "rising":
@@ -171,7 +227,9 @@ def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, patter
         elif kind == "low":
             k[..., 0] = -details[0] * math.sqrt(d)
         else:
-            k[..., {"first": 0, "middle": N_kv // 2, "last": -1}[details[0]], 0] = details[1] * math.sqrt(d)
+            k[..., {"first": 0, "middle": N_kv // 2, "last": -1}[details[0]], 0] = details[
+                1
+            ] * math.sqrt(d)
     return tuple(tensor.to(dtype) for tensor in (q, k, v))
 
 
@@ -181,9 +239,17 @@ def expected(torch, q, k, v, causal):
     The rule of reference/check.hpp, on the GPU: O and LSE in float64, and a bound that is twice the error of unfused
     attention in float32 that rounds P and O, with terms for rounding that no kernel avoids (docs/00_attention.md).
     """
-    roundoff, tau = {torch.float16: (2**-11, 1e-3), torch.bfloat16: (2**-8, 4e-3), torch.float32: (0, 2e-5)}[q.dtype]
+    roundoff, tau = {
+        torch.float16: (2**-11, 1e-3),
+        torch.bfloat16: (2**-8, 4e-3),
+        torch.float32: (0, 2e-5),
+    }[q.dtype]
     scale = 1 / math.sqrt(q.shape[1])
-    hidden = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).triu(1 + len(k) - len(q)) if causal else None
+    hidden = (
+        torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).triu(1 + len(k) - len(q))
+        if causal
+        else None
+    )
 
     def unfused(kind, round_to=None):
         S = q.to(kind) @ k.to(kind).T * scale
@@ -200,8 +266,12 @@ def expected(torch, q, k, v, causal):
     if causal:
         products.masked_fill_(hidden, 0)
     largest = products.amax(1).double()  # A_i of the rule
-    bound = (2 * (naive - O).abs().max() + 2 * roundoff * O.abs().max()
-             + 2**-20 * largest.max() * v.abs().max().double() + 1e-5)
+    bound = (
+        2 * (naive - O).abs().max()
+        + 2 * roundoff * O.abs().max()
+        + 2**-20 * largest.max() * v.abs().max().double()
+        + 1e-5
+    )
     return O, bound, LSE, tau + 2**-19 * largest
 
 
@@ -210,22 +280,34 @@ def largest_errors(torch, programs, with_lse, q, k, v, causal):
 
     Against float64 over the first and the last head; in the others all programs within the same bound of the first one.
     """
+
     def worse(a, b):
         return max(a, b, key=lambda x: math.inf if math.isnan(x) else x)
+
     share = dict.fromkeys(programs, 0.0)
     heads = {(0, 0), (q.shape[0] - 1, q.shape[1] - 1)}
     group = q.shape[1] // k.shape[1]
-    rules = {(b, h): expected(torch, q[b, h], k[b, h // group], v[b, h // group], causal) for b, h in heads}
+    rules = {
+        (b, h): expected(torch, q[b, h], k[b, h // group], v[b, h // group], causal)
+        for b, h in heads
+    }
     first = None
     for name, program in programs.items():
-        own_o, own_lse = torch.full_like(q, math.nan), torch.full(q.shape[:3], math.nan, device="cuda")
+        own_o, own_lse = (
+            torch.full_like(q, math.nan),
+            torch.full(q.shape[:3], math.nan, device="cuda"),
+        )
         o = program(q, k, v, causal, own_o, own_lse)
         for (b, h), (O, bound, LSE, LSE_bounds) in rules.items():
             share[name] = worse(share[name], ((o[b, h].double() - O).abs().max() / bound).item())
             if name in with_lse:
-                share[name] = worse(share[name], ((own_lse[b, h].double() - LSE).abs() / LSE_bounds).max().item())
+                share[name] = worse(
+                    share[name], ((own_lse[b, h].double() - LSE).abs() / LSE_bounds).max().item()
+                )
         first = o if first is None else first
-        share[name] = worse(share[name], ((o.float() - first.float()).abs().max() / (2 * bound)).item())
+        share[name] = worse(
+            share[name], ((o.float() - first.float()).abs().max() / (2 * bound)).item()
+        )
     return share
 
 
@@ -233,14 +315,22 @@ def with_gradient(torch, q, k, v, causal):
     """O, LSE and dO for a backward pass, and room for dQ, dK and dV."""
     group = q.shape[1] // k.shape[1]
     o, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
-        q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), 0.0, causal)
-    return [o.contiguous(), lse.contiguous(), torch.randn_like(q), *(torch.full_like(x, math.nan) for x in (q, k, v))]
+        q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), 0.0, causal
+    )
+    return [
+        o.contiguous(),
+        lse.contiguous(),
+        torch.randn_like(q),
+        *(torch.full_like(x, math.nan) for x in (q, k, v)),
+    ]
 
 
 def expected_gradients(torch, q, k, v, do, causal):
     """[(dX, bound)] of dQ, dK and dV of a K/V head, whose query heads are q and do: (group, N, d). As `expected`."""
     scale = 1 / math.sqrt(q.shape[2])
-    hidden = torch.ones(q.shape[1], len(k), dtype=torch.bool, device=q.device).triu(1 + len(k) - q.shape[1])
+    hidden = torch.ones(q.shape[1], len(k), dtype=torch.bool, device=q.device).triu(
+        1 + len(k) - q.shape[1]
+    )
 
     def unfused(kind, rounded):
         K, V, dQ, dK, dV = k.to(kind), v.to(kind), [], 0, 0
@@ -255,7 +345,10 @@ def expected_gradients(torch, q, k, v, do, causal):
     exact = unfused(torch.float64, lambda x: x)
     naive = unfused(torch.float32, lambda x: x.to(q.dtype).float())
     roundoff = 2**-11 if q.dtype == torch.float16 else 2**-8
-    return [(x, 3 * (n - x).abs().max() + 2 * roundoff * x.abs().max() + 1e-5) for x, n in zip(exact, naive)]
+    return [
+        (x, 3 * (n - x).abs().max() + 2 * roundoff * x.abs().max() + 1e-5)
+        for x, n in zip(exact, naive)
+    ]
 
 
 def largest_gradient_errors(torch, programs, q, k, v, causal, rest):
@@ -296,4 +389,6 @@ def interleaved(torch, programs, rounds):
             if number:
                 events[name].append((start, end))
         torch.cuda.synchronize()
-    return {name: [start.elapsed_time(end) for start, end in pairs] for name, pairs in events.items()}, clock_and_power()
+    return {
+        name: [start.elapsed_time(end) for start, end in pairs] for name, pairs in events.items()
+    }, clock_and_power()

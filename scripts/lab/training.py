@@ -14,7 +14,7 @@ import sys
 import time
 
 from lab import cli, compare, harness, timing
-from lab.ladder import LabError, ROOT, WrongResult, cuda_rungs
+from lab.ladder import ROOT, LabError, WrongResult, cuda_rungs
 
 CALLS, BURSTS = 100, 30  # of the host's time
 SMALL = harness.problem(1, 2, 256, 64)
@@ -24,26 +24,32 @@ def operator(numbers):
     """(name, attention(q, k, v, causal)) with these rungs, or with those that it chooses."""
     sys.path.append(str(ROOT / "common/torch"))
     from flash_steps import attention
-    rungs = {"backward_rung" if one.backward else "rung": one.name
-             for one in (cuda_rungs(numbers) if numbers else ())}
+
+    rungs = {
+        "backward_rung" if one.backward else "rung": one.name
+        for one in (cuda_rungs(numbers) if numbers else ())
+    }
     return " ".join(["operator", *numbers]), functools.partial(attention, **rungs)
 
 
 def within(name):
     """A context in which PyTorch's attention is this backend's."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
+
     backend = timing.LIBRARIES["bf16"].get(name)
     return sdpa_kernel(getattr(SDPBackend, backend)) if backend else contextlib.nullcontext()
 
 
 def sdpa(q, k, v, causal):
     from torch.nn.functional import scaled_dot_product_attention
+
     return scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
 def step_of(attention):
     """f(q, k, v, causal, o, lse, do, ...) -> gradients, of a forward and a backward pass."""
     from torch.autograd import grad
+
     kept = {}
 
     def step(q, k, v, causal, o, lse, do, *_):
@@ -53,6 +59,7 @@ def step_of(attention):
         gradients = grad(o, kept["inputs"], do)
         o[0, 0, 0, 0].item()  # waits for the GPU
         return gradients
+
     return step
 
 
@@ -81,39 +88,70 @@ def host_rows(torch, attentions):
     rows = []
     for gradients in (False, True):
         sizes = [SMALL[name] for name in ("B", "H", "N_q", "d")]
-        q, k, v = (torch.randn(sizes, device="cuda", dtype=torch.bfloat16, requires_grad=gradients)
-                   for _ in "qkv")
-        found = bursts({name: functools.partial(attention, q, k, v, False)
-                        for name, attention in attentions.items()}, BURSTS, CALLS, 10,
-                       torch.cuda.synchronize)
-        rows += [{"program": name, "kind": "host", "dtype": "bf16", **SMALL,
-                  "what": "for training" if gradients else "forward alone",
-                  "host_us": round(1e6 * statistics.median(of), 2), "repetitions": len(of)}
-                 for name, of in found.items()]
+        q, k, v = (
+            torch.randn(sizes, device="cuda", dtype=torch.bfloat16, requires_grad=gradients)
+            for _ in "qkv"
+        )
+        found = bursts(
+            {
+                name: functools.partial(attention, q, k, v, False)
+                for name, attention in attentions.items()
+            },
+            BURSTS,
+            CALLS,
+            10,
+            torch.cuda.synchronize,
+        )
+        rows += [
+            {
+                "program": name,
+                "kind": "host",
+                "dtype": "bf16",
+                **SMALL,
+                "what": "for training" if gradients else "forward alone",
+                "host_us": round(1e6 * statistics.median(of), 2),
+                "repetitions": len(of),
+            }
+            for name, of in found.items()
+        ]
     return rows
 
 
 def rows_of(torch, steps, case, rounds, generator):
     """Rows of a case: the gradients checked by the suite's rule, then a step by the wall clock."""
-    q, k, v = timing.tensors(torch, generator, torch.bfloat16,
-                             *(case[name] for name in compare.CASE if name != "causal"))
+    q, k, v = timing.tensors(
+        torch, generator, torch.bfloat16, *(case[name] for name in compare.CASE if name != "causal")
+    )
     rest = timing.with_gradient(torch, q, k, v, case["causal"])
     errors = {}
     for name, step in steps.items():
         with within(name):
-            errors |= timing.largest_gradient_errors(torch, {name: step}, q, k, v, case["causal"],
-                                                     rest)
+            errors |= timing.largest_gradient_errors(
+                torch, {name: step}, q, k, v, case["causal"], rest
+            )
         if not errors[name] <= 1:
-            raise WrongResult(f"gradients of {name} are wrong at {harness.title(case)}: their "
-                              f"error is {errors[name]:.2f} times the bound")
-    calls = {name: functools.partial(step, q, k, v, case["causal"], *rest)
-             for name, step in steps.items()}
+            raise WrongResult(
+                f"gradients of {name} are wrong at {harness.title(case)}: their "
+                f"error is {errors[name]:.2f} times the bound"
+            )
+    calls = {
+        name: functools.partial(step, q, k, v, case["causal"], *rest)
+        for name, step in steps.items()
+    }
     flops = timing.flops_of(case) + timing.flops_of(case, backward=True)
     found, state = bursts(calls, rounds, 1, 1, torch.cuda.synchronize), timing.clock_and_power()
-    return [{"program": name, "kind": "rung" if "operator" in name else "library", "dtype": "bf16",
-             **case, **timing.row_of([1e3 * one for one in seconds], flops),
-             "of_allowed_error": round(errors[name], 4), **state}
-            for name, seconds in found.items()]
+    return [
+        {
+            "program": name,
+            "kind": "rung" if "operator" in name else "library",
+            "dtype": "bf16",
+            **case,
+            **timing.row_of([1e3 * one for one in seconds], flops),
+            "of_allowed_error": round(errors[name], 4),
+            **state,
+        }
+        for name, seconds in found.items()
+    ]
 
 
 def main(options, cases):
@@ -125,19 +163,32 @@ def main(options, cases):
     fa3, version = timing.flash_attention_3()
     rows = host_rows(torch, attentions | fa3)
     for row in rows:
-        print(f"{row['program']}: {row['host_us']:.1f} us of the host per forward call, "
-              f"{row['what']}", flush=True)
+        print(
+            f"{row['program']}: {row['host_us']:.1f} us of the host per forward call, "
+            f"{row['what']}",
+            flush=True,
+        )
     steps = {name: step_of(one) for name, one in attentions.items()}
     generator = torch.Generator(device="cuda").manual_seed(1)
     for number, case in enumerate(cases, 1):
         rows += (found := rows_of(torch, steps, case, options.rounds, generator))
         shown = "  ".join(f"{row['program']} {row['ms']:.4g}" for row in found)
-        print(f"{number} of {len(cases)}: {harness.title(case)}  ms per step: {shown}  "
-              f"({found[1]['ms'] / found[0]['ms']:.2f} x cuDNN)", flush=True)
-        cli.save(options, rows, torch=torch.__version__, cudnn=torch.backends.cudnn.version(),
-                 rounds=options.rounds, **version)
+        print(
+            f"{number} of {len(cases)}: {harness.title(case)}  ms per step: {shown}  "
+            f"({found[1]['ms'] / found[0]['ms']:.2f} x cuDNN)",
+            flush=True,
+        )
+        cli.save(
+            options,
+            rows,
+            torch=torch.__version__,
+            cudnn=torch.backends.cudnn.version(),
+            rounds=options.rounds,
+            **version,
+        )
     for d in sorted({case["d"] for case in cases}):
-        long = [row for row in rows if row["kind"] != "host" and row["d"] == d
-                and row["N_q"] >= 1024]
+        long = [
+            row for row in rows if row["kind"] != "host" and row["d"] == d and row["N_q"] >= 1024
+        ]
         print(f"d = {d}, N >= 1024:", *compare.summary(long)[1:], sep="\n")
     return 0

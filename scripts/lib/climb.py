@@ -17,10 +17,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lab import harness, ladder  # noqa: E402
 
 # Sizes at which each rung takes moments. The SIMT backend executes a CUDA kernel thread by thread, so it gets less.
-RANDOM = {"cpu": ["--heads", "8", "--q-len", "1024", "--head-dim", "64"],
-          "simt": ["--heads", "2", "--q-len", "256", "--head-dim", "64"],
-          "cuda": ["--heads", "16", "--q-len", "4096", "--head-dim", "64"]}
-HEADING = ("", "input", "O error", "allowed", "LSE error", "allowed", "time", "GFLOP/s", "speed", "")
+RANDOM = {
+    "cpu": ["--heads", "8", "--q-len", "1024", "--head-dim", "64"],
+    "simt": ["--heads", "2", "--q-len", "256", "--head-dim", "64"],
+    "cuda": ["--heads", "16", "--q-len", "4096", "--head-dim", "64"],
+}
+HEADING = (
+    "",
+    "input",
+    "O error",
+    "allowed",
+    "LSE error",
+    "allowed",
+    "time",
+    "GFLOP/s",
+    "speed",
+    "",
+)
 WIDTHS = (2, 8, 9, 9, 9, 9, 10, 8, 7, 8)
 
 
@@ -44,7 +57,9 @@ def main():
     if left_out:
         print("\nLeft out:", *left_out, sep="\n")
     failed = results.count(False)
-    print(f"\n{len(results) - failed} of {len(results)} runs passed their check against the float64 reference.")
+    print(
+        f"\n{len(results) - failed} of {len(results)} runs passed their check against the float64 reference."
+    )
     return 1 if failed else 0
 
 
@@ -56,13 +71,15 @@ def header_of(real):
 def print_legend(real):
     header = header_of(real)
     meta = header["__metadata__"]
-    print(f"real     Q {tuple(header['q']['shape'])}, K and V {tuple(header['k']['shape'])}: batch, heads, tokens, head dim;\n"
-          f"         layer {meta['layer']} of {meta['model'].split()[0]} on\n         {meta['text'].split(';')[0]}\n"
-          "random   N(0, 1), at a size that the backend does in moments\n"
-          "error    the largest difference from the float64 reference, beside what is allowed\n"
-          "time     the median of many runs on cold caches; of one run when emulated, which says nothing about a GPU\n"
-          "speed    how many times faster than the rung before, on the same input and backend\n"
-          "Rungs named backward compute gradients: dQ stands under O, and dK or dV, whichever is nearer its bound, under LSE.\n")
+    print(
+        f"real     Q {tuple(header['q']['shape'])}, K and V {tuple(header['k']['shape'])}: batch, heads, tokens, head dim;\n"
+        f"         layer {meta['layer']} of {meta['model'].split()[0]} on\n         {meta['text'].split(';')[0]}\n"
+        "random   N(0, 1), at a size that the backend does in moments\n"
+        "error    the largest difference from the float64 reference, beside what is allowed\n"
+        "time     the median of many runs on cold caches; of one run when emulated, which says nothing about a GPU\n"
+        "speed    how many times faster than the rung before, on the same input and backend\n"
+        "Rungs named backward compute gradients: dQ stands under O, and dK or dV, whichever is nearer its bound, under LSE.\n"
+    )
 
 
 def climb(rung, program, real, output, before):
@@ -72,7 +89,10 @@ def climb(rung, program, real, output, before):
     real_d = header_of(real)["q"]["shape"][-1]
     candidate = output.with_suffix(".new")
     passed = []
-    for label, arguments in (("real", ["--input", real, "--output", str(candidate)]), ("random", RANDOM[kind])):
+    for label, arguments in (
+        ("real", ["--input", real, "--output", str(candidate)]),
+        ("random", RANDOM[kind]),
+    ):
         if label == "real" and rung.head_dims and real_d not in rung.head_dims:
             dims = ", ".join(map(str, rung.head_dims))
             row(("", label, f"left out: its head dim is {real_d}, and the rung has {dims}"))
@@ -103,10 +123,25 @@ def show(label, report, seconds_before):
     seconds = report["seconds"]
     emulated = report["backend"] == "simt"  # says nothing about a GPU's time
     speed = "" if emulated or not seconds_before else f"{seconds_before / seconds:.2f}x"
-    errors = [(check[name], check[name.replace("error", "bound")]) for name in check if name.endswith("_error")]
-    errors = errors[:1] + [max(errors[1:], key=lambda pair: pair[0] / pair[1])]  # of dK and dV the one nearer its bound
-    row(("", label, *(f"{number:.1e}" for pair in errors for number in pair), duration(seconds),
-         "emulated" if emulated else f"{report['gflops_per_s']:.1f}", speed, "passed" if report["ok"] else "WRONG"))
+    errors = [
+        (check[name], check[name.replace("error", "bound")])
+        for name in check
+        if name.endswith("_error")
+    ]
+    errors = errors[:1] + [
+        max(errors[1:], key=lambda pair: pair[0] / pair[1])
+    ]  # of dK and dV the one nearer its bound
+    row(
+        (
+            "",
+            label,
+            *(f"{number:.1e}" for pair in errors for number in pair),
+            duration(seconds),
+            "emulated" if emulated else f"{report['gflops_per_s']:.1f}",
+            speed,
+            "passed" if report["ok"] else "WRONG",
+        )
+    )
     for line in filter(None, (check["message"], report["damage"])):
         print(f"   {line}")
 

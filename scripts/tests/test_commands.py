@@ -47,7 +47,8 @@ STAND_INS = {
     "id": 'if [ -e "$HERE/reader" ]; then echo 1000; else exec /usr/bin/id "$@"; fi',
     "sudo": """
         case "$1" in -v) exec rm "$HERE/asks" ;; -n) ! [ -e "$HERE/asks" ] || exit 1 ;; esac
-        """ + 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
+        """
+    + 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
     "nvidia-smi": """
         case "$*" in
         -L) cat "$HERE/gpu" 2>/dev/null ;;
@@ -61,8 +62,21 @@ STAND_INS = {
         exit "$(cat "$HERE/exit_code" 2>/dev/null || echo 0)" """,
 }
 
-REPORT = {"rung": "01_first", "ok": True, "backend": "cpu", "seconds": 0.002, "gflops_per_s": 7.5,
-          "damage": "", "check": {"o_error": 1e-6, "o_bound": 1e-4, "lse_error": 2e-6, "lse_bound": 3e-5, "message": ""}}
+REPORT = {
+    "rung": "01_first",
+    "ok": True,
+    "backend": "cpu",
+    "seconds": 0.002,
+    "gflops_per_s": 7.5,
+    "damage": "",
+    "check": {
+        "o_error": 1e-6,
+        "o_bound": 1e-4,
+        "lse_error": 2e-6,
+        "lse_bound": 3e-5,
+        "message": "",
+    },
+}
 
 
 class Commands(unittest.TestCase):
@@ -70,17 +84,23 @@ class Commands(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.clone = Path(folder.name).resolve() / "my clone"  # a path with a space, on purpose
-        shutil.copytree(ROOT / "scripts", self.clone / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "scripts", self.clone / "scripts", ignore=shutil.ignore_patterns("__pycache__")
+        )
         for rung in ("01_first", "02_second"):
             (self.clone / "steps" / rung).mkdir(parents=True)
         (self.clone / "steps/03_not_registered").mkdir()
         self.ladder = self.clone / "steps/ladder.txt"
-        self.ladder.write_text("# comment | with | columns | - | x\n01_first | fp32 | any | - | an idea\n"
-                               "02_second|fp16 bf16|32 64|8.0|another, with (signs): a, b\n")
+        self.ladder.write_text(
+            "# comment | with | columns | - | x\n01_first | fp32 | any | - | an idea\n"
+            "02_second|fp16 bf16|32 64|8.0|another, with (signs): a, b\n"
+        )
         self.here = self.clone / "stand-ins"
         self.here.mkdir()
         for name, body in STAND_INS.items():
-            self.put(name, f'#!/bin/sh\nHERE="{self.here}"\necho "{name} $*" >> "$HERE/calls"\n{body}\n')
+            self.put(
+                name, f'#!/bin/sh\nHERE="{self.here}"\necho "{name} $*" >> "$HERE/calls"\n{body}\n'
+            )
         (self.here / "calls").touch()
         self.put("report", json.dumps(REPORT))
 
@@ -93,11 +113,23 @@ class Commands(unittest.TestCase):
         return [line for line in lines if line.split()[0] == program]
 
     def environment(self, **variables):
-        return {**os.environ, "PATH": f"{self.here}:{os.environ['PATH']}", "CUDACXX": "stand-in-nvcc", **variables}
+        return {
+            **os.environ,
+            "PATH": f"{self.here}:{os.environ['PATH']}",
+            "CUDACXX": "stand-in-nvcc",
+            **variables,
+        }
 
     def run_script(self, *arguments, stdin=subprocess.DEVNULL, **variables):
         command = [self.clone / "scripts" / arguments[0], *arguments[1:]]
-        return subprocess.run(command, cwd="/", env=self.environment(**variables), stdin=stdin, capture_output=True, text=True)
+        return subprocess.run(
+            command,
+            cwd="/",
+            env=self.environment(**variables),
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+        )
 
     def open_terminal(self):
         """Both ends of a pseudo-terminal. A bare chroot has none to give, and the test is skipped."""
@@ -120,27 +152,42 @@ class Commands(unittest.TestCase):
         self.put("exit_code", "1")
         for name in ("1", "01", "01_first"):
             done = self.run_script("step", name, "--causal", "a b")
-            self.assertEqual((done.returncode, done.stdout, done.stderr),
-                             (1, "<--causal><a b>", "from the rung\n"))
+            self.assertEqual(
+                (done.returncode, done.stdout, done.stderr),
+                (1, "<--causal><a b>", "from the rung\n"),
+            )
 
     def test_a_rung_is_its_line_in_the_ladder(self):
         self.assertEqual(self.run_script("step", "99").returncode, 2)
-        self.ladder.write_text(self.ladder.read_text() + "99_last | fp32 | any | - | the last one\n")
+        self.ladder.write_text(
+            self.ladder.read_text() + "99_last | fp32 | any | - | the last one\n"
+        )
         self.assertEqual(self.run_script("step", "99", "--causal").stdout, "<--causal>")
 
     def test_step_refuses_what_is_no_rung(self):
         self.put("broken")
-        for name, said in (*((name, "the rungs are 01_first 02_second") for name in ("3", "03_not_registered", "first", "", "1000")),
-                           ("-1", "unknown option"), ("1", "error: broken")):
+        for name, said in (
+            *(
+                (name, "the rungs are 01_first 02_second")
+                for name in ("3", "03_not_registered", "first", "", "1000")
+            ),
+            ("-1", "unknown option"),
+            ("1", "error: broken"),
+        ):
             done = self.run_script("step", name)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(said, done.stderr)
-        self.assertIn("02_second needs a backend", self.run_script("step", "--preset", "cpu", "2").stderr)
+        self.assertIn(
+            "02_second needs a backend", self.run_script("step", "--preset", "cpu", "2").stderr
+        )
 
     def test_only_some_tests(self):
         (self.clone / "steps/CMakeLists.txt").write_text('add_test(NAME "harness: something")')
-        for name, code, built in (("01_fir", 0, "--target 01_first --target test_01_first"), ("harness", 0, "--parallel"),
-                                  ("harness: .*thing", 0, "--parallel")):
+        for name, code, built in (
+            ("01_fir", 0, "--target 01_first --target test_01_first"),
+            ("harness", 0, "--parallel"),
+            ("harness: .*thing", 0, "--parallel"),
+        ):
             (self.here / "calls").write_text("")
             self.assertEqual(self.run_script("test", "--only", name).returncode, code)
             self.assertIn(built, self.calls("cmake")[-1])
@@ -151,8 +198,13 @@ class Commands(unittest.TestCase):
         (self.here / "calls").write_text("")
         for name in ("05_typo", "03_not_registered", "harmess"):
             done = self.run_script("test", "--only", name)
-            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
-            self.assertIn(f"there is no test '{name}'; the tests of a rung begin with its name, 01_first to 02_second", done.stderr)
+            self.assertEqual(
+                (done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr
+            )
+            self.assertIn(
+                f"there is no test '{name}'; the tests of a rung begin with its name, 01_first to 02_second",
+                done.stderr,
+            )
         self.assertEqual(self.calls("cmake") + self.calls("ctest"), [])
         done = self.run_script("test", "--preset", "cpu", "--only", "02_second")
         self.assertEqual((done.returncode, self.calls("ctest")), (2, []))
@@ -177,12 +229,29 @@ class Commands(unittest.TestCase):
         self.assertTrue(installed[0].endswith(" libeigen3-dev catch2"), installed)
 
     def test_one_line_says_what_a_machine_lacks(self):
-        python, write = "there is no no-such-python", "build-simt cannot be written; please work in a clone of your own"
+        python, write = (
+            "there is no no-such-python",
+            "build-simt cannot be written; please work in a clone of your own",
+        )
         for script, lack, message in (
-                ("tour", "../build-simt", write), ("step 1", "../build-simt", write), ("bench", "", python), ("site", "", python),
-                ("exercise", "", python), ("exercise --gpu 08.1", "", "needs nvcc"), ("step --preset cuda 1", "", "needs nvcc"),
-                ("test", "offline", "apt cannot download the packages (Temporary failure resolving 'mirror')"),
-                ("test", "cmake_version", "/cmake, which comes first in PATH, is older than CMake 3.25")):
+            ("tour", "../build-simt", write),
+            ("step 1", "../build-simt", write),
+            ("bench", "", python),
+            ("site", "", python),
+            ("exercise", "", python),
+            ("exercise --gpu 08.1", "", "needs nvcc"),
+            ("step --preset cuda 1", "", "needs nvcc"),
+            (
+                "test",
+                "offline",
+                "apt cannot download the packages (Temporary failure resolving 'mirror')",
+            ),
+            (
+                "test",
+                "cmake_version",
+                "/cmake, which comes first in PATH, is older than CMake 3.25",
+            ),
+        ):
             self.put("missing", "catch2")
             self.put(lack or "nothing", "3.22.1")
             done = self.run_script(*script.split(), FLASH_PYTHON="no-such-python")
@@ -203,7 +272,10 @@ class Commands(unittest.TestCase):
         for name in ("reader", "asks", "missing"):
             self.put(name, "catch2")
         self.put("candidate", "2.13.10-1")
-        self.assertIn("Please run: sudo apt-get install catch2\nIts Catch2 is older than 3.", self.run_script("test").stderr)
+        self.assertIn(
+            "Please run: sudo apt-get install catch2\nIts Catch2 is older than 3.",
+            self.run_script("test").stderr,
+        )
         self.assertEqual(self.run_script("test", stdin=self.open_terminal()[1]).returncode, 0)
         self.assertEqual(self.calls("sudo").count("sudo -v"), 1)
 
@@ -221,15 +293,23 @@ class Commands(unittest.TestCase):
 
     def test_where_cuda_rungs_run(self):
         self.assertIn("on the CPU by the SIMT backend", self.run_script("test").stdout)
-        self.put("stand-in-nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
-        self.assertIn("nvidia-smi finds none here", self.run_script("test", "--preset", "cuda").stdout)
+        self.put(
+            "stand-in-nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n"
+        )
+        self.assertIn(
+            "nvidia-smi finds none here", self.run_script("test", "--preset", "cuda").stdout
+        )
         done = self.run_script("exercise", "--gpu", "06.1")
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
         self.assertIn("--gpu needs a GPU", done.stderr)
         (self.here / "stand-in-nvcc").unlink()
         self.put("gpu", "GPU 0: NVIDIA Something (UUID: GPU-1)\n")
-        self.assertIn("on the CPU by the SIMT backend", self.run_script("test").stdout)  # there is no nvcc yet
-        self.put("stand-in-nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
+        self.assertIn(
+            "on the CPU by the SIMT backend", self.run_script("test").stdout
+        )  # there is no nvcc yet
+        self.put(
+            "stand-in-nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n"
+        )
         done = self.run_script("test")
         for words in ("NVIDIA Something", "13.0", "on the GPU"):
             self.assertIn(words, done.stdout)
@@ -255,24 +335,44 @@ class Commands(unittest.TestCase):
     def test_ctrl_c_ends_a_build_with_all_that_it_started(self):
         self.put("slow")
         terminal, stderr = self.open_terminal()
-        started = subprocess.Popen([self.clone / "scripts/step", "1"], env=self.environment(), stdin=subprocess.DEVNULL,
-                                   stderr=stderr, start_new_session=True)
+        started = subprocess.Popen(
+            [self.clone / "scripts/step", "1"],
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
         while (self.here / "slow").exists():
             time.sleep(0.1)
         os.killpg(started.pid, signal.SIGINT)
         self.assertEqual(started.wait(), 130)
         time.sleep(3)
-        self.assertIn(b"\r\nscripts/step: interrupted; called again, it goes on where it was\r\n", os.read(terminal, 1000))
+        self.assertIn(
+            b"\r\nscripts/step: interrupted; called again, it goes on where it was\r\n",
+            os.read(terminal, 1000),
+        )
         with self.assertRaises(ProcessLookupError):
             os.killpg(started.pid, 0)
 
     def test_the_ladder(self):
         rungs, output = self.here / "rungs.tsv", self.here / "output"
-        rungs.write_text(f"01_first\tbuilt\t{self.here}/rung\n02_second\tleft out\tneeds a backend\n")
-        command = [sys.executable, "-B", ROOT / "scripts/lib/climb.py", self.ladder, rungs,
-                   ROOT / "reference/data/minilm_layer1.safetensors", output]
-        for report, ended, code, words in ((REPORT, 0, 0, ["passed"]), ({**REPORT, "ok": False}, 0, 1, ["WRONG"]),
-                                           (REPORT, 2, 1, ["from the rung", "0 of 2 runs passed"])):
+        rungs.write_text(
+            f"01_first\tbuilt\t{self.here}/rung\n02_second\tleft out\tneeds a backend\n"
+        )
+        command = [
+            sys.executable,
+            "-B",
+            ROOT / "scripts/lib/climb.py",
+            self.ladder,
+            rungs,
+            ROOT / "reference/data/minilm_layer1.safetensors",
+            output,
+        ]
+        for report, ended, code, words in (
+            (REPORT, 0, 0, ["passed"]),
+            ({**REPORT, "ok": False}, 0, 1, ["WRONG"]),
+            (REPORT, 2, 1, ["from the rung", "0 of 2 runs passed"]),
+        ):
             self.put("report", json.dumps(report))
             self.put("exit_code", str(ended))
             output.with_suffix(".new").touch()  # what a rung would have written

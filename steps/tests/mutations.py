@@ -17,23 +17,32 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab import cli
-from lab.ladder import LabError, ROOT, cuda_rungs
+from lab.ladder import ROOT, LabError, cuda_rungs
 
 # Schedule, landing of copies, list. Ordered by how much each finds, so that most mutants need one run; what the whole
 # list has not found in one order of the threads, the shorter one may find in another.
-RUNS = [("in-order", "late", "detect"), ("reverse", "early", "schedules"), ("ahead:1", "late", "schedules"),
-        ("ahead:3", "early", "schedules"), ("shuffle:1", "late", "schedules"), ("shuffle:2", "early", "schedules")]
+RUNS = [
+    ("in-order", "late", "detect"),
+    ("reverse", "early", "schedules"),
+    ("ahead:1", "late", "schedules"),
+    ("ahead:3", "early", "schedules"),
+    ("shuffle:1", "late", "schedules"),
+    ("shuffle:2", "early", "schedules"),
+]
 UNMUTATED = ("in-order", "late", "schedules")  # the tests of the rung run its whole lists
 PATIENCE = 300  # seconds
 
-STATEMENT = re.compile(r"(?<=[{};)])\s*((?:\w+(?:::|\.|->))*"
-                       r"\w*(?:(?<!a)sync|commit|wait|arrive|fence|barrier|semaphore|clear)\w*(?:<[^;<>]*>)?\([^;{}]*\);)")
+STATEMENT = re.compile(
+    r"(?<=[{};)])\s*((?:\w+(?:::|\.|->))*"
+    r"\w*(?:(?<!a)sync|commit|wait|arrive|fence|barrier|semaphore|clear)\w*(?:<[^;<>]*>)?\([^;{}]*\);)"
+)
 INCLUDE = re.compile(r'#include "(common/cuda/\w+\.hpp)"\n')
 LINE = re.compile(r'#line (\d+) "(\S+)"\n')
 
 
 class Mutant(NamedTuple):
     """A kernel without one statement."""
+
     start: int
     text: str
     place: str  # FILE:LINE
@@ -52,7 +61,10 @@ def kernel_of(rung):
 
     These are the headers of common/cuda that no other header includes and that wrap no instruction.
     """
-    headers = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in ROOT.glob("common/cuda/*.hpp")}
+    headers = {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+        for path in ROOT.glob("common/cuda/*.hpp")
+    }
     included = {name for text in headers.values() for name in INCLUDE.findall(text)}
     kernel = rung.kernel_file.relative_to(ROOT)
 
@@ -61,8 +73,13 @@ def kernel_of(rung):
         if match[1] in included or re.search(r"\basm\b", header):
             return match[0]
         after = match.string.count("\n", 0, match.end()) + 1
-        return f'#line 1 "{match[1]}"\n{header.replace("#pragma once", "")}#line {after} "{kernel}"\n'
-    return f'#line 1 "{kernel}"\n' + INCLUDE.sub(text_of, rung.kernel_file.read_text(encoding="utf-8"))
+        return (
+            f'#line 1 "{match[1]}"\n{header.replace("#pragma once", "")}#line {after} "{kernel}"\n'
+        )
+
+    return f'#line 1 "{kernel}"\n' + INCLUDE.sub(
+        text_of, rung.kernel_file.read_text(encoding="utf-8")
+    )
 
 
 def mutants(source):
@@ -72,7 +89,10 @@ def mutants(source):
     for match in STATEMENT.finditer(code):
         *_, line = LINE.finditer(source, 0, match.start(1))
         place = f"{Path(line[2]).name}:{int(line[1]) + source.count(chr(10), line.end(), match.start(1))}"
-        comment = re.match(r"\s*(//[^\n]*)?", source[match.end():source.find("\n", match.end())])[1] or ""
+        comment = (
+            re.match(r"\s*(//[^\n]*)?", source[match.end() : source.find("\n", match.end())])[1]
+            or ""
+        )
         yield Mutant(match.start(1), match[1], place, comment)
 
 
@@ -80,7 +100,7 @@ def with_switches(source):
     """The kernel with its mutants in it, from 1 on. flash_mutant(n), a function, says whether n is the one to be."""
     text, at = "bool flash_mutant(int number); // of steps/tests/mutations.cpp\n", 0
     for number, one in enumerate(mutants(source), 1):
-        text += f"{source[at:one.start]}if (!flash_mutant({number})) {{ {one.text} }}"
+        text += f"{source[at : one.start]}if (!flash_mutant({number})) {{ {one.text} }}"
         at = one.start + len(one.text)
     return text + source[at:]
 
@@ -94,7 +114,10 @@ def generate(rung, path):
 
 def complaint(output):
     """What the suite said first, in a few words."""
-    found = re.search(r"it threw: ((?:.|\n)*?)(?:,|\n    in )|\b(O|LSE|dQ|dK|dV) at \([^)]*\)\s+is\s+([^\s,]+)", output)
+    found = re.search(
+        r"it threw: ((?:.|\n)*?)(?:,|\n    in )|\b(O|LSE|dQ|dK|dV) at \([^)]*\)\s+is\s+([^\s,]+)",
+        output,
+    )
     if not found:
         return "ended with an error"
     return " ".join(found[1].split()) if found[1] else f"{found[2]} is {found[3]}"
@@ -102,11 +125,22 @@ def complaint(output):
 
 def run(program, number, schedule, landing, cases):
     """What the suite said about a mutant; "" when it passed."""
-    environment = os.environ | {"FLASH_MUTANT": str(number), "FLASH_SIMT_DETECT": "1", "FLASH_SIMT_SCHEDULE": schedule,
-                                "FLASH_SIMT_CP_ASYNC": landing, "OMP_WAIT_POLICY": "passive"}
+    environment = os.environ | {
+        "FLASH_MUTANT": str(number),
+        "FLASH_SIMT_DETECT": "1",
+        "FLASH_SIMT_SCHEDULE": schedule,
+        "FLASH_SIMT_CP_ASYNC": landing,
+        "OMP_WAIT_POLICY": "passive",
+    }
     try:
-        done = subprocess.run([str(program), f"[{cases}]", "--abort"], env=environment, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=PATIENCE)
+        done = subprocess.run(
+            [str(program), f"[{cases}]", "--abort"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+        )
     except subprocess.TimeoutExpired:
         return f"did not end in {PATIENCE} seconds"
     return "" if done.returncode == 0 else complaint(done.stdout)
@@ -114,16 +148,34 @@ def run(program, number, schedule, landing, cases):
 
 def hunt(program, number):
     """By which run a mutant was caught, and what it said; None when by none."""
-    return next((f"{schedule}, {landing}: {said}" for schedule, landing, cases in RUNS
-                 if (said := run(program, number, schedule, landing, cases))), None)
+    return next(
+        (
+            f"{schedule}, {landing}: {said}"
+            for schedule, landing, cases in RUNS
+            if (said := run(program, number, schedule, landing, cases))
+        ),
+        None,
+    )
 
 
 def add_arguments(parser):
     cli.add(parser, "rungs", "--jobs")
-    parser.add_argument("--programs", type=Path, default=ROOT / "build-simt/steps/tests", metavar="DIR",
-                        help="folder with the programs (build-simt/steps/tests)")
-    parser.add_argument("--list", action="store_true", help="say which mutants there are, and leave")
-    parser.add_argument("--generate", type=Path, metavar="FILE", help="write the kernel of one rung with its mutants")
+    parser.add_argument(
+        "--programs",
+        type=Path,
+        default=ROOT / "build-simt/steps/tests",
+        metavar="DIR",
+        help="folder with the programs (build-simt/steps/tests)",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="say which mutants there are, and leave"
+    )
+    parser.add_argument(
+        "--generate",
+        type=Path,
+        metavar="FILE",
+        help="write the kernel of one rung with its mutants",
+    )
 
 
 def main(options):
@@ -137,18 +189,24 @@ def main(options):
     for rung in rungs:
         every = list(enumerate(mutants(kernel_of(rung)), 1))
         wanted = [(number, one) for number, one in every if not one.redundant]
-        print(f"{rung.name}: {len(wanted)} mutants; redundant by their comments: {len(every) - len(wanted)}")
+        print(
+            f"{rung.name}: {len(wanted)} mutants; redundant by their comments: {len(every) - len(wanted)}"
+        )
         if options.list:
             for _, one in every:
                 print(f"  {one}")
             continue
         program, start = options.programs / f"mutations_{rung.name}", time.monotonic()
         if not program.is_file():
-            raise LabError(f"there is no {program}; cmake --preset simt && cmake --build --preset simt --target mutations")
+            raise LabError(
+                f"there is no {program}; cmake --preset simt && cmake --build --preset simt --target mutations"
+            )
         if said := run(program, 0, *UNMUTATED):
             raise LabError(f"{rung.name} fails without a mutation: {said}")
         with ThreadPoolExecutor(max(1, options.jobs)) as pool:
-            for (_, one), caught in zip(wanted, pool.map(lambda each: hunt(program, each[0]), wanted)):
+            for (_, one), caught in zip(
+                wanted, pool.map(lambda each: hunt(program, each[0]), wanted)
+            ):
                 survivors += caught is None
                 print(f"  {one}: {caught or 'NOT CAUGHT'}", flush=True)
         cli.say(f"{rung.name}: {time.monotonic() - start:.0f} s")

@@ -19,7 +19,11 @@ HALVES = range(2)
 
 def numbers(lines, beginning):
     """The numbers of each line that begins so."""
-    return [tuple(map(int, re.findall(r"\d+", line[len(beginning):]))) for line in lines if line.startswith(beginning)]
+    return [
+        tuple(map(int, re.findall(r"\d+", line[len(beginning) :])))
+        for line in lines
+        if line.startswith(beginning)
+    ]
 
 
 class Layouts(unittest.TestCase):
@@ -34,12 +38,18 @@ class Layouts(unittest.TestCase):
     def check_products(self, beginning):
         """Each element of A meets those of B that have its k, and no others; the sum is in its row and their column."""
         found = {(line[:3], line[3:6]): line[6:] for line in numbers(self.lines, beginning)}
-        in_c = {c_element(lane, register): (lane, register) for lane in LANES for register in range(4)}
+        in_c = {
+            c_element(lane, register): (lane, register) for lane in LANES for register in range(4)
+        }
         self.assertEqual(len(in_c), 16 * 8)
         expected = {}
-        for a in [(lane, register, half) for lane in LANES for register in range(4) for half in HALVES]:
+        for a in [
+            (lane, register, half) for lane in LANES for register in range(4) for half in HALVES
+        ]:
             row, k = a_element(*a)
-            for b in [(lane, register, half) for lane in LANES for register in range(2) for half in HALVES]:
+            for b in [
+                (lane, register, half) for lane in LANES for register in range(2) for half in HALVES
+            ]:
                 k_of_b, column = b_element(*b)
                 if k == k_of_b:
                     expected[a, b] = in_c[row, column]
@@ -63,8 +73,12 @@ class Layouts(unittest.TestCase):
 
     def check_ldmatrix(self, beginning, transposed):
         found = {line[:3]: line[3:] for line in numbers(self.lines, beginning)}
-        expected = {(lane, register, half): ldmatrix_element(lane, register, half, transposed)
-                    for lane in LANES for register in range(4) for half in HALVES}
+        expected = {
+            (lane, register, half): ldmatrix_element(lane, register, half, transposed)
+            for lane in LANES
+            for register in range(4)
+            for half in HALVES
+        }
         self.check_same(found, expected)
 
     def test_ldmatrix(self):
@@ -76,7 +90,11 @@ class Layouts(unittest.TestCase):
     def test_swizzle(self):
         for d in (32, 64, 128):
             found = {line[:2]: line[2] for line in numbers(self.lines, f"swizzle d {d}  ")}
-            expected = {(row, chunk): swizzled(d, 16, row, chunk) for row in range(16) for chunk in range(d // 8)}
+            expected = {
+                (row, chunk): swizzled(d, 16, row, chunk)
+                for row in range(16)
+                for chunk in range(d // 8)
+            }
             self.check_same(found, expected)
 
 

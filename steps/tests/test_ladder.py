@@ -18,9 +18,16 @@ def test_the_ladder_is_that_of_the_folders():
 
 
 def test_lines_of_the_ladder():
-    one, two = parse("# comment\n\n01_a | fp32 | any | - | an idea\n12_b|fp16 bf16|32 64|9.0|more | less\n")
+    one, two = parse(
+        "# comment\n\n01_a | fp32 | any | - | an idea\n12_b|fp16 bf16|32 64|9.0|more | less\n"
+    )
     assert (one.number, one.head_dims, one.cuda, one.dtype) == ("01", (), False, "fp32")
     assert (two.types, two.head_dims, two.capability, two.dtype, two.idea) == (
-        ("fp16", "bf16"), (32, 64), "9.0", "bf16", "more | less")
+        ("fp16", "bf16"),
+        (32, 64),
+        "9.0",
+        "bf16",
+        "more | less",
+    )
     with pytest.raises(LadderError, match="ladder.txt:1: "):
         parse("01_a | fp32 | any | -\n")

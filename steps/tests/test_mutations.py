@@ -1,7 +1,6 @@
 """lab mutations: which mutants a kernel has, and that one which nobody notices is told."""
 
 import mutations
-
 from lab.__main__ import main
 from lab.ladder import cuda_rungs
 
@@ -22,8 +21,10 @@ __global__ void kernel(int rows) { // __syncthreads();
 def test_mutants_of_a_kernel():
     found = list(mutations.mutants(KERNEL))
     assert [str(one) for one in found] == [
-        "kernel.cu:3: flash::cp_async_wait<0>();", "part.hpp:8: __syncthreads(); // the tile is there",
-        "kernel.cu:6: barrier.arrive(1); // redundant: nobody waits"]
+        "kernel.cu:3: flash::cp_async_wait<0>();",
+        "part.hpp:8: __syncthreads(); // the tile is there",
+        "kernel.cu:6: barrier.arrive(1); // redundant: nobody waits",
+    ]
     assert [one.redundant for one in found] == [False, False, True]
     text = mutations.with_switches(KERNEL)
     assert "    if (lane == 0) if (!flash_mutant(3)) { barrier.arrive(1); } // redundant" in text
@@ -36,7 +37,11 @@ def test_every_cuda_rung_has_mutants_and_each_stands_where_it_says():
         assert found and not all(one.redundant for one in found), rung.name
         for one in found:
             name, number = one.place.split(":")
-            file = rung.kernel_file if name == rung.kernel_file.name else mutations.ROOT / "common/cuda" / name
+            file = (
+                rung.kernel_file
+                if name == rung.kernel_file.name
+                else mutations.ROOT / "common/cuda" / name
+            )
             assert one.text.splitlines()[0] in file.read_text().splitlines()[int(number) - 1]
 
 
@@ -48,9 +53,16 @@ def test_what_the_suite_said():
 
 def test_mutants_that_survive_are_told(stand_in, tmp_path, capsys):
     rung = cuda_rungs(["07"])[0]
-    program = stand_in(f"mutations_{rung.name}", '[ "$FLASH_MUTANT" = 0 ] || [ "$FLASH_MUTANT" = 2 ] || { echo "it threw: race, "; exit 1; }')
+    program = stand_in(
+        f"mutations_{rung.name}",
+        '[ "$FLASH_MUTANT" = 0 ] || [ "$FLASH_MUTANT" = 2 ] || { echo "it threw: race, "; exit 1; }',
+    )
     assert main(["mutations", "07", "--programs", str(tmp_path)]) == 1
     said = capsys.readouterr().out
-    assert said.count("NOT CAUGHT") == 1 and "1 not caught" in said and "in-order, late: race" in said
+    assert (
+        said.count("NOT CAUGHT") == 1 and "1 not caught" in said and "in-order, late: race" in said
+    )
     program.write_text("#!/bin/sh\nexit 1\n")
-    assert main(["mutations", "07", "--programs", str(tmp_path)]) == 2  # it fails without a mutation
+    assert (
+        main(["mutations", "07", "--programs", str(tmp_path)]) == 2
+    )  # it fails without a mutation

@@ -6,17 +6,37 @@ from lab.ladder import ROOT
 
 
 def asked_for(tmp_path, *options):
-    done = subprocess.run(["cmake", "-S", ROOT, "-B", tmp_path / "build", "--preset", "simt", "-DFLASH_FETCH=OFF", *options],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            "cmake",
+            "-S",
+            ROOT,
+            "-B",
+            tmp_path / "build",
+            "--preset",
+            "simt",
+            "-DFLASH_FETCH=OFF",
+            *options,
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode != 0
-    return next(line for line in done.stdout.splitlines() if line.startswith("-- missing packages:"))
+    return next(
+        line for line in done.stdout.splitlines() if line.startswith("-- missing packages:")
+    )
 
 
 def test_headers_of_boost_alone_are_not_enough(tmp_path):
     """Debian's libboost-dev is often there already, and says that Boost is found; SIMT links Boost.Context."""
     (tmp_path / "BoostConfig.cmake").write_text("set(Boost_FOUND TRUE)\n")
-    (tmp_path / "BoostConfigVersion.cmake").write_text("set(PACKAGE_VERSION 1.74.0)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
-    assert asked_for(tmp_path, f"-DBoost_DIR={tmp_path}") == "-- missing packages: libboost-context-dev"
+    (tmp_path / "BoostConfigVersion.cmake").write_text(
+        "set(PACKAGE_VERSION 1.74.0)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n"
+    )
+    assert (
+        asked_for(tmp_path, f"-DBoost_DIR={tmp_path}")
+        == "-- missing packages: libboost-context-dev"
+    )
 
 
 def test_libdw_is_asked_for(tmp_path):

@@ -10,8 +10,14 @@ from pathlib import Path
 
 GLOBAL = {"global_load": "loads", "global_store": "stores"}
 SHARED = {"shared_load": "loads", "shared_store": "stores", "async_store": "cp.async writes"}
-EVENTS = {"barriers": "barrier", "collectives": "collective", "atomics": "atomic", "mma": "mma", "ldmatrix": "ldmatrix",
-          "cp_async": "cp.async"}
+EVENTS = {
+    "barriers": "barrier",
+    "collectives": "collective",
+    "atomics": "atomic",
+    "mma": "mma",
+    "ldmatrix": "ldmatrix",
+    "cp_async": "cp.async",
+}
 ENGINE = {"tma_load": "TMA load", "tma_store": "TMA store", "bulk_reduce": "bulk reduction"}
 INSTRUCTIONS = ("mma", "ldmatrix", "cp.async", "wgmma")  # names that have no plural
 
@@ -51,29 +57,48 @@ def short(file):
 def events(counts):
     named = [(counts[name], noun) for name, noun in EVENTS.items() if counts.get(name)]
     named += [(counts[name]["requests"], noun) for name, noun in ENGINE.items() if counts.get(name)]
-    shapes = sorted(counts.get("wgmma", {}), key=lambda shape: (len(shape), shape))  # by their columns
+    shapes = sorted(
+        counts.get("wgmma", {}), key=lambda shape: (len(shape), shape)
+    )  # by their columns
     named += [(counts["wgmma"][shape], f"wgmma {shape}") for shape in shapes]
-    return ", ".join(f"{count:,} {noun}{'s' * (count != 1 and not noun.startswith(INSTRUCTIONS))}"
-                     for count, noun in named)
+    return ", ".join(
+        f"{count:,} {noun}{'s' * (count != 1 and not noun.startswith(INSTRUCTIONS))}"
+        for count, noun in named
+    )
 
 
 def marks(line):
-    return [word for word, name in (("uncoalesced", "uncoalesced"), ("bank conflicts", "conflicted")) if line.get(name)]
+    return [
+        word
+        for word, name in (("uncoalesced", "uncoalesced"), ("bank conflicts", "conflicted"))
+        if line.get(name)
+    ]
 
 
 def lines_that_matter(kernel):
     """[(line, its share of sectors, of wavefronts)]: a twentieth of the kernel's traffic of either kind, or a mark."""
-    sectors, wavefronts = together(kernel["total"], GLOBAL)["sectors"], together(kernel["total"], SHARED)["wavefronts"]
-    rows = [(line, ratio(together(line, GLOBAL)["sectors"], sectors),
-             ratio(together(line, SHARED)["wavefronts"], wavefronts)) for line in kernel.get("lines", [])]
+    sectors, wavefronts = (
+        together(kernel["total"], GLOBAL)["sectors"],
+        together(kernel["total"], SHARED)["wavefronts"],
+    )
+    rows = [
+        (
+            line,
+            ratio(together(line, GLOBAL)["sectors"], sectors),
+            ratio(together(line, SHARED)["wavefronts"], wavefronts),
+        )
+        for line in kernel.get("lines", [])
+    ]
     return [row for row in rows if max(row[1:]) >= 0.05 or marks(row[0])]
 
 
 def launches(kernel):
     grid, block = (" x ".join(map(str, kernel[name])) for name in ("grid", "block"))
     plural = "" if kernel["launches"] == 1 else "es"
-    return (f"{kernel['launches']:,} launch{plural} of {grid} blocks, {block} threads, "
-            f"{kernel['shared_bytes']:,} bytes of shared memory")
+    return (
+        f"{kernel['launches']:,} launch{plural} of {grid} blocks, {block} threads, "
+        f"{kernel['shared_bytes']:,} bytes of shared memory"
+    )
 
 
 def summary(document):
@@ -82,30 +107,49 @@ def summary(document):
     for kernel in document["kernels"]:
         out.append(f"{kernel['name']}: {launches(kernel)}")
         total = kernel["total"]
-        for part, name in (("global_load", "global loads"), ("global_store", "global stores"),
-                           ("global_atomic", "global atomics")):
+        for part, name in (
+            ("global_load", "global loads"),
+            ("global_store", "global stores"),
+            ("global_atomic", "global atomics"),
+        ):
             if (own := total.get(part, {"requests": 0}))["requests"]:
-                out.append(f"  {name:<14} {own['requests']:,} requests, {own['sectors']:,} sectors "
-                           f"({own['sectors'] / own['requests']:.2f} per request), {size(own['bytes'])} asked for")
-        for part, name in (("shared_load", "shared loads"), ("shared_store", "shared stores"),
-                           ("async_store", "cp.async into")):
+                out.append(
+                    f"  {name:<14} {own['requests']:,} requests, {own['sectors']:,} sectors "
+                    f"({own['sectors'] / own['requests']:.2f} per request), {size(own['bytes'])} asked for"
+                )
+        for part, name in (
+            ("shared_load", "shared loads"),
+            ("shared_store", "shared stores"),
+            ("async_store", "cp.async into"),
+        ):
             if (own := total[part])["requests"]:
-                out.append(f"  {name:<14} {own['requests']:,} requests, {own['wavefronts']:,} wavefronts, "
-                           f"{own['ideal']:,} without conflicts ({ways(own):.2f} ways), {size(own['bytes'])}")
+                out.append(
+                    f"  {name:<14} {own['requests']:,} requests, {own['wavefronts']:,} wavefronts, "
+                    f"{own['ideal']:,} without conflicts ({ways(own):.2f} ways), {size(own['bytes'])}"
+                )
         for part, noun in ENGINE.items():
             if own := total.get(part):
-                out.append(f"  {noun + 's':<14} {own['requests']:,} requests, {size(own['bytes'])} of global memory")
+                out.append(
+                    f"  {noun + 's':<14} {own['requests']:,} requests, {size(own['bytes'])} of global memory"
+                )
         if events(total):
             out.append(f"  {'events':<14} {events(total)}")
-        out += [f"  {one['name']} ({size(one['bytes'])}): {size(one['load']['bytes'])} read, "
-                f"{size(one['store']['bytes'])} written" for one in kernel["buffers"]]
+        out += [
+            f"  {one['name']} ({size(one['bytes'])}): {size(one['load']['bytes'])} read, "
+            f"{size(one['store']['bytes'])} written"
+            for one in kernel["buffers"]
+        ]
         rows = lines_that_matter(kernel)
         out += ["  lines that matter"] if rows else []
         for line, of_sectors, of_wavefronts in rows:
-            text = f"    {short(line['file'])}:{line['line']}" if line["file"] else "    unknown line"
+            text = (
+                f"    {short(line['file'])}:{line['line']}" if line["file"] else "    unknown line"
+            )
             text += f"  {of_sectors:.0%} of sectors" if of_sectors else ""
             if of_wavefronts:
-                text += f"  {of_wavefronts:.0%} of wavefronts, {ways(together(line, SHARED)):.2f} ways"
+                text += (
+                    f"  {of_wavefronts:.0%} of wavefronts, {ways(together(line, SHARED)):.2f} ways"
+                )
             out.append(text + "".join(f"  <- {mark}" for mark in marks(line)))
     if document.get("unknown_lines"):
         out.append(f"some lines are not known: {document['unknown_lines']}")
@@ -131,7 +175,9 @@ def listings(document):
         except OSError:
             files[file] = [(number, "", counts) for number, counts in sorted(counted.items())]
             continue
-        files[file] = [(number, text, counted.get(number, {})) for number, text in enumerate(source, 1)]
+        files[file] = [
+            (number, text, counted.get(number, {})) for number, text in enumerate(source, 1)
+        ]
     return dict(sorted(files.items()))
 
 
@@ -143,15 +189,25 @@ def text(document):
     """The source files of the kernels, each line with its counts beside it."""
     out = []
     for file, lines in listings(document).items():
-        out += [heading(file), "      global     sectors       shared", "    requests per request   wavefronts   ways"]
+        out += [
+            heading(file),
+            "      global     sectors       shared",
+            "    requests per request   wavefronts   ways",
+        ]
         for number, source, counts in lines:
             own, shared = together(counts, GLOBAL), together(counts, SHARED)
             requests = f"{own['requests']:,}" if own["requests"] else ""
             per = f"{own['sectors'] / own['requests']:.2f}" if own["requests"] else ""
-            turns, way = (f"{shared['wavefronts']:,}", f"{ways(shared):.2f}") if shared["requests"] else ("", "")
+            turns, way = (
+                (f"{shared['wavefronts']:,}", f"{ways(shared):.2f}")
+                if shared["requests"]
+                else ("", "")
+            )
             also = f"   << {events(counts)}" if events(counts) else ""
-            out.append(f"{requests:>12}{per:>12}{'!' if counts.get('uncoalesced') else ' '}{turns:>12}{way:>7}"
-                       f"{'!' if counts.get('conflicted') else ' '}{number:>5} | {source}{also}")
+            out.append(
+                f"{requests:>12}{per:>12}{'!' if counts.get('uncoalesced') else ' '}{turns:>12}{way:>7}"
+                f"{'!' if counts.get('conflicted') else ' '}{number:>5} | {source}{also}"
+            )
         out += ["! marks lines with uncoalesced global accesses or bank conflicts", ""]
     return "\n".join(out) + "\n"
 
@@ -196,7 +252,9 @@ loads and stores are counted together; resting on a number shows them apart.</p>
 def source_html(source):
     """A line of C++, its comment in another colour."""
     code, slashes, comment = source.partition("//")
-    return html.escape(code) + (f"<span class=comment>{html.escape(slashes + comment)}</span>" if slashes else "")
+    return html.escape(code) + (
+        f"<span class=comment>{html.escape(slashes + comment)}</span>" if slashes else ""
+    )
 
 
 def bar(kind, counts, parts, unit, most):
@@ -204,18 +262,24 @@ def bar(kind, counts, parts, unit, most):
     own = together(counts, parts)
     if not own["requests"]:
         return "<td>"
-    apart = "; ".join(f"{name}: {counts[part]['requests']:,} requests, {counts[part][unit]:,} {unit}, "
-                      f"{counts[part]['ideal']:,} at best" for part, name in parts.items() if counts[part]["requests"])
+    apart = "; ".join(
+        f"{name}: {counts[part]['requests']:,} requests, {counts[part][unit]:,} {unit}, "
+        f"{counts[part]['ideal']:,} at best"
+        for part, name in parts.items()
+        if counts[part]["requests"]
+    )
     return f'<td class={kind} style="--part:{100 * ratio(own[unit], most):.0f}%" title="{apart}">{own[unit]:,}'
 
 
 def rates(counts):
     """The cells of sectors per request and of ways."""
     own, shared = together(counts, GLOBAL), together(counts, SHARED)
-    return (f"<td class={'bad' if counts.get('uncoalesced') else 'g'}>"
-            + (f"{ratio(own['sectors'], own['requests']):.1f}" if own["requests"] else ""),
-            f"<td class={'bad' if counts.get('conflicted') else 's'}>"
-            + (f"{ways(shared):.2f}" if shared["requests"] else ""))
+    return (
+        f"<td class={'bad' if counts.get('uncoalesced') else 'g'}>"
+        + (f"{ratio(own['sectors'], own['requests']):.1f}" if own["requests"] else ""),
+        f"<td class={'bad' if counts.get('conflicted') else 's'}>"
+        + (f"{ways(shared):.2f}" if shared["requests"] else ""),
+    )
 
 
 def marks_html(counts):
@@ -226,55 +290,87 @@ def totals_html(kernel):
     def rows(parts, cells):
         for name, own in parts:
             if own["requests"]:
-                yield f"<tr><td class=left>{html.escape(name)}<td>{own['requests']:,}" + "".join(cells(own)) + "</tr>\n"
+                yield (
+                    f"<tr><td class=left>{html.escape(name)}<td>{own['requests']:,}"
+                    + "".join(cells(own))
+                    + "</tr>\n"
+                )
 
     total = kernel["total"]
-    of_buffers = [(f"{verb} {one['name']} ({one['bytes']:,} bytes)", one[part]) for one in kernel["buffers"]
-                  for part, verb in (("load", "loads of"), ("store", "stores to"))]
-    return "".join((
-        f"<h2>{html.escape(kernel['name'])}</h2>\n<p class=dim>{launches(kernel)}</p>\n"
-        "<div class=scroll><table class=totals>"
-        "<tr><th class=left>global memory<th>requests<th>sectors<th>per request<th>bytes asked for</tr>\n",
-        *rows([*((name, total[part]) for part, name in GLOBAL.items()), *of_buffers],
-              lambda own: (f"<td>{own['sectors']:,}<td>{own['sectors'] / own['requests']:.2f}<td>{own['bytes']:,}",)),
-        "<tr><th class=left>shared memory<th>requests<th>wavefronts<th>ideal<th>ways</tr>\n",
-        *rows([(name, total[part]) for part, name in SHARED.items()],
-              lambda own: (f"<td>{own['wavefronts']:,}<td>{own['ideal']:,}<td>{ways(own):.2f}",)),
-        f"</table></div>\n<p>{events(total)}</p>\n"))
+    of_buffers = [
+        (f"{verb} {one['name']} ({one['bytes']:,} bytes)", one[part])
+        for one in kernel["buffers"]
+        for part, verb in (("load", "loads of"), ("store", "stores to"))
+    ]
+    return "".join(
+        (
+            f"<h2>{html.escape(kernel['name'])}</h2>\n<p class=dim>{launches(kernel)}</p>\n"
+            "<div class=scroll><table class=totals>"
+            "<tr><th class=left>global memory<th>requests<th>sectors<th>per request<th>bytes asked for</tr>\n",
+            *rows(
+                [*((name, total[part]) for part, name in GLOBAL.items()), *of_buffers],
+                lambda own: (
+                    f"<td>{own['sectors']:,}<td>{own['sectors'] / own['requests']:.2f}<td>{own['bytes']:,}",
+                ),
+            ),
+            "<tr><th class=left>shared memory<th>requests<th>wavefronts<th>ideal<th>ways</tr>\n",
+            *rows(
+                [(name, total[part]) for part, name in SHARED.items()],
+                lambda own: (f"<td>{own['wavefronts']:,}<td>{own['ideal']:,}<td>{ways(own):.2f}",),
+            ),
+            f"</table></div>\n<p>{events(total)}</p>\n",
+        )
+    )
 
 
 def page(title, document):
     """The listing as one HTML page: no script, no other file."""
     files = listings(document)
-    anchors = {(file, number): f"L{index}-{number}" for index, (file, lines) in enumerate(files.items(), 1)
-               for number, _, _ in lines}
-    sources = {(file, number): source for file, lines in files.items() for number, source, _ in lines}
+    anchors = {
+        (file, number): f"L{index}-{number}"
+        for index, (file, lines) in enumerate(files.items(), 1)
+        for number, _, _ in lines
+    }
+    sources = {
+        (file, number): source for file, lines in files.items() for number, source, _ in lines
+    }
     title = f"{html.escape(title)}: memory traffic by line"
-    out = ["<!doctype html>\n<html lang=en><meta charset=utf-8>\n"
-           '<meta name=viewport content="width=device-width, initial-scale=1">\n'
-           f"<title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n{PREFACE}"]
+    out = [
+        "<!doctype html>\n<html lang=en><meta charset=utf-8>\n"
+        '<meta name=viewport content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n{PREFACE}"
+    ]
     for kernel in document["kernels"]:
-        out.append(totals_html(kernel) + "<div class=scroll><table class=totals><tr><th class=left>lines that matter"
-                   "<th>of sectors<th>per request<th>of wavefronts<th>ways<th class=left></tr>\n")
+        out.append(
+            totals_html(kernel)
+            + "<div class=scroll><table class=totals><tr><th class=left>lines that matter"
+            "<th>of sectors<th>per request<th>of wavefronts<th>ways<th class=left></tr>\n"
+        )
         for line, of_sectors, of_wavefronts in lines_that_matter(kernel):
             if (place := (line["file"], line["line"])) in anchors:
                 per_request, way = rates(line)
                 shares = [f"{share:.1%}" if share else "" for share in (of_sectors, of_wavefronts)]
-                out.append(f'<tr><td class=left><a href="#{anchors[place]}">line {line["line"]}</a> &ensp;'
-                           f"<span class=code>{source_html(sources[place].strip())}</span><td class=g>{shares[0]}"
-                           f"{per_request}<td class=s>{shares[1]}{way}<td class=left>{marks_html(line)}</tr>\n")
+                out.append(
+                    f'<tr><td class=left><a href="#{anchors[place]}">line {line["line"]}</a> &ensp;'
+                    f"<span class=code>{source_html(sources[place].strip())}</span><td class=g>{shares[0]}"
+                    f"{per_request}<td class=s>{shares[1]}{way}<td class=left>{marks_html(line)}</tr>\n"
+                )
         out.append("</table></div>\n")
     for file, lines in files.items():
         most_sectors = max(together(counts, GLOBAL)["sectors"] for _, _, counts in lines)
         most_wavefronts = max(together(counts, SHARED)["wavefronts"] for _, _, counts in lines)
-        out.append(f"<h2>{html.escape(heading(file))}</h2>\n<table class=listing><thead><tr><th>sectors<th>per request"
-                   "<th>wavefronts<th>ways<th class=left>also<th>line<th class=left>source</tr></thead>\n")
+        out.append(
+            f"<h2>{html.escape(heading(file))}</h2>\n<table class=listing><thead><tr><th>sectors<th>per request"
+            "<th>wavefronts<th>ways<th class=left>also<th>line<th class=left>source</tr></thead>\n"
+        )
         for number, source, counts in lines:
             per_request, way = rates(counts)
-            out.append(f"<tr{' class=bad' if marks(counts) else ''} id={anchors[file, number]}>"
-                       f"{bar('g', counts, GLOBAL, 'sectors', most_sectors)}{per_request}"
-                       f"{bar('s', counts, SHARED, 'wavefronts', most_wavefronts)}{way}<td class=e>{marks_html(counts)}"
-                       f"{events(counts)}<td class=number>{number}<td class=source>{source_html(source)}</tr>\n")
+            out.append(
+                f"<tr{' class=bad' if marks(counts) else ''} id={anchors[file, number]}>"
+                f"{bar('g', counts, GLOBAL, 'sectors', most_sectors)}{per_request}"
+                f"{bar('s', counts, SHARED, 'wavefronts', most_wavefronts)}{way}<td class=e>{marks_html(counts)}"
+                f"{events(counts)}<td class=number>{number}<td class=source>{source_html(source)}</tr>\n"
+            )
         out.append("</table>\n")
     return "".join(out) + "</html>\n"
 
@@ -303,4 +399,6 @@ def main(path):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:2]) if len(sys.argv) == 2 else "usage: simt_report.py NAME.profile.json")
+    sys.exit(
+        main(*sys.argv[1:2]) if len(sys.argv) == 2 else "usage: simt_report.py NAME.profile.json"
+    )

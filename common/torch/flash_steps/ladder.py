@@ -46,12 +46,16 @@ def choose(wanted, backward, dtype, head_dim, gpu, ordered=False):
                 if reason := refusal(rung, dtype, head_dim, gpu):
                     raise ValueError(f"{rung.name} {reason}")
                 return rung
-        raise ValueError(f"there is no {kind} rung '{wanted}'; there are {', '.join(rung.name for rung in rungs)}")
+        raise ValueError(
+            f"there is no {kind} rung '{wanted}'; there are {', '.join(rung.name for rung in rungs)}"
+        )
     fitting = [rung for rung in rungs if not refusal(rung, dtype, head_dim, gpu)]
     if backward:
         fitting = [rung for rung in fitting if is_ordered(rung) == ordered] or fitting
     if not fitting:
         where = f"on a GPU of compute capability {'.'.join(map(str, gpu))}" if gpu else "on the CPU"
-        raise ValueError(f"no {kind} rung computes {dtype} with head dim {head_dim} {where}; "
-                         "steps/ladder.txt says what each of them takes")
+        raise ValueError(
+            f"no {kind} rung computes {dtype} with head dim {head_dim} {where}; "
+            "steps/ladder.txt says what each of them takes"
+        )
     return next((rung for rung in reversed(fitting) if not gpu and not rung.cuda), fitting[-1])

@@ -14,12 +14,27 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 4):
 
 class Found(ctypes.Structure):
     """A rung, as operator.cpp wants it described."""
-    _fields_ = [("attention", ctypes.c_void_p), ("workspace_bytes", ctypes.c_void_p), ("emulated", ctypes.c_int),
-                ("unordered", ctypes.c_int), ("name", ctypes.c_char * 100), ("message", ctypes.c_char * 1000)]
+
+    _fields_ = [
+        ("attention", ctypes.c_void_p),
+        ("workspace_bytes", ctypes.c_void_p),
+        ("emulated", ctypes.c_int),
+        ("unordered", ctypes.c_int),
+        ("name", ctypes.c_char * 100),
+        ("message", ctypes.c_char * 1000),
+    ]
 
 
-@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_int64,
-                  ctypes.c_int, ctypes.POINTER(Found))
+@ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_char_p,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_char_p,
+    ctypes.c_int64,
+    ctypes.c_int,
+    ctypes.POINTER(Found),
+)
 def find(rung, backward, ordered, dtype, head_dim, device, found):
     """Chooses a rung, builds its library and loads it. Called once for each kind of tensors."""
     found = found.contents
@@ -55,6 +70,13 @@ def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, ba
     `return_lse`: also LSE (B, H, N_q), the logarithm of each row's sum of exp(scores), which has no gradient.
     Raises ValueError or TypeError.
     """
-    o, lse = forward(q, k, v, bool(causal), 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
-                     "" if rung is None else str(rung), "" if backward_rung is None else str(backward_rung))
+    o, lse = forward(
+        q,
+        k,
+        v,
+        bool(causal),
+        1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
+        "" if rung is None else str(rung),
+        "" if backward_rung is None else str(backward_rung),
+    )
     return (o, lse) if return_lse else o

@@ -5,4 +5,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "gpu: what only a GPU can show; left out elsewhere, with the reason")
+    config.addinivalue_line(
+        "markers", "gpu: what only a GPU can show; left out elsewhere, with the reason"
+    )

@@ -29,10 +29,14 @@ def expected(q, k, v, do, causal, scale=None):
     group = q.shape[1] // k.shape[1]
     S = q @ k.repeat_interleave(group, 1).mT * (scale or 1 / math.sqrt(q.shape[-1]))
     if causal:
-        hidden = torch.ones(S.shape[-2:], dtype=torch.bool, device=S.device).triu(1 + S.shape[-1] - S.shape[-2])
+        hidden = torch.ones(S.shape[-2:], dtype=torch.bool, device=S.device).triu(
+            1 + S.shape[-1] - S.shape[-2]
+        )
         S = S.masked_fill(hidden, -math.inf)
-    blind = (S == -math.inf).all(-1, keepdim=True)
-    o = torch.softmax(S.masked_fill(blind, 0), -1).masked_fill(blind, 0) @ v.repeat_interleave(group, 1)
+    blind = (-math.inf == S).all(-1, keepdim=True)
+    o = torch.softmax(S.masked_fill(blind, 0), -1).masked_fill(blind, 0) @ v.repeat_interleave(
+        group, 1
+    )
     return o, torch.logsumexp(S, -1), *torch.autograd.grad((o * do.double()).sum(), (q, k, v))
 
 
@@ -46,8 +50,16 @@ def close(ours, right, dtype):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("dtype, rung", [(torch.float32, None), (torch.float32, 9), (torch.float16, "10_mma_sync"),
-                                         (torch.bfloat16, "10")], ids=str)
+@pytest.mark.parametrize(
+    "dtype, rung",
+    [
+        (torch.float32, None),
+        (torch.float32, 9),
+        (torch.float16, "10_mma_sync"),
+        (torch.bfloat16, "10"),
+    ],
+    ids=str,
+)
 def test_forward_and_gradients(dtype, rung, shape, causal, device):
     q, k, v, do = problem(*shape, dtype=dtype, device=device)
     o, lse = attention(q, k, v, causal, rung=rung, return_lse=True)
@@ -62,7 +74,9 @@ def test_forward_and_gradients(dtype, rung, shape, causal, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype, d", [(torch.float32, 20), (torch.float16, 64), (torch.float16, 32)], ids=str)
+@pytest.mark.parametrize(
+    "dtype, d", [(torch.float32, 20), (torch.float16, 64), (torch.float16, 32)], ids=str
+)
 def test_highest_rung_that_fits(dtype, d, device):
     if device == "cuda" and d == 20:
         pytest.skip("no rung on a GPU takes this head dim")
@@ -73,26 +87,40 @@ def test_highest_rung_that_fits(dtype, d, device):
 def test_every_forward_rung_can_be_named():
     """Which library would be called, for all of the ladder; nothing is built."""
     from flash_steps.ladder import choose, ladder
+
     for rung in ladder():
         d = (rung.head_dims or (7,))[0]
         for gpu in [None, *([(9, 0)] if rung.capability else [])]:
             for name in (rung.name, rung.number, rung.number.lstrip("0")):
                 assert choose(name, rung.backward, rung.types[-1], d, gpu) == rung
     forward = [rung for rung in ladder() if not rung.backward]
-    assert choose("", False, "bf16", 128, (9, 0)) == [rung for rung in forward if 128 in rung.head_dims][-1]
-    assert choose("", False, "bf16", 128, (12, 0)) == [rung for rung in forward if rung.capability == "8.0"][-1]
-    assert choose("", False, "fp32", 64, None) == [rung for rung in forward if not rung.capability][-1]
+    assert (
+        choose("", False, "bf16", 128, (9, 0))
+        == [rung for rung in forward if 128 in rung.head_dims][-1]
+    )
+    assert (
+        choose("", False, "bf16", 128, (12, 0))
+        == [rung for rung in forward if rung.capability == "8.0"][-1]
+    )
+    assert (
+        choose("", False, "fp32", 64, None) == [rung for rung in forward if not rung.capability][-1]
+    )
 
 
 def test_gradients_come_from_the_fastest_rung_or_from_an_ordered_one():
     from flash_steps.ladder import ROOT, choose, is_ordered, ladder
-    names = {gpu: [choose("", True, "bf16", 64, gpu, ordered).name for ordered in (False, True)]
-             for gpu in [(9, 0), (8, 0), (12, 0), None]}
+
+    names = {
+        gpu: [choose("", True, "bf16", 64, gpu, ordered).name for ordered in (False, True)]
+        for gpu in [(9, 0), (8, 0), (12, 0), None]
+    }
     assert names[9, 0] == names[None] == ["27_backward_wgmma", "28_backward_ordered"]
     assert names[8, 0] == names[12, 0] == ["26_backward_roles", "24_backward_two_kernels"]
     assert choose("", True, "fp32", 64, None, True) == choose("", True, "fp32", 64, None)
     for rung in ladder():
-        assert is_ordered(rung) == ("unordered_dQ" not in (ROOT / f"steps/{rung.name}/main.cpp").read_text())
+        assert is_ordered(rung) == (
+            "unordered_dQ" not in (ROOT / f"steps/{rung.name}/main.cpp").read_text()
+        )
 
 
 @pytest.fixture
@@ -111,7 +139,9 @@ def test_deterministic_gradients(deterministic, device):
     for a, b in zip(one, other):
         assert torch.equal(a, b)
     o = attention(q, k, v, True, backward_rung=26)
-    with pytest.raises(RuntimeError, match="26_backward_roles does not have a deterministic implementation"):
+    with pytest.raises(
+        RuntimeError, match="26_backward_roles does not have a deterministic implementation"
+    ):
         torch.autograd.grad(o, (q, k, v), do)
 
 
@@ -128,8 +158,9 @@ def test_gradients_are_the_differences():
     """gradcheck in fp32: steps large enough that rounding does not drown the difference."""
     q, k, v, _ = problem(1, 2, 1, 4, 6, d=5)
     for causal in (False, True):
-        assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, causal), (q, k, v), eps=1e-2, atol=2e-3,
-                                        rtol=1e-2)
+        assert torch.autograd.gradcheck(
+            lambda q, k, v: attention(q, k, v, causal), (q, k, v), eps=1e-2, atol=2e-3, rtol=1e-2
+        )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -139,18 +170,26 @@ def test_opcheck(dtype, rung, device):
     if device == "cuda" and dtype == torch.float32:
         q, k, v = q.detach(), k.detach(), v.detach()
     tolerance = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
-    torch.library.opcheck(torch.ops.flash_steps.attention.default, (q, k, v, True, 0.2, rung, ""), **tolerance)
+    torch.library.opcheck(
+        torch.ops.flash_steps.attention.default, (q, k, v, True, 0.2, rung, ""), **tolerance
+    )
     if q.requires_grad:
         with torch.no_grad():
             o, lse = attention(q, k, v, True, 0.2, rung or None, return_lse=True)
-            torch.library.opcheck(torch.ops.flash_steps.attention_backward.default,
-                                  (q, k, v, o, lse, do, True, 0.2, ""), **tolerance)
+            torch.library.opcheck(
+                torch.ops.flash_steps.attention_backward.default,
+                (q, k, v, o, lse, do, True, 0.2, ""),
+                **tolerance,
+            )
 
 
-@pytest.mark.parametrize("backend, dynamic", [("eager", False), ("aot_eager", True), ("inductor", False)])
+@pytest.mark.parametrize(
+    "backend, dynamic", [("eager", False), ("aot_eager", True), ("inductor", False)]
+)
 def test_compile(backend, dynamic):
     if backend == "inductor" and not Path(sysconfig.get_path("include"), "Python.h").is_file():
         pytest.skip("PyTorch's compiler needs Python's headers: apt-get install python3-dev")
+
     def layer(q, k, v):
         return torch.nn.functional.gelu(attention(q * 2, k, v, causal=True)) + 1
 
@@ -170,6 +209,7 @@ def test_compile(backend, dynamic):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_compiled_into_a_cuda_graph():
     """mode="reduce-overhead" records what it has compiled as a CUDA graph, forward and backward, and replays it."""
+
     def layer(q, k, v):
         return torch.nn.functional.gelu(attention(q * 2, k, v, causal=True)) + 1
 
@@ -190,7 +230,9 @@ def test_compiled_into_a_cuda_graph():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_stream_of_the_caller():
     """Q is written on another stream after a long wait: a rung on any other stream would read it too early."""
-    q, k, v, do = (tensor.detach() for tensor in problem(1, 2, 2, 64, 64, dtype=torch.float16, device="cuda"))
+    q, k, v, do = (
+        tensor.detach() for tensor in problem(1, 2, 2, 64, 64, dtype=torch.float16, device="cuda")
+    )
     attention(q, k, v)
     late, stream = torch.zeros_like(q), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -199,12 +241,18 @@ def test_stream_of_the_caller():
         late.copy_(q)
         o = attention(late, k, v)
     stream.synchronize()
-    close(o, expected(q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), do, False)[0], torch.float16)
+    close(
+        o,
+        expected(q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), do, False)[0],
+        torch.float16,
+    )
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.mem_get_info()[0] < 20 << 30,
-                    reason="needs 20 GB on a GPU")
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.mem_get_info()[0] < 20 << 30,
+    reason="needs 20 GB on a GPU",
+)
 def test_more_elements_than_32_bits_count():
     N = (1 << 26) + 5  # 2^32 elements of Q and O
     q, k, v, _ = (tensor.detach() for tensor in problem(1, 1, 1, 8, 8, 64, torch.float16, "cuda"))

@@ -18,18 +18,30 @@ def example(name):
 
 def test_model_learns_as_with_pytorchs_attention():
     train = example("train")
-    options = train.arguments("--steps 40 --batch 4 --rung 10 --letters 70".split())
+    options = train.arguments(["--steps", "40", "--batch", "4", "--rung", "10", "--letters", "70"])
     said = []
-    (ours, sample), (theirs, _) = (train.train(options, which, said.append) for which in ("ours", "sdpa"))
+    (ours, sample), (theirs, _) = (
+        train.train(options, which, said.append) for which in ("ours", "sdpa")
+    )
     assert ours[0] > 3.5 and max(ours[-5:]) < 2.6
     assert max(abs(a - b) for a, b in zip(ours, theirs)) < 2e-3
     assert ours != theirs  # or the same attention ran twice
-    assert len(sample) == 71 and set(sample) <= set(options.text) and said[0].startswith("ours: 1 layer(s), 60,013")
+    assert (
+        len(sample) == 71
+        and set(sample) <= set(options.text)
+        and said[0].startswith("ours: 1 layer(s), 60,013")
+    )
 
 
-@pytest.mark.parametrize("words, message", [
-    ("--width 48", "--width 48: a multiple of --head-dim, 32, is expected"), ("--text no_such_file", "No such file"),
-    ("--context 900", "the text has 856 letters; more than --context 900 are needed"), ("--steps 0", "are at least 1")])
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("--width 48", "--width 48: a multiple of --head-dim, 32, is expected"),
+        ("--text no_such_file", "No such file"),
+        ("--context 900", "the text has 856 letters; more than --context 900 are needed"),
+        ("--steps 0", "are at least 1"),
+    ],
+)
 def test_mistakes_on_the_command_line(words, message, capsys):
     with pytest.raises(SystemExit) as ended:
         example("train").arguments(words.split())

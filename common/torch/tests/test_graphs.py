@@ -8,7 +8,12 @@ HERE = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(HERE is None, reason="needs a GPU")]
 hopper = pytest.mark.skipif(HERE != (9, 0), reason="needs a GPU of compute capability 9.0")
 FORWARD = [pytest.param("17"), pytest.param("21", marks=hopper), pytest.param("22", marks=hopper)]
-BACKWARD = [pytest.param("24"), pytest.param("26"), pytest.param("27", marks=hopper), pytest.param("28", marks=hopper)]
+BACKWARD = [
+    pytest.param("24"),
+    pytest.param("26"),
+    pytest.param("27", marks=hopper),
+    pytest.param("28", marks=hopper),
+]
 IN_ANY_ORDER = {"26", "27"}  # blocks add to dQ as they come
 REPLAYS = 50
 CALLS = 64  # a counter that a kernel takes from so many in turn meets one that a graph has kept
@@ -19,8 +24,10 @@ def tensors(seed):
     the first blocks of a kernel have ended, and those of the next one have begun, while others of it still draw.
     """
     draw = torch.Generator("cuda").manual_seed(seed)
-    return [torch.randn(1, 63, length, 128, generator=draw, device="cuda", dtype=torch.bfloat16)
-            for length in (2048, 512, 512, 2048)]
+    return [
+        torch.randn(1, 63, length, 128, generator=draw, device="cuda", dtype=torch.bfloat16)
+        for length in (2048, 512, 512, 2048)
+    ]
 
 
 def forward_of(rung, seed):
@@ -31,7 +38,9 @@ def forward_of(rung, seed):
 def backward_of(rung, seed):
     q, k, v, do = tensors(seed)
     o, lse = attention(q, k, v, causal=True, return_lse=True)
-    return lambda: torch.ops.flash_steps.attention_backward(q, k, v, o, lse, do, True, 128**-0.5, rung)
+    return lambda: torch.ops.flash_steps.attention_backward(
+        q, k, v, o, lse, do, True, 128**-0.5, rung
+    )
 
 
 def captured(work):
@@ -75,7 +84,9 @@ def two_graphs(work_of, rung):
     works = [work_of(rung, seed) for seed in (1, 2)]
     rights = [[result.clone() for result in work()] for work in works]
     graphs = [captured(works[0])]
-    for _ in range(CALLS - 4):  # and the four of captured(): CALLS of them from one graph's last to the other's
+    for _ in range(
+        CALLS - 4
+    ):  # and the four of captured(): CALLS of them from one graph's last to the other's
         works[0]()
     graphs.append(captured(works[1]))
     for _ in range(REPLAYS):
@@ -88,7 +99,9 @@ def two_graphs(work_of, rung):
 
 def graph_beside_eager_calls(work_of, rung):
     repeated, eager = (work_of(rung, seed) for seed in (1, 2))
-    right_repeated, right_eager = ([result.clone() for result in work()] for work in (repeated, eager))
+    right_repeated, right_eager = (
+        [result.clone() for result in work()] for work in (repeated, eager)
+    )
     graph, results = captured(repeated)
     beside = []
     for _ in range(REPLAYS):

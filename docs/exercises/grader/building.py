@@ -29,6 +29,7 @@ def once(function):
             if key not in results:
                 results[key] = function(*key)
             return results[key]
+
     return wrapped
 
 
@@ -39,11 +40,19 @@ def build_folder(preset):
 def prepare(preset, *rungs):
     """Has everything built that kernels of these rungs are linked with. The first time this takes a minute or two."""
     with preparing:
-        targets = [target for rung in rungs if (target := f"exercise_{rung.name}") not in prepared[preset]]
-        done = targets and subprocess.run([str(ROOT / "scripts/exercise"), "--build", preset, *targets], capture_output=True,
-                                          text=True)
+        targets = [
+            target for rung in rungs if (target := f"exercise_{rung.name}") not in prepared[preset]
+        ]
+        done = targets and subprocess.run(
+            [str(ROOT / "scripts/exercise"), "--build", preset, *targets],
+            capture_output=True,
+            text=True,
+        )
         if done and done.returncode != 0:
-            raise Refusal((done.stdout + done.stderr).strip() + f"\nwhat judges {', '.join(targets)} does not build")
+            raise Refusal(
+                (done.stdout + done.stderr).strip()
+                + f"\nwhat judges {', '.join(targets)} does not build"
+            )
         prepared[preset].update(targets)
 
 
@@ -51,11 +60,15 @@ def file_of(exercise, text):
     """A file with this text. Equal kernels are one file, so that they are built and judged once; the rung's is its own."""
     if text == exercise.kernel:
         return exercise.rung.kernel_file
-    folder = build_folder("simt") / "exercises/proof" / hashlib.sha256(text.encode()).hexdigest()[:12]
+    folder = (
+        build_folder("simt") / "exercises/proof" / hashlib.sha256(text.encode()).hexdigest()[:12]
+    )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / exercise.file
     if not path.exists():
-        beside = path.with_name(f"{path.name}.{threading.get_ident()}")  # another thread must not see half of it
+        beside = path.with_name(
+            f"{path.name}.{threading.get_ident()}"
+        )  # another thread must not see half of it
         beside.write_text(text, encoding="utf-8")
         beside.rename(path)
     return path
@@ -63,10 +76,15 @@ def file_of(exercise, text):
 
 def compiler_call(rung, preset):
     """How the build compiles the rung's kernel, as a list of words."""
-    commands = json.loads((build_folder(preset) / "compile_commands.json").read_text(encoding="utf-8"))
+    commands = json.loads(
+        (build_folder(preset) / "compile_commands.json").read_text(encoding="utf-8")
+    )
     watched = "_watched_kernel.dir" if rung.cuda and preset == "simt" else "_kernel.dir"
-    call = next(one for one in commands
-                if Path(one["file"]) == rung.kernel_file and f"{rung.name}{watched}" in one["command"])
+    call = next(
+        one
+        for one in commands
+        if Path(one["file"]) == rung.kernel_file and f"{rung.name}{watched}" in one["command"]
+    )
     return shlex.split(call["command"]), Path(call["directory"])
 
 
@@ -75,10 +93,17 @@ def linker_call(rung, preset):
     build, target = build_folder(preset), f"exercise_{rung.name}"
     script = build / f"docs/exercises/CMakeFiles/{target}.dir/link.txt"  # of make
     if script.exists():
-        return shlex.split(script.read_text(encoding="utf-8").splitlines()[-1]), build / "docs/exercises"
-    lines = subprocess.run(["ninja", "-C", str(build), "-t", "commands", target], capture_output=True, text=True, check=True)
+        return shlex.split(
+            script.read_text(encoding="utf-8").splitlines()[-1]
+        ), build / "docs/exercises"
+    lines = subprocess.run(
+        ["ninja", "-C", str(build), "-t", "commands", target],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     words = shlex.split(lines.stdout.splitlines()[-1])
-    return words[words.index("&&") + 1:-2], build  # between ": &&" and "&& :"
+    return words[words.index("&&") + 1 : -2], build  # between ": &&" and "&& :"
 
 
 def run(words, folder):
@@ -94,11 +119,19 @@ def after(words, option):
 def precompiled(folder, cuda, cache, *words):
     """The headers that kernels include, compiled once for all kernels with the same options: a path for -include, which
     takes a second or two off each kernel. g++ reads the headers themselves where this does not fit."""
-    includes = {line for rung in ladder() if rung.cuda == cuda for line in re.findall(
-        r'^#include "common/.*', rung.kernel_file.read_text(encoding="utf-8"), re.M)}
+    includes = {
+        line
+        for rung in ladder()
+        if rung.cuda == cuda
+        for line in re.findall(
+            r'^#include "common/.*', rung.kernel_file.read_text(encoding="utf-8"), re.M
+        )
+    }
     text = "\n".join(sorted(includes)) + "\n"
     below = b"".join(path.read_bytes() for path in sorted((ROOT / "common").rglob("*.hpp")))
-    header = cache / f"headers.{hashlib.sha256(f'{words}{text}'.encode() + below).hexdigest()[:16]}.hpp"
+    header = (
+        cache / f"headers.{hashlib.sha256(f'{words}{text}'.encode() + below).hexdigest()[:16]}.hpp"
+    )
     if not header.exists():
         beside = header.with_suffix(".new")
         beside.write_text(text, encoding="utf-8")
@@ -111,14 +144,20 @@ def precompiled(folder, cuda, cache, *words):
 def compiled(rung, kernel, preset):
     """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again, nor is the
     rung's own file. A copy of it is, since messages name the file that was compiled."""
-    judge = build_folder(preset) / f"docs/exercises/exercise_{rung.name}"  # built anew when anything below it has changed
+    judge = (
+        build_folder(preset) / f"docs/exercises/exercise_{rung.name}"
+    )  # built anew when anything below it has changed
     if kernel == rung.kernel_file:
         return judge, None
     words, folder = compiler_call(rung, preset)
     words = [word for word in words if "Werror" not in word]
     if not rung.cuda:
-        words.insert(words.index("-o"), "-O1")  # a third faster to compile than -O3, and small problems do not need more
-    key = hashlib.sha256(f"{words} {kernel} {judge.stat().st_mtime_ns}".encode() + kernel.read_bytes()).hexdigest()[:16]
+        words.insert(
+            words.index("-o"), "-O1"
+        )  # a third faster to compile than -O3, and small problems do not need more
+    key = hashlib.sha256(
+        f"{words} {kernel} {judge.stat().st_mtime_ns}".encode() + kernel.read_bytes()
+    ).hexdigest()[:16]
     cache = build_folder(preset) / "exercises"
     cache.mkdir(exist_ok=True)
     program, object_file = cache / f"{rung.name}.{key}", cache / f"{rung.name}.{key}.o"
@@ -127,11 +166,16 @@ def compiled(rung, kernel, preset):
     words[after(words, "-o")] = str(object_file)
     words[after(words, "-c")] = str(kernel)
     if preset == "simt":
-        options = words[:words.index("-o")]
-        words[len(options):len(options)] = ["-include", str(precompiled(folder, rung.cuda, cache, *options))]
+        options = words[: words.index("-o")]
+        words[len(options) : len(options)] = [
+            "-include",
+            str(precompiled(folder, rung.cuda, cache, *options)),
+        ]
     link, link_folder = linker_call(rung, preset)
     own = rung.kernel_file.name + ".o"
-    link = [str(object_file) if word.endswith(own) and "_kernel.dir" in word else word for word in link]
+    link = [
+        str(object_file) if word.endswith(own) and "_kernel.dir" in word else word for word in link
+    ]
     link[after(link, "-o")] = str(program)
     complaint = run(words, folder) or run(link, link_folder)
     object_file.unlink(missing_ok=True)

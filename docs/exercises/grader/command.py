@@ -24,7 +24,11 @@ HELP = """Exercises that grade themselves, without a GPU.
 
 
 def colour(code, text):
-    return f"\033[{code}m{text}\033[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else text
+    return (
+        f"\033[{code}m{text}\033[0m"
+        if sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        else text
+    )
 
 
 def digest(text):
@@ -67,11 +71,17 @@ def listing(every, progress):
             rung = one.rung
             print(colour("1", rung.name))
         state = progress.of(one)
-        tries = f"{state['tries']} {'try' if state['tries'] == 1 else 'tries'}" if state["tries"] else "begun"
+        tries = (
+            f"{state['tries']} {'try' if state['tries'] == 1 else 'tries'}"
+            if state["tries"]
+            else "begun"
+        )
         mark = colour("32", "done") if state["done"] else tries if state["last"] else ""
         print(f"  {one.id:<6}{one.kind:<17}{one.title:<48}{mark}")
     done = sum(progress.of(one)["done"] for one in every)
-    print(f"\n{done} of {len(every)} done. ./scripts/exercise ID begins one, and grades it each time you ask again.")
+    print(
+        f"\n{done} of {len(every)} done. ./scripts/exercise ID begins one, and grades it each time you ask again."
+    )
 
 
 def chosen(every, wanted, progress):
@@ -91,22 +101,34 @@ def make_copy(exercise, progress):
     folder = COPIES / exercise.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / exercise.file).write_text(exercise.starter, encoding="utf-8")
-    (folder / "TASK.md").write_text(f"# {exercise.id} {exercise.title}\n\n{task(exercise)}\n", encoding="utf-8")
-    progress.all[exercise.id] = {"tries": 0, "last": digest(exercise.starter), "starter": digest(exercise.starter),
-                                 "done": False}
+    (folder / "TASK.md").write_text(
+        f"# {exercise.id} {exercise.title}\n\n{task(exercise)}\n", encoding="utf-8"
+    )
+    progress.all[exercise.id] = {
+        "tries": 0,
+        "last": digest(exercise.starter),
+        "starter": digest(exercise.starter),
+        "done": False,
+    }
     progress.save()
 
 
 def task(exercise):
-    choices = "".join(f"\n  {letter}  {text}" for letter, text in exercise.data.get("choices", {}).items())
+    choices = "".join(
+        f"\n  {letter}  {text}" for letter, text in exercise.data.get("choices", {}).items()
+    )
     return exercise.text + ("\n" + choices if choices else "")
 
 
 def reset(exercise, progress):
     folder = COPIES / exercise.name
     if not folder.exists():
-        raise Refusal(f"{exercise.id} has no working copy yet; ./scripts/exercise {exercise.id} makes one")
-    if (folder / exercise.file).is_file() and (folder / exercise.file).read_text(encoding="utf-8") != exercise.starter:
+        raise Refusal(
+            f"{exercise.id} has no working copy yet; ./scripts/exercise {exercise.id} makes one"
+        )
+    if (folder / exercise.file).is_file() and (folder / exercise.file).read_text(
+        encoding="utf-8"
+    ) != exercise.starter:
         number = 1 + len(list(folder.glob("before_*")))
         kept = folder / f"before_{number}_{exercise.file}"
         shutil.move(folder / exercise.file, kept)
@@ -117,10 +139,17 @@ def reset(exercise, progress):
 
 def solution(exercise):
     if exercise.kind == EXPLAIN:
-        print(f"{exercise.answer if isinstance(exercise.answer, str) else f'{exercise.answer:,.10g}'}")
+        print(
+            f"{exercise.answer if isinstance(exercise.answer, str) else f'{exercise.answer:,.10g}'}"
+        )
     else:
-        difference = difflib.unified_diff(exercise.starter.splitlines(), exercise.solution.splitlines(),
-                                          "the exercise", "a solution", lineterm="")
+        difference = difflib.unified_diff(
+            exercise.starter.splitlines(),
+            exercise.solution.splitlines(),
+            "the exercise",
+            "a solution",
+            lineterm="",
+        )
         print("\n".join(difference))
     print(f"\n{exercise.data['after'].strip()}")
 
@@ -129,7 +158,9 @@ def grade(exercise, preset, progress):
     folder, file = COPIES / exercise.name, COPIES / exercise.name / exercise.file
     begun = not file.is_file()
     state = progress.of(exercise)
-    print(f"{colour('1', f'{exercise.id}  {exercise.title}')}  ({exercise.kind}, rung {exercise.rung.name})")
+    print(
+        f"{colour('1', f'{exercise.id}  {exercise.title}')}  ({exercise.kind}, rung {exercise.rung.name})"
+    )
     if begun:
         make_copy(exercise, progress)
         state = progress.of(exercise)
@@ -142,7 +173,9 @@ def grade(exercise, preset, progress):
         print(f"\nAnswer with ./scripts/exercise {exercise.id} ANSWER")
         return 1
     if state.get("starter", digest(exercise.starter)) != digest(exercise.starter):
-        print("  (the rung's kernel has changed since you began; --reset begins anew and keeps what you have)")
+        print(
+            "  (the rung's kernel has changed since you began; --reset begins anew and keeps what you have)"
+        )
     failure = grading.failure_of(exercise, file, preset, grading.Talk())
     now = digest(file.read_text(encoding="utf-8"))
     if failure is None and preset == "cuda":
@@ -157,19 +190,25 @@ def grade(exercise, preset, progress):
         state["tries"] += 1
     state["last"] = now
     progress.save()
-    print(f"\n{colour('31', 'Not yet: ' + failure.name)}{', ' + failure.where if failure.where else ''}")
+    print(
+        f"\n{colour('31', 'Not yet: ' + failure.name)}{', ' + failure.where if failure.where else ''}"
+    )
     print("\n".join("  " + line for line in grading.quoted(failure.said).splitlines()))
     if failure.why:
         print("\n" + textwrap.fill(failure.why, 110))
     known, own = grading.hints_for(exercise, failure)
     for hint in known:
         print("\n" + textwrap.fill(f"Hint: {hint}", 110))
-    for number, hint in enumerate(own[:state["tries"]], 1):
+    for number, hint in enumerate(own[: state["tries"]], 1):
         print("\n" + textwrap.fill(f"Hint {number} of {len(own)}: {hint}", 110))
     if not known and not own and failure.name != "it does not compile":
-        print("\nThe hints of this exercise are about the failure that you began with, and this is another one.")
+        print(
+            "\nThe hints of this exercise are about the failure that you began with, and this is another one."
+        )
     if begun:
-        print(f"\nThat is where you begin. Edit {shown(file)}, then ask again: ./scripts/exercise {exercise.id}")
+        print(
+            f"\nThat is where you begin. Edit {shown(file)}, then ask again: ./scripts/exercise {exercise.id}"
+        )
     elif state["tries"] > len(exercise.hints):
         print(f"\n./scripts/exercise --solution {exercise.id} shows one.")
     return 1
@@ -182,18 +221,49 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments):
-    parser = Parser(prog="scripts/exercise", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("exercise", nargs="?", help="its id, 08.1, or a rung, 08 or 08_flash_attention_2")
-    parser.add_argument("answer", nargs="?", help="of a question: a number, an expression like 4*200*64, or a letter")
-    parser.add_argument("--gpu", action="store_true", help="try the kernel on the GPU, with nvcc; detectors and counters "
-                        "run without this option, on the CPU")
-    parser.add_argument("--solution", action="store_true", help="show one, and leave the working copy alone")
-    parser.add_argument("--reset", action="store_true", help="begin anew; what you had is kept beside it")
-    parser.add_argument("--prove", action="store_true", help="for contributors: does each starter fail for its reason, each "
-                        "solution pass, each known mistake get its message?")
-    parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 8), metavar="N",
-                        help="of --prove: how many exercises at once (one per processor)")
-    parser.add_argument("--table", action="store_true", help="for contributors: the rows of docs/exercises/README.md")
+    parser = Parser(
+        prog="scripts/exercise",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "exercise", nargs="?", help="its id, 08.1, or a rung, 08 or 08_flash_attention_2"
+    )
+    parser.add_argument(
+        "answer",
+        nargs="?",
+        help="of a question: a number, an expression like 4*200*64, or a letter",
+    )
+    parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="try the kernel on the GPU, with nvcc; detectors and counters "
+        "run without this option, on the CPU",
+    )
+    parser.add_argument(
+        "--solution", action="store_true", help="show one, and leave the working copy alone"
+    )
+    parser.add_argument(
+        "--reset", action="store_true", help="begin anew; what you had is kept beside it"
+    )
+    parser.add_argument(
+        "--prove",
+        action="store_true",
+        help="for contributors: does each starter fail for its reason, each "
+        "solution pass, each known mistake get its message?",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=min(os.cpu_count() or 1, 8),
+        metavar="N",
+        help="of --prove: how many exercises at once (one per processor)",
+    )
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="for contributors: the rows of docs/exercises/README.md",
+    )
     options = parser.parse_args(arguments)
     try:
         every = exercises.everything()
@@ -202,7 +272,9 @@ def main(arguments):
             return 0
         progress = Progress()
         if options.prove:
-            wanted = [one for one in every if not options.exercise or one.id.startswith(options.exercise)]
+            wanted = [
+                one for one in every if not options.exercise or one.id.startswith(options.exercise)
+            ]
             return proof.prove(wanted, options.jobs)
         if not options.exercise:
             if options.gpu or options.solution or options.reset:
@@ -218,10 +290,14 @@ def main(arguments):
             return 0
         if options.answer is not None:
             if exercise.kind != EXPLAIN:
-                raise Refusal(f"{exercise.id} takes no answer: edit {shown(COPIES / exercise.name / exercise.file)}")
+                raise Refusal(
+                    f"{exercise.id} takes no answer: edit {shown(COPIES / exercise.name / exercise.file)}"
+                )
             if not (COPIES / exercise.name).exists():
                 make_copy(exercise, progress)
-            (COPIES / exercise.name / exercise.file).write_text(f"answer = {options.answer}\n", encoding="utf-8")
+            (COPIES / exercise.name / exercise.file).write_text(
+                f"answer = {options.answer}\n", encoding="utf-8"
+            )
         return grade(exercise, "cuda" if options.gpu and exercise.rung.cuda else "simt", progress)
     except Refusal as refusal:
         print(f"scripts/exercise: {refusal}", file=sys.stderr)

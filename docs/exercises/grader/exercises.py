@@ -11,7 +11,12 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "steps"))
 from ladder import ROOT, Rung, ladder  # noqa: E402
 
 FOLDER = ROOT / "docs/exercises"
-FILL_IN, FIND_THE_BUG, MAKE_IT_CHEAPER, EXPLAIN = KINDS = ("fill in", "find the bug", "make it cheaper", "explain")
+FILL_IN, FIND_THE_BUG, MAKE_IT_CHEAPER, EXPLAIN = KINDS = (
+    "fill in",
+    "find the bug",
+    "make it cheaper",
+    "explain",
+)
 
 
 class Refusal(Exception):
@@ -23,7 +28,10 @@ def pattern(text):
     parts = []
     for line in text.strip().splitlines():
         code = line.strip().removesuffix("//")
-        parts.append(r"\s+".join(re.escape(word) for word in code.split()) + (r"\s*//[^\n]*" if line.endswith("//") else ""))
+        parts.append(
+            r"\s+".join(re.escape(word) for word in code.split())
+            + (r"\s*//[^\n]*" if line.endswith("//") else "")
+        )
     return re.compile(r"\s+".join(parts))
 
 
@@ -33,8 +41,10 @@ def edited(source, edits, where):
         found = pattern(edit["find"])
         number = len(found.findall(source))
         if number != edit.get("times", 1):
-            raise Refusal(f"{where}: this text is {number} times in the rung's kernel, and {edit.get('times', 1)} times is "
-                          f"expected: {' '.join(edit['find'].split())[:80]}")
+            raise Refusal(
+                f"{where}: this text is {number} times in the rung's kernel, and {edit.get('times', 1)} times is "
+                f"expected: {' '.join(edit['find'].split())[:80]}"
+            )
         source = found.sub(lambda _: edit["replace"].strip("\n").lstrip(), source)
     return source
 
@@ -50,8 +60,12 @@ class Exercise:
     kind = property(lambda self: self.data["kind"])
     text = property(lambda self: self.data["text"].strip())
     hints = property(lambda self: [" ".join(hint.split()) for hint in self.data["hints"]])
-    name = property(lambda self: f"{self.id}_{self.folder.name.split('_', 1)[1]}")  # of its working copy
-    file = property(lambda self: "answer.txt" if self.kind == EXPLAIN else self.rung.kernel_file.name)
+    name = property(
+        lambda self: f"{self.id}_{self.folder.name.split('_', 1)[1]}"
+    )  # of its working copy
+    file = property(
+        lambda self: "answer.txt" if self.kind == EXPLAIN else self.rung.kernel_file.name
+    )
 
     @cached_property
     def kernel(self):
@@ -83,7 +97,11 @@ class Exercise:
     @cached_property
     def answer(self):
         """Of a question: the letter of a choice, or the number that its expression gives."""
-        return self.data["answer"]["is"] if "choices" in self.data else evaluate(self.data["answer"]["is"])
+        return (
+            self.data["answer"]["is"]
+            if "choices" in self.data
+            else evaluate(self.data["answer"]["is"])
+        )
 
 
 def makespan(lengths, places):
@@ -98,9 +116,23 @@ def makespan(lengths, places):
 def evaluate(expression, **names):
     """A number from an expression of an exercise's own file."""
     import math
-    return eval(expression, {"__builtins__": {}}, {  # noqa: S307  (our own files)
-        "math": math, "ceil": math.ceil, "log": math.log, "min": min, "max": max, "sum": sum, "range": range,
-        "sorted": sorted, "makespan": makespan} | names)
+
+    return eval(
+        expression,
+        {"__builtins__": {}},
+        {  # noqa: S307  (our own files)
+            "math": math,
+            "ceil": math.ceil,
+            "log": math.log,
+            "min": min,
+            "max": max,
+            "sum": sum,
+            "range": range,
+            "sorted": sorted,
+            "makespan": makespan,
+        }
+        | names,
+    )
 
 
 def load(path, rungs):
@@ -118,5 +150,7 @@ def load(path, rungs):
 def everything():
     """All exercises, in the order of the ladder."""
     rungs = ladder()
-    return sorted((load(path, rungs) for path in FOLDER.glob("[0-9]*/[0-9]*/exercise.toml")),
-                  key=lambda one: [int(part) for part in one.id.split(".")])
+    return sorted(
+        (load(path, rungs) for path in FOLDER.glob("[0-9]*/[0-9]*/exercise.toml")),
+        key=lambda one: [int(part) for part in one.id.split(".")],
+    )

@@ -18,9 +18,15 @@ def measured(exercise):
         program, complaint = building.compiled(rung, rung.kernel_file, "simt")
         assert program, complaint
         chosen = grading.kernels(grading.counts(program, one["run"]), one.get("kernel", ""))
-        names[name] = sum(grading.value(
-            kernel | kernel["total"] | {"buffers": {buffer["name"]: buffer for buffer in kernel.get("buffers", ())}},
-            one["count"]) for kernel in chosen)
+        names[name] = sum(
+            grading.value(
+                kernel
+                | kernel["total"]
+                | {"buffers": {buffer["name"]: buffer for buffer in kernel.get("buffers", ())}},
+                one["count"],
+            )
+            for kernel in chosen
+        )
     return evaluate(exercise.data["measured"]["is"], **names)
 
 
@@ -44,13 +50,22 @@ def complaints(exercise):
     parts = [("the solution", exercise.solution, None)]
     if exercise.kind == EXPLAIN:
         parts.append(("the starter", exercise.starter, "no answer yet"))
-        parts += [(f"the answer {one['is']}", f"answer = {one['is']}\n", re.escape(one["says"].strip()))
-                  for one in data["mistake"]]
-        if "measured" in data and abs(measured(exercise) - exercise.answer) > 1e-3 * abs(exercise.answer):
-            found.append(f"the answer is {exercise.answer:.10g}, and the counters say {measured(exercise):.10g}")
+        parts += [
+            (f"the answer {one['is']}", f"answer = {one['is']}\n", re.escape(one["says"].strip()))
+            for one in data["mistake"]
+        ]
+        if "measured" in data and abs(measured(exercise) - exercise.answer) > 1e-3 * abs(
+            exercise.answer
+        ):
+            found.append(
+                f"the answer is {exercise.answer:.10g}, and the counters say {measured(exercise):.10g}"
+            )
     else:
         parts.append(("the starter", exercise.starter, data["expect"]))
-        parts += [(one["what"], exercise.variant(one["edit"]), one["says"]) for one in data.get("wrong", ())]
+        parts += [
+            (one["what"], exercise.variant(one["edit"]), one["says"])
+            for one in data.get("wrong", ())
+        ]
     for what, text, expected in parts:
         if complaint := tried(exercise, text, expected):
             found.append(f"{what} {complaint}")
@@ -66,16 +81,21 @@ def prove(wanted, jobs):
     def one(exercise):
         start = time.monotonic()
         return *complaints(exercise), time.monotonic() - start
+
     with ThreadPoolExecutor(max(1, jobs)) as pool:
         # From the last one on, since those of later rungs take longest: the end is then short, with no core idle.
         under_way = {pool.submit(one, exercise): exercise for exercise in reversed(wanted)}
         for done in as_completed(under_way):
             exercise, (found, parts, seconds) = under_way[done], done.result()
             wrong, tries = wrong + bool(found), tries + parts
-            print(f"{exercise.id:<6}{exercise.title:<50}{'WRONG' if found else 'proved'}, {parts} parts, {seconds:.0f} s",
-                  flush=True)
+            print(
+                f"{exercise.id:<6}{exercise.title:<50}{'WRONG' if found else 'proved'}, {parts} parts, {seconds:.0f} s",
+                flush=True,
+            )
             for complaint in found:
                 print("    " + complaint.replace("\n", "\n    "), flush=True)
-    print(f"{len(wanted)} exercises, {tries} parts, {wrong} wrong, {time.monotonic() - began:.0f} s "
-          f"({FOLDER.relative_to(building.ROOT)})")
+    print(
+        f"{len(wanted)} exercises, {tries} parts, {wrong} wrong, {time.monotonic() - began:.0f} s "
+        f"({FOLDER.relative_to(building.ROOT)})"
+    )
     return 1 if wrong else 0

@@ -17,4 +17,5 @@ def stand_in(tmp_path, monkeypatch):
         path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
         path.chmod(path.stat().st_mode | stat.S_IEXEC)
         return path
+
     return make

@@ -3,15 +3,17 @@
 from types import SimpleNamespace
 
 import pytest
-
 from lab import architectures, build, experiments, sass
 from lab.__main__ import main
 from lab.ladder import LabError, cuda_rungs
 
-PTXAS = "\n".join(f"""ptxas info    : Compiling entry function '_Z6kernelILi{d}EEvv' for 'sm_90'
+PTXAS = "\n".join(
+    f"""ptxas info    : Compiling entry function '_Z6kernelILi{d}EEvv' for 'sm_90'
 ptxas info    : Function properties for _Z6kernelILi{d}EEvv
     8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
-ptxas info    : Used {d + 40} registers, used 1 barriers, 8 bytes cumulative stack size, 96 bytes smem""" for d in (64, 128))
+ptxas info    : Used {d + 40} registers, used 1 barriers, 8 bytes cumulative stack size, 96 bytes smem"""
+    for d in (64, 128)
+)
 LISTING = """
 	code for sm_90
 		Function : _ZN6step106kernelILi64EEEvv
@@ -39,36 +41,61 @@ def test_each_patch_applies_to_its_commit(commit):
         pytest.skip(f"commit {commit} is not here: this is no clone with the whole history")
     with experiments.worktree(commit) as tree:
         for one in experiments.at_commit([one for one in EVERY if one.commit == commit], tree):
-            assert experiments.git("diff", "--name-only", folder=tree).stdout.split() == [str(one.kernel)]
+            assert experiments.git("diff", "--name-only", folder=tree).stdout.split() == [
+                str(one.kernel)
+            ]
     assert not tree.exists() and str(tree) not in experiments.git("worktree", "list").stdout
 
 
 def test_what_a_patch_must_say_and_what_it_needs(tmp_path, monkeypatch):
-    (tmp_path / "07_a.patch").write_text("What: an idea\nPredicted: nothing\n\n+++ b/steps/07_a/a.cu\n")
+    (tmp_path / "07_a.patch").write_text(
+        "What: an idea\nPredicted: nothing\n\n+++ b/steps/07_a/a.cu\n"
+    )
     with pytest.raises(LabError, match="07_a.patch has no line 'Commit: ...'"):
         experiments.chosen([], tmp_path)
     monkeypatch.setattr(experiments, "ROOT", tmp_path)
-    with pytest.raises(LabError, match="^experiments need a git clone with the whole history; of commit .*$"):
+    with pytest.raises(
+        LabError, match="^experiments need a git clone with the whole history; of commit .*$"
+    ):
         experiments.build_all(EVERY[:1])
 
 
 def test_a_variant_is_built_once(tmp_path, stand_in, capsys):
-    stand_in("nvcc", f'echo x >> {tmp_path}/calls\nwhile [ "$1" != -o ]; do shift; done\ntouch "$2"\ncat <<END\n{PTXAS}\nEND')
+    stand_in(
+        "nvcc",
+        f'echo x >> {tmp_path}/calls\nwhile [ "$1" != -o ]; do shift; done\ntouch "$2"\ncat <<END\n{PTXAS}\nEND',
+    )
     stand_in("nvidia-smi", "exit 9")
     one, folder = build.Variant("a", cuda_rungs(["08"])[0]), tmp_path / "built"
     library, said = build.build(one, folder)
     assert build.build(one, folder)[0] == library and (tmp_path / "calls").read_text() == "x\n"
-    assert library.is_file() and [found["registers"] for found in build.ptxas_rows(said)] == [104, 168]
-    assert build.ptxas_rows(said)[0] | {"kernel": ""} == {"kernel": "", "registers": 104, "stack": 8, "spill_stores": 4,
-                                                           "spill_loads": 12, "static_shared": 96}
+    assert library.is_file() and [found["registers"] for found in build.ptxas_rows(said)] == [
+        104,
+        168,
+    ]
+    assert build.ptxas_rows(said)[0] | {"kernel": ""} == {
+        "kernel": "",
+        "registers": 104,
+        "stack": 8,
+        "spill_stores": 4,
+        "spill_loads": 12,
+        "static_shared": 96,
+    }
     stand_in("nvcc", "echo no such kernel; exit 1")
     with pytest.raises(LabError, match="b does not compile:(.|\n)*no such kernel"):
         build.build_all([build.Variant("b", one.rung)], 1, folder)
 
 
-@pytest.mark.parametrize("listed, capability, expected", [
-    ("80 90", "9.0", "-arch=native"), ("80 90", "12.0", "-arch=compute_90"), ("80 120", "12.1", "-arch=compute_120"),
-    ("", "8.9", "-arch=native"), ("80 90", "", "-arch=sm_90")])
+@pytest.mark.parametrize(
+    "listed, capability, expected",
+    [
+        ("80 90", "9.0", "-arch=native"),
+        ("80 90", "12.0", "-arch=compute_90"),
+        ("80 120", "12.1", "-arch=compute_120"),
+        ("", "8.9", "-arch=native"),
+        ("80 90", "", "-arch=sm_90"),
+    ],
+)
 def test_nvcc_is_asked_for_what_the_gpu_can_run(stand_in, listed, capability, expected):
     stand_in("nvcc", "".join(f"echo compute_{one}\n" for one in listed.split()) or "exit 1")
     stand_in("nvidia-smi", f"echo {capability}" if capability else "exit 9")
@@ -78,19 +105,37 @@ def test_nvcc_is_asked_for_what_the_gpu_can_run(stand_in, listed, capability, ex
 def test_instructions_of_the_innermost_loop_with_products(tmp_path, capsys):
     (tmp_path / "a.sass").write_text(LISTING)  # neither the loop around it nor the one without HMMA
     assert main(["sass", str(tmp_path / "a.sass"), "--most", "2"]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("sm_90: 5 instructions, 2 mma, 2.50 per mma; 1 LDSM, 1 FMUL")
+    assert (
+        capsys.readouterr()
+        .out.rstrip()
+        .endswith("sm_90: 5 instructions, 2 mma, 2.50 per mma; 1 LDSM, 1 FMUL")
+    )
     assert list(sass.best_loops(tmp_path / "a.sass").values()) == [(5, 2)]
-    assert main(["sass", str(tmp_path / "a.sass"), "--only", "other"]) == main(["sass", "/nowhere/at/all"]) == 2
+    assert (
+        main(["sass", str(tmp_path / "a.sass"), "--only", "other"])
+        == main(["sass", "/nowhere/at/all"])
+        == 2
+    )
 
 
 def test_architectures(stand_in, tmp_path, capsys):
     (tmp_path / "said").write_text(PTXAS)
-    nvcc = 'case "$*" in\n--list-gpu-code) echo sm_80; echo sm_90 ;;\n--version) ;;\n*) {0} ;;\nesac'
+    nvcc = (
+        'case "$*" in\n--list-gpu-code) echo sm_80; echo sm_90 ;;\n--version) ;;\n*) {0} ;;\nesac'
+    )
     stand_in("nvcc", nvcc.format(f"cat {tmp_path}/said"))
     assert main(["architectures", "07", "--kernels", "--arch", "80,120"]) == 0
     said = capsys.readouterr().out
-    assert "168, 8 B spilled" in said and "left out: sm_120" in said and "1 of 1 compile without a warning" in said
-    for broken in ("echo error: no; exit 1", "true", f"cat {tmp_path}/said; exit 2"):  # an error, silence, a warning
+    assert (
+        "168, 8 B spilled" in said
+        and "left out: sm_120" in said
+        and "1 of 1 compile without a warning" in said
+    )
+    for broken in (
+        "echo error: no; exit 1",
+        "true",
+        f"cat {tmp_path}/said; exit 2",
+    ):  # an error, silence, a warning
         stand_in("nvcc", nvcc.format(broken))
         assert main(["architectures", "07", "--arch", "80"]) == 1
     assert main(["architectures", "--arch", "x"]) == main(["architectures", "--arch", "120"]) == 2

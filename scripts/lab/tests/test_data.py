@@ -3,14 +3,18 @@
 import json
 
 import pytest
-
 from lab import records
 from lab.ladder import LabError, cuda_rungs
 
 
 def test_rungs_are_found_by_number_name_or_folder():
     seven = cuda_rungs(["07"])
-    assert seven == cuda_rungs(["7"]) == cuda_rungs([seven[0].name]) == cuda_rungs([f"steps/{seven[0].name}/"])
+    assert (
+        seven
+        == cuda_rungs(["7"])
+        == cuda_rungs([seven[0].name])
+        == cuda_rungs([f"steps/{seven[0].name}/"])
+    )
     with pytest.raises(LabError, match="no CUDA rung '01'"):
         cuda_rungs(["01"])
 
@@ -24,16 +28,25 @@ def test_every_record_has_the_schema(path):
 
 def test_a_record_comes_back_as_a_frame(tmp_path):
     pytest.importorskip("pandas")
-    rows = [{"program": "08_a", "kind": "rung", "ms": 1.5, "sigma": None}, {"program": "FA2", "kind": "library", "ms": 2.0}]
+    rows = [
+        {"program": "08_a", "kind": "rung", "ms": 1.5, "sigma": None},
+        {"program": "FA2", "kind": "library", "ms": 2.0},
+    ]
     path = records.write(tmp_path / "a.json", {"date": "today"}, rows, "a note")
     provenance, frame = records.load(str(path))
-    assert provenance == {"date": "today"} and list(frame["ms"]) == [1.5, 2.0] and "sigma" not in frame
+    assert (
+        provenance == {"date": "today"} and list(frame["ms"]) == [1.5, 2.0] and "sigma" not in frame
+    )
     assert json.loads(path.read_text())["notes"] == "a note"
 
 
 def test_what_is_no_record(tmp_path):
-    for row in ({"program": "a", "kind": "rung", "speed": 1}, {"program": "a", "kind": "other"}, {"kind": "rung"},
-                {"program": "a", "kind": "rung", "ms": [1, 2]}):
+    for row in (
+        {"program": "a", "kind": "rung", "speed": 1},
+        {"program": "a", "kind": "other"},
+        {"kind": "rung"},
+        {"program": "a", "kind": "rung", "ms": [1, 2]},
+    ):
         with pytest.raises(ValueError):
             records.write(tmp_path / "a.json", {}, [row])
     for text in ("{", "[]", '{"rows": [{"program": "a"}], "provenance": {}}', '{"rows": []}'):

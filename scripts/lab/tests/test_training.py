@@ -6,7 +6,6 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-
 from lab import pages, records, timing, training
 from lab.__main__ import main
 
@@ -19,13 +18,14 @@ def test_programs_take_turns_in_bursts(monkeypatch):
         said.append(f"{name} begins")
         yield
         said.append(f"{name} ends")
+
     monkeypatch.setattr(training, "within", within)
     programs = {name: lambda name=name: said.append(name) for name in "abc"}
     found = training.bursts(programs, 20, 2, 1, lambda: said.append("wait"))
     assert {name: len(seconds) for name, seconds in found.items()} == {"a": 40, "b": 40, "c": 40}
-    bursts = [tuple(said[first:first + 6]) for first in range(0, len(said), 6)]
+    bursts = [tuple(said[first : first + 6]) for first in range(0, len(said), 6)]
     assert all(of == (f"{of[1]} begins", *3 * of[1], f"{of[1]} ends", "wait") for of in bursts)
-    order = ["".join(of[1] for of in bursts[first:first + 3]) for first in range(0, 60, 3)]
+    order = ["".join(of[1] for of in bursts[first : first + 3]) for first in range(0, 60, 3)]
     assert len(set(order)) > 3 and {"".join(sorted(one)) for one in order} == {"abc"}
 
 
@@ -59,22 +59,33 @@ def machine(monkeypatch, tmp_path):
     def attention(q, k, v, causal=False, rung=None, backward_rung=None):
         arguments.append((causal, rung, backward_rung))
         return Tensor("O", said)
+
     generator = SimpleNamespace(manual_seed=lambda seed: seed)
     torch = SimpleNamespace(
-        cuda=SimpleNamespace(synchronize=lambda: None), bfloat16="bf16", __version__="2",
-        randn=lambda *_, **__: Tensor("x", said), Generator=lambda device: generator,
-        backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: 9)))
-    for name, module in {"flash_steps": SimpleNamespace(attention=attention), "torch": torch,
-                         "torch.autograd": SimpleNamespace(grad=grad),
-                         "fa3_fwd_interface": None}.items():
+        cuda=SimpleNamespace(synchronize=lambda: None),
+        bfloat16="bf16",
+        __version__="2",
+        randn=lambda *_, **__: Tensor("x", said),
+        Generator=lambda device: generator,
+        backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: 9)),
+    )
+    for name, module in {
+        "flash_steps": SimpleNamespace(attention=attention),
+        "torch": torch,
+        "torch.autograd": SimpleNamespace(grad=grad),
+        "fa3_fwd_interface": None,
+    }.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(training, "within", contextlib.nullcontext)
     monkeypatch.setattr(training, "sdpa", lambda q, k, v, causal: Tensor("O of SDPA", said))
     monkeypatch.setattr(timing, "torch_with_gpu", lambda: torch)
     monkeypatch.setattr(timing, "tensors", lambda *_: [Tensor(name, said) for name in "qkv"])
     monkeypatch.setattr(timing, "with_gradient", lambda *_: [None, None, Tensor("dO", said)])
-    monkeypatch.setattr(timing, "largest_gradient_errors",
-                        lambda torch, of, *_: {name: errors.get(name, 0.5) for name in of})
+    monkeypatch.setattr(
+        timing,
+        "largest_gradient_errors",
+        lambda torch, of, *_: {name: errors.get(name, 0.5) for name in of},
+    )
     monkeypatch.setattr(timing, "clock_and_power", dict)
     monkeypatch.setattr(records, "RECORDS", tmp_path)
     pages.read_records.clear()
@@ -95,8 +106,8 @@ def test_the_record_of_a_training_loop(machine, capsys):
     assert host[0] == "| program | forward alone | for training |" and len(host) == 5
     wanted = ", ".join(f"{name} with gradient" for name in "qkv")
     assert set(zip(machine.said[::2], machine.said[1::2])) == {
-        (f"gradients of {one} for {wanted} by dO", f"waits for {one}")
-        for one in ("O", "O of SDPA")}
+        (f"gradients of {one} for {wanted} by dO", f"waits for {one}") for one in ("O", "O of SDPA")
+    }
     assert set(machine.arguments) == {(False, None, None), (True, None, None)}
     said = capsys.readouterr().out
     assert "4 of 4: (16, 32, 1024, 64) causal  ms per step: operator" in said
