@@ -24,15 +24,17 @@ class Refusal(Exception):
 
 
 def pattern(text):
-    """What an edit looks for: its text, but any white space between words, and any comment where a line ends in //."""
+    """What an edit looks for: its text, but any white space between words, any line breaks in a
+    comment, and any comment where a line ends in //."""
+    between = r"\s+(?://\s+)?"
     parts = []
     for line in text.strip().splitlines():
-        code = line.strip().removesuffix("//")
-        parts.append(
-            r"\s+".join(re.escape(word) for word in code.split())
-            + (r"\s*//[^\n]*" if line.endswith("//") else "")
-        )
-    return re.compile(r"\s+".join(parts))
+        words = line.strip().removesuffix("//").split()
+        if parts and words[:1] == ["//"]:
+            words = words[1:]
+        any_comment = r"(?:\s*//[^\n]*)+" if line.endswith("//") else ""
+        parts.append(between.join(re.escape(word) for word in words) + any_comment)
+    return re.compile(between.join(parts))
 
 
 def edited(source, edits, where):
