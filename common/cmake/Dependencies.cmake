@@ -10,7 +10,8 @@ set(FLASH_MISSING "") # packages of Debian and Ubuntu that would help, collected
 macro(flash_fetch name version package url hash)
   if(FLASH_FETCH)
     message(STATUS "${name} is not installed; taking the pinned sources of ${name} ${version}")
-    FetchContent_Declare(${name} URL ${url} URL_HASH SHA256=${hash} DOWNLOAD_EXTRACT_TIMESTAMP OFF SYSTEM ${ARGN})
+    FetchContent_Declare(${name} SYSTEM URL ${url} URL_HASH SHA256=${hash}
+                         DOWNLOAD_EXTRACT_TIMESTAMP OFF ${ARGN})
     FetchContent_MakeAvailable(${name})
   else()
     list(APPEND FLASH_MISSING ${package})
