@@ -1,11 +1,11 @@
 // The problem that every rung solves: O, LSE = attention(Q, K, V; scale, causal).
 //
-//   S = scale * Q K^T      P = softmax of each row of S      O = P V      LSE_i = log sum_j exp(S_ij)
+//   S = scale * Q K^T    P = softmax of each row of S    O = P V    LSE_i = log sum_j exp(S_ij)
 //
 //   Q, O  (B, H,    N_q,  d)     K, V  (B, H_kv, N_kv, d)     LSE  (B, H, N_q), natural log
 //
-// and of its gradients: dQ, dK, dV from Q, K, V, O, LSE and dO, where dX is the derivative of some number by X and has
-// X's shape. dK and dV are sums over the query heads that read the K/V head.
+// and of its gradients: dQ, dK, dV from Q, K, V, O, LSE and dO, where dX is the derivative of some
+// number by X and has X's shape. dK and dV are sums over the query heads that read the K/V head.
 //
 // All tensors are row-major and contiguous. Host code only; nothing here knows a rung or a backend.
 #pragma once
@@ -18,13 +18,14 @@
 
 namespace flash {
 
-/// Bad input, or a machine that cannot do what was asked. `what()` is one to three lines for the user:
-/// what was wrong and what would work. Every program turns it into exit code 2.
+/// Bad input, or a machine that cannot do what was asked. `what()` is one to three lines for the
+/// user: what was wrong and what would work. Every program turns it into exit code 2.
 struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// A kernel did something wrong while it ran, and that was noticed. Every program turns it into exit code 1.
+/// A kernel did something wrong while it ran, and that was noticed. Every program turns it into
+/// exit code 1.
 struct KernelFault : Error {
     using Error::Error;
 };
@@ -56,14 +57,17 @@ struct Problem {
     int64_t q_offset(int64_t b, int64_t h) const { return (b * heads + h) * q_len * head_dim; }
 
     /// Offset of row 0 of the K/V head that query head (b, h) reads, in K and V.
-    int64_t kv_offset(int64_t b, int64_t h) const { return (b * kv_heads + kv_head(h)) * kv_len * head_dim; }
+    int64_t kv_offset(int64_t b, int64_t h) const {
+        return (b * kv_heads + kv_head(h)) * kv_len * head_dim;
+    }
 
     /// How many keys query i sees. They are always the first ones: keys 0 .. visible_keys(i) - 1.
     int64_t visible_keys(int64_t i) const {
         return causal ? std::clamp<int64_t>(i + kv_len - q_len + 1, 0, kv_len) : kv_len;
     }
 
-    /// Floating-point operations by the field's convention: 4 B H N_q N_kv d, half of it when causal.
+    /// Floating-point operations by the field's convention: 4 B H N_q N_kv d, half of it when
+    /// causal.
     double flops() const {
         const double full = 4.0 * static_cast<double>(batch * heads) * static_cast<double>(q_len) *
                             static_cast<double>(kv_len) * static_cast<double>(head_dim);
@@ -75,7 +79,8 @@ struct Problem {
 };
 
 /// Throws Error unless the problem is one that a rung may be asked to solve: every size at least 1,
-/// H a multiple of H_kv, scale finite and > 0, and every tensor small enough to address (bytes < 2^63).
+/// H a multiple of H_kv, scale finite and > 0, and every tensor small enough to address (bytes <
+/// 2^63).
 inline void validate(const Problem& p) {
     const auto at_least_one = [](int64_t value, const char* name) {
         if (value < 1) {
@@ -90,7 +95,8 @@ inline void validate(const Problem& p) {
     at_least_one(p.head_dim, "head-dim");
     if (p.heads % p.kv_heads != 0) {
         throw Error("heads (" + std::to_string(p.heads) + ") must be a multiple of kv-heads (" +
-                    std::to_string(p.kv_heads) + "), because each K/V head serves heads / kv-heads query heads");
+                    std::to_string(p.kv_heads) +
+                    "), because each K/V head serves heads / kv-heads query heads");
     }
     if (!(std::isfinite(p.scale) && p.scale > 0)) {
         throw Error("scale must be finite and > 0, got " + std::to_string(p.scale) +
@@ -100,8 +106,9 @@ inline void validate(const Problem& p) {
         int64_t size = 4; // bytes of the largest element type
         for (const int64_t side : {b, h, n, d}) {
             if (__builtin_mul_overflow(size, side, &size)) {
-                throw Error(std::string(name) + " would have " + std::to_string(b) + " x " + std::to_string(h) + " x " +
-                            std::to_string(n) + " x " + std::to_string(d) + " elements, more than 2^63 bytes");
+                throw Error(std::string(name) + " would have " + std::to_string(b) + " x " +
+                            std::to_string(h) + " x " + std::to_string(n) + " x " +
+                            std::to_string(d) + " elements, more than 2^63 bytes");
             }
         }
     };

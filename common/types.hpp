@@ -1,5 +1,6 @@
 // Element types: fp32, fp16 and bf16, with conversions that round to nearest, ties to even.
-// Written here rather than taken from cuda_fp16.h so that no CUDA toolkit is needed to build anything.
+// Written here rather than taken from cuda_fp16.h so that no CUDA toolkit is needed to build
+// anything.
 #pragma once
 
 #include <bit>
@@ -19,7 +20,9 @@ struct Bfloat16 {
 
 enum class DType { fp32, fp16, bf16 };
 
-constexpr const char* dtype_name(DType t) { return t == DType::fp32 ? "fp32" : t == DType::fp16 ? "fp16" : "bf16"; }
+constexpr const char* dtype_name(DType t) {
+    return t == DType::fp32 ? "fp32" : t == DType::fp16 ? "fp16" : "bf16";
+}
 constexpr int dtype_bytes(DType t) { return t == DType::fp32 ? 4 : 2; }
 
 template <class T> inline constexpr DType dtype_of = DType::fp32;
@@ -28,14 +31,19 @@ template <> inline constexpr DType dtype_of<Bfloat16> = DType::bf16;
 
 constexpr float to_float(float x) { return x; }
 
-constexpr float to_float(Bfloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+constexpr float to_float(Bfloat16 x) {
+    return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
+}
 
 /// Without branches, so that loops over it become vectors.
 constexpr float to_float(Half x) {
     const uint32_t sign = (x.bits & 0x8000u) << 16;
-    const uint32_t magnitude = (x.bits & 0x7fffu) << 13; // as a float 2^112 too small: 112 = 127 - 15, the two biases
-    const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f); // exact
-    return std::bit_cast<float>(sign | (magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite));
+    // as a float 2^112 too small: 112 = 127 - 15, the two biases
+    const uint32_t magnitude = (x.bits & 0x7fffu) << 13;
+    // exact
+    const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
+    return std::bit_cast<float>(sign |
+                                (magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite));
 }
 
 /// Rounds x to T. Overflow gives infinity, NaN stays NaN.
@@ -45,7 +53,8 @@ template <> constexpr float from_float<float>(float x) { return x; }
 
 template <> constexpr Bfloat16 from_float<Bfloat16>(float x) {
     const uint32_t u = std::bit_cast<uint32_t>(x);
-    if ((u & 0x7fffffffu) > 0x7f800000u) { // NaN: keep it quiet, never let the carry turn it into infinity
+    // NaN: keep it quiet, never let the carry turn it into infinity
+    if ((u & 0x7fffffffu) > 0x7f800000u) {
         return {static_cast<uint16_t>(u >> 16 | 0x40u)};
     }
     const uint32_t half_ulp_or_less = 0x7fffu + (u >> 16 & 1u); // ties go to the even mantissa
@@ -62,7 +71,8 @@ template <> constexpr Half from_float<Half>(float x) {
     if (magnitude >= 0x477ff000u) { // 65520 and above round to infinity
         return {static_cast<uint16_t>(sign | 0x7c00u)};
     }
-    if (magnitude < 0x38800000u) { // below 2^-14: subnormal; adding 0.5 leaves x in units of 2^-24, rounded
+    // below 2^-14: subnormal; adding 0.5 leaves x in units of 2^-24, rounded
+    if (magnitude < 0x38800000u) {
         const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
         return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u))};
     }

@@ -25,13 +25,15 @@ struct Comparison {
 
     void add(size_t index, float value, double expected, double bound) {
         const double got = static_cast<double>(value);
-        const double error = got == expected ? 0.0 : std::abs(got - expected); // equal infinities agree
+        // equal infinities agree
+        const double error = got == expected ? 0.0 : std::abs(got - expected);
         const Element element{index, got, expected, bound, error};
         ++compared;
         if (!(error <= bound) && wrong++ == 0) { // not `error > bound`: NaN must fail
             first_wrong = element;
         }
-        const double ratio = std::isnan(error) ? std::numeric_limits<double>::infinity() : error / bound;
+        const double ratio =
+            std::isnan(error) ? std::numeric_limits<double>::infinity() : error / bound;
         if (ratio > worst_ratio) {
             worst_ratio = ratio;
             worst = element;
@@ -40,7 +42,8 @@ struct Comparison {
 };
 
 // "O at (b=0, h=3, i=17, x=5) is 0.25, expected 0.5 +- 1e-05". LSE has no x.
-std::string describe(const Problem& p, const char* tensor, const Comparison::Element& e, bool has_x) {
+std::string describe(const Problem& p, const char* tensor, const Comparison::Element& e,
+                     bool has_x) {
     const int64_t index = static_cast<int64_t>(e.index), row = has_x ? index / p.head_dim : index;
     const std::string x = has_x ? ", x=" + std::to_string(index % p.head_dim) : "";
     char values[128];
@@ -48,7 +51,8 @@ std::string describe(const Problem& p, const char* tensor, const Comparison::Ele
                   std::isnan(e.got) ? std::abs(e.got) : e.got, // no "-nan"
                   e.expected, e.bound);
     return std::string(tensor) + " at (b=" + std::to_string(row / p.q_len / p.heads) +
-           ", h=" + std::to_string(row / p.q_len % p.heads) + ", i=" + std::to_string(row % p.q_len) + x + ")" + values;
+           ", h=" + std::to_string(row / p.q_len % p.heads) +
+           ", i=" + std::to_string(row % p.q_len) + x + ")" + values;
 }
 
 // One line; empty when nothing is wrong.
@@ -56,8 +60,8 @@ std::string report(const Problem& p, const char* tensor, const Comparison& c, bo
     if (c.wrong == 0) {
         return {};
     }
-    std::string line = describe(p, tensor, c.first_wrong, has_x) + "; " + std::to_string(c.wrong) + " of " +
-                       std::to_string(c.compared) + " are wrong";
+    std::string line = describe(p, tensor, c.first_wrong, has_x) + "; " + std::to_string(c.wrong) +
+                       " of " + std::to_string(c.compared) + " are wrong";
     if (c.worst.index != c.first_wrong.index) {
         line += ", worst: " + describe(p, tensor, c.worst, has_x);
     }
@@ -90,8 +94,8 @@ Verdict compare(const Problem& p, const Expectation& e, const Outputs& outputs) 
     };
     add_line(report(p, "O", o, true));
     add_line(report(p, "LSE", lse, false));
-    // The bound alone would let zeros pass where every V is tiny: 1e-5 is absolute. The baseline is asked, not the
-    // oracle, because averages of the smallest fp16 values do round to zero.
+    // The bound alone would let zeros pass where every V is tiny: 1e-5 is absolute. The baseline is
+    // asked, not the oracle, because averages of the smallest fp16 values do round to zero.
     if (all_zero && !e.all_zero) {
         add_line("O is zero everywhere, and should not be");
     }
@@ -104,9 +108,10 @@ Verdict compare(const Problem& p, const Expectation& e, const Outputs& outputs) 
             .message = message};
 }
 
-Verdict check(const Problem& p, const Inputs& inputs, const Outputs& outputs, const Progress& progress,
-              int64_t rows_of_head) {
-    std::vector<bool> left_out = rows_of_head > 0 ? rows_left_out(p, rows_of_head) : std::vector<bool>();
+Verdict check(const Problem& p, const Inputs& inputs, const Outputs& outputs,
+              const Progress& progress, int64_t rows_of_head) {
+    std::vector<bool> left_out =
+        rows_of_head > 0 ? rows_left_out(p, rows_of_head) : std::vector<bool>();
     return compare(p, expect(p, inputs, std::move(left_out), progress), outputs);
 }
 

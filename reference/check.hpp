@@ -8,35 +8,42 @@
 
 namespace flash::reference {
 
-/// Computes the float64 oracle and the naive same-type baseline for the problem and compares, as follows.
+/// Computes the float64 oracle and the naive same-type baseline for the problem and compares, as
+/// follows.
 ///   O:    max|O - oracle| <= 2 max|naive - oracle| + 2 u max|oracle| + 2^-20 A max|V| + 1e-5
 ///   LSE:  |LSE_i - oracle_i| <= tau + 2^-19 A_i, row by row
 /// with A_i = scale * max_j sum_x |q_ix k_jx| over the keys that row i sees, A their maximum,
 /// u = 0, 2^-11, 2^-8 and tau = 2e-5, 1e-3, 4e-3 for fp32, fp16, bf16.
-/// Equal infinities agree; NaN never does; an O that is all zeros where the baseline is not is rejected.
-/// With `rows_of_head` above 0 the rule is applied to a sample of about that many rows of each head (sample.hpp).
-/// Throws std::runtime_error when the baseline itself is not finite.
-Verdict check(const Problem& problem, const Inputs& inputs, const Outputs& outputs, const Progress& progress = {},
-              int64_t rows_of_head = 0);
+/// Equal infinities agree; NaN never does; an O that is all zeros where the baseline is not is
+/// rejected.
+/// With `rows_of_head` above 0 the rule is applied to a sample of about that many rows of each head
+/// (sample.hpp). Throws std::runtime_error when the baseline itself is not finite.
+Verdict check(const Problem& problem, const Inputs& inputs, const Outputs& outputs,
+              const Progress& progress = {}, int64_t rows_of_head = 0);
 
-/// u: half the distance from 1 to the next value of the type; 0 for fp32, whose rounding the rule's 1e-5 covers.
-constexpr double unit_roundoff(DType type) { return type == DType::fp32 ? 0 : type == DType::fp16 ? 0x1p-11 : 0x1p-8; }
+/// u: half the distance from 1 to the next value of the type; 0 for fp32, whose rounding the rule's
+/// 1e-5 covers.
+constexpr double unit_roundoff(DType type) {
+    return type == DType::fp32 ? 0 : type == DType::fp16 ? 0x1p-11 : 0x1p-8;
+}
 
-/// What an output of one problem is compared with. It depends on the inputs alone, so many outputs may share it.
+/// What an output of one problem is compared with. It depends on the inputs alone, so many outputs
+/// may share it.
 struct Expectation {
     std::vector<double> o, lse;    // the oracle's
     double o_bound = 0;            // for every element of O
     std::vector<double> lse_bound; // for every row
-    bool all_zero = false;         // the baseline's O is zero everywhere, so zeros are a right answer
-    std::vector<bool> ignored;     // (B, H, N_q): rows that are not compared; empty: every row is
+    bool all_zero = false;     // the baseline's O is zero everywhere, so zeros are a right answer
+    std::vector<bool> ignored; // (B, H, N_q): rows that are not compared; empty: every row is
 
     bool is_ignored(size_t row) const { return !ignored.empty() && ignored[row]; }
 };
 
-/// The first half of check(). `ignored_rows`, empty or one flag per row of LSE, marks rows that the rule leaves out,
-/// because their inputs hold NaN or infinity or because a sample is enough. They take no part in any maximum.
-Expectation expect(const Problem& problem, const Inputs& inputs, std::vector<bool> ignored_rows = {},
-                   const Progress& progress = {});
+/// The first half of check(). `ignored_rows`, empty or one flag per row of LSE, marks rows that the
+/// rule leaves out, because their inputs hold NaN or infinity or because a sample is enough. They
+/// take no part in any maximum.
+Expectation expect(const Problem& problem, const Inputs& inputs,
+                   std::vector<bool> ignored_rows = {}, const Progress& progress = {});
 
 /// The second half of check().
 Verdict compare(const Problem& problem, const Expectation& expected, const Outputs& outputs);

@@ -25,8 +25,9 @@ struct Shape {
     int64_t heads, rows, d, heads_per_kv_head;
     std::string row;
     Shape(const Problem& p, size_t which)
-        : heads(which == 0 ? p.heads : p.kv_heads), rows(which == 0 ? p.q_len : p.kv_len), d(p.head_dim),
-          heads_per_kv_head(which == 0 ? p.heads / p.kv_heads : 1), row(which == 0 ? "i" : "j") {}
+        : heads(which == 0 ? p.heads : p.kv_heads), rows(which == 0 ? p.q_len : p.kv_len),
+          d(p.head_dim), heads_per_kv_head(which == 0 ? p.heads / p.kv_heads : 1),
+          row(which == 0 ? "i" : "j") {}
 
     /// Number of the K/V head, of all B H_kv, that element `index` belongs to.
     size_t kv_head(size_t index) const {
@@ -35,15 +36,16 @@ struct Shape {
     /// "(b=0, h=3, i=17, x=5)" in dQ; rows of dK and dV are counted by j.
     std::string place(size_t index) const {
         const auto at = static_cast<int64_t>(index);
-        return "(b=" + std::to_string(at / d / rows / heads) + ", h=" + std::to_string(at / d / rows % heads) + ", " +
-               row + "=" + std::to_string(at / d % rows) + ", x=" + std::to_string(at % d) + ")";
+        return "(b=" + std::to_string(at / d / rows / heads) +
+               ", h=" + std::to_string(at / d / rows % heads) + ", " + row + "=" +
+               std::to_string(at / d % rows) + ", x=" + std::to_string(at % d) + ")";
     }
 };
 
 } // namespace
 
-ExpectedGradients expect_gradients(const Problem& p, const Inputs& inputs, std::vector<bool> ignored_heads,
-                                   const Progress& progress) {
+ExpectedGradients expect_gradients(const Problem& p, const Inputs& inputs,
+                                   std::vector<bool> ignored_heads, const Progress& progress) {
     const auto part = [&](double first, double last) -> Progress {
         return [&progress, first, last](double fraction) {
             if (progress) {
@@ -54,8 +56,8 @@ ExpectedGradients expect_gradients(const Problem& p, const Inputs& inputs, std::
     ExpectedGradients e;
     e.ignored_heads = std::move(ignored_heads);
     e.exact = oracle_gradients(p, inputs, part(0, 0.5), e.ignored_heads);
-    const Yardstick baseline =
-        naive_gradients(p, inputs, forward(p, inputs, part(0.5, 0.7)), part(0.7, 1), e.ignored_heads);
+    const Yardstick baseline = naive_gradients(p, inputs, forward(p, inputs, part(0.5, 0.7)),
+                                               part(0.7, 1), e.ignored_heads);
     for (size_t which = 0; which < 3; ++which) {
         const std::vector<double>& exact = tensor(e.exact, which);
         const std::vector<float>& naive = tensor(baseline.naive, which);
@@ -63,16 +65,18 @@ ExpectedGradients expect_gradients(const Problem& p, const Inputs& inputs, std::
         double error = 0, largest = 0;
         for (size_t i = 0; i < exact.size(); ++i) { // what is ignored is 0 in both
             if (!std::isfinite(exact[i]) || !std::isfinite(naive[i])) {
-                throw std::runtime_error("the reference itself is not finite: " + std::string(names[which]) + " at " +
-                                         shape.place(i) + ", so there is nothing to compare with\n" +
-                                         "the inputs hold NaN, infinity, or values too large for the type");
+                throw std::runtime_error(
+                    "the reference itself is not finite: " + std::string(names[which]) + " at " +
+                    shape.place(i) + ", so there is nothing to compare with\n" +
+                    "the inputs hold NaN, infinity, or values too large for the type");
             }
             error = std::max(error, std::abs(static_cast<double>(naive[i]) - exact[i]));
             largest = std::max(largest, std::abs(exact[i]));
         }
         const double accumulation = baseline.fp32_sums[which];
         e.all_zero[which] = largest <= 3 * error + accumulation;
-        e.bounds[which] = 3 * error + 2 * unit_roundoff(inputs.dtype) * largest + accumulation + 1e-5;
+        e.bounds[which] =
+            3 * error + 2 * unit_roundoff(inputs.dtype) * largest + accumulation + 1e-5;
     }
     return e;
 }
@@ -83,7 +87,8 @@ Verdict compare_gradients(const Problem& p, const ExpectedGradients& e, const Ou
     for (size_t which = 0; which < 3; ++which) {
         const std::vector<double>& exact = tensor(e.exact, which);
         if (got[which].size() != exact.size()) {
-            throw std::runtime_error(std::string(names[which]) + " does not have the problem's size");
+            throw std::runtime_error(std::string(names[which]) +
+                                     " does not have the problem's size");
         }
         const Shape shape(p, which);
         const double bound = e.bounds[which];
@@ -98,7 +103,8 @@ Verdict compare_gradients(const Problem& p, const ExpectedGradients& e, const Ou
             if (!(error <= bound) && wrong++ == 0) { // not `error > bound`: NaN must fail
                 first_wrong = i;
             }
-            worst = std::max(worst, std::isnan(error) ? std::numeric_limits<double>::infinity() : error);
+            worst = std::max(worst,
+                             std::isnan(error) ? std::numeric_limits<double>::infinity() : error);
             all_zero = all_zero && got[which][i] == 0;
             ++compared;
         }
@@ -109,13 +115,15 @@ Verdict compare_gradients(const Problem& p, const ExpectedGradients& e, const Ou
         if (wrong > 0) {
             const auto value = static_cast<double>(got[which][first_wrong]);
             char text[160];
-            std::snprintf(text, sizeof text, " is %.9g, expected %.9g +- %.3g; %zu of %zu are wrong, by up to %.3g",
+            std::snprintf(text, sizeof text,
+                          " is %.9g, expected %.9g +- %.3g; %zu of %zu are wrong, by up to %.3g",
                           std::isnan(value) ? std::abs(value) : value, // no "-nan"
                           exact[first_wrong], bound, wrong, compared, worst);
-            verdict.message += (verdict.message.empty() ? "" : "\n") + std::string(names[which]) + " at " +
-                               shape.place(first_wrong) + text;
+            verdict.message += (verdict.message.empty() ? "" : "\n") + std::string(names[which]) +
+                               " at " + shape.place(first_wrong) + text;
         }
-        if (all_zero && !e.all_zero[which]) { // 1e-5 alone would let zeros pass where all gradients are tiny
+        // 1e-5 alone would let zeros pass where all gradients are tiny
+        if (all_zero && !e.all_zero[which]) {
             verdict.message += (verdict.message.empty() ? "" : "\n") + std::string(names[which]) +
                                " is zero everywhere, and should not be";
         }
@@ -124,18 +132,20 @@ Verdict compare_gradients(const Problem& p, const ExpectedGradients& e, const Ou
     return verdict;
 }
 
-Verdict check_gradients(const Problem& p, const Inputs& inputs, const Outputs& outputs, const Progress& progress,
-                        int64_t rows_of_head) {
+Verdict check_gradients(const Problem& p, const Inputs& inputs, const Outputs& outputs,
+                        const Progress& progress, int64_t rows_of_head) {
     std::vector<bool> left_out;
     if (rows_of_head > 0 && rows_of_head < p.q_len) {
         const int64_t heads = p.batch * p.kv_heads;
         const int64_t wanted = std::max<int64_t>(heads * rows_of_head / p.q_len, 1);
         left_out.assign(static_cast<size_t>(heads), true);
         for (int64_t n = 0; n < wanted; ++n) {
-            left_out[static_cast<size_t>(heads - 1 - n * heads / wanted)] = false; // the last one is among them
+            // the last one is among them
+            left_out[static_cast<size_t>(heads - 1 - n * heads / wanted)] = false;
         }
     }
-    return compare_gradients(p, expect_gradients(p, inputs, std::move(left_out), progress), outputs);
+    return compare_gradients(p, expect_gradients(p, inputs, std::move(left_out), progress),
+                             outputs);
 }
 
 ForwardResult forward(const Problem& p, const Inputs& inputs, const Progress& progress) {

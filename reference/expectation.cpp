@@ -18,11 +18,14 @@ namespace {
 using Matrix = MatrixF;
 using ConstTile = Eigen::Map<const Matrix>;
 
-double lse_tolerance(DType type) { return type == DType::fp32 ? 2e-5 : type == DType::fp16 ? 1e-3 : 4e-3; }
+double lse_tolerance(DType type) {
+    return type == DType::fp32 ? 2e-5 : type == DType::fp16 ? 1e-3 : 4e-3;
+}
 
-// A_i for every row, 0 where a row sees no key. An fp32 score is wrong by some units of 2^-24 A_i, however it is
-// summed up.
-std::vector<double> score_magnitudes(const Problem& p, const Inputs& inputs, const Progress& progress,
+// A_i for every row, 0 where a row sees no key. An fp32 score is wrong by some units of 2^-24 A_i,
+// however it is summed up.
+std::vector<double> score_magnitudes(const Problem& p, const Inputs& inputs,
+                                     const Progress& progress,
                                      const std::vector<bool>& ignored_rows) {
     std::vector<double> A(static_cast<size_t>(p.lse_size()));
     const int64_t d = p.head_dim;
@@ -30,11 +33,13 @@ std::vector<double> score_magnitudes(const Problem& p, const Inputs& inputs, con
         const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
         const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
         const Matrix Q = ConstTile(inputs.q.data() + offset, tile.rows, d).cwiseAbs();
-        const Matrix K = ConstTile(inputs.k.data() + p.kv_offset(tile.b, tile.h), keys, d).cwiseAbs();
+        const Matrix K =
+            ConstTile(inputs.k.data() + p.kv_offset(tile.b, tile.h), keys, d).cwiseAbs();
         const Matrix sums = product_transposed(Q, K);
         for (int64_t i = 0; i < tile.rows; ++i) {
             const int64_t visible = p.visible_keys(tile.first + i);
-            const double largest = visible > 0 ? static_cast<double>(sums.row(i).head(visible).maxCoeff()) : 0.0;
+            const double largest =
+                visible > 0 ? static_cast<double>(sums.row(i).head(visible).maxCoeff()) : 0.0;
             A[static_cast<size_t>(offset / d + i)] = static_cast<double>(p.scale) * largest;
         }
     });
@@ -53,16 +58,19 @@ std::string not_finite(const Problem& p, size_t row) {
     const int64_t r = static_cast<int64_t>(row);
     return "the reference itself is not finite in row i=" + std::to_string(r % p.q_len) +
            " of head h=" + std::to_string(r / p.q_len % p.heads) +
-           ", batch b=" + std::to_string(r / p.q_len / p.heads) + ", so there is nothing to compare with\n" +
+           ", batch b=" + std::to_string(r / p.q_len / p.heads) +
+           ", so there is nothing to compare with\n" +
            "the inputs hold NaN, infinity, or values whose scores are too large for fp32";
 }
 
 } // namespace
 
-Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ignored_rows, const Progress& progress) {
+Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ignored_rows,
+                   const Progress& progress) {
     Exact exact = oracle(p, inputs, part(progress, 0.0, 0.6), ignored_rows);
     const std::vector<float> baseline = naive(p, inputs, part(progress, 0.6, 0.85), ignored_rows);
-    const std::vector<double> A = score_magnitudes(p, inputs, part(progress, 0.85, 1.0), ignored_rows);
+    const std::vector<double> A =
+        score_magnitudes(p, inputs, part(progress, 0.85, 1.0), ignored_rows);
 
     Expectation e;
     e.ignored = std::move(ignored_rows);
@@ -83,7 +91,8 @@ Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ign
                 throw std::runtime_error(not_finite(p, row));
             }
             e.all_zero = e.all_zero && baseline[i] == 0;
-            baseline_error = std::max(baseline_error, std::abs(static_cast<double>(baseline[i]) - e.o[i]));
+            baseline_error =
+                std::max(baseline_error, std::abs(static_cast<double>(baseline[i]) - e.o[i]));
             largest_o = std::max(largest_o, std::abs(e.o[i]));
         }
     }
@@ -92,8 +101,8 @@ Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ign
             largest_v = std::max(largest_v, static_cast<double>(std::abs(v)));
         }
     }
-    e.o_bound =
-        2 * baseline_error + 2 * unit_roundoff(inputs.dtype) * largest_o + 0x1p-20 * largest_a * largest_v + 1e-5;
+    e.o_bound = 2 * baseline_error + 2 * unit_roundoff(inputs.dtype) * largest_o +
+                0x1p-20 * largest_a * largest_v + 1e-5;
     if (!std::isfinite(e.o_bound)) {
         throw std::runtime_error("the bound on O is not finite: the scores are too large for fp32");
     }

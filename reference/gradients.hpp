@@ -16,47 +16,58 @@ template <class T> struct Gradients { std::vector<T> d_q, d_k, d_v; };
 /// In float64, from the definition, with S, P, dP and dS whole in every row:
 ///   S = scale Q K^T,  P = softmax(S),  dP = dO V^T,  dS = (the derivative of softmax) dP,
 ///   dQ = scale dS K,  dK = scale dS^T Q,  dV = P^T dO
-/// A row that sees no key adds nothing, and its dQ is 0. Neither O nor LSE of `inputs` is looked at.
-/// K/V heads marked in `ignored_heads`, empty or one flag for each of the B H_kv, are left at 0, with the dQ of the
-/// query heads that read them. V and dO must be finite in all others.
-Gradients<double> oracle_gradients(const Problem& problem, const Inputs& inputs, const Progress& progress = {},
+/// A row that sees no key adds nothing, and its dQ is 0. Neither O nor LSE of `inputs` is looked
+/// at.
+/// K/V heads marked in `ignored_heads`, empty or one flag for each of the B H_kv, are left at 0,
+/// with the dQ of the query heads that read them. V and dO must be finite in all others.
+Gradients<double> oracle_gradients(const Problem& problem, const Inputs& inputs,
+                                   const Progress& progress = {},
                                    const std::vector<bool>& ignored_heads = {});
 
-/// The baseline, and how much of its and of any kernel's error comes from the fp32 sums of S and dP: for dQ, dK and dV,
-/// the most that P and dS move the gradient when each S_ij is wrong by 2^-20 A_i and each dP_ij - delta_i by 2^-20 D_i.
-/// A_i = scale max_j sum_x |q_ix k_jx|, D_i = max_j sum_x |dO_ix v_jx|, over the keys that row i sees.
+/// The baseline, and how much of its and of any kernel's error comes from the fp32 sums of S and
+/// dP: for dQ, dK and dV, the most that P and dS move the gradient when each S_ij is wrong by 2^-20
+/// A_i and each dP_ij - delta_i by 2^-20 D_i. A_i = scale max_j sum_x |q_ix k_jx|, D_i = max_j
+/// sum_x |dO_ix v_jx|, over the keys that row i sees.
 struct Yardstick {
     Gradients<float> naive;
     std::array<double, 3> fp32_sums{};
 };
 
-/// As unfused attention computes them in `inputs.dtype`, from what a rung is given: P = exp(S - LSE), and delta, the
-/// row sums of dO O, with O rounded to the type and LSE to fp32. All products are accumulated in fp32; P and dS are
-/// rounded to the type, and so are the results; S and dP stay in fp32.
-Yardstick naive_gradients(const Problem& problem, const Inputs& inputs, const ForwardResult& forward,
-                          const Progress& progress = {}, const std::vector<bool>& ignored_heads = {});
+/// As unfused attention computes them in `inputs.dtype`, from what a rung is given: P = exp(S -
+/// LSE), and delta, the row sums of dO O, with O rounded to the type and LSE to fp32. All products
+/// are accumulated in fp32; P and dS are rounded to the type, and so are the results; S and dP stay
+/// in fp32.
+Yardstick naive_gradients(const Problem& problem, const Inputs& inputs,
+                          const ForwardResult& forward, const Progress& progress = {},
+                          const std::vector<bool>& ignored_heads = {});
 
 /// What the gradients of one problem are compared with; it depends on the inputs alone.
 struct ExpectedGradients {
     Gradients<double> exact;
-    std::array<double, 3> bounds{};  // for every element of dQ, dK and dV
-    std::array<bool, 3> all_zero{};  // the baseline is no better than zeros
-    std::vector<bool> ignored_heads; // one flag for each of the B H_kv K/V heads; empty: every one is compared
+    std::array<double, 3> bounds{}; // for every element of dQ, dK and dV
+    std::array<bool, 3> all_zero{}; // the baseline is no better than zeros
+    // one flag for each of the B H_kv K/V heads; empty: every one is compared
+    std::vector<bool> ignored_heads;
 };
 
 /// The rule, for X = Q, K and V alike, with u = 0, 2^-11, 2^-8 for fp32, fp16, bf16:
-///   max|dX - oracle| <= 3 max|naive - oracle| + 2 u max|oracle| + (the yardstick's fp32_sums) + 1e-5
-/// Where one key has all the weight, dP - delta is 0, and a rung gives the rounding of the two sums, added up over all
-/// rows. Tensor cores round them in other ways than the baseline, so its error says nothing about it; the third term
-/// does. Elsewhere it is small. Throws std::runtime_error when the baseline itself is not finite.
-ExpectedGradients expect_gradients(const Problem& problem, const Inputs& inputs, std::vector<bool> ignored_heads = {},
+///   max|dX - oracle| <= 3 max|naive - oracle| + 2 u max|oracle| + (the yardstick's fp32_sums) +
+///   1e-5
+/// Where one key has all the weight, dP - delta is 0, and a rung gives the rounding of the two
+/// sums, added up over all rows. Tensor cores round them in other ways than the baseline, so its
+/// error says nothing about it; the third term does. Elsewhere it is small. Throws
+/// std::runtime_error when the baseline itself is not finite.
+ExpectedGradients expect_gradients(const Problem& problem, const Inputs& inputs,
+                                   std::vector<bool> ignored_heads = {},
                                    const Progress& progress = {});
 
-/// NaN never agrees; a gradient that is all zeros where the baseline is better than zeros is rejected.
-Verdict compare_gradients(const Problem& problem, const ExpectedGradients& expected, const Outputs& outputs);
+/// NaN never agrees; a gradient that is all zeros where the baseline is better than zeros is
+/// rejected.
+Verdict compare_gradients(const Problem& problem, const ExpectedGradients& expected,
+                          const Outputs& outputs);
 
-/// Both, as a rung's main passes it. With `rows_of_head` above 0 whole K/V heads, at least one, are compared, such that
-/// about as many rows take part: dK needs all queries of its head.
+/// Both, as a rung's main passes it. With `rows_of_head` above 0 whole K/V heads, at least one, are
+/// compared, such that about as many rows take part: dK needs all queries of its head.
 Verdict check_gradients(const Problem& problem, const Inputs& inputs, const Outputs& outputs,
                         const Progress& progress = {}, int64_t rows_of_head = 0);
 

@@ -1,4 +1,5 @@
-// The loop of the gradients: over K/V heads and, inside one, over tiles of rows of the query heads that read it.
+// The loop of the gradients: over K/V heads and, inside one, over tiles of rows of the query heads
+// that read it.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +11,11 @@
 
 namespace flash::reference {
 
-/// Calls work(b, kv_head) once for each K/V head that is not ignored, in parallel. An exception is thrown again here.
+/// Calls work(b, kv_head) once for each K/V head that is not ignored, in parallel. An exception is
+/// thrown again here.
 template <class Work>
-void for_each_kv_head(const Problem& p, const std::vector<bool>& ignored, const Progress& progress, Work work) {
+void for_each_kv_head(const Problem& p, const std::vector<bool>& ignored, const Progress& progress,
+                      Work work) {
     const int64_t heads = p.batch * p.kv_heads;
     std::atomic<int64_t> done = 0;
     std::exception_ptr failure;
@@ -37,7 +40,8 @@ void for_each_kv_head(const Problem& p, const std::vector<bool>& ignored, const 
 }
 
 /// Calls work(RowTile) for the tiles of all query heads that read the K/V head, in order.
-template <class Work> void for_each_tile_of_group(const Problem& p, int64_t b, int64_t kv_head, Work work) {
+template <class Work>
+void for_each_tile_of_group(const Problem& p, int64_t b, int64_t kv_head, Work work) {
     const int64_t group = p.heads / p.kv_heads, tile_rows = tile_rows_of(p);
     for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
         for (int64_t first = 0; first < p.q_len; first += tile_rows) {

@@ -18,14 +18,16 @@ using ConstTile = Eigen::Map<const Matrix>;
 Yardstick naive_gradients(const Problem& p, const Inputs& inputs, const ForwardResult& forward,
                           const Progress& progress, const std::vector<bool>& ignored_heads) {
     const auto q_size = static_cast<size_t>(p.q_size()), kv_size = static_cast<size_t>(p.kv_size());
-    Yardstick yardstick{{std::vector<float>(q_size), std::vector<float>(kv_size), std::vector<float>(kv_size)}};
+    Yardstick yardstick{
+        {std::vector<float>(q_size), std::vector<float>(kv_size), std::vector<float>(kv_size)}};
     Gradients<float>& result = yardstick.naive;
     const int64_t d = p.head_dim;
     const auto round = [type = inputs.dtype](float x) { return round_to(type, x); };
 
     for_each_kv_head(p, ignored_heads, progress, [&](int64_t b, int64_t kv_head) {
         const int64_t kv_offset = (b * p.kv_heads + kv_head) * p.kv_len * d;
-        const ConstTile K(inputs.k.data() + kv_offset, p.kv_len, d), V(inputs.v.data() + kv_offset, p.kv_len, d);
+        const ConstTile K(inputs.k.data() + kv_offset, p.kv_len, d),
+            V(inputs.v.data() + kv_offset, p.kv_len, d);
         Eigen::Map<Matrix> dK(result.d_k.data() + kv_offset, p.kv_len, d);
         Eigen::Map<Matrix> dV(result.d_v.data() + kv_offset, p.kv_len, d);
 
@@ -36,13 +38,15 @@ Yardstick naive_gradients(const Problem& p, const Inputs& inputs, const ForwardR
         for_each_tile_of_group(p, b, kv_head, [&](const RowTile& tile) {
             const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
             const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
-            const ConstTile Q(inputs.q.data() + offset, tile.rows, d), dO(inputs.d_o.data() + offset, tile.rows, d);
+            const ConstTile Q(inputs.q.data() + offset, tile.rows, d),
+                dO(inputs.d_o.data() + offset, tile.rows, d);
             const ConstTile O(forward.o.data() + offset, tile.rows, d);
             const float* const LSE = forward.lse.data() + offset / d;
             Eigen::Map<Matrix> dQ(result.d_q.data() + offset, tile.rows, d);
 
-            Matrix P = p.scale * product_transposed(Q, K.topRows(keys)); // S, and then P in its place
-            Matrix dS = product_transposed(dO, V.topRows(keys));         // dP, and then dS in its place
+            // S, and then P in its place
+            Matrix P = p.scale * product_transposed(Q, K.topRows(keys));
+            Matrix dS = product_transposed(dO, V.topRows(keys)); // dP, and then dS in its place
             const Matrix Q_abs = Q.cwiseAbs(), dO_abs = dO.cwiseAbs();
             const Matrix QK = p.scale * product_transposed(Q_abs, K_abs.topRows(keys));
             const Matrix dOV = product_transposed(dO_abs, V_abs.topRows(keys));
@@ -53,7 +57,8 @@ Yardstick naive_gradients(const Problem& p, const Inputs& inputs, const ForwardR
                 const float D = visible > 0 ? dOV.row(i).head(visible).maxCoeff() : 0;
                 auto row = P.row(i).head(visible); // empty where LSE is -inf
                 row = (row.array() - LSE[i]).exp();
-                row = (row.array() < std::numeric_limits<float>::min()).select(0, row); // as in naive.cpp
+                // as in naive.cpp
+                row = (row.array() < std::numeric_limits<float>::min()).select(0, row);
                 P.row(i).tail(keys - visible).setZero();
                 P.row(i) = P.row(i).unaryExpr(round).eval();
                 dS.row(i) = P.row(i).array() * (dS.row(i).array() - dO.row(i).dot(O.row(i)));
@@ -65,7 +70,8 @@ Yardstick naive_gradients(const Problem& p, const Inputs& inputs, const ForwardR
             dK.topRows(keys) += p.scale * transposed_product(dS, Q);
             dV.topRows(keys) += transposed_product(P, dO);
             dQ = dQ.unaryExpr(round).eval();
-            dQ_moves = std::max<double>(dQ_moves, p.scale * product(dS_moves, K_abs.topRows(keys)).maxCoeff());
+            dQ_moves = std::max<double>(
+                dQ_moves, p.scale * product(dS_moves, K_abs.topRows(keys)).maxCoeff());
             dK_moves.topRows(keys) += p.scale * transposed_product(dS_moves, Q_abs);
             dV_moves.topRows(keys) += transposed_product(P_moves, dO_abs);
         });
@@ -74,7 +80,8 @@ Yardstick naive_gradients(const Problem& p, const Inputs& inputs, const ForwardR
         const double moves[] = {dQ_moves, dK_moves.maxCoeff(), dV_moves.maxCoeff()};
 #pragma omp critical
         for (size_t which = 0; which < 3; ++which) {
-            yardstick.fp32_sums[which] = std::max(yardstick.fp32_sums[which], 0x1p-20 * moves[which]);
+            yardstick.fp32_sums[which] =
+                std::max(yardstick.fp32_sums[which], 0x1p-20 * moves[which]);
         }
     });
     return yardstick;

@@ -18,11 +18,14 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 // Keys that are converted to double at a time, so that a head's K and V are never held twice.
 constexpr int64_t key_block = 512;
 
-// Turns one row of scores into its softmax, in place, and returns its log-sum-exp. NaN anywhere gives NaN everywhere.
+// Turns one row of scores into its softmax, in place, and returns its log-sum-exp. NaN anywhere
+// gives NaN everywhere.
+// subtracted from all: a factor exp(-m) above and below the fraction
 template <class Row> double softmax_and_lse(Row&& s) {
-    const double m = s.maxCoeff(); // subtracted from all: a factor exp(-m) above and below the fraction
+    const double m = s.maxCoeff();
     s = (s.array() - m).exp();
-    // Eigen's exp stops at 5.6e-309 where the true value is 0, and products of such subnormal numbers are slow.
+    // Eigen's exp stops at 5.6e-309 where the true value is 0, and products of such subnormal
+    // numbers are slow.
     s = (s.array() < std::numeric_limits<double>::min()).select(0, s);
     const double l = s.sum();
     s /= l;
@@ -31,7 +34,8 @@ template <class Row> double softmax_and_lse(Row&& s) {
 
 } // namespace
 
-Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress, const std::vector<bool>& ignored_rows) {
+Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress,
+             const std::vector<bool>& ignored_rows) {
     Exact exact{std::vector<double>(static_cast<size_t>(p.q_size())),
                 std::vector<double>(static_cast<size_t>(p.lse_size()))};
     const int64_t d = p.head_dim;
@@ -42,7 +46,8 @@ Exact oracle(const Problem& p, const Inputs& inputs, const Progress& progress, c
         const float* V = inputs.v.data() + p.kv_offset(tile.b, tile.h);
         double* LSE = exact.lse.data() + offset / d;
         Eigen::Map<MatrixD> O(exact.o.data() + offset, tile.rows, d);
-        const int64_t keys = p.visible_keys(tile.first + tile.rows - 1); // the last row sees the most
+        // the last row sees the most
+        const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
 
         const MatrixD Q = ConstTile(inputs.q.data() + offset, tile.rows, d).cast<double>();
         MatrixD S(tile.rows, keys);

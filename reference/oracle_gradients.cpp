@@ -23,7 +23,8 @@ template <class Row> void softmax(Row&& s) {
 Gradients<double> oracle_gradients(const Problem& p, const Inputs& inputs, const Progress& progress,
                                    const std::vector<bool>& ignored_heads) {
     const auto q_size = static_cast<size_t>(p.q_size()), kv_size = static_cast<size_t>(p.kv_size());
-    Gradients<double> exact{std::vector<double>(q_size), std::vector<double>(kv_size), std::vector<double>(kv_size)};
+    Gradients<double> exact{std::vector<double>(q_size), std::vector<double>(kv_size),
+                            std::vector<double>(kv_size)};
     const int64_t d = p.head_dim;
     const auto scale = static_cast<double>(p.scale);
 
@@ -36,13 +37,15 @@ Gradients<double> oracle_gradients(const Problem& p, const Inputs& inputs, const
 
         for_each_tile_of_group(p, b, kv_head, [&](const RowTile& tile) {
             const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
-            const int64_t keys = p.visible_keys(tile.first + tile.rows - 1); // the last row sees the most
+            // the last row sees the most
+            const int64_t keys = p.visible_keys(tile.first + tile.rows - 1);
             const MatrixD Q = ConstTile(inputs.q.data() + offset, tile.rows, d).cast<double>();
             const MatrixD dO = ConstTile(inputs.d_o.data() + offset, tile.rows, d).cast<double>();
             Eigen::Map<MatrixD> dQ(exact.d_q.data() + offset, tile.rows, d);
 
-            MatrixD P = scale * product_transposed(Q, K.topRows(keys)); // S, and then P in its place
-            MatrixD dS = product_transposed(dO, V.topRows(keys));       // dP, and then dS in its place
+            // S, and then P in its place
+            MatrixD P = scale * product_transposed(Q, K.topRows(keys));
+            MatrixD dS = product_transposed(dO, V.topRows(keys)); // dP, and then dS in its place
             for (int64_t i = 0; i < tile.rows; ++i) {
                 const int64_t visible = p.visible_keys(tile.first + i);
                 if (visible > 0) {

@@ -1,5 +1,5 @@
-// The products of matrices in reference/, in one source: Eigen makes code of its own for each expression, and that
-// takes most of the time to compile.
+// The products of matrices in reference/, in one source: Eigen makes code of its own for each
+// expression, and that takes most of the time to compile.
 #pragma once
 
 #include <Eigen/Core>

@@ -1,4 +1,5 @@
-// The loop that everything in reference/ runs: over heads and, inside a head, over tiles of query rows.
+// The loop that everything in reference/ runs: over heads and, inside a head, over tiles of query
+// rows.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +17,21 @@ struct RowTile {
     int64_t b, h, first, rows;
 };
 
-/// How many rows a tile has. It holds at most about a million scores: nothing here ever needs N_q x N_kv memory.
+/// How many rows a tile has. It holds at most about a million scores: nothing here ever needs N_q x
+/// N_kv memory.
 inline int64_t tile_rows_of(const Problem& p) {
     constexpr int64_t most_rows = 128, most_scores = int64_t{1} << 20;
     return std::clamp<int64_t>(most_scores / p.kv_len, 1, most_rows);
 }
 
-/// Calls work(RowTile) once for every tile of every head, in parallel over all of them. `ignored`, empty or one flag
-/// per row of LSE, marks rows that nobody asks for; a tile that has no other row is left out.
-/// An exception thrown by `work` (out of memory, say) is thrown again here, once all threads have stopped.
+/// Calls work(RowTile) once for every tile of every head, in parallel over all of them. `ignored`,
+/// empty or one flag per row of LSE, marks rows that nobody asks for; a tile that has no other row
+/// is left out.
+/// An exception thrown by `work` (out of memory, say) is thrown again here, once all threads have
+/// stopped.
 template <class Work>
-void for_each_row_tile(const Problem& p, const std::vector<bool>& ignored, const Progress& progress, Work work) {
+void for_each_row_tile(const Problem& p, const std::vector<bool>& ignored, const Progress& progress,
+                       Work work) {
     const int64_t tile_rows = tile_rows_of(p);
     const int64_t tiles_per_head = (p.q_len + tile_rows - 1) / tile_rows;
     const int64_t tiles = p.batch * p.heads * tiles_per_head;
@@ -39,7 +44,8 @@ void for_each_row_tile(const Problem& p, const std::vector<bool>& ignored, const
             const int64_t head = t / tiles_per_head, first = t % tiles_per_head * tile_rows;
             const int64_t rows = std::min(tile_rows, p.q_len - first);
             const auto flags = ignored.begin() + (ignored.empty() ? 0 : head * p.q_len + first);
-            if (ignored.empty() || !std::all_of(flags, flags + rows, [](bool flag) { return flag; })) {
+            if (ignored.empty() ||
+                !std::all_of(flags, flags + rows, [](bool flag) { return flag; })) {
                 work(RowTile{head / p.heads, head % p.heads, first, rows});
             }
             const int64_t now = ++done;

@@ -9,7 +9,8 @@ namespace flash::reference {
 std::vector<bool> rows_left_out(const Problem& p, int64_t rows_of_head) {
     const int64_t tile_rows = tile_rows_of(p);
     const int64_t tiles = (p.q_len + tile_rows - 1) / tile_rows;
-    const int64_t wanted = std::max<int64_t>((rows_of_head + tile_rows - 1) / tile_rows, 3); // one of the inner ones
+    // one of the inner ones
+    const int64_t wanted = std::max<int64_t>((rows_of_head + tile_rows - 1) / tile_rows, 3);
     if (rows_of_head >= p.q_len || wanted >= tiles) {
         return {};
     }
@@ -18,7 +19,8 @@ std::vector<bool> rows_left_out(const Problem& p, int64_t rows_of_head) {
         const auto first = left_out.begin() + head * p.q_len + tile * tile_rows;
         std::fill(first, first + std::min(tile_rows, p.q_len - tile * tile_rows), false);
     };
-    const int64_t inner = tiles - 2, wanted_inner = wanted - 2; // without the first and the last tile
+    // without the first and the last tile
+    const int64_t inner = tiles - 2, wanted_inner = wanted - 2;
     for (int64_t head = 0; head < p.batch * p.heads; ++head) {
         keep(head, 0);
         keep(head, tiles - 1);

@@ -6,7 +6,8 @@
 
 namespace flash::cpu {
 
-/// Views of the rows that belong to one query head; K and V are those of the K/V head that it reads.
+/// Views of the rows that belong to one query head; K and V are those of the K/V head that it
+/// reads.
 struct Head {
     ConstMatrixView Q; // N_q x d
     ConstMatrixView K; // N_kv x d
@@ -15,8 +16,10 @@ struct Head {
     VectorView LSE;    // N_q
 };
 
-/// Head number `bh` of all B * H, counted batch by batch; the pointers are the problem's whole tensors.
-inline Head head(const Problem& p, int64_t bh, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+/// Head number `bh` of all B * H, counted batch by batch; the pointers are the problem's whole
+/// tensors.
+inline Head head(const Problem& p, int64_t bh, const float* Q, const float* K, const float* V,
+                 float* O, float* LSE) {
     const int64_t b = bh / p.heads, h = bh % p.heads;
     const int64_t q_offset = p.q_offset(b, h), kv_offset = p.kv_offset(b, h);
     return {.Q = {Q + q_offset, p.q_len, p.head_dim},

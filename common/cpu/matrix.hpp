@@ -1,4 +1,5 @@
-// What the CPU rungs compute with: Eigen matrices in the row-major layout of the tensors, and an exponential.
+// What the CPU rungs compute with: Eigen matrices in the row-major layout of the tensors, and an
+// exponential.
 #pragma once
 
 #include <Eigen/Core>
@@ -23,8 +24,9 @@ constexpr int64_t count_blocks(int64_t rows, int64_t block) { return (rows + blo
 
 /// The exponential, in the form that Eigen vectorises: `packetOp` takes 4, 8 or 16 numbers at once.
 ///
-/// Eigen's own exp clamps its argument, and with most instruction sets exp(-inf) is 2.9e-39 instead of 0: masked
-/// keys would get a weight. Here all results below the smallest normal number, 2^-126, are 0.
+/// Eigen's own exp clamps its argument, and with most instruction sets exp(-inf) is 2.9e-39 instead
+/// of 0: masked keys would get a weight. Here all results below the smallest normal number, 2^-126,
+/// are 0.
 struct Exp {
     static constexpr float lowest = -87.3365448f; // ln(2^-126)
 
@@ -36,13 +38,18 @@ struct Exp {
     }
 };
 
-/// exp of each element of an array expression, with a relative error below 2^-21. exp(-inf) = 0, exp(NaN) = NaN; it is
-/// infinite above 88.37 or 88.72, depending on the instruction set.
-template <class Array> auto exponential(const Eigen::ArrayBase<Array>& x) { return x.derived().unaryExpr(Exp{}); }
+/// exp of each element of an array expression, with a relative error below 2^-21. exp(-inf) = 0,
+/// exp(NaN) = NaN; it is infinite above 88.37 or 88.72, depending on the instruction set.
+template <class Array> auto exponential(const Eigen::ArrayBase<Array>& x) {
+    return x.derived().unaryExpr(Exp{});
+}
 
 } // namespace flash::cpu
 
 /// Tells Eigen what an Exp costs, and that it has a packetOp.
 template <> struct Eigen::internal::functor_traits<flash::cpu::Exp> {
-    enum { Cost = functor_traits<scalar_exp_op<float>>::Cost, PacketAccess = packet_traits<float>::HasExp };
+    enum {
+        Cost = functor_traits<scalar_exp_op<float>>::Cost,
+        PacketAccess = packet_traits<float>::HasExp
+    };
 };

@@ -6,8 +6,9 @@
 
 namespace flash::cpu {
 
-/// Calls work(0) to work(count - 1), each once, in any order, on as many threads as OpenMP has. An exception that one
-/// of them throws (out of memory, say) must not leave its thread: it is thrown again here, once all have ended.
+/// Calls work(0) to work(count - 1), each once, in any order, on as many threads as OpenMP has. An
+/// exception that one of them throws (out of memory, say) must not leave its thread: it is thrown
+/// again here, once all have ended.
 template <class Work> void parallel_for(int64_t count, const Work& work) {
     std::exception_ptr failure;
 #pragma omp parallel for schedule(dynamic)

@@ -9,8 +9,8 @@
 
 namespace flash::cpu {
 
-/// Bytes that all Tiles of the process have handed out. A test sets them to 0, runs a rung, and compares with the
-/// number of passes that the rung claims to make.
+/// Bytes that all Tiles of the process have handed out. A test sets them to 0, runs a rung, and
+/// compares with the number of passes that the rung claims to make.
 struct BytesRead {
     std::atomic<int64_t> Q = 0;
     std::atomic<int64_t> K = 0;
@@ -28,8 +28,10 @@ class Tiles {
     ConstMatrixView operator[](int64_t tile) const {
         const int64_t first = tile * rows_per_tile_;
         const int64_t rows = std::min(rows_per_tile_, matrix_.rows() - first);
-        // Other threads count at the same time. No other memory depends on the count, so relaxed order is enough.
-        counter_.fetch_add(rows * matrix_.cols() * static_cast<int64_t>(sizeof(float)), std::memory_order_relaxed);
+        // Other threads count at the same time. No other memory depends on the count, so relaxed
+        // order is enough.
+        counter_.fetch_add(rows * matrix_.cols() * static_cast<int64_t>(sizeof(float)),
+                           std::memory_order_relaxed);
         return {matrix_.data() + first * matrix_.cols(), rows, matrix_.cols()};
     }
 

@@ -2,10 +2,11 @@
 //
 // Kernels are written in ordinary CUDA. Two spellings differ, because the language's own need nvcc:
 //
-//     kernel<<<grid, block, smem_bytes>>>(arguments...)    flash::launch(kernel, grid, block, smem_bytes, arguments...)
-//     extern __shared__ float smem[];                      flash::dynamic_shared<float>()
+// kernel<<<grid, block, bytes>>>(arguments...)  flash::launch(kernel, grid, block, bytes, args...)
+// extern __shared__ float smem[];               flash::dynamic_shared<float>()
 //
-// So the same file compiles with nvcc for a GPU and with g++ for the SIMT backend, which executes it on the CPU.
+// So the same file compiles with nvcc for a GPU and with g++ for the SIMT backend, which executes
+// it on the CPU.
 #pragma once
 
 #include "common/cuda/sizes.hpp"

@@ -1,4 +1,5 @@
-// Device memory for programs and tests. A kernel file has no use for it: a rung's memory is its caller's.
+// Device memory for programs and tests. A kernel file has no use for it: a rung's memory is its
+// caller's.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +8,15 @@
 
 namespace flash {
 
-/// Device memory, not initialised, aligned to 256 bytes. `name` is what the SIMT backend calls it in its messages.
-/// Throws Error when there is not that much memory.
+/// Device memory, not initialised, aligned to 256 bytes. `name` is what the SIMT backend calls it
+/// in its messages. Throws Error when there is not that much memory.
 void* allocate_device_memory(size_t bytes, const char* name);
 
 /// On a GPU the memory is freed once the kernels launched until then have ended.
 void free_device_memory(void* memory) noexcept;
 
-/// `size` elements of T in device memory, freed on destruction. A launcher may return while its kernels still run.
+/// `size` elements of T in device memory, freed on destruction. A launcher may return while its
+/// kernels still run.
 template <class T> class DeviceBuffer {
   public:
     DeviceBuffer(int64_t size, const char* name)

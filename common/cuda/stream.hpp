@@ -5,8 +5,8 @@
 
 namespace flash {
 
-/// Where this host thread's kernels start and its device memory comes from. CUDA's default stream, until a caller with
-/// streams of his own (PyTorch) names another.
+/// Where this host thread's kernels start and its device memory comes from. CUDA's default stream,
+/// until a caller with streams of his own (PyTorch) names another.
 inline thread_local cudaStream_t current_stream = nullptr;
 
 } // namespace flash

@@ -10,12 +10,14 @@
 
 namespace flash {
 
-/// x is the element in bits 0-15, y the one in bits 16-31. T is Half or Bfloat16; the conversion is exact.
+/// x is the element in bits 0-15, y the one in bits 16-31. T is Half or Bfloat16; the conversion is
+/// exact.
 template <class T> __device__ __forceinline__ float2 unpack(uint32_t packed) {
     static_assert(dtype_of<T> != DType::fp32, "unpack reads Half or Bfloat16");
     if constexpr (dtype_of<T> == DType::fp16) {
         float2 both;
-        asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
+        asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, "
+            "high;}"
             : "=f"(both.x), "=f"(both.y)
             : "r"(packed));
         return both;

@@ -1,17 +1,20 @@
-// wgmma: matrix products of a warpgroup (four warps, 128 threads) whose operands lie in shared memory. (PTX ISA,
-// "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".)
+// wgmma: matrix products of a warpgroup (four warps, 128 threads) whose operands lie in shared
+// memory. (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".)
 //
-// C[64 x N] += A[64 x 16] B[16 x N]. The number of a warpgroup's first warp is a multiple of four. Warp w of the four
-// holds rows 16 w to 16 w + 15 of C, as one C fragment of mma_m16n8k16 (common/cuda/mma.hpp) per eight columns. B is in
-// shared memory. So is A, or else each warp holds its 16 rows of it in registers, as an A fragment of mma_m16n8k16.
-// Therefore C, rounded and packed, is an A operand as it stands, as with mma.sync.
+// C[64 x N] += A[64 x 16] B[16 x N]. The number of a warpgroup's first warp is a multiple of four.
+// Warp w of the four holds rows 16 w to 16 w + 15 of C, as one C fragment of mma_m16n8k16
+// (common/cuda/mma.hpp) per eight columns. B is in shared memory. So is A, or else each warp holds
+// its 16 rows of it in registers, as an A fragment of mma_m16n8k16. Therefore C, rounded and
+// packed, is an A operand as it stands, as with mma.sync.
 //
 // The products run while the threads go on:
 //
-//      wgmma_fence();  wgmma_m64k16(C, ..);  wgmma_m64k16(C, ..);  wgmma_commit();  ...  wgmma_wait<0>(C);
+//      wgmma_fence();  wgmma_m64k16(C, ..);  wgmma_m64k16(C, ..);  wgmma_commit();  ...
+//      wgmma_wait<0>(C);
 //
-// Until that wait the registers of C, and those of A if A is in registers, are the product's: no thread may read or
-// write them (the PTX manual calls either undefined). Operands in shared memory may be read, and not written.
+// Until that wait the registers of C, and those of A if A is in registers, are the product's: no
+// thread may read or write them (the PTX manual calls either undefined). Operands in shared memory
+// may be read, and not written.
 //
 // An operand in shared memory is named by a descriptor, 64 bits in place of an address:
 //
@@ -48,7 +51,8 @@
 namespace flash {
 
 /// The descriptor of an operand that begins at `smem`.
-__device__ __forceinline__ uint64_t wgmma_descriptor(const void* smem, int leading_bytes, int stride_bytes) {
+__device__ __forceinline__ uint64_t wgmma_descriptor(const void* smem, int leading_bytes,
+                                                     int stride_bytes) {
     const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(smem));
     return uint64_t{1} << 62 | static_cast<uint64_t>(stride_bytes >> 4) << 32 |
            static_cast<uint64_t>(leading_bytes >> 4) << 16 | start >> 4;
@@ -56,23 +60,29 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void* smem, int leadi
 
 /// C = A B, or += if `accumulate`. T is Half or Bfloat16. The whole warpgroup calls it.
 template <class T, int N, bool transpose_B = false, bool transpose_A = false>
-__device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], uint64_t A, uint64_t B, bool accumulate = true,
-                                             Site = {}) {
+__device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], uint64_t A, uint64_t B,
+                                             bool accumulate = true, Site = {}) {
     detail::wgmma<T, N, transpose_A, transpose_B>(C, A, B, accumulate);
 }
 template <class T, int N, bool transpose_B = false>
-__device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t B,
-                                             bool accumulate = true, Site = {}) {
+__device__ __forceinline__ void wgmma_m64k16(float (&C)[N / 8][4], const uint32_t (&A)[4],
+                                             uint64_t B, bool accumulate = true, Site = {}) {
     detail::wgmma<T, N, transpose_B>(C, A, B, accumulate);
 }
 
-/// Stands between what wrote C or A's registers and the first wgmma that uses them. The whole warpgroup calls it.
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+/// Stands between what wrote C or A's registers and the first wgmma that uses them. The whole
+/// warpgroup calls it.
+__device__ __forceinline__ void wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 
 /// Closes a group: the products that the warpgroup has started since the last commit.
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 
-/// Waits until at most `InFlight` of the warpgroup's groups are under way. C is then complete, and may be read.
+/// Waits until at most `InFlight` of the warpgroup's groups are under way. C is then complete, and
+/// may be read.
 template <int InFlight, int n> __device__ __forceinline__ void wgmma_wait(float (&C)[n][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(InFlight) : "memory");
 #pragma unroll
@@ -81,9 +91,10 @@ template <int InFlight, int n> __device__ __forceinline__ void wgmma_wait(float 
     }
 }
 
-/// copy = A, for threads that need what A holds while a product has its registers. (Without `volatile` the compiler
-/// would see that both hold the same, and read A's registers after all.)
-template <int k16> __device__ __forceinline__ void copy_A(uint32_t (&copy)[k16][4], const uint32_t (&A)[k16][4]) {
+/// copy = A, for threads that need what A holds while a product has its registers. (Without
+/// `volatile` the compiler would see that both hold the same, and read A's registers after all.)
+template <int k16>
+__device__ __forceinline__ void copy_A(uint32_t (&copy)[k16][4], const uint32_t (&A)[k16][4]) {
 #pragma unroll
     for (int k = 0; k < k16; ++k) {
         for (int c = 0; c < 4; ++c) {
@@ -102,29 +113,33 @@ template <int k16> __device__ __forceinline__ void copy_A(uint32_t (&copy)[k16][
 
 namespace flash {
 
-/// The descriptor of what lies `bytes` further on. (Only the lower word changes, and the compiler need not carry.)
+/// The descriptor of what lies `bytes` further on. (Only the lower word changes, and the compiler
+/// need not carry.)
 FLASH_DEVICE uint64_t advance(uint64_t descriptor, int bytes) {
-    return (descriptor & 0xffffffff00000000) | (static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(bytes >> 4));
+    return (descriptor & 0xffffffff00000000) |
+           (static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(bytes >> 4));
 }
 
-/// Starts C = A B^T as rung 19 does it, a product of swizzled tiles of d columns: A has 64 rows, and B as many as C has
-/// columns. k16 steps are 32 bytes apart in a panel of 64 columns, and panels a whole tile.
+/// Starts C = A B^T as rung 19 does it, a product of swizzled tiles of d columns: A has 64 rows,
+/// and B as many as C has columns. k16 steps are 32 bytes apart in a panel of 64 columns, and
+/// panels a whole tile.
 template <class T, int d, int n>
 FLASH_DEVICE void start_ABt(float (&C)[n][4], uint64_t A, uint64_t B, Site site = Site::here()) {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < d / 16; ++k) {
         const int panel = 128 * (k / 4);
-        wgmma_m64k16<T, 8 * n>(C, advance(A, panel * 64 + 32 * (k % 4)), advance(B, panel * 8 * n + 32 * (k % 4)),
-                               k > 0, site);
+        wgmma_m64k16<T, 8 * n>(C, advance(A, panel * 64 + 32 * (k % 4)),
+                               advance(B, panel * 8 * n + 32 * (k % 4)), k > 0, site);
     }
     wgmma_commit();
 }
 
-/// Starts C += A B, likewise: A is in registers, B a swizzled tile of as many columns as C has. 16 of its rows are 2048
-/// bytes.
+/// Starts C += A B, likewise: A is in registers, B a swizzled tile of as many columns as C has. 16
+/// of its rows are 2048 bytes.
 template <class T, int n, int k16>
-FLASH_DEVICE void start_AB(float (&C)[n][4], const uint32_t (&A)[k16][4], uint64_t B, Site site = Site::here()) {
+FLASH_DEVICE void start_AB(float (&C)[n][4], const uint32_t (&A)[k16][4], uint64_t B,
+                           Site site = Site::here()) {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < k16; ++k) {

@@ -1,5 +1,5 @@
-// The wgmma instruction in each width that common/cuda/wgmma.hpp offers. It names every register of C, N / 2 of them,
-// and so has to be spelled once per N; only the lists of names differ. nvcc only.
+// The wgmma instruction in each width that common/cuda/wgmma.hpp offers. It names every register of
+// C, N / 2 of them, and so has to be spelled once per N; only the lists of names differ. nvcc only.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,8 @@
 namespace flash::detail {
 
 template <class T, int N, bool transpose_A, bool transpose_B>
-__device__ __forceinline__ void wgmma(float (&C)[N / 8][4], uint64_t A, uint64_t B, int accumulate) {
+__device__ __forceinline__ void wgmma(float (&C)[N / 8][4], uint64_t A, uint64_t B,
+                                      int accumulate) {
     // clang-format off
     if constexpr (N == 64) { FLASH_WGMMA_SS_TYPES(64, 32, "%32", "%33", "%34", "%35", "%36") }
     else if constexpr (N == 80) { FLASH_WGMMA_SS_TYPES(80, 40, "%40", "%41", "%42", "%43", "%44") }
@@ -77,7 +78,8 @@ __device__ __forceinline__ void wgmma(float (&C)[N / 8][4], uint64_t A, uint64_t
 }
 
 template <class T, int N, bool transpose_B>
-__device__ __forceinline__ void wgmma(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t B, int accumulate) {
+__device__ __forceinline__ void wgmma(float (&C)[N / 8][4], const uint32_t (&A)[4], uint64_t B,
+                                      int accumulate) {
     // clang-format off
     if constexpr (N == 64) { FLASH_WGMMA_RS_TYPES(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38") }
     else if constexpr (N == 80) { FLASH_WGMMA_RS_TYPES(80, 40, "%40", "%41", "%42", "%43", "%44", "%45", "%46") }

@@ -25,10 +25,13 @@ double Benchmark::median() const {
 double Benchmark::minimum() const { return std::ranges::min(seconds); }
 double Benchmark::maximum() const { return std::ranges::max(seconds); }
 
-Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress, std::optional<int> repetitions) {
+Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress,
+                    std::optional<int> repetitions) {
     Benchmark result;
     const auto start = std::chrono::steady_clock::now();
-    const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+    const auto passed = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
     do {
         run.run();
         ++result.warm_ups;
@@ -42,14 +45,16 @@ Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress, 
     double timed = 0;
     const auto finished = [&] {
         const auto count = static_cast<int>(result.seconds.size());
-        return repetitions                  ? count >= *repetitions
-               : count >= Benchmark::fewest ? timed >= enough_seconds || count >= most || passed() >= patience
-                                            : timed >= too_long && count >= fewest_of_long_runs;
+        return repetitions ? count >= *repetitions
+               : count >= Benchmark::fewest
+                   ? timed >= enough_seconds || count >= most || passed() >= patience
+                   : timed >= too_long && count >= fewest_of_long_runs;
     };
     while (!finished()) {
         result.seconds.push_back(run.time());
         timed += result.seconds.back();
-        progress(static_cast<double>(result.seconds.size()) / repetitions.value_or(Benchmark::fewest));
+        progress(static_cast<double>(result.seconds.size()) /
+                 repetitions.value_or(Benchmark::fewest));
     }
     return result;
 }

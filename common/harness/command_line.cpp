@@ -20,7 +20,8 @@ template <class T> T parse_number(const char* option, const std::string& text, c
     const char* const end = text.data() + text.size();
     const auto [rest, failure] = std::from_chars(text.data(), end, value);
     if (failure == std::errc::result_out_of_range) {
-        throw Error(std::string(option) + " " + in_quotes(text) + " is too large or too small a number");
+        throw Error(std::string(option) + " " + in_quotes(text) +
+                    " is too large or too small a number");
     }
     if (failure != std::errc{} || rest != end) {
         throw Error(std::string(option) + " needs " + kind + ", got " + in_quotes(text));
@@ -37,7 +38,8 @@ DType parse_dtype(const std::string& text) {
     throw Error("--dtype must be fp32, fp16 or bf16, got " + in_quotes(text));
 }
 
-/// How many characters must be inserted, removed or changed to turn one text into the other (Levenshtein).
+/// How many characters must be inserted, removed or changed to turn one text into the other
+/// (Levenshtein).
 size_t edit_distance(const std::string& from, const std::string& to) {
     std::vector<size_t> row(to.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});
@@ -55,8 +57,8 @@ size_t edit_distance(const std::string& from, const std::string& to) {
 
 [[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& argument) {
     if (!argument.starts_with('-')) {
-        throw Error("unexpected argument " + in_quotes(argument) + ": every option begins with --\n" + "see " +
-                    app.get_name() + " --help");
+        throw Error("unexpected argument " + in_quotes(argument) +
+                    ": every option begins with --\n" + "see " + app.get_name() + " --help");
     }
     const std::string flag = argument.substr(0, argument.find('='));
     std::string nearest;
@@ -69,7 +71,8 @@ size_t edit_distance(const std::string& from, const std::string& to) {
         }
     }
     throw Error("unknown option " + in_quotes(flag) +
-                (nearest.empty() ? "\nsee " + app.get_name() + " --help" : "; did you mean " + nearest + "?"));
+                (nearest.empty() ? "\nsee " + app.get_name() + " --help"
+                                 : "; did you mean " + nearest + "?"));
 }
 
 template <class Items> std::string joined(const Items& items, auto to_text) {
@@ -107,21 +110,27 @@ std::string examples(const Rung& rung) {
 
 std::optional<Options> parse_options(const Rung& rung, int argc, const char* const* argv) {
     Options options;
-    CLI::App app(rung.is_backward() ? "dQ, dK, dV from Q, K, V, O, LSE, dO" : "O, LSE = attention(Q, K, V)", rung.name);
+    CLI::App app(rung.is_backward() ? "dQ, dK, dV from Q, K, V, O, LSE, dO"
+                                    : "O, LSE = attention(Q, K, V)",
+                 rung.name);
     app.set_help_flag("-h,--help", "Print this help and exit");
-    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast); // so that a script's can be overruled
+    // so that a script's can be overruled
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app.allow_extras(); // so that an unknown option can be answered with the nearest known one
 
     const auto add = [&](const char* name, const char* kind, const std::string& help, auto store) {
         app.add_option_function<std::string>(name, store, help)->type_name(kind);
     };
-    const auto add_size = [&](const char* name, std::optional<int64_t>& value, const std::string& help) {
-        add(name, "N", help,
-            [name, &value](const std::string& text) { value = parse_number<int64_t>(name, text, "a whole number"); });
+    const auto add_size = [&](const char* name, std::optional<int64_t>& value,
+                              const std::string& help) {
+        add(name, "N", help, [name, &value](const std::string& text) {
+            value = parse_number<int64_t>(name, text, "a whole number");
+        });
     };
     const std::vector<DType> types = rung.dtypes();
     const std::string head_dims =
-        rung.head_dims.empty() ? "any" : joined(rung.head_dims, [](int d) { return std::to_string(d); });
+        rung.head_dims.empty() ? "any"
+                               : joined(rung.head_dims, [](int d) { return std::to_string(d); });
 
     add_size("--batch", options.batch, "B, sequences in the batch (1)");
     add_size("--heads", options.heads, "H, query heads (4)");
@@ -130,19 +139,24 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
     add_size("--kv-len", options.kv_len, "N_kv, keys in a sequence (N_q)");
     add_size("--head-dim", options.head_dim, "d, size of one head: " + head_dims + " (64)");
     app.add_flag("--causal", options.causal, "Query i sees key j only if j <= i + N_kv - N_q");
-    add("--scale", "S", "Factor on Q K^T (1/sqrt(d))",
-        [&](const std::string& text) { options.scale = parse_number<float>("--scale", text, "a number"); });
-    add("--dtype", "TYPE", "Type of Q, K, V and O: " + joined(types, dtype_name) + " (" + dtype_name(types.at(0)) + ")",
+    add("--scale", "S", "Factor on Q K^T (1/sqrt(d))", [&](const std::string& text) {
+        options.scale = parse_number<float>("--scale", text, "a number");
+    });
+    add("--dtype", "TYPE",
+        "Type of Q, K, V and O: " + joined(types, dtype_name) + " (" + dtype_name(types.at(0)) +
+            ")",
         [&](const std::string& text) { options.dtype = parse_dtype(text); });
     add("--seed", "N", "Seed of the random input, N(0, 1) (0)", [&](const std::string& text) {
         options.seed = parse_number<uint64_t>("--seed", text, "a whole number, 0 or more");
     });
     add("--input", "FILE",
         std::string("Read q, k, v from a safetensors file; the shape comes from it") +
-            (rung.is_backward() ? ". It may hold do (else random), and o with lse (else computed)" : ""),
+            (rung.is_backward() ? ". It may hold do (else random), and o with lse (else computed)"
+                                : ""),
         [&](const std::string& text) { options.input = text; });
     add("--output", "FILE",
-        std::string("Write ") + (rung.is_backward() ? "dq, dk and dv" : "o and lse") + " to a safetensors file",
+        std::string("Write ") + (rung.is_backward() ? "dq, dk and dv" : "o and lse") +
+            " to a safetensors file",
         [&](const std::string& text) { options.output = text; });
     bool no_check = false;
     app.add_flag("--no-check", no_check, "Do not compare with the reference");
@@ -150,11 +164,13 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
         [&](const std::string& text) {
             options.check_rows = parse_number<int64_t>("--check-rows", text, "a whole number");
             if (options.check_rows < 1) {
-                throw Error("--check-rows must be 1 or more, got " + text + "; --no-check compares none");
+                throw Error("--check-rows must be 1 or more, got " + text +
+                            "; --no-check compares none");
             }
         });
     app.add_flag("--bench", options.bench, "Time many runs with cold caches, and measure memory");
-    add("--repetitions", "N", "How many runs --bench times (20 or more, fewer when they take minutes)",
+    add("--repetitions", "N",
+        "How many runs --bench times (20 or more, fewer when they take minutes)",
         [&](const std::string& text) {
             options.repetitions = parse_number<int>("--repetitions", text, "a whole number");
             if (*options.repetitions < 1) {
@@ -176,7 +192,8 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
         return std::nullopt;
     } catch (const CLI::ArgumentMismatch& error) { // "--q-len: 1 required N missing"
         const std::string message = error.what();
-        throw Error(message.substr(0, message.find(':')) + " needs a value after it\nsee " + rung.name + " --help");
+        throw Error(message.substr(0, message.find(':')) + " needs a value after it\nsee " +
+                    rung.name + " --help");
     } catch (const CLI::ParseError& error) {
         throw Error(std::string(error.what()) + "\nsee " + rung.name + " --help");
     }

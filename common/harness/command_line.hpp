@@ -24,8 +24,9 @@ struct Options {
     bool json = false;
 };
 
-/// Nothing when --help was asked for and has been printed. Throws Error for an unknown option or a value that is not
-/// of the option's kind; whether the values make sense together is for `make_inputs` to say.
+/// Nothing when --help was asked for and has been printed. Throws Error for an unknown option or a
+/// value that is not of the option's kind; whether the values make sense together is for
+/// `make_inputs` to say.
 std::optional<Options> parse_options(const Rung& rung, int argc, const char* const* argv);
 
 } // namespace flash

@@ -8,7 +8,8 @@
 
 namespace flash {
 
-/// Rounds each value to `type` and writes it at `to`, `dtype_bytes(type)` bytes each; `to` need not be aligned.
+/// Rounds each value to `type` and writes it at `to`, `dtype_bytes(type)` bytes each; `to` need not
+/// be aligned.
 void to_bytes(DType type, std::span<const float> values, std::byte* to);
 
 /// Reads `values.size()` elements of `type`; exact. `from` need not be aligned.

@@ -14,8 +14,8 @@
 namespace flash {
 namespace {
 
-// An ordinary number in every type (-0.85 as fp32 and bf16, -1.84 as fp16), because a kernel that reads, scales and
-// writes back a value outside O would leave a NaN or a zero as it was.
+// An ordinary number in every type (-0.85 as fp32 and bf16, -1.84 as fp16), because a kernel that
+// reads, scales and writes back a value outside O would leave a NaN or a zero as it was.
 constexpr uint16_t canary = 0xbf5a;
 
 constexpr size_t piece = 1 << 20; // bytes that are copied at once: a tensor may be large
@@ -24,7 +24,8 @@ void fill(std::span<std::byte> bytes, std::span<const uint16_t> pattern) {
     if (bytes.empty()) { // memcpy must not be given a null pointer, even for nothing
         return;
     }
-    const std::array<uint16_t, 2> two{pattern.front(), pattern.back()}; // four bytes at a time: margins are large
+    // four bytes at a time: margins are large
+    const std::array<uint16_t, 2> two{pattern.front(), pattern.back()};
     const size_t rest = bytes.size() % sizeof two;
     for (size_t at = 0; at < bytes.size() - rest; at += sizeof two) {
         std::memcpy(bytes.data() + at, two.data(), sizeof two);
@@ -46,7 +47,8 @@ std::vector<uint16_t> quiet_nan(DType type) {
 
 /// The tensor in `type`, with NaN before and after it.
 std::vector<std::byte> surrounded(DType type, std::span<const float> values, size_t margin) {
-    std::vector<std::byte> bits(values.size() * static_cast<size_t>(dtype_bytes(type)) + 2 * margin);
+    std::vector<std::byte> bits(values.size() * static_cast<size_t>(dtype_bytes(type)) +
+                                2 * margin);
     const std::vector<uint16_t> nan = quiet_nan(type);
     fill(std::span(bits).first(margin), nan);
     fill(std::span(bits).last(margin), nan);
@@ -62,20 +64,23 @@ std::string place(const char* name, size_t offset, size_t margin, size_t bytes) 
                " bytes ahead of its start";
     }
     if (offset >= margin + bytes) {
-        return "memory after " + tensor + " was overwritten, at byte " + std::to_string(offset - margin - bytes) +
-               " past its end";
+        return "memory after " + tensor + " was overwritten, at byte " +
+               std::to_string(offset - margin - bytes) + " past its end";
     }
     return tensor + ", an input, was overwritten at byte " + std::to_string(offset - margin);
 }
 
-/// The first byte of `memory` from `offset` on that is not as expected. Read in pieces: a tensor may be large.
-std::optional<size_t> first_difference(const Memory& memory, size_t offset, std::span<const std::byte> expected) {
+/// The first byte of `memory` from `offset` on that is not as expected. Read in pieces: a tensor
+/// may be large.
+std::optional<size_t> first_difference(const Memory& memory, size_t offset,
+                                       std::span<const std::byte> expected) {
     std::vector<std::byte> now;
     for (size_t done = 0; done < expected.size(); done += piece) {
         const auto part = expected.subspan(done, std::min(piece, expected.size() - done));
         now.resize(part.size());
         memory.read(offset + done, now.data(), now.size());
-        if (std::memcmp(now.data(), part.data(), now.size()) != 0) { // many times as fast as looking for the byte
+        // many times as fast as looking for the byte
+        if (std::memcmp(now.data(), part.data(), now.size()) != 0) {
             const auto got = std::ranges::mismatch(now, part).in1;
             return offset + done + static_cast<size_t>(got - now.begin());
         }
@@ -90,7 +95,8 @@ DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inp
     validate(problem);
     require_supported(rung, problem, inputs.dtype);
     if (margin % 256 != 0) {
-        throw std::invalid_argument("DeviceRun: the margin must be a multiple of 256, or the tensors lose alignment");
+        throw std::invalid_argument(
+            "DeviceRun: the margin must be a multiple of 256, or the tensors lose alignment");
     }
     struct Input {
         const char* name;
@@ -98,9 +104,11 @@ DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inp
         int64_t size;
         std::span<const float> values;
     };
-    const int64_t q_size = problem.q_size(), kv_size = problem.kv_size(), lse_size = problem.lse_size();
-    std::vector<Input> given = {
-        {"Q", dtype_, q_size, inputs.q}, {"K", dtype_, kv_size, inputs.k}, {"V", dtype_, kv_size, inputs.v}};
+    const int64_t q_size = problem.q_size(), kv_size = problem.kv_size(),
+                  lse_size = problem.lse_size();
+    std::vector<Input> given = {{"Q", dtype_, q_size, inputs.q},
+                                {"K", dtype_, kv_size, inputs.k},
+                                {"V", dtype_, kv_size, inputs.v}};
     if (rung.is_backward()) {
         given.insert(given.end(), {{"O", dtype_, q_size, inputs.o},
                                    {"LSE", DType::fp32, lse_size, inputs.lse},
@@ -114,14 +122,15 @@ DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inp
     }
 
     if (rung.takes_workspace() && rung.workspace_bytes == nullptr) {
-        throw std::invalid_argument("DeviceRun: the rung takes a workspace, and does not say how large");
+        throw std::invalid_argument(
+            "DeviceRun: the rung takes a workspace, and does not say how large");
     }
     Backend& backend = rung.backend();
     require_memory(rung, problem, inputs.dtype, margin);
     for (const Input& input : given) {
         std::vector<std::byte> bits = surrounded(input.dtype, input.values, margin);
-        Tensor tensor{input.name, input.dtype, bits.size() - 2 * margin, backend.allocate(bits.size()),
-                      std::move(bits)};
+        Tensor tensor{input.name, input.dtype, bits.size() - 2 * margin,
+                      backend.allocate(bits.size()), std::move(bits)};
         tensor.memory->write(0, tensor.uploaded.data(), tensor.uploaded.size());
         tensor.memory->declare(margin, tensor.bytes, tensor.name);
         inputs_.push_back(std::move(tensor));
@@ -163,19 +172,23 @@ void DeviceRun::poison() {
     for (Tensor& tensor : outputs_) {
         poison(tensor, quiet_nan(tensor.dtype));
     }
-    if (workspace_) { // NaN, which is a large number where a rung counts; the next time a small one, as floats nearly 0
-        poison(*workspace_, poisonings_++ % 2 == 0 ? quiet_nan(DType::fp32) : std::vector<uint16_t>{3, 0});
+    // NaN, which is a large number where a rung counts; the next time a small one, as floats nearly
+    // 0
+    if (workspace_) {
+        poison(*workspace_,
+               poisonings_++ % 2 == 0 ? quiet_nan(DType::fp32) : std::vector<uint16_t>{3, 0});
     }
 }
 
 void DeviceRun::launch() {
     void* const workspace = workspace_ ? data<void>(*workspace_) : nullptr;
     const auto call = [this, workspace]<class T>(Forward<T> forward, Backward<T> backward) {
-        const T *Q = data<const T>(inputs_[0]), *K = data<const T>(inputs_[1]), *V = data<const T>(inputs_[2]);
+        const T *Q = data<const T>(inputs_[0]), *K = data<const T>(inputs_[1]),
+                *V = data<const T>(inputs_[2]);
         if (rung_.is_backward()) {
             backward(problem_, Q, K, V, data<const T>(inputs_[3]), data<const float>(inputs_[4]),
-                     data<const T>(inputs_[5]), data<T>(outputs_[0]), data<T>(outputs_[1]), data<T>(outputs_[2]),
-                     workspace);
+                     data<const T>(inputs_[5]), data<T>(outputs_[0]), data<T>(outputs_[1]),
+                     data<T>(outputs_[2]), workspace);
         } else {
             forward(problem_, Q, K, V, data<T>(outputs_[0]), data<float>(outputs_[1]), workspace);
         }

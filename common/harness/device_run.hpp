@@ -1,4 +1,5 @@
-// One rung on one problem: inputs converted and uploaded, outputs poisoned, canaries around everything.
+// One rung on one problem: inputs converted and uploaded, outputs poisoned, canaries around
+// everything.
 // The command line, the benchmark and the conformance suite all run a rung through this class.
 #pragma once
 
@@ -12,21 +13,25 @@
 
 namespace flash {
 
-/// Q, K, V, O and LSE of one problem in the memory of the rung's backend; for a backward rung O and LSE are inputs, as
-/// is dO, and dQ, dK and dV are the outputs.
+/// Q, K, V, O and LSE of one problem in the memory of the rung's backend; for a backward rung O and
+/// LSE are inputs, as is dO, and dQ, dK and dV are the outputs.
 ///
-/// Each tensor sits inside a larger allocation, `margin` bytes before it and after it. Margins of inputs hold NaN,
-/// so that a read outside shows in the result; margins of outputs hold a pattern, so that a write outside is found.
+/// Each tensor sits inside a larger allocation, `margin` bytes before it and after it. Margins of
+/// inputs hold NaN, so that a read outside shows in the result; margins of outputs hold a pattern,
+/// so that a write outside is found.
 /// The rung's workspace, if it takes one, is surrounded likewise.
 class DeviceRun {
   public:
     /// Bytes; a multiple of 256 keeps the tensors aligned.
     static constexpr size_t default_margin = 4096;
 
-    /// Throws Error when the rung does not support the type or head dim, or when memory does not suffice.
-    DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs, size_t margin = default_margin);
+    /// Throws Error when the rung does not support the type or head dim, or when memory does not
+    /// suffice.
+    DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs,
+              size_t margin = default_margin);
 
-    /// Fills the outputs with NaN, the workspace with garbage that is another one each time, and rewrites the canaries.
+    /// Fills the outputs with NaN, the workspace with garbage that is another one each time, and
+    /// rewrites the canaries.
     void poison();
 
     /// Runs the rung once and waits for its end.
@@ -41,7 +46,9 @@ class DeviceRun {
     struct Gradients {
         std::vector<float> d_q, d_k, d_v;
     };
-    Gradients gradients() const { return {values(outputs_[0]), values(outputs_[1]), values(outputs_[2])}; }
+    Gradients gradients() const {
+        return {values(outputs_[0]), values(outputs_[1]), values(outputs_[2])};
+    }
 
     /// The first output, O or dQ, in the rung's own type, bit by bit, for comparing repeated runs.
     std::vector<std::byte> o_bits() const { return bits(outputs_[0]); }
@@ -49,8 +56,8 @@ class DeviceRun {
     /// Bytes of the rung's workspace.
     size_t workspace_bytes() const { return workspace_ ? workspace_->bytes : 0; }
 
-    /// Empty when every byte outside outputs and workspace still holds its canary and no input has changed;
-    /// else says which tensor's surroundings were written, and at which offset.
+    /// Empty when every byte outside outputs and workspace still holds its canary and no input has
+    /// changed; else says which tensor's surroundings were written, and at which offset.
     std::string damage() const;
 
   private:

@@ -24,14 +24,17 @@ constexpr std::align_val_t alignment{256};
 
 class HostMemory final : public Memory {
   public:
-    explicit HostMemory(size_t bytes) : data_(static_cast<char*>(::operator new(bytes, alignment))), bytes_(bytes) {}
+    explicit HostMemory(size_t bytes)
+        : data_(static_cast<char*>(::operator new(bytes, alignment))), bytes_(bytes) {}
     ~HostMemory() override { ::operator delete(data_, alignment); }
     HostMemory(const HostMemory&) = delete;
     HostMemory& operator=(const HostMemory&) = delete;
 
     void* data() const override { return data_; }
     size_t bytes() const override { return bytes_; }
-    void write(size_t offset, const void* source, size_t bytes) override { std::memcpy(data_ + offset, source, bytes); }
+    void write(size_t offset, const void* source, size_t bytes) override {
+        std::memcpy(data_ + offset, source, bytes);
+    }
     void read(size_t offset, void* destination, size_t bytes) const override {
         std::memcpy(destination, data_ + offset, bytes);
     }
@@ -41,7 +44,8 @@ class HostMemory final : public Memory {
     size_t bytes_;
 };
 
-/// Threads that an OpenMP loop of a rung will use: honours OMP_NUM_THREADS and the process's CPU mask.
+/// Threads that an OpenMP loop of a rung will use: honours OMP_NUM_THREADS and the process's CPU
+/// mask.
 int thread_count() {
 #ifdef _OPENMP
     return omp_get_max_threads();
@@ -69,8 +73,10 @@ size_t cache_bytes(int name) {
 
 /// More than the shared last-level cache holds, and than all the private ones hold together.
 size_t flush_bytes() {
-    const size_t last_level = std::max(cache_bytes(_SC_LEVEL3_CACHE_SIZE), cache_bytes(_SC_LEVEL4_CACHE_SIZE));
-    const size_t all_private = cache_bytes(_SC_LEVEL2_CACHE_SIZE) * static_cast<size_t>(thread_count());
+    const size_t last_level =
+        std::max(cache_bytes(_SC_LEVEL3_CACHE_SIZE), cache_bytes(_SC_LEVEL4_CACHE_SIZE));
+    const size_t all_private =
+        cache_bytes(_SC_LEVEL2_CACHE_SIZE) * static_cast<size_t>(thread_count());
     const size_t largest = std::max(last_level, all_private);
     return std::clamp<size_t>(largest + largest / 2, size_t{64} << 20, size_t{1} << 30);
 }
@@ -81,7 +87,8 @@ class HostBackend final : public Backend {
 
     std::string description() const override {
         const int threads = thread_count();
-        return processor_name() + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
+        return processor_name() + ", " + std::to_string(threads) +
+               (threads == 1 ? " thread" : " threads");
     }
 
     size_t available_bytes() const override { return available_host_memory(); }
@@ -97,7 +104,8 @@ class HostBackend final : public Backend {
             }
         }
         throw Error("not enough memory: " + format_bytes(static_cast<double>(bytes)) + " wanted, " +
-                    format_bytes(static_cast<double>(available)) + " available; try a smaller problem");
+                    format_bytes(static_cast<double>(available)) +
+                    " available; try a smaller problem");
     }
 
     void flush_caches() override {

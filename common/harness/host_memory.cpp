@@ -38,13 +38,14 @@ size_t system_available(const fs::path& root) {
     if (const auto kib = read_field(root / "proc/meminfo", "MemAvailable:")) {
         return *kib * 1024;
     }
-    return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+           static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// What is left in `group` and each group above it, up to `root`. A limit counts the page cache too,
-/// but the kernel drops that part (inactive_file) before it refuses memory.
-size_t group_available(const fs::path& root, const fs::path& group, const char* limit_file, const char* usage_file,
-                       const char* cache_field) {
+/// What is left in `group` and each group above it, up to `root`. A limit counts the page cache
+/// too, but the kernel drops that part (inactive_file) before it refuses memory.
+size_t group_available(const fs::path& root, const fs::path& group, const char* limit_file,
+                       const char* usage_file, const char* cache_field) {
     size_t available = std::numeric_limits<size_t>::max();
     fs::path path = group;
     while (true) {
@@ -65,7 +66,8 @@ size_t group_available(const fs::path& root, const fs::path& group, const char* 
 
 size_t cgroup_available(const fs::path& root) {
     size_t available = std::numeric_limits<size_t>::max();
-    std::ifstream file(root / "proc/self/cgroup"); // lines of "id:controllers:/path"; version 2 names no controllers
+    // lines of "id:controllers:/path"; version 2 names no controllers
+    std::ifstream file(root / "proc/self/cgroup");
     std::string line;
     while (std::getline(file, line)) {
         const size_t first = line.find(':');
@@ -76,12 +78,14 @@ size_t cgroup_available(const fs::path& root) {
         const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
         const fs::path group = fs::path(line.substr(second + 1)).relative_path();
         if (controllers == ",,") {
-            available = std::min(available, group_available(root / "sys/fs/cgroup", group, "memory.max",
-                                                            "memory.current", "inactive_file"));
-        } else if (controllers.find(",memory,") != std::string::npos) {
             available =
-                std::min(available, group_available(root / "sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
-                                                    "memory.usage_in_bytes", "total_inactive_file"));
+                std::min(available, group_available(root / "sys/fs/cgroup", group, "memory.max",
+                                                    "memory.current", "inactive_file"));
+        } else if (controllers.find(",memory,") != std::string::npos) {
+            available = std::min(available,
+                                 group_available(root / "sys/fs/cgroup/memory", group,
+                                                 "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                                 "total_inactive_file"));
         }
     }
     return available;
@@ -100,7 +104,8 @@ size_t address_space_available(const fs::path& root) {
 } // namespace
 
 size_t available_host_memory(const fs::path& root) {
-    return std::min({system_available(root), cgroup_available(root), address_space_available(root)});
+    return std::min(
+        {system_available(root), cgroup_available(root), address_space_available(root)});
 }
 
 } // namespace flash

@@ -24,7 +24,8 @@ void take_shape(Problem& problem, const Options& options) {
         return info.shape;
     };
     const auto &q = shape("q"), &k = shape("k"), &v = shape("v");
-    const std::string shapes = "q " + format_shape(q) + ", k " + format_shape(k) + ", v " + format_shape(v);
+    const std::string shapes =
+        "q " + format_shape(q) + ", k " + format_shape(k) + ", v " + format_shape(v);
     const auto agree = [&](bool equal, const char* rule) {
         if (!equal) {
             throw Error(path + ": the shapes disagree: " + shapes + "\n" + rule);
@@ -42,8 +43,9 @@ void take_shape(Problem& problem, const Options& options) {
 
     const auto same = [&](const char* option, const std::optional<int64_t>& wanted, int64_t size) {
         if (wanted && *wanted != size) {
-            throw Error(std::string(option) + " " + std::to_string(*wanted) + " disagrees with " + path + ": " +
-                        shapes + "\nleave " + option + " out: with --input the shape comes from the file");
+            throw Error(std::string(option) + " " + std::to_string(*wanted) + " disagrees with " +
+                        path + ": " + shapes + "\nleave " + option +
+                        " out: with --input the shape comes from the file");
         }
     };
     same("--batch", options.batch, problem.batch);
@@ -64,19 +66,21 @@ void convert(std::vector<float>& values, DType type, const std::string& tensor) 
     for (size_t i = 0; i < values.size(); ++i) {
         const float rounded = round_to(type, values[i]);
         if (std::isinf(rounded) && std::isfinite(values[i])) {
-            throw Error(tensor + " holds " + std::to_string(values[i]) + " (element " + std::to_string(i) +
-                        "), too large for " + dtype_name(type) +
-                        (type == DType::fp16 ? ", whose largest value is 65504; try --dtype bf16 or fp32"
-                                             : "; try --dtype fp32"));
+            throw Error(tensor + " holds " + std::to_string(values[i]) + " (element " +
+                        std::to_string(i) + "), too large for " + dtype_name(type) +
+                        (type == DType::fp16
+                             ? ", whose largest value is 65504; try --dtype bf16 or fp32"
+                             : "; try --dtype fp32"));
         }
         values[i] = rounded;
     }
 }
 
-/// The tensors, one after the other, become one sequence of numbers. Its parts are independent, so that they can be
-/// made side by side; the values depend on the seed alone, not on the number of threads.
-void fill_with_normal_numbers(std::initializer_list<std::vector<float>*> tensors, DType dtype, uint64_t seed,
-                              const Progress& progress) {
+/// The tensors, one after the other, become one sequence of numbers. Its parts are independent, so
+/// that they can be made side by side; the values depend on the seed alone, not on the number of
+/// threads.
+void fill_with_normal_numbers(std::initializer_list<std::vector<float>*> tensors, DType dtype,
+                              uint64_t seed, const Progress& progress) {
     constexpr int64_t part_size = 1 << 20;
     int64_t size = 0;
     for (const std::vector<float>* tensor : tensors) {
@@ -102,25 +106,30 @@ void fill_with_normal_numbers(std::initializer_list<std::vector<float>*> tensors
     }
 }
 
-/// O, LSE and dO of a backward rung, where the file holds them; one that it holds must have its shape.
-void read_for_backward(SafetensorsReader& file, const Problem& p, const std::string& path, HostTensors& tensors) {
+/// O, LSE and dO of a backward rung, where the file holds them; one that it holds must have its
+/// shape.
+void read_for_backward(SafetensorsReader& file, const Problem& p, const std::string& path,
+                       HostTensors& tensors) {
     const std::vector<int64_t> q_shape = {p.batch, p.heads, p.q_len, p.head_dim};
     const std::vector<int64_t> lse_shape = {p.batch, p.heads, p.q_len};
-    const auto read = [&](const char* name, std::vector<float>& values, const std::vector<int64_t>& shape,
-                          DType dtype) {
+    const auto read = [&](const char* name, std::vector<float>& values,
+                          const std::vector<int64_t>& shape, DType dtype) {
         if (!file.tensors().contains(name)) {
             return;
         }
         if (file.info(name).shape != shape) {
-            throw Error(path + ": " + name + " has the shape " + format_shape(file.info(name).shape) +
-                        ", but with this q it must have " + format_shape(shape));
+            throw Error(path + ": " + name + " has the shape " +
+                        format_shape(file.info(name).shape) + ", but with this q it must have " +
+                        format_shape(shape));
         }
         values = file.read(name);
         convert(values, dtype, path + ": " + name);
     };
     read("do", tensors.d_o, q_shape, tensors.dtype);
     if (file.tensors().contains("o") != file.tensors().contains("lse")) {
-        throw Error(path + ": holds one of o and lse; a backward rung needs both, or none and makes them itself");
+        throw Error(
+            path +
+            ": holds one of o and lse; a backward rung needs both, or none and makes them itself");
     }
     read("o", tensors.o, q_shape, tensors.dtype);
     read("lse", tensors.lse, lse_shape, DType::fp32);
@@ -132,7 +141,8 @@ Problem make_problem(const Rung& rung, const Options& options) {
     Problem problem;
     if (options.input) {
         if (options.seed) {
-            throw Error("--seed makes random input, --input reads it from a file: give one of them");
+            throw Error(
+                "--seed makes random input, --input reads it from a file: give one of them");
         }
         take_shape(problem, options);
     } else {
@@ -149,14 +159,15 @@ Problem make_problem(const Rung& rung, const Options& options) {
     return problem;
 }
 
-HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype, const Options& options,
-                         const Progress& progress) {
+HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype,
+                         const Options& options, const Progress& progress) {
     HostTensors tensors;
     tensors.dtype = dtype;
     if (options.input) {
         SafetensorsReader file(*options.input);
         double done = 0;
-        for (auto [name, values] : {std::pair{"q", &tensors.q}, {"k", &tensors.k}, {"v", &tensors.v}}) {
+        for (auto [name, values] :
+             {std::pair{"q", &tensors.q}, {"k", &tensors.k}, {"v", &tensors.v}}) {
             *values = file.read(name);
             convert(*values, dtype, *options.input + ": " + name);
             progress(++done / 3);
@@ -176,8 +187,8 @@ HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype, 
     if (rung.is_backward()) {
         tensors.d_o.resize(static_cast<size_t>(problem.q_size()));
     }
-    fill_with_normal_numbers({&tensors.q, &tensors.k, &tensors.v, &tensors.d_o}, dtype, options.seed.value_or(0),
-                             progress);
+    fill_with_normal_numbers({&tensors.q, &tensors.k, &tensors.v, &tensors.d_o}, dtype,
+                             options.seed.value_or(0), progress);
     return tensors;
 }
 

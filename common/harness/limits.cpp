@@ -20,20 +20,25 @@ void require_supported(const Rung& rung, const Problem& problem, DType type) {
         for (const int supported : rung.head_dims) {
             known += (known.empty() ? "" : ", ") + std::to_string(supported);
         }
-        throw Error(rung.name + " has no version for head dim " + std::to_string(problem.head_dim) + "; it supports " +
-                    known);
+        throw Error(rung.name + " has no version for head dim " + std::to_string(problem.head_dim) +
+                    "; it supports " + known);
     }
 }
 
-void require_memory(const Rung& rung, const Problem& problem, DType type, size_t margin, double host_bytes) {
+void require_memory(const Rung& rung, const Problem& problem, DType type, size_t margin,
+                    double host_bytes) {
     // In double: no sum can overflow, and nobody minds the last byte.
     const auto size = [](int64_t elements) { return static_cast<double>(elements); };
-    const double pairs = rung.is_backward() ? 4 : 2; // Q, O, dO, dQ, and K, V, dK, dV; or Q, O and K, V
-    const double tensors = pairs * (size(problem.q_size()) + size(problem.kv_size())) * dtype_bytes(type) +
-                           size(problem.lse_size()) * sizeof(float) + (4 * pairs + 2) * static_cast<double>(margin);
-    const auto require = [](double wanted, size_t available, const std::string& where, const std::string& why) {
+    // Q, O, dO, dQ, and K, V, dK, dV; or Q, O and K, V
+    const double pairs = rung.is_backward() ? 4 : 2;
+    const double tensors =
+        pairs * (size(problem.q_size()) + size(problem.kv_size())) * dtype_bytes(type) +
+        size(problem.lse_size()) * sizeof(float) + (4 * pairs + 2) * static_cast<double>(margin);
+    const auto require = [](double wanted, size_t available, const std::string& where,
+                            const std::string& why) {
         if (wanted > static_cast<double>(available)) {
-            throw Error("not enough memory" + where + ": this problem needs " + format_bytes(wanted) + why + ", " +
+            throw Error("not enough memory" + where + ": this problem needs " +
+                        format_bytes(wanted) + why + ", " +
                         format_bytes(static_cast<double>(available)) +
                         " is available\ntry a smaller --batch, --heads, --q-len or --kv-len");
         }

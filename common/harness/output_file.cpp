@@ -25,7 +25,8 @@ OutputFile::OutputFile(const std::string& path) : name_(path) {
     }
     std::error_code failure;
     const fs::file_status status = fs::status(path, failure);
-    if (fs::exists(status) && !fs::is_regular_file(status)) { // renaming onto /dev/null would replace the device
+    // renaming onto /dev/null would replace the device
+    if (fs::exists(status) && !fs::is_regular_file(status)) {
         refuse(path, fs::is_directory(status) ? "it is a directory" : "it is not a regular file");
     }
     target_ = fs::exists(status) ? fs::canonical(path, failure) : fs::path(path);
@@ -33,7 +34,8 @@ OutputFile::OutputFile(const std::string& path) : name_(path) {
     if (!fs::is_directory(folder, failure)) {
         refuse(path, "there is no directory " + folder.string());
     }
-    partial_ = folder / ("." + target_.filename().string() + ".partial-" + std::to_string(getpid()));
+    partial_ =
+        folder / ("." + target_.filename().string() + ".partial-" + std::to_string(getpid()));
     // O_EXCL: never write through a file or link that somebody else left under this name.
     const int descriptor = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor < 0) {

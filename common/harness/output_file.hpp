@@ -7,8 +7,8 @@
 
 namespace flash {
 
-/// Written beside its target under another name; `commit` renames it into place, and without that the destructor
-/// removes it. All members throw Error, with the target's name and the reason.
+/// Written beside its target under another name; `commit` renames it into place, and without that
+/// the destructor removes it. All members throw Error, with the target's name and the reason.
 class OutputFile {
   public:
     explicit OutputFile(const std::string& path);
@@ -26,7 +26,8 @@ class OutputFile {
     std::ofstream stream_;
 };
 
-/// Throws Error unless `path` can be written; leaves nothing behind. To be asked before the work whose result it takes.
+/// Throws Error unless `path` can be written; leaves nothing behind. To be asked before the work
+/// whose result it takes.
 void require_writable(const std::string& path);
 
 } // namespace flash

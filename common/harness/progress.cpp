@@ -10,7 +10,8 @@ namespace flash {
 
 using namespace std::chrono_literals;
 
-ProgressLine::ProgressLine(std::string what) : what_(std::move(what)), thread_([this] { show(); }) {}
+ProgressLine::ProgressLine(std::string what)
+    : what_(std::move(what)), thread_([this] { show(); }) {}
 
 ProgressLine::~ProgressLine() {
     {
@@ -28,11 +29,13 @@ void ProgressLine::show() {
     bool shown = false;
     std::unique_lock lock(mutex_);
     while (!finished_.wait_for(lock, wait, [this] { return done_; })) {
-        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        const double seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         const double fraction = fraction_;
         std::string line = what_;
         if (fraction >= 0) {
-            line += " " + std::to_string(static_cast<int>(100 * std::clamp(fraction, 0.0, 1.0))) + "%";
+            line +=
+                " " + std::to_string(static_cast<int>(100 * std::clamp(fraction, 0.0, 1.0))) + "%";
         }
         line += ", " + std::to_string(static_cast<int>(seconds)) + " s";
         std::fprintf(stderr, terminal ? "\r\033[K%s" : "%s\n", line.c_str());

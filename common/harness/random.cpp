@@ -5,8 +5,9 @@
 namespace flash {
 namespace {
 
-// Everything below consists of +, *, /, sqrt and fma, which IEEE 754 rounds in one way only. A product is never
-// left to be added to something, because a compiler may fuse the two or not: such sums are written as fma.
+// Everything below consists of +, *, /, sqrt and fma, which IEEE 754 rounds in one way only. A
+// product is never left to be added to something, because a compiler may fuse the two or not: such
+// sums are written as fma.
 
 /// Natural logarithm of a positive normal number, to about 1e-16.
 double portable_log(double x) {
@@ -37,8 +38,8 @@ NormalGenerator::NormalGenerator(uint64_t seed, uint32_t part) : bits_(seed) {
     }
 }
 
-/// Marsaglia's polar method: a point (x, y) uniform in the unit circle, at distance sqrt(s) from its centre,
-/// gives two independent normal numbers, x and y times sqrt(-2 log(s) / s).
+/// Marsaglia's polar method: a point (x, y) uniform in the unit circle, at distance sqrt(s) from
+/// its centre, gives two independent normal numbers, x and y times sqrt(-2 log(s) / s).
 float NormalGenerator::operator()() {
     if (has_spare_) {
         has_spare_ = false;

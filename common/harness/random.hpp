@@ -6,13 +6,14 @@
 
 namespace flash {
 
-/// Independent standard normal numbers, N(0, 1). A seed gives the same bits on every platform and compiler,
-/// which std::normal_distribution and the logarithm of the C library do not promise.
+/// Independent standard normal numbers, N(0, 1). A seed gives the same bits on every platform and
+/// compiler, which std::normal_distribution and the logarithm of the C library do not promise.
 class NormalGenerator {
   public:
     explicit NormalGenerator(uint64_t seed) : bits_(seed) {}
 
-    /// Part `part` of a sequence that several generators make side by side. Part 0 is NormalGenerator(seed).
+    /// Part `part` of a sequence that several generators make side by side. Part 0 is
+    /// NormalGenerator(seed).
     NormalGenerator(uint64_t seed, uint32_t part);
 
     float operator()();

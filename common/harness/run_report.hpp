@@ -15,7 +15,8 @@ struct Report {
     DType dtype = DType::fp32;
     std::optional<std::string> input; // the file, or else
     uint64_t seed = 0;                // the seed of random input
-    double seconds = 0; // of the first run, or of a second one when that is quick: the first one starts threads
+    // of the first run, or of a second one when that is quick: the first one starts threads
+    double seconds = 0;
     std::optional<Benchmark> benchmark;
     std::optional<Verdict> verdict; // nothing with --no-check
     std::string damage;             // DeviceRun::damage
@@ -27,7 +28,8 @@ struct Report {
 /// A few lines of text.
 std::string format_text(const Report& report);
 
-/// One JSON document; what was not measured or not asked for is null, and so is a number that is not finite.
+/// One JSON document; what was not measured or not asked for is null, and so is a number that is
+/// not finite.
 std::string format_json(const Report& report);
 
 } // namespace flash

@@ -66,7 +66,8 @@ std::string format_json(const Report& report) {
         {"flops", report.rung.flops(p)},
         {"gflops_per_s", report.rung.flops(p) / report.seconds / 1e9},
         {"benchmark", report.benchmark ? benchmark_json(*report.benchmark) : Json(nullptr)},
-        {"check", report.verdict ? verdict_json(*report.verdict, report.rung.is_backward()) : Json(nullptr)},
+        {"check",
+         report.verdict ? verdict_json(*report.verdict, report.rung.is_backward()) : Json(nullptr)},
         {"damage", report.damage}, // memory that was written but is no output; empty: none
         {"compiler", __VERSION__}};
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -32,14 +32,16 @@ std::string time_lines(const Report& report) {
     const Benchmark& bench = *report.benchmark;
     std::string lines =
         time +
-        format(": median of %zu runs with cold caches, after %d to warm up\n", bench.seconds.size(), bench.warm_ups) +
+        format(": median of %zu runs with cold caches, after %d to warm up\n", bench.seconds.size(),
+               bench.warm_ups) +
         "          " + format_seconds(bench.minimum()) + " to " + format_seconds(bench.maximum()) +
         format(", spread %.1f%%\n", 100 * (bench.maximum() - bench.minimum()) / bench.median());
     if (bench.cut_short()) {
         lines += format("          fewer than %d runs: the median says less\n", Benchmark::fewest);
     }
     lines += "memory    " +
-             (bench.peak_memory ? format_bytes(static_cast<double>(*bench.peak_memory)) + " beyond inputs and outputs"
+             (bench.peak_memory ? format_bytes(static_cast<double>(*bench.peak_memory)) +
+                                      " beyond inputs and outputs"
                                 : std::string("not measured")) +
              "\n";
     return lines;
@@ -57,7 +59,8 @@ std::string verdict_lines(const Report& report) {
                      line("dK", verdict.d_k.error, verdict.d_k.bound) +
                      line("dV", verdict.d_v.error, verdict.d_v.bound);
         } else {
-            lines += line("O", verdict.o_error, verdict.o_bound) + line("LSE", verdict.lse_error, verdict.lse_bound);
+            lines += line("O", verdict.o_error, verdict.o_bound) +
+                     line("LSE", verdict.lse_error, verdict.lse_bound);
         }
         if (verdict.rows < report.problem.lse_size()) {
             lines += format("          of %lld rows; the other %lld were not compared\n",
@@ -71,7 +74,8 @@ std::string verdict_lines(const Report& report) {
     if (report.verdict && !report.verdict->ok) {
         lines += report.verdict->message + "\n";
         if (report.rung.overflows) {
-            lines += "(this rung leaves the row maximum out on purpose, so that exp overflows beyond scores of 88)\n";
+            lines += "(this rung leaves the row maximum out on purpose, so that exp overflows "
+                     "beyond scores of 88)\n";
         }
     }
     if (!report.damage.empty()) {
@@ -86,13 +90,16 @@ std::string format_text(const Report& report) {
     const Problem& p = report.problem;
     const Backend& backend = report.rung.backend();
     return report.rung.name + "\n" +
-           format("problem   B=%lld H=%lld H_kv=%lld N_q=%lld N_kv=%lld d=%lld, %s, scale %.6g, %s, ",
-                  static_cast<long long>(p.batch), static_cast<long long>(p.heads), static_cast<long long>(p.kv_heads),
-                  static_cast<long long>(p.q_len), static_cast<long long>(p.kv_len), static_cast<long long>(p.head_dim),
-                  p.causal ? "causal" : "full", static_cast<double>(p.scale), dtype_name(report.dtype)) +
-           (report.input ? *report.input : "random, seed " + std::to_string(report.seed)) + "\n" + "backend   " +
-           backend.name() + ": " + backend.description() + "\n" + time_lines(report) + report.of_backend +
-           verdict_lines(report);
+           format(
+               "problem   B=%lld H=%lld H_kv=%lld N_q=%lld N_kv=%lld d=%lld, %s, scale %.6g, %s, ",
+               static_cast<long long>(p.batch), static_cast<long long>(p.heads),
+               static_cast<long long>(p.kv_heads), static_cast<long long>(p.q_len),
+               static_cast<long long>(p.kv_len), static_cast<long long>(p.head_dim),
+               p.causal ? "causal" : "full", static_cast<double>(p.scale),
+               dtype_name(report.dtype)) +
+           (report.input ? *report.input : "random, seed " + std::to_string(report.seed)) + "\n" +
+           "backend   " + backend.name() + ": " + backend.description() + "\n" +
+           time_lines(report) + report.of_backend + verdict_lines(report);
 }
 
 } // namespace flash

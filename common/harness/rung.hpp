@@ -31,10 +31,11 @@ struct Rung {
 
     BackwardFunctions backward = {}; // a backward rung names these and none above
 
-    std::span<const int> head_dims = {}; // of an array that lives as long as the program; empty: any
+    // of an array that lives as long as the program; empty: any
+    std::span<const int> head_dims = {};
 
-    /// Bytes that it needs on its backend beyond its inputs and outputs; null: a negligible amount. A CUDA rung gets
-    /// them from its caller, as its workspace; a CPU rung allocates them.
+    /// Bytes that it needs on its backend beyond its inputs and outputs; null: a negligible amount.
+    /// A CUDA rung gets them from its caller, as its workspace; a CPU rung allocates them.
     int64_t (*workspace_bytes)(const Problem&) = nullptr;
 
     Backend& (*backend)() = host_backend;
@@ -42,14 +43,15 @@ struct Rung {
     /// How an output is judged; every main passes flash::reference::check, or check_gradients.
     Check check = nullptr;
 
-    /// Where a backward rung gets O and LSE from when its input holds none: flash::reference::forward.
+    /// Where a backward rung gets O and LSE from when its input holds none:
+    /// flash::reference::forward.
     ForwardReference forward = nullptr;
 
     /// Rung 01 leaves the row maximum out on purpose: exp overflows at logits past 88.
     bool overflows = false;
 
-    /// A backward rung that adds up dQ in an order that depends on the run: its last bits may differ. dK and dV may
-    /// not.
+    /// A backward rung that adds up dQ in an order that depends on the run: its last bits may
+    /// differ. dK and dV may not.
     bool unordered_dQ = false;
 
     bool is_backward() const { return backward.fp32 || backward.fp16 || backward.bf16; }
@@ -63,7 +65,8 @@ struct Rung {
 
 /// The program of one rung: reads the command line, runs the rung, checks and reports (see --help).
 /// Returns the exit code: 0 passed, 1 wrong result, 2 bad input or no usable device.
-/// A conformance test links another definition of this very function, so that a rung is registered once.
+/// A conformance test links another definition of this very function, so that a rung is registered
+/// once.
 int rung_main(const Rung& rung, int argc, char** argv);
 
 } // namespace flash

@@ -17,16 +17,18 @@
 namespace flash {
 namespace {
 
-/// Bytes on the host beside the tensors that the rung sees: the values as floats, what DeviceRun keeps of them,
-/// and the reference's results (O and LSE in double, the baseline's O; or dQ, dK and dV and theirs).
+/// Bytes on the host beside the tensors that the rung sees: the values as floats, what DeviceRun
+/// keeps of them, and the reference's results (O and LSE in double, the baseline's O; or dQ, dK and
+/// dV and theirs).
 double host_bytes(const Rung& rung, const Problem& p, DType dtype, bool check) {
     const auto q = static_cast<double>(p.q_size()), kv = static_cast<double>(p.kv_size());
     const auto lse = static_cast<double>(p.lse_size());
     const double more = rung.is_backward() ? 1 : 0; // O and dO are inputs too, dK and dV outputs
-    const double inputs = ((1 + 2 * more) * q + 2 * kv) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
+    const double inputs =
+        ((1 + 2 * more) * q + 2 * kv) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
     const double outputs = (q + lse + 2 * more * kv) * sizeof(float);
-    const double reference =
-        (q + 2 * more * kv) * (sizeof(double) + sizeof(float)) + 3 * lse * sizeof(double) + more * q * sizeof(double);
+    const double reference = (q + 2 * more * kv) * (sizeof(double) + sizeof(float)) +
+                             3 * lse * sizeof(double) + more * q * sizeof(double);
     return inputs + outputs + (check ? reference : 0);
 }
 
@@ -41,9 +43,10 @@ void write_output(const std::string& path, const Report& report, const Outputs& 
         tensors = {{"o", report.dtype, q_shape, outputs.o},
                    {"lse", DType::fp32, {p.batch, p.heads, p.q_len}, outputs.lse}};
     }
-    write_safetensors(
-        path, std::move(tensors),
-        {{"rung", report.rung.name}, {"causal", p.causal ? "true" : "false"}, {"scale", std::to_string(p.scale)}});
+    write_safetensors(path, std::move(tensors),
+                      {{"rung", report.rung.name},
+                       {"causal", p.causal ? "true" : "false"},
+                       {"scale", std::to_string(p.scale)}});
 }
 
 Report run(const Rung& rung, const Options& options) {
@@ -95,7 +98,8 @@ Report run(const Rung& rung, const Options& options) {
     }
     if (options.check) {
         ProgressLine progress("checking against the reference");
-        report.verdict = rung.check(problem, tensors.view(), outputs, progress.callback(), options.check_rows);
+        report.verdict =
+            rung.check(problem, tensors.view(), outputs, progress.callback(), options.check_rows);
     }
     if (!report.ok()) {
         return report;
@@ -135,8 +139,10 @@ int rung_main(const Rung& rung, int argc, char** argv) {
             throw Error("cannot write the report to the standard output");
         }
         if (!report.ok() && options->output) {
-            std::fprintf(stderr, "%s: %s was not written, because the result is wrong; --no-check writes it\n",
-                         rung.name.c_str(), options->output->c_str());
+            std::fprintf(
+                stderr,
+                "%s: %s was not written, because the result is wrong; --no-check writes it\n",
+                rung.name.c_str(), options->output->c_str());
         }
         return report.ok() ? 0 : 1;
     } catch (const KernelFault& fault) {

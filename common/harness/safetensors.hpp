@@ -1,7 +1,8 @@
 // Tensors in and out of safetensors files: https://huggingface.co/docs/safetensors
 //
 //   8 bytes   n, the header's length, little-endian
-//   n bytes   JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, "__metadata__": {...}}
+//   n bytes   JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]},
+//             "__metadata__": {...}}
 //   the rest  the tensors' elements, row-major, little-endian; offsets count from here
 #pragma once
 
@@ -28,9 +29,10 @@ struct TensorInfo {
 /// "(1, 12, 160, 32)"
 std::string format_shape(std::span<const int64_t> shape);
 
-/// A file whose header has been checked in full: lengths against the file's, shapes against bytes, names for
-/// duplicates, and tensors that cover the data without a hole or an overlap. Everything throws Error,
-/// naming the file, when it is not so. Memory is asked for only as far as the file's own size justifies it.
+/// A file whose header has been checked in full: lengths against the file's, shapes against bytes,
+/// names for duplicates, and tensors that cover the data without a hole or an overlap. Everything
+/// throws Error, naming the file, when it is not so. Memory is asked for only as far as the file's
+/// own size justifies it.
 class SafetensorsReader {
   public:
     explicit SafetensorsReader(const std::string& path);

@@ -13,8 +13,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Receives the JSON piece by piece. A document tree would be shorter to read from, but of two equal names it keeps
-/// the last one in silence, and a hostile header of 100 MB would grow to gigabytes in it.
+/// Receives the JSON piece by piece. A document tree would be shorter to read from, but of two
+/// equal names it keeps the last one in silence, and a hostile header of 100 MB would grow to
+/// gigabytes in it.
 class HeaderParser final : public Json::json_sax_t {
   public:
     SafetensorsHeader header;
@@ -39,7 +40,8 @@ class HeaderParser final : public Json::json_sax_t {
             first_time(keys_);
         } else {
             if (key != "dtype" && key != "shape" && key != "data_offsets") {
-                throw Error("tensor " + in_quotes(name_) + " has an unknown field " + in_quotes(key));
+                throw Error("tensor " + in_quotes(name_) + " has an unknown field " +
+                            in_quotes(key));
             }
             first_time(keys_);
         }
@@ -91,7 +93,9 @@ class HeaderParser final : public Json::json_sax_t {
     }
 
     bool number_integer(int64_t) override { unexpected("a negative number"); }
-    bool number_float(double, const std::string&) override { unexpected("a number that is not whole, or too large,"); }
+    bool number_float(double, const std::string&) override {
+        unexpected("a number that is not whole, or too large,");
+    }
     bool boolean(bool) override { unexpected("true or false"); }
     bool null() override { unexpected("null"); }
     bool binary(Json::binary_t&) override { unexpected("binary data"); }
@@ -104,10 +108,11 @@ class HeaderParser final : public Json::json_sax_t {
     enum class Where { outside, names, metadata, tensor, shape, offsets };
 
     [[noreturn]] void unexpected(const std::string& what) const {
-        const std::string place = where_ == Where::outside    ? "as a whole"
-                                  : where_ == Where::names    ? "for " + in_quotes(name_)
-                                  : where_ == Where::metadata ? "for " + in_quotes(key_) + " in __metadata__"
-                                                              : "for the " + key_ + " of tensor " + in_quotes(name_);
+        const std::string place = where_ == Where::outside ? "as a whole"
+                                  : where_ == Where::names ? "for " + in_quotes(name_)
+                                  : where_ == Where::metadata
+                                      ? "for " + in_quotes(key_) + " in __metadata__"
+                                      : "for the " + key_ + " of tensor " + in_quotes(name_);
         throw Error("the header has " + what + " " + place + ", which the format does not allow");
     }
 
@@ -120,10 +125,12 @@ class HeaderParser final : public Json::json_sax_t {
 
     void end_tensor() {
         if (keys_.size() != 3) {
-            throw Error("tensor " + in_quotes(name_) + " lacks one of dtype, shape and data_offsets");
+            throw Error("tensor " + in_quotes(name_) +
+                        " lacks one of dtype, shape and data_offsets");
         }
         if (offsets_.size() != 2) {
-            throw Error("tensor " + in_quotes(name_) + " must have two data_offsets, begin and end");
+            throw Error("tensor " + in_quotes(name_) +
+                        " must have two data_offsets, begin and end");
         }
         tensor_.begin = offsets_[0];
         tensor_.end = offsets_[1];
@@ -160,7 +167,8 @@ std::string format_safetensors_header(const SafetensorsHeader& header) {
         json["__metadata__"] = header.metadata;
     }
     for (const auto& [name, info] : header.tensors) {
-        json[name] = {{"dtype", info.dtype}, {"shape", info.shape}, {"data_offsets", {info.begin, info.end}}};
+        json[name] = {
+            {"dtype", info.dtype}, {"shape", info.shape}, {"data_offsets", {info.begin, info.end}}};
     }
     return json.dump();
 }

@@ -14,7 +14,8 @@ struct SafetensorsHeader {
     std::map<std::string, std::string> metadata;
 };
 
-/// Throws Error unless `json` has the format's structure: known fields, whole numbers, no name twice.
+/// Throws Error unless `json` has the format's structure: known fields, whole numbers, no name
+/// twice.
 /// Offsets and shapes are only read here; `SafetensorsReader` compares them with the file.
 SafetensorsHeader parse_safetensors_header(std::string_view json);
 

@@ -19,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-static_assert(std::endian::native == std::endian::little, "elements are copied as they lie in the file");
+static_assert(std::endian::native == std::endian::little,
+              "elements are copied as they lie in the file");
 
 constexpr uint64_t length_bytes = 8;
 constexpr uint64_t longest_header = 100'000'000; // the format's own limit
@@ -31,7 +32,8 @@ std::unique_ptr<std::istream> open(const std::string& path) {
         throw Error(path + ": " + (failure ? failure.message() : "no such file"));
     }
     if (!fs::is_regular_file(status)) {
-        throw Error(path + ": " + (fs::is_directory(status) ? "is a directory" : "is not a regular file") +
+        throw Error(path + ": " +
+                    (fs::is_directory(status) ? "is a directory" : "is not a regular file") +
                     "; a safetensors file is needed");
     }
     auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
@@ -44,9 +46,10 @@ std::unique_ptr<std::istream> open(const std::string& path) {
 /// Bits of one element; nothing for a type that the format did not know when this was written.
 std::optional<uint64_t> element_bits(const std::string& dtype) {
     static const std::map<std::string, uint64_t> bits = {
-        {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},    {"F8_E5M2", 8},
-        {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16}, {"BF16", 16}, {"I32", 32},
-        {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},    {"I64", 64}, {"U64", 64}};
+        {"BOOL", 8}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+        {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16},
+        {"U16", 16}, {"F16", 16},    {"BF16", 16},   {"I32", 32},    {"U32", 32},
+        {"F32", 32}, {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}};
     const auto found = bits.find(dtype);
     return found == bits.end() ? std::nullopt : std::optional(found->second);
 }
@@ -60,34 +63,41 @@ void check_shape(const std::string& name, const TensorInfo& info) {
     for (const int64_t side : info.shape) {
         overflow = overflow || __builtin_mul_overflow(elements, side, &elements);
     }
-    overflow = overflow || __builtin_mul_overflow(static_cast<uint64_t>(elements), known.value_or(1), &bits);
+    overflow = overflow ||
+               __builtin_mul_overflow(static_cast<uint64_t>(elements), known.value_or(1), &bits);
     if (overflow) {
-        throw Error("tensor " + in_quotes(name) + " has a shape of more than 2^63 elements or 2^64 bits");
+        throw Error("tensor " + in_quotes(name) +
+                    " has a shape of more than 2^63 elements or 2^64 bits");
     }
     if (known && (bits % 8 != 0 || bits / 8 != info.end - info.begin)) {
-        throw Error("tensor " + in_quotes(name) + " has the shape " + format_shape(info.shape) + " of " +
-                    in_quotes(info.dtype) + ", but " + std::to_string(info.end - info.begin) + " bytes");
+        throw Error("tensor " + in_quotes(name) + " has the shape " + format_shape(info.shape) +
+                    " of " + in_quotes(info.dtype) + ", but " +
+                    std::to_string(info.end - info.begin) + " bytes");
     }
 }
 
-/// Throws unless the tensors, in the order of their offsets, cover the `data_bytes` after the header exactly.
+/// Throws unless the tensors, in the order of their offsets, cover the `data_bytes` after the
+/// header exactly.
 void check_offsets(const std::map<std::string, TensorInfo>& tensors, uint64_t data_bytes) {
     std::vector<std::pair<const TensorInfo*, const std::string*>> ordered;
     for (const auto& [name, info] : tensors) {
         ordered.emplace_back(&info, &name);
     }
-    std::ranges::sort(ordered, {}, [](const auto& entry) { return std::pair(entry.first->begin, entry.first->end); });
+    std::ranges::sort(ordered, {}, [](const auto& entry) {
+        return std::pair(entry.first->begin, entry.first->end);
+    });
     const auto refuse = [](const auto& entry, const std::string& reason) {
-        throw Error("tensor " + in_quotes(*entry.second) + " has the offsets " + std::to_string(entry.first->begin) +
-                    " to " + std::to_string(entry.first->end) + reason);
+        throw Error("tensor " + in_quotes(*entry.second) + " has the offsets " +
+                    std::to_string(entry.first->begin) + " to " + std::to_string(entry.first->end) +
+                    reason);
     };
     for (const auto& entry : ordered) {
         if (entry.first->end < entry.first->begin) {
             refuse(entry, ": it ends before it begins");
         }
         if (entry.first->end > data_bytes) {
-            refuse(entry,
-                   ", but the file holds only " + std::to_string(data_bytes) + " bytes of data; is it truncated?");
+            refuse(entry, ", but the file holds only " + std::to_string(data_bytes) +
+                              " bytes of data; is it truncated?");
         }
     }
     uint64_t covered = 0;
@@ -99,7 +109,8 @@ void check_offsets(const std::map<std::string, TensorInfo>& tensors, uint64_t da
         covered = entry.first->end;
     }
     if (covered != data_bytes) {
-        throw Error("the last " + std::to_string(data_bytes - covered) + " bytes of the file belong to no tensor");
+        throw Error("the last " + std::to_string(data_bytes - covered) +
+                    " bytes of the file belong to no tensor");
     }
 }
 
@@ -122,7 +133,8 @@ std::string format_shape(std::span<const int64_t> shape) {
     return text + (shape.size() > most ? ", ...)" : ")");
 }
 
-SafetensorsReader::SafetensorsReader(const std::string& path) : SafetensorsReader(open(path), path) {}
+SafetensorsReader::SafetensorsReader(const std::string& path)
+    : SafetensorsReader(open(path), path) {}
 
 SafetensorsReader::SafetensorsReader(std::unique_ptr<std::istream> stream, std::string name)
     : stream_(std::move(stream)), name_(std::move(name)) {
@@ -152,8 +164,9 @@ void SafetensorsReader::read_header() {
                     " bytes, more than the format allows; is it a safetensors file?");
     }
     if (header_bytes > file_bytes - length_bytes) {
-        throw Error("claims a header of " + std::to_string(header_bytes) + " bytes, but the file has only " +
-                    std::to_string(file_bytes) + "; is it truncated?");
+        throw Error("claims a header of " + std::to_string(header_bytes) +
+                    " bytes, but the file has only " + std::to_string(file_bytes) +
+                    "; is it truncated?");
     }
     std::string json(header_bytes, '\0');
     if (!stream_->read(json.data(), static_cast<std::streamsize>(json.size()))) {
@@ -184,13 +197,16 @@ const TensorInfo& SafetensorsReader::info(const std::string& tensor) const {
         }
         names += (names.empty() ? "" : ", ") + in_quotes(name);
     }
-    throw Error(name_ + ": has no tensor " + in_quotes(tensor) + "; it holds " + (names.empty() ? "none" : names));
+    throw Error(name_ + ": has no tensor " + in_quotes(tensor) + "; it holds " +
+                (names.empty() ? "none" : names));
 }
 
-void SafetensorsReader::read_bytes(const TensorInfo& info, uint64_t offset, std::span<std::byte> to) {
+void SafetensorsReader::read_bytes(const TensorInfo& info, uint64_t offset,
+                                   std::span<std::byte> to) {
     stream_->clear();
     stream_->seekg(static_cast<std::streamoff>(data_start_ + info.begin + offset));
-    if (!stream_->read(reinterpret_cast<char*>(to.data()), static_cast<std::streamsize>(to.size()))) {
+    if (!stream_->read(reinterpret_cast<char*>(to.data()),
+                       static_cast<std::streamsize>(to.size()))) {
         throw Error(name_ + ": cannot be read; was it changed meanwhile?");
     }
 }
@@ -201,8 +217,8 @@ std::vector<float> SafetensorsReader::read(const std::string& tensor) {
     const TensorInfo& wanted = info(tensor);
     const auto type = types.find(wanted.dtype);
     if (type == types.end()) {
-        throw Error(name_ + ": tensor " + in_quotes(tensor) + " has the type " + in_quotes(wanted.dtype) +
-                    "; F32, F16 and BF16 can be read");
+        throw Error(name_ + ": tensor " + in_quotes(tensor) + " has the type " +
+                    in_quotes(wanted.dtype) + "; F32, F16 and BF16 can be read");
     }
     std::vector<float> values(static_cast<size_t>(wanted.elements()));
     // In pieces, so that a tensor is never in memory twice.

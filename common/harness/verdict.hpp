@@ -1,4 +1,5 @@
-// What "correct" means to the harness: a verdict on one output. The verdict itself is made in reference/.
+// What "correct" means to the harness: a verdict on one output. The verdict itself is made in
+// reference/.
 #pragma once
 
 #include <functional>
@@ -11,15 +12,16 @@
 
 namespace flash {
 
-/// Q, K, V on the host, as floats that are exactly representable in `dtype`. A backward rung also gets O and dO, in the
-/// same type, and LSE; the reference makes its own O and LSE.
+/// Q, K, V on the host, as floats that are exactly representable in `dtype`. A backward rung also
+/// gets O and dO, in the same type, and LSE; the reference makes its own O and LSE.
 struct Inputs {
     DType dtype = DType::fp32;
     std::span<const float> q, k, v;
     std::span<const float> o = {}, lse = {}, d_o = {};
 };
 
-/// O and LSE on the host, or dQ, dK and dV of a backward rung; converted from the rung's type, which is exact.
+/// O and LSE on the host, or dQ, dK and dV of a backward rung; converted from the rung's type,
+/// which is exact.
 struct Outputs {
     std::span<const float> o = {}, lse = {};
     std::span<const float> d_q = {}, d_k = {}, d_v = {};
@@ -36,15 +38,16 @@ struct Verdict {
     double lse_error = 0, lse_bound = 0;        // of the row with the largest error / bound
     GradientError d_q = {}, d_k = {}, d_v = {}; // of a backward rung, in place of O and LSE
     int64_t rows = 0;                           // how many of the B H N_q rows were compared
-    std::string message;                        // when not ok: where the first violation is and how large
+    std::string message; // when not ok: where the first violation is and how large
 };
 
 /// Called with the fraction done, 0 to 1, from any thread, now and then.
 using Progress = std::function<void(double)>;
 
-/// With `rows_of_head` above 0 about that many rows of each head are compared, else all of them; of a backward rung
-/// whole heads, with about as many rows in all.
-using Check = Verdict (*)(const Problem&, const Inputs&, const Outputs&, const Progress&, int64_t rows_of_head);
+/// With `rows_of_head` above 0 about that many rows of each head are compared, else all of them; of
+/// a backward rung whole heads, with about as many rows in all.
+using Check = Verdict (*)(const Problem&, const Inputs&, const Outputs&, const Progress&,
+                          int64_t rows_of_head);
 
 /// O, rounded to the inputs' type, and LSE, for a backward rung whose input holds none.
 struct ForwardResult {

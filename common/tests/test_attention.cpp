@@ -49,11 +49,16 @@ TEST_CASE("the causal mask is aligned to the bottom right") {
 TEST_CASE("problems that no rung may be asked to solve") {
     CHECK(refusal({}) == "accepted");
     CHECK_THAT(refusal({.q_len = 0}), ContainsSubstring("q-len must be at least 1, got 0"));
-    CHECK_THAT(refusal({.heads = 3, .kv_heads = 2}), ContainsSubstring("must be a multiple of kv-heads (2)"));
+    CHECK_THAT(refusal({.heads = 3, .kv_heads = 2}),
+               ContainsSubstring("must be a multiple of kv-heads (2)"));
     CHECK_THAT(refusal({.scale = 0}), ContainsSubstring("scale must be finite and > 0"));
-    CHECK_THAT(refusal({.scale = std::numeric_limits<float>::quiet_NaN()}), ContainsSubstring("scale must be finite"));
-    CHECK_THAT(refusal({.scale = std::numeric_limits<float>::infinity()}), ContainsSubstring("scale must be finite"));
+    CHECK_THAT(refusal({.scale = std::numeric_limits<float>::quiet_NaN()}),
+               ContainsSubstring("scale must be finite"));
+    CHECK_THAT(refusal({.scale = std::numeric_limits<float>::infinity()}),
+               ContainsSubstring("scale must be finite"));
     const int64_t third = int64_t{1} << 21; // three of them make 2^63
-    CHECK_THAT(refusal({.batch = third, .q_len = third, .kv_len = 1, .head_dim = third}), ContainsSubstring("Q would"));
-    CHECK_THAT(refusal({.batch = third, .kv_len = third, .head_dim = third}), ContainsSubstring("K would have"));
+    CHECK_THAT(refusal({.batch = third, .q_len = third, .kv_len = 1, .head_dim = third}),
+               ContainsSubstring("Q would"));
+    CHECK_THAT(refusal({.batch = third, .kv_len = third, .head_dim = third}),
+               ContainsSubstring("K would have"));
 }

@@ -1,5 +1,5 @@
-// fp16 and bf16 conversions: every value there is, against a definition in double and, where the processor has them,
-// against its own instructions.
+// fp16 and bf16 conversions: every value there is, against a definition in double and, where the
+// processor has them, against its own instructions.
 #include <bit>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -16,21 +16,24 @@ using namespace flash;
 
 namespace {
 
-/// A type's shape: mantissa bits without the leading one, smallest normal exponent, largest exponent.
+/// A type's shape: mantissa bits without the leading one, smallest normal exponent, largest
+/// exponent.
 struct Format {
     int mantissa, lowest, highest;
 };
 constexpr Format half{10, -14, 15};
 constexpr Format brain{7, -126, 127};
 
-/// x rounded to the format: the nearest multiple of its unit in the last place, ties to the even multiple.
+/// x rounded to the format: the nearest multiple of its unit in the last place, ties to the even
+/// multiple.
 /// The value as a double; infinity when it lies beyond the largest exponent.
 double rounded(double x, const Format& format) {
     if (x == 0 || !std::isfinite(x)) {
         return x;
     }
     const int exponent = std::max(std::ilogb(x), format.lowest);
-    const double nearest = std::ldexp(std::nearbyint(std::ldexp(x, format.mantissa - exponent)), // ties to even
+    // ties to even
+    const double nearest = std::ldexp(std::nearbyint(std::ldexp(x, format.mantissa - exponent)),
                                       exponent - format.mantissa);
     return std::abs(nearest) >= std::ldexp(1.0, format.highest + 1)
                ? std::copysign(std::numeric_limits<double>::infinity(), x)
@@ -51,7 +54,9 @@ double value(uint16_t bits, const Format& format) {
     return sign * std::ldexp(whole, std::max(exponent, 1) - 1 + format.lowest - format.mantissa);
 }
 
-bool same(double a, double b) { return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b); }
+bool same(double a, double b) {
+    return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b);
+}
 
 template <class T> int64_t wrong_values(const Format& format) {
     int64_t wrong = 0;
@@ -66,20 +71,26 @@ template <class T> int64_t wrong_values(const Format& format) {
     return wrong;
 }
 
-/// Between each two neighbours of the type: their middle, and the floats directly below and above it.
+/// Between each two neighbours of the type: their middle, and the floats directly below and above
+/// it.
 template <class T> int64_t wrong_near_ties(const Format& format) {
     int64_t wrong = 0;
     for (int bits = 0; bits < 65536; ++bits) {
-        const double a = value(static_cast<uint16_t>(bits), format), b = value(static_cast<uint16_t>(bits + 1), format);
+        const double a = value(static_cast<uint16_t>(bits), format),
+                     b = value(static_cast<uint16_t>(bits + 1), format);
         if (!std::isfinite(a) || (bits & 0x7fff) == 0x7fff) {
             continue;
         }
         // Beyond the largest finite value the next one would be a power of two.
-        const double next = std::isfinite(b) ? b : std::copysign(std::ldexp(1.0, format.highest + 1), a);
+        const double next =
+            std::isfinite(b) ? b : std::copysign(std::ldexp(1.0, format.highest + 1), a);
         const auto middle = static_cast<float>((a + next) / 2); // exact: floats have more bits
-        for (const float x : {std::nextafter(middle, 0.0f), middle,
-                              std::nextafter(middle, std::copysign(std::numeric_limits<float>::infinity(), middle))}) {
-            wrong += !same(static_cast<double>(to_float(from_float<T>(x))), rounded(static_cast<double>(x), format));
+        for (const float x :
+             {std::nextafter(middle, 0.0f), middle,
+              std::nextafter(middle,
+                             std::copysign(std::numeric_limits<float>::infinity(), middle))}) {
+            wrong += !same(static_cast<double>(to_float(from_float<T>(x))),
+                           rounded(static_cast<double>(x), format));
         }
     }
     return wrong;
@@ -92,9 +103,11 @@ void skip_under_a_sanitizer() {
 #endif
 }
 
-/// Converts all floats to T and counts those of which `is_wrong(the float's bits, the result's bits)` says yes.
+/// Converts all floats to T and counts those of which `is_wrong(the float's bits, the result's
+/// bits)` says yes.
+// converted in a loop of its own, which the compiler can vectorise
 template <class T, class IsWrong> int64_t wrong_of_all_floats(IsWrong is_wrong) {
-    constexpr uint32_t block = 1 << 16; // converted in a loop of its own, which the compiler can vectorise
+    constexpr uint32_t block = 1 << 16;
     int64_t wrong = 0;
 #pragma omp parallel for schedule(static) reduction(+ : wrong)
     for (uint32_t high = 0; high < block; ++high) {
@@ -123,10 +136,12 @@ TEST_CASE("floats at and beside every tie round to nearest, ties to even") {
 
 TEST_CASE("every float rounds to the nearest bf16") {
     skip_under_a_sanitizer();
-    // The two neighbours are the float cut off after 16 bits, and that plus one; the bits that were cut off decide.
+    // The two neighbours are the float cut off after 16 bits, and that plus one; the bits that were
+    // cut off decide.
     CHECK(wrong_of_all_floats<Bfloat16>([](uint32_t bits, uint16_t got) {
               if ((bits & 0x7fffffff) > 0x7f800000) {
-                  return (got & 0x7fff) <= 0x7f80 || (got ^ bits >> 16) >> 15 != 0; // NaN stays NaN, with its sign
+                  // NaN stays NaN, with its sign
+                  return (got & 0x7fff) <= 0x7f80 || (got ^ bits >> 16) >> 15 != 0;
               }
               const uint32_t below = bits >> 16, rest = bits & 0xffff;
               const bool up = rest > 0x8000 || (rest == 0x8000 && below % 2 == 1);
@@ -140,8 +155,9 @@ TEST_CASE("every float rounds to fp16 as the processor rounds it") {
     CHECK(wrong_of_all_floats<Half>([](uint32_t bits, uint16_t got) {
               const __m128 x = _mm_set_ss(std::bit_cast<float>(bits));
               const int expected = _mm_extract_epi16(_mm_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), 0);
-              return (bits & 0x7fffffff) > 0x7f800000 ? (got & 0x7fff) <= 0x7c00 || (got ^ expected) >> 15 != 0
-                                                      : got != expected;
+              return (bits & 0x7fffffff) > 0x7f800000
+                         ? (got & 0x7fff) <= 0x7c00 || (got ^ expected) >> 15 != 0
+                         : got != expected;
           }) == 0);
 #else
     SKIP("compiled for a processor without F16C");
@@ -152,8 +168,8 @@ TEST_CASE("random floats round to the nearest fp16 by the definition in double")
     int64_t wrong = 0;
     for (uint64_t i = 0; i < 4'000'000; ++i) {
         const auto x = std::bit_cast<float>(static_cast<uint32_t>(i * 0x9e3779b97f4a7c15 >> 32));
-        wrong += !std::isnan(x) &&
-                 !same(static_cast<double>(to_float(from_float<Half>(x))), rounded(static_cast<double>(x), half));
+        wrong += !std::isnan(x) && !same(static_cast<double>(to_float(from_float<Half>(x))),
+                                         rounded(static_cast<double>(x), half));
     }
     CHECK(wrong == 0);
 }

@@ -1,11 +1,13 @@
-// Adds up a vector: each block the numbers of its part, in shared memory. docs/cuda_in_one_hour.md walks through it.
+// Adds up a vector: each block the numbers of its part, in shared memory. docs/cuda_in_one_hour.md
+// walks through it.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 
 #include "common/cuda/cuda.hpp"
 
-constexpr int threads = 256; // per block; a power of two, because the number of active threads is halved
+// per block; a power of two, because the number of active threads is halved
+constexpr int threads = 256;
 
 /// sums[b] = the sum of the `threads` elements of x that belong to block b.
 __global__ void block_sum(const float* x, float* sums) {

@@ -1,9 +1,11 @@
-// Measures each level of a GPU's memory: how long one load takes, and how many bytes per second all loads together get.
-// See docs/memory.md. It prints one name and one number per line.
+// Measures each level of a GPU's memory: how long one load takes, and how many bytes per second all
+// loads together get. See docs/memory.md. It prints one name and one number per line.
 //
-// Latency: one thread follows a chain of indices, so that each load must wait for the one before. The chain visits
-// lines of 128 bytes in a shuffled order. How long the chain is decides which level answers.
-// Bandwidth: all SMs read 16 bytes per lane, again and again, from a buffer that fits into the level but not above it.
+// Latency: one thread follows a chain of indices, so that each load must wait for the one before.
+// The chain visits lines of 128 bytes in a shuffled order. How long the chain is decides which
+// level answers.
+// Bandwidth: all SMs read 16 bytes per lane, again and again, from a buffer that fits into the
+// level but not above it.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -35,7 +37,8 @@ template <class T> T* allocate(size_t count) {
     return buffer;
 }
 
-/// Clocks per load of a chain in global memory; the first `warm` loads bring it into the caches and are not timed.
+/// Clocks per load of a chain in global memory; the first `warm` loads bring it into the caches and
+/// are not timed.
 __global__ void chase(const int* next, int warm, float* clocks, int* end) {
     int at = 0;
     for (int i = 0; i < warm; ++i) {
@@ -77,9 +80,10 @@ __global__ void read_L1(const float4* from, int rounds, float* out) {
     }
 }
 
-/// Each block reads a part of the buffer in each round, another one than all other blocks, and comes back to it after
-/// `parts` rounds: nothing is still in L1 then. The step keeps SMs apart: with up to 132 of them, none asks for a part
-/// within 6 rounds of another, which would let requests share one answer.
+/// Each block reads a part of the buffer in each round, another one than all other blocks, and
+/// comes back to it after `parts` rounds: nothing is still in L1 then. The step keeps SMs apart:
+/// with up to 132 of them, none asks for a part within 6 rounds of another, which would let
+/// requests share one answer.
 __global__ void read_L2(const float4* from, int rounds, float* out) {
     float4 sum{};
 #pragma unroll 8
@@ -97,7 +101,8 @@ __global__ void read_L2(const float4* from, int rounds, float* out) {
 __global__ void read_once(const float4* from, int64_t count, float* out) {
     float4 sum{};
 #pragma unroll 8
-    for (int64_t i = blockIdx.x * int64_t{threads} + threadIdx.x; i < count; i += int64_t{threads} * gridDim.x) {
+    for (int64_t i = blockIdx.x * int64_t{threads} + threadIdx.x; i < count;
+         i += int64_t{threads} * gridDim.x) {
         const float4 x = from[i];
         sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
     }
@@ -143,16 +148,18 @@ float latency(size_t bytes, bool warm) {
     char* other = allocate<char>(size_t{256} << 20);
     std::vector<float> found;
     for (int i = 0; i < repetitions; ++i) {
-        check(cudaMemcpy(chain, next.data(), next.size() * sizeof(int), cudaMemcpyHostToDevice), "cudaMemcpy");
-        check(cudaMemset(other, i, size_t{256} << 20), "cudaMemset"); // nothing of the chain is left in L2
+        check(cudaMemcpy(chain, next.data(), next.size() * sizeof(int), cudaMemcpyHostToDevice),
+              "cudaMemcpy");
+        // nothing of the chain is left in L2
+        check(cudaMemset(other, i, size_t{256} << 20), "cudaMemset");
         chase<<<1, 1>>>(chain, warm ? lines : 0, clocks, end);
         check(cudaGetLastError(), "launch");
         float one;
         check(cudaMemcpy(&one, clocks, sizeof one, cudaMemcpyDeviceToHost), "chase");
         found.push_back(one);
     }
-    for (void* buffer :
-         {static_cast<void*>(chain), static_cast<void*>(clocks), static_cast<void*>(end), static_cast<void*>(other)}) {
+    for (void* buffer : {static_cast<void*>(chain), static_cast<void*>(clocks),
+                         static_cast<void*>(end), static_cast<void*>(other)}) {
         check(cudaFree(buffer), "cudaFree");
     }
     return median_of(found);
@@ -197,7 +204,8 @@ int main() {
     chase_shared<<<1, 32>>>(97, clocks, end);
     check(cudaGetLastError(), "launch");
     float shared_clocks;
-    check(cudaMemcpy(&shared_clocks, clocks, sizeof shared_clocks, cudaMemcpyDeviceToHost), "chase_shared");
+    check(cudaMemcpy(&shared_clocks, clocks, sizeof shared_clocks, cudaMemcpyDeviceToHost),
+          "chase_shared");
     std::printf("shared_latency_clocks %.1f\n", shared_clocks);
     std::printf("l1_latency_clocks %.1f\n", latency(size_t{32} << 10, true));
     std::printf("l2_latency_clocks %.1f\n", latency(size_t{8} << 20, true));

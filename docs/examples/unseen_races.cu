@@ -1,12 +1,14 @@
-// Three kernels for Hopper, each with a mistake that the speed of a GPU can hide, and each repaired. The SIMT backend
-// names the mistake and its line. From the repository's root, for a GPU and for the CPU:
+// Three kernels for Hopper, each with a mistake that the speed of a GPU can hide, and each
+// repaired. The SIMT backend names the mistake and its line. From the repository's root, for a GPU
+// and for the CPU:
 //
-//     nvcc -std=c++20 -O2 -gencode arch=compute_90a,code=sm_90a -I. docs/examples/unseen_races.cu common/cuda/*.cu
+//     nvcc -std=c++20 -O2 -gencode arch=compute_90a,code=sm_90a -I. docs/examples/unseen_races.cu
+//     common/cuda/*.cu
 //     ./a.out slot        # or wait, or fence; then the same with "repaired" behind it
 //
-//     g++ -std=c++20 -O1 -g -fsanitize=thread -I. -Wno-unknown-pragmas -x c++ -c docs/examples/unseen_races.cu
-//     g++ -std=c++20 -O2 -I. unseen_races.o $(ls common/simt/*/*.cpp | grep -v /tests/) -lboost_context -ldw -lpthread
-//     FLASH_SIMT_DETECT=1 ./a.out slot
+//     g++ -std=c++20 -O1 -g -fsanitize=thread -I. -Wno-unknown-pragmas -x c++ -c
+//     docs/examples/unseen_races.cu g++ -std=c++20 -O2 -I. unseen_races.o $(ls common/simt/*/*.cpp
+//     | grep -v /tests/) -lboost_context -ldw -lpthread FLASH_SIMT_DETECT=1 ./a.out slot
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -26,7 +28,8 @@ namespace {
 
 using flash::Bfloat16;
 
-constexpr int tiles = 16, side = 64, tile_bytes = side * side * 2; // of X: tiles of 64 x 64, one below the other
+// of X: tiles of 64 x 64, one below the other
+constexpr int tiles = 16, side = 64, tile_bytes = side * side * 2;
 
 __device__ void make(uint64_t* barriers, int count, int arrivals = 1) {
     if (threadIdx.x == 0) {
@@ -39,8 +42,10 @@ __device__ void make(uint64_t* barriers, int count, int arrivals = 1) {
 }
 
 /// Starts C += X_i X_j^T, two tiles in shared memory.
-__device__ void multiply(float (&C)[side / 8][4], const char* X_i, const char* X_j, bool accumulate) {
-    const uint64_t A = flash::wgmma_descriptor(X_i, 0, 1024), B = flash::wgmma_descriptor(X_j, 0, 1024);
+__device__ void multiply(float (&C)[side / 8][4], const char* X_i, const char* X_j,
+                         bool accumulate) {
+    const uint64_t A = flash::wgmma_descriptor(X_i, 0, 1024),
+                   B = flash::wgmma_descriptor(X_j, 0, 1024);
     flash::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < side / 16; ++k) {
@@ -60,13 +65,15 @@ __device__ void write(float* out, const float (&C)[side / 8][4]) {
 }
 
 /// The sum over all tiles of X_j X_j^T. Thread 128 has TMA bring them into a ring of two slots.
-template <bool repaired> __global__ void overwritten_slot(const __grid_constant__ flash::TensorMap X, float* out) {
+template <bool repaired>
+__global__ void overwritten_slot(const __grid_constant__ flash::TensorMap X, float* out) {
     char* slots = flash::dynamic_shared<char>();
     __shared__ uint64_t barriers[4];
     uint64_t* full = barriers;
     uint64_t* free = barriers + 2;
     make(full, 2);
-    make(free, 2, 4); // one arrival per warp, because each warp waits for its own part of the products
+    // one arrival per warp, because each warp waits for its own part of the products
+    make(free, 2, 4);
     if (threadIdx.x >= 128) {
         for (int j = 0; threadIdx.x == 128 && j < tiles; ++j) {
             flash::mbarrier_wait(free + j % 2, j / 2 % 2 ^ 1); // the slot's last tile has been read
@@ -94,7 +101,8 @@ template <bool repaired> __global__ void overwritten_slot(const __grid_constant_
 }
 
 /// X_0 X_1^T: two tiles, each with an mbarrier of its own.
-template <bool repaired> __global__ void missing_wait(const __grid_constant__ flash::TensorMap X, float* out) {
+template <bool repaired>
+__global__ void missing_wait(const __grid_constant__ flash::TensorMap X, float* out) {
     char* two = flash::dynamic_shared<char>();
     __shared__ uint64_t landed[2];
     make(landed, 2);
@@ -107,7 +115,8 @@ template <bool repaired> __global__ void missing_wait(const __grid_constant__ fl
     if (repaired) {
         flash::mbarrier_wait(landed, 0); // the first tile has landed
     }
-    flash::mbarrier_wait(landed + 1, 0); // the second: it was asked for later, so the first must be there, or not?
+    // the second: it was asked for later, so the first must be there, or not?
+    flash::mbarrier_wait(landed + 1, 0);
     float C[side / 8][4];
     multiply(C, two, two + tile_bytes, false);
     flash::wgmma_wait<0>(C);
@@ -115,11 +124,13 @@ template <bool repaired> __global__ void missing_wait(const __grid_constant__ fl
 }
 
 /// Writes a tile, whose numbers the threads compute, with TMA.
-template <bool repaired> __global__ void missing_fence(const __grid_constant__ flash::TensorMap out) {
+template <bool repaired>
+__global__ void missing_fence(const __grid_constant__ flash::TensorMap out) {
     char* tile = flash::dynamic_shared<char>();
     for (int i = threadIdx.x; i < side * side; i += blockDim.x) {
         const int byte = 2 * i;
-        *reinterpret_cast<uint16_t*>(tile + (byte ^ (byte >> 7 & 7) << 4)) = static_cast<uint16_t>(i);
+        *reinterpret_cast<uint16_t*>(tile + (byte ^ (byte >> 7 & 7) << 4)) =
+            static_cast<uint16_t>(i);
     }
     if (repaired) {
         flash::fence_proxy_async(); // TMA sees what this thread has written
@@ -149,18 +160,22 @@ flash::TensorMap tensor_map(const Bfloat16* tensor, int rows) {
 template <bool repaired> int run(const std::string& which) {
     std::vector<Bfloat16> X(tiles * side * side);
     for (size_t i = 0; i < X.size(); ++i) {
-        X[i] = flash::from_float<Bfloat16>(x(static_cast<int>(i) / side, static_cast<int>(i) % side));
+        X[i] =
+            flash::from_float<Bfloat16>(x(static_cast<int>(i) / side, static_cast<int>(i) % side));
     }
-    const flash::DeviceBuffer<Bfloat16> in(tiles * side * side, "X"), numbers(side * side, "numbers");
+    const flash::DeviceBuffer<Bfloat16> in(tiles * side * side, "X"),
+        numbers(side * side, "numbers");
     const flash::DeviceBuffer<float> out(side * side, "out");
     copy(in.data(), X.data(), X.size() * sizeof(Bfloat16));
     if (which == "slot") {
-        flash::launch(overwritten_slot<repaired>, 1, 160, 2 * tile_bytes, tensor_map(in.data(), tiles * side),
-                      out.data());
+        flash::launch(overwritten_slot<repaired>, 1, 160, 2 * tile_bytes,
+                      tensor_map(in.data(), tiles * side), out.data());
     } else if (which == "wait") {
-        flash::launch(missing_wait<repaired>, 1, 128, 2 * tile_bytes, tensor_map(in.data(), tiles * side), out.data());
+        flash::launch(missing_wait<repaired>, 1, 128, 2 * tile_bytes,
+                      tensor_map(in.data(), tiles * side), out.data());
     } else {
-        flash::launch(missing_fence<repaired>, 1, 128, tile_bytes, tensor_map(numbers.data(), side));
+        flash::launch(missing_fence<repaired>, 1, 128, tile_bytes,
+                      tensor_map(numbers.data(), side));
     }
     std::vector<float> C(side * side);
     std::vector<Bfloat16> tile(side * side);
@@ -171,13 +186,15 @@ template <bool repaired> int run(const std::string& which) {
         float sum = 0;
         for (int j = 0; j < (which == "slot" ? tiles : 1); ++j) {
             for (int k = 0; k < side; ++k) {
-                sum += x(j * side + i / side, k) * x((which == "slot" ? j : 1) * side + i % side, k);
+                sum +=
+                    x(j * side + i / side, k) * x((which == "slot" ? j : 1) * side + i % side, k);
             }
         }
         const auto place = static_cast<size_t>(i);
         wrong += (which == "fence" ? tile[place].bits != i : !(C[place] == sum)) ? 1 : 0;
     }
-    std::printf("%s%s: %d of %d numbers are wrong\n", which.c_str(), repaired ? ", repaired" : "", wrong, side * side);
+    std::printf("%s%s: %d of %d numbers are wrong\n", which.c_str(), repaired ? ", repaired" : "",
+                wrong, side * side);
     return wrong == 0 ? 0 : 1;
 }
 

@@ -41,7 +41,8 @@ int main() {
     const int blocks = (n + threads - 1) / threads; // enough for all elements: 4
     flash::launch(add, blocks, threads, 0, a_gpu, b_gpu, c_gpu, n);
 
-    check(cudaMemcpy(c.data(), c_gpu, bytes, cudaMemcpyDeviceToHost)); // waits until the kernel has ended
+    // waits until the kernel has ended
+    check(cudaMemcpy(c.data(), c_gpu, bytes, cudaMemcpyDeviceToHost));
     check(cudaFree(a_gpu));
     check(cudaFree(b_gpu));
     check(cudaFree(c_gpu));
@@ -50,7 +51,7 @@ int main() {
     for (int i = 0; i < n; ++i) {
         wrong += c[i] != i + 0.5f;
     }
-    std::printf("%d blocks of %d threads, c[999] = %.1f, %d of %d elements are wrong\n", blocks, threads, c[999], wrong,
-                n);
+    std::printf("%d blocks of %d threads, c[999] = %.1f, %d of %d elements are wrong\n", blocks,
+                threads, c[999], wrong, n);
     return wrong == 0 ? 0 : 1;
 }

@@ -1,4 +1,5 @@
-// Adds up a vector by shuffles: each warp its own 32 numbers, in registers. docs/cuda_in_one_hour.md walks through it.
+// Adds up a vector by shuffles: each warp its own 32 numbers, in registers.
+// docs/cuda_in_one_hour.md walks through it.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>

@@ -1,5 +1,6 @@
-// Runs another program's main with its kernels watched: the first fault ends it, and what was counted is written when
-// it ends. docs/examples/run links this file with --wrap=main, which calls __wrap_main in the place of main.
+// Runs another program's main with its kernels watched: the first fault ends it, and what was
+// counted is written when it ends. docs/examples/run links this file with --wrap=main, which calls
+// __wrap_main in the place of main.
 #include <cstdio>
 #include <fstream>
 
@@ -16,8 +17,10 @@ extern "C" int __wrap_main(int argc, char** argv) {
         simt::options().detect = simt::options().count = true;
         const int code = __real_main(argc, argv);
         std::ofstream(simt::program_file() + ".profile.json") << simt::to_json(simt::profile());
-        if (code == 0) { // else the program has caught a fault itself, or has found a mistake of its own
-            std::printf("no fault found, schedule %s\n", to_string(simt::options().schedule).c_str());
+        // else the program has caught a fault itself, or has found a mistake of its own
+        if (code == 0) {
+            std::printf("no fault found, schedule %s\n",
+                        to_string(simt::options().schedule).c_str());
         }
         return code;
     } catch (const flash::KernelFault& fault) {

@@ -2,7 +2,8 @@
 #include <cstdio>
 
 __global__ void which_code(int* architecture) {
-#ifdef __CUDA_ARCH__ // defined while nvcc compiles for a GPU: 800 for compute_80, 900 for compute_90
+// Defined while nvcc compiles for a GPU: 800 for compute_80, 900 for compute_90.
+#ifdef __CUDA_ARCH__
     *architecture = __CUDA_ARCH__;
 #endif
 }
@@ -29,7 +30,7 @@ int main() {
     if (failed(cudaDeviceSynchronize(), "running")) {
         return 2;
     }
-    std::printf("%s, compute capability %d.%d, runs the code compiled for compute_%d\n", gpu.name, gpu.major, gpu.minor,
-                *architecture / 10);
+    std::printf("%s, compute capability %d.%d, runs the code compiled for compute_%d\n", gpu.name,
+                gpu.major, gpu.minor, *architecture / 10);
     return 0;
 }

@@ -13,16 +13,19 @@ struct Shape {
 };
 
 // Small, ragged and lopsided: most mistakes show where a tile is cut short.
-constexpr std::array shapes = {Shape{1, 1},     Shape{1, 239},   Shape{239, 1},     Shape{3, 799},    Shape{799, 3},
-                               Shape{64, 128},  Shape{128, 64},  Shape{97, 97},     Shape{113, 203},  Shape{203, 113},
-                               Shape{127, 512}, Shape{512, 127}, Shape{128, 217},   Shape{217, 128},  Shape{200, 200},
-                               Shape{256, 512}, Shape{512, 256}, Shape{1023, 1024}, Shape{1024, 1023}};
+constexpr std::array shapes = {
+    Shape{1, 1},     Shape{1, 239},   Shape{239, 1},     Shape{3, 799},    Shape{799, 3},
+    Shape{64, 128},  Shape{128, 64},  Shape{97, 97},     Shape{113, 203},  Shape{203, 113},
+    Shape{127, 512}, Shape{512, 127}, Shape{128, 217},   Shape{217, 128},  Shape{200, 200},
+    Shape{256, 512}, Shape{512, 256}, Shape{1023, 1024}, Shape{1024, 1023}};
 
-// Where kinds of input other than N(0,1) are tried: a single query, tiles that fit and tiles that do not, many keys,
-// and more queries than keys, so that with a mask whole tiles see nothing.
-constexpr std::array some_shapes = {Shape{1, 239}, Shape{64, 128}, Shape{97, 97}, Shape{127, 512}, Shape{512, 127}};
+// Where kinds of input other than N(0,1) are tried: a single query, tiles that fit and tiles that
+// do not, many keys, and more queries than keys, so that with a mask whole tiles see nothing.
+constexpr std::array some_shapes = {Shape{1, 239}, Shape{64, 128}, Shape{97, 97}, Shape{127, 512},
+                                    Shape{512, 127}};
 
-// The third has more than 128 queries that see no key when causal: a whole block of the tensor-core rungs.
+// The third has more than 128 queries that see no key when causal: a whole block of the tensor-core
+// rungs.
 constexpr std::array detect_shapes = {Shape{1, 1},    Shape{5, 71},  Shape{200, 5},  Shape{64, 128},
                                       Shape{128, 64}, Shape{97, 97}, Shape{136, 200}};
 
@@ -30,21 +33,25 @@ constexpr std::array other_kinds = {Kind::outliers,   Kind::one_sign,   Kind::eq
                                     Kind::logits_1e4, Kind::logits_6e4, Kind::logits_negative,
                                     Kind::nan_row,    Kind::inf_row,    Kind::nan_head};
 
-// How scores lie along the keys of a row. A kernel that keeps an old maximum, or limits what may lie above it, goes
-// wrong on rows that rise late; how a row with independent scores rises, many keys of large spread show best.
-constexpr std::array kinds_along_keys = {Kind::rises_50,       Kind::rises_200,       Kind::rises_2000,
-                                         Kind::towering_first, Kind::towering_middle, Kind::towering_last};
-constexpr Shape along_keys{127, 512}, many_keys{128, 4096}, many_rows{4096, 4096}, many_blocks{512, 384};
+// How scores lie along the keys of a row. A kernel that keeps an old maximum, or limits what may
+// lie above it, goes wrong on rows that rise late; how a row with independent scores rises, many
+// keys of large spread show best.
+constexpr std::array kinds_along_keys = {Kind::rises_50,        Kind::rises_200,
+                                         Kind::rises_2000,      Kind::towering_first,
+                                         Kind::towering_middle, Kind::towering_last};
+constexpr Shape along_keys{127, 512}, many_keys{128, 4096}, many_rows{4096, 4096},
+    many_blocks{512, 384};
 
 struct Heads {
     int64_t q = 1, kv = 1;
 };
 constexpr std::array six_heads = {Heads{6, 6}, Heads{6, 2}, Heads{6, 1}};
-// Forward on a slow backend: what is grouped by three still is, and heads that all do the same are fewer.
+// Forward on a slow backend: what is grouped by three still is, and heads that all do the same are
+// fewer.
 constexpr std::array fewer_heads = {Heads{3, 3}, Heads{6, 2}, Heads{3, 1}};
 
-// The scale when it is not the default: another value than 1/sqrt(d) for every d, and small enough that N(0,1) inputs
-// do not overflow rung 01.
+// The scale when it is not the default: another value than 1/sqrt(d) for every d, and small enough
+// that N(0,1) inputs do not overflow rung 01.
 constexpr float other_scale = 0.3f;
 
 // What is left to choose once shape, head dim and type are fixed.
@@ -54,8 +61,8 @@ struct Combination {
     bool default_scale = true;
 };
 
-// All twelve, in such an order that any two in a row, counted around the end, differ in the mask, any three in a row
-// have all head groupings, and entry n + 6 is entry n with the other scale.
+// All twelve, in such an order that any two in a row, counted around the end, differ in the mask,
+// any three in a row have all head groupings, and entry n + 6 is entry n with the other scale.
 constexpr std::array combinations = [] {
     std::array<Combination, 12> all{};
     for (size_t n = 0; n < all.size(); ++n) {
@@ -77,7 +84,9 @@ Problem make_problem(Shape shape, int64_t d, const Combination& c) {
             .causal = c.causal};
 }
 
-std::string shape_name(Shape shape) { return std::to_string(shape.q_len) + "x" + std::to_string(shape.kv_len); }
+std::string shape_name(Shape shape) {
+    return std::to_string(shape.q_len) + "x" + std::to_string(shape.kv_len);
+}
 
 } // namespace
 
@@ -127,14 +136,18 @@ std::string kind_name(Kind kind) {
     return {};
 }
 
-std::string Case::group() const { return kind_name(kind) + " " + shape_name({problem.q_len, problem.kv_len}); }
+std::string Case::group() const {
+    return kind_name(kind) + " " + shape_name({problem.q_len, problem.kv_len});
+}
 
 std::string Case::name() const {
     char text[160];
     const Problem& p = problem;
-    std::snprintf(text, sizeof text, "%s d=%lld %s B=%lld H=%lld/%lld scale=%.3g", dtype_name(dtype),
-                  static_cast<long long>(p.head_dim), p.causal ? "causal" : "full", static_cast<long long>(p.batch),
-                  static_cast<long long>(p.heads), static_cast<long long>(p.kv_heads), static_cast<double>(p.scale));
+    std::snprintf(text, sizeof text, "%s d=%lld %s B=%lld H=%lld/%lld scale=%.3g",
+                  dtype_name(dtype), static_cast<long long>(p.head_dim),
+                  p.causal ? "causal" : "full", static_cast<long long>(p.batch),
+                  static_cast<long long>(p.heads), static_cast<long long>(p.kv_heads),
+                  static_cast<double>(p.scale));
     return text;
 }
 
@@ -153,9 +166,10 @@ Scope scope_of(const Rung& rung) {
 
 namespace {
 
-/// Whether gradients are tried on a kind of input. NaN in one row of Q is in all of dK, so there would be nothing
-/// beside it to compare. With scores of 1e4 and more P = exp(S - LSE) is a matter of luck: LSE is an fp32 number, which
-/// at 6e4 is known to 0.002, and so P is known to 0.2%, however S was summed up.
+/// Whether gradients are tried on a kind of input. NaN in one row of Q is in all of dK, so there
+/// would be nothing beside it to compare. With scores of 1e4 and more P = exp(S - LSE) is a matter
+/// of luck: LSE is an fp32 number, which at 6e4 is known to 0.002, and so P is known to 0.2%,
+/// however S was summed up.
 bool suits_gradients(const Case& c) {
     switch (c.kind) {
     case Kind::nan_row:
@@ -187,8 +201,9 @@ void turn_backward(List& list) {
 /// SIMT executes thread by thread: what is cheap elsewhere is cut down there.
 bool is_slow(const Scope& scope) { return scope.longest < 1024; }
 
-/// Whether, on a slow backend, it is another type's turn at case `number`. A single type has every second turn, too,
-/// but not of gradients: whether sums over the heads of a group are rounded shows where many are added up.
+/// Whether, on a slow backend, it is another type's turn at case `number`. A single type has every
+/// second turn, too, but not of gradients: whether sums over the heads of a group are rounded shows
+/// where many are added up.
 bool is_for_another_type(const Scope& scope, size_t type, size_t number) {
     const size_t turns = std::max<size_t>(scope.backward ? 1 : 2, scope.dtypes.size());
     return is_slow(scope) && (number + type) % turns != 0;
@@ -197,13 +212,16 @@ bool is_for_another_type(const Scope& scope, size_t type, size_t number) {
 /// Entry n of the combinations, counted around the end, as the backend can bear it.
 Combination combination(const Scope& scope, size_t n) {
     Combination c = combinations[n % combinations.size()];
-    c.heads = is_slow(scope) && !scope.backward ? fewer_heads[n % combinations.size() % fewer_heads.size()] : c.heads;
+    c.heads = is_slow(scope) && !scope.backward
+                  ? fewer_heads[n % combinations.size() % fewer_heads.size()]
+                  : c.heads;
     return c;
 }
 
-// N(0,1) on one shape. The usual head dims meet every combination; the others, and all of them on the largest shapes,
-// meet two of the twelve: one mask and one grouping with both scales, and the next head dim and shape meet the next
-// two. On a slow backend the largest begin earlier, and each type takes every second case.
+// N(0,1) on one shape. The usual head dims meet every combination; the others, and all of them on
+// the largest shapes, meet two of the twelve: one mask and one grouping with both scales, and the
+// next head dim and shape meet the next two. On a slow backend the largest begin earlier, and each
+// type takes every second case.
 void add_normal(List& list, const Scope& scope, size_t s) {
     const Shape shape = shapes[s];
     const int64_t large = is_slow(scope) ? 100 : 800;
@@ -213,13 +231,16 @@ void add_normal(List& list, const Scope& scope, size_t s) {
             const int64_t d = scope.head_dims[k];
             const bool thin = shape.longer() > large || (d != 32 && d != 64 && d != 128);
             for (size_t n = 0; n < combinations.size(); ++n) {
-                if ((thin && n % 6 != (s + k) % 6) || is_for_another_type(scope, t, s + k + n / 6)) {
+                if ((thin && n % 6 != (s + k) % 6) ||
+                    is_for_another_type(scope, t, s + k + n / 6)) {
                     ++left_out;
                     continue;
                 }
                 const Combination c = combination(scope, n);
-                const bool repeat = c.heads.kv == 2 && shape.longer() <= (is_slow(scope) ? 128 : 512);
-                list.cases.push_back({Kind::normal, scope.dtypes[t], make_problem(shape, d, c), repeat ? 3 : 1});
+                const bool repeat =
+                    c.heads.kv == 2 && shape.longer() <= (is_slow(scope) ? 128 : 512);
+                list.cases.push_back(
+                    {Kind::normal, scope.dtypes[t], make_problem(shape, d, c), repeat ? 3 : 1});
             }
         }
     }
@@ -229,8 +250,8 @@ void add_normal(List& list, const Scope& scope, size_t s) {
     }
 }
 
-// Another kind of input on one shape: both masks with every head dim; grouping and scale go round. On a slow backend
-// the masks take turns on large shapes, and the types everywhere.
+// Another kind of input on one shape: both masks with every head dim; grouping and scale go round.
+// On a slow backend the masks take turns on large shapes, and the types everywhere.
 void add_kind(List& list, const Scope& scope, Kind kind, Shape shape, size_t first) {
     for (size_t t = 0; t < scope.dtypes.size(); ++t) {
         for (size_t k = 0; k < scope.head_dims.size(); ++k) {
@@ -239,7 +260,8 @@ void add_kind(List& list, const Scope& scope, Kind kind, Shape shape, size_t fir
                 if (another_mask || is_for_another_type(scope, t, n)) {
                     continue;
                 }
-                Case c{kind, scope.dtypes[t], make_problem(shape, scope.head_dims[k], combination(scope, n))};
+                Case c{kind, scope.dtypes[t],
+                       make_problem(shape, scope.head_dims[k], combination(scope, n))};
                 if (kind == Kind::nan_head) {
                     c.problem.batch = 2; // so that with one K/V head, too, there is one without NaN
                 }
@@ -249,15 +271,17 @@ void add_kind(List& list, const Scope& scope, Kind kind, Shape shape, size_t fir
     }
 }
 
-// Scores that rise or tower, on one shape and one head: every type with every head dim and both masks. On a slow
-// backend the masks take turns.
+// Scores that rise or tower, on one shape and one head: every type with every head dim and both
+// masks. On a slow backend the masks take turns.
 void add_along_keys(List& list, const Scope& scope) {
-    for (size_t kind = 0; kind < kinds_along_keys.size() && along_keys.longer() <= scope.longest; ++kind) {
+    for (size_t kind = 0; kind < kinds_along_keys.size() && along_keys.longer() <= scope.longest;
+         ++kind) {
         for (const DType dtype : scope.dtypes) {
             for (size_t k = 0; k < scope.head_dims.size(); ++k) {
                 for (const bool causal : {false, true}) {
                     if (!is_slow(scope) || causal == ((kind + k) % 2 == 1)) {
-                        const Problem problem = make_problem(along_keys, scope.head_dims[k], {causal, {1, 1}, true});
+                        const Problem problem =
+                            make_problem(along_keys, scope.head_dims[k], {causal, {1, 1}, true});
                         list.cases.push_back({kinds_along_keys[kind], dtype, problem});
                     }
                 }
@@ -265,11 +289,12 @@ void add_along_keys(List& list, const Scope& scope) {
         }
     }
     list.left_out.push_back("scores that rise along the keys, and towering keys: all shapes but " +
-                            shape_name(along_keys) + (is_slow(scope) ? ", and one mask per head dim" : ""));
+                            shape_name(along_keys) +
+                            (is_slow(scope) ? ", and one mask per head dim" : ""));
 }
 
-// Large spread with many keys, one head; every type with every head dim, because a type has limits of its own. The
-// masks take turns.
+// Large spread with many keys, one head; every type with every head dim, because a type has limits
+// of its own. The masks take turns.
 void add_spread(List& list, const Scope& scope) {
     bool any = false;
     for (const Shape shape : {many_keys, many_rows}) {
@@ -277,7 +302,8 @@ void add_spread(List& list, const Scope& scope) {
             continue;
         }
         if (shape.q_len > many_keys.q_len && !scope.many_rows) {
-            list.left_out.push_back(shape_name(shape) + " with scores of large spread: on a GPU alone");
+            list.left_out.push_back(shape_name(shape) +
+                                    " with scores of large spread: on a GPU alone");
             continue;
         }
         for (const Kind kind : {Kind::spread_16, Kind::spread_24}) {
@@ -285,18 +311,21 @@ void add_spread(List& list, const Scope& scope) {
                 for (const int64_t d : scope.head_dims) {
                     if (d == 64 || d == 128) {
                         const bool causal = (kind == Kind::spread_24) == (d == 64);
-                        list.cases.push_back({kind, dtype, make_problem(shape, d, {causal, {1, 1}, true})});
+                        list.cases.push_back(
+                            {kind, dtype, make_problem(shape, d, {causal, {1, 1}, true})});
                         any = true;
                     }
                 }
             }
         }
     }
-    list.left_out.push_back(any ? "scores of large spread: one mask per head dim, and head dims but 64 and 128"
-                                : "scores of large spread: they are for head dims 64 and 128");
+    list.left_out.push_back(
+        any ? "scores of large spread: one mask per head dim, and head dims but 64 and 128"
+            : "scores of large spread: they are for head dims 64 and 128");
 }
 
-// More tiles than a GPU has SMs, so that persistent blocks take a second one. Which one is a matter of time: repeated.
+// More tiles than a GPU has SMs, so that persistent blocks take a second one. Which one is a matter
+// of time: repeated.
 void add_many_blocks(List& list, const Scope& scope) {
     if (!scope.many_rows) {
         list.left_out.push_back("more blocks than a GPU has SMs: on a GPU alone");
@@ -304,7 +333,8 @@ void add_many_blocks(List& list, const Scope& scope) {
     }
     for (const DType dtype : scope.dtypes) {
         for (size_t k = 0; k < scope.head_dims.size(); ++k) {
-            Case c{Kind::normal, dtype, make_problem(many_blocks, scope.head_dims[k], {k % 2 == 1, {6, 2}}), 3};
+            Case c{Kind::normal, dtype,
+                   make_problem(many_blocks, scope.head_dims[k], {k % 2 == 1, {6, 2}}), 3};
             c.problem.batch = 12;
             list.cases.push_back(c);
         }
@@ -321,7 +351,9 @@ void add_real_text(List& list, const Scope& scope) {
     for (const DType dtype : scope.dtypes) {
         for (const bool causal : {false, true}) {
             list.cases.push_back(
-                {Kind::real_text, dtype, {1, heads, heads, tokens, tokens, head_dim, default_scale(head_dim), causal}});
+                {Kind::real_text,
+                 dtype,
+                 {1, heads, heads, tokens, tokens, head_dim, default_scale(head_dim), causal}});
         }
     }
 }
@@ -349,16 +381,16 @@ List full(const Scope& scope) {
     add_spread(list, scope);
     add_many_blocks(list, scope);
     add_real_text(list, scope);
-    list.left_out.push_back("inputs other than N(0,1): " + std::to_string(shapes.size() - some_shapes.size()) +
-                            " of the " + std::to_string(shapes.size()) +
-                            " shapes, and 10 of the 12 combinations of mask, heads and " +
-                            "scale on each of the others");
+    list.left_out.push_back(
+        "inputs other than N(0,1): " + std::to_string(shapes.size() - some_shapes.size()) +
+        " of the " + std::to_string(shapes.size()) +
+        " shapes, and 10 of the 12 combinations of mask, heads and " +
+        "scale on each of the others");
     if (is_slow(scope)) {
         list.left_out.push_back("these inputs on shapes beyond 256: one mask per head dim");
-        list.left_out.push_back(
-            scope.backward
-                ? "of several types, each case is for one"
-                : "every second case: of two types, each is for one; and three heads of six that do the same");
+        list.left_out.push_back(scope.backward ? "of several types, each case is for one"
+                                               : "every second case: of two types, each is for "
+                                                 "one; and three heads of six that do the same");
     }
     if (scope.backward) {
         turn_backward(list);
@@ -369,7 +401,8 @@ List full(const Scope& scope) {
 List detect(const Scope& scope) {
     constexpr std::array two_heads = {Heads{2, 2}, Heads{2, 1}};
     List list;
-    // Detectors are slow: beyond the small shapes, and for other kinds of input, a head dim meets one of the masks.
+    // Detectors are slow: beyond the small shapes, and for other kinds of input, a head dim meets
+    // one of the masks.
     const auto add = [&](Kind kind, Shape shape, size_t s) {
         const bool both_masks = kind == Kind::normal && shape.longer() <= 128;
         for (const DType dtype : scope.dtypes) {
@@ -377,8 +410,10 @@ List detect(const Scope& scope) {
                 for (const bool causal : {false, true}) {
                     const size_t n = s + k + (causal ? 1 : 0);
                     if (both_masks || n % 2 == 0) {
-                        const Combination c{causal, two_heads[n / (both_masks ? 1 : 2) % 2], n % 4 < 2};
-                        list.cases.push_back({kind, dtype, make_problem(shape, scope.head_dims[k], c)});
+                        const Combination c{causal, two_heads[n / (both_masks ? 1 : 2) % 2],
+                                            n % 4 < 2};
+                        list.cases.push_back(
+                            {kind, dtype, make_problem(shape, scope.head_dims[k], c)});
                     }
                 }
             }
@@ -387,25 +422,30 @@ List detect(const Scope& scope) {
     for (size_t s = 0; s < detect_shapes.size(); ++s) {
         add(Kind::normal, detect_shapes[s], s);
         if (detect_shapes[s].kv_len == 71) {
-            // Whoever looks for a mistake stops at the first, so what finds many and costs little comes first.
-            // Other kinds of input: 33 queries are one tile or two, cut short, and 97 keys two or more.
+            // Whoever looks for a mistake stops at the first, so what finds many and costs little
+            // comes first.
+            // Other kinds of input: 33 queries are one tile or two, cut short, and 97 keys two or
+            // more.
             for (const Kind kind : {Kind::outliers, Kind::logits_negative, Kind::rises_2000}) {
                 add(kind, {33, 97}, static_cast<size_t>(kind));
             }
-            // Two or three whole tiles of 64 keys, with and without a mask. From one to the next scores rise by 16 and
-            // by 64: a kernel with an old maximum must raise it, in fp16 at both rates, and in bf16 where exp(128) is
-            // too large. With a mask the last key of query 31, a warp's last, is the first of a tile. Beside NaN some
-            // rows rise, and others do not. A key that towers in the second tile makes weights infinite at once.
-            for (const Kind kind : {Kind::rises_50, Kind::rises_200, Kind::towering_middle, Kind::nan_row}) {
+            // Two or three whole tiles of 64 keys, with and without a mask. From one to the next
+            // scores rise by 16 and by 64: a kernel with an old maximum must raise it, in fp16 at
+            // both rates, and in bf16 where exp(128) is too large. With a mask the last key of
+            // query 31, a warp's last, is the first of a tile. Beside NaN some rows rise, and
+            // others do not. A key that towers in the second tile makes weights infinite at once.
+            for (const Kind kind :
+                 {Kind::rises_50, Kind::rises_200, Kind::towering_middle, Kind::nan_row}) {
                 add(kind, {33, 194}, static_cast<size_t>(kind));
             }
         }
         if (s + 1 == detect_shapes.size()) {
-            // Several tiles of keys and a mask at the largest head dim, where tiles are small: of the warps that share
-            // a block's tiles, some see fewer than others.
+            // Several tiles of keys and a mask at the largest head dim, where tiles are small: of
+            // the warps that share a block's tiles, some see fewer than others.
             for (const DType dtype : scope.dtypes) {
-                const Case masked{Kind::normal, dtype,
-                                  make_problem(detect_shapes[s], scope.head_dims.back(), {true, {2, 1}})};
+                const Case masked{
+                    Kind::normal, dtype,
+                    make_problem(detect_shapes[s], scope.head_dims.back(), {true, {2, 1}})};
                 const auto same = [&](const Case& c) {
                     return c.group() == masked.group() && c.name() == masked.name();
                 };
@@ -415,19 +455,22 @@ List detect(const Scope& scope) {
             }
         }
         if (detect_shapes[s].q_len == 200) {
-            // Six heads: where few blocks run at once, a kernel that takes heads in waves has a full and a smaller one.
+            // Six heads: where few blocks run at once, a kernel that takes heads in waves has a
+            // full and a smaller one.
             for (const DType dtype : scope.dtypes) {
-                Case six{Kind::normal, dtype, make_problem(detect_shapes[s], scope.head_dims.back(), {false, {2, 1}})};
+                Case six{Kind::normal, dtype,
+                         make_problem(detect_shapes[s], scope.head_dims.back(), {false, {2, 1}})};
                 six.problem.batch = 3;
                 list.cases.push_back(six);
             }
         }
     }
     if (scope.backward) {
-        // Four tiles of 128 keys under a mask: where blocks take turns, the order of more than two tiles is seen.
+        // Four tiles of 128 keys under a mask: where blocks take turns, the order of more than two
+        // tiles is seen.
         for (const DType dtype : scope.dtypes) {
-            list.cases.push_back(
-                {Kind::normal, dtype, make_problem({40, 500}, scope.head_dims.back(), {true, {2, 1}})});
+            list.cases.push_back({Kind::normal, dtype,
+                                  make_problem({40, 500}, scope.head_dims.back(), {true, {2, 1}})});
         }
         turn_backward(list);
     }
@@ -439,9 +482,11 @@ List schedules(const Scope& scope) {
     std::erase_if(list.cases, [&](const Case& c) {
         const Problem& p = c.problem;
         const bool several_ways = p.q_len == 5 || p.q_len == 200 || p.q_len == 136;
-        const auto k = static_cast<size_t>(std::ranges::find(scope.head_dims, p.head_dim) - scope.head_dims.begin());
+        const auto k = static_cast<size_t>(std::ranges::find(scope.head_dims, p.head_dim) -
+                                           scope.head_dims.begin());
         const DType turn = scope.dtypes[(k + static_cast<size_t>(p.q_len)) % scope.dtypes.size()];
-        return c.dtype != turn || !(c.kind == Kind::rises_200 || (c.kind == Kind::normal && several_ways));
+        return c.dtype != turn ||
+               !(c.kind == Kind::rises_200 || (c.kind == Kind::normal && several_ways));
     });
     return list;
 }

@@ -10,6 +10,8 @@ namespace flash::conformance {
 
 /// What Q, K and V hold. All values are representable in the case's type.
 enum class Kind {
+    // every score lies between -145 and -115, so that exp of a padding key's score, 0 - LSE,
+    // overflows
     normal,          // N(0,1)
     outliers,        // N(0,1), and N(0, sd 10) on top of one value in a thousand
     one_sign,        // N(0,1), and V N(4,1): nothing cancels, so what accumulation loses adds up
@@ -23,13 +25,13 @@ enum class Kind {
     nan_head,        // K and V of one K/V head are NaN; the heads beside it must not notice
     spread_16,       // N(0,1), with Q so large that the scores have the standard deviation 16
     spread_24,       // 24
-    rises_50,        // on top of N(0,1), the scores of a row rise steadily along the keys, by 50 in all
-    rises_200,       // by 200
-    rises_2000,      // by 2000
+    rises_50,   // on top of N(0,1), the scores of a row rise steadily along the keys, by 50 in all
+    rises_200,  // by 200
+    rises_2000, // by 2000
     towering_first,  // the score of one key is 200 above all others: of the first key
     towering_middle, // of the one in the middle
     towering_last,   // of the last
-    negative_scores, // every score lies between -145 and -115, so that exp of a padding key's score, 0 - LSE, overflows
+    negative_scores,
 };
 
 std::string kind_name(Kind kind);
@@ -54,25 +56,27 @@ struct Scope {
     bool backward = false;  // the gradients
 };
 
-/// Every head dim of interest when the rung takes any; N <= 512 on SIMT, and many rows on a GPU alone. Backward rungs
-/// do more than twice the work, and get N <= 217 on SIMT.
+/// Every head dim of interest when the rung takes any; N <= 512 on SIMT, and many rows on a GPU
+/// alone. Backward rungs do more than twice the work, and get N <= 217 on SIMT.
 Scope scope_of(const Rung& rung);
 
 struct List {
     std::vector<Case> cases;
-    std::vector<std::string> left_out; // what the design names and this list does not hold, line by line
+    // what the design names and this list does not hold, line by line
+    std::vector<std::string> left_out;
 };
 
-/// Every shape with every head dim, mask, head grouping and scale, thinned where stated; every other kind of input on
-/// some of them.
+/// Every shape with every head dim, mask, head grouping and scale, thinned where stated; every
+/// other kind of input on some of them.
 List full(const Scope& scope);
 
 /// For runs with race and bounds detection: N <= 200, two heads. What costs little comes first.
 List detect(const Scope& scope);
 
-/// A third of those, for further schedules: what a kernel computes, and from which inputs, does not depend on the order
-/// of its threads, and the detector finds a race in whichever order it meets. So here are the ways of threads through a
-/// kernel alone: one tile and several, cut short, rows without a key, maxima that rise. Types take turns.
+/// A third of those, for further schedules: what a kernel computes, and from which inputs, does not
+/// depend on the order of its threads, and the detector finds a race in whichever order it meets.
+/// So here are the ways of threads through a kernel alone: one tile and several, cut short, rows
+/// without a key, maxima that rise. Types take turns.
 List schedules(const Scope& scope);
 
 } // namespace flash::conformance

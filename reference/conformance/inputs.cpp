@@ -26,7 +26,8 @@ uint64_t seed_of(const std::string& name) {
     return uint64_t{words[0]} << 32 | words[1];
 }
 
-double uniform(std::mt19937_64& bits) { return static_cast<double>(bits() >> 11) * 0x1p-53; } // in [0, 1)
+// in [0, 1)
+double uniform(std::mt19937_64& bits) { return static_cast<double>(bits() >> 11) * 0x1p-53; }
 
 // The largest |score| of the problem, masked ones included.
 double largest_score(const Problem& p, const Tensors& t) {
@@ -69,9 +70,11 @@ void repeat_first_key(const Problem& p, std::vector<float>& k) {
     }
 }
 
-// Scores between -6e4 and -5e4: all elements of Q nearly one number, all of K nearly its negative, within 3%.
+// Scores between -6e4 and -5e4: all elements of Q nearly one number, all of K nearly its negative,
+// within 3%.
 void make_scores_negative(const Problem& p, Tensors& t, double score, std::mt19937_64& bits) {
-    const double size = std::sqrt(score / (static_cast<double>(p.scale) * static_cast<double>(p.head_dim)));
+    const double size =
+        std::sqrt(score / (static_cast<double>(p.scale) * static_cast<double>(p.head_dim)));
     for (float& x : t.q) {
         x = static_cast<float>(size * (0.97 + 0.06 * uniform(bits)));
     }
@@ -80,8 +83,9 @@ void make_scores_negative(const Problem& p, Tensors& t, double score, std::mt199
     }
 }
 
-// Every row of scores gets `at(j)` on top for key j: the first element of every query is the same, that of key j
-// follows `at`. `most` is the largest |at(j)|; it is spread over both, so that fp16 can hold them.
+// Every row of scores gets `at(j)` on top for key j: the first element of every query is the same,
+// that of key j follows `at`. `most` is the largest |at(j)|; it is spread over both, so that fp16
+// can hold them.
 template <class At> void add_along_keys(const Problem& p, Tensors& t, double most, At at) {
     const double q = std::sqrt(most / static_cast<double>(p.scale));
     for (size_t i = 0; i < t.q.size(); i += static_cast<size_t>(p.head_dim)) {
@@ -94,8 +98,9 @@ template <class At> void add_along_keys(const Problem& p, Tensors& t, double mos
 }
 
 void rise(const Problem& p, Tensors& t, double total) {
-    add_along_keys(p, t, total,
-                   [&](int64_t j) { return total * static_cast<double>(j + 1) / static_cast<double>(p.kv_len); });
+    add_along_keys(p, t, total, [&](int64_t j) {
+        return total * static_cast<double>(j + 1) / static_cast<double>(p.kv_len);
+    });
 }
 
 void tower(const Problem& p, Tensors& t, int64_t key) {
@@ -105,12 +110,14 @@ void tower(const Problem& p, Tensors& t, int64_t key) {
 
 // The row that spoil_row spoils: in the middle of those that see a key.
 int64_t spoilt_row(const Problem& p) {
-    const int64_t blind = p.causal ? std::max<int64_t>(0, p.q_len - p.kv_len) : 0; // the first rows, which see nothing
+    // the first rows, which see nothing
+    const int64_t blind = p.causal ? std::max<int64_t>(0, p.q_len - p.kv_len) : 0;
     return blind + (p.q_len - blind) / 2;
 }
 
-// Scores rise in every 8th row, counted from the one that will be spoilt, and in no other. On tensor cores they share
-// lanes with it: whoever asks all rows of a lane together must hear them beside its NaN.
+// Scores rise in every 8th row, counted from the one that will be spoilt, and in no other. On
+// tensor cores they share lanes with it: whoever asks all rows of a lane together must hear them
+// beside its NaN.
 void rise_beside_spoilt_row(const Problem& p, Tensors& t) {
     rise(p, t, 200);
     for (int64_t row = 0; row < p.lse_size(); ++row) {
@@ -124,8 +131,9 @@ void rise_beside_spoilt_row(const Problem& p, Tensors& t) {
 void spoil_row(const Problem& p, Tensors& t, bool infinite) {
     const int64_t b = p.batch / 2, h = p.heads / 2, i = spoilt_row(p), x = p.head_dim / 2;
     float& q = t.q[static_cast<size_t>(p.q_offset(b, h) + i * p.head_dim + x)];
-    if (infinite) { // with key 0's sign, so that its score is +inf: a row of -inf alone looks like one that sees
-                    // nothing
+    // with key 0's sign, so that its score is +inf: a row of -inf alone looks like one that sees
+    // nothing
+    if (infinite) {
         const float key = t.k[static_cast<size_t>(p.kv_offset(b, h) + x)];
         q = std::copysign(std::numeric_limits<float>::infinity(), key);
     } else {
@@ -135,7 +143,8 @@ void spoil_row(const Problem& p, Tensors& t, bool infinite) {
     t.spoilt[static_cast<size_t>(p.q_offset(b, h) / p.head_dim + i)] = true;
 }
 
-// K and V of one K/V head in the middle become NaN, and with them every row of the heads that read it.
+// K and V of one K/V head in the middle become NaN, and with them every row of the heads that read
+// it.
 void spoil_head(const Problem& p, Tensors& t) {
     const int64_t b = p.batch / 2, h = p.heads / 2;
     const auto spoil = [&](std::vector<float>& tensor) {
@@ -208,7 +217,8 @@ Tensors make_inputs(const Case& c) {
         break;
     case Kind::spread_16:
     case Kind::spread_24: // with the default scale, N(0,1) has scores of deviation 1
-        std::ranges::transform(t.q, t.q.begin(), [&](float x) { return x * (c.kind == Kind::spread_16 ? 16 : 24); });
+        std::ranges::transform(t.q, t.q.begin(),
+                               [&](float x) { return x * (c.kind == Kind::spread_16 ? 16 : 24); });
         break;
     case Kind::rises_50:
         rise(p, t, 50);
@@ -235,7 +245,8 @@ Tensors make_inputs(const Case& c) {
         break;
     }
     for (std::vector<float>* tensor : {&t.q, &t.k, &t.v}) {
-        std::ranges::transform(*tensor, tensor->begin(), [&](float x) { return round_to(c.dtype, x); });
+        std::ranges::transform(*tensor, tensor->begin(),
+                               [&](float x) { return round_to(c.dtype, x); });
     }
     if (c.backward) {
         NormalGenerator upstream(seed + 2);
@@ -260,7 +271,8 @@ std::vector<bool> Tensors::spoilt_heads(const Problem& p) const {
     for (size_t row = 0; row < spoilt.size(); ++row) {
         const int64_t head = static_cast<int64_t>(row) / p.q_len;
         if (spoilt[row]) {
-            heads[static_cast<size_t>(head / p.heads * p.kv_heads + p.kv_head(head % p.heads))] = true;
+            heads[static_cast<size_t>(head / p.heads * p.kv_heads + p.kv_head(head % p.heads))] =
+                true;
         }
     }
     return heads;

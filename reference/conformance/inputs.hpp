@@ -10,7 +10,8 @@ namespace flash::conformance {
 struct Tensors {
     std::vector<float> q, k, v;
     std::vector<float> o, lse, d_o; // for a backward case: dO is N(0,1), O and LSE are the oracle's
-    std::vector<bool> spoilt;       // (B, H, N_q): rows whose inputs hold NaN or infinity; empty when there is none
+    // (B, H, N_q): rows whose inputs hold NaN or infinity; empty when there is none
+    std::vector<bool> spoilt;
 
     /// One flag for each of the B H_kv K/V heads with a spoilt row; empty when there is none.
     std::vector<bool> spoilt_heads(const Problem& p) const;

@@ -12,10 +12,12 @@
 namespace flash::conformance {
 namespace {
 
-// NaN before and after each tensor must reach as far as a kernel may stray: more rows than any tile has.
+// NaN before and after each tensor must reach as far as a kernel may stray: more rows than any tile
+// has.
 size_t margin_of(const Case& c) {
     constexpr int64_t rows = 256;
-    return static_cast<size_t>(rows * c.problem.head_dim * dtype_bytes(c.dtype)); // a multiple of 256, as rows is
+    // a multiple of 256, as rows is
+    return static_cast<size_t>(rows * c.problem.head_dim * dtype_bytes(c.dtype));
 }
 
 // The distance between x and the next larger magnitude of the type.
@@ -28,11 +30,13 @@ double unit_in_last_place(DType type, float x) {
 
 std::string place(const Problem& p, size_t row) {
     const int64_t r = static_cast<int64_t>(row);
-    return "(b=" + std::to_string(r / p.q_len / p.heads) + ", h=" + std::to_string(r / p.q_len % p.heads) +
-           ", i=" + std::to_string(r % p.q_len) + ")";
+    return "(b=" + std::to_string(r / p.q_len / p.heads) +
+           ", h=" + std::to_string(r / p.q_len % p.heads) + ", i=" + std::to_string(r % p.q_len) +
+           ")";
 }
 
-// Rows with NaN or infinity in their inputs must show it, in every element. Empty, or where one does not.
+// Rows with NaN or infinity in their inputs must show it, in every element. Empty, or where one
+// does not.
 std::string finite_where_spoilt(const Prepared& prepared, const Outputs& got) {
     const Problem& p = prepared.c.problem;
     const size_t d = static_cast<size_t>(p.head_dim);
@@ -62,13 +66,15 @@ std::string differs_from_only_value(const Prepared& prepared, const Outputs& got
         if (spoilt || p.visible_keys(r % p.q_len) == 0) {
             continue;
         }
-        const size_t value = static_cast<size_t>(p.kv_offset(r / p.q_len / p.heads, r / p.q_len % p.heads));
+        const size_t value =
+            static_cast<size_t>(p.kv_offset(r / p.q_len / p.heads, r / p.q_len % p.heads));
         for (size_t x = 0; x < d; ++x) {
             const float v = prepared.tensors.v[value + x], o = got.o[row * d + x];
             const double error = std::abs(static_cast<double>(o) - static_cast<double>(v));
             if (!(error <= unit_in_last_place(prepared.c.dtype, v))) {
                 char values[64];
-                std::snprintf(values, sizeof values, "%.9g, V = %.9g", static_cast<double>(o), static_cast<double>(v));
+                std::snprintf(values, sizeof values, "%.9g, V = %.9g", static_cast<double>(o),
+                              static_cast<double>(v));
                 return "with one key O must be V, but row " + place(p, row) + " has O = " + values;
             }
         }
@@ -76,8 +82,8 @@ std::string differs_from_only_value(const Prepared& prepared, const Outputs& got
     return {};
 }
 
-// Without the maximum, sum exp(S) = exp(LSE): past 88.7 it is infinite in fp32, below -87.3 it loses bits, and below
-// -104 it is 0. In between a result may be right or wrong.
+// Without the maximum, sum exp(S) = exp(LSE): past 88.7 it is infinite in fp32, below -87.3 it
+// loses bits, and below -104 it is 0. In between a result may be right or wrong.
 constexpr double excused_beyond = 80, overflows_beyond = 104;
 
 // The largest finite |LSE| among the rows that are compared.
@@ -102,17 +108,19 @@ std::string finite_where_spoilt(const Prepared& prepared, const DeviceRun::Gradi
     const Problem& p = prepared.c.problem;
     const std::vector<bool>& spoilt = prepared.gradients.ignored_heads;
     for (size_t head = 0; head < spoilt.size(); ++head) {
-        const int64_t b = static_cast<int64_t>(head) / p.kv_heads, h = static_cast<int64_t>(head) % p.kv_heads;
+        const int64_t b = static_cast<int64_t>(head) / p.kv_heads,
+                      h = static_cast<int64_t>(head) % p.kv_heads;
         const auto keys = static_cast<size_t>(p.kv_len * p.head_dim);
         // Rows that see nothing have dQ = 0: the last row of a query head sees every key.
-        const int64_t last_row = p.q_offset(b, h * (p.heads / p.kv_heads)) + (p.q_len - 1) * p.head_dim;
+        const int64_t last_row =
+            p.q_offset(b, h * (p.heads / p.kv_heads)) + (p.q_len - 1) * p.head_dim;
         const auto any_finite = [](std::span<const float> values) {
             return std::ranges::any_of(values, [](float x) { return std::isfinite(x); });
         };
-        if (spoilt[head] &&
-            (any_finite(std::span(got.d_q).subspan(static_cast<size_t>(last_row), static_cast<size_t>(p.head_dim))) ||
-             any_finite(std::span(got.d_k).subspan(head * keys, keys)) ||
-             any_finite(std::span(got.d_v).subspan(head * keys, keys)))) {
+        if (spoilt[head] && (any_finite(std::span(got.d_q).subspan(
+                                 static_cast<size_t>(last_row), static_cast<size_t>(p.head_dim))) ||
+                             any_finite(std::span(got.d_k).subspan(head * keys, keys)) ||
+                             any_finite(std::span(got.d_v).subspan(head * keys, keys)))) {
             return "a gradient of K/V head (b=" + std::to_string(b) + ", h=" + std::to_string(h) +
                    ") is finite, though its inputs hold NaN";
         }
@@ -133,7 +141,8 @@ std::vector<std::string> run_and_judge_gradients(const Rung& rung, const Prepare
     note(run.damage());
     const DeviceRun::Gradients got = run.gradients();
     const auto note_wrong_values = [&](const DeviceRun::Gradients& g) {
-        note(reference::compare_gradients(c.problem, prepared.gradients, {.d_q = g.d_q, .d_k = g.d_k, .d_v = g.d_v})
+        note(reference::compare_gradients(c.problem, prepared.gradients,
+                                          {.d_q = g.d_q, .d_k = g.d_k, .d_v = g.d_v})
                  .message);
         note(finite_where_spoilt(prepared, g));
     };
@@ -145,8 +154,8 @@ std::vector<std::string> run_and_judge_gradients(const Rung& rung, const Prepare
         if (rung.unordered_dQ) { // other bits, but no other result
             note_wrong_values(again);
         }
-        if ((!rung.unordered_dQ && !same_bits(again.d_q, got.d_q)) || !same_bits(again.d_k, got.d_k) ||
-            !same_bits(again.d_v, got.d_v)) {
+        if ((!rung.unordered_dQ && !same_bits(again.d_q, got.d_q)) ||
+            !same_bits(again.d_k, got.d_k) || !same_bits(again.d_v, got.d_v)) {
             note("run " + std::to_string(repetition + 1) + " gave other bits than the first");
         }
     }
@@ -169,7 +178,8 @@ std::vector<std::string> run_and_judge(const Rung& rung, const Prepared& prepare
     const std::vector<float> o = run.o(), lse = run.lse();
     const Outputs got{o, lse};
     const Verdict verdict = reference::compare(c.problem, prepared.expected, got);
-    if (const double extreme = largest_lse(prepared.expected); rung.overflows && extreme > excused_beyond) {
+    if (const double extreme = largest_lse(prepared.expected);
+        rung.overflows && extreme > excused_beyond) {
         if (extreme > overflows_beyond && verdict.ok) {
             note("it is right, although leaving the maximum out must overflow here");
         }
@@ -198,7 +208,8 @@ Prepared prepare(const Case& c) {
     Prepared prepared{c, make_inputs(c), {}, {}};
     const Tensors& t = prepared.tensors;
     if (c.backward) {
-        prepared.gradients = reference::expect_gradients(c.problem, t.view(c.dtype), t.spoilt_heads(c.problem));
+        prepared.gradients =
+            reference::expect_gradients(c.problem, t.view(c.dtype), t.spoilt_heads(c.problem));
     } else {
         prepared.expected = reference::expect(c.problem, {c.dtype, t.q, t.k, t.v}, t.spoilt);
     }
@@ -207,7 +218,8 @@ Prepared prepare(const Case& c) {
 
 std::vector<std::string> judge(const Rung& rung, const Prepared& prepared) {
     try {
-        return prepared.c.backward ? run_and_judge_gradients(rung, prepared) : run_and_judge(rung, prepared);
+        return prepared.c.backward ? run_and_judge_gradients(rung, prepared)
+                                   : run_and_judge(rung, prepared);
     } catch (const std::exception& error) {
         return {std::string("it threw: ") + error.what()};
     }

@@ -1,5 +1,5 @@
-// One rung on one case of the suite: everything that must hold. The suite, and the tests that feed it wrong
-// attentions, both judge through here.
+// One rung on one case of the suite: everything that must hold. The suite, and the tests that feed
+// it wrong attentions, both judge through here.
 #pragma once
 
 #include <string>
@@ -22,12 +22,16 @@ struct Prepared {
 
 Prepared prepare(const Case& c);
 
-/// Runs the rung on the case, outputs poisoned and canaries around every tensor, and lists what is wrong:
-///   - O or LSE outside the rule's bounds (reference/check.hpp), or dQ, dK or dV (reference/gradients.hpp);
+/// Runs the rung on the case, outputs poisoned and canaries around every tensor, and lists what is
+/// wrong:
+///   - O or LSE outside the rule's bounds (reference/check.hpp), or dQ, dK or dV
+///     (reference/gradients.hpp);
 ///   - something written outside the outputs;
-///   - a row whose inputs hold NaN or infinity that came out finite; of gradients, all rows of its K/V head;
+///   - a row whose inputs hold NaN or infinity that came out finite; of gradients, all rows of its
+///     K/V head;
 ///   - one key, and O further from V than one unit in the last place;
-///   - other bits in a repeated run; in dQ of a rung that says unordered_dQ: a value outside its bound;
+///   - other bits in a repeated run; in dQ of a rung that says unordered_dQ: a value outside its
+///     bound;
 ///   - an exception.
 /// A rung that overflows (rung 01) must give a wrong result where the inputs make it overflow.
 std::vector<std::string> judge(const Rung& rung, const Prepared& prepared);

@@ -1,4 +1,5 @@
-// The conformance suite's own rung_main. A rung's main.cpp, linked with this library, is the rung's test.
+// The conformance suite's own rung_main. A rung's main.cpp, linked with this library, is the rung's
+// test.
 #include <catch2/catch_session.hpp>
 #include <catch2/catch_test_case_info.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -60,8 +61,8 @@ void add_test(const std::string& name, const std::string& tags, std::function<vo
     REGISTER_TEST_CASE(run_current_test, name, tags);
 }
 
-void add_groups(const Rung& rung, const conformance::List& list, const std::string& prefix, const std::string& tags,
-                const int& runs, const std::function<void()>& done) {
+void add_groups(const Rung& rung, const conformance::List& list, const std::string& prefix,
+                const std::string& tags, const int& runs, const std::function<void()>& done) {
     std::vector<std::pair<std::string, std::vector<Case>>> groups; // in the list's order
     for (const Case& c : list.cases) {
         if (groups.empty() || groups.back().first != c.group()) {
@@ -70,7 +71,8 @@ void add_groups(const Rung& rung, const conformance::List& list, const std::stri
         groups.back().second.push_back(c);
     }
     for (auto& [name, cases] : groups) {
-        add_test(prefix + name, tags, [group = Group{rung, std::move(cases), runs, done}] { group.run(); });
+        add_test(prefix + name, tags,
+                 [group = Group{rung, std::move(cases), runs, done}] { group.run(); });
     }
 }
 
@@ -105,15 +107,18 @@ int rung_main(const Rung& rung, int argc, char** argv) {
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), runs);
         return error == std::errc() && *end == 0 && runs >= 2
                    ? Catch::Clara::ParserResult::ok(Catch::Clara::ParseResultType::Matched)
-                   : Catch::Clara::ParserResult::runtimeError("--runs must be a whole number from 2 on, not " + text);
+                   : Catch::Clara::ParserResult::runtimeError(
+                         "--runs must be a whole number from 2 on, not " + text);
     };
-    session.cli(session.cli() | Catch::Clara::Opt(set_runs, "number")["--runs"](
-                                    "how often a case that is repeated is run: all runs must give the same bits"));
+    session.cli(session.cli() |
+                Catch::Clara::Opt(set_runs, "number")["--runs"](
+                    "how often a case that is repeated is run: all runs must give the same bits"));
     if (session.applyCommandLine(argc, argv) != 0) {
         return 2;
     }
     const Catch::ConfigData& options = session.configData();
-    const bool lists = options.listTests || options.listTags || options.listReporters || options.listListeners;
+    const bool lists =
+        options.listTests || options.listTags || options.listReporters || options.listListeners;
     if (!lists && !options.showHelp) {
         try {
             rung.backend().require_device();
@@ -123,8 +128,8 @@ int rung_main(const Rung& rung, int argc, char** argv) {
         }
         if (options.testsOrTags.empty()) {
             planned = static_cast<double>(full.cases.size());
-            std::printf("%s on %s: %zu cases\nleft out:\n", rung.name.c_str(), rung.backend().description().c_str(),
-                        full.cases.size());
+            std::printf("%s on %s: %zu cases\nleft out:\n", rung.name.c_str(),
+                        rung.backend().description().c_str(), full.cases.size());
             for (const std::string& line : full.left_out) {
                 std::printf("  %s\n", line.c_str());
             }

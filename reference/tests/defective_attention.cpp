@@ -12,7 +12,8 @@
 namespace flash::tests {
 
 template <class T>
-void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T* V, T* O,
+               float* LSE) {
     using Tile = reference::MatrixF;
     using reference::product, reference::product_transposed;
     constexpr int64_t Br = 32, Bc = 64;
@@ -32,7 +33,8 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
     const auto read = [has](const T* x) {
         const float value = to_float(*x);
         if (has(Defect::tf32_inputs)) {
-            return to_float(from_float<Half>(value)); // the same mantissa; N(0,1) stays within fp16's exponents
+            // the same mantissa; N(0,1) stays within fp16's exponents
+            return to_float(from_float<Half>(value));
         }
         return value;
     };
@@ -62,7 +64,8 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                     Q_tile.data()[x] = read(Q + q + x);
                 }
                 Tile O_tile = Tile::Zero(rows, d);
-                Eigen::VectorXf m = Eigen::VectorXf::Constant(rows, first_m), l = Eigen::VectorXf::Zero(rows);
+                Eigen::VectorXf m = Eigen::VectorXf::Constant(rows, first_m),
+                                l = Eigen::VectorXf::Zero(rows);
 
                 for (int64_t c = 0; c < Tc; ++c) {
                     int64_t j0 = (backwards ? Tc - 1 - c : c) * Bc;
@@ -78,7 +81,8 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                         for (int64_t x = 0; x < d; ++x) {
                             const int64_t at = kv + (j0 + j) * d + x;
                             K_tile(j, x) = j < keys ? read(K + at) : 0;
-                            V_tile(j, x) = j < keys || has(Defect::reads_past_the_end) ? read(V + at) : 0;
+                            V_tile(j, x) =
+                                j < keys || has(Defect::reads_past_the_end) ? read(V + at) : 0;
                         }
                     }
 
@@ -88,8 +92,8 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                         for (int64_t j = 0; j < Bc; ++j) {
                             const int64_t diagonal =
                                 has(Defect::top_left_causal) ? i0 + i : i0 + i + p.kv_len - p.q_len;
-                            const int64_t last =
-                                diagonal - has(Defect::causal_without_diagonal) + has(Defect::causal_one_too_many);
+                            const int64_t last = diagonal - has(Defect::causal_without_diagonal) +
+                                                 has(Defect::causal_one_too_many);
                             const bool padding = j >= keys && !has(Defect::unmasked_padding);
                             const bool hidden = p.causal && j0 + j > last;
                             if (padding || hidden) {
@@ -101,7 +105,8 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                                 m_new = std::max(m_new, S(i, j));
                             }
                         }
-                        // -inf - -inf is NaN: while a row has seen nothing, 0 takes the maximum's place.
+                        // -inf - -inf is NaN: while a row has seen nothing, 0 takes the maximum's
+                        // place.
                         const float m_use = m_new == -infinity ? 0 : m_new;
                         float rescale = exponential(m(i) - m_use);
                         if (has(Defect::drops_before_a_jump) && rescale < 0x1p-6f) {
@@ -116,7 +121,8 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                             sum += P; // before it is rounded
                             S(i, j) = round(P);
                         }
-                        l(i) = has(Defect::forgets_to_rescale_l) ? l(i) + sum : l(i) * rescale + sum;
+                        l(i) =
+                            has(Defect::forgets_to_rescale_l) ? l(i) + sum : l(i) * rescale + sum;
                         m(i) = m_new;
                         if (!has(Defect::forgets_to_rescale_o)) {
                             O_tile.row(i) *= rescale;
@@ -132,7 +138,9 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                 }
 
                 for (int64_t i = 0; i < rows; ++i) {
-                    const bool blind = has(Defect::hides_nan) ? !(l(i) > 0) : l(i) == 0 && !has(Defect::blind_rows_nan);
+                    const bool blind = has(Defect::hides_nan)
+                                           ? !(l(i) > 0)
+                                           : l(i) == 0 && !has(Defect::blind_rows_nan);
                     if (blind && has(Defect::blind_rows_unwritten)) {
                         continue;
                     }
@@ -145,8 +153,9 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                     }
                     LSE[q / d + i] = lse;
                     for (int64_t x = 0; x < d; ++x) {
-                        const float o =
-                            has(Defect::forgets_to_divide) ? O_tile(i, x) : O_tile(i, x) / l(i) * inaccuracy;
+                        const float o = has(Defect::forgets_to_divide)
+                                            ? O_tile(i, x)
+                                            : O_tile(i, x) / l(i) * inaccuracy;
                         O[q + i * d + x] = from_float<T>(blind || has(Defect::all_zeros) ? 0 : o);
                     }
                 }
@@ -160,12 +169,16 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
         LSE[p.lse_size()] = 0;
     }
     if (has(Defect::writes_to_q)) {
-        const_cast<T*>(Q)[p.q_size() / 2] = from_float<T>(0.5f); // as a kernel that scales Q in place
+        // as a kernel that scales Q in place
+        const_cast<T*>(Q)[p.q_size() / 2] = from_float<T>(0.5f);
     }
 }
 
-template void attention(Defect, const Problem&, const float*, const float*, const float*, float*, float*);
-template void attention(Defect, const Problem&, const Half*, const Half*, const Half*, Half*, float*);
-template void attention(Defect, const Problem&, const Bfloat16*, const Bfloat16*, const Bfloat16*, Bfloat16*, float*);
+template void attention(Defect, const Problem&, const float*, const float*, const float*, float*,
+                        float*);
+template void attention(Defect, const Problem&, const Half*, const Half*, const Half*, Half*,
+                        float*);
+template void attention(Defect, const Problem&, const Bfloat16*, const Bfloat16*, const Bfloat16*,
+                        Bfloat16*, float*);
 
 } // namespace flash::tests

@@ -1,7 +1,7 @@
 // One tiled attention with switches for the mistakes that people make. For tests only.
 //
-// Without a defect it is FlashAttention-2's forward pass in plain loops, correct in every type. Each defect is a line
-// or two away from it, as it would be in a real kernel.
+// Without a defect it is FlashAttention-2's forward pass in plain loops, correct in every type.
+// Each defect is a line or two away from it, as it would be in a real kernel.
 #pragma once
 
 #include "common/attention.hpp"
@@ -10,14 +10,16 @@
 namespace flash::tests {
 
 enum class Defect {
+    // correct, too: exponentials of base 2 with the scale folded in, as fast kernels have them
     none,
-    none_base_2, // correct, too: exponentials of base 2 with the scale folded in, as fast kernels have them
+    none_base_2,
 
     // Tiles.
+    // the last tile starts early, so that it ends with the keys: some count twice
     drops_last_partial_tile,
     drops_last_key,
-    overlapping_last_tile, // the last tile starts early, so that it ends with the keys: some count twice
-    unmasked_padding,      // zero keys that fill the last tile up count as keys
+    overlapping_last_tile,
+    unmasked_padding, // zero keys that fill the last tile up count as keys
     drops_last_query_tile,
 
     // The online softmax.
@@ -35,7 +37,7 @@ enum class Defect {
     top_left_causal,
     causal_without_diagonal, // j < i + N_kv - N_q
     causal_one_too_many,     // j <= i + N_kv - N_q + 1
-    finite_mask,             // -FLT_MAX in place of -infinity: a row that sees nothing averages all V
+    finite_mask, // -FLT_MAX in place of -infinity: a row that sees nothing averages all V
     blind_rows_unwritten,
     blind_rows_nan, // 0 / 0
 
@@ -52,19 +54,23 @@ enum class Defect {
     writes_to_q,
 
     // The rest.
+    // fp32 only: 1 / l wrong by 2^-20, as from a fast instruction that nobody refined
+    // 16 bits only: O is rounded after every 16 keys, as by mma.sync with fp16 accumulators
     ignores_scale,
     all_zeros,
     hides_nan, // l > 0 ? O / l : 0
     order_depends_on_run,
-    coarse_reciprocal,    // fp32 only: 1 / l wrong by 2^-20, as from a fast instruction that nobody refined
-    tf32_inputs,          // fp32 only: the tensor cores' 10-bit mantissa
-    accumulates_in_type,  // 16 bits only: O is rounded after every 16 keys, as by mma.sync with fp16 accumulators
+    coarse_reciprocal,
+    tf32_inputs, // fp32 only: the tensor cores' 10-bit mantissa
+    accumulates_in_type,
     rounds_scores_to_type // 16 bits only
 };
 
-/// The defect is an argument, so that one function for each type holds them all, and is compiled once.
+/// The defect is an argument, so that one function for each type holds them all, and is compiled
+/// once.
 template <class T>
-void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE);
+void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T* V, T* O,
+               float* LSE);
 
 /// As a rung's function: without the argument.
 template <Defect defect, class T>

@@ -14,8 +14,8 @@
 namespace flash::tests {
 
 template <class T>
-void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
-              const T* dO, T* dQ, T* dK, T* dV) {
+void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, const T* V,
+              const T* O, const float* LSE, const T* dO, T* dQ, T* dK, T* dV) {
     using Tile = reference::MatrixF;
     using reference::product, reference::product_transposed, reference::transposed_product;
     using enum BackwardDefect;
@@ -43,23 +43,30 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
                     dV_sum.setZero();
                 }
                 for (int64_t n = 0; n < Tr; ++n) {
-                    const int64_t i0 = (reverse ? Tr - 1 - n : n) * Br, rows = std::min(Br, p.q_len - i0);
+                    const int64_t i0 = (reverse ? Tr - 1 - n : n) * Br,
+                                  rows = std::min(Br, p.q_len - i0);
                     if (has(drops_last_query_tile) && rows < Br) {
                         continue;
                     }
                     // Rows that pad the tile are 0, and so is their P.
                     const int64_t loaded = has(rows_past_the_end) ? Br : rows;
-                    Tile Q_i = Tile::Zero(Br, d), dO_i = Tile::Zero(Br, d), dQ_i = Tile::Zero(Br, d);
-                    Eigen::VectorXf delta = Eigen::VectorXf::Zero(Br), lse = Eigen::VectorXf::Constant(Br, infinity);
+                    Tile Q_i = Tile::Zero(Br, d), dO_i = Tile::Zero(Br, d),
+                         dQ_i = Tile::Zero(Br, d);
+                    Eigen::VectorXf delta = Eigen::VectorXf::Zero(Br),
+                                    lse = Eigen::VectorXf::Constant(Br, infinity);
                     for (int64_t i = 0; i < loaded; ++i) {
                         for (int64_t x = 0; x < d; ++x) {
                             const int64_t at = q + (i0 + i) * d + x;
                             const int64_t permuted = ((b * p.q_len + i0 + i) * p.heads + h) * d + x;
                             Q_i(i, x) = to_float(Q[at]);
-                            dO_i(i, x) = has(do_is_ones) ? 1 : to_float(dO[has(other_layout_of_do) ? permuted : at]);
+                            dO_i(i, x) =
+                                has(do_is_ones)
+                                    ? 1
+                                    : to_float(dO[has(other_layout_of_do) ? permuted : at]);
                             delta(i) += has(delta_left_out) ? 0 : dO_i(i, x) * to_float(O[at]);
                         }
-                        // LSE has no margin that is NaN on both sides: rows of the next head, or 0 past the last one.
+                        // LSE has no margin that is NaN on both sides: rows of the next head, or 0
+                        // past the last one.
                         const int64_t row = q / d + i0 + i;
                         lse(i) = row < p.lse_size() ? LSE[row] : 0;
                     }
@@ -78,7 +85,8 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
                         for (int64_t i = 0; i < Br; ++i) {
                             const float m = p.kv_len <= Bc ? S.row(i).maxCoeff() : 0;
                             for (int64_t j = 0; j < keys; ++j) {
-                                const int64_t diagonal = i0 + i + (has(top_left_causal) ? 0 : p.kv_len - p.q_len);
+                                const int64_t diagonal =
+                                    i0 + i + (has(top_left_causal) ? 0 : p.kv_len - p.q_len);
                                 const bool hidden = p.causal && j0 + j > diagonal;
                                 const bool blind = lse(i) == -infinity;
                                 float weight = blind ? 0 : std::exp(S(i, j) - lse(i));
@@ -91,9 +99,11 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
                                 if (has(blind_rows_nan) && blind) {
                                     weight = std::numeric_limits<float>::quiet_NaN();
                                 }
-                                const float masked = hidden && !(has(blind_rows_nan) && blind) ? 0 : weight;
+                                const float masked =
+                                    hidden && !(has(blind_rows_nan) && blind) ? 0 : weight;
                                 P(i, j) = has(ds_not_masked) && i < rows ? weight : masked;
-                                P_for_dV(i, j) = round(has(p_not_masked) && i < rows ? weight : masked);
+                                P_for_dV(i, j) =
+                                    round(has(p_not_masked) && i < rows ? weight : masked);
                                 if (has(dv_not_normalised) && masked != 0) {
                                     P_for_dV(i, j) = round(std::exp(S(i, j) - m));
                                 }
@@ -102,7 +112,8 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
                         }
                         dQ_i += product(dS, K_j);
                         for (int64_t i = 0; has(keys_past_the_end) && keys < Bc && i < rows; ++i) {
-                            dQ_i.row(i).array() += lse(i) == -infinity ? 0 : std::exp(-lse(i)) * delta(i) * 0;
+                            dQ_i.row(i).array() +=
+                                lse(i) == -infinity ? 0 : std::exp(-lse(i)) * delta(i) * 0;
                         }
                         dK_sum.middleRows(j0, keys) += transposed_product(dS, Q_i);
                         dV_sum.middleRows(j0, keys) += transposed_product(P_for_dV, dO_i);
@@ -117,7 +128,9 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
                         }
                         for (int64_t x = 0; x < d; ++x) {
                             T& to = dQ[q + (i0 + i) * d + x];
-                            const float value = dQ_i(i, x) * (has(scale_left_out_of_dq) ? 1 : p.scale) * (late ? 2 : 1);
+                            const float value = dQ_i(i, x) *
+                                                (has(scale_left_out_of_dq) ? 1 : p.scale) *
+                                                (late ? 2 : 1);
                             to = from_float<T>(value + (has(adds_to_dq) ? to_float(to) : 0));
                         }
                     }
@@ -142,11 +155,12 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
     }
 }
 
-template void backward(BackwardDefect, const Problem&, const float*, const float*, const float*, const float*,
-                       const float*, const float*, float*, float*, float*);
-template void backward(BackwardDefect, const Problem&, const Half*, const Half*, const Half*, const Half*, const float*,
-                       const Half*, Half*, Half*, Half*);
-template void backward(BackwardDefect, const Problem&, const Bfloat16*, const Bfloat16*, const Bfloat16*,
-                       const Bfloat16*, const float*, const Bfloat16*, Bfloat16*, Bfloat16*, Bfloat16*);
+template void backward(BackwardDefect, const Problem&, const float*, const float*, const float*,
+                       const float*, const float*, const float*, float*, float*, float*);
+template void backward(BackwardDefect, const Problem&, const Half*, const Half*, const Half*,
+                       const Half*, const float*, const Half*, Half*, Half*, Half*);
+template void backward(BackwardDefect, const Problem&, const Bfloat16*, const Bfloat16*,
+                       const Bfloat16*, const Bfloat16*, const float*, const Bfloat16*, Bfloat16*,
+                       Bfloat16*, Bfloat16*);
 
 } // namespace flash::tests

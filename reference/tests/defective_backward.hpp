@@ -1,4 +1,5 @@
-// Backward passes with one known mistake each, and a correct one: tiles, P from LSE, delta, as a rung computes them.
+// Backward passes with one known mistake each, and a correct one: tiles, P from LSE, delta, as a
+// rung computes them.
 #pragma once
 
 #include "common/harness/rung.hpp"
@@ -6,18 +7,20 @@
 namespace flash::tests {
 
 enum class BackwardDefect {
+    // dO is read as (B, N_q, H, d): a permuted tensor whose strides nobody looked at
+    // keys that pad the last tile are not masked: they are 0, but their P may be infinite
     none,
-    delta_left_out,        // dS = P o dP
-    scale_left_out_of_dq,  //
-    scale_left_out_of_dk,  //
-    ds_not_masked,         // P is masked for dV alone
-    p_not_masked,          // P is masked for dS alone
-    lse_base_2,            // LSE is taken for one in base 2
-    one_head_of_group,     // dK and dV of the group's last head only
-    dv_not_normalised,     // dV from exp(S - m), without the row's sum
-    other_layout_of_do,    // dO is read as (B, N_q, H, d): a permuted tensor whose strides nobody looked at
-    do_is_ones,            // dO is taken for ones, as for the gradient of a sum
-    rows_past_the_end,     // the rows that pad the last tile of queries are those that follow in memory
+    delta_left_out,       // dS = P o dP
+    scale_left_out_of_dq, //
+    scale_left_out_of_dk, //
+    ds_not_masked,        // P is masked for dV alone
+    p_not_masked,         // P is masked for dS alone
+    lse_base_2,           // LSE is taken for one in base 2
+    one_head_of_group,    // dK and dV of the group's last head only
+    dv_not_normalised,    // dV from exp(S - m), without the row's sum
+    other_layout_of_do,
+    do_is_ones,        // dO is taken for ones, as for the gradient of a sum
+    rows_past_the_end, // the rows that pad the last tile of queries are those that follow in memory
     drops_last_query_tile, // if it is a partial one
     drops_last_key_tile,   // likewise
     order_depends_on_run,  // of the tiles whose dK and dV are summed up
@@ -30,21 +33,22 @@ enum class BackwardDefect {
     writes_past_dq,        // one element
     writes_past_dv,        // one element
     writes_to_do,          // one element
-    keys_past_the_end,     // keys that pad the last tile are not masked: they are 0, but their P may be infinite
-    wrong_second_dq,       // the first run is right
-    hides_nan,             // P = 0 where it is NaN
-    accumulates_in_type,   // dK and dV are kept in the type between tiles
+    keys_past_the_end,
+    wrong_second_dq,     // the first run is right
+    hides_nan,           // P = 0 where it is NaN
+    accumulates_in_type, // dK and dV are kept in the type between tiles
 };
 
-/// The defect is an argument, so that one function for each type holds them all, and is compiled once.
+/// The defect is an argument, so that one function for each type holds them all, and is compiled
+/// once.
 template <class T>
-void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
-              const T* dO, T* dQ, T* dK, T* dV);
+void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, const T* V,
+              const T* O, const float* LSE, const T* dO, T* dQ, T* dK, T* dV);
 
 /// As a rung's function: without the argument.
 template <BackwardDefect defect, class T>
-void backward(const Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE, const T* dO, T* dQ,
-              T* dK, T* dV) {
+void backward(const Problem& p, const T* Q, const T* K, const T* V, const T* O, const float* LSE,
+              const T* dO, T* dQ, T* dK, T* dV) {
     backward(defect, p, Q, K, V, O, LSE, dO, dQ, dK, dV);
 }
 

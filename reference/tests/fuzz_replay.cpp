@@ -14,7 +14,8 @@ TEST_CASE("the safetensors reader survives the fuzzing corpus") {
         std::ifstream file(entry.path(), std::ios::binary);
         const std::string bytes{std::istreambuf_iterator<char>(file), {}};
         CAPTURE(entry.path());
-        CHECK(LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()) == 0);
+        CHECK(LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                     bytes.size()) == 0);
         ++files;
     }
     CHECK(files > 100);

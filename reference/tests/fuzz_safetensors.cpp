@@ -1,15 +1,18 @@
-// Fuzz target for the safetensors reader: whatever the bytes are, they are either refused with an Error, or every
-// tensor can be read and has the size that its shape says. The corpus is replayed by fuzz_replay.cpp in every test
-// run; to search for more (clang with its compiler-rt; from the repository's root, all in one command):
+// Fuzz target for the safetensors reader: whatever the bytes are, they are either refused with an
+// Error, or every tensor can be read and has the size that its shape says. The corpus is replayed
+// by fuzz_replay.cpp in every test run; to search for more (clang with its compiler-rt; from the
+// repository's root, all in one command):
 //
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -o
 //   /tmp/fuzz_safetensors
-//     reference/tests/fuzz_safetensors.cpp common/harness/{safetensors_reader,safetensors_header,convert,text}.cpp &&
+//     reference/tests/fuzz_safetensors.cpp
+//   common/harness/{safetensors_reader,safetensors_header,convert,text}.cpp &&
 //   /tmp/fuzz_safetensors -max_total_time=600 -max_len=4096 -malloc_limit_mb=1 -rss_limit_mb=512
-//     -dict=reference/tests/fuzz_safetensors.dict reference/tests/corpus/safetensors
+//   -dict=reference/tests/fuzz_safetensors.dict reference/tests/corpus/safetensors
 //
-// No input of 4 KiB justifies an allocation of 1 MiB. A finding is written to the current folder; new inputs go to
-// the corpus, which `/tmp/fuzz_safetensors -merge=1 SMALL_FOLDER reference/tests/corpus/safetensors` makes small again.
+// No input of 4 KiB justifies an allocation of 1 MiB. A finding is written to the current folder;
+// new inputs go to the corpus, which `/tmp/fuzz_safetensors -merge=1 SMALL_FOLDER
+// reference/tests/corpus/safetensors` makes small again.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -31,13 +34,16 @@ void require(bool condition) {
     }
 }
 
-bool readable(const TensorInfo& info) { return info.dtype == "F32" || info.dtype == "F16" || info.dtype == "BF16"; }
+bool readable(const TensorInfo& info) {
+    return info.dtype == "F32" || info.dtype == "F16" || info.dtype == "BF16";
+}
 
 /// True when the file was accepted; then everything in it is read.
 bool read_everything(const std::string& bytes) {
     std::unique_ptr<SafetensorsReader> file;
     try {
-        file = std::make_unique<SafetensorsReader>(std::make_unique<std::istringstream>(bytes), "fuzz");
+        file = std::make_unique<SafetensorsReader>(std::make_unique<std::istringstream>(bytes),
+                                                   "fuzz");
     } catch (const Error& error) {
         require(std::string(error.what()).size() < 500); // a message, not a flood
         return false;
@@ -76,8 +82,8 @@ bool read_everything(const std::string& bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string input(reinterpret_cast<const char*>(data), size);
     read_everything(input);
-    // The same bytes as a header and data with the right length before them, which chance alone would hardly find:
-    // the header ends where a zero byte begins the data.
+    // The same bytes as a header and data with the right length before them, which chance alone
+    // would hardly find: the header ends where a zero byte begins the data.
     const uint64_t header = std::min(input.find('\0'), input.size());
     read_everything(std::string(reinterpret_cast<const char*>(&header), sizeof header) + input);
     return 0;

@@ -1,4 +1,5 @@
-// The lists of the conformance suite hold what they promise, and the inputs are what their names say.
+// The lists of the conformance suite hold what they promise, and the inputs are what their names
+// say.
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
@@ -19,9 +20,12 @@ using conformance::Kind;
 using conformance::List;
 using conformance::Scope;
 
-const std::vector<int64_t> cpu_dims = {1, 5, 32, 64, 128, 256}, cuda_dims = {32, 64, 128}, hopper_dims = {64, 128, 256};
+const std::vector<int64_t> cpu_dims = {1, 5, 32, 64, 128, 256}, cuda_dims = {32, 64, 128},
+                           hopper_dims = {64, 128, 256};
 
-Scope scope(std::vector<int64_t> dims, int64_t longest = 1024) { return {{DType::fp32}, std::move(dims), longest}; }
+Scope scope(std::vector<int64_t> dims, int64_t longest = 1024) {
+    return {{DType::fp32}, std::move(dims), longest};
+}
 
 // What is varied from case to case, as name and value.
 std::map<std::string, std::string> features(const Case& c) {
@@ -53,7 +57,8 @@ std::vector<std::string> missing_pairs(const std::vector<Case>& cases) {
             for (const std::string& value : some) {
                 for (const std::string& other_value : others) {
                     if (name < other && !pairs.contains({name, value, other, other_value})) {
-                        missing.push_back(name + " " + value + " with " + other + " " + other_value);
+                        missing.push_back(name + " " + value + " with " + other + " " +
+                                          other_value);
                     }
                 }
             }
@@ -73,7 +78,8 @@ bool has_spread(const Case& c) { return c.kind == Kind::spread_16 || c.kind == K
 
 // Kinds that are tried on one shape of their own.
 bool has_own_shape(const Case& c) {
-    return c.kind == Kind::real_text || has_spread(c) || (c.kind >= Kind::rises_50 && c.kind <= Kind::towering_last);
+    return c.kind == Kind::real_text || has_spread(c) ||
+           (c.kind >= Kind::rises_50 && c.kind <= Kind::towering_last);
 }
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -128,8 +134,8 @@ TEST_CASE("full: all shapes and heads and kinds of the design are there") {
         CHECK(shapes.contains({q, kv}));
         CHECK(shapes.contains({kv, q}));
     }
-    CHECK(heads ==
-          std::set<std::pair<int64_t, int64_t>>{{6, 6}, {6, 2}, {6, 1}, {12, 12}, {1, 1}}); // 12: real text, 1: spread
+    // 12: real text, 1: spread
+    CHECK(heads == std::set<std::pair<int64_t, int64_t>>{{6, 6}, {6, 2}, {6, 1}, {12, 12}, {1, 1}});
     CHECK(kinds.size() == 19);
     CHECK(batches == std::set<int64_t>{1, 2});
 }
@@ -140,8 +146,9 @@ TEST_CASE("full: repeated runs and masked tiles occur and what is left out is sa
     CHECK(std::ranges::any_of(list.cases, [](const Case& c) { // whole tiles of any size see nothing
         return c.problem.causal && c.problem.q_len - c.problem.kv_len >= 256;
     }));
-    CHECK(std::ranges::none_of(
-        list.cases, [](const Case& c) { return std::max(c.problem.q_len, c.problem.kv_len) > 512 && !has_spread(c); }));
+    CHECK(std::ranges::none_of(list.cases, [](const Case& c) {
+        return std::max(c.problem.q_len, c.problem.kv_len) > 512 && !has_spread(c);
+    }));
     const std::string said = joined(list.left_out);
     CHECK(said.find("1023x1024: too long") != std::string::npos);
     CHECK(said.find("799x3: too long") != std::string::npos);
@@ -150,8 +157,10 @@ TEST_CASE("full: repeated runs and masked tiles occur and what is left out is sa
 
     Scope gpu = scope(cuda_dims);
     gpu.many_rows = true;
-    CHECK(std::ranges::any_of(conformance::full(gpu).cases, [](const Case& c) { // 160 SMs, 192 rows to a block
-        return c.runs > 1 && c.problem.batch * c.problem.heads * ((c.problem.q_len + 191) / 192) > 160;
+    // 160 SMs, 192 rows to a block
+    CHECK(std::ranges::any_of(conformance::full(gpu).cases, [](const Case& c) {
+        return c.runs > 1 &&
+               c.problem.batch * c.problem.heads * ((c.problem.q_len + 191) / 192) > 160;
     }));
 
     // Chosen and left out together are the whole product: 19 shapes, 6 head dims, 12 combinations.
@@ -176,7 +185,8 @@ TEST_CASE("detect: small problems of two heads and every pair") {
     }
 }
 
-TEST_CASE("schedules: some of the cases for detectors, every head dim with each mask and each type") {
+TEST_CASE(
+    "schedules: some of the cases for detectors, every head dim with each mask and each type") {
     const conformance::Scope scope{{DType::fp16, DType::bf16}, cuda_dims, 512};
     std::set<std::string> names, met;
     for (const Case& c : conformance::detect(scope).cases) {
@@ -216,7 +226,8 @@ TEST_CASE("inputs are what their kind says") {
 
         // Representable in the type.
         for (const auto* tensor : {&t.q, &t.k, &t.v}) {
-            CHECK(std::ranges::all_of(*tensor, [&](float x) { return std::isnan(x) || round_to(c.dtype, x) == x; }));
+            CHECK(std::ranges::all_of(
+                *tensor, [&](float x) { return std::isnan(x) || round_to(c.dtype, x) == x; }));
         }
 
         // NaN and infinity where they belong, and the rows that hold them marked.
@@ -241,17 +252,21 @@ TEST_CASE("inputs are what their kind says") {
             for (int64_t h = 0; h < p.heads; ++h) {
                 for (int64_t i = 0; i < p.q_len; ++i) {
                     const bool is_spoilt =
-                        !t.spoilt.empty() && t.spoilt[static_cast<size_t>(p.q_offset(b, h) / p.head_dim + i)];
+                        !t.spoilt.empty() &&
+                        t.spoilt[static_cast<size_t>(p.q_offset(b, h) / p.head_dim + i)];
                     for (int64_t j = 0; j < p.kv_len; ++j) {
                         double s = 0;
                         for (int64_t x = 0; x < p.head_dim; ++x) {
-                            s += static_cast<double>(t.q[static_cast<size_t>(p.q_offset(b, h) + i * p.head_dim + x)]) *
-                                 static_cast<double>(t.k[static_cast<size_t>(p.kv_offset(b, h) + j * p.head_dim + x)]);
+                            s += static_cast<double>(t.q[static_cast<size_t>(p.q_offset(b, h) +
+                                                                             i * p.head_dim + x)]) *
+                                 static_cast<double>(t.k[static_cast<size_t>(p.kv_offset(b, h) +
+                                                                             j * p.head_dim + x)]);
                         }
                         s *= static_cast<double>(p.scale);
                         if (is_spoilt) {
-                            highest_of_spoilt =
-                                j < p.visible_keys(i) ? std::max(highest_of_spoilt, s) : highest_of_spoilt;
+                            highest_of_spoilt = j < p.visible_keys(i)
+                                                    ? std::max(highest_of_spoilt, s)
+                                                    : highest_of_spoilt;
                         } else {
                             lowest = std::min(lowest, s);
                             highest = std::max(highest, s);
@@ -284,16 +299,19 @@ TEST_CASE("inputs are what their kind says") {
         case Kind::equal_keys:
             for (int64_t x = p.head_dim; x < p.kv_size(); ++x) {
                 const bool first_key = x % (p.kv_len * p.head_dim) < p.head_dim;
-                equal = equal && (first_key || t.k[static_cast<size_t>(x)] == t.k[static_cast<size_t>(x - p.head_dim)]);
+                equal = equal && (first_key || t.k[static_cast<size_t>(x)] ==
+                                                   t.k[static_cast<size_t>(x - p.head_dim)]);
             }
             CHECK(equal);
             break;
         case Kind::outliers:
-            outliers += static_cast<size_t>(std::ranges::count_if(t.k, [](float x) { return std::abs(x) > 6; }));
+            outliers += static_cast<size_t>(
+                std::ranges::count_if(t.k, [](float x) { return std::abs(x) > 6; }));
             values += t.k.size();
             break;
         case Kind::one_sign:
-            CHECK(std::ranges::count_if(t.v, [](float x) { return x <= 0; }) * 1000 < std::ssize(t.v));
+            CHECK(std::ranges::count_if(t.v, [](float x) { return x <= 0; }) * 1000 <
+                  std::ssize(t.v));
             break;
         default:
             CHECK(largest < 80); // N(0,1) must not overflow rung 01
@@ -315,7 +333,8 @@ TEST_CASE("full: many keys with scores of large spread in every type, and many r
                 found.emplace(c.kind, c.dtype, c.problem.head_dim, c.problem.q_len);
             }
         }
-        CHECK(found.size() == (gpu ? 16 : 8)); // two kinds, types and head dims, each with 128 queries
+        // two kinds, types and head dims, each with 128 queries
+        CHECK(found.size() == (gpu ? 16 : 8));
     }
 }
 
@@ -336,7 +355,8 @@ TEST_CASE("scores spread, rise and tower as their kind says") {
             for (int64_t j = 0; j < p.kv_len; ++j) {
                 double& score = s[static_cast<size_t>(j)];
                 for (int64_t x = 0; x < p.head_dim; ++x) {
-                    score += static_cast<double>(p.scale * t.q[static_cast<size_t>(i * p.head_dim + x)]) *
+                    score += static_cast<double>(p.scale *
+                                                 t.q[static_cast<size_t>(i * p.head_dim + x)]) *
                              static_cast<double>(t.k[static_cast<size_t>(j * p.head_dim + x)]);
                 }
                 mean += score / static_cast<double>(p.kv_len);
@@ -344,7 +364,9 @@ TEST_CASE("scores spread, rise and tower as their kind says") {
             }
             const double deviation = std::sqrt(squares - mean * mean);
             const auto highest = std::ranges::max_element(s) - s.begin();
-            const double N = static_cast<double>(p.scale) * std::sqrt(static_cast<double>(p.head_dim)); // of N(0,1)
+            // of N(0,1)
+            const double N =
+                static_cast<double>(p.scale) * std::sqrt(static_cast<double>(p.head_dim));
             const auto rises_by = [&](double total) {
                 CHECK(std::abs(s.back() - s.front() - total) < 8 * N + total / 100);
                 CHECK(std::abs(s[s.size() / 2] - s.front() - total / 2) < 8 * N + total / 100);

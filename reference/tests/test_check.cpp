@@ -27,7 +27,8 @@ struct Example {
     std::vector<float> o, lse;
 
     Example(const Problem& p, DType type, float v_scale = 1, std::vector<bool> ignored = {})
-        : problem(p), dtype(type), q(normal(p.q_size(), 1)), k(normal(p.kv_size(), 2)), v(normal(p.kv_size(), 3)) {
+        : problem(p), dtype(type), q(normal(p.q_size(), 1)), k(normal(p.kv_size(), 2)),
+          v(normal(p.kv_size(), 3)) {
         for (float& x : v) {
             x = round_to(type, v_scale * x);
         }
@@ -48,8 +49,14 @@ struct Example {
 };
 
 // Two batches of two heads, five queries, three keys, causal: queries 0 and 1 see nothing.
-const Problem small{
-    .batch = 2, .heads = 2, .kv_heads = 1, .q_len = 5, .kv_len = 3, .head_dim = 4, .scale = 0.5f, .causal = true};
+const Problem small{.batch = 2,
+                    .heads = 2,
+                    .kv_heads = 1,
+                    .q_len = 5,
+                    .kv_len = 3,
+                    .head_dim = 4,
+                    .scale = 0.5f,
+                    .causal = true};
 
 } // namespace
 
@@ -66,12 +73,14 @@ TEST_CASE("check accepts the oracle's own answer with its infinities") {
 
         const Verdict whole = reference::check(small, example.inputs(), {example.o, example.lse});
         CHECK(whole.ok);
-        CHECK(std::abs(whole.o_bound - verdict.o_bound) < 1e-12); // Eigen's sums depend on alignment, in the last bit
+        // Eigen's sums depend on alignment, in the last bit
+        CHECK(std::abs(whole.o_bound - verdict.o_bound) < 1e-12);
     }
 }
 
 TEST_CASE("the bounds are those of the rule") {
-    // One key, so that O = V = 3 and the baseline is exact. A = 0.5 * |1*2 + 1*(-2)| by absolute values = 2.
+    // One key, so that O = V = 3 and the baseline is exact. A = 0.5 * |1*2 + 1*(-2)| by absolute
+    // values = 2.
     const Problem p{.head_dim = 2, .scale = 0.5f};
     const std::vector<float> q = {1, 1}, k = {2, -2}, v = {3, -1};
     const auto bounds = [&](DType type) { return reference::expect(p, {type, q, k, v}); };
@@ -83,17 +92,20 @@ TEST_CASE("the bounds are those of the rule") {
     CHECK(bounds(DType::fp16).lse_bound == std::vector<double>{1e-3 + 0x1p-19 * 2});
     CHECK(bounds(DType::bf16).lse_bound == std::vector<double>{4e-3 + 0x1p-19 * 2});
 
-    // Three equal keys and V = 1, 2, 4 in fp16: the baseline gives 2.33203125 (see test_naive) for 7/3.
+    // Three equal keys and V = 1, 2, 4 in fp16: the baseline gives 2.33203125 (see test_naive) for
+    // 7/3.
     const Problem three{.kv_len = 3, .head_dim = 1, .scale = 1};
-    const Expectation e = reference::expect(
-        three, {DType::fp16, std::vector<float>{1}, std::vector<float>{2, 2, 2}, std::vector<float>{1, 2, 4}});
+    const Expectation e =
+        reference::expect(three, {DType::fp16, std::vector<float>{1}, std::vector<float>{2, 2, 2},
+                                  std::vector<float>{1, 2, 4}});
     const double bound = 2 * (7.0 / 3 - 2.33203125) + 2 * 0x1p-11 * 7 / 3 + 0x1p-20 * 2 * 4 + 1e-5;
     CHECK(std::abs(e.o_bound - bound) < 1e-14);
 
     // A_i counts the keys that row i sees: key 1 is 100 times larger, and hidden from row 0.
     const Problem causal{.q_len = 2, .kv_len = 2, .head_dim = 1, .scale = 1, .causal = true};
-    const Expectation rows = reference::expect(
-        causal, {DType::fp32, std::vector<float>{1, -1}, std::vector<float>{1, 100}, std::vector<float>{1, 1}});
+    const Expectation rows =
+        reference::expect(causal, {DType::fp32, std::vector<float>{1, -1},
+                                   std::vector<float>{1, 100}, std::vector<float>{1, 1}});
     CHECK(rows.lse_bound == std::vector<double>{2e-5 + 0x1p-19 * 1, 2e-5 + 0x1p-19 * 100});
 }
 
@@ -103,17 +115,19 @@ TEST_CASE("an error just inside the bound passes and just outside fails") {
             const Example example(small, type);
             for (const size_t i : {size_t{0}, example.o.size() - 1}) {
                 Example inside = example, outside = example;
-                inside.o[i] = static_cast<float>(example.expected.o[i] + sign * 0.99 * example.expected.o_bound);
-                outside.o[i] = static_cast<float>(example.expected.o[i] + sign * 1.01 * example.expected.o_bound);
+                inside.o[i] = static_cast<float>(example.expected.o[i] +
+                                                 sign * 0.99 * example.expected.o_bound);
+                outside.o[i] = static_cast<float>(example.expected.o[i] +
+                                                  sign * 1.01 * example.expected.o_bound);
                 CHECK(inside.judge().ok);
                 CHECK_FALSE(outside.judge().ok);
             }
             for (const size_t i : {size_t{2}, example.lse.size() - 1}) {
                 Example inside = example, outside = example;
-                inside.lse[i] =
-                    static_cast<float>(example.expected.lse[i] + sign * 0.98 * example.expected.lse_bound[i]);
-                outside.lse[i] =
-                    static_cast<float>(example.expected.lse[i] + sign * 1.02 * example.expected.lse_bound[i]);
+                inside.lse[i] = static_cast<float>(example.expected.lse[i] +
+                                                   sign * 0.98 * example.expected.lse_bound[i]);
+                outside.lse[i] = static_cast<float>(example.expected.lse[i] +
+                                                    sign * 1.02 * example.expected.lse_bound[i]);
                 CHECK(inside.judge().ok);
                 CHECK_FALSE(outside.judge().ok);
             }
@@ -141,7 +155,8 @@ TEST_CASE("infinity agrees with the same infinity only") {
     const Example example(small, DType::fp32);
     for (const size_t row : {0, 1, 2, 4}) { // rows 0 and 1 see nothing: LSE = -inf
         const bool blind = row < 2;
-        for (const float wrong : {infinity, -infinity, -1e30f, 0.0f, std::numeric_limits<float>::lowest()}) {
+        for (const float wrong :
+             {infinity, -infinity, -1e30f, 0.0f, std::numeric_limits<float>::lowest()}) {
             CAPTURE(row, wrong);
             Example spoilt = example;
             spoilt.lse[row] = wrong;
@@ -171,11 +186,14 @@ TEST_CASE("an O of zeros is rejected unless zeros are right") {
     CHECK_FALSE(tiny.judge().ok);
     // The smallest fp16 number, averaged with zeros, rounds to zero in any kernel.
     const Problem three{.kv_len = 3, .head_dim = 1, .scale = 1};
-    const Expectation e = reference::expect(
-        three, {DType::fp16, std::vector<float>{1}, std::vector<float>{2, 2, 2}, std::vector<float>{0x1p-24f, 0, 0}});
+    const Expectation e =
+        reference::expect(three, {DType::fp16, std::vector<float>{1}, std::vector<float>{2, 2, 2},
+                                  std::vector<float>{0x1p-24f, 0, 0}});
     CHECK(e.o[0] > 0);
     CHECK(
-        reference::compare(three, e, {std::vector<float>{0}, std::vector<float>(1, static_cast<float>(e.lse[0]))}).ok);
+        reference::compare(
+            three, e, {std::vector<float>{0}, std::vector<float>(1, static_cast<float>(e.lse[0]))})
+            .ok);
 }
 
 TEST_CASE("ignored rows take no part") {
@@ -185,7 +203,8 @@ TEST_CASE("ignored rows take no part") {
 
     Example spoilt(small, DType::fp16);
     spoilt.q[row * 4] = quiet_nan;
-    CHECK_THROWS_AS(reference::expect(small, spoilt.inputs()), std::runtime_error); // the baseline is NaN
+    // the baseline is NaN
+    CHECK_THROWS_AS(reference::expect(small, spoilt.inputs()), std::runtime_error);
     spoilt.expected = reference::expect(small, spoilt.inputs(), ignored);
     std::fill_n(spoilt.o.begin() + row * 4, 4, quiet_nan);
     spoilt.lse[row] = quiet_nan;
@@ -205,12 +224,15 @@ TEST_CASE("ignored rows take no part") {
 TEST_CASE("a reference that is not finite is an error and no verdict") {
     Example example(small, DType::fp32);
     example.v[1] = infinity;
-    CHECK_THROWS_AS(reference::check(small, example.inputs(), {example.o, example.lse}), std::runtime_error);
+    CHECK_THROWS_AS(reference::check(small, example.inputs(), {example.o, example.lse}),
+                    std::runtime_error);
     example.v[1] = 0;
     std::ranges::fill(example.q, 1e20f);
     std::ranges::fill(example.k, 1e20f); // S overflows fp32, though not fp64
-    CHECK_THROWS_AS(reference::check(small, example.inputs(), {example.o, example.lse}), std::runtime_error);
-    CHECK_THROWS_AS(reference::compare(small, example.expected, {example.lse, example.lse}), std::runtime_error);
+    CHECK_THROWS_AS(reference::check(small, example.inputs(), {example.o, example.lse}),
+                    std::runtime_error);
+    CHECK_THROWS_AS(reference::compare(small, example.expected, {example.lse, example.lse}),
+                    std::runtime_error);
 }
 
 TEST_CASE("the message says where and what and how many") {
@@ -221,7 +243,8 @@ TEST_CASE("the message says where and what and how many") {
     const std::string message = example.judge().message;
     CAPTURE(message);
     CHECK(message.find("O at (b=1, h=0, i=3, x=2) is 7, expected ") == 0);
-    CHECK(message.find("; 2 of 80 are wrong, worst: O at (b=1, h=1, i=3, x=1) is -1000,") != std::string::npos);
+    CHECK(message.find("; 2 of 80 are wrong, worst: O at (b=1, h=1, i=3, x=1) is -1000,") !=
+          std::string::npos);
     CHECK(message.find("\nLSE at (b=1, h=0, i=3) is 8, expected ") != std::string::npos);
     CHECK(message.find("; 1 of 20 are wrong") != std::string::npos);
     CHECK(std::abs(example.judge().o_error - 1000) < 10);

@@ -1,4 +1,5 @@
-// The oracle of the backward pass against PyTorch's gradients in float64 and against finite differences, and the rule.
+// The oracle of the backward pass against PyTorch's gradients in float64 and against finite
+// differences, and the rule.
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
@@ -30,11 +31,15 @@ std::vector<float> normal(int64_t size, uint64_t seed) {
 struct Tensors {
     std::vector<float> q, k, v, d_o;
     explicit Tensors(const Problem& p)
-        : q(normal(p.q_size(), 1)), k(normal(p.kv_size(), 2)), v(normal(p.kv_size(), 3)), d_o(normal(p.q_size(), 4)) {}
-    Inputs view(DType dtype = DType::fp32) const { return {.dtype = dtype, .q = q, .k = k, .v = v, .d_o = d_o}; }
+        : q(normal(p.q_size(), 1)), k(normal(p.kv_size(), 2)), v(normal(p.kv_size(), 3)),
+          d_o(normal(p.q_size(), 4)) {}
+    Inputs view(DType dtype = DType::fp32) const {
+        return {.dtype = dtype, .q = q, .k = k, .v = v, .d_o = d_o};
+    }
     void round(DType dtype) {
         for (std::vector<float>* tensor : {&q, &k, &v, &d_o}) {
-            std::ranges::transform(*tensor, tensor->begin(), [&](float x) { return round_to(dtype, x); });
+            std::ranges::transform(*tensor, tensor->begin(),
+                                   [&](float x) { return round_to(dtype, x); });
         }
     }
 };
@@ -44,13 +49,16 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
     double largest = 0;
     for (size_t i = 0; i < a.size(); ++i) {
         const double difference = std::abs(a[i] - b[i]);
-        largest = std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(largest, difference);
+        largest = std::isnan(difference) ? std::numeric_limits<double>::infinity()
+                                         : std::max(largest, difference);
     }
     return largest;
 }
 
 double largest(const std::vector<double>& values) {
-    return values.empty() ? 0 : std::abs(*std::ranges::max_element(values, {}, [](double x) { return std::abs(x); }));
+    return values.empty() ? 0 : std::abs(*std::ranges::max_element(values, {}, [](double x) {
+        return std::abs(x);
+    }));
 }
 
 /// Rounded, as a rung of the type would give them.
@@ -75,7 +83,8 @@ TEST_CASE("gradients: the oracle agrees with PyTorch's") {
         CAPTURE(name);
         names.insert(name);
         SafetensorsReader forward(FLASH_GOLDEN_DIR "/" + name), backward(entry.path().string());
-        const std::vector<int64_t>&q_shape = forward.info("q").shape, &k_shape = forward.info("k").shape;
+        const std::vector<int64_t>&q_shape = forward.info("q").shape,
+              &k_shape = forward.info("k").shape;
         const Problem p{.batch = q_shape.at(0),
                         .heads = q_shape.at(1),
                         .kv_heads = k_shape.at(1),
@@ -84,11 +93,14 @@ TEST_CASE("gradients: the oracle agrees with PyTorch's") {
                         .head_dim = q_shape.at(3),
                         .scale = std::stof(forward.metadata().at("scale")),
                         .causal = forward.metadata().at("causal") == "yes"};
-        const std::vector<float> q = forward.read("q"), k = forward.read("k"), v = forward.read("v");
+        const std::vector<float> q = forward.read("q"), k = forward.read("k"),
+                                 v = forward.read("v");
         const std::vector<float> d_o = backward.read("do");
-        const Gradients<double> exact = reference::oracle_gradients(p, {.q = q, .k = k, .v = v, .d_o = d_o});
+        const Gradients<double> exact =
+            reference::oracle_gradients(p, {.q = q, .k = k, .v = v, .d_o = d_o});
         const double tolerance = name.starts_with("huge") ? 1e-10 : 1e-12;
-        // Where softmax has one key, dS is 0 up to rounding, and dQ and dK have no size of their own.
+        // Where softmax has one key, dS is 0 up to rounding, and dQ and dK have no size of their
+        // own.
         const std::vector<double> dq = backward.read_double("dq"), dk = backward.read_double("dk"),
                                   dv = backward.read_double("dv");
         CHECK(largest_difference(exact.d_q, dq) <= tolerance * (largest(dq) + largest(dv)));
@@ -99,13 +111,22 @@ TEST_CASE("gradients: the oracle agrees with PyTorch's") {
     CHECK(names.size() == 20);
 }
 
-// L = sum dO O, and the oracle of the forward pass gives O. Its derivative by one element, as a quotient of
-// differences: nothing of the backward pass is in it. Elements are fp32, so the step is the one that they really made.
+// L = sum dO O, and the oracle of the forward pass gives O. Its derivative by one element, as a
+// quotient of differences: nothing of the backward pass is in it. Elements are fp32, so the step is
+// the one that they really made.
 TEST_CASE("gradients: the oracle agrees with finite differences") {
     const Problem problems[] = {
+        // two rows see nothing
         {.heads = 2, .kv_heads = 1, .q_len = 5, .kv_len = 7, .head_dim = 3, .scale = 0.7f},
-        {.batch = 2, .heads = 4, .kv_heads = 2, .q_len = 4, .kv_len = 6, .head_dim = 2, .scale = 0.5f, .causal = true},
-        {.q_len = 6, .kv_len = 4, .head_dim = 4, .scale = 1.5f, .causal = true}, // two rows see nothing
+        {.batch = 2,
+         .heads = 4,
+         .kv_heads = 2,
+         .q_len = 4,
+         .kv_len = 6,
+         .head_dim = 2,
+         .scale = 0.5f,
+         .causal = true},
+        {.q_len = 6, .kv_len = 4, .head_dim = 4, .scale = 1.5f, .causal = true},
     };
     for (const Problem& p : problems) {
         Tensors t(p);
@@ -127,7 +148,8 @@ TEST_CASE("gradients: the oracle agrees with finite differences") {
                 x = below;
                 const double low = loss();
                 x = before;
-                result.push_back((high - low) / (static_cast<double>(above) - static_cast<double>(below)));
+                result.push_back((high - low) /
+                                 (static_cast<double>(above) - static_cast<double>(below)));
             }
             return result;
         };
@@ -140,12 +162,20 @@ TEST_CASE("gradients: the oracle agrees with finite differences") {
 }
 
 TEST_CASE("gradients: an ignored K/V head is 0, and the others do not notice it") {
-    const Problem p{.batch = 2, .heads = 4, .kv_heads = 2, .q_len = 9, .kv_len = 11, .head_dim = 4, .scale = 0.5f};
+    const Problem p{.batch = 2,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .q_len = 9,
+                    .kv_len = 11,
+                    .head_dim = 4,
+                    .scale = 0.5f};
     Tensors t(p);
     const Gradients<double> all = reference::oracle_gradients(p, t.view());
     const auto second = static_cast<size_t>(p.kv_len * p.head_dim);
-    std::fill_n(t.k.begin() + static_cast<ptrdiff_t>(second), second, std::numeric_limits<float>::quiet_NaN());
-    const Gradients<double> some = reference::oracle_gradients(p, t.view(), {}, {false, true, false, false});
+    std::fill_n(t.k.begin() + static_cast<ptrdiff_t>(second), second,
+                std::numeric_limits<float>::quiet_NaN());
+    const Gradients<double> some =
+        reference::oracle_gradients(p, t.view(), {}, {false, true, false, false});
     for (size_t i = 0; i < all.d_k.size(); ++i) {
         const bool ignored = i / second == 1;
         CHECK(some.d_k[i] == (ignored ? 0 : all.d_k[i]));
@@ -158,8 +188,13 @@ TEST_CASE("gradients: an ignored K/V head is 0, and the others do not notice it"
 }
 
 TEST_CASE("gradients: the rule accepts what is right, and names what is wrong and where") {
-    const Problem p{
-        .heads = 2, .kv_heads = 1, .q_len = 30, .kv_len = 20, .head_dim = 8, .scale = 0.35f, .causal = true};
+    const Problem p{.heads = 2,
+                    .kv_heads = 1,
+                    .q_len = 30,
+                    .kv_len = 20,
+                    .head_dim = 8,
+                    .scale = 0.35f,
+                    .causal = true};
     for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16}) {
         Tensors t(p);
         t.round(dtype);
@@ -173,9 +208,12 @@ TEST_CASE("gradients: the rule accepts what is right, and names what is wrong an
         const double u = dtype == DType::fp32 ? 0 : dtype == DType::fp16 ? 0x1p-11 : 0x1p-8;
         const reference::Yardstick yardstick =
             reference::naive_gradients(p, t.view(dtype), reference::forward(p, t.view(dtype)));
-        const double error = largest_difference({yardstick.naive.d_k.begin(), yardstick.naive.d_k.end()}, exact.d_k);
-        CHECK(good.d_k.bound == 3 * error + 2 * u * largest(exact.d_k) + yardstick.fp32_sums[1] + 1e-5);
-        CHECK(yardstick.fp32_sums[1] < 2e-5 * largest(exact.d_k)); // small where no key has all the weight
+        const double error =
+            largest_difference({yardstick.naive.d_k.begin(), yardstick.naive.d_k.end()}, exact.d_k);
+        CHECK(good.d_k.bound ==
+              3 * error + 2 * u * largest(exact.d_k) + yardstick.fp32_sums[1] + 1e-5);
+        // small where no key has all the weight
+        CHECK(yardstick.fp32_sums[1] < 2e-5 * largest(exact.d_k));
 
         Gradients<float> wrong = right;
         wrong.d_k[17 * 8 + 3] += static_cast<float>(2 * good.d_k.bound);
@@ -194,10 +232,17 @@ TEST_CASE("gradients: the rule accepts what is right, and names what is wrong an
 }
 
 TEST_CASE("gradients: a sample is of whole heads") {
-    const Problem p{.batch = 2, .heads = 4, .kv_heads = 4, .q_len = 40, .kv_len = 10, .head_dim = 4, .scale = 0.5f};
+    const Problem p{.batch = 2,
+                    .heads = 4,
+                    .kv_heads = 4,
+                    .q_len = 40,
+                    .kv_len = 10,
+                    .head_dim = 4,
+                    .scale = 0.5f};
     const Tensors t(p);
     Gradients<float> g = rounded(reference::oracle_gradients(p, t.view()), DType::fp32);
-    CHECK(reference::check_gradients(p, t.view(), view(g), {}, 10).rows == 80); // a quarter of 8 heads
+    // a quarter of 8 heads
+    CHECK(reference::check_gradients(p, t.view(), view(g), {}, 10).rows == 80);
     CHECK(reference::check_gradients(p, t.view(), view(g), {}, 1).rows == 40);
     CHECK(reference::check_gradients(p, t.view(), view(g), {}, 40).rows == 320);
     g.d_q.back() += 1; // the last head is always among them

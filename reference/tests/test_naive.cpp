@@ -28,13 +28,14 @@ TEST_CASE("naive rounds P and O to the type") {
     CHECK(naive(p, DType::fp16, q, k, v)[0] == 2.33203125f);
     // 7 * 0.333984375 = 2.337890625; bf16 steps by 2^-6 there.
     CHECK(naive(p, DType::bf16, q, k, v)[0] == 2.34375f);
-    // With V = 1, 2, 3.25 P's rounding alone decides: 6.25 * 0.333984375 = 2.087 is nearer to 2.09375
-    // (unrounded: 2.083).
+    // With V = 1, 2, 3.25 P's rounding alone decides: 6.25 * 0.333984375 = 2.087 is nearer to
+    // 2.09375 (unrounded: 2.083).
     CHECK(naive(p, DType::bf16, q, k, {1, 2, 3.25f})[0] == 2.09375f);
 }
 
 TEST_CASE("naive keeps S in fp32") {
-    // Scores 60000 and 60001: one and the same number in fp16 and in bf16. As it is, P = 0.269, 0.731.
+    // Scores 60000 and 60001: one and the same number in fp16 and in bf16. As it is, P = 0.269,
+    // 0.731.
     const Problem p{.kv_len = 2, .head_dim = 2, .scale = 1};
     const std::vector<float> q = {250, 1}, k = {240, 0, 240, 1}, v = {0, 0, 1, 0};
     const float exact = 1 / (1 + std::exp(-1.0f));

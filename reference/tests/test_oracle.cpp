@@ -113,7 +113,8 @@ TEST_CASE("the golden vectors cover every row of the function's table") {
         note(p.scale > default_scale(p.head_dim), "larger scale");
         note(std::ranges::count(golden.lse, -infinity) > 0, "rows that see nothing");
         note(std::ranges::any_of(golden.lse, [](double lse) { return lse > 9e3; }), "huge logits");
-        note(std::ranges::all_of(golden.lse, [](double lse) { return lse < -5e4; }), "very negative logits");
+        note(std::ranges::all_of(golden.lse, [](double lse) { return lse < -5e4; }),
+             "very negative logits");
     }
     CHECK(seen.size() == 16);
     for (const int64_t d : {1, 5, 32, 64, 128, 256}) {
@@ -125,7 +126,8 @@ TEST_CASE("the golden vectors cover every row of the function's table") {
 TEST_CASE("the oracle agrees with the golden vectors") {
     for (const auto& [name, golden] : all_golden()) {
         CAPTURE(name);
-        const reference::Exact exact = reference::oracle(golden.problem, {DType::fp32, golden.q, golden.k, golden.v});
+        const reference::Exact exact =
+            reference::oracle(golden.problem, {DType::fp32, golden.q, golden.k, golden.v});
         REQUIRE(exact.o.size() == golden.o.size());
         REQUIRE(exact.lse.size() == golden.lse.size());
 
@@ -137,9 +139,10 @@ TEST_CASE("the oracle agrees with the golden vectors") {
             o_error = std::isnan(error) ? infinity : std::max(o_error, error);
         }
         for (size_t i = 0; i < golden.lse.size(); ++i) {
-            const double error = exact.lse[i] == golden.lse[i]
-                                     ? 0 // -inf, too
-                                     : std::abs(exact.lse[i] - golden.lse[i]) / std::abs(golden.lse[i]);
+            const double error =
+                exact.lse[i] == golden.lse[i]
+                    ? 0 // -inf, too
+                    : std::abs(exact.lse[i] - golden.lse[i]) / std::abs(golden.lse[i]);
             lse_error = std::isnan(error) ? infinity : std::max(lse_error, error);
         }
         CHECK(o_error <= o_bound);
@@ -148,8 +151,15 @@ TEST_CASE("the oracle agrees with the golden vectors") {
 }
 
 TEST_CASE("oracle: equal keys give the mean of the visible values") {
-    const Problem p{.heads = 2, .kv_heads = 2, .q_len = 40, .kv_len = 33, .head_dim = 7, .scale = 0.5f, .causal = true};
-    const std::vector<float> q = normal(p.q_size(), 1), row = normal(p.head_dim, 2), v = normal(p.kv_size(), 3);
+    const Problem p{.heads = 2,
+                    .kv_heads = 2,
+                    .q_len = 40,
+                    .kv_len = 33,
+                    .head_dim = 7,
+                    .scale = 0.5f,
+                    .causal = true};
+    const std::vector<float> q = normal(p.q_size(), 1), row = normal(p.head_dim, 2),
+                             v = normal(p.kv_size(), 3);
     std::vector<float> k;
     for (int64_t j = 0; j < p.kv_heads * p.kv_len; ++j) {
         k.insert(k.end(), row.begin(), row.end());
@@ -161,7 +171,8 @@ TEST_CASE("oracle: equal keys give the mean of the visible values") {
             for (int64_t x = 0; x < p.head_dim; ++x) {
                 double mean = 0;
                 for (int64_t j = 0; j < visible; ++j) {
-                    mean += static_cast<double>(v[static_cast<size_t>((h * p.kv_len + j) * p.head_dim + x)]) /
+                    mean += static_cast<double>(
+                                v[static_cast<size_t>((h * p.kv_len + j) * p.head_dim + x)]) /
                             static_cast<double>(visible);
                 }
                 const double o = exact.o[static_cast<size_t>((h * p.q_len + i) * p.head_dim + x)];
@@ -173,9 +184,11 @@ TEST_CASE("oracle: equal keys give the mean of the visible values") {
 
 TEST_CASE("oracle: a bad row of Q spoils itself alone") {
     const Problem p{.q_len = 20, .kv_len = 15, .head_dim = 4, .scale = 0.5f, .causal = true};
-    const std::vector<float> q = normal(p.q_size(), 1), k = normal(p.kv_size(), 2), v = normal(p.kv_size(), 3);
+    const std::vector<float> q = normal(p.q_size(), 1), k = normal(p.kv_size(), 2),
+                             v = normal(p.kv_size(), 3);
     const reference::Exact good = reference::oracle(p, {DType::fp32, q, k, v});
-    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         std::vector<float> spoilt = q;
         spoilt[2 * 4 + 1] = bad;  // row 2 sees no key
         spoilt[12 * 4 + 1] = bad; // row 12 sees eight
@@ -192,7 +205,8 @@ TEST_CASE("oracle: a bad row of Q spoils itself alone") {
 
 TEST_CASE("oracle: reports progress from 0 to 1 and passes exceptions on") {
     const Problem p{.heads = 3, .kv_heads = 3, .q_len = 300, .kv_len = 20, .head_dim = 4};
-    const std::vector<float> q = normal(p.q_size(), 1), k = normal(p.kv_size(), 2), v = normal(p.kv_size(), 3);
+    const std::vector<float> q = normal(p.q_size(), 1), k = normal(p.kv_size(), 2),
+                             v = normal(p.kv_size(), 3);
     std::atomic<int> calls = 0, finished = 0, outside = 0;
     reference::oracle(p, {DType::fp32, q, k, v}, [&](double fraction) {
         ++calls;
@@ -202,5 +216,6 @@ TEST_CASE("oracle: reports progress from 0 to 1 and passes exceptions on") {
     CHECK(calls == 9); // three heads of three tiles
     CHECK(finished == 1);
     CHECK(outside == 0);
-    CHECK_THROWS_AS(reference::oracle(p, {DType::fp32, q, k, v}, [](double) { throw Error("stop"); }), Error);
+    CHECK_THROWS_AS(
+        reference::oracle(p, {DType::fp32, q, k, v}, [](double) { throw Error("stop"); }), Error);
 }

@@ -1,4 +1,5 @@
-// Comparing a sample of the rows: which rows it takes, and that the verdict on them is the one of the whole comparison.
+// Comparing a sample of the rows: which rows it takes, and that the verdict on them is the one of
+// the whole comparison.
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
@@ -14,7 +15,8 @@ using namespace flash;
 using reference::rows_left_out;
 
 // 20 tiles of 128 rows a head, the last one of 68.
-const Problem longer{.batch = 2, .heads = 3, .kv_heads = 1, .q_len = 2500, .kv_len = 150, .head_dim = 8};
+const Problem longer{
+    .batch = 2, .heads = 3, .kv_heads = 1, .q_len = 2500, .kv_len = 150, .head_dim = 8};
 
 int64_t compared(const Problem& p, int64_t rows) {
     const std::vector<bool> left_out = rows_left_out(p, rows);
@@ -38,12 +40,15 @@ struct Example {
         return values;
     }
     Inputs inputs() const { return {DType::fp32, q, k, v}; }
-    Verdict judge(const Problem& p, int64_t rows) const { return reference::check(p, inputs(), {o, lse}, {}, rows); }
+    Verdict judge(const Problem& p, int64_t rows) const {
+        return reference::check(p, inputs(), {o, lse}, {}, rows);
+    }
 };
 
 } // namespace
 
-TEST_CASE("a sample holds about as many rows of each head as asked for, the first and the last among them") {
+TEST_CASE("a sample holds about as many rows of each head as asked for, the first and the last "
+          "among them") {
     for (const int64_t rows : {1, 256, 500, 1000}) {
         const std::vector<bool> left_out = rows_left_out(longer, rows);
         REQUIRE(left_out.size() == static_cast<size_t>(longer.lse_size()));
@@ -59,7 +64,8 @@ TEST_CASE("a sample holds about as many rows of each head as asked for, the firs
     }
     // In inner tiles the heads differ.
     const std::vector<bool> left_out = rows_left_out(longer, 384);
-    CHECK_FALSE(std::equal(left_out.begin(), left_out.begin() + longer.q_len, left_out.begin() + longer.q_len));
+    CHECK_FALSE(std::equal(left_out.begin(), left_out.begin() + longer.q_len,
+                           left_out.begin() + longer.q_len));
 }
 
 TEST_CASE("a sample of all rows is no sample") {
@@ -85,7 +91,8 @@ TEST_CASE("the verdict on a sample") {
         CHECK(sample.o_bound > 1e-5);
 
         const std::vector<bool> left_out = rows_left_out(p, 300);
-        for (const size_t row : {size_t{0}, static_cast<size_t>(p.lse_size() - 1)}) { // in the sample
+        // in the sample
+        for (const size_t row : {size_t{0}, static_cast<size_t>(p.lse_size() - 1)}) {
             const float right = example.lse[row];
             example.lse[row] = 1;
             CHECK_FALSE(example.judge(p, 300).ok);
@@ -94,7 +101,8 @@ TEST_CASE("the verdict on a sample") {
             CHECK_FALSE(example.judge(p, 300).ok);
             example.o[row * 8 + 3] -= 0.01f;
         }
-        const auto outside = static_cast<size_t>(std::ranges::find(left_out, true) - left_out.begin());
+        const auto outside =
+            static_cast<size_t>(std::ranges::find(left_out, true) - left_out.begin());
         example.o[outside * 8] += 0.01f;
         CHECK(example.judge(p, 300).ok);
         CHECK_FALSE(example.judge(p, 0).ok);

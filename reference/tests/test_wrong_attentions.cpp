@@ -1,5 +1,6 @@
-// Does the conformance suite bite? Attentions with one known mistake each go through the very code that judges rungs,
-// and each must be rejected, in every type and by both lists. Correct ones must pass.
+// Does the conformance suite bite? Attentions with one known mistake each go through the very code
+// that judges rungs, and each must be rejected, in every type and by both lists. Correct ones must
+// pass.
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ using tests::Defect;
 
 struct Suspect {
     Rung rung;
-    std::string sign;        // what the suite's message must contain: the right reason, not just any
+    std::string sign; // what the suite's message must contain: the right reason, not just any
     bool needs_full = false; // shows only with more heads, keys or runs than the list `detect` has
 };
 
@@ -34,14 +35,18 @@ template <Defect defect> Rung rung(const char* name) {
             .bf16 = tests::attention<defect, Bfloat16>};
 }
 
-template <Defect defect> Suspect suspect(const char* name, const char* sign) { return {rung<defect>(name), sign}; }
+template <Defect defect> Suspect suspect(const char* name, const char* sign) {
+    return {rung<defect>(name), sign};
+}
 
 std::vector<Suspect> suspects() {
     std::vector<Suspect> all = {
         suspect<Defect::drops_last_partial_tile>("drops the last partial tile of keys", "LSE at"),
         suspect<Defect::drops_last_key>("drops the last key", "LSE at"),
-        suspect<Defect::overlapping_last_tile>("last tile of keys overlaps the one before", "LSE at"),
-        suspect<Defect::unmasked_padding>("counts the zeros that pad the last tile as keys", "LSE at"),
+        suspect<Defect::overlapping_last_tile>("last tile of keys overlaps the one before",
+                                               "LSE at"),
+        suspect<Defect::unmasked_padding>("counts the zeros that pad the last tile as keys",
+                                          "LSE at"),
         suspect<Defect::drops_last_query_tile>("drops the last partial tile of queries", "O at"),
         suspect<Defect::forgets_to_rescale_o>("forgets to rescale O", "O at"),
         suspect<Defect::forgets_to_rescale_l>("forgets to rescale l", "LSE at"),
@@ -56,28 +61,32 @@ std::vector<Suspect> suspects() {
         suspect<Defect::causal_without_diagonal>("causal mask hides the diagonal", "LSE at"),
         suspect<Defect::causal_one_too_many>("causal mask shows one key too many", "LSE at"),
         suspect<Defect::finite_mask>("masks with -FLT_MAX, not -inf", "expected -inf"),
-        suspect<Defect::blind_rows_unwritten>("leaves rows that see nothing unwritten", "expected -inf"),
+        suspect<Defect::blind_rows_unwritten>("leaves rows that see nothing unwritten",
+                                              "expected -inf"),
         suspect<Defect::blind_rows_nan>("gives 0 / 0 in rows that see nothing", "O at"),
         suspect<Defect::lse_base_2>("LSE in base 2", "LSE at"),
         suspect<Defect::lse_without_maximum>("LSE without the maximum", "LSE at"),
         suspect<Defect::kv_head_modulo>("head h reads K/V head h % H_kv", "LSE at"),
         suspect<Defect::first_batch_only>("reads the first batch's K and V for all", "LSE at"),
-        suspect<Defect::reads_past_the_end>("NaN past the end of V leaks in through 0 * NaN", "is nan"),
+        suspect<Defect::reads_past_the_end>("NaN past the end of V leaks in through 0 * NaN",
+                                            "is nan"),
         suspect<Defect::writes_past_o>("writes one element past O", "memory after O"),
         suspect<Defect::writes_past_lse>("writes one element past LSE", "memory after LSE"),
         suspect<Defect::writes_to_q>("writes to Q", "Q, an input"),
         suspect<Defect::ignores_scale>("ignores scale", "LSE at"),
         suspect<Defect::all_zeros>("O all zeros, LSE right", "O is zero everywhere"),
         suspect<Defect::hides_nan>("turns NaN rows into 0", "is finite"),
-        suspect<Defect::order_depends_on_run>("order of summation depends on the run", "other bits"),
-        suspect<Defect::coarse_reciprocal>("fp32 divides by l with 20 bits", "with one key O must be V"),
+        suspect<Defect::order_depends_on_run>("order of summation depends on the run",
+                                              "other bits"),
+        suspect<Defect::coarse_reciprocal>("fp32 divides by l with 20 bits",
+                                           "with one key O must be V"),
         suspect<Defect::tf32_inputs>("fp32 inputs rounded to TF32", "at"),
         suspect<Defect::accumulates_in_type>("accumulates O in 16 bits", "O at"),
         suspect<Defect::rounds_scores_to_type>("rounds S to 16 bits", "LSE at"),
     };
     for (Suspect& s : all) {
-        s.needs_full =
-            s.sign == "other bits" || s.rung.name.ends_with("% H_kv") || s.rung.name.starts_with("accumulates");
+        s.needs_full = s.sign == "other bits" || s.rung.name.ends_with("% H_kv") ||
+                       s.rung.name.starts_with("accumulates");
         if (s.rung.name.starts_with("fp32")) { // too fine to show in 16 bits
             s.rung.fp16 = nullptr;
             s.rung.bf16 = nullptr;
@@ -89,9 +98,11 @@ std::vector<Suspect> suspects() {
     return all;
 }
 
-// The lists of SIMT, N <= 512. Wrong attentions are tried with one head dim, which their mistakes do not depend on;
-// correct ones with those of the CUDA rungs, spread over the types.
-Scope scope(DType type, std::vector<int64_t> head_dims = {64}) { return {{type}, std::move(head_dims), 512}; }
+// The lists of SIMT, N <= 512. Wrong attentions are tried with one head dim, which their mistakes
+// do not depend on; correct ones with those of the CUDA rungs, spread over the types.
+Scope scope(DType type, std::vector<int64_t> head_dims = {64}) {
+    return {{type}, std::move(head_dims), 512};
+}
 
 std::string joined(const std::vector<std::string>& messages) {
     std::string all;
@@ -106,9 +117,11 @@ std::string short_text(const std::string& text, size_t length) {
     return line.size() <= length ? line : line.substr(0, length - 3) + "...";
 }
 
-// Feeds all suspects that have the type to the list, each until its first rejection, and prints who fell where.
-// The smallest problems come first, because they tell most suspects from correct attentions in no time; but a head of
-// NaN comes last, because what reads the wrong K and V must be noticed by its numbers.
+// Feeds all suspects that have the type to the list, each until its first rejection, and prints who
+// fell where.
+// The smallest problems come first, because they tell most suspects from correct attentions in no
+// time; but a head of NaN comes last, because what reads the wrong K and V must be noticed by its
+// numbers.
 void reject_all(const std::string& title, List list, DType type, bool is_full,
                 const std::vector<Suspect>& among = suspects()) {
     std::ranges::stable_sort(list.cases, {}, [](const Case& c) {
@@ -129,7 +142,8 @@ void reject_all(const std::string& title, List list, DType type, bool is_full,
     for (size_t n = 0; n < list.cases.size() && at_large > 0; ++n) {
         const Prepared prepared = conformance::prepare(list.cases[n]);
         for (Verdict& v : verdicts) {
-            const std::string why = v.where.empty() ? joined(conformance::judge(v.suspect.rung, prepared)) : "";
+            const std::string why =
+                v.where.empty() ? joined(conformance::judge(v.suspect.rung, prepared)) : "";
             if (!why.empty()) {
                 v.where = list.cases[n].group() + " " + list.cases[n].name();
                 v.why = why;
@@ -139,10 +153,11 @@ void reject_all(const std::string& title, List list, DType type, bool is_full,
         progress.update(static_cast<double>(n) / static_cast<double>(list.cases.size()));
     }
 
-    std::printf("\n%s\n%-50s  %-72s  %s\n", title.c_str(), "wrong attention", "rejected by", "because");
+    std::printf("\n%s\n%-50s  %-72s  %s\n", title.c_str(), "wrong attention", "rejected by",
+                "because");
     for (const Verdict& v : verdicts) {
-        std::printf("%-50s  %-72s  %s\n", v.suspect.rung.name.c_str(), v.where.empty() ? "NOTHING" : v.where.c_str(),
-                    short_text(v.why, 100).c_str());
+        std::printf("%-50s  %-72s  %s\n", v.suspect.rung.name.c_str(),
+                    v.where.empty() ? "NOTHING" : v.where.c_str(), short_text(v.why, 100).c_str());
     }
     std::fflush(stdout);
     for (const Verdict& v : verdicts) {
@@ -152,13 +167,15 @@ void reject_all(const std::string& title, List list, DType type, bool is_full,
     }
 }
 
-// Every case of the list must accept correct attentions and reject zeros; and rung 01, which has no maximum, must be
-// excused exactly where it overflows.
+// Every case of the list must accept correct attentions and reject zeros; and rung 01, which has no
+// maximum, must be excused exactly where it overflows.
 void accept_correct(const List& list) {
-    std::vector<Rung> correct = {rung<Defect::none>("correct"), rung<Defect::none_base_2>("correct, base 2"),
+    std::vector<Rung> correct = {rung<Defect::none>("correct"),
+                                 rung<Defect::none_base_2>("correct, base 2"),
                                  rung<Defect::no_maximum>("no maximum, and says so")};
     correct[2].overflows = true;
-    correct[2].fp16 = nullptr; // which ends at 65504 = exp(11): N(0,1) inputs overflow it here and there
+    // which ends at 65504 = exp(11): N(0,1) inputs overflow it here and there
+    correct[2].fp16 = nullptr;
     size_t overflows = 0;
     ProgressLine progress("correct attentions");
     for (size_t n = 0; n < list.cases.size(); ++n) {
@@ -179,24 +196,28 @@ void accept_correct(const List& list) {
         CHECK(verdict.message.find("O is zero everywhere") != std::string::npos);
         CHECK(verdict.message.find("LSE at") == std::string::npos);
 
-        Rung pretender = correct[0]; // right, but registered as one that overflows: found out where it must
+        // right, but registered as one that overflows: found out where it must
+        Rung pretender = correct[0];
         pretender.overflows = true;
         const bool found_out = !conformance::judge(pretender, prepared).empty();
-        const bool huge = c.kind == conformance::Kind::logits_1e4 || c.kind == conformance::Kind::logits_6e4 ||
+        const bool huge = c.kind == conformance::Kind::logits_1e4 ||
+                          c.kind == conformance::Kind::logits_6e4 ||
                           c.kind == conformance::Kind::logits_negative;
         CHECK((found_out || !huge));
         overflows += found_out ? 1 : 0;
         progress.update(static_cast<double>(n) / static_cast<double>(list.cases.size()));
     }
-    std::printf("%zu cases accept correct attentions and reject zeros; %zu demand that rung 01 overflow\n",
-                list.cases.size(), overflows);
+    std::printf(
+        "%zu cases accept correct attentions and reject zeros; %zu demand that rung 01 overflow\n",
+        list.cases.size(), overflows);
 }
 
 } // namespace
 
 TEST_CASE("the detect list rejects every wrong attention") {
     for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
-        reject_all(std::string("list `detect`, ") + dtype_name(type), conformance::detect(scope(type)), type, false);
+        reject_all(std::string("list `detect`, ") + dtype_name(type),
+                   conformance::detect(scope(type)), type, false);
     }
 }
 
@@ -216,7 +237,8 @@ TEST_CASE("the full list rejects every wrong attention in bf16") {
     reject_all("list `full`, bf16", conformance::full(scope(DType::bf16)), DType::bf16, true);
 }
 
-// Of the whole list only the scores that rise late or have a large spread: they alone must reject what fails on them.
+// Of the whole list only the scores that rise late or have a large spread: they alone must reject
+// what fails on them.
 TEST_CASE("scores that rise, tower or spread reject a maximum that does not follow them") {
     std::vector<Suspect> among = suspects();
     std::erase_if(among, [](const Suspect& s) {
@@ -227,18 +249,21 @@ TEST_CASE("scores that rise, tower or spread reject a maximum that does not foll
     for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
         List rising = conformance::full(scope(type)), spread = rising;
         std::erase_if(rising.cases, [](const Case& c) {
-            return c.kind < conformance::Kind::rises_50 || c.kind > conformance::Kind::towering_last;
+            return c.kind < conformance::Kind::rises_50 ||
+                   c.kind > conformance::Kind::towering_last;
         });
         std::erase_if(spread.cases, [](const Case& c) {
             return c.kind != conformance::Kind::spread_16 && c.kind != conformance::Kind::spread_24;
         });
-        reject_all(std::string("scores that rise or tower, ") + dtype_name(type), rising, type, true, among);
+        reject_all(std::string("scores that rise or tower, ") + dtype_name(type), rising, type,
+                   true, among);
         std::vector<Suspect> by_spread =
             among; // a maximum that stays is right while nothing overflows: so in fp16 alone
         if (type != DType::fp16) {
             by_spread.erase(by_spread.begin());
         }
-        reject_all(std::string("scores of large spread, ") + dtype_name(type), spread, type, true, by_spread);
+        reject_all(std::string("scores of large spread, ") + dtype_name(type), spread, type, true,
+                   by_spread);
     }
 }
 

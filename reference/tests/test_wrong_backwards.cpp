@@ -1,5 +1,6 @@
-// Does the conformance suite bite in backward rungs? As test_wrong_attentions.cpp: gradients with one known mistake
-// each must be rejected, for the right reason, in every type and by both lists. Correct ones must pass.
+// Does the conformance suite bite in backward rungs? As test_wrong_attentions.cpp: gradients with
+// one known mistake each must be rejected, for the right reason, in every type and by both lists.
+// Correct ones must pass.
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
@@ -26,7 +27,8 @@ struct Suspect {
 };
 
 template <BackwardDefect defect>
-Suspect suspect(const char* name, const char* sign, bool needs_full = false, bool unordered_dQ = false) {
+Suspect suspect(const char* name, const char* sign, bool needs_full = false,
+                bool unordered_dQ = false) {
     return {{.name = name,
              .backward = {.fp32 = tests::backward<defect, float>,
                           .fp16 = tests::backward<defect, Half>,
@@ -53,7 +55,8 @@ std::vector<Suspect> suspects() {
         suspect<drops_last_query_tile>("drops the last partial tile of queries", "dQ at"),
         suspect<drops_last_key_tile>("drops the last partial tile of keys", "dV at"),
         suspect<order_depends_on_run>("order of summation depends on the run", "other bits", true),
-        suspect<order_depends_on_run>("may differ in dQ, and differs in dK", "other bits", true, true),
+        suspect<order_depends_on_run>("may differ in dQ, and differs in dK", "other bits", true,
+                                      true),
         suspect<wrong_second_dq>("may differ in dQ, and is wrong", "dQ at", true, true),
         suspect<keys_past_the_end>("does not mask the keys that pad the last tile", "dQ at"),
         suspect<top_left_causal>("causal mask aligned top-left", "dV at"),
@@ -72,7 +75,9 @@ std::vector<Suspect> suspects() {
     return all;
 }
 
-conformance::Scope scope(DType type) { return {.dtypes = {type}, .head_dims = {64}, .longest = 512, .backward = true}; }
+conformance::Scope scope(DType type) {
+    return {.dtypes = {type}, .head_dims = {64}, .longest = 512, .backward = true};
+}
 
 std::string joined(const std::vector<std::string>& messages) {
     std::string all;
@@ -82,8 +87,9 @@ std::string joined(const std::vector<std::string>& messages) {
     return all;
 }
 
-// Feeds all suspects to the list, the smallest problems first, each until its first rejection; prints who fell where.
-// Correct gradients must pass every case of it, and the same with one of them all zeros must not.
+// Feeds all suspects to the list, the smallest problems first, each until its first rejection;
+// prints who fell where. Correct gradients must pass every case of it, and the same with one of
+// them all zeros must not.
 void try_list(const std::string& title, List list, DType type, bool is_full) {
     std::ranges::stable_sort(list.cases, {}, [](const Case& c) { return c.problem.flops(); });
     struct Fallen {
@@ -103,7 +109,8 @@ void try_list(const std::string& title, List list, DType type, bool is_full) {
         CAPTURE(list.cases[n].group(), list.cases[n].name());
         CHECK(joined(conformance::judge(correct, prepared)) == "");
         for (Fallen& f : fallen) {
-            const std::string why = f.where.empty() ? joined(conformance::judge(f.suspect.rung, prepared)) : "";
+            const std::string why =
+                f.where.empty() ? joined(conformance::judge(f.suspect.rung, prepared)) : "";
             if (!why.empty()) {
                 f.where = list.cases[n].group() + " " + list.cases[n].name();
                 f.why = why;
@@ -113,7 +120,8 @@ void try_list(const std::string& title, List list, DType type, bool is_full) {
     }
     std::printf("\n%s: %zu cases accept correct gradients\n", title.c_str(), list.cases.size());
     for (const Fallen& f : fallen) {
-        std::printf("%-46s  %-66s  %s\n", f.suspect.rung.name.c_str(), f.where.empty() ? "NOTHING" : f.where.c_str(),
+        std::printf("%-46s  %-66s  %s\n", f.suspect.rung.name.c_str(),
+                    f.where.empty() ? "NOTHING" : f.where.c_str(),
                     f.why.substr(0, std::min<size_t>(100, f.why.find('\n'))).c_str());
     }
     std::fflush(stdout);
@@ -128,7 +136,8 @@ void try_list(const std::string& title, List list, DType type, bool is_full) {
 
 TEST_CASE("the detect list rejects every wrong gradient and accepts correct ones") {
     for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
-        try_list(std::string("list `detect`, ") + dtype_name(type), conformance::detect(scope(type)), type, false);
+        try_list(std::string("list `detect`, ") + dtype_name(type),
+                 conformance::detect(scope(type)), type, false);
     }
 }
 

@@ -1,11 +1,13 @@
-// A rung that drops the last key, registered like any other: its conformance test must fail, and say why.
+// A rung that drops the last key, registered like any other: its conformance test must fail, and
+// say why.
 #include "common/harness/rung.hpp"
 #include "reference/check.hpp"
 #include "reference/tests/defective_attention.hpp"
 
 int main(int argc, char** argv) {
-    return flash::rung_main({.name = "wrong_rung",
-                             .fp32 = flash::tests::attention<flash::tests::Defect::drops_last_key, float>,
-                             .check = flash::reference::check},
-                            argc, argv);
+    return flash::rung_main(
+        {.name = "wrong_rung",
+         .fp32 = flash::tests::attention<flash::tests::Defect::drops_last_key, float>,
+         .check = flash::reference::check},
+        argc, argv);
 }

@@ -1,9 +1,9 @@
 // Rung 01: naive attention.
 //
 // The idea: attention as it is defined, one line of Eigen for each of S, P and O.
-// Look at: the N_q x N_kv matrices S and P. Each has N_q * N_kv floats, and each is written to memory and read again.
-// What is missing, on purpose: the row maximum. exp(x) exceeds the largest float above x = 88.72; from there on the
-// row sum is infinite, and inf / inf is NaN.
+// Look at: the N_q x N_kv matrices S and P. Each has N_q * N_kv floats, and each is written to
+// memory and read again. What is missing, on purpose: the row maximum. exp(x) exceeds the largest
+// float above x = 88.72; from there on the row sum is infinite, and inf / inf is NaN.
 #include "steps/01_naive_attention/naive_attention.hpp"
 
 #include <omp.h>
@@ -18,12 +18,15 @@ namespace step01 {
 
 using namespace flash::cpu;
 
-void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O,
+               float* LSE) {
     const int threads = omp_get_max_threads();
-    std::vector<Matrix> S_of(threads), P_of(threads); // of one head; each thread that gets a head has its own
+    // of one head; each thread that gets a head has its own
+    std::vector<Matrix> S_of(threads), P_of(threads);
     parallel_for(p.batch * p.heads, [&](int64_t bh) {
         Matrix &S = S_of[omp_get_thread_num()], &P = P_of[omp_get_thread_num()];
-        S.resize(p.q_len, p.kv_len); // allocates for the thread's first head, and does nothing for the next ones
+        // allocates for the thread's first head, and does nothing for the next ones
+        S.resize(p.q_len, p.kv_len);
         P.resize(p.q_len, p.kv_len);
         Head h = head(p, bh, Q, K, V, O, LSE);
         S.noalias() = p.scale * h.Q * h.K.transpose();
@@ -39,9 +42,12 @@ void attention(const flash::Problem& p, const float* Q, const float* K, const fl
 }
 
 int64_t workspace_bytes(const flash::Problem& p) {
-    const auto threads = static_cast<double>(std::min<int64_t>(omp_get_max_threads(), p.batch * p.heads));
-    const double matrix = sizeof(float) * static_cast<double>(p.q_len) * static_cast<double>(p.kv_len);
-    return static_cast<int64_t>(std::min(threads * 2 * matrix, 0x1p62)); // huge problems must not wrap around
+    const auto threads =
+        static_cast<double>(std::min<int64_t>(omp_get_max_threads(), p.batch * p.heads));
+    const double matrix =
+        sizeof(float) * static_cast<double>(p.q_len) * static_cast<double>(p.kv_len);
+    // huge problems must not wrap around
+    return static_cast<int64_t>(std::min(threads * 2 * matrix, 0x1p62));
 }
 
 } // namespace step01

@@ -1,10 +1,13 @@
 // Rung 02: safe softmax.
 //
-// The idea: subtract the maximum of each row of scores before the exponential. The softmax stays the same, because
-// exp(x - m) / sum exp(x - m) = exp(x) / sum exp(x), and no exponential exceeds 1 any more.
+// The idea: subtract the maximum of each row of scores before the exponential. The softmax stays
+// the same, because exp(x - m) / sum exp(x - m) = exp(x) / sum exp(x), and no exponential exceeds 1
+// any more.
 // Against rung 01: four lines, those with `m` or `shift`.
-// Look at: LSE, which gets m back, and at `shift`: a query that sees no key has m = -inf, and -inf - -inf is NaN.
-// Gained: right results for logits of any size. S is read once more than in rung 01, for the maximum.
+// Look at: LSE, which gets m back, and at `shift`: a query that sees no key has m = -inf, and -inf
+// - -inf is NaN.
+// Gained: right results for logits of any size. S is read once more than in rung 01, for the
+// maximum.
 #include "steps/02_safe_softmax/safe_softmax.hpp"
 
 #include <omp.h>
@@ -19,12 +22,15 @@ namespace step02 {
 
 using namespace flash::cpu;
 
-void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O,
+               float* LSE) {
     const int threads = omp_get_max_threads();
-    std::vector<Matrix> S_of(threads), P_of(threads); // of one head; each thread that gets a head has its own
+    // of one head; each thread that gets a head has its own
+    std::vector<Matrix> S_of(threads), P_of(threads);
     parallel_for(p.batch * p.heads, [&](int64_t bh) {
         Matrix &S = S_of[omp_get_thread_num()], &P = P_of[omp_get_thread_num()];
-        S.resize(p.q_len, p.kv_len); // allocates for the thread's first head, and does nothing for the next ones
+        // allocates for the thread's first head, and does nothing for the next ones
+        S.resize(p.q_len, p.kv_len);
         P.resize(p.q_len, p.kv_len);
         Head h = head(p, bh, Q, K, V, O, LSE);
         S.noalias() = p.scale * h.Q * h.K.transpose();
@@ -42,9 +48,12 @@ void attention(const flash::Problem& p, const float* Q, const float* K, const fl
 }
 
 int64_t workspace_bytes(const flash::Problem& p) {
-    const auto threads = static_cast<double>(std::min<int64_t>(omp_get_max_threads(), p.batch * p.heads));
-    const double matrix = sizeof(float) * static_cast<double>(p.q_len) * static_cast<double>(p.kv_len);
-    return static_cast<int64_t>(std::min(threads * 2 * matrix, 0x1p62)); // huge problems must not wrap around
+    const auto threads =
+        static_cast<double>(std::min<int64_t>(omp_get_max_threads(), p.batch * p.heads));
+    const double matrix =
+        sizeof(float) * static_cast<double>(p.q_len) * static_cast<double>(p.kv_len);
+    // huge problems must not wrap around
+    return static_cast<int64_t>(std::min(threads * 2 * matrix, 0x1p62));
 }
 
 } // namespace step02

@@ -1,11 +1,14 @@
 // Rung 03: softmax in three passes over tiles.
 //
-// The idea: never hold S or P. Take Br queries at a time, walk over the keys in tiles of Bc, and compute the scores of
-// a tile whenever they are needed: for the row maximum, for the row sum, and for the output.
-// Against rung 02: the N_q x N_kv matrices are gone. One Br x Bc tile of scores is computed three times instead.
+// The idea: never hold S or P. Take Br queries at a time, walk over the keys in tiles of Bc, and
+// compute the scores of a tile whenever they are needed: for the row maximum, for the row sum, and
+// for the output.
+// Against rung 02: the N_q x N_kv matrices are gone. One Br x Bc tile of scores is computed three
+// times instead.
 // Look at: the three loops over j, and which of them reads V.
-// Gained: extra memory falls from O(N^2) to one tile per thread. Counter: for each tile of Q, K is read three times and
-// V once. The price: 8 N_q N_kv d floating-point operations instead of 4 N_q N_kv d.
+// Gained: extra memory falls from O(N^2) to one tile per thread. Counter: for each tile of Q, K is
+// read three times and V once. The price: 8 N_q N_kv d floating-point operations instead of 4 N_q
+// N_kv d.
 #include "steps/03_three_pass_softmax/three_pass_softmax.hpp"
 
 #include "common/cpu/head.hpp"
@@ -20,7 +23,8 @@ using flash::Problem;
 
 namespace {
 
-/// What to subtract from the scores of a row: its maximum, but 0 if it sees no key, because -inf - -inf is NaN.
+/// What to subtract from the scores of a row: its maximum, but 0 if it sees no key, because -inf -
+/// -inf is NaN.
 float shift(float m) { return m == -infinity ? 0 : m; }
 
 /// O and LSE of tile i of the queries of one head.
@@ -28,7 +32,8 @@ void attend(const Problem& p, Head& h, int64_t i) {
     const Tiles Q(h.Q, Br, bytes_read.Q), K(h.K, Bc, bytes_read.K), V(h.V, Bc, bytes_read.V);
     const ConstMatrixView Q_i = Q[i];
     const int64_t rows = Q_i.rows();
-    const int64_t Tc = count_blocks(p.visible_keys(i * Br + rows - 1), Bc); // the last query sees the most keys
+    // the last query sees the most keys
+    const int64_t Tc = count_blocks(p.visible_keys(i * Br + rows - 1), Bc);
     const auto scores = [&](int64_t j) {
         Matrix S = p.scale * Q_i * K[j].transpose();
         mask(S, p, i * Br, j * Bc);
@@ -69,7 +74,8 @@ void attend(const Problem& p, Head& h, int64_t i) {
 
 } // namespace
 
-void attention(const Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+void attention(const Problem& p, const float* Q, const float* K, const float* V, float* O,
+               float* LSE) {
     const int64_t Tr = count_blocks(p.q_len, Br);
     parallel_for(p.batch * p.heads * Tr, [&](int64_t tile) {
         Head h = head(p, tile / Tr, Q, K, V, O, LSE);

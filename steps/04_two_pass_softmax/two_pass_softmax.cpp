@@ -1,8 +1,9 @@
 // Rung 04: softmax in two passes: the online sum.
 //
-// The idea: find the maximum and the sum in one pass. Keep the sum relative to the maximum so far; when the maximum
-// grows from m to m_new, every term exp(x - m) in the sum has to become exp(x - m_new), and one factor does that to all
-// of them: l = l * exp(m - m_new) + sum of exp(x - m_new) over the new scores.
+// The idea: find the maximum and the sum in one pass. Keep the sum relative to the maximum so far;
+// when the maximum grows from m to m_new, every term exp(x - m) in the sum has to become exp(x -
+// m_new), and one factor does that to all of them: l = l * exp(m - m_new) + sum of exp(x - m_new)
+// over the new scores.
 // (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3.)
 // Against rung 03: passes 1 and 2 became one loop.
 // Look at: the three lines with m_new.
@@ -21,7 +22,8 @@ using flash::Problem;
 
 namespace {
 
-/// What to subtract from the scores of a row: its maximum, but 0 if it sees no key, because -inf - -inf is NaN.
+/// What to subtract from the scores of a row: its maximum, but 0 if it sees no key, because -inf -
+/// -inf is NaN.
 float shift(float m) { return m == -infinity ? 0 : m; }
 
 /// O and LSE of tile i of the queries of one head.
@@ -29,7 +31,8 @@ void attend(const Problem& p, Head& h, int64_t i) {
     const Tiles Q(h.Q, Br, bytes_read.Q), K(h.K, Bc, bytes_read.K), V(h.V, Bc, bytes_read.V);
     const ConstMatrixView Q_i = Q[i];
     const int64_t rows = Q_i.rows();
-    const int64_t Tc = count_blocks(p.visible_keys(i * Br + rows - 1), Bc); // the last query sees the most keys
+    // the last query sees the most keys
+    const int64_t Tc = count_blocks(p.visible_keys(i * Br + rows - 1), Bc);
     const auto scores = [&](int64_t j) {
         Matrix S = p.scale * Q_i * K[j].transpose();
         mask(S, p, i * Br, j * Bc);
@@ -42,7 +45,8 @@ void attend(const Problem& p, Head& h, int64_t i) {
         const Matrix S = scores(j);
         for (int64_t r = 0; r < rows; ++r) {
             const float m_new = std::max(m(r), S.row(r).maxCoeff());
-            l(r) = l(r) * std::exp(m(r) - shift(m_new)) + exponential(S.row(r).array() - shift(m_new)).sum();
+            l(r) = l(r) * std::exp(m(r) - shift(m_new)) +
+                   exponential(S.row(r).array() - shift(m_new)).sum();
             m(r) = m_new;
         }
     }
@@ -65,7 +69,8 @@ void attend(const Problem& p, Head& h, int64_t i) {
 
 } // namespace
 
-void attention(const Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+void attention(const Problem& p, const float* Q, const float* K, const float* V, float* O,
+               float* LSE) {
     const int64_t Tr = count_blocks(p.q_len, Br);
     parallel_for(p.batch * p.heads * Tr, [&](int64_t tile) {
         Head h = head(p, tile / Tr, Q, K, V, O, LSE);

@@ -1,12 +1,13 @@
 // Rung 05: softmax and output in one pass: the FlashAttention recurrence.
 //
-// The idea: what saves the sum in rung 04 saves the output too. When the maximum grows, multiply both by
-// exp(m - m_new). Then (m, l, O) of some keys is all that has to be known about them: `merge` combines the (m, l, O)
-// of two sets of keys into that of both together, and attention is the merge over all tiles of keys.
-// (Dao et al., "FlashAttention", 2022, algorithm 1; the merge also joins the parts when keys are split over
-// processors, as Flash-Decoding does.)
+// The idea: what saves the sum in rung 04 saves the output too. When the maximum grows, multiply
+// both by exp(m - m_new). Then (m, l, O) of some keys is all that has to be known about them:
+// `merge` combines the (m, l, O) of two sets of keys into that of both together, and attention is
+// the merge over all tiles of keys. (Dao et al., "FlashAttention", 2022, algorithm 1; the merge
+// also joins the parts when keys are split over processors, as Flash-Decoding does.)
 // Against rung 04: no second pass; O is rescaled along with l.
-// Look at: merge. It is associative, so any order of tiles, and any tree, gives the same result up to rounding.
+// Look at: merge. It is associative, so any order of tiles, and any tree, gives the same result up
+// to rounding.
 // Gained: the second computation of S. Counter: for each tile of Q, K and V are read once.
 #include "steps/05_one_pass_softmax/one_pass_softmax.hpp"
 
@@ -22,7 +23,8 @@ using flash::Problem;
 
 namespace {
 
-/// What to subtract from the scores of a row: its maximum, but 0 if it sees no key, because -inf - -inf is NaN.
+/// What to subtract from the scores of a row: its maximum, but 0 if it sees no key, because -inf -
+/// -inf is NaN.
 float shift(float m) { return m == -infinity ? 0 : m; }
 
 } // namespace
@@ -31,8 +33,8 @@ Partial no_keys(int64_t rows, int64_t d) {
     return {Vector::Constant(rows, -infinity), Vector::Zero(rows), Matrix::Zero(rows, d)};
 }
 
-Partial attend_tile(const Problem& p, int64_t i0, int64_t j0, const ConstMatrixView& Q_i, const ConstMatrixView& K_j,
-                    const ConstMatrixView& V_j) {
+Partial attend_tile(const Problem& p, int64_t i0, int64_t j0, const ConstMatrixView& Q_i,
+                    const ConstMatrixView& K_j, const ConstMatrixView& V_j) {
     Matrix S = p.scale * Q_i * K_j.transpose();
     mask(S, p, i0, j0);
     Vector m(S.rows()), l(S.rows());
@@ -48,7 +50,8 @@ Partial attend_tile(const Problem& p, int64_t i0, int64_t j0, const ConstMatrixV
 Partial merge(const Partial& a, const Partial& b) {
     Partial c{a.m.cwiseMax(b.m), Vector(a.l.rows()), Matrix(a.O.rows(), a.O.cols())};
     for (int64_t r = 0; r < c.m.rows(); ++r) {
-        const float a_factor = std::exp(a.m(r) - shift(c.m(r))); // 1 for the side that has the maximum,
+        // 1 for the side that has the maximum,
+        const float a_factor = std::exp(a.m(r) - shift(c.m(r)));
         const float b_factor = std::exp(b.m(r) - shift(c.m(r))); // less than 1 for the other one
         c.l(r) = a_factor * a.l(r) + b_factor * b.l(r);
         c.O.row(r) = a_factor * a.O.row(r) + b_factor * b.O.row(r);
@@ -63,7 +66,8 @@ void attend(const Problem& p, Head& h, int64_t i) {
     const Tiles Q(h.Q, Br, bytes_read.Q), K(h.K, Bc, bytes_read.K), V(h.V, Bc, bytes_read.V);
     const ConstMatrixView Q_i = Q[i];
     const int64_t rows = Q_i.rows();
-    const int64_t Tc = count_blocks(p.visible_keys(i * Br + rows - 1), Bc); // the last query sees the most keys
+    // the last query sees the most keys
+    const int64_t Tc = count_blocks(p.visible_keys(i * Br + rows - 1), Bc);
 
     Partial seen = no_keys(rows, p.head_dim);
     for (int64_t j = 0; j < Tc; ++j) { // the only pass
@@ -71,14 +75,16 @@ void attend(const Problem& p, Head& h, int64_t i) {
     }
 
     for (int64_t r = 0; r < rows; ++r) {
-        h.O.row(i * Br + r) = seen.O.row(r) / (seen.l(r) == 0 ? 1 : seen.l(r)); // l == 0: sees no key, O is already 0
+        // l == 0: sees no key, O is already 0
+        h.O.row(i * Br + r) = seen.O.row(r) / (seen.l(r) == 0 ? 1 : seen.l(r));
         h.LSE(i * Br + r) = seen.m(r) + std::log(seen.l(r));
     }
 }
 
 } // namespace
 
-void attention(const Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+void attention(const Problem& p, const float* Q, const float* K, const float* V, float* O,
+               float* LSE) {
     const int64_t Tr = count_blocks(p.q_len, Br);
     parallel_for(p.batch * p.heads * Tr, [&](int64_t tile) {
         Head h = head(p, tile / Tr, Q, K, V, O, LSE);

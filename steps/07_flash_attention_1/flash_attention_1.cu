@@ -1,15 +1,17 @@
 // Rung 07: FlashAttention-1. One kernel; S and P exist only a tile at a time, in shared memory.
 //
-// The idea: a block keeps a tile of K and V in shared memory and passes all tiles of Q by it. Each pass computes one
-// tile of S and adds it to O by rung 05's recurrence. (Dao et al., "FlashAttention", 2022, algorithm 1.)
+// The idea: a block keeps a tile of K and V in shared memory and passes all tiles of Q by it. Each
+// pass computes one tile of S and adds it to O by rung 05's recurrence. (Dao et al.,
+// "FlashAttention", 2022, algorithm 1.)
 //
-//      for each tile j of K, V                S_ij = Q_i K_j^T       one block per head
-//          load K_j, V_j                      m, l, O <- merge       Tr = ceil(N_q / Br) tiles of Q
-//          for each tile i of Q                                      Tc = ceil(N_kv / Bc) tiles of K and V
+//      for each tile j of K, V                S_ij = Q_i K_j^T   one block per head
+//          load K_j, V_j                      m, l, O <- merge   Tr = ceil(N_q / Br) tiles of Q
+//          for each tile i of Q                                  Tc = ceil(N_kv / Bc) of K and V
 //              load Q_i;  O_i, l_i, m_i from memory, and back
 //
 // Against rung 06: nothing of size N_q x N_kv is in memory any more; scores are never read back.
-// Look at: what the inner loop reads and writes. O, l and m make Tc round trips, because it runs over Q.
+// Look at: what the inner loop reads and writes. O, l and m make Tc round trips, because it runs
+// over Q.
 // Cost: those round trips, and a head has one block only: 64 heads use 64 of an H200's 132 SMs.
 #include "steps/07_flash_attention_1/flash_attention_1.hpp"
 
@@ -24,12 +26,13 @@ constexpr int threads = 1024; // a head has one block, so the block is as large 
 constexpr int warps = threads / 32;
 constexpr unsigned every_lane = 0xffffffff;
 
-/// Tile sizes, and what a block keeps in shared memory: at most 99 KiB, which every GPU from compute capability 8.0
-/// on has.
+/// Tile sizes, and what a block keeps in shared memory: at most 99 KiB, which every GPU from
+/// compute capability 8.0 on has.
 template <int d> struct Tile {
     static constexpr int Br = d == 128 ? 32 : 64; // queries
     static constexpr int Bc = 64;                 // keys
-    // The lanes of a warp read one column of K, 32 rows apart. An odd row length puts these rows in 32 different banks.
+    // The lanes of a warp read one column of K, 32 rows apart. An odd row length puts these rows in
+    // 32 different banks.
     static constexpr int K_stride = d + 1;
 
     static constexpr int Q_smem = 0; // offsets, in floats
@@ -55,9 +58,10 @@ __device__ float warp_sum(float x) {
     return x;
 }
 
-/// Copies `rows` rows of d floats into shared memory, and zeros in place of rows from `valid` on. A thread keeps to one
-/// column; neighbouring threads read neighbouring floats.
-template <int d> __device__ void load_tile(float* smem, int stride, const float* from, int rows, int valid) {
+/// Copies `rows` rows of d floats into shared memory, and zeros in place of rows from `valid` on. A
+/// thread keeps to one column; neighbouring threads read neighbouring floats.
+template <int d>
+__device__ void load_tile(float* smem, int stride, const float* from, int rows, int valid) {
     const int x = threadIdx.x % d;
     for (int r = threadIdx.x / d; r < rows; r += threads / d) {
         smem[r * stride + x] = r < valid ? from[r * d + x] : 0.0f;
@@ -65,8 +69,9 @@ template <int d> __device__ void load_tile(float* smem, int stride, const float*
 }
 
 template <int d>
-__global__ __launch_bounds__(threads) void flash_attention_1(const float* Q, const float* K, const float* V, float* O,
-                                                             float* LSE, float* l, float* m, int group, int N_q,
+__global__ __launch_bounds__(threads) void flash_attention_1(const float* Q, const float* K,
+                                                             const float* V, float* O, float* LSE,
+                                                             float* l, float* m, int group, int N_q,
                                                              int N_kv, float scale, bool causal) {
     using T = Tile<d>;
     constexpr int Br = T::Br;
@@ -99,16 +104,19 @@ __global__ __launch_bounds__(threads) void flash_attention_1(const float* Q, con
     }
 
     for (int j0 = 0; j0 < N_kv; j0 += Bc) {
-        __syncthreads(); // the pass before still reads K_smem and V_smem; and O, l and m have their first values
+        // the pass before still reads K_smem and V_smem; and O, l and m have their first values
+        __syncthreads();
         load_tile<d>(K_smem, T::K_stride, K + int64_t{j0} * d, Bc, N_kv - j0);
         load_tile<d>(V_smem, d, V + int64_t{j0} * d, Bc, N_kv - j0);
 
-        // Query i sees key j if j <= i + (N_kv - N_q): rows before the first that sees key j0 have nothing to do.
+        // Query i sees key j if j <= i + (N_kv - N_q): rows before the first that sees key j0 have
+        // nothing to do.
         const int first = causal ? max(j0 - (N_kv - N_q), 0) / Br * Br : 0;
         for (int i0 = first; i0 < N_q; i0 += Br) {
             const int rows = min(Br, N_q - i0);
             load_tile<d>(Q_smem, d, Q + int64_t{i0} * d, Br, rows);
-            __syncthreads(); // Q_smem, K_smem and V_smem are complete; S_smem and the factors are read no more
+            // Q_smem, K_smem and V_smem are complete; S_smem and the factors are read no more
+            __syncthreads();
 
             for (int e = threadIdx.x; e < Br * Bc; e += threads) {
                 const int r = e / Bc;
@@ -131,7 +139,8 @@ __global__ __launch_bounds__(threads) void flash_attention_1(const float* Q, con
                     tile_max = fmaxf(tile_max, S[c]);
                 }
                 const float m_new = fmaxf(m_old, warp_max(tile_max));
-                const float shift = m_new == -INFINITY ? 0.0f : m_new; // no visible key yet, and -inf - -inf is NaN
+                // no visible key yet, and -inf - -inf is NaN
+                const float shift = m_new == -INFINITY ? 0.0f : m_new;
                 float tile_sum = 0;
                 for (int c = lane; c < Bc; c += 32) {
                     const float p = expf(S[c] - shift);
@@ -171,26 +180,30 @@ __global__ __launch_bounds__(threads) void flash_attention_1(const float* Q, con
 }
 
 template <int d>
-void run(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE,
-         void* workspace) {
+void run(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O,
+         float* LSE, void* workspace) {
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
-    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    // query heads to one K/V head
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
     flash::Workspace parts(workspace);
     float* const l = parts.part<float>(p.lse_size(), "l");
     float* const m = parts.part<float>(p.lse_size(), "m");
-    flash::launch(flash_attention_1<d>, heads, threads, Tile<d>::floats * sizeof(float), Q, K, V, O, LSE, l, m, group,
-                  N_q, N_kv, p.scale, p.causal);
+    flash::launch(flash_attention_1<d>, heads, threads, Tile<d>::floats * sizeof(float), Q, K, V, O,
+                  LSE, l, m, group, N_q, N_kv, p.scale, p.causal);
 }
 
 } // namespace
 
-int64_t workspace_bytes(const flash::Problem& p) { return 2 * flash::part_bytes<float>(p.lse_size()); }
+int64_t workspace_bytes(const flash::Problem& p) {
+    return 2 * flash::part_bytes<float>(p.lse_size());
+}
 
-void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float* LSE,
-               void* workspace) {
-    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<d>(p, Q, K, V, O, LSE, workspace); });
+void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O,
+               float* LSE, void* workspace) {
+    flash::for_head_dim<head_dims>(p.head_dim,
+                                   [&](auto d) { run<d>(p, Q, K, V, O, LSE, workspace); });
 }
 
 } // namespace step07

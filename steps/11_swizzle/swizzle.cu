@@ -1,23 +1,25 @@
 // Rung 11: ldmatrix and a swizzle. Every access to shared memory moves 128 bytes at a time.
 //
-// The idea: in rung 10 the 8 rows of a fragment lie d elements apart, so they meet in the same banks and are served one
-// after the other, in 8 wavefronts. ldmatrix fetches an 8 x 8 tile of a fragment at once, 16 bytes per row, if its rows
-// lie in 8 different 16-byte columns of the banks. So chunk c of row r (8 elements, 16 bytes) is stored in column
-// c XOR (r mod 8):
+// The idea: in rung 10 the 8 rows of a fragment lie d elements apart, so they meet in the same
+// banks and are served one after the other, in 8 wavefronts. ldmatrix fetches an 8 x 8 tile of a
+// fragment at once, 16 bytes per row, if its rows lie in 8 different 16-byte columns of the banks.
+// So chunk c of row r (8 elements, 16 bytes) is stored in column c XOR (r mod 8):
 //
-//      d = 64, one row = 128 bytes = all banks        stored in 16-byte column
-//                                                       0  1  2  3  4  5  6  7
-//                                    row 0   chunk      0  1  2  3  4  5  6  7
-//                                    row 1              1  0  3  2  5  4  7  6
-//                                    row 2              2  3  0  1  6  7  4  5      chunk 0 of 8 rows: 8 columns.
-//                                    ...                                            So has every other chunk.
-//                                    row 7              7  6  5  4  3  2  1  0
+//   d = 64, one row = 128 bytes = all banks    stored in 16-byte column
+//                                         0  1  2  3  4  5  6  7
+//                      row 0   chunk      0  1  2  3  4  5  6  7
+//                      row 1              1  0  3  2  5  4  7  6
+//                      row 2              2  3  0  1  6  7  4  5    chunk 0 of 8 rows: 8 columns.
+//                      ...                                          So has every other chunk.
+//                      row 7              7  6  5  4  3  2  1  0
 //
-// A row is still 128 whole bytes, so writing a tile is free of conflicts too, and no byte is spent on padding.
-// Against rung 10: load2 and the 16-bit loads of V become ldmatrix_x4; the tiles are stored swizzled; places in shared
-// memory are counted in bytes.
+// A row is still 128 whole bytes, so writing a tile is free of conflicts too, and no byte is spent
+// on padding.
+// Against rung 10: load2 and the 16-bit loads of V become ldmatrix_x4; the tiles are stored
+// swizzled; places in shared memory are counted in bytes.
 // Look at: swizzled, and which row each lane names to ldmatrix.
-// Gained: four times the speed. Counter: wavefronts per request to shared memory, all of them at their minimum.
+// Gained: four times the speed. Counter: wavefronts per request to shared memory, all of them at
+// their minimum.
 #include "steps/11_swizzle/swizzle.hpp"
 
 #include <cmath>
@@ -35,8 +37,10 @@ constexpr int warp_rows = 16;         // one m16 tile per warp
 constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 
-/// Where chunk `chunk` (8 elements, 16 bytes) of row `row` lies in a tile of `rows` rows of d elements, in bytes.
-/// A row of d = 128 is two halves of 64 columns, each a tile of its own; two rows of d = 32 share the 128 bytes.
+/// Where chunk `chunk` (8 elements, 16 bytes) of row `row` lies in a tile of `rows` rows of d
+/// elements, in bytes.
+/// A row of d = 128 is two halves of 64 columns, each a tile of its own; two rows of d = 32 share
+/// the 128 bytes.
 template <int d, int rows> __device__ int swizzled(int row, int chunk) {
     static_assert(rows % 8 == 0, "the pattern repeats every 8 rows");
     constexpr int chunks = d < 64 ? d / 8 : 8; // in a row of a half
@@ -44,8 +48,10 @@ template <int d, int rows> __device__ int swizzled(int row, int chunk) {
     return (chunk / chunks * rows + row) * 16 * chunks + (chunk % chunks ^ key) * 16;
 }
 
-/// Copies `rows` rows of d elements into shared memory, 16 bytes at a time, and zeros in place of rows from `valid` on.
-template <int d, int rows, class T> __device__ void load_tile(char* smem, const T* from, int valid) {
+/// Copies `rows` rows of d elements into shared memory, 16 bytes at a time, and zeros in place of
+/// rows from `valid` on.
+template <int d, int rows, class T>
+__device__ void load_tile(char* smem, const T* from, int valid) {
     constexpr int chunks = d / 8;
     constexpr int step = threads / chunks; // rows that the block copies at once
     const int chunk = threadIdx.x % chunks;
@@ -60,7 +66,8 @@ template <int d, int rows, class T> __device__ void load_tile(char* smem, const 
 
 /// S_reg = Q K^T: the warp's 16 queries and the tile's keys. C fragments, 16 rows x 8 keys each.
 template <class T, int d>
-__device__ void multiply_QK(float (&S_reg)[Bc / 8][4], const uint32_t (&Q_reg)[d / 16][4], const char* K_smem) {
+__device__ void multiply_QK(float (&S_reg)[Bc / 8][4], const uint32_t (&Q_reg)[d / 16][4],
+                            const char* K_smem) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int n = 0; n < Bc / 8; ++n) {
@@ -72,8 +79,9 @@ __device__ void multiply_QK(float (&S_reg)[Bc / 8][4], const uint32_t (&Q_reg)[d
     for (int k = 0; k < d / 16; ++k) {
 #pragma unroll
         for (int n = 0; n < Bc / 8; n += 2) {
-            // B = K^T for 16 keys: lanes 0-7 name keys 0-7 of chunk 2k, 8-15 the same of chunk 2k + 1, the rest keys
-            // 8-15. The rows of K are the columns of B, and each lane needs neighbours in a column: no transposition.
+            // B = K^T for 16 keys: lanes 0-7 name keys 0-7 of chunk 2k, 8-15 the same of chunk 2k +
+            // 1, the rest keys 8-15. The rows of K are the columns of B, and each lane needs
+            // neighbours in a column: no transposition.
             const int key = 8 * n + lane / 16 * 8 + lane % 8;
             uint32_t K_reg[4];
             flash::ldmatrix_x4(K_reg, K_smem + swizzled<d, Bc>(key, 2 * k + lane / 8 % 2));
@@ -83,8 +91,8 @@ __device__ void multiply_QK(float (&S_reg)[Bc / 8][4], const uint32_t (&Q_reg)[d
     }
 }
 
-/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by causality 8 more, and no
-/// row more than `N_left`.
+/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by
+/// causality 8 more, and no row more than `N_left`.
 __device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
     const int t = threadIdx.x % 4;
 #pragma unroll
@@ -97,11 +105,11 @@ __device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
     }
 }
 
-/// S of an m16 tile becomes P, relative to the running maximum m; what was summed up so far, l and O, is rescaled to
-/// it.
+/// S of an m16 tile becomes P, relative to the running maximum m; what was summed up so far, l and
+/// O, is rescaled to it.
 template <int d>
-__device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_reg)[2], float (&O_reg)[d / 8][4],
-                        float scale) {
+__device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_reg)[2],
+                        float (&O_reg)[d / 8][4], float scale) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) { // rows g and g + 8
         float m_new = S_reg[0][2 * r];
@@ -109,8 +117,10 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
         for (int n = 0; n < Bc / 8; ++n) {
             m_new = fmaxf(m_new, fmaxf(S_reg[n][2 * r], S_reg[n][2 * r + 1]));
         }
-        m_new = fmaxf(m_reg[r], scale * flash::row_max(m_new)); // scale > 0: the maximum may be scaled in its place
-        const float shift = m_new == -INFINITY ? 0.0f : m_new;  // no visible key yet, and -inf - -inf is NaN
+        // scale > 0: the maximum may be scaled in its place
+        m_new = fmaxf(m_reg[r], scale * flash::row_max(m_new));
+        // no visible key yet, and -inf - -inf is NaN
+        const float shift = m_new == -INFINITY ? 0.0f : m_new;
         const float keep = __expf(m_reg[r] - shift);
         m_reg[r] = m_new;
         float sum = 0;
@@ -132,20 +142,23 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
 
 /// O_reg += P V.
 template <class T, int d>
-__device__ void multiply_PV(float (&O_reg)[d / 8][4], const float (&P)[Bc / 8][4], const char* V_smem) {
+__device__ void multiply_PV(float (&O_reg)[d / 8][4], const float (&P)[Bc / 8][4],
+                            const char* V_smem) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
         // Two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys.
-        const uint32_t P_reg[4] = {flash::pack<T>(P[2 * k][0], P[2 * k][1]), flash::pack<T>(P[2 * k][2], P[2 * k][3]),
+        const uint32_t P_reg[4] = {flash::pack<T>(P[2 * k][0], P[2 * k][1]),
+                                   flash::pack<T>(P[2 * k][2], P[2 * k][3]),
                                    flash::pack<T>(P[2 * k + 1][0], P[2 * k + 1][1]),
                                    flash::pack<T>(P[2 * k + 1][2], P[2 * k + 1][3])};
 #pragma unroll
         for (int n = 0; n < d / 8; n += 2) {
-            // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of chunk n + 1. A lane
-            // needs elements one below the other: transposed.
+            // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of
+            // chunk n + 1. A lane needs elements one below the other: transposed.
             uint32_t V_reg[4];
-            flash::ldmatrix_x4_trans(V_reg, V_smem + swizzled<d, Bc>(16 * k + lane % 16, n + lane / 16));
+            flash::ldmatrix_x4_trans(V_reg,
+                                     V_smem + swizzled<d, Bc>(16 * k + lane % 16, n + lane / 16));
             flash::mma_m16n8k16<T>(O_reg[n], P_reg, {V_reg[0], V_reg[1]});
             flash::mma_m16n8k16<T>(O_reg[n + 1], P_reg, {V_reg[2], V_reg[3]});
         }
@@ -153,12 +166,13 @@ __device__ void multiply_PV(float (&O_reg)[d / 8][4], const float (&P)[Bc / 8][4
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads) void swizzle(const T* Q, const T* K, const T* V, T* O, float* LSE, int Tr,
-                                                   int group, int N_q, int N_kv, float scale, bool causal) {
+__global__ __launch_bounds__(threads) void swizzle(const T* Q, const T* K, const T* V, T* O,
+                                                   float* LSE, int Tr, int group, int N_q, int N_kv,
+                                                   float scale, bool causal) {
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
-    const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4;                // columns 2t and 2t + 1
+    const int g = lane / 4; // the lane's place in a fragment: row g and g + 8 of A and C,
+    const int t = lane % 4; // columns 2t and 2t + 1
     const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0 and row0 + 8
     char* Q_smem = flash::dynamic_shared<char>();
     char* K_smem = Q_smem + Br * d * sizeof(T);
@@ -173,13 +187,14 @@ __global__ __launch_bounds__(threads) void swizzle(const T* Q, const T* K, const
     LSE += head * N_q + i0;
     const int rows = min(Br, N_q - i0);
 
-    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never loaded.
+    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never
+    // loaded.
     const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
     const int keys = causal ? first_row_keys + rows - 1 : N_kv;
     const int whole = min(N_kv, first_row_keys); // keys that every row of the block sees
 
-    // Registers have no addresses, so every index into these arrays must be known to the compiler, and all loops over
-    // them be unrolled. It does so by itself where there are two or four steps.
+    // Registers have no addresses, so every index into these arrays must be known to the compiler,
+    // and all loops over them be unrolled. It does so by itself where there are two or four steps.
     float m_reg[2] = {-INFINITY, -INFINITY}; // of rows row0 and row0 + 8
     float l_reg[2] = {};
     float O_reg[d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
@@ -189,8 +204,10 @@ __global__ __launch_bounds__(threads) void swizzle(const T* Q, const T* K, const
     uint32_t Q_reg[d / 16][4]; // A fragments: 16 rows x 16 columns each
 #pragma unroll
     for (int k = 0; k < d / 16; ++k) {
-        // Lanes 0-15 name the 16 rows of columns 0-7 of the fragment, lanes 16-31 those of columns 8-15.
-        flash::ldmatrix_x4(Q_reg[k], Q_smem + swizzled<d, Br>(warp_rows * warp + lane % 16, 2 * k + lane / 16));
+        // Lanes 0-15 name the 16 rows of columns 0-7 of the fragment, lanes 16-31 those of columns
+        // 8-15.
+        flash::ldmatrix_x4(
+            Q_reg[k], Q_smem + swizzled<d, Br>(warp_rows * warp + lane % 16, 2 * k + lane / 16));
     }
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
@@ -212,7 +229,8 @@ __global__ __launch_bounds__(threads) void swizzle(const T* Q, const T* K, const
     for (int r = 0; r < 2; ++r) {
         const int row = row0 + 8 * r;
         if (row < rows) {
-            const float normalise = l_reg[r] == 0 ? 0.0f : 1 / l_reg[r]; // a row that sees no key gets O = 0
+            // a row that sees no key gets O = 0
+            const float normalise = l_reg[r] == 0 ? 0.0f : 1 / l_reg[r];
 #pragma unroll
             for (int n = 0; n < d / 8; ++n) {
                 *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) =
@@ -225,20 +243,25 @@ __global__ __launch_bounds__(threads) void swizzle(const T* Q, const T* K, const
     }
 }
 
-template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T, int d>
+void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
-    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    // query heads to one K/V head
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q");
-    constexpr int smem_bytes = (Br + 2 * Bc) * d * sizeof(T); // tiles of Q, K and V: 48 KiB at d = 128
-    flash::launch(swizzle<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, Tr, group, N_q, N_kv, p.scale, p.causal);
+    // tiles of Q, K and V: 48 KiB at d = 128
+    constexpr int smem_bytes = (Br + 2 * Bc) * d * sizeof(T);
+    flash::launch(swizzle<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, Tr, group, N_q, N_kv,
+                  p.scale, p.causal);
 }
 
 } // namespace
 
-template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T>
+void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
 }
 

@@ -1,15 +1,18 @@
 // Rung 12: warp tiles. A warp owns 32 rows of Q, and each fragment of K and V feeds two mma.
 //
-// The idea: in rung 11 every ldmatrix_x4 feeds two mma. Shared memory delivers 128 bytes per clock and SM, and that is
-// less than the tensor cores take at this ratio. With M = 2 tiles of 16 rows per warp, the same fragment is used twice
-// while it is in registers, so each mma costs half the wavefronts for K and V:
+// The idea: in rung 11 every ldmatrix_x4 feeds two mma. Shared memory delivers 128 bytes per clock
+// and SM, and that is less than the tensor cores take at this ratio. With M = 2 tiles of 16 rows
+// per warp, the same fragment is used twice while it is in registers, so each mma costs half the
+// wavefronts for K and V:
 //
-//      rung 11    K fragment -> mma with rows 0-15            here    K fragment -> mma with rows  0-15
-//                                                                                -> mma with rows 16-31
+//      rung 11    K fragment -> mma with rows 0-15      here    K fragment -> mma with rows  0-15
+//                                                                          -> mma with rows 16-31
 //
-// The price is registers. O, S and Q of 32 rows need more than the 255 that a thread has at d = 128. So Q stays in
-// shared memory, and its fragments are fetched again for each K tile: one ldmatrix per Bc / 8 mma.
-// Against rung 11: a dimension [M] on every register array, and Br = 128; fragments of Q come from shared memory.
+// The price is registers. O, S and Q of 32 rows need more than the 255 that a thread has at d =
+// 128. So Q stays in shared memory, and its fragments are fetched again for each K tile: one
+// ldmatrix per Bc / 8 mma.
+// Against rung 11: a dimension [M] on every register array, and Br = 128; fragments of Q come from
+// shared memory.
 // Look at: the loops over i, and what stands outside of them.
 // Gained: shared memory no longer sets the pace. Counter: wavefronts of shared loads per mma.
 #include "steps/12_warp_tiles/warp_tiles.hpp"
@@ -34,8 +37,10 @@ constexpr int Bc = 64;                // keys
 template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
 template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
 
-/// Copies `rows` rows of d elements into shared memory, 16 bytes at a time, and zeros in place of rows from `valid` on.
-template <int d, int rows, class T> __device__ void load_tile(char* smem, const T* from, int valid) {
+/// Copies `rows` rows of d elements into shared memory, 16 bytes at a time, and zeros in place of
+/// rows from `valid` on.
+template <int d, int rows, class T>
+__device__ void load_tile(char* smem, const T* from, int valid) {
     constexpr int chunks = d / 8;
     constexpr int step = threads / chunks; // rows that the block copies at once
     const int chunk = threadIdx.x % chunks;
@@ -67,14 +72,16 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, co
         uint32_t Q_reg[M][4]; // A fragments: 16 rows x 16 columns each
 #pragma unroll
         for (int i = 0; i < M; ++i) {
-            // Lanes 0-15 name the 16 rows of columns 0-7 of the fragment, lanes 16-31 those of columns 8-15.
+            // Lanes 0-15 name the 16 rows of columns 0-7 of the fragment, lanes 16-31 those of
+            // columns 8-15.
             const int row = warp_rows * warp + 16 * i + lane % 16;
             flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_tile<d>::offset(row, 2 * k + lane / 16));
         }
 #pragma unroll
         for (int n = 0; n < Bc / 8; n += 2) {
-            // B = K^T for 16 keys: lanes 0-7 name keys 0-7 of chunk 2k, 8-15 the same of chunk 2k + 1, the rest keys
-            // 8-15. The rows of K are the columns of B, and each lane needs neighbours in a column: no transposition.
+            // B = K^T for 16 keys: lanes 0-7 name keys 0-7 of chunk 2k, 8-15 the same of chunk 2k +
+            // 1, the rest keys 8-15. The rows of K are the columns of B, and each lane needs
+            // neighbours in a column: no transposition.
             const int key = 8 * n + lane / 16 * 8 + lane % 8;
             uint32_t K_reg[4];
             flash::ldmatrix_x4(K_reg, K_smem + KV_tile<d>::offset(key, 2 * k + lane / 8 % 2));
@@ -87,8 +94,8 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, co
     }
 }
 
-/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by causality 8 more, and no
-/// row more than `N_left`.
+/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by
+/// causality 8 more, and no row more than `N_left`.
 __device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
     const int t = threadIdx.x % 4;
 #pragma unroll
@@ -101,11 +108,11 @@ __device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
     }
 }
 
-/// S of an m16 tile becomes P, relative to the running maximum m; what was summed up so far, l and O, is rescaled to
-/// it.
+/// S of an m16 tile becomes P, relative to the running maximum m; what was summed up so far, l and
+/// O, is rescaled to it.
 template <int d>
-__device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_reg)[2], float (&O_reg)[d / 8][4],
-                        float scale) {
+__device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_reg)[2],
+                        float (&O_reg)[d / 8][4], float scale) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) { // rows g and g + 8
         float m_new = S_reg[0][2 * r];
@@ -113,8 +120,10 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
         for (int n = 0; n < Bc / 8; ++n) {
             m_new = fmaxf(m_new, fmaxf(S_reg[n][2 * r], S_reg[n][2 * r + 1]));
         }
-        m_new = fmaxf(m_reg[r], scale * flash::row_max(m_new)); // scale > 0: the maximum may be scaled in its place
-        const float shift = m_new == -INFINITY ? 0.0f : m_new;  // no visible key yet, and -inf - -inf is NaN
+        // scale > 0: the maximum may be scaled in its place
+        m_new = fmaxf(m_reg[r], scale * flash::row_max(m_new));
+        // no visible key yet, and -inf - -inf is NaN
+        const float shift = m_new == -INFINITY ? 0.0f : m_new;
         const float keep = __expf(m_reg[r] - shift);
         m_reg[r] = m_new;
         float sum = 0;
@@ -136,11 +145,13 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
 
 /// O_reg += P V.
 template <class T, int d>
-__device__ void multiply_PV(float (&O_reg)[M][d / 8][4], const float (&P)[M][Bc / 8][4], const char* V_smem) {
+__device__ void multiply_PV(float (&O_reg)[M][d / 8][4], const float (&P)[M][Bc / 8][4],
+                            const char* V_smem) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
+        // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
+        uint32_t P_reg[M][4];
 #pragma unroll
         for (int i = 0; i < M; ++i) {
             for (int a = 0; a < 4; ++a) {
@@ -150,10 +161,11 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], const float (&P)[M][Bc 
         }
 #pragma unroll
         for (int n = 0; n < d / 8; n += 2) {
-            // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of chunk n + 1. A lane
-            // needs elements one below the other: transposed.
+            // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of
+            // chunk n + 1. A lane needs elements one below the other: transposed.
             uint32_t V_reg[4];
-            flash::ldmatrix_x4_trans(V_reg, V_smem + KV_tile<d>::offset(16 * k + lane % 16, n + lane / 16));
+            flash::ldmatrix_x4_trans(
+                V_reg, V_smem + KV_tile<d>::offset(16 * k + lane % 16, n + lane / 16));
 #pragma unroll
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
@@ -164,13 +176,15 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], const float (&P)[M][Bc 
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads, 2) void warp_tiles(const T* Q, const T* K, const T* V, T* O, float* LSE, int Tr,
-                                                         int group, int N_q, int N_kv, float scale, bool causal) {
+__global__ __launch_bounds__(threads, 2) void warp_tiles(const T* Q, const T* K, const T* V, T* O,
+                                                         float* LSE, int Tr, int group, int N_q,
+                                                         int N_kv, float scale, bool causal) {
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
-    const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4;                // columns 2t and 2t + 1
-    const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
+    const int g = lane / 4; // the lane's place in a fragment: row g and g + 8 of A and C,
+    const int t = lane % 4; // columns 2t and 2t + 1
+    // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
+    const int row0 = warp_rows * warp + g;
     char* Q_smem = flash::dynamic_shared<char>();
     char* K_smem = Q_smem + Q_tile<d>::bytes;
     char* V_smem = K_smem + KV_tile<d>::bytes;
@@ -184,12 +198,14 @@ __global__ __launch_bounds__(threads, 2) void warp_tiles(const T* Q, const T* K,
     LSE += head * N_q + i0;
     const int rows = min(Br, N_q - i0);
 
-    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never loaded.
+    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never
+    // loaded.
     const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
     const int keys = causal ? first_row_keys + rows - 1 : N_kv;
     const int whole = min(N_kv, first_row_keys); // keys that every row of the block sees
 
-    // All loops over these arrays are unrolled; those of two or four steps the compiler unrolls by itself.
+    // All loops over these arrays are unrolled; those of two or four steps the compiler unrolls by
+    // itself.
     float m_reg[M][2]; // of rows g and g + 8 of each m16 tile
     float l_reg[M][2] = {};
     float O_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
@@ -223,11 +239,12 @@ __global__ __launch_bounds__(threads, 2) void warp_tiles(const T* Q, const T* K,
         for (int r = 0; r < 2; ++r) {
             const int row = row0 + 16 * i + 8 * r;
             if (row < rows) {
-                const float normalise = l_reg[i][r] == 0 ? 0.0f : 1 / l_reg[i][r]; // a row that sees no key gets O = 0
+                // a row that sees no key gets O = 0
+                const float normalise = l_reg[i][r] == 0 ? 0.0f : 1 / l_reg[i][r];
 #pragma unroll
                 for (int n = 0; n < d / 8; ++n) {
-                    *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) =
-                        flash::pack<T>(O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
+                    *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) = flash::pack<T>(
+                        O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
                 }
                 if (t == 0) {
                     LSE[row] = m_reg[i][r] + logf(l_reg[i][r]);
@@ -237,21 +254,25 @@ __global__ __launch_bounds__(threads, 2) void warp_tiles(const T* Q, const T* K,
     }
 }
 
-template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T, int d>
+void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
-    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    // query heads to one K/V head
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q");
-    constexpr int smem_bytes = (Br + 2 * Bc) * d * sizeof(T); // tiles of Q, K and V: 64 KiB at d = 128
-    flash::launch(warp_tiles<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, Tr, group, N_q, N_kv, p.scale,
-                  p.causal);
+    // tiles of Q, K and V: 64 KiB at d = 128
+    constexpr int smem_bytes = (Br + 2 * Bc) * d * sizeof(T);
+    flash::launch(warp_tiles<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, Tr, group, N_q,
+                  N_kv, p.scale, p.causal);
 }
 
 } // namespace
 
-template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T>
+void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
 }
 

@@ -1,12 +1,15 @@
 // Rung 15: a lean softmax. Fewer instructions between the products.
 //
-// The idea: each of the four schedulers of an SM issues one instruction per clock, and its tensor core takes one mma in
-// six to seven clocks. So every other instruction counts. Three kinds go:
-//   - exp. e^x is 2^(x log2(e)), and 2^x is what the hardware has. scale * log2(e) is one number, so one FFMA and one
-//     ex2 per score are left. The FMUL by log2(e) goes, and what __expf does for very small results.
-//   - The row sum. P times a matrix of ones is one mma more, beside the d / 8 of P V. Its C fragment holds the sum of
-//     each row in every column: no additions, no shuffles, not even at the end.
-//   - Addresses. A lane computes where its row of the first fragment lies; the others are an XOR and a constant away.
+// The idea: each of the four schedulers of an SM issues one instruction per clock, and its tensor
+// core takes one mma in six to seven clocks. So every other instruction counts. Three kinds go:
+//   - exp. e^x is 2^(x log2(e)), and 2^x is what the hardware has. scale * log2(e) is one number,
+//     so one FFMA and one ex2 per score are left. The FMUL by log2(e) goes, and what __expf does
+//     for very small results.
+//   - The row sum. P times a matrix of ones is one mma more, beside the d / 8 of P V. Its C
+//     fragment holds the sum of each row in every column: no additions, no shuffles, not even at
+//     the end.
+//   - Addresses. A lane computes where its row of the first fragment lies; the others are an XOR
+//     and a constant away.
 //
 // Against rung 14: the above. m is in units of log2 now.
 // Look at: softmax, which has lost its last loop, and the addresses in multiply_QK and multiply_PV.
@@ -44,8 +47,9 @@ template <class T, int d>
 __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, const char* K_smem) {
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
-    // Lanes 0-15 name the 16 rows of columns 0-7 of a fragment of Q, lanes 16-31 those of columns 8-15. B = K^T for 16
-    // keys: lanes 0-7 name keys 0-7 of chunk 2k, 8-15 the same of chunk 2k + 1, the rest keys 8-15.
+    // Lanes 0-15 name the 16 rows of columns 0-7 of a fragment of Q, lanes 16-31 those of columns
+    // 8-15. B = K^T for 16 keys: lanes 0-7 name keys 0-7 of chunk 2k, 8-15 the same of chunk 2k +
+    // 1, the rest keys 8-15.
     const int Q_lane = Q_tile<d>::offset(warp_rows * warp + lane % 16, lane / 16);
     const int K_lane = KV_tile<d>::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
@@ -77,8 +81,8 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, co
     }
 }
 
-/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by causality 8 more, and no
-/// row more than `N_left`.
+/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by
+/// causality 8 more, and no row more than `N_left`.
 __device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
     const int t = threadIdx.x % 4;
 #pragma unroll
@@ -91,11 +95,11 @@ __device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
     }
 }
 
-/// S of an m16 tile becomes P, relative to the running maximum m; what was summed up so far, l and O, is rescaled to
-/// it.
+/// S of an m16 tile becomes P, relative to the running maximum m; what was summed up so far, l and
+/// O, is rescaled to it.
 template <int d>
-__device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_reg)[4], float (&O_reg)[d / 8][4],
-                        float scale_log2) {
+__device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_reg)[4],
+                        float (&O_reg)[d / 8][4], float scale_log2) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) { // rows g and g + 8
         float m_new = S_reg[0][2 * r];
@@ -104,7 +108,8 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
             m_new = fmaxf(m_new, fmaxf(S_reg[n][2 * r], S_reg[n][2 * r + 1]));
         }
         m_new = fmaxf(m_reg[r], flash::row_max(m_new) * scale_log2);
-        m_new = m_new == -INFINITY ? 0.0f : m_new; // no key to see: any number, but -inf - -inf is NaN
+        // no key to see: any number, but -inf - -inf is NaN
+        m_new = m_new == -INFINITY ? 0.0f : m_new;
         const float keep = flash::fast_exp2(m_reg[r] - m_new);
         m_reg[r] = m_new;
         for (int c = 2 * r; c < 2 * r + 2; ++c) {
@@ -123,14 +128,16 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
 
 /// O_reg += P V, and l_reg += P times ones: a C fragment whose every column is the row sum.
 template <class T, int d>
-__device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], const float (&P)[M][Bc / 8][4],
-                            const char* V_smem) {
+__device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4],
+                            const float (&P)[M][Bc / 8][4], const char* V_smem) {
     const int lane = threadIdx.x % 32;
-    // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of chunk n + 1.
+    // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of chunk n +
+    // 1.
     const int V_lane = KV_tile<d>::offset(lane % 16, lane / 16);
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
+        // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
+        uint32_t P_reg[M][4];
 #pragma unroll
         for (int i = 0; i < M; ++i) {
             for (int a = 0; a < 4; ++a) {
@@ -153,38 +160,45 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4], c
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* K, const T* V, T* O, float* LSE,
-                                                           int heads, int wave_heads, int Tr, int group, int N_q,
-                                                           int N_kv, float scale_log2, bool causal) {
+__global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* K, const T* V, T* O,
+                                                           float* LSE, int heads, int wave_heads,
+                                                           int Tr, int group, int N_q, int N_kv,
+                                                           float scale_log2, bool causal) {
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
-    const int g = lane / 4;                // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4;                // columns 2t and 2t + 1
-    const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
+    const int g = lane / 4; // the lane's place in a fragment: row g and g + 8 of A and C,
+    const int t = lane % 4; // columns 2t and 2t + 1
+    // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
+    const int row0 = warp_rows * warp + g;
     char* Q_smem = flash::dynamic_shared<char>();
     char* K_smem = Q_smem + Q_tile<d>::bytes; // two tiles, and two of V
     char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
 
-    // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each head first.
+    // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each
+    // head first.
     const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
     const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
     const int in_wave = blockIdx.x - first_head * Tr;
     const int64_t head = first_head + in_wave % wave_size;
     const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
-    const int copy_row = threadIdx.x / (d / 8), copy_chunk = threadIdx.x % (d / 8); // the thread's first 16 bytes
+    // the thread's first 16 bytes
+    const int copy_row = threadIdx.x / (d / 8), copy_chunk = threadIdx.x % (d / 8);
     const int64_t KV_from = (head / group * N_kv + copy_row) * d + 8 * copy_chunk;
     Q += (head * N_q + i0 + copy_row) * d + 8 * copy_chunk;
     O += (head * N_q + i0) * d;
     LSE += head * N_q + i0;
     const int rows = min(Br, N_q - i0);
 
-    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never loaded.
+    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never
+    // loaded.
     const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
     const int keys = causal ? first_row_keys + rows - 1 : N_kv;
     const int whole = min(N_kv, first_row_keys); // keys that every row of the block sees
 
-    // All loops over these arrays are unrolled; those of two or four steps the compiler unrolls by itself.
-    float m_reg[M][2]; // of rows g and g + 8 of each m16 tile, in units of log2: scale * log2(e) * the largest score
+    // All loops over these arrays are unrolled; those of two or four steps the compiler unrolls by
+    // itself.
+    // of rows g and g + 8 of each m16 tile, in units of log2: scale * log2(e) * the largest score
+    float m_reg[M][2];
     float l_reg[M][4] = {};        // C fragments
     float O_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
 #pragma unroll
@@ -195,10 +209,13 @@ __global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* 
     const int copy_to = KV_tile<d>::offset(copy_row, copy_chunk);
     const auto start_tile = [&](int j0, int buffer) { // buffer: 0 or KV_tile<d>::bytes
         const int64_t from = KV_from + int64_t{j0} * d;
-        flash::start_copy<d, Bc, threads>(K_smem + buffer + copy_to, K + from, N_kv - copy_row - j0);
-        flash::start_copy<d, Bc, threads>(V_smem + buffer + copy_to, V + from, N_kv - copy_row - j0);
+        flash::start_copy<d, Bc, threads>(K_smem + buffer + copy_to, K + from,
+                                          N_kv - copy_row - j0);
+        flash::start_copy<d, Bc, threads>(V_smem + buffer + copy_to, V + from,
+                                          N_kv - copy_row - j0);
     };
-    flash::start_copy<d, Br, threads>(Q_smem + Q_tile<d>::offset(copy_row, copy_chunk), Q, rows - copy_row);
+    flash::start_copy<d, Br, threads>(Q_smem + Q_tile<d>::offset(copy_row, copy_chunk), Q,
+                                      rows - copy_row);
     if (keys > 0) {
         start_tile(0, 0);
     }
@@ -206,8 +223,9 @@ __global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* 
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
         const int now = j0 / Bc % 2 * KV_tile<d>::bytes; // which of the two buffers
-        flash::cp_async_wait<0>();                       // this thread's copies of tile j0 have landed
-        __syncthreads(); // so have all other threads'; and no warp still reads the tile before, in the other buffer
+        flash::cp_async_wait<0>(); // this thread's copies of tile j0 have landed
+        // so have all other threads'; and no warp still reads the tile before, in the other buffer
+        __syncthreads();
         if (j0 + Bc < keys) {
             start_tile(j0 + Bc, KV_tile<d>::bytes - now);
             flash::cp_async_commit();
@@ -224,7 +242,8 @@ __global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* 
         }
         multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
     }
-    flash::cp_async_wait<0>(); // with no key to see, Q is still landing: a block must not leave before its copies have
+    // with no key to see, Q is still landing: a block must not leave before its copies have
+    flash::cp_async_wait<0>();
 
 #pragma unroll
     for (int i = 0; i < M; ++i) {
@@ -236,8 +255,8 @@ __global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* 
                 const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
 #pragma unroll
                 for (int n = 0; n < d / 8; ++n) {
-                    *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) =
-                        flash::pack<T>(O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
+                    *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) = flash::pack<T>(
+                        O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
                 }
                 if (t == 0) {
                     LSE[row] = m_reg[i][r] * flash::ln_2 + logf(l);
@@ -247,23 +266,27 @@ __global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* 
     }
 }
 
-template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T, int d>
+void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
-    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    // query heads to one K/V head
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    constexpr int smem_bytes = (Br + 4 * Bc) * d * sizeof(T); // Q, and two tiles each of K and V: 96 KiB at d = 128
+    // Q, and two tiles each of K and V: 96 KiB at d = 128
+    constexpr int smem_bytes = (Br + 4 * Bc) * d * sizeof(T);
     const int places = flash::resident_blocks(lean_softmax<T, d>, threads, smem_bytes);
     const int wave_heads = std::clamp(2 * places / Tr, 1, heads);
-    flash::launch(lean_softmax<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, heads, wave_heads, Tr, group, N_q,
-                  N_kv, p.scale * flash::log2_e, p.causal);
+    flash::launch(lean_softmax<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, heads,
+                  wave_heads, Tr, group, N_q, N_kv, p.scale * flash::log2_e, p.causal);
 }
 
 } // namespace
 
-template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T>
+void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
 }
 

@@ -1,19 +1,25 @@
-// Rung 18: a barrier per tile. A warp waits until its tile is there, and no longer for the rest of its block.
+// Rung 18: a barrier per tile. A warp waits until its tile is there, and no longer for the rest of
+// its block.
 //
-// The idea: __syncthreads() lets no warp begin a tile before all have left the one before. Here a tile of K and V has a
-// slot of shared memory, one of four (of two in small blocks at d = 128), and two mbarriers:
+// The idea: __syncthreads() lets no warp begin a tile before all have left the one before. Here a
+// tile of K and V has a slot of shared memory, one of four (of two in small blocks at d = 128), and
+// two mbarriers:
 //
 //      full[slot]     each thread's copies have landed       -> a warp may read the slot
-//      empty[slot]    each thread is through with the tile   -> a warp may copy another tile into it
+//      empty[slot]    each thread is through with the tile   -> a warp may copy another into it
 //
-//   - Copies run two tiles ahead. A slot that is refilled was left a whole tile ago, so nearly always nobody waits.
-//   - Warps drift apart by two tiles and more: one computes exponentials while another's products run.
-//   - So one block may fill an SM, and no second one is needed to work while the first one waits. At d = 128 eight
-//     warps share each tile, and half as many copies bring as many keys.
-// Several tiles in flight behind cp.async are CUTLASS's "multistage" pipeline; mbarriers came with the A100 (2020).
-// Against rung 17: barriers per tile, up to four slots, eight warps at d = 128, m raised without touching S. The order
-// of the blocks is from common/cuda.
-// Look at: which warp waits, and for what. Gained: speed at d = 128, for long heads, where a block may have 193 KiB.
+//   - Copies run two tiles ahead. A slot that is refilled was left a whole tile ago, so nearly
+//     always nobody waits.
+//   - Warps drift apart by two tiles and more: one computes exponentials while another's products
+//     run.
+//   - So one block may fill an SM, and no second one is needed to work while the first one waits.
+//     At d = 128 eight warps share each tile, and half as many copies bring as many keys.
+// Several tiles in flight behind cp.async are CUTLASS's "multistage" pipeline; mbarriers came with
+// the A100 (2020).
+// Against rung 17: barriers per tile, up to four slots, eight warps at d = 128, m raised without
+// touching S. The order of the blocks is from common/cuda.
+// Look at: which warp waits, and for what. Gained: speed at d = 128, for long heads, where a block
+// may have 193 KiB.
 #include "steps/18_multistage/multistage.hpp"
 
 #include <algorithm>
@@ -36,13 +42,14 @@ constexpr int M = 2; // m16 tiles per warp
 constexpr int warp_rows = 16 * M;
 constexpr int Bc = 64; // keys
 
-/// What a block's size decides: 256 queries in 193 KiB of shared memory at d = 128, or 128 in at most 97 KiB.
+/// What a block's size decides: 256 queries in 193 KiB of shared memory at d = 128, or 128 in at
+/// most 97 KiB.
 template <int d_, int warps_> struct Tiles {
     static constexpr int d = d_, warps = warps_, threads = 32 * warps;
     static constexpr int Br = warp_rows * warps;                 // queries
     static constexpr int slots = d == 128 && warps == 4 ? 2 : 4; // for tiles of K, and of V
-    static constexpr int ahead = slots / 2 * Bc;                 // keys: so far in advance a tile is copied
-    static constexpr int blocks = d == 32 ? 3 : 8 / warps;       // per SM
+    static constexpr int ahead = slots / 2 * Bc; // keys: so far in advance a tile is copied
+    static constexpr int blocks = d == 32 ? 3 : 8 / warps; // per SM
     using Q = flash::SwizzledTile<d, Br>;
     using KV = flash::SwizzledTile<d, Bc>;
 };
@@ -61,10 +68,12 @@ template <class Tiles> __device__ void load_Q(uint32_t (&Q_reg)[M][4], const cha
     }
 }
 
-/// S_reg = Q K^T - m: the warp's 32 queries and the tile's keys. C fragments, 16 rows x 8 keys each.
+/// S_reg = Q K^T - m: the warp's 32 queries and the tile's keys. C fragments, 16 rows x 8 keys
+/// each.
 template <class T, class Tiles>
 __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M][2],
-                            uint32_t (&Q_reg)[Tiles::d / 16][M][4], const char* Q_smem, const char* K_smem) {
+                            uint32_t (&Q_reg)[Tiles::d / 16][M][4], const char* Q_smem,
+                            const char* K_smem) {
     const int K_lane = Tiles::KV::lane_of_B(threadIdx.x % 32);
 #pragma unroll
     for (int n = 0; n < Bc / 8; ++n) {
@@ -91,23 +100,26 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M
 
 /// S becomes P.
 template <class T>
-__device__ void exponentials(float (&S_reg)[M][Bc / 8][4], const float (&shift)[M][2], float scale_log2) {
+__device__ void exponentials(float (&S_reg)[M][Bc / 8][4], const float (&shift)[M][2],
+                             float scale_log2) {
 #pragma unroll
     for (int n = 0; n < Bc / 8; ++n) {
         for (int e = 0; e < 4 * M; ++e) {
-            S_reg[e / 4][n][e % 4] = flash::weight<T>(S_reg[e / 4][n][e % 4], scale_log2, shift[e / 4][e % 4 / 2]);
+            S_reg[e / 4][n][e % 4] =
+                flash::weight<T>(S_reg[e / 4][n][e % 4], scale_log2, shift[e / 4][e % 4 / 2]);
         }
     }
 }
 
 /// O_reg += P V, and l_reg += P times ones: a C fragment whose every column is the row sum.
 template <class T, class Tiles>
-__device__ void multiply_PV(float (&O_reg)[M][Tiles::d / 8][4], float (&l_reg)[M][4], const float (&P)[M][Bc / 8][4],
-                            const char* V_smem) {
+__device__ void multiply_PV(float (&O_reg)[M][Tiles::d / 8][4], float (&l_reg)[M][4],
+                            const float (&P)[M][Bc / 8][4], const char* V_smem) {
     const int V_lane = Tiles::KV::lane_of_A(0, threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        uint32_t P_reg[M][4]; // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
+        // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
+        uint32_t P_reg[M][4];
         for (int i = 0; i < M; ++i) {
             for (int a = 0; a < 4; ++a) {
                 const auto& C = P[i][2 * k + a / 2];
@@ -128,17 +140,21 @@ __device__ void multiply_PV(float (&O_reg)[M][Tiles::d / 8][4], float (&l_reg)[M
 }
 
 template <class T, class Tiles>
-__global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(const T* Q, const T* K, const T* V, T* O,
-                                                                            float* LSE, flash::TileOrder order,
-                                                                            int group, int N_q, int N_kv,
-                                                                            float scale_log2, bool causal) {
-    constexpr int d = Tiles::d, Br = Tiles::Br, threads = Tiles::threads, slots = Tiles::slots, ahead = Tiles::ahead;
-    const int t = threadIdx.x % 4; // the lane's columns in a C fragment are 2t and 2t + 1, its rows in the tile of Q
-    const int row0 = threadIdx.x / 32 * warp_rows + threadIdx.x % 32 / 4; // row0, row0 + 8, row0 + 16, row0 + 24
+__global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
+    const T* Q, const T* K, const T* V, T* O, float* LSE, flash::TileOrder order, int group,
+    int N_q, int N_kv, float scale_log2, bool causal) {
+    constexpr int d = Tiles::d, Br = Tiles::Br, threads = Tiles::threads, slots = Tiles::slots,
+                  ahead = Tiles::ahead;
+    // the lane's columns in a C fragment are 2t and 2t + 1, its rows in the tile of Q
+    const int t = threadIdx.x % 4;
+    // row0, row0 + 8, row0 + 16, row0 + 24
+    const int row0 = threadIdx.x / 32 * warp_rows + threadIdx.x % 32 / 4;
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x < slots) {
-        flash::mbarrier_init(&smem.full[threadIdx.x], threads);  // every thread arrives: by its copies here,
-        flash::mbarrier_init(&smem.empty[threadIdx.x], threads); // and when it is through with the tile there
+        // every thread arrives: by its copies here,
+        flash::mbarrier_init(&smem.full[threadIdx.x], threads);
+        // and when it is through with the tile there
+        flash::mbarrier_init(&smem.empty[threadIdx.x], threads);
     }
     __syncthreads(); // the barriers are there for all
 
@@ -149,13 +165,16 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
     LSE += first_row;
     const int rows = min(Br, N_q - i0);
 
-    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never loaded.
+    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never
+    // loaded.
     const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
     const int keys = causal ? first_row_keys + rows - 1 : N_kv;
     const int whole = min(N_kv, first_row_keys); // keys that every row of the block sees
 
-    // All loops over these arrays are unrolled; those of two or four steps the compiler unrolls by itself.
-    float m_reg[M][2] = {};        // of rows g and g + 8 of each m16 tile: what is subtracted from their scores
+    // All loops over these arrays are unrolled; those of two or four steps the compiler unrolls by
+    // itself.
+    // of rows g and g + 8 of each m16 tile: what is subtracted from their scores
+    float m_reg[M][2] = {};
     float l_reg[M][4] = {};        // C fragments
     float O_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
     uint32_t Q_reg[d / 16][M][4];  // A fragments: 16 rows x 16 columns each
@@ -163,11 +182,13 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
 
     const auto start_tile = [&](int j0) {
         const int slot = j0 / Bc % slots, round = j0 / Bc / slots;
-        flash::mbarrier_wait(&smem.empty[slot], (round + 1) % 2); // in round 0 there is nothing to wait for
+        // in round 0 there is nothing to wait for
+        flash::mbarrier_wait(&smem.empty[slot], (round + 1) % 2);
         const int64_t from = (int64_t{head / group} * N_kv + j0) * d;
         flash::start_tile<d, Bc, threads>(smem.K[slot], K + from, N_kv - j0);
         flash::start_tile<d, Bc, threads>(smem.V[slot], V + from, N_kv - j0);
-        flash::cp_async_mbarrier_arrive(&smem.full[slot]); // when all copies of this thread have landed
+        // when all copies of this thread have landed
+        flash::cp_async_mbarrier_arrive(&smem.full[slot]);
     };
     if (keys > 0) {
         flash::start_tile<d, Br, threads>(smem.Q, Q + first_row * d, rows);
@@ -188,7 +209,8 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
                 load_Q<Tiles>(Q_reg[k], smem.Q, k);
             }
         }
-        float S_reg[M][Bc / 8][4], shift[M][2] = {}; // S, then P in its place; what to add to its exponents
+        // S, then P in its place; what to add to its exponents
+        float S_reg[M][Bc / 8][4], shift[M][2] = {};
         if (j0 >= first_row_keys + (row0 | (warp_rows - 1))) {
             // beyond the mask for all rows of this warp: it only copies for the others
         } else if (j0 < lazy_until || j0 + Bc > whole) { // as in rung 16: first m, then P V
@@ -199,8 +221,10 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
                 }
             }
             if (j0 == 0 || !flash::all_negative(S_reg)) {
-                flash::raise_maximum<false, T>(S_reg, shift, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
-                const float low = fminf(S_reg[0][0][0] * scale_log2 + shift[0][0], // two of the lane's scores
+                flash::raise_maximum<false, T>(S_reg, shift, m_reg, l_reg, O_reg, scale_log2,
+                                               j0 == 0);
+                // two of the lane's scores
+                const float low = fminf(S_reg[0][0][0] * scale_log2 + shift[0][0],
                                         S_reg[1][0][2] * scale_log2 + shift[1][1]);
                 lazy_until = __any_sync(0xffffffff, low < flash::far_below<T>) ? keys : lazy_until;
             }
@@ -211,9 +235,12 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
             exponentials<T>(S_reg, shift, scale_log2);
             l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
             multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
-            const float sum = fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3])); // the largest
+            // the largest
+            const float sum =
+                fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3]));
             if (__any_sync(0xffffffff, sum >= flash::limit<T>)) {
-                multiply_QK<T, Tiles>(S_reg, m_reg, Q_reg, smem.Q, smem.K[slot]); // it was overwritten by P
+                // it was overwritten by P
+                multiply_QK<T, Tiles>(S_reg, m_reg, Q_reg, smem.Q, smem.K[slot]);
                 flash::raise_maximum<true, T>(S_reg, shift, m_reg, l_reg, O_reg, scale_log2, false);
                 multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
                 lazy_until = keys;
@@ -234,11 +261,12 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
             const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
 #pragma unroll
             for (int n = 0; n < d / 8; ++n) {
-                *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) =
-                    flash::pack<T>(O_reg[r / 2][n][c] * normalise, O_reg[r / 2][n][c + 1] * normalise);
+                *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) = flash::pack<T>(
+                    O_reg[r / 2][n][c] * normalise, O_reg[r / 2][n][c + 1] * normalise);
             }
             if (t == 0) {
-                LSE[row] = (m_reg[r / 2][r % 2] * scale_log2 - flash::window) * flash::ln_2 + logf(l);
+                LSE[row] =
+                    (m_reg[r / 2][r % 2] * scale_log2 - flash::window) * flash::ln_2 + logf(l);
             }
         }
     }
@@ -247,21 +275,25 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(cons
 template <class T, class Tiles>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
-    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    // query heads to one K/V head
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Tiles::Br));
     const int blocks = flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q");
     const int heads = blocks / Tr;
-    const int places = flash::resident_blocks(multistage<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
+    const int places =
+        flash::resident_blocks(multistage<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
     const flash::TileOrder order{heads, std::clamp(2 * places / Tr, 1, heads), Tr}; // rung 14
-    flash::launch(multistage<T, Tiles>, blocks, Tiles::threads, sizeof(Shared<Tiles>), Q, K, V, O, LSE, order, group,
-                  N_q, N_kv, p.scale * flash::log2_e, p.causal);
+    flash::launch(multistage<T, Tiles>, blocks, Tiles::threads, sizeof(Shared<Tiles>), Q, K, V, O,
+                  LSE, order, group, N_q, N_kv, p.scale * flash::log2_e, p.causal);
 }
 
 } // namespace
 
-template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T>
+void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
-        if constexpr (d == 128) { // two small blocks fill an SM as well, and are enough for short heads
+        // two small blocks fill an SM as well, and are enough for short heads
+        if constexpr (d == 128) {
             using Large = Tiles<d, 8>;
             if (p.q_len >= 2048 && sizeof(Shared<Large>) <= flash::max_shared_memory_per_block()) {
                 return run<T, Large>(p, Q, K, V, O, LSE);

@@ -1,18 +1,25 @@
-// Rung 20: warp specialization. One thread fetches, in a warpgroup of its own; the others compute, and never fetch.
+// Rung 20: warp specialization. One thread fetches, in a warpgroup of its own; the others compute,
+// and never fetch.
 //
-// The idea: on rung 19 the threads that compute also start the copies, and all of them must meet before a tile may be
-// replaced. Two tiles of Q on an SM fetch K and V twice. Here a block has roles:
-//   - the producer, one thread, keeps two tiles of K and V under way, a ring of slots with rung 18's barriers: `full`
-//     when a tile has landed, `empty` when every warp has read it. It needs few registers and gives the rest away.
-//   - the consumers, warpgroups of 64 rows, share the tiles, and never wait for each other. They take the registers.
+// The idea: on rung 19 the threads that compute also start the copies, and all of them must meet
+// before a tile may be replaced. Two tiles of Q on an SM fetch K and V twice. Here a block has
+// roles:
+//   - the producer, one thread, keeps two tiles of K and V under way, a ring of slots with rung
+//     18's barriers: `full` when a tile has landed, `empty` when every warp has read it. It needs
+//     few registers and gives the rest away.
+//   - the consumers, warpgroups of 64 rows, share the tiles, and never wait for each other. They
+//     take the registers.
 //
-//      producer     K0 V0 K1 V1 | wait until K's slot 0 is empty: K2 | wait until V's slot 0 is empty: V2 | ..
+//      producer     K0 V0 K1 V1 | K's slot 0 is empty: K2 | V's slot 0 is empty: V2 | ..
 //      consumers       S0 .. release K0 .. P V0, release V0, S1 ..
 //
-// A causal mask hides the last tiles from the warpgroups above the block's last one: they let those pass.
-// Against rung 19: two roles, two slots, `full` and `empty` in place of __syncthreads(); one block per SM.
+// A causal mask hides the last tiles from the warpgroups above the block's last one: they let those
+// pass.
+// Against rung 19: two roles, two slots, `full` and `empty` in place of __syncthreads(); one block
+// per SM.
 // Look at: the phases. A barrier's phase flips each time its slot is used again, every second tile.
-// Gained: half of the traffic between L2 and shared memory, or less; and no barrier of a whole block.
+// Gained: half of the traffic between L2 and shared memory, or less; and no barrier of a whole
+// block.
 // First published: CudaDMA (2011); on Hopper CUTLASS, and for attention FlashAttention-3.
 #include "steps/20_warp_specialization/warp_specialization.hpp"
 
@@ -37,8 +44,8 @@ constexpr int slots = 2;         // tiles of K, and tiles of V, that are in shar
 constexpr int warpgroup = 128;   // threads
 constexpr int warpgroup_Br = 64; // queries of a warpgroup
 
-// Consumers, the keys of a tile, and each thread's registers. All there is to distribute is what the block starts with:
-// 65536 / threads for each thread, rounded down to a multiple of 8.
+// Consumers, the keys of a tile, and each thread's registers. All there is to distribute is what
+// the block starts with: 65536 / threads for each thread, rounded down to a multiple of 8.
 template <int d> constexpr int consumers = d == 64 ? 4 : 2;
 template <int d> constexpr int Bc = d == 128 ? 128 : 64;
 template <int d> constexpr int consumer_registers = d == 64 ? 112 : 240;
@@ -59,7 +66,8 @@ struct Task {
     bool causal;
 };
 
-/// Slots for tiles of K or V, each with two barriers: `full` when a tile has landed, `empty` when all have read it.
+/// Slots for tiles of K or V, each with two barriers: `full` when a tile has landed, `empty` when
+/// all have read it.
 template <int bytes> struct Ring {
     alignas(1024) char tile[slots][bytes];
     uint64_t full[slots], empty[slots];
@@ -72,10 +80,12 @@ template <int bytes> struct Ring {
     }
 };
 
-/// How far a thread has come in a ring. A barrier's phase flips each time that its slot is used again.
+/// How far a thread has come in a ring. A barrier's phase flips each time that its slot is used
+/// again.
 struct RingPlace {
     int slot = 0;
-    int phase = 0; // of `full` in this slot; `empty` is one behind, so that the first waits fall through
+    // of `full` in this slot; `empty` is one behind, so that the first waits fall through
+    int phase = 0;
     __device__ void next() {
         slot = (slot + 1) % slots;
         phase ^= slot == 0;
@@ -93,13 +103,14 @@ __device__ int visible_keys(const Task& task, int i) {
     return task.causal ? i + (task.N_kv - task.N_q) + 1 : task.N_kv;
 }
 
-/// S becomes P, and l adds up the lane's own part of the row sums. m is raised where a score asks for it, as on rung
-/// 16: if in the warp some weight would not be less than 2^headroom, every row's m becomes its running maximum. Then
-/// the result is true, and `keep` is what remains of l and O, of which l is done here. `low`: in some row of the warp
-/// m + headroom is less than 0, so that the cheaper maximum would not tell whether a score is above it.
+/// S becomes P, and l adds up the lane's own part of the row sums. m is raised where a score asks
+/// for it, as on rung 16: if in the warp some weight would not be less than 2^headroom, every row's
+/// m becomes its running maximum. Then the result is true, and `keep` is what remains of l and O,
+/// of which l is done here. `low`: in some row of the warp m + headroom is less than 0, so that the
+/// cheaper maximum would not tell whether a score is above it.
 template <int n_tiles>
-__device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2], float (&keep)[2], bool& low,
-                        float scale_log2) {
+__device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2],
+                        float (&keep)[2], bool& low, float scale_log2) {
     constexpr float headroom = 15; // fp16 ends at 2^16, and O needs room for V
     float top[2];                  // of rows g and g + 8
     if (low) {
@@ -107,8 +118,8 @@ __device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l
     } else {
         flash::lane_max_if_positive(S_reg, top);
     }
-    const bool raise =
-        __any_sync(0xffffffff, top[0] * scale_log2 > m_reg[0] + headroom || top[1] * scale_log2 > m_reg[1] + headroom);
+    const bool raise = __any_sync(0xffffffff, top[0] * scale_log2 > m_reg[0] + headroom ||
+                                                  top[1] * scale_log2 > m_reg[1] + headroom);
     if (raise) {
         for (int r = 0; r < 2; ++r) {
             const float m_new = fmaxf(m_reg[r], flash::row_max(top[r] * scale_log2));
@@ -131,44 +142,54 @@ __device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l
 /// The producer's part in a tile of Q.
 template <int d> __device__ void fetch(const Task& task, flash::Tile tile, Shared<d>& smem) {
     const int i0 = tile.i * Br<d>;
-    const int keys =
-        visible_keys(task, min(i0 + Br<d>, task.N_q) - 1); // tiles beyond the last query's last are never loaded
+    // tiles beyond the last query's last are never loaded
+    const int keys = visible_keys(task, min(i0 + Br<d>, task.N_q) - 1);
     flash::mbarrier_expect_tx(&smem.Q_full, sizeof(smem.Q));
     for (int w = 0; w < consumers<d>; ++w) {
-        flash::tma_load<4>(smem.Q[w], task.Q, {0, i0 + w * warpgroup_Br, 0, tile.head}, &smem.Q_full);
+        flash::tma_load<4>(smem.Q[w], task.Q, {0, i0 + w * warpgroup_Br, 0, tile.head},
+                           &smem.Q_full);
     }
     RingPlace KV;
     for (int j0 = 0; j0 < keys; j0 += Bc<d>) {
-        flash::mbarrier_wait(&smem.K.empty[KV.slot], KV.phase ^ 1); // all warps have read the tile before
+        // all warps have read the tile before
+        flash::mbarrier_wait(&smem.K.empty[KV.slot], KV.phase ^ 1);
         flash::mbarrier_expect_tx(&smem.K.full[KV.slot], KV_tile<d>::bytes);
-        flash::tma_load<4>(smem.K.tile[KV.slot], task.K, {0, j0, 0, tile.head / task.group}, &smem.K.full[KV.slot]);
+        flash::tma_load<4>(smem.K.tile[KV.slot], task.K, {0, j0, 0, tile.head / task.group},
+                           &smem.K.full[KV.slot]);
         flash::mbarrier_wait(&smem.V.empty[KV.slot], KV.phase ^ 1); // likewise
         flash::mbarrier_expect_tx(&smem.V.full[KV.slot], KV_tile<d>::bytes);
-        flash::tma_load<4>(smem.V.tile[KV.slot], task.V, {0, j0, 0, tile.head / task.group}, &smem.V.full[KV.slot]);
+        flash::tma_load<4>(smem.V.tile[KV.slot], task.V, {0, j0, 0, tile.head / task.group},
+                           &smem.V.full[KV.slot]);
         KV.next();
     }
 }
 
 /// A consumer's part in a tile of Q: 64 rows of O.
-template <class T, int d> __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem) {
+template <class T, int d>
+__device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem) {
     constexpr int Bc = step20::Bc<d>;
-    // The warpgroup's number. The shuffle tells the compiler that it is the same in all lanes of a warp: loop counts
-    // and descriptors that depend on it then stand in uniform registers, where wgmma reads them.
+    // The warpgroup's number. The shuffle tells the compiler that it is the same in all lanes of a
+    // warp: loop counts and descriptors that depend on it then stand in uniform registers, where
+    // wgmma reads them.
     const int role = __shfl_sync(0xffffffff, threadIdx.x / warpgroup, 0);
-    const int row = threadIdx.x % warpgroup / 32 * 16 + threadIdx.x % 32 / 4; // the lane's rows: this, and + 8
+    // the lane's rows: this, and + 8
+    const int row = threadIdx.x % warpgroup / 32 * 16 + threadIdx.x % 32 / 4;
     const int i0 = tile.i * Br<d> + role * warpgroup_Br;
-    // Of the keys that the producer loads, `keys` are seen by some row here, and `whole` by all of them.
+    // Of the keys that the producer loads, `keys` are seen by some row here, and `whole` by all of
+    // them.
     const int loaded = visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1);
     const int keys = i0 < task.N_q ? visible_keys(task, min(i0 + warpgroup_Br, task.N_q) - 1) : 0;
     const int whole = visible_keys(task, i0);
     char* Q_smem = smem.Q[role];
 
-    // Q, K: 16 elements of each row in a k16 step. V: 16 rows in a k16 step, its next 64 columns Bc rows further on.
+    // Q, K: 16 elements of each row in a k16 step. V: 16 rows in a k16 step, its next 64 columns Bc
+    // rows further on.
     const uint64_t Q_desc = flash::wgmma_descriptor(Q_smem, 0, 1024);
     const uint64_t K_desc = flash::wgmma_descriptor(smem.K.tile, 0, 1024);
     const uint64_t V_desc = flash::wgmma_descriptor(smem.V.tile, 128 * Bc, 1024);
 
-    float m_reg[2] = {-FLT_MAX, -FLT_MAX}; // of rows g and g + 8, in units of log2: scale * log2(e) * a score
+    // of rows g and g + 8, in units of log2: scale * log2(e) * a score
+    float m_reg[2] = {-FLT_MAX, -FLT_MAX};
     float l_reg[2] = {};
     float keep[2];
     bool low = true;
@@ -180,10 +201,12 @@ template <class T, int d> __device__ void compute(const Task& task, flash::Tile 
     for (; j0 < keys; j0 += Bc) {
         float S_reg[Bc / 8][4];                                // C fragments: 16 rows x 8 keys each
         flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // the tile of K has landed
-        flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes)); // S = Q K^T
+        // S = Q K^T
+        flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes));
         flash::wgmma_wait<0>(S_reg);
-        flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]); // this warp's product no longer reads the tile of K
-        if (j0 + Bc > whole) {                               // an edge: some row does not see the whole tile
+        // this warp's product no longer reads the tile of K
+        flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]);
+        if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
             flash::mask(S_reg, task.N_kv - j0, visible_keys(task, i0 + row) - j0);
         }
         if (softmax(S_reg, m_reg, l_reg, keep, low, task.scale_log2)) {
@@ -192,12 +215,15 @@ template <class T, int d> __device__ void compute(const Task& task, flash::Tile 
         uint32_t P_reg[Bc / 16][4]; // A fragments: 16 rows x 16 keys each
         flash::pack_A<T>(P_reg, S_reg);
         flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase); // the tile of V has landed
-        flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, KV.slot * KV_tile<d>::bytes)); // O += P V
+        // O += P V
+        flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, KV.slot * KV_tile<d>::bytes));
         flash::wgmma_wait<0>(O_reg);
-        flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]); // this warp's product no longer reads the tile of V
+        // this warp's product no longer reads the tile of V
+        flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]);
         KV.next();
     }
-    for (; j0 < loaded; j0 += Bc) { // no row here sees the other tiles; each is given back once it has landed
+    // no row here sees the other tiles; each is given back once it has landed
+    for (; j0 < loaded; j0 += Bc) {
         flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase);
         flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]);
         flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase);
@@ -211,7 +237,8 @@ template <class T, int d> __device__ void compute(const Task& task, flash::Tile 
         const float l = flash::row_sum(l_reg[r]);
         normalise[r] = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
         if (threadIdx.x % 4 == 0 && i0 + row + 8 * r < task.N_q) {
-            task.LSE[int64_t{tile.head} * task.N_q + i0 + row + 8 * r] = m_reg[r] * flash::ln_2 + logf(l);
+            task.LSE[int64_t{tile.head} * task.N_q + i0 + row + 8 * r] =
+                m_reg[r] * flash::ln_2 + logf(l);
         }
     }
     flash::scale_rows(O_reg, normalise);
@@ -227,7 +254,8 @@ template <class T, int d> __device__ void compute(const Task& task, flash::Tile 
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads<d>, 1) void warp_specialization(const __grid_constant__ Task task) {
+__global__ __launch_bounds__(threads<d>,
+                             1) void warp_specialization(const __grid_constant__ Task task) {
     auto& smem = *flash::dynamic_shared<Shared<d>>();
     if (threadIdx.x == 0) {
         flash::mbarrier_init(&smem.Q_full, 1);
@@ -238,7 +266,8 @@ __global__ __launch_bounds__(threads<d>, 1) void warp_specialization(const __gri
     __syncthreads(); // the barriers are there for all
 
     const flash::Tile tile = flash::tile_of(blockIdx.x, task.order);
-    static_assert(warpgroup * (consumers<d> * consumer_registers<d> + producer_registers) <= threads<d> * registers<d>);
+    static_assert(warpgroup * (consumers<d> * consumer_registers<d> + producer_registers) <=
+                  threads<d> * registers<d>);
     if (threadIdx.x / warpgroup == consumers<d>) { // the producer
         flash::give_registers<producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
@@ -250,31 +279,37 @@ __global__ __launch_bounds__(threads<d>, 1) void warp_specialization(const __gri
     }
 }
 
-template <class T, int d> void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T, int d>
+void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
-    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    // query heads to one K/V head
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br<d>));
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    const int places = flash::resident_blocks(warp_specialization<T, d>, threads<d>, sizeof(Shared<d>));
+    const int places =
+        flash::resident_blocks(warp_specialization<T, d>, threads<d>, sizeof(Shared<d>));
     const flash::TileOrder order{heads, p.causal ? std::clamp(places / Tr, 1, heads) : 1, Tr};
     flash::launch(warp_specialization<T, d>, blocks, threads<d>, sizeof(Shared<d>),
-                  Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),
-                       flash::tile_map<KV_tile<d>>(V, heads / group, N_kv), flash::tile_map<Q_tile<d>>(O, heads, N_q),
-                       LSE, order, group, N_q, N_kv, p.scale * flash::log2_e, p.causal});
+                  Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q),
+                       flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),
+                       flash::tile_map<KV_tile<d>>(V, heads / group, N_kv),
+                       flash::tile_map<Q_tile<d>>(O, heads, N_q), LSE, order, group, N_q, N_kv,
+                       p.scale * flash::log2_e, p.causal});
 }
 
 } // namespace
 
-template <class T> void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T>
+void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE); });
 }
 
-template void attention(const flash::Problem&, const flash::Half*, const flash::Half*, const flash::Half*, flash::Half*,
-                        float*);
-template void attention(const flash::Problem&, const flash::Bfloat16*, const flash::Bfloat16*, const flash::Bfloat16*,
-                        flash::Bfloat16*, float*);
+template void attention(const flash::Problem&, const flash::Half*, const flash::Half*,
+                        const flash::Half*, flash::Half*, float*);
+template void attention(const flash::Problem&, const flash::Bfloat16*, const flash::Bfloat16*,
+                        const flash::Bfloat16*, flash::Bfloat16*, float*);
 
 } // namespace step20

@@ -1,17 +1,19 @@
 // Rung 21: persistent blocks. A block does not end with its tile of Q; it takes the next one.
 //
-// The idea: on rung 20 an SM holds one block, so it idles while that block ends and the next begins: barriers, Q and
-// the first K on their way from memory, O on its way back. Here there are only as many blocks as SMs. The producer
-// draws the number of the next tile from a counter in global memory as soon as it has started the last copies of this
-// one, and fetches Q into a second buffer; K and V go on through the same ring. The consumers find work when they
-// return.
+// The idea: on rung 20 an SM holds one block, so it idles while that block ends and the next
+// begins: barriers, Q and the first K on their way from memory, O on its way back. Here there are
+// only as many blocks as SMs. The producer draws the number of the next tile from a counter in
+// global memory as soon as it has started the last copies of this one, and fetches Q into a second
+// buffer; K and V go on through the same ring. The consumers find work when they return.
 //
 // Who is done early draws more often, so the order of rungs 14 and 19 works as before.
-// Against rung 20: a loop around each role, two buffers for Q (if d <= 128), and the counter, which lies in memory that
-// the caller brings, so that calls that run at the same time draw from counters of their own.
+// Against rung 20: a loop around each role, two buffers for Q (if d <= 128), and the counter, which
+// lies in memory that the caller brings, so that calls that run at the same time draw from counters
+// of their own.
 // Look at: which tiles are given to blocks, and which are drawn.
 // Gained: time at short N, if d <= 128.
-// First published: Gupta, Stuart and Owens, "A study of persistent threads style GPU programming" (2012).
+// First published: Gupta, Stuart and Owens, "A study of persistent threads style GPU programming"
+// (2012).
 #include "steps/21_persistent_blocks/persistent_blocks.hpp"
 
 #include <algorithm>
@@ -31,13 +33,13 @@
 namespace step21 {
 namespace {
 
-constexpr int slots = 2;                                   // tiles of K, and tiles of V, that are in shared memory,
+constexpr int slots = 2; // tiles of K, and tiles of V, that are in shared memory,
 template <int d> constexpr int Q_slots = d == 256 ? 1 : 2; // and of Q
 constexpr int warpgroup = 128;                             // threads
 constexpr int warpgroup_Br = 64;                           // queries of a warpgroup
 
-// Consumers, the keys of a tile, and each thread's registers. All there is to distribute is what the block starts with:
-// 65536 / threads for each thread, rounded down to a multiple of 8.
+// Consumers, the keys of a tile, and each thread's registers. All there is to distribute is what
+// the block starts with: 65536 / threads for each thread, rounded down to a multiple of 8.
 template <int d> constexpr int consumers = d == 64 ? 4 : 2;
 template <int d> constexpr int Bc = d == 128 ? 128 : 64;
 template <int d> constexpr int consumer_registers = d == 64 ? 112 : 240;
@@ -70,13 +72,14 @@ __device__ int visible_keys(const Task& task, int i) {
     return task.causal ? i + (task.N_kv - task.N_q) + 1 : task.N_kv;
 }
 
-/// S becomes P, and l adds up the lane's own part of the row sums. m is raised where a score asks for it, as on rung
-/// 16: if in the warp some weight would not be less than 2^headroom, every row's m becomes its running maximum. Then
-/// the result is true, and `keep` is what remains of l and O, of which l is done here. `low`: in some row of the warp
-/// m + headroom is less than 0, so that the cheaper maximum would not tell whether a score is above it.
+/// S becomes P, and l adds up the lane's own part of the row sums. m is raised where a score asks
+/// for it, as on rung 16: if in the warp some weight would not be less than 2^headroom, every row's
+/// m becomes its running maximum. Then the result is true, and `keep` is what remains of l and O,
+/// of which l is done here. `low`: in some row of the warp m + headroom is less than 0, so that the
+/// cheaper maximum would not tell whether a score is above it.
 template <int n_tiles>
-__device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2], float (&keep)[2], bool& low,
-                        float scale_log2) {
+__device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2],
+                        float (&keep)[2], bool& low, float scale_log2) {
     constexpr float headroom = 15; // fp16 ends at 2^16, and O needs room for V
     float top[2];                  // of rows g and g + 8
     if (low) {
@@ -84,8 +87,8 @@ __device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l
     } else {
         flash::lane_max_if_positive(S_reg, top);
     }
-    const bool raise =
-        __any_sync(0xffffffff, top[0] * scale_log2 > m_reg[0] + headroom || top[1] * scale_log2 > m_reg[1] + headroom);
+    const bool raise = __any_sync(0xffffffff, top[0] * scale_log2 > m_reg[0] + headroom ||
+                                                  top[1] * scale_log2 > m_reg[1] + headroom);
     if (raise) {
         for (int r = 0; r < 2; ++r) {
             const float m_new = fmaxf(m_reg[r], flash::row_max(top[r] * scale_log2));
@@ -107,45 +110,55 @@ __device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l
 
 /// The producer's part in a tile of Q.
 template <int d>
-__device__ void fetch(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot, flash::RingPlace<slots>& KV) {
+__device__ void fetch(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot,
+                      flash::RingPlace<slots>& KV) {
     const int i0 = tile.i * Br<d>;
-    const int keys =
-        visible_keys(task, min(i0 + Br<d>, task.N_q) - 1); // tiles beyond the last query's last are never loaded
+    // tiles beyond the last query's last are never loaded
+    const int keys = visible_keys(task, min(i0 + Br<d>, task.N_q) - 1);
     flash::mbarrier_expect_tx(&smem.Q.full[Q_slot], sizeof(smem.Q.tile[Q_slot]));
     for (int w = 0; w < consumers<d>; ++w) {
-        flash::tma_load<4>(smem.Q.tile[Q_slot] + w * Q_tile<d>::bytes, task.Q, {0, i0 + w * warpgroup_Br, 0, tile.head},
-                           &smem.Q.full[Q_slot]);
+        flash::tma_load<4>(smem.Q.tile[Q_slot] + w * Q_tile<d>::bytes, task.Q,
+                           {0, i0 + w * warpgroup_Br, 0, tile.head}, &smem.Q.full[Q_slot]);
     }
     for (int j0 = 0; j0 < keys; j0 += Bc<d>) {
-        flash::mbarrier_wait(&smem.K.empty[KV.slot], KV.phase ^ 1); // all warps have read the tile before
+        // all warps have read the tile before
+        flash::mbarrier_wait(&smem.K.empty[KV.slot], KV.phase ^ 1);
         flash::mbarrier_expect_tx(&smem.K.full[KV.slot], KV_tile<d>::bytes);
-        flash::tma_load<4>(smem.K.tile[KV.slot], task.K, {0, j0, 0, tile.head / task.group}, &smem.K.full[KV.slot]);
+        flash::tma_load<4>(smem.K.tile[KV.slot], task.K, {0, j0, 0, tile.head / task.group},
+                           &smem.K.full[KV.slot]);
         flash::mbarrier_wait(&smem.V.empty[KV.slot], KV.phase ^ 1); // likewise
         flash::mbarrier_expect_tx(&smem.V.full[KV.slot], KV_tile<d>::bytes);
-        flash::tma_load<4>(smem.V.tile[KV.slot], task.V, {0, j0, 0, tile.head / task.group}, &smem.V.full[KV.slot]);
+        flash::tma_load<4>(smem.V.tile[KV.slot], task.V, {0, j0, 0, tile.head / task.group},
+                           &smem.V.full[KV.slot]);
         KV.next();
     }
 }
 
 /// A consumer's part in a tile of Q: 64 rows of O.
 template <class T, int d>
-__device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot, flash::RingPlace<slots>& KV) {
+__device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot,
+                        flash::RingPlace<slots>& KV) {
     constexpr int Bc = step21::Bc<d>;
-    const int role = __shfl_sync(0xffffffff, threadIdx.x / warpgroup, 0);     // alike in a warp, as on rung 20
-    const int row = threadIdx.x % warpgroup / 32 * 16 + threadIdx.x % 32 / 4; // the lane's rows: this, and + 8
+    // alike in a warp, as on rung 20
+    const int role = __shfl_sync(0xffffffff, threadIdx.x / warpgroup, 0);
+    // the lane's rows: this, and + 8
+    const int row = threadIdx.x % warpgroup / 32 * 16 + threadIdx.x % 32 / 4;
     const int i0 = tile.i * Br<d> + role * warpgroup_Br;
-    // Of the keys that the producer loads, `keys` are seen by some row here, and `whole` by all of them.
+    // Of the keys that the producer loads, `keys` are seen by some row here, and `whole` by all of
+    // them.
     const int loaded = visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1);
     const int keys = i0 < task.N_q ? visible_keys(task, min(i0 + warpgroup_Br, task.N_q) - 1) : 0;
     const int whole = visible_keys(task, i0);
     char* Q_smem = smem.Q.tile[Q_slot] + role * Q_tile<d>::bytes;
 
-    // Q, K: 16 elements of each row in a k16 step. V: 16 rows in a k16 step, its next 64 columns Bc rows further on.
+    // Q, K: 16 elements of each row in a k16 step. V: 16 rows in a k16 step, its next 64 columns Bc
+    // rows further on.
     const uint64_t Q_desc = flash::wgmma_descriptor(Q_smem, 0, 1024);
     const uint64_t K_desc = flash::wgmma_descriptor(smem.K.tile, 0, 1024);
     const uint64_t V_desc = flash::wgmma_descriptor(smem.V.tile, 128 * Bc, 1024);
 
-    float m_reg[2] = {-FLT_MAX, -FLT_MAX}; // of rows g and g + 8, in units of log2: scale * log2(e) * a score
+    // of rows g and g + 8, in units of log2: scale * log2(e) * a score
+    float m_reg[2] = {-FLT_MAX, -FLT_MAX};
     float l_reg[2] = {};
     float keep[2];
     bool low = true;
@@ -155,10 +168,12 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
     for (; j0 < keys; j0 += Bc) {
         float S_reg[Bc / 8][4];                                // C fragments: 16 rows x 8 keys each
         flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // the tile of K has landed
-        flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes)); // S = Q K^T
+        // S = Q K^T
+        flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes));
         flash::wgmma_wait<0>(S_reg);
-        flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]); // this warp's product no longer reads the tile of K
-        if (j0 + Bc > whole) {                               // an edge: some row does not see the whole tile
+        // this warp's product no longer reads the tile of K
+        flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]);
+        if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
             flash::mask(S_reg, task.N_kv - j0, visible_keys(task, i0 + row) - j0);
         }
         if (softmax(S_reg, m_reg, l_reg, keep, low, task.scale_log2)) {
@@ -167,9 +182,11 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         uint32_t P_reg[Bc / 16][4]; // A fragments: 16 rows x 16 keys each
         flash::pack_A<T>(P_reg, S_reg);
         flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase); // the tile of V has landed
-        flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, KV.slot * KV_tile<d>::bytes)); // O += P V
+        // O += P V
+        flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, KV.slot * KV_tile<d>::bytes));
         flash::wgmma_wait<0>(O_reg);
-        flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]); // this warp's product no longer reads the tile of V
+        // this warp's product no longer reads the tile of V
+        flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]);
         KV.next();
     }
     for (; j0 < loaded; j0 += Bc) { // no row here sees the other tiles
@@ -186,7 +203,8 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
         const float l = flash::row_sum(l_reg[r]);
         normalise[r] = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
         if (threadIdx.x % 4 == 0 && i0 + row + 8 * r < task.N_q) {
-            task.LSE[int64_t{tile.head} * task.N_q + i0 + row + 8 * r] = m_reg[r] * flash::ln_2 + logf(l);
+            task.LSE[int64_t{tile.head} * task.N_q + i0 + row + 8 * r] =
+                m_reg[r] * flash::ln_2 + logf(l);
         }
     }
     flash::scale_rows(O_reg, normalise);
@@ -197,13 +215,16 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
     if (threadIdx.x % warpgroup == 0) {
         flash::tma_store<4>(task.O, {0, i0, 0, tile.head}, Q_smem);
         flash::bulk_commit();
-        flash::bulk_wait_read<0>(); // the tile has been read: its place is free, and the block may leave
+        // the tile has been read: its place is free, and the block may leave
+        flash::bulk_wait_read<0>();
     }
-    flash::mbarrier_arrive(&smem.Q.empty[Q_slot]); // of every thread: it has read the tile's number, too
+    // of every thread: it has read the tile's number, too
+    flash::mbarrier_arrive(&smem.Q.empty[Q_slot]);
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads<d>, 1) void persistent_blocks(const __grid_constant__ Task task) {
+__global__ __launch_bounds__(threads<d>,
+                             1) void persistent_blocks(const __grid_constant__ Task task) {
     auto& smem = *flash::dynamic_shared<Shared<d>>();
     if (threadIdx.x == 0) {
         smem.Q.init(warpgroup * consumers<d>); // one arrival per thread
@@ -217,15 +238,18 @@ __global__ __launch_bounds__(threads<d>, 1) void persistent_blocks(const __grid_
     const int role = threadIdx.x / warpgroup;
     flash::RingPlace<slots> KV;
     flash::RingPlace<Q_slots<d>> Q;
-    static_assert(warpgroup * (consumers<d> * consumer_registers<d> + producer_registers) <= threads<d> * registers<d>);
+    static_assert(warpgroup * (consumers<d> * consumer_registers<d> + producer_registers) <=
+                  threads<d> * registers<d>);
     if (role == consumers<d>) { // the producer
         flash::give_registers<producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
             for (int number = blockIdx.x;; number = gridDim.x + atomicAdd(task.drawn, 1)) {
-                flash::mbarrier_wait(&smem.Q.empty[Q.slot], Q.phase ^ 1); // O, in its place, has been stored
+                // O, in its place, has been stored
+                flash::mbarrier_wait(&smem.Q.empty[Q.slot], Q.phase ^ 1);
                 smem.numbers[Q.slot] = number;
                 if (number >= tiles) {
-                    flash::mbarrier_arrive(&smem.Q.full[Q.slot]); // the consumers shall see that there is no more
+                    // the consumers shall see that there is no more
+                    flash::mbarrier_arrive(&smem.Q.full[Q.slot]);
                     break;
                 }
                 fetch(task, flash::tile_of(number, task.order), smem, Q.slot, KV);
@@ -247,21 +271,27 @@ __global__ __launch_bounds__(threads<d>, 1) void persistent_blocks(const __grid_
 }
 
 template <class T, int d>
-void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE, void* workspace) {
+void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE,
+         void* workspace) {
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
-    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads"); // query heads to one K/V head
+    // query heads to one K/V head
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br<d>));
     const int tiles = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    const int places = flash::resident_blocks(persistent_blocks<T, d>, threads<d>, sizeof(Shared<d>));
+    const int places =
+        flash::resident_blocks(persistent_blocks<T, d>, threads<d>, sizeof(Shared<d>));
     const flash::TileOrder order{heads, p.causal ? std::clamp(places / Tr, 1, heads) : 1, Tr};
-    unsigned* const drawn = flash::Workspace(workspace).part<unsigned>(1, "the number of drawn tiles");
+    unsigned* const drawn =
+        flash::Workspace(workspace).part<unsigned>(1, "the number of drawn tiles");
     flash::clear(drawn, 1);
     flash::launch(persistent_blocks<T, d>, std::min(places, tiles), threads<d>, sizeof(Shared<d>),
-                  Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q), flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),
-                       flash::tile_map<KV_tile<d>>(V, heads / group, N_kv), flash::tile_map<Q_tile<d>>(O, heads, N_q),
-                       LSE, order, drawn, group, N_q, N_kv, p.scale * flash::log2_e, p.causal});
+                  Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q),
+                       flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),
+                       flash::tile_map<KV_tile<d>>(V, heads / group, N_kv),
+                       flash::tile_map<Q_tile<d>>(O, heads, N_q), LSE, order, drawn, group, N_q,
+                       N_kv, p.scale * flash::log2_e, p.causal});
 }
 
 } // namespace
@@ -269,8 +299,10 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, floa
 int64_t workspace_bytes(const flash::Problem&) { return flash::part_bytes<unsigned>(1); }
 
 template <class T>
-void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE, void* workspace) {
-    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) { run<T, d>(p, Q, K, V, O, LSE, workspace); });
+void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE,
+               void* workspace) {
+    flash::for_head_dim<head_dims>(p.head_dim,
+                                   [&](auto d) { run<T, d>(p, Q, K, V, O, LSE, workspace); });
 }
 
 template decltype(attention<flash::Half>) attention<flash::Half>;

@@ -1,12 +1,15 @@
 // Rung 23: the backward pass, tile by tile: P is computed anew from LSE.
 //
-// The idea: the forward pass has thrown S and P away and kept one number for each row, LSE. It is all that the backward
-// pass needs. P_ij = exp(S_ij - LSE_i) at once, without a maximum and without a sum over the row: any tile of P can be
-// made from its rows of Q and K alone. The derivative of softmax needs a sum over the row, sum_k P_ik dP_ik. But it is
-// also delta_i = sum_x dO_ix O_ix, and so it costs d products per row, once, in place of N. The five formulas are
+// The idea: the forward pass has thrown S and P away and kept one number for each row, LSE. It is
+// all that the backward pass needs. P_ij = exp(S_ij - LSE_i) at once, without a maximum and without
+// a sum over the row: any tile of P can be made from its rows of Q and K alone. The derivative of
+// softmax needs a sum over the row, sum_k P_ik dP_ik. But it is also delta_i = sum_x dO_ix O_ix,
+// and so it costs d products per row, once, in place of N. The five formulas are
 //   dV = P^T dO,   dP = dO V^T,   dS = P o (dP - delta),   dQ = scale dS K,   dK = scale dS^T Q
-// with o element by element. (Dao et al., "FlashAttention", 2022, algorithm 4; delta: equation 4 of its appendix B.)
-// Against rung 05: no maximum, no running sum, no merge; and five products per tile in place of two.
+// with o element by element. (Dao et al., "FlashAttention", 2022, algorithm 4; delta: equation 4 of
+// its appendix B.)
+// Against rung 05: no maximum, no running sum, no merge; and five products per tile in place of
+// two.
 // Look at: the inner loop. All that it reads of the row is LSE_i and delta_i.
 // Gained: gradients in O(N) extra memory.
 #include "steps/23_backward_cpu/backward_cpu.hpp"
@@ -40,7 +43,8 @@ void add_gradients(const Problem& p, Head& h) {
     Matrix S, dS; // of one pair of tiles
     for (int64_t i0 = 0; i0 < p.q_len; i0 += Br) {
         const int64_t rows = std::min(Br, p.q_len - i0);
-        const auto Q_i = h.Q.middleRows(i0, rows), O_i = h.O.middleRows(i0, rows), dO_i = h.dO.middleRows(i0, rows);
+        const auto Q_i = h.Q.middleRows(i0, rows), O_i = h.O.middleRows(i0, rows),
+                   dO_i = h.dO.middleRows(i0, rows);
         auto dQ_i = h.dQ.middleRows(i0, rows);
         const Vector delta = dO_i.cwiseProduct(O_i).rowwise().sum();
         dQ_i.setZero();
@@ -56,7 +60,8 @@ void add_gradients(const Problem& p, Head& h) {
             Matrix& P = S; // in place
             for (int64_t r = 0; r < rows; ++r) {
                 const float LSE = h.LSE[i0 + r];
-                // A row that sees no key has LSE = -inf, and -inf - -inf is NaN; with 0 in its place, P is 0.
+                // A row that sees no key has LSE = -inf, and -inf - -inf is NaN; with 0 in its
+                // place, P is 0.
                 P.row(r) = exponential(S.row(r).array() - (LSE == -infinity ? 0 : LSE));
             }
             dV_j.noalias() += P.transpose() * dO_i;
@@ -70,8 +75,9 @@ void add_gradients(const Problem& p, Head& h) {
 
 } // namespace
 
-void attention_backward(const Problem& p, const float* Q, const float* K, const float* V, const float* O,
-                        const float* LSE, const float* dO, float* dQ, float* dK, float* dV) {
+void attention_backward(const Problem& p, const float* Q, const float* K, const float* V,
+                        const float* O, const float* LSE, const float* dO, float* dQ, float* dK,
+                        float* dV) {
     const int64_t group = p.heads / p.kv_heads, d = p.head_dim;
     // One thread per K/V head, because all query heads of its group add to the same dK and dV.
     parallel_for(p.batch * p.kv_heads, [&](int64_t kv_head) {

@@ -5,8 +5,10 @@
 namespace column_order {
 namespace {
 
-__global__ void scores(const float* Q, const float* K, float* S, int N_q, int N_kv, int d, float scale) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x; // neighbouring threads: neighbouring rows of S
+__global__ void scores(const float* Q, const float* K, float* S, int N_q, int N_kv, int d,
+                       float scale) {
+    // neighbouring threads: neighbouring rows of S
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const int j = blockIdx.y * blockDim.y + threadIdx.y;
     if (i < N_q && j < N_kv) {
         float s = 0;
@@ -18,7 +20,8 @@ __global__ void scores(const float* Q, const float* K, float* S, int N_q, int N_
 }
 
 __global__ void outputs(const float* P, const float* V, float* O, int N_q, int N_kv, int d) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x; // neighbouring threads: neighbouring rows of O
+    // neighbouring threads: neighbouring rows of O
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const int x = blockIdx.y * blockDim.y + threadIdx.y;
     if (i < N_q) {
         float o = 0;
@@ -31,15 +34,15 @@ __global__ void outputs(const float* P, const float* V, float* O, int N_q, int N
 
 } // namespace
 
-void products(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O, float*,
-              void* workspace) {
+void products(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O,
+              float*, void* workspace) {
     const int N_q = flash::as_int(p.q_len, "q-len");
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int d = flash::as_int(p.head_dim, "head-dim");
     float* const S = flash::Workspace(workspace).part<float>(p.q_len * p.kv_len, "S");
     const dim3 block(32, 8);
-    flash::launch(scores, dim3(flash::ceil_div(N_q, 32), flash::ceil_div(N_kv, 8)), block, 0, Q, K, S, N_q, N_kv, d,
-                  p.scale);
+    flash::launch(scores, dim3(flash::ceil_div(N_q, 32), flash::ceil_div(N_kv, 8)), block, 0, Q, K,
+                  S, N_q, N_kv, d, p.scale);
     flash::launch(outputs, dim3(flash::ceil_div(N_q, 32), d / 8), block, 0, S, V, O, N_q, N_kv, d);
 }
 

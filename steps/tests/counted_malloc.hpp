@@ -1,5 +1,6 @@
-// How much memory the rungs ask for. Eigen calls malloc and free from headers, so that these calls stand in the object
-// files of the rungs; the linker (--wrap) leads those of this program to functions that count.
+// How much memory the rungs ask for. Eigen calls malloc and free from headers, so that these calls
+// stand in the object files of the rungs; the linker (--wrap) leads those of this program to
+// functions that count.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// A program that knows nothing of the harness: a CUDA rung's kernel is a function that anybody can link and call.
+// A program that knows nothing of the harness: a CUDA rung's kernel is a function that anybody can
+// link and call.
 // It is linked with the kernels of all CUDA rungs and what they stand on, and with nothing else.
 #include <cmath>
 #include <cstdio>
@@ -12,7 +13,9 @@ namespace {
 constexpr int N = 40;
 constexpr int d = 32;
 
-__global__ void fill(float* values, float value) { values[blockIdx.x * blockDim.x + threadIdx.x] = value; }
+__global__ void fill(float* values, float value) {
+    values[blockIdx.x * blockDim.x + threadIdx.x] = value;
+}
 
 /// Writes 1 into `wrong` where O is not 2, or LSE not log N.
 __global__ void compare(const float* O, const float* LSE, float* wrong) {
@@ -36,8 +39,8 @@ float first(const flash::DeviceBuffer<float>& buffer) {
 
 int main() {
     try {
-        const flash::DeviceBuffer<float> Q(N * d, "Q"), K(N * d, "K"), V(N * d, "V"), O(N * d, "O"), LSE(N, "LSE"),
-            wrong(1, "wrong");
+        const flash::DeviceBuffer<float> Q(N * d, "Q"), K(N * d, "K"), V(N * d, "V"), O(N * d, "O"),
+            LSE(N, "LSE"), wrong(1, "wrong");
         flash::launch(fill, N, d, 0, Q.data(), 1.0f);
         flash::launch(fill, N, d, 0, K.data(), 0.0f); // every score is 0, so O is the mean of V
         flash::launch(fill, N, d, 0, V.data(), 2.0f);

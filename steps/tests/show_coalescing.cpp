@@ -9,11 +9,12 @@
 int main() {
     using namespace flash::tests;
     const flash::Problem p{.q_len = 1024, .kv_len = 1024, .head_dim = 64};
-    std::printf("sectors per request, one head, N = 1024, d = 64\n%-10s %-14s %10s %10s\n", "kernel", "access", "06",
-                "columns");
+    std::printf("sectors per request, one head, N = 1024, d = 64\n%-10s %-14s %10s %10s\n",
+                "kernel", "access", "06", "columns");
     const auto rows = count_kernels(step06::attention, p);
     const auto columns = count_kernels(column_order::products, p);
-    const auto print = [](const char* kernel, const char* access, const flash::simt::GlobalTraffic& in_rows,
+    const auto print = [](const char* kernel, const char* access,
+                          const flash::simt::GlobalTraffic& in_rows,
                           const flash::simt::GlobalTraffic& in_columns) {
         const auto each = [](const flash::simt::GlobalTraffic& traffic) {
             return static_cast<double>(traffic.sectors) / static_cast<double>(traffic.requests);

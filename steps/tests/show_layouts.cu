@@ -1,6 +1,6 @@
-// Prints which lane of a warp holds which element of the operands of mma.sync, which elements ldmatrix hands to which
-// lane, and where the swizzle puts them: found by trying. Chapters 10 and 11 draw it from the formulas in
-// layouts.py; test_fragments.py compares the two.
+// Prints which lane of a warp holds which element of the operands of mma.sync, which elements
+// ldmatrix hands to which lane, and where the swizzle puts them: found by trying. Chapters 10 and
+// 11 draw it from the formulas in layouts.py; test_fragments.py compares the two.
 #include <cstdio>
 #include <vector>
 
@@ -12,8 +12,9 @@
 
 namespace {
 
-/// One mma per block. Block e has zeros in A and a one in element e (8 per lane, two per register), and the numbers 1
-/// to 128 in B (4 per lane): so each number in C says which element of B met element e of A, and where they are summed.
+/// One mma per block. Block e has zeros in A and a one in element e (8 per lane, two per register),
+/// and the numbers 1 to 128 in B (4 per lane): so each number in C says which element of B met
+/// element e of A, and where they are summed.
 template <class T> __global__ void products(float* C) {
     const int lane = threadIdx.x;
     const int e = static_cast<int>(blockIdx.x) - 8 * lane;
@@ -55,14 +56,17 @@ __global__ void fetch(uint32_t* out) {
 
 /// Where a tile of 16 rows keeps chunk x of row y, for a block of d / 8 x 16 threads.
 template <int d> __global__ void places(int* out) {
-    out[threadIdx.y * blockDim.x + threadIdx.x] = flash::SwizzledTile<d, 16>::offset(threadIdx.y, threadIdx.x);
+    out[threadIdx.y * blockDim.x + threadIdx.x] =
+        flash::SwizzledTile<d, 16>::offset(threadIdx.y, threadIdx.x);
 }
 
 /// What a kernel writes when it is launched with room for `size` elements of T.
-template <class T, class Kernel> std::vector<T> results(Kernel kernel, int blocks, dim3 threads, size_t size) {
+template <class T, class Kernel>
+std::vector<T> results(Kernel kernel, int blocks, dim3 threads, size_t size) {
     std::vector<T> values(size);
     const auto memory = flash::device_backend().allocate(size * sizeof(T));
-    flash::launch(kernel, static_cast<unsigned>(blocks), threads, 512, static_cast<T*>(memory->data()));
+    flash::launch(kernel, static_cast<unsigned>(blocks), threads, 512,
+                  static_cast<T*>(memory->data()));
     memory->read(0, values.data(), size * sizeof(T));
     return values;
 }
@@ -73,7 +77,8 @@ template <class T> void show_products(const char* type) {
         if (C[i] != 0) {
             const size_t a = i / 128;
             const size_t b = static_cast<size_t>(C[i]) - 1;
-            std::printf("%s  A lane %zu register %zu half %zu  B lane %zu register %zu half %zu  C lane %zu register "
+            std::printf("%s  A lane %zu register %zu half %zu  B lane %zu register %zu half %zu  C "
+                        "lane %zu register "
                         "%zu\n",
                         type, a / 8, a / 2 % 4, a % 2, b / 4, b / 2 % 2, b % 2, i % 128 / 4, i % 4);
         }
@@ -85,15 +90,16 @@ void show_fetch() {
     for (size_t i = 0; i < 2 * pairs.size(); ++i) {
         const uint32_t element = pairs[i / 2] >> 16 * (i % 2) & 0xffff;
         std::printf("%s  lane %zu register %zu half %zu  matrix %u row %u column %u\n",
-                    i < 256 ? "ldmatrix" : "ldmatrix.trans", i % 256 / 8, i % 8 / 2, i % 2, element / 64,
-                    element % 64 / 8, element % 8);
+                    i < 256 ? "ldmatrix" : "ldmatrix.trans", i % 256 / 8, i % 8 / 2, i % 2,
+                    element / 64, element % 64 / 8, element % 8);
     }
 }
 
 template <int d> void show_places() {
     const std::vector<int> offsets = results<int>(places<d>, 1, dim3(d / 8, 16), size_t{2} * d);
     for (size_t i = 0; i < offsets.size(); ++i) {
-        std::printf("swizzle d %d  row %zu chunk %zu  byte %d\n", d, i / (d / 8), i % (d / 8), offsets[i]);
+        std::printf("swizzle d %d  row %zu chunk %zu  byte %d\n", d, i / (d / 8), i % (d / 8),
+                    offsets[i]);
     }
 }
 

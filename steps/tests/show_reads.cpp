@@ -1,5 +1,5 @@
-// Prints what rungs 03 to 05 read of Q, K and V, counted where tiles are handed out: for one head, with and without a
-// causal mask. The chapters quote it; test_reads.cpp asserts it.
+// Prints what rungs 03 to 05 read of Q, K and V, counted where tiles are handed out: for one head,
+// with and without a causal mask. The chapters quote it; test_reads.cpp asserts it.
 #include <cstdio>
 
 #include "common/cpu/tiles.hpp"
@@ -16,9 +16,11 @@ int main() {
             auto& counts = flash::cpu::bytes_read;
             counts.Q = counts.K = counts.V = 0;
             data.run(cpu_rungs()[i].attention);
-            const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-            std::printf("%-24s %8.2f %8.2f %8.2f\n", cpu_rungs()[i].name.c_str(), mebibytes(counts.Q),
-                        mebibytes(counts.K), mebibytes(counts.V));
+            const auto mebibytes = [](int64_t bytes) {
+                return static_cast<double>(bytes) / (1 << 20);
+            };
+            std::printf("%-24s %8.2f %8.2f %8.2f\n", cpu_rungs()[i].name.c_str(),
+                        mebibytes(counts.Q), mebibytes(counts.K), mebibytes(counts.V));
         }
     }
     return 0;

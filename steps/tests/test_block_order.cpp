@@ -1,4 +1,5 @@
-// In which order blocks take their tiles (common/cuda/tile_order.hpp): a result tells nothing of it.
+// In which order blocks take their tiles (common/cuda/tile_order.hpp): a result tells nothing of
+// it.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -20,8 +21,8 @@ using flash::DeviceBuffer;
 using flash::Half;
 using flash::Problem;
 using flash::TileOrder;
-using Backward = void (*)(const Problem&, const Half*, const Half*, const Half*, const Half*, const float*, const Half*,
-                          Half*, Half*, Half*, void* workspace);
+using Backward = void (*)(const Problem&, const Half*, const Half*, const Half*, const Half*,
+                          const float*, const Half*, Half*, Half*, Half*, void* workspace);
 
 constexpr int64_t d = 64;
 
@@ -34,10 +35,12 @@ template <class T> DeviceBuffer<T> zeros(int64_t size, const char* name) {
 
 /// Where a rung faults if dQ lacks its last row, or dK its first: the kernel and its block.
 flash::simt::Fault fault_of(Backward rung, const Problem& p, bool dQ_short) {
-    const auto Q = zeros<Half>(p.q_size(), "Q"), K = zeros<Half>(p.kv_size(), "K"), V = zeros<Half>(p.kv_size(), "V");
+    const auto Q = zeros<Half>(p.q_size(), "Q"), K = zeros<Half>(p.kv_size(), "K"),
+               V = zeros<Half>(p.kv_size(), "V");
     const auto O = zeros<Half>(p.q_size(), "O"), dO = zeros<Half>(p.q_size(), "dO");
     const auto LSE = zeros<float>(p.lse_size(), "LSE");
-    const DeviceBuffer<Half> dQ(p.q_size() - (dQ_short ? d : 0), "dQ"), dK(p.kv_size(), "dK"), dV(p.kv_size(), "dV");
+    const DeviceBuffer<Half> dQ(p.q_size() - (dQ_short ? d : 0), "dQ"), dK(p.kv_size(), "dK"),
+        dV(p.kv_size(), "dV");
     const DeviceBuffer<char> workspace(int64_t{1} << 20, "the workspace");
     const flash::simt::Options before = flash::simt::options();
     flash::simt::options().detect = true;
@@ -55,8 +58,9 @@ flash::simt::Fault fault_of(Backward rung, const Problem& p, bool dQ_short) {
 } // namespace
 
 TEST_CASE("every tile has one number; a wave is some heads, and in it the last tiles come first") {
-    const auto [heads, wave_heads, Tr] = GENERATE(TileOrder{1, 1, 1}, TileOrder{1, 1, 5}, TileOrder{6, 1, 3},
-                                                  TileOrder{6, 6, 3}, TileOrder{6, 4, 3}, TileOrder{7, 3, 2});
+    const auto [heads, wave_heads, Tr] =
+        GENERATE(TileOrder{1, 1, 1}, TileOrder{1, 1, 5}, TileOrder{6, 1, 3}, TileOrder{6, 6, 3},
+                 TileOrder{6, 4, 3}, TileOrder{7, 3, 2});
     const TileOrder order{heads, wave_heads, Tr};
     CAPTURE(heads, wave_heads, Tr);
     REQUIRE(order.blocks() == heads * Tr);
@@ -92,13 +96,19 @@ TEST_CASE("with a mask a wave fills the GPU's places twice, without one it is on
 
 TEST_CASE("24 to 26 begin with the longest tiles: the last one of Q, and the first one of K") {
     const Backward rung =
-        GENERATE(step24::attention_backward<Half>, step25::attention_backward<Half>, step26::attention_backward<Half>);
-    const Problem p{.q_len = 600, .kv_len = 600, .head_dim = d, .scale = flash::default_scale(d), .causal = true};
+        GENERATE(step24::attention_backward<Half>, step25::attention_backward<Half>,
+                 step26::attention_backward<Half>);
+    const Problem p{.q_len = 600,
+                    .kv_len = 600,
+                    .head_dim = d,
+                    .scale = flash::default_scale(d),
+                    .causal = true};
     const flash::simt::Fault first_keys = fault_of(rung, p, false);
     INFO(first_keys.what());
     CHECK(first_keys.kind == flash::simt::FaultKind::out_of_bounds);
     CHECK(first_keys.where.block.x == 0);
-    if (rung == static_cast<Backward>(step24::attention_backward<Half>)) { // dQ is its own kernel's here
+    // dQ is its own kernel's here
+    if (rung == static_cast<Backward>(step24::attention_backward<Half>)) {
         const flash::simt::Fault last_queries = fault_of(rung, p, true);
         INFO(last_queries.what());
         CHECK(last_queries.kind == flash::simt::FaultKind::out_of_bounds);

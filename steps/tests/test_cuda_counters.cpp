@@ -17,7 +17,9 @@ using flash::Forward;
 using flash::Problem;
 using flash::simt::KernelProfile;
 
-Problem one_head(int64_t N_q, int64_t N_kv, int64_t d) { return {.q_len = N_q, .kv_len = N_kv, .head_dim = d}; }
+Problem one_head(int64_t N_q, int64_t N_kv, int64_t d) {
+    return {.q_len = N_q, .kv_len = N_kv, .head_dim = d};
+}
 
 constexpr uint64_t floats(int64_t count) { return static_cast<uint64_t>(count) * 4; } // bytes
 
@@ -43,13 +45,15 @@ TEST_CASE("06 writes two N x N matrices and reads both back") {
     const Problem p = one_head(N, N, d);
     const std::vector<KernelProfile> kernels = count_kernels(step06::attention, p);
     REQUIRE(kernels.size() == 3);
-    const auto S_in = [&](size_t kernel) { return buffer(kernels[kernel], "S"); }; // P is in its place
-    CHECK(S_in(0).store.bytes == floats(N * N));                                   // S
-    CHECK(S_in(1).store.bytes == floats(N * N));                                   // P
+    // P is in its place
+    const auto S_in = [&](size_t kernel) { return buffer(kernels[kernel], "S"); };
+    CHECK(S_in(0).store.bytes == floats(N * N)); // S
+    CHECK(S_in(1).store.bytes == floats(N * N)); // P
     CHECK(S_in(2).store.bytes == 0);
     // A row is read twice: for m and l, and, out of the cache, for P.
     CHECK(S_in(1).load.bytes == 2 * floats(N * N));
-    // Lanes of a warp read the same element of P: one request of one sector an element and 32 columns of O.
+    // Lanes of a warp read the same element of P: one request of one sector an element and 32
+    // columns of O.
     CHECK(S_in(2).load.requests == static_cast<uint64_t>(N * N * d / 32));
     CHECK(S_in(2).load.sectors == S_in(2).load.requests);
 }
@@ -82,7 +86,8 @@ TEST_CASE("07 keeps S and P on the chip, and takes O through memory once for eac
     check_no_large_buffer(kernel, p);
     const int64_t Tc = (N + 63) / 64; // Bc = 64
     CHECK(buffer(kernel, "O").load.bytes == floats(Tc * p.q_size()));
-    CHECK(buffer(kernel, "O").store.bytes == floats((Tc + 1) * p.q_size())); // and once the zeros before
+    // and once the zeros before
+    CHECK(buffer(kernel, "O").store.bytes == floats((Tc + 1) * p.q_size()));
     CHECK(buffer(kernel, "Q").load.bytes == floats(Tc * p.q_size()));
     CHECK(buffer(kernel, "K").load.bytes == floats(p.kv_size()));
     CHECK(buffer(kernel, "V").load.bytes == floats(p.kv_size()));
@@ -94,7 +99,8 @@ TEST_CASE("08 and 09 write O and LSE once, and read K and V for each tile of Q")
         int64_t Br, Bc;   // of d = 64
         bool whole_tiles; // rows beyond the last are asked for, too: they repeat it
     };
-    const Claim claim = GENERATE(Claim{step08::attention, 64, 32, false}, Claim{step09::attention, 128, 64, true});
+    const Claim claim =
+        GENERATE(Claim{step08::attention, 64, 32, false}, Claim{step09::attention, 128, 64, true});
     const int64_t N = GENERATE(1, 64, 100, 192, 257);
     const Problem p = one_head(N, N + 31, 64);
     const KernelProfile kernel = only_kernel(claim.attention, p);
@@ -129,26 +135,31 @@ TEST_CASE("with a causal mask 08 and 09 leave out the tiles that no row sees") {
 TEST_CASE("09 reads shared memory at least seven times less than 08") {
     const int64_t N = GENERATE(128, 256, 384);
     const Problem p = one_head(N, N, 64);
-    const auto loaded = [&](Forward<float> attention) { return only_kernel(attention, p).total.shared_load.bytes; };
+    const auto loaded = [&](Forward<float> attention) {
+        return only_kernel(attention, p).total.shared_load.bytes;
+    };
     // Bytes that the lanes read for each multiply-add of Q K^T and of P V, which are N^2 d each.
     const auto N2d = static_cast<uint64_t>(N * N * 64);
-    CHECK(loaded(step08::attention) >= N2d * 8 + N2d * 6); // q and k; v, and p for two columns of O, or for each
+    // q and k; v, and p for two columns of O, or for each
+    CHECK(loaded(step08::attention) >= N2d * 8 + N2d * 6);
     CHECK(loaded(step09::attention) == N2d * 1 + N2d * 1); // (8 + 8) numbers for 8 x 8
 }
 
-TEST_CASE("09 has 128 queries to a tile, at d = 128 where a block may have 227 KiB of shared memory, else 64") {
+TEST_CASE("09 has 128 queries to a tile, at d = 128 where a block may have 227 KiB of shared "
+          "memory, else 64") {
     struct Tile {
         int shared_kib; // of a block, on an RTX 3090 or 4090, an A100, an H100
         int64_t d, Br, Bc, threads, bytes;
     };
-    // d rows of Br + 4 queries; two slices of 16 * threads numbers of K or V, K's Bc numbers longer by 4; Bc rows of P
-    // for each warp, of 8 queries for each of its LR lanes, and 8 more.
+    // d rows of Br + 4 queries; two slices of 16 * threads numbers of K or V, K's Bc numbers longer
+    // by 4; Bc rows of P for each warp, of 8 queries for each of its LR lanes, and 8 more.
     constexpr int64_t four_64 = 4 * (64 * 132 + 2 * 32 * 68 + 4 * 64 * 40);
     constexpr int64_t four_128 = 4 * (128 * 68 + 2 * 16 * 132 + 4 * 128 * 24);
     constexpr int64_t eight_128 = 4 * (128 * 132 + 2 * 32 * 132 + 8 * 128 * 24);
-    const Tile tile = GENERATE(Tile{99, 64, 128, 64, 128, four_64}, Tile{227, 64, 128, 64, 128, four_64},
-                               Tile{99, 128, 64, 128, 128, four_128}, Tile{163, 128, 64, 128, 128, four_128},
-                               Tile{227, 128, 128, 128, 256, eight_128});
+    const Tile tile =
+        GENERATE(Tile{99, 64, 128, 64, 128, four_64}, Tile{227, 64, 128, 64, 128, four_64},
+                 Tile{99, 128, 64, 128, 128, four_128}, Tile{163, 128, 64, 128, 128, four_128},
+                 Tile{227, 128, 128, 128, 256, eight_128});
     CAPTURE(tile.shared_kib, tile.d);
     const SharedLimit limit(tile.shared_kib);
     const int64_t N = 256; // whole tiles
@@ -159,7 +170,8 @@ TEST_CASE("09 has 128 queries to a tile, at d = 128 where a block may have 227 K
     CHECK(buffer(kernel, "Q").load.bytes == floats(N * tile.d));
     CHECK(buffer(kernel, "K").load.bytes == N / tile.Br * floats(N * tile.d));
     CHECK(buffer(kernel, "V").load.bytes == N / tile.Br * floats(N * tile.d));
-    // A barrier before each slice: of K there are d / slice, of V Bc / slice, and a slice has 16 * threads numbers.
+    // A barrier before each slice: of K there are d / slice, of V Bc / slice, and a slice has 16 *
+    // threads numbers.
     const int64_t slice = 16 * tile.threads / tile.Bc;
     const int64_t pairs = N / tile.Br * (N / tile.Bc);
     CHECK(kernel.total.barriers == static_cast<uint64_t>(pairs * (tile.d + tile.Bc) / slice));
@@ -178,8 +190,8 @@ TEST_CASE("09 has micro-tiles of 8 x 8 at every head dim; of O they are 8 x 4 at
 }
 
 TEST_CASE("no line of rungs 06 to 09 has conflicts between banks") {
-    const auto attention =
-        GENERATE(as<Forward<float>>{}, step06::attention, step07::attention, step08::attention, step09::attention);
+    const auto attention = GENERATE(as<Forward<float>>{}, step06::attention, step07::attention,
+                                    step08::attention, step09::attention);
     const SharedLimit limit(GENERATE(163, 227));
     const int64_t d = GENERATE(32, 64, 128);
     for (const KernelProfile& kernel : count_kernels(attention, one_head(150, 150, d))) {

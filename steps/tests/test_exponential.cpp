@@ -1,4 +1,5 @@
-// The exponential that the CPU rungs share, in every lane of a vector and in the elements left over.
+// The exponential that the CPU rungs share, in every lane of a vector and in the elements left
+// over.
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
@@ -10,7 +11,8 @@ using flash::cpu::exponential;
 
 namespace {
 
-constexpr int lengths_up_to = 40; // longer than two vectors of any instruction set, and every remainder
+// longer than two vectors of any instruction set, and every remainder
+constexpr int lengths_up_to = 40;
 
 } // namespace
 

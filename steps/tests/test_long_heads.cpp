@@ -1,5 +1,6 @@
-// What the suite's lists for the SIMT backend are too short for in rung 18: blocks of eight warps, which heads of 2048
-// queries get, and four slots that are filled again, which takes 257 keys. Right, without a fault, and what they cost.
+// What the suite's lists for the SIMT backend are too short for in rung 18: blocks of eight warps,
+// which heads of 2048 queries get, and four slots that are filled again, which takes 257 keys.
+// Right, without a fault, and what they cost.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -47,7 +48,8 @@ KernelProfile judged(const Case& c, Options chosen) {
     chosen.count = true;
     flash::simt::options() = chosen;
     flash::simt::clear_profile();
-    const std::vector<std::string> wrong = flash::conformance::judge(rung18, flash::conformance::prepare(c));
+    const std::vector<std::string> wrong =
+        flash::conformance::judge(rung18, flash::conformance::prepare(c));
     flash::simt::options() = before;
     for (const std::string& one : wrong) {
         FAIL_CHECK(one);
@@ -68,21 +70,26 @@ uint64_t bytes_loaded(const KernelProfile& kernel, const std::string& buffer) {
 
 } // namespace
 
-TEST_CASE("18 with eight warps, and with slots that are filled again: right, without a fault in any order") {
-    const Options order =
-        GENERATE(Options{}, Options{.schedule = {Schedule::shuffle, 1}, .cp_async = CpAsync::early, .detect = true},
-                 Options{.schedule = {Schedule::one_warp_ahead, 1}, .cp_async = CpAsync::late, .detect = true});
+TEST_CASE("18 with eight warps, and with slots that are filled again: right, without a fault in "
+          "any order") {
+    const Options order = GENERATE(
+        Options{},
+        Options{.schedule = {Schedule::shuffle, 1}, .cp_async = CpAsync::early, .detect = true},
+        Options{
+            .schedule = {Schedule::one_warp_ahead, 1}, .cp_async = CpAsync::late, .detect = true});
     struct Path {
         Case c;
         std::string tiles; // in the kernel's name
     };
-    const auto [c,
-                tiles] = GENERATE( // the last block has few queries, and with fewer keys than queries blocks see none
+    // the last block has few queries, and with fewer keys than queries blocks see none
+    // see exercise 18.2
+    const auto [c, tiles] = GENERATE(
         Path{{Kind::normal, flash::DType::fp16, problem(2049, 700, 128, false)}, "Tiles<128, 8>"},
         Path{{Kind::normal, flash::DType::bf16, problem(2049, 700, 128, true, 2)}, "Tiles<128, 8>"},
         Path{{Kind::normal, flash::DType::bf16, problem(2100, 2300, 128, true)}, "Tiles<128, 8>"},
-        Path{{Kind::towering_middle, flash::DType::fp16, problem(2049, 700, 128, false)}, "Tiles<128, 8>"},
-        Path{{Kind::normal, flash::DType::fp16, problem(113, 203, 128, true, 2)}, "Tiles<128, 4>"}, // see exercise 18.2
+        Path{{Kind::towering_middle, flash::DType::fp16, problem(2049, 700, 128, false)},
+             "Tiles<128, 8>"},
+        Path{{Kind::normal, flash::DType::fp16, problem(113, 203, 128, true, 2)}, "Tiles<128, 4>"},
         Path{{Kind::normal, flash::DType::fp16, problem(150, 700, 64, true, 2)}, "Tiles<64, 4>"},
         Path{{Kind::normal, flash::DType::bf16, problem(150, 700, 32, true, 2)}, "Tiles<32, 4>"});
     CAPTURE(to_string(order.schedule), c.group(), c.name());
@@ -91,21 +98,24 @@ TEST_CASE("18 with eight warps, and with slots that are filled again: right, wit
     CHECK(judged(c, chosen).name.find(tiles) != std::string::npos);
 }
 
-TEST_CASE("18 has eight warps from 2048 queries on at d = 128 where a block may have 227 KiB; K and V are read half as "
+TEST_CASE("18 has eight warps from 2048 queries on at d = 128 where a block may have 227 KiB; K "
+          "and V are read half as "
           "often") {
     struct Blocks {
         int shared_kib;
-        int64_t N_q, Br, kib; // of a block: Q, the slots of K and of V, and 1 for the barriers, rounded up
+        // of a block: Q, the slots of K and of V, and 1 for the barriers, rounded up
+        int64_t N_q, Br, kib;
     };
-    const Blocks expected =
-        GENERATE(Blocks{99, 2048, 128, 32 + 2 * 2 * 16 + 1}, Blocks{163, 2048, 128, 32 + 2 * 2 * 16 + 1},
-                 Blocks{227, 2047, 128, 32 + 2 * 2 * 16 + 1}, Blocks{227, 2048, 256, 64 + 4 * 2 * 16 + 1});
+    const Blocks expected = GENERATE(
+        Blocks{99, 2048, 128, 32 + 2 * 2 * 16 + 1}, Blocks{163, 2048, 128, 32 + 2 * 2 * 16 + 1},
+        Blocks{227, 2047, 128, 32 + 2 * 2 * 16 + 1}, Blocks{227, 2048, 256, 64 + 4 * 2 * 16 + 1});
     CAPTURE(expected.shared_kib, expected.N_q);
     const Case c{Kind::normal, flash::DType::fp16, problem(expected.N_q, 192, 128, false)};
     const Problem& p = c.problem;
     const KernelProfile kernel = judged(c, Options{.shared_kib = expected.shared_kib});
     const auto blocks = static_cast<uint64_t>(flash::ceil_div(expected.N_q, expected.Br));
-    CHECK(kernel.name.find(expected.Br == 256 ? "Tiles<128, 8>" : "Tiles<128, 4>") != std::string::npos);
+    CHECK(kernel.name.find(expected.Br == 256 ? "Tiles<128, 8>" : "Tiles<128, 4>") !=
+          std::string::npos);
     CHECK(kernel.grid.x == blocks);
     CHECK(kernel.block.x == static_cast<unsigned>(expected.Br)); // 32 rows per warp
     CHECK(kernel.shared_bytes == static_cast<size_t>(expected.kib) << 10);
@@ -116,7 +126,8 @@ TEST_CASE("18 has eight warps from 2048 queries on at d = 128 where a block may 
     CHECK(bytes_loaded(kernel, "V") == blocks * keys * row);
     CHECK(kernel.total.global_load.sectors == kernel.total.global_load.ideal);
     // Q K^T and P V, and P times eight columns of ones: 16 x 8 x 16 multiply-adds each.
-    CHECK(kernel.total.mma == 2048 * keys * static_cast<uint64_t>(2 * p.head_dim + 8) / (16 * 8 * 16));
+    CHECK(kernel.total.mma ==
+          2048 * keys * static_cast<uint64_t>(2 * p.head_dim + 8) / (16 * 8 * 16));
     CHECK(kernel.total.shared_load.wavefronts == kernel.total.shared_load.ideal);
     CHECK(kernel.total.async_store.wavefronts == kernel.total.async_store.ideal);
     CHECK(kernel.total.barriers == blocks);

@@ -18,13 +18,17 @@ namespace {
 using namespace flash::tests;
 
 MallocCounts memory_of(const NamedRung& rung, int64_t N, int64_t heads = 2) {
-    AttentionData data = random_attention({.heads = heads, .kv_heads = heads, .q_len = N, .kv_len = N}, 1);
+    AttentionData data =
+        random_attention({.heads = heads, .kv_heads = heads, .q_len = N, .kv_len = N}, 1);
     reset_malloc_counts();
-    rung.attention(data.problem, data.Q.data(), data.K.data(), data.V.data(), data.O.data(), data.LSE.data(), nullptr);
+    rung.attention(data.problem, data.Q.data(), data.K.data(), data.V.data(), data.O.data(),
+                   data.LSE.data(), nullptr);
     return malloc_counts();
 }
 
-size_t bytes(int64_t rows, int64_t cols) { return sizeof(float) * static_cast<size_t>(rows * cols); }
+size_t bytes(int64_t rows, int64_t cols) {
+    return sizeof(float) * static_cast<size_t>(rows * cols);
+}
 
 } // namespace
 
@@ -38,11 +42,15 @@ TEST_CASE("01 and 02 hold S and P, two N x N matrices for each thread that has a
             INFO(named.name << ", " << heads << " heads");
             const MallocCounts counts = memory_of(named, N, heads);
             CHECK(counts.largest >= bytes(N, N));
-            const auto workspace_bytes = rung == 0 ? step01::workspace_bytes : step02::workspace_bytes;
-            const auto claimed = static_cast<size_t>(workspace_bytes({.heads = heads, .q_len = N, .kv_len = N}));
+            const auto workspace_bytes =
+                rung == 0 ? step01::workspace_bytes : step02::workspace_bytes;
+            const auto claimed =
+                static_cast<size_t>(workspace_bytes({.heads = heads, .q_len = N, .kv_len = N}));
             CHECK(claimed == static_cast<size_t>(std::min<int64_t>(3, heads)) * 2 * bytes(N, N));
-            CHECK(counts.peak <= claimed + claimed / 2); // under a sanitizer products need heap, too
-            CHECK(counts.peak >= 2 * bytes(N, N));       // of the three threads one may have done all heads
+            // under a sanitizer products need heap, too
+            CHECK(counts.peak <= claimed + claimed / 2);
+            // of the three threads one may have done all heads
+            CHECK(counts.peak >= 2 * bytes(N, N));
         }
     }
     omp_set_num_threads(threads_before);
@@ -52,7 +60,8 @@ TEST_CASE("03, 04 and 05 hold a few tiles per thread, whatever N is") {
     constexpr int64_t d = 64;
     const size_t tile_of_scores = bytes(step05::Br, step05::Bc);
     const size_t tile_of_rows = bytes(step05::Br, d);
-    // Scores, the Partial of the tile, the one seen so far and their merge; packed factors are on the stack.
+    // Scores, the Partial of the tile, the one seen so far and their merge; packed factors are on
+    // the stack.
     const size_t a_few_tiles = 2 * tile_of_scores + 4 * tile_of_rows;
     for (const size_t rung : {2, 3, 4}) {
         for (const int64_t N : {512, 1024, 2048, 4096}) {
@@ -69,11 +78,12 @@ TEST_CASE("03, 04 and 05 hold a few tiles per thread, whatever N is") {
 TEST_CASE("without memory for S every rung ends with an exception, not with the program") {
     for (const NamedRung& rung : cpu_rungs()) {
         INFO(rung.name);
-        AttentionData data = random_attention({.heads = 2, .kv_heads = 2, .q_len = 256, .kv_len = 256}, 1);
+        AttentionData data =
+            random_attention({.heads = 2, .kv_heads = 2, .q_len = 256, .kv_len = 256}, 1);
         const auto run = [&] {
             limit_malloc(4096);
-            rung.attention(data.problem, data.Q.data(), data.K.data(), data.V.data(), data.O.data(), data.LSE.data(),
-                           nullptr);
+            rung.attention(data.problem, data.Q.data(), data.K.data(), data.V.data(), data.O.data(),
+                           data.LSE.data(), nullptr);
         };
         CHECK_THROWS_AS(run(), std::bad_alloc);
         limit_malloc(SIZE_MAX);

@@ -1,5 +1,6 @@
-// Rung 05's merge is associative and commutative, and no_keys is its neutral element. So keys may be split anywhere and
-// the parts merged in any order: a property test over random splits and random trees.
+// Rung 05's merge is associative and commutative, and no_keys is its neutral element. So keys may
+// be split anywhere and the parts merged in any order: a property test over random splits and
+// random trees.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -21,7 +22,9 @@ using step05::Partial;
 
 using Random = std::mt19937;
 
-int64_t up_to(int64_t limit, Random& random) { return std::uniform_int_distribution<int64_t>(0, limit)(random); }
+int64_t up_to(int64_t limit, Random& random) {
+    return std::uniform_int_distribution<int64_t>(0, limit)(random);
+}
 
 /// The Partial of keys first .. last - 1 for all queries of a problem with one head.
 Partial partial(const AttentionData& data, int64_t first, int64_t last) {
@@ -29,9 +32,10 @@ Partial partial(const AttentionData& data, int64_t first, int64_t last) {
     if (first == last) {
         return step05::no_keys(p.q_len, p.head_dim);
     }
-    return step05::attend_tile(p, 0, first, ConstMatrixView(data.Q.data(), p.q_len, p.head_dim),
-                               ConstMatrixView(data.K.data() + first * p.head_dim, last - first, p.head_dim),
-                               ConstMatrixView(data.V.data() + first * p.head_dim, last - first, p.head_dim));
+    return step05::attend_tile(
+        p, 0, first, ConstMatrixView(data.Q.data(), p.q_len, p.head_dim),
+        ConstMatrixView(data.K.data() + first * p.head_dim, last - first, p.head_dim),
+        ConstMatrixView(data.V.data() + first * p.head_dim, last - first, p.head_dim));
 }
 
 /// The keys cut at random places; equal cuts leave a part with no keys.
@@ -71,7 +75,9 @@ template <class X, class Y> double difference(const X& x, const Y& y) {
     return largest;
 }
 
-bool same_bits(const Partial& a, const Partial& b) { return a.m == b.m && a.l == b.l && a.O == b.O; }
+bool same_bits(const Partial& a, const Partial& b) {
+    return a.m == b.m && a.l == b.l && a.O == b.O;
+}
 
 /// A random problem with one head: short and long, causal or not, logits small or beyond +-1e4.
 AttentionData random_problem(Random& random) {
@@ -93,17 +99,21 @@ TEST_CASE("any split of the keys, merged in any order, gives the exact result to
     const flash::reference::Exact exact = flash::reference::oracle(p, data.inputs());
 
     const float v_max = ConstMatrixView(data.V.data(), p.kv_len, p.head_dim).cwiseAbs().maxCoeff();
-    const double s_max = p.head_dim * ConstMatrixView(data.Q.data(), p.q_len, p.head_dim).cwiseAbs().maxCoeff() *
+    const double s_max = p.head_dim *
+                         ConstMatrixView(data.Q.data(), p.q_len, p.head_dim).cwiseAbs().maxCoeff() *
                          ConstMatrixView(data.K.data(), p.kv_len, p.head_dim).cwiseAbs().maxCoeff();
     const double tolerance = 1e-5 + 0x1p-20 * s_max; // scores carry a relative error of a few 2^-24
-    INFO("N_q " << p.q_len << ", N_kv " << p.kv_len << ", d " << p.head_dim << ", causal " << p.causal);
+    INFO("N_q " << p.q_len << ", N_kv " << p.kv_len << ", d " << p.head_dim << ", causal "
+                << p.causal);
     for (int64_t i = 0; i < p.q_len; ++i) {
         INFO("query " << i);
         if (p.visible_keys(i) == 0) {
-            CHECK((merged.m(i) == -flash::cpu::infinity && merged.l(i) == 0 && merged.O.row(i).isZero(0)));
+            CHECK((merged.m(i) == -flash::cpu::infinity && merged.l(i) == 0 &&
+                   merged.O.row(i).isZero(0)));
             continue;
         }
-        const Eigen::Map<const Eigen::RowVectorXd> O_exact(exact.o.data() + i * p.head_dim, p.head_dim);
+        const Eigen::Map<const Eigen::RowVectorXd> O_exact(exact.o.data() + i * p.head_dim,
+                                                           p.head_dim);
         const Eigen::RowVectorXd O = merged.O.row(i).cast<double>() / merged.l(i);
         CHECK(difference(O, O_exact) <= tolerance * v_max);
         const double LSE = merged.m(i) + std::log(static_cast<double>(merged.l(i)));
@@ -117,8 +127,9 @@ TEST_CASE("two orders of merging the same parts agree far closer: only the merge
     const std::vector<Partial> parts = random_parts(data, random);
     const Partial a = merge_in_random_order(parts, random);
     const Partial b = merge_in_random_order(parts, random);
-    const float v_max =
-        ConstMatrixView(data.V.data(), data.problem.kv_len, data.problem.head_dim).cwiseAbs().maxCoeff();
+    const float v_max = ConstMatrixView(data.V.data(), data.problem.kv_len, data.problem.head_dim)
+                            .cwiseAbs()
+                            .maxCoeff();
     INFO(parts.size() << " parts");
     CHECK(a.m == b.m); // a maximum does not round
     for (int64_t i = 0; i < data.problem.q_len; ++i) {
@@ -147,5 +158,6 @@ TEST_CASE("rung 05 is the merge of its tiles, from left to right") {
         seen = step05::merge(seen, partial(data, first, std::min(first + step05::Bc, p.kv_len)));
     }
     const flash::cpu::Matrix O = seen.l.cwiseInverse().asDiagonal() * seen.O;
-    CHECK(difference(O.reshaped(), ConstMatrixView(data.O.data(), p.q_len, p.head_dim).reshaped()) <= 1e-7);
+    CHECK(difference(O.reshaped(),
+                     ConstMatrixView(data.O.data(), p.q_len, p.head_dim).reshaped()) <= 1e-7);
 }

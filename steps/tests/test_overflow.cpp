@@ -68,8 +68,8 @@ TEST_CASE("02 to 05 are right where 01 fails") {
     CHECK(passes(all_low));
 
     // Several tiles; in each row some logits beyond +1e4 and some below -1e4, in any order.
-    AttentionData random =
-        random_attention({.heads = 2, .kv_heads = 2, .q_len = 70, .kv_len = 500, .head_dim = 64}, 3, 5e3f);
+    AttentionData random = random_attention(
+        {.heads = 2, .kv_heads = 2, .q_len = 70, .kv_len = 500, .head_dim = 64}, 3, 5e3f);
     random.run(rung.attention);
     CHECK(passes(random));
 }

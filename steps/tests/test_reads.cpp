@@ -21,7 +21,8 @@ struct Claim {
     int64_t V_passes;
 };
 
-/// Bytes of K (or of V) that one pass hands out: for each tile of Q, whole tiles up to the last key that it sees.
+/// Bytes of K (or of V) that one pass hands out: for each tile of Q, whole tiles up to the last key
+/// that it sees.
 int64_t bytes_of_one_pass(const Problem& p) {
     int64_t keys = 0;
     for (int64_t i0 = 0; i0 < p.q_len; i0 += Br) {
@@ -33,7 +34,8 @@ int64_t bytes_of_one_pass(const Problem& p) {
 
 void check_reads(const Problem& p, const Claim& claim) {
     const NamedRung& rung = cpu_rungs()[claim.rung];
-    INFO(rung.name << ", N_q = " << p.q_len << ", N_kv = " << p.kv_len << (p.causal ? ", causal" : ", full"));
+    INFO(rung.name << ", N_q = " << p.q_len << ", N_kv = " << p.kv_len
+                   << (p.causal ? ", causal" : ", full"));
     AttentionData data = random_attention(p, 1);
     auto& counts = flash::cpu::bytes_read;
     counts.Q = counts.K = counts.V = 0;
@@ -49,10 +51,24 @@ TEST_CASE("03 reads K three times and V once, 04 K twice, 05 K once, for each ti
     const Claim claim = GENERATE(Claim{2, 3, 1}, Claim{3, 2, 1}, Claim{4, 1, 1});
     for (const bool causal : {false, true}) {
         for (const int64_t N : {1, 100, 128, 129, 1000, 1024}) {
-            check_reads({.batch = 2, .heads = 2, .kv_heads = 1, .q_len = N, .kv_len = N, .causal = causal}, claim);
+            check_reads(
+                {.batch = 2, .heads = 2, .kv_heads = 1, .q_len = N, .kv_len = N, .causal = causal},
+                claim);
         }
-        check_reads({.heads = 2, .kv_heads = 2, .q_len = 300, .kv_len = 700, .head_dim = 33, .causal = causal}, claim);
-        check_reads({.heads = 2, .kv_heads = 2, .q_len = 700, .kv_len = 300, .head_dim = 33, .causal = causal}, claim);
+        check_reads({.heads = 2,
+                     .kv_heads = 2,
+                     .q_len = 300,
+                     .kv_len = 700,
+                     .head_dim = 33,
+                     .causal = causal},
+                    claim);
+        check_reads({.heads = 2,
+                     .kv_heads = 2,
+                     .q_len = 700,
+                     .kv_len = 300,
+                     .head_dim = 33,
+                     .causal = causal},
+                    claim);
     }
 }
 

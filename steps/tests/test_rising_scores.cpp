@@ -1,5 +1,6 @@
-// Rungs that choose m and keep it, on rows that climb: most weights are small, and later ones are 2^80 to 2^140 times
-// as large. What was summed up before a climb must not be lost as long as the sum still feels it.
+// Rungs that choose m and keep it, on rows that climb: most weights are small, and later ones are
+// 2^80 to 2^140 times as large. What was summed up before a climb must not be lost as long as the
+// sum still feels it.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -28,37 +29,49 @@ using flash::DType;
 using flash::Problem;
 using flash::conformance::Prepared;
 
-const std::vector<flash::Rung> rungs = {
-    {.name = "lazy_maximum", .fp16 = step16::attention<flash::Half>, .bf16 = step16::attention<flash::Bfloat16>},
-    {.name = "fixed_maximum", .fp16 = step17::attention<flash::Half>, .bf16 = step17::attention<flash::Bfloat16>},
-    {.name = "multistage", .fp16 = step18::attention<flash::Half>, .bf16 = step18::attention<flash::Bfloat16>},
-    {.name = "wgmma_tma", .fp16 = step19::attention<flash::Half>, .bf16 = step19::attention<flash::Bfloat16>},
-    {.name = "warp_specialization", .fp16 = step20::attention<flash::Half>, .bf16 = step20::attention<flash::Bfloat16>},
-    {.name = "persistent_blocks",
-     .fp16 = step21::attention<flash::Half>,
-     .bf16 = step21::attention<flash::Bfloat16>,
-     .workspace_bytes = step21::workspace_bytes},
-    {.name = "overlap",
-     .fp16 = step22::attention<flash::Half>,
-     .bf16 = step22::attention<flash::Bfloat16>,
-     .workspace_bytes = step22::workspace_bytes}};
+const std::vector<flash::Rung> rungs = {{.name = "lazy_maximum",
+                                         .fp16 = step16::attention<flash::Half>,
+                                         .bf16 = step16::attention<flash::Bfloat16>},
+                                        {.name = "fixed_maximum",
+                                         .fp16 = step17::attention<flash::Half>,
+                                         .bf16 = step17::attention<flash::Bfloat16>},
+                                        {.name = "multistage",
+                                         .fp16 = step18::attention<flash::Half>,
+                                         .bf16 = step18::attention<flash::Bfloat16>},
+                                        {.name = "wgmma_tma",
+                                         .fp16 = step19::attention<flash::Half>,
+                                         .bf16 = step19::attention<flash::Bfloat16>},
+                                        {.name = "warp_specialization",
+                                         .fp16 = step20::attention<flash::Half>,
+                                         .bf16 = step20::attention<flash::Bfloat16>},
+                                        {.name = "persistent_blocks",
+                                         .fp16 = step21::attention<flash::Half>,
+                                         .bf16 = step21::attention<flash::Bfloat16>,
+                                         .workspace_bytes = step21::workspace_bytes},
+                                        {.name = "overlap",
+                                         .fp16 = step22::attention<flash::Half>,
+                                         .bf16 = step22::attention<flash::Bfloat16>,
+                                         .workspace_bytes = step22::workspace_bytes}};
 
-/// One row's scores in units of log2, by the stage that a key belongs to: a few low keys, some on the way, a plateau
-/// that nearly all keys share, and a single peak.
+/// One row's scores in units of log2, by the stage that a key belongs to: a few low keys, some on
+/// the way, a plateau that nearly all keys share, and a single peak.
 constexpr size_t low = 0, step = 1, plateau = 2, peak = 3, stages = 4;
 using Climb = std::array<double, stages>;
 
 /// How many keys the first two stages have, and where the peak is.
 struct Keys {
     int64_t low, step, peak;
-    size_t stage(int64_t j) const { return j == peak ? ::peak : j < low ? ::low : j < low + step ? ::step : ::plateau; }
+    size_t stage(int64_t j) const {
+        return j == peak ? ::peak : j < low ? ::low : j < low + step ? ::step : ::plateau;
+    }
 };
 
-/// A tile of 128 queries with these climbs; row i has climbs[i / 32], as a warp has. A key is a unit vector of its
-/// stage and a query holds the scores of all stages. Column x of V is not 0 for the keys of stage x % 3, so that O
-/// tells the share of each but the peak's: that is nearly 1, and beside it a bound that follows max|O| would forgive
-/// anything.
-Prepared prepare(DType dtype, int64_t N_kv, const Keys& keys, const std::vector<Climb>& climbs, float V = 1) {
+/// A tile of 128 queries with these climbs; row i has climbs[i / 32], as a warp has. A key is a
+/// unit vector of its stage and a query holds the scores of all stages. Column x of V is not 0 for
+/// the keys of stage x % 3, so that O tells the share of each but the peak's: that is nearly 1, and
+/// beside it a bound that follows max|O| would forgive anything.
+Prepared prepare(DType dtype, int64_t N_kv, const Keys& keys, const std::vector<Climb>& climbs,
+                 float V = 1) {
     const Problem p{.q_len = 128, .kv_len = N_kv, .head_dim = 64, .scale = 1.0f / 8};
     Prepared prepared{{flash::conformance::Kind::normal, dtype, p}, {}, {}, {}};
     auto& [q, k, v, o, lse, d_o, spoilt] = prepared.tensors;
@@ -95,7 +108,8 @@ void judge_all(const Prepared& prepared) {
 
 } // namespace
 
-// The plateau lies 99.5 above the low keys and 26.7 below the peak: its share of the sum is N 2^-26.7.
+// The plateau lies 99.5 above the low keys and 26.7 below the peak: its share of the sum is N
+// 2^-26.7.
 TEST_CASE("a plateau that a late peak nearly hides is still in the sum") {
     const DType dtype = GENERATE(DType::fp16, DType::bf16);
     const int64_t N_kv = GENERATE(4096, 16384, 65536);
@@ -104,9 +118,9 @@ TEST_CASE("a plateau that a late peak nearly hides is still in the sum") {
     judge_all(prepare(dtype, N_kv, {128, 0, last ? N_kv - 1 : N_kv / 2}, {{-63, 0, 36.5, 63.2}}));
 }
 
-// Each warp climbs in a way of its own, in one rise or in two, by 80 to 140 in all. The peak is as far above the
-// plateau as the plateau's share can still be seen. Every second draw is from where exp2 of a rise becomes 0, and the
-// share small.
+// Each warp climbs in a way of its own, in one rise or in two, by 80 to 140 in all. The peak is as
+// far above the plateau as the plateau's share can still be seen. Every second draw is from where
+// exp2 of a rise becomes 0, and the share small.
 TEST_CASE("what was summed up before a climb is not lost") {
     const int seed = GENERATE(range(0, 16));
     const DType dtype = GENERATE(DType::fp16, DType::bf16);
@@ -123,12 +137,14 @@ TEST_CASE("what was summed up before a climb is not lost") {
         const double to_step = seed % 2 == 0 ? 0 : between(0, to_plateau);
         climbs.push_back({-total / 2, to_step - total / 2, to_plateau - total / 2, total / 2});
     }
-    const auto low_keys = static_cast<int64_t>(between(1, 200)), step_keys = static_cast<int64_t>(between(1, 2000));
+    const auto low_keys = static_cast<int64_t>(between(1, 200)),
+               step_keys = static_cast<int64_t>(between(1, 2000));
     const auto peak_key = seed % 4 < 2 ? N_kv - 1 : static_cast<int64_t>(between(2300, N_kv));
     judge_all(prepare(dtype, N_kv, {low_keys, step_keys, peak_key}, climbs));
 }
 
-// In bf16 V may be large. Weights stay below 2^16 but for a tile that is mended, in rungs 17 and 18 alone.
+// In bf16 V may be large. Weights stay below 2^16 but for a tile that is mended, in rungs 17 and 18
+// alone.
 TEST_CASE("O is finite where V is as large as 2^60") {
     const double rise = GENERATE(20, 58, 75, 90, 110, 125, 140);
     const bool at_once = GENERATE(true, false);

@@ -1,4 +1,5 @@
-// What rungs 10 to 18 claim about their products, their shared memory and their shuffles, counted on the SIMT backend.
+// What rungs 10 to 18 claim about their products, their shared memory and their shuffles, counted
+// on the SIMT backend.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -43,11 +44,13 @@ constexpr Rung rung15{15, step15::attention<Half>, 128};
 constexpr Rung rung16{16, step16::attention<Half>, 128};
 constexpr Rung rung17{17, step17::attention<Half>, 128};
 constexpr Rung rung18{18, step18::attention<Half>, 128};
-constexpr std::array rungs = {rung10, rung11, rung12, rung13, rung14, rung15, rung16, rung17, rung18};
+constexpr std::array rungs = {rung10, rung11, rung12, rung13, rung14,
+                              rung15, rung16, rung17, rung18};
 constexpr int64_t Bc = 64;
 constexpr int64_t warps = 4; // of a block
 
-/// How far keys 10, 100 and 170, one in each of the first three tiles, tower above N(0, 1): by 50 is 72 in log2.
+/// How far keys 10, 100 and 170, one in each of the first three tiles, tower above N(0, 1): by 50
+/// is 72 in log2.
 using Scores = std::array<float, 3>;
 constexpr Scores tame{0, 0, 0}, one_towers{0, 50, 0}, two_tower{0, 50, 100}, first_towers{50, 0, 0},
     from_the_first{50, 100, 0};
@@ -71,9 +74,13 @@ void raise_scores(const Problem& p, Half* Q, Half* K, Scores scores) {
         Q[i] = flash::from_float<Half>(16);
     }
     for (int64_t j = 0; j < p.kv_len; ++j) {
-        const float height = j == 10 ? scores[0] : j == 100 ? scores[1] : j == 170 ? scores[2] : 0.0f;
+        const float height = j == 10    ? scores[0]
+                             : j == 100 ? scores[1]
+                             : j == 170 ? scores[2]
+                                        : 0.0f;
         for (int64_t head = 0; head < p.batch * p.kv_heads; ++head) {
-            K[(head * p.kv_len + j) * p.head_dim] = flash::from_float<Half>(height / (16 * p.scale));
+            K[(head * p.kv_len + j) * p.head_dim] =
+                flash::from_float<Half>(height / (16 * p.scale));
         }
     }
 }
@@ -96,19 +103,24 @@ Counters count(const Rung& rung, const Problem& p, Scores scores = tame) {
 }
 
 Problem problem(int64_t N_q, int64_t N_kv, int64_t d) {
-    return {.heads = 2, .q_len = N_q, .kv_len = N_kv, .head_dim = d, .scale = flash::default_scale(d)};
+    return {
+        .heads = 2, .q_len = N_q, .kv_len = N_kv, .head_dim = d, .scale = flash::default_scale(d)};
 }
 
 uint64_t unsigned_of(int64_t n) { return static_cast<uint64_t>(n); }
 
-int64_t blocks(const Rung& rung, const Problem& p) { return p.heads * flash::ceil_div(p.q_len, rung.Br); }
+int64_t blocks(const Rung& rung, const Problem& p) {
+    return p.heads * flash::ceil_div(p.q_len, rung.Br);
+}
 int64_t tiles(const Problem& p) { return flash::ceil_div(p.kv_len, Bc); } // of keys, without a mask
 
 /// Fragments of 16 x 16 elements in `rows` rows of Q, K or V.
 int64_t fragments(int64_t rows, const Problem& p) { return rows / 16 * p.head_dim / 16; }
 
 /// The mma of both products for one block and one tile of keys: 16 x 8 x 16 multiply-adds each.
-int64_t products(const Rung& rung, const Problem& p) { return 2 * rung.Br * Bc * p.head_dim / (16 * 8 * 16); }
+int64_t products(const Rung& rung, const Problem& p) {
+    return 2 * rung.Br * Bc * p.head_dim / (16 * 8 * 16);
+}
 
 /// And those of P times eight columns of ones.
 int64_t sums(const Rung& rung) { return rung.number < 15 ? 0 : rung.Br * Bc * 8 / (16 * 8 * 16); }
@@ -140,14 +152,15 @@ TEST_CASE("10 meets in the banks, 11 to 18 never") {
             CHECK(counted.shared_load.wavefronts == counted.shared_load.ideal);
             CHECK(counted.shared_store.wavefronts == counted.shared_store.ideal);
             CHECK(counted.async_store.wavefronts == counted.async_store.ideal);
-            CHECK(counted.shared_load.wavefronts == 4 * counted.ldmatrix); // nothing else is read: 512 bytes each
+            // nothing else is read: 512 bytes each
+            CHECK(counted.shared_load.wavefronts == 4 * counted.ldmatrix);
         }
     }
 }
 
-TEST_CASE(
-    "a fragment of K or V feeds two mma in 11, and four from 12 on; in 11, and from 17 on if d <= 64, Q is fetched "
-    "once") {
+TEST_CASE("a fragment of K or V feeds two mma in 11, and four from 12 on; in 11, and from 17 on if "
+          "d <= 64, Q is fetched "
+          "once") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(256, 192, d);
     CHECK(count(rung10, p).ldmatrix == 0);
@@ -157,7 +170,8 @@ TEST_CASE(
             const int64_t K_and_V = products(rung, p) / (rung.number == 11 ? 2 : 4);
             const bool Q_once = rung.number == 11 || (rung.number >= 17 && d <= 64);
             const int64_t Q = fragments(rung.Br, p) * (Q_once ? 1 : tiles(p));
-            CHECK(count(rung, p).ldmatrix == unsigned_of(blocks(rung, p) * (tiles(p) * K_and_V + Q)));
+            CHECK(count(rung, p).ldmatrix ==
+                  unsigned_of(blocks(rung, p) * (tiles(p) * K_and_V + Q)));
         }
     }
 }
@@ -172,13 +186,15 @@ TEST_CASE("every rung reads Q once, and K and V once for each tile of Q; from 13
         CHECK(counted.global_load.bytes == unsigned_of(bytes));
         CHECK(counted.global_load.sectors == counted.global_load.ideal);
         const bool copies = rung.number >= 13;
-        CHECK(counted.cp_async == (copies ? unsigned_of(bytes / (32 * 16)) : 0)); // a warp's: 16 bytes per lane
+        // a warp's: 16 bytes per lane
+        CHECK(counted.cp_async == (copies ? unsigned_of(bytes / (32 * 16)) : 0));
         CHECK(counted.async_store.bytes == (copies ? unsigned_of(bytes) : 0));
         CHECK(counted.shared_store.bytes == (copies ? 0 : unsigned_of(bytes)));
     }
 }
 
-TEST_CASE("13 to 17 meet once per tile of keys, 12 twice, and 10 and 11 once more for Q; 18 once per block") {
+TEST_CASE("13 to 17 meet once per tile of keys, 12 twice, and 10 and 11 once more for Q; 18 once "
+          "per block") {
     const Problem p = problem(256, 192, 64);
     for (const Rung& rung : rungs) {
         CAPTURE(rung.number);
@@ -205,15 +221,16 @@ TEST_CASE("14 does the same work as 13, also with a mask and with a last wave of
     CHECK(after.global_store.bytes == before.global_store.bytes);
 }
 
-TEST_CASE(
-    "from 14 on the last tile of Q, the longest with a mask, is the first block's; before it is the last block's") {
+TEST_CASE("from 14 on the last tile of Q, the longest with a mask, is the first block's; before it "
+          "is the last block's") {
     Problem p = problem(256, 256, 64);
     p.heads = 1;
     p.causal = true;
     const int64_t row = p.head_dim;
     const DeviceBuffer<Half> Q =
         random_buffer(p.q_size() - row, "Q", 1); // whoever takes the last tile misses its last row
-    const DeviceBuffer<Half> K = random_buffer(p.kv_size(), "K", 2), V = random_buffer(p.kv_size(), "V", 3);
+    const DeviceBuffer<Half> K = random_buffer(p.kv_size(), "K", 2),
+                             V = random_buffer(p.kv_size(), "V", 3);
     const DeviceBuffer<Half> O(p.q_size(), "O");
     const DeviceBuffer<float> LSE(p.lse_size(), "LSE");
     const flash::simt::Options before = flash::simt::options();
@@ -235,15 +252,19 @@ TEST_CASE(
 TEST_CASE("row sums need no shuffles from 15 on, and maxima none after the first tile from 16 on") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(256, 256, d);
-    constexpr int64_t per_value = 2; // shuffles among the four lanes of a row, for all rows g of an m16 tile at once
+    // shuffles among the four lanes of a row, for all rows g of an m16 tile at once
+    constexpr int64_t per_value = 2;
     for (const Rung& rung : rungs) {
         CAPTURE(d, rung.number);
-        const int64_t values = 2 * rung.Br / 16 / warps; // of rows g and g + 8 of each m16 tile of a warp
-        const int64_t maxima = values * per_value, row_sums = rung.number < 15 ? values * per_value : 0;
+        // of rows g and g + 8 of each m16 tile of a warp
+        const int64_t values = 2 * rung.Br / 16 / warps;
+        const int64_t maxima = values * per_value,
+                      row_sums = rung.number < 15 ? values * per_value : 0;
+        // a vote each
         const int64_t of_tiles =
-            rung.number < 16 ? tiles(p) * (maxima + row_sums) : maxima + (tiles(p) - 1); // a vote each
-        const int64_t far_apart = rung.number < 17 ? 0 : 1;                              // the vote of the first tile
-        const int64_t for_ptxas = rung.number < 18 || d == 128 ? 0 : tiles(p);           // a __syncwarp each
+            rung.number < 16 ? tiles(p) * (maxima + row_sums) : maxima + (tiles(p) - 1);
+        const int64_t far_apart = rung.number < 17 ? 0 : 1; // the vote of the first tile
+        const int64_t for_ptxas = rung.number < 18 || d == 128 ? 0 : tiles(p); // a __syncwarp each
         const int64_t warp = of_tiles + far_apart + for_ptxas;
         CHECK(count(rung, p).collectives == unsigned_of(blocks(rung, p) * warps * warp));
     }
@@ -257,13 +278,15 @@ TEST_CASE("16 to 18 raise a maximum where scores tower: more shuffles") {
         const uint64_t as_before = count(rung, p).collectives;
         CHECK(count(rung, p, first_towers).collectives == as_before);
         CHECK(count(rung, p, one_towers).collectives == as_before + maxima);
-        const uint64_t votes = rung.number < 17 ? 0 : unsigned_of(blocks(rung, p) * warps); // where m is raised again
+        // where m is raised again
+        const uint64_t votes = rung.number < 17 ? 0 : unsigned_of(blocks(rung, p) * warps);
         CHECK(count(rung, p, two_tower).collectives == as_before + 2 * maxima + votes);
         CHECK(count(rung, p, from_the_first).collectives == as_before + maxima + votes);
     }
 }
 
-TEST_CASE("17 and 18 compute a tile that did not fit once more, if the first gave no warning, and are then wary") {
+TEST_CASE("17 and 18 compute a tile that did not fit once more, if the first gave no warning, and "
+          "are then wary") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(128, 256, d);
     CAPTURE(d);
@@ -277,14 +300,16 @@ TEST_CASE("17 and 18 compute a tile that did not fit once more, if the first gav
     }
 }
 
-TEST_CASE("under a mask a warp of 17 or 18 skips the tiles in which it sees no key; one of 16 computes them") {
+TEST_CASE("under a mask a warp of 17 or 18 skips the tiles in which it sees no key; one of 16 "
+          "computes them") {
     const auto N_kv = GENERATE(int64_t{300}, 400, 150); // as many as queries, more, fewer
     Problem p = problem(300, N_kv, 64);
     p.causal = true;
     int64_t loaded = 0, seen = 0; // tiles of keys, by the warps of a head
     for (int64_t warp = 0; warp < 4 * flash::ceil_div(p.q_len, 128); ++warp) {
-        const int64_t last = std::min(p.q_len, (warp / 4 + 1) * 128) - 1; // queries: the block's last, and the warp's
-        const int64_t mine = 32 * warp + 31;                              // (which need not exist)
+        // queries: the block's last, and the warp's
+        const int64_t last = std::min(p.q_len, (warp / 4 + 1) * 128) - 1;
+        const int64_t mine = 32 * warp + 31; // (which need not exist)
         const int64_t offset = p.kv_len - p.q_len + 1;
         const int64_t of_block = flash::ceil_div(std::max<int64_t>(0, last + offset), Bc);
         loaded += of_block;

@@ -1,5 +1,5 @@
-// A call of a CUDA rung knows nothing but its arguments: what its workspace held before does not matter, and neither do
-// other calls, each with a workspace of its own.
+// A call of a CUDA rung knows nothing but its arguments: what its workspace held before does not
+// matter, and neither do other calls, each with a workspace of its own.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_all.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -41,7 +41,8 @@ template <class T> std::vector<T> random_values(int64_t size, unsigned seed) {
 
 template <class T> class Tensor {
   public:
-    explicit Tensor(const std::vector<T>& values) : buffer_(static_cast<int64_t>(values.size()), "a tensor") {
+    explicit Tensor(const std::vector<T>& values)
+        : buffer_(static_cast<int64_t>(values.size()), "a tensor") {
         std::ranges::copy(values, buffer_.data()); // the host can reach it here
         size_ = values.size();
     }
@@ -66,7 +67,9 @@ const Called rungs[] = {
     {.name = "07", .workspace_bytes = step07::workspace_bytes, .fp32 = step07::attention},
     {.name = "21", .workspace_bytes = step21::workspace_bytes, .bf16 = step21::attention<Bfloat16>},
     {.name = "22", .workspace_bytes = step22::workspace_bytes, .bf16 = step22::attention<Bfloat16>},
-    {.name = "24", .workspace_bytes = step24::workspace_bytes, .backward = step24::attention_backward<Bfloat16>},
+    {.name = "24",
+     .workspace_bytes = step24::workspace_bytes,
+     .backward = step24::attention_backward<Bfloat16>},
     {.name = "25",
      .workspace_bytes = step25::workspace_bytes,
      .backward = step25::attention_backward<Bfloat16>,
@@ -79,7 +82,9 @@ const Called rungs[] = {
      .workspace_bytes = step27::workspace_bytes,
      .backward = step27::attention_backward<Bfloat16>,
      .dQ_has_an_order = false},
-    {.name = "28", .workspace_bytes = step28::workspace_bytes, .backward = step28::attention_backward<Bfloat16>},
+    {.name = "28",
+     .workspace_bytes = step28::workspace_bytes,
+     .backward = step28::attention_backward<Bfloat16>},
 };
 
 /// One call, with tensors and a workspace of its own.
@@ -95,8 +100,9 @@ struct Call {
     }
 
     template <class T> std::vector<float> forward(flash::Forward<T> attention) const {
-        const Tensor Q(random_values<T>(p.q_size(), seed)), K(random_values<T>(p.kv_size(), seed + 1)),
-            V(random_values<T>(p.kv_size(), seed + 2)), O(std::vector<T>(static_cast<size_t>(p.q_size())));
+        const Tensor Q(random_values<T>(p.q_size(), seed)),
+            K(random_values<T>(p.kv_size(), seed + 1)), V(random_values<T>(p.kv_size(), seed + 2)),
+            O(std::vector<T>(static_cast<size_t>(p.q_size())));
         const Tensor LSE(std::vector<float>(static_cast<size_t>(p.lse_size())));
         attention(p, Q.data(), K.data(), V.data(), O.data(), LSE.data(), workspace.data());
         return joined(LSE.values(), O.values());
@@ -104,13 +110,15 @@ struct Call {
 
     std::vector<float> gradients() const {
         using T = Bfloat16;
-        const Tensor Q(random_values<T>(p.q_size(), seed)), K(random_values<T>(p.kv_size(), seed + 1)),
-            V(random_values<T>(p.kv_size(), seed + 2)), O(random_values<T>(p.q_size(), seed + 3)),
-            dO(random_values<T>(p.q_size(), seed + 4)), dQ(std::vector<T>(static_cast<size_t>(p.q_size()))),
-            dK(std::vector<T>(static_cast<size_t>(p.kv_size()))), dV(std::vector<T>(static_cast<size_t>(p.kv_size())));
+        const Tensor Q(random_values<T>(p.q_size(), seed)),
+            K(random_values<T>(p.kv_size(), seed + 1)), V(random_values<T>(p.kv_size(), seed + 2)),
+            O(random_values<T>(p.q_size(), seed + 3)), dO(random_values<T>(p.q_size(), seed + 4)),
+            dQ(std::vector<T>(static_cast<size_t>(p.q_size()))),
+            dK(std::vector<T>(static_cast<size_t>(p.kv_size()))),
+            dV(std::vector<T>(static_cast<size_t>(p.kv_size())));
         const Tensor LSE(std::vector<float>(static_cast<size_t>(p.lse_size()), 20.0f));
-        rung.backward(p, Q.data(), K.data(), V.data(), O.data(), LSE.data(), dO.data(), dQ.data(), dK.data(), dV.data(),
-                      workspace.data());
+        rung.backward(p, Q.data(), K.data(), V.data(), O.data(), LSE.data(), dO.data(), dQ.data(),
+                      dK.data(), dV.data(), workspace.data());
         const std::vector<float> of_keys = joined(joined({}, dK.values()), dV.values());
         return rung.dQ_has_an_order ? joined(of_keys, dQ.values()) : of_keys;
     }
@@ -120,8 +128,10 @@ struct Call {
         return rung.backward ? gradients() : rung.fp32 ? forward(rung.fp32) : forward(rung.bf16);
     }
 
-    template <class T> static std::vector<float> joined(std::vector<float> all, const std::vector<T>& more) {
-        std::ranges::transform(more, std::back_inserter(all), [](T x) { return flash::to_float(x); });
+    template <class T>
+    static std::vector<float> joined(std::vector<float> all, const std::vector<T>& more) {
+        std::ranges::transform(more, std::back_inserter(all),
+                               [](T x) { return flash::to_float(x); });
         return all;
     }
 };
@@ -138,10 +148,12 @@ TEST_CASE("what a workspace held before does not matter") {
     CHECK(Call(rung, 9, '\x00').result() != result); // or nothing was compared
 }
 
-TEST_CASE("two calls at once, each with its own workspace, and one call after another in the same one") {
+TEST_CASE(
+    "two calls at once, each with its own workspace, and one call after another in the same one") {
     const Called& rung = GENERATE(from_range(rungs));
     CAPTURE(rung.name);
-    const std::vector<float> first = Call(rung, 1, '\x7f').result(), second = Call(rung, 9, '\x7f').result();
+    const std::vector<float> first = Call(rung, 1, '\x7f').result(),
+                             second = Call(rung, 9, '\x7f').result();
     const Call one(rung, 1, '\x01'), other(rung, 9, '\xff');
     for (int repetition = 0; repetition < 3; ++repetition) {
         std::vector<float> of_one, of_other;
@@ -157,6 +169,8 @@ TEST_CASE("two calls at once, each with its own workspace, and one call after an
 TEST_CASE("a workspace that is missing, or not aligned, is refused") {
     using Catch::Matchers::ContainsSubstring;
     const DeviceBuffer<char> memory(1000, "the workspace");
-    CHECK_THROWS_WITH(flash::Workspace(nullptr), ContainsSubstring("a workspace is needed: workspace_bytes(problem)"));
-    CHECK_THROWS_WITH(flash::Workspace(memory.data() + 16), ContainsSubstring("at a multiple of 256"));
+    CHECK_THROWS_WITH(flash::Workspace(nullptr),
+                      ContainsSubstring("a workspace is needed: workspace_bytes(problem)"));
+    CHECK_THROWS_WITH(flash::Workspace(memory.data() + 16),
+                      ContainsSubstring("at a multiple of 256"));
 }

@@ -1,5 +1,6 @@
-// Measures what the cores of a processor reach together when nothing else holds them back, and prints it as JSON:
-// fp32 multiply-adds in registers, and a copy in memory. scripts/bench compiles and runs this.
+// Measures what the cores of a processor reach together when nothing else holds them back, and
+// prints it as JSON: fp32 multiply-adds in registers, and a copy in memory. scripts/bench compiles
+// and runs this.
 #include <omp.h>
 
 #include <algorithm>
@@ -23,7 +24,10 @@ constexpr int chains = 12; // independent sums hide the latency of each multiply
 constexpr int rounds = 1 << 24;
 constexpr int repetitions = 20; // about two seconds, in which a busy machine has a quiet moment
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
 
 /// The fastest of a few runs: other programs can only make one slower.
 template <class Work> double seconds_of(const Work& work) {
@@ -76,10 +80,12 @@ int main() {
     const double copy = seconds_of([&] {
 #pragma omp parallel for schedule(static)
         for (size_t part = 0; part < 1024; ++part) {
-            std::memcpy(&target[part * (bytes / 1024)], &source[part * (bytes / 1024)], bytes / 1024);
+            std::memcpy(&target[part * (bytes / 1024)], &source[part * (bytes / 1024)],
+                        bytes / 1024);
         }
     });
     std::printf("{\n  \"cpu_fma_flops\": %.6g,\n  \"cpu_copy_bytes_per_s\": %.6g\n}\n",
-                2.0 * lanes * chains * rounds * threads / fma, 2.0 * static_cast<double>(bytes) / copy);
+                2.0 * lanes * chains * rounds * threads / fma,
+                2.0 * static_cast<double>(bytes) / copy);
     return 0;
 }

@@ -1,5 +1,6 @@
 // Measures what the units of a GPU reach when nothing else holds them back, and prints it as JSON.
-// A rung's speed is compared with the ceiling of the unit that does its work. lab bench compiles and runs this.
+// A rung's speed is compared with the ceiling of the unit that does its work. lab bench compiles
+// and runs this.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -37,20 +38,25 @@ template <class Work> double seconds_of(const Work& work) {
             milliseconds.push_back(elapsed);
         }
     }
-    std::nth_element(milliseconds.begin(), milliseconds.begin() + repetitions / 2, milliseconds.end());
+    std::nth_element(milliseconds.begin(), milliseconds.begin() + repetitions / 2,
+                     milliseconds.end());
     return milliseconds[repetitions / 2] / 1e3;
 }
 
-/// A number in [0.5, 1) that differs from thread to thread: products of zeros need less power, and can run faster.
+/// A number in [0.5, 1) that differs from thread to thread: products of zeros need less power, and
+/// can run faster.
 __device__ float some_number(int salt) {
     const unsigned hash = (blockIdx.x * threads + threadIdx.x + 977u * salt) * 2654435761u;
     return 0.5f + static_cast<float>(hash >> 8) / (1 << 25);
 }
 
 /// Two such numbers as bf16.
-__device__ uint32_t two_bf16(int salt) { return (__float_as_uint(some_number(salt)) >> 16) * 0x10001u; }
+__device__ uint32_t two_bf16(int salt) {
+    return (__float_as_uint(some_number(salt)) >> 16) * 0x10001u;
+}
 
-/// Results must reach memory in some case that the compiler cannot rule out, or it would leave out the work.
+/// Results must reach memory in some case that the compiler cannot rule out, or it would leave out
+/// the work.
 template <int count> __device__ void keep(const float (&values)[count], float* out) {
     float sum = 0;
     for (float value : values) {
@@ -105,9 +111,11 @@ __global__ void mma_sync(float* out) {
     for (int round = 0; round < rounds; ++round) {
 #pragma unroll
         for (int i = 0; i < chains; ++i) {
-            asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+            asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                         "{%4, %5, %6, %7}, "
                          "{%8, %9}, {%0, %1, %2, %3};"
-                         : "+f"(c[4 * i]), "+f"(c[4 * i + 1]), "+f"(c[4 * i + 2]), "+f"(c[4 * i + 3])
+                         : "+f"(c[4 * i]), "+f"(c[4 * i + 1]), "+f"(c[4 * i + 2]),
+                           "+f"(c[4 * i + 3])
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
         }
     }
@@ -116,20 +124,22 @@ __global__ void mma_sync(float* out) {
 }
 constexpr double mma_sync_flops = 8 * 2.0 * 16 * 8 * 16 * rounds * (threads / 32);
 
-/// wgmma.m64n128k16, bf16, both operands in shared memory. Where they lie there does not change the speed, so the
-/// descriptors name one tile again and again. Hopper (sm_90a) alone has it.
-#define EIGHT(n)                                                                                                       \
-    "+f"(c[n]), "+f"(c[n + 1]), "+f"(c[n + 2]), "+f"(c[n + 3]), "+f"(c[n + 4]), "+f"(c[n + 5]), "+f"(c[n + 6]),        \
-        "+f"(c[n + 7])
+/// wgmma.m64n128k16, bf16, both operands in shared memory. Where they lie there does not change the
+/// speed, so the descriptors name one tile again and again. Hopper (sm_90a) alone has it.
+#define EIGHT(n)                                                                                   \
+    "+f"(c[n]), "+f"(c[n + 1]), "+f"(c[n + 2]), "+f"(c[n + 3]), "+f"(c[n + 4]), "+f"(c[n + 5]),    \
+        "+f"(c[n + 6]), "+f"(c[n + 7])
 __global__ void wgmma(float* out) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    __shared__ alignas(1024) uint32_t tile[8192]; // A: 64 rows, B: 128, of 128 bytes each; the rest is not read
+    // A: 64 rows, B: 128, of 128 bytes each; the rest is not read
+    __shared__ alignas(1024) uint32_t tile[8192];
     for (int i = threadIdx.x; i < 8192; i += threads) {
         tile[i] = two_bf16(i);
     }
     asm volatile("fence.proxy.async.shared::cta;");
     __syncthreads();
-    constexpr uint64_t layout = uint64_t{1} << 62 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 16; // 128-byte swizzle
+    // 128-byte swizzle
+    constexpr uint64_t layout = uint64_t{1} << 62 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 16;
     const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(tile));
     const uint64_t A = layout | (address >> 4), B = layout | ((address + 8192) >> 4);
     float c[64] = {};
@@ -137,15 +147,20 @@ __global__ void wgmma(float* out) {
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
         for (int k = 0; k < 4; ++k) { // 16 columns, 32 bytes, at a time
-            asm volatile(
-                "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, "
-                "%11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "
-                "%31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, "
-                "%51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, 1, 1, 1, 0, 0;"
-                : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
-                : "l"(A + 2 * k), "l"(B + 2 * k));
+            asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, "
+                         "%4, %5, %6, %7, %8, %9, %10, "
+                         "%11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+                         "%25, %26, %27, %28, %29, %30, "
+                         "%31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "
+                         "%45, %46, %47, %48, %49, %50, "
+                         "%51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, "
+                         "%65, 1, 1, 1, 0, 0;"
+                         : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40),
+                           EIGHT(48), EIGHT(56)
+                         : "l"(A + 2 * k), "l"(B + 2 * k));
         }
-        asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+        asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::
+                         : "memory");
     }
     keep(c, out);
 #endif
@@ -168,8 +183,9 @@ void print_copy() {
     check(cudaMalloc(&source, bytes), "cudaMalloc");
     check(cudaMalloc(&target, bytes), "cudaMalloc");
     check(cudaMemset(source, 0x5a, bytes), "cudaMemset");
-    const double seconds =
-        seconds_of([&] { check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice), "cudaMemcpy"); });
+    const double seconds = seconds_of([&] {
+        check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice), "cudaMemcpy");
+    });
     std::printf("  \"copy_bytes_per_s\": %.6g\n", 2.0 * bytes / seconds);
     check(cudaFree(source), "cudaFree");
     check(cudaFree(target), "cudaFree");

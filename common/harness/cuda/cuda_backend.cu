@@ -12,7 +12,9 @@ namespace {
 const char* const without_gpu = "without one, the same kernels run on the CPU: cmake --preset simt";
 
 /// "12.4" for 12040, as the driver and the runtime report their versions.
-std::string version(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
+std::string version(int number) {
+    return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
 
 /// The architectures that nvcc was asked for: "8.0, 9.0".
 std::string built_for() {
@@ -24,7 +26,8 @@ std::string built_for() {
     return list;
 }
 
-/// Compiled for the same architectures as every kernel of the program; the driver says here whether it can load them.
+/// Compiled for the same architectures as every kernel of the program; the driver says here whether
+/// it can load them.
 __global__ void probe() {}
 
 /// Reads all of a buffer. A sum that is used nowhere would not be computed; it is hardly ever 1.
@@ -49,16 +52,19 @@ cudaDeviceProp properties() {
 
 class CudaMemory final : public Memory {
   public:
-    explicit CudaMemory(size_t bytes) : bytes_(bytes), buffer_(static_cast<int64_t>(bytes), "a tensor") {}
+    explicit CudaMemory(size_t bytes)
+        : bytes_(bytes), buffer_(static_cast<int64_t>(bytes), "a tensor") {}
 
     void* data() const override { return buffer_.data(); }
     size_t bytes() const override { return bytes_; }
 
     void write(size_t offset, const void* source, size_t bytes) override {
-        FLASH_CHECK_CUDA(cudaMemcpy(buffer_.data() + offset, source, bytes, cudaMemcpyHostToDevice));
+        FLASH_CHECK_CUDA(
+            cudaMemcpy(buffer_.data() + offset, source, bytes, cudaMemcpyHostToDevice));
     }
     void read(size_t offset, void* destination, size_t bytes) const override {
-        FLASH_CHECK_CUDA(cudaMemcpy(destination, buffer_.data() + offset, bytes, cudaMemcpyDeviceToHost));
+        FLASH_CHECK_CUDA(
+            cudaMemcpy(destination, buffer_.data() + offset, bytes, cudaMemcpyDeviceToHost));
     }
 
   private:
@@ -105,8 +111,9 @@ class CudaBackend final : public Backend {
         int driver = 0;
         FLASH_CHECK_CUDA(cudaDriverGetVersion(&driver));
         std::ostringstream text;
-        text << gpu.name << ", compute capability " << gpu.major << '.' << gpu.minor << ", " << gpu.multiProcessorCount
-             << " SMs, driver for CUDA " << version(driver) << ", built with CUDA " << version(CUDART_VERSION);
+        text << gpu.name << ", compute capability " << gpu.major << '.' << gpu.minor << ", "
+             << gpu.multiProcessorCount << " SMs, driver for CUDA " << version(driver)
+             << ", built with CUDA " << version(CUDART_VERSION);
         return text.str();
     }
 
@@ -116,7 +123,9 @@ class CudaBackend final : public Backend {
         cudaDriverGetVersion(&driver);
         const cudaError_t status = cudaGetDeviceCount(&devices);
         if (status == cudaErrorInsufficientDriver && driver == 0) {
-            throw Error(std::string("there is no NVIDIA driver, so no GPU to run this kernel on\n") + without_gpu);
+            throw Error(
+                std::string("there is no NVIDIA driver, so no GPU to run this kernel on\n") +
+                without_gpu);
         }
         if (status == cudaErrorInsufficientDriver) {
             throw Error("the NVIDIA driver is too old: it supports CUDA " + version(driver) +
@@ -131,28 +140,33 @@ class CudaBackend final : public Backend {
         FLASH_CHECK_CUDA(status);
 
         cudaFuncAttributes attributes{};
-        const cudaError_t loaded = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(probe));
+        const cudaError_t loaded =
+            cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(probe));
         if (loaded == cudaErrorNoKernelImageForDevice || loaded == cudaErrorInvalidDeviceFunction ||
             loaded == cudaErrorUnsupportedPtxVersion) {
             cudaGetLastError();
             const cudaDeviceProp gpu = properties();
-            const std::string capability = std::to_string(gpu.major) + "." + std::to_string(gpu.minor);
+            const std::string capability =
+                std::to_string(gpu.major) + "." + std::to_string(gpu.minor);
             const std::string own = std::to_string(gpu.major) + std::to_string(gpu.minor);
             if (gpu.major < 8) {
                 throw Error(std::string(gpu.name) + " has compute capability " + capability +
-                            "; the CUDA rungs need 8.0 or newer\non this computer the same kernels run on the CPU: " +
+                            "; the CUDA rungs need 8.0 or newer\non this computer the same kernels "
+                            "run on the CPU: " +
                             "cmake --preset simt");
             }
             throw Error(std::string(gpu.name) + " has compute capability " + capability +
                         ", and this program was built for " + built_for() +
-                        "\nbuild it for this GPU: nvcc --generate-code=arch=compute_" + own + ",code=sm_" + own +
-                        " ...");
+                        "\nbuild it for this GPU: nvcc --generate-code=arch=compute_" + own +
+                        ",code=sm_" + own + " ...");
         }
         FLASH_CHECK_CUDA(loaded);
 
-        // Freed memory stays in the pool instead of going back to the driver at every synchronisation.
+        // Freed memory stays in the pool instead of going back to the driver at every
+        // synchronisation.
         uint64_t keep_all = UINT64_MAX;
-        FLASH_CHECK_CUDA(cudaMemPoolSetAttribute(pool(), cudaMemPoolAttrReleaseThreshold, &keep_all));
+        FLASH_CHECK_CUDA(
+            cudaMemPoolSetAttribute(pool(), cudaMemPoolAttrReleaseThreshold, &keep_all));
     }
 
     size_t available_bytes() const override {
@@ -161,12 +175,15 @@ class CudaBackend final : public Backend {
         FLASH_CHECK_CUDA(cudaMemGetInfo(&free, &total));
         uint64_t reserved = 0;
         uint64_t used = 0;
-        FLASH_CHECK_CUDA(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrReservedMemCurrent, &reserved));
+        FLASH_CHECK_CUDA(
+            cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrReservedMemCurrent, &reserved));
         FLASH_CHECK_CUDA(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrUsedMemCurrent, &used));
         return free + (reserved - used);
     }
 
-    std::unique_ptr<Memory> allocate(size_t bytes) override { return std::make_unique<CudaMemory>(bytes); }
+    std::unique_ptr<Memory> allocate(size_t bytes) override {
+        return std::make_unique<CudaMemory>(bytes);
+    }
 
     void synchronize() override { FLASH_CHECK_CUDA(cudaDeviceSynchronize()); }
 
@@ -204,7 +221,8 @@ class CudaBackend final : public Backend {
 } // namespace
 
 Backend& device_backend() {
-    // Never destroyed: at exit the CUDA runtime may be gone before a static object would free its memory.
+    // Never destroyed: at exit the CUDA runtime may be gone before a static object would free its
+    // memory.
     static CudaBackend& backend = *new CudaBackend;
     return backend;
 }

@@ -1,5 +1,6 @@
-// A rung as a function of C, so that Python can call it on tensors that are already where the rung works. scripts/lab
-// and common/torch compile this file once for each rung: with nvcc for a GPU, with g++ for the CPU. They define
+// A rung as a function of C, so that Python can call it on tensors that are already where the rung
+// works. scripts/lab and common/torch compile this file once for each rung: with nvcc for a GPU,
+// with g++ for the CPU. They define
 //   RUNG_HEADER     "steps/NN_name/name.hpp"
 //   RUNG            its namespace, stepNN
 //   RUNG_FP32       where it computes in fp32 alone
@@ -44,10 +45,11 @@ template <class T> flash::Forward<T> function() { return RUNG::attention; }
 
 template <class T> void start(const flash::Problem& p, void* const* x, void* workspace) {
 #ifdef RUNG_BACKWARD
-    function<T>()(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]), at<T>(x[5]), at<T>(x[6]),
-                  at<T>(x[7]), at<T>(x[8]), workspace);
+    function<T>()(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]),
+                  at<T>(x[5]), at<T>(x[6]), at<T>(x[7]), at<T>(x[8]), workspace);
 #else
-    function<T>()(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]), workspace);
+    function<T>()(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]),
+                  workspace);
 #endif
 }
 
@@ -57,8 +59,8 @@ template <class T> int64_t workspace_of(const flash::Problem& p) {
 }
 
 #ifdef RUNG_ON_SIMT
-/// The emulated GPU has a memory of its own, in which it knows where each tensor ends: copied there and back. It has a
-/// workspace of its own, too.
+/// The emulated GPU has a memory of its own, in which it knows where each tensor ends: copied there
+/// and back. It has a workspace of its own, too.
 template <class T> void run(const flash::Problem& p, void* const* x, void*) {
     const int64_t q = p.q_size() * int64_t{sizeof(T)}, kv = p.kv_size() * int64_t{sizeof(T)};
     const int64_t lse = p.lse_size() * int64_t{sizeof(float)};
@@ -86,7 +88,9 @@ template <class T> void run(const flash::Problem& p, void* const* x, void*) {
     }
 }
 #else
-template <class T> void run(const flash::Problem& p, void* const* x, void* workspace) { start<T>(p, x, workspace); }
+template <class T> void run(const flash::Problem& p, void* const* x, void* workspace) {
+    start<T>(p, x, workspace);
+}
 #endif
 
 void work_on([[maybe_unused]] int device, [[maybe_unused]] void* stream) {
@@ -109,8 +113,10 @@ flash::Problem problem(const int64_t* sizes, float scale, int causal) {
 
 } // namespace
 
-/// Bytes of the workspace that the caller brings, 0 if none is needed. `sizes` are B, H, H_kv, N_q, N_kv, d.
-extern "C" int64_t rung_workspace_bytes([[maybe_unused]] const int64_t* sizes, [[maybe_unused]] int causal) {
+/// Bytes of the workspace that the caller brings, 0 if none is needed. `sizes` are B, H, H_kv, N_q,
+/// N_kv, d.
+extern "C" int64_t rung_workspace_bytes([[maybe_unused]] const int64_t* sizes,
+                                        [[maybe_unused]] int causal) {
 #if defined(RUNG_ON_SIMT)
     return 0;
 #elif defined(RUNG_FP32)
@@ -120,11 +126,13 @@ extern "C" int64_t rung_workspace_bytes([[maybe_unused]] const int64_t* sizes, [
 #endif
 }
 
-/// Starts the rung on a stream of a GPU, and does not wait for its end; on the CPU it has ended on return. `tensors`
-/// are Q, K, V, O and LSE, for a backward rung Q, K, V, O, LSE, dO, dQ, dK and dV. `workspace` begins at a multiple of
-/// 256 bytes, and belongs to this call until its work has ended. Returns 0, or 1 with the reason in `message`.
-extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int causal, void* const* tensors,
-                              void* workspace, int device, void* stream, char* message, size_t message_size) {
+/// Starts the rung on a stream of a GPU, and does not wait for its end; on the CPU it has ended on
+/// return. `tensors` are Q, K, V, O and LSE, for a backward rung Q, K, V, O, LSE, dO, dQ, dK and
+/// dV. `workspace` begins at a multiple of 256 bytes, and belongs to this call until its work has
+/// ended. Returns 0, or 1 with the reason in `message`.
+extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int causal,
+                              void* const* tensors, void* workspace, int device, void* stream,
+                              char* message, size_t message_size) {
     try {
         const flash::Problem p = problem(sizes, scale, causal);
         flash::validate(p);
@@ -133,7 +141,8 @@ extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int c
         run<float>(p, tensors, workspace);
         (void)bf16;
 #else
-        bf16 != 0 ? run<flash::Bfloat16>(p, tensors, workspace) : run<flash::Half>(p, tensors, workspace);
+        bf16 != 0 ? run<flash::Bfloat16>(p, tensors, workspace)
+                  : run<flash::Half>(p, tensors, workspace);
 #endif
         return 0;
     } catch (const std::exception& error) {

@@ -46,8 +46,9 @@ void write(const std::string& path, const std::string& text) {
     file.commit();
 }
 
-/// Becomes the same program with kernels that are compiled to be watched, if it lies beside this one as NAME_watched.
-/// Programs of their own, because being watched costs time even when nobody looks.
+/// Becomes the same program with kernels that are compiled to be watched, if it lies beside this
+/// one as NAME_watched. Programs of their own, because being watched costs time even when nobody
+/// looks.
 void hand_over() {
     std::error_code ignored;
     const std::string twin = simt::program_file() + "_watched";
@@ -68,7 +69,8 @@ class SimtBackend final : public Backend {
     std::string name() const override { return "simt"; }
 
     std::string description() const override {
-        return "CUDA threads executed on " + host_backend().description() + " (no GPU; times say nothing about one)";
+        return "CUDA threads executed on " + host_backend().description() +
+               " (no GPU; times say nothing about one)";
     }
 
     void require_device() const override {
@@ -80,14 +82,19 @@ class SimtBackend final : public Backend {
         }
     }
 
-    size_t available_bytes() const override { return std::min(host_backend().available_bytes(), simt::Arena::bytes); }
+    size_t available_bytes() const override {
+        return std::min(host_backend().available_bytes(), simt::Arena::bytes);
+    }
 
-    std::unique_ptr<Memory> allocate(size_t bytes) override { return std::make_unique<SimtMemory>(bytes); }
+    std::unique_ptr<Memory> allocate(size_t bytes) override {
+        return std::make_unique<SimtMemory>(bytes);
+    }
 
     void flush_caches() override {} // kernels do not run here at a speed that a cache would change
 
     std::vector<BackendFlag> flags() override {
-        return {{"--profile", "Count memory traffic line by line; writes NAME.profile.json for scripts/profile",
+        return {{"--profile",
+                 "Count memory traffic line by line; writes NAME.profile.json for scripts/profile",
                  [] { simt::options().count = true; }},
                 {"--detect", "Report races, accesses out of bounds and other faults of the kernel",
                  [] { simt::options().detect = true; }}};
@@ -102,7 +109,8 @@ class SimtBackend final : public Backend {
         if (options.count) {
             const std::string file = program + ".profile.json";
             write(file, simt::to_json(simt::profile()));
-            lines += "profile   of one run, line by line: " + file + "; scripts/profile " + file + " shows it\n";
+            lines += "profile   of one run, line by line: " + file + "; scripts/profile " + file +
+                     " shows it\n";
         }
         options.detect = false; // further runs are for the time
         options.count = false;

@@ -1,5 +1,6 @@
-// A rung for the harness's own tests: attention by its definition, or, when the environment variable FAKE_RUNG
-// says so, one of several ways to go wrong. FAKE_RUNG_TRACE names a file that is created when it runs.
+// A rung for the harness's own tests: attention by its definition, or, when the environment
+// variable FAKE_RUNG says so, one of several ways to go wrong. FAKE_RUNG_TRACE names a file that is
+// created when it runs.
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -15,12 +16,14 @@
 
 #include "common/harness/rung.hpp"
 
-// Each run flushes the caches, and those of a server hold hundreds of megabytes. The linker puts this in place of the
-// system's (--wrap), so that their size is unknown, and taken for small.
+// Each run flushes the caches, and those of a server hold hundreds of megabytes. The linker puts
+// this in place of the system's (--wrap), so that their size is unknown, and taken for small.
 extern "C" {
 long __real_sysconf(int name);
 long __wrap_sysconf(int name) {
-    return name >= _SC_LEVEL1_ICACHE_SIZE && name <= _SC_LEVEL4_CACHE_LINESIZE ? 0 : __real_sysconf(name);
+    return name >= _SC_LEVEL1_ICACHE_SIZE && name <= _SC_LEVEL4_CACHE_LINESIZE
+               ? 0
+               : __real_sysconf(name);
 }
 }
 
@@ -33,7 +36,8 @@ std::string mode() {
     return text != nullptr ? text : "";
 }
 
-template <class T> void definition(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T>
+void definition(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     for (int64_t b = 0; b < p.batch; ++b) {
         for (int64_t h = 0; h < p.heads; ++h) {
             for (int64_t i = 0; i < p.q_len; ++i) {
@@ -44,16 +48,19 @@ template <class T> void definition(const Problem& p, const T* Q, const T* K, con
                     double score = 0;
                     for (int64_t x = 0; x < p.head_dim; ++x) {
                         score += static_cast<double>(to_float(Q[row + x])) *
-                                 static_cast<double>(to_float(K[p.kv_offset(b, h) + j * p.head_dim + x]));
+                                 static_cast<double>(
+                                     to_float(K[p.kv_offset(b, h) + j * p.head_dim + x]));
                     }
-                    sum += P[static_cast<size_t>(j)] = std::exp(score * static_cast<double>(p.scale));
+                    sum += P[static_cast<size_t>(j)] =
+                        std::exp(score * static_cast<double>(p.scale));
                 }
                 LSE[row / p.head_dim] = static_cast<float>(std::log(sum));
                 for (int64_t x = 0; x < p.head_dim; ++x) {
                     double o = 0;
                     for (int64_t j = 0; j < keys; ++j) {
                         o += P[static_cast<size_t>(j)] / sum *
-                             static_cast<double>(to_float(V[p.kv_offset(b, h) + j * p.head_dim + x]));
+                             static_cast<double>(
+                                 to_float(V[p.kv_offset(b, h) + j * p.head_dim + x]));
                     }
                     O[row + x] = from_float<T>(static_cast<float>(o));
                 }
@@ -62,7 +69,8 @@ template <class T> void definition(const Problem& p, const T* Q, const T* K, con
     }
 }
 
-template <class T> void forward(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T>
+void forward(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     if (const char* trace = std::getenv("FAKE_RUNG_TRACE")) {
         std::ofstream file(trace);
     }
@@ -88,8 +96,8 @@ template <class T> void forward(const Problem& p, const T* Q, const T* K, const 
     }
 }
 
-Verdict check(const Problem& p, const Inputs& inputs, const Outputs& outputs, const Progress& progress,
-              int64_t rows_of_head) {
+Verdict check(const Problem& p, const Inputs& inputs, const Outputs& outputs,
+              const Progress& progress, int64_t rows_of_head) {
     std::vector<float> o(outputs.o.size()), lse(outputs.lse.size());
     definition(p, inputs.q.data(), inputs.k.data(), inputs.v.data(), o.data(), lse.data());
     progress(0.5);
@@ -98,16 +106,18 @@ Verdict check(const Problem& p, const Inputs& inputs, const Outputs& outputs, co
                     .lse_bound = 1e-5,
                     .rows = rows_of_head > 0 ? p.batch * p.heads * rows_of_head : p.lse_size(),
                     .message = {}};
-    const auto compare = [&](const char* name, std::span<const float> got, const std::vector<float>& expected,
-                             double bound, double& error) {
+    const auto compare = [&](const char* name, std::span<const float> got,
+                             const std::vector<float>& expected, double bound, double& error) {
         for (size_t i = 0; i < got.size(); ++i) {
-            const double distance = std::abs(static_cast<double>(got[i]) - static_cast<double>(expected[i]));
+            const double distance =
+                std::abs(static_cast<double>(got[i]) - static_cast<double>(expected[i]));
             error = std::max(error, distance);
             if (!(got[i] == expected[i] || distance <= bound) && verdict.ok) {
                 verdict.ok = false;
                 error = distance;
                 verdict.message = std::string(name) + " element " + std::to_string(i) + " is " +
-                                  std::to_string(got[i]) + ", expected " + std::to_string(expected[i]);
+                                  std::to_string(got[i]) + ", expected " +
+                                  std::to_string(expected[i]);
             }
         }
     };
@@ -125,7 +135,9 @@ class NoDevice final : public Backend {
     std::string description() const override { return "nothing"; }
     void require_device() const override { throw Error("there is no such device\nuse a CPU rung"); }
     size_t available_bytes() const override { return 0; }
-    std::unique_ptr<Memory> allocate(size_t) override { throw std::logic_error("allocate without a device"); }
+    std::unique_ptr<Memory> allocate(size_t) override {
+        throw std::logic_error("allocate without a device");
+    }
     void flush_caches() override {}
     double time(const std::function<void()>&) override { return 0; }
 };

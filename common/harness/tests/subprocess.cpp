@@ -18,8 +18,8 @@ std::string shell_quoted(const std::string& text) {
     return result + "'";
 }
 
-/// "running fake_rung 45%, 12 s": a line that ends with a whole number of seconds. Not <regex>: g++ 13 warns about its
-/// own header under the address sanitizer.
+/// "running fake_rung 45%, 12 s": a line that ends with a whole number of seconds. Not <regex>: g++
+/// 13 warns about its own header under the address sanitizer.
 bool is_progress(const std::string& line) {
     const size_t comma = line.rfind(", ");
     return comma != std::string::npos && line.ends_with(" s") && line.size() > comma + 4 &&
@@ -36,9 +36,11 @@ Outcome run_fake_rung(const std::vector<std::string>& arguments, const std::stri
     for (const std::string& argument : arguments) {
         command += " " + shell_quoted(argument);
     }
-    command += " >" + shell_quoted((folder / "out").string()) + " 2>" + shell_quoted((folder / "err").string());
+    command += " >" + shell_quoted((folder / "out").string()) + " 2>" +
+               shell_quoted((folder / "err").string());
     const int status = std::system(command.c_str());
-    Outcome outcome{.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1, .out = contents_of(folder / "out")};
+    Outcome outcome{.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+                    .out = contents_of(folder / "out")};
     std::istringstream lines(contents_of(folder / "err"));
     for (std::string line; std::getline(lines, line);) {
         (is_progress(line) ? outcome.progress : outcome.err) += line + (lines.eof() ? "" : "\n");

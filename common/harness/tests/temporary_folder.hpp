@@ -28,7 +28,8 @@ class TemporaryFolder {
 
 std::string contents_of(const std::filesystem::path& path);
 
-/// A safetensors file: the header's length, the header, and zeros as data. `claimed` replaces the length.
+/// A safetensors file: the header's length, the header, and zeros as data. `claimed` replaces the
+/// length.
 std::string safetensors_bytes(const std::string& header, size_t data_bytes, long long claimed = -1);
 
 } // namespace flash::test

@@ -1,5 +1,5 @@
-// Bad input of every kind: exit code 2, one to three lines on stderr that say what was wrong and what would work,
-// nothing on stdout, no file left behind.
+// Bad input of every kind: exit code 2, one to three lines on stderr that say what was wrong and
+// what would work, nothing on stdout, no file left behind.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -37,7 +37,8 @@ void refuses(const std::vector<std::string>& arguments, const std::vector<std::s
     CAPTURE(arguments);
     const TemporaryFolder folder;
     const std::string trace = (folder / "ran").string();
-    check_refused(run_fake_rung(arguments, environment + " FAKE_RUNG_TRACE='" + trace + "'"), fragments);
+    check_refused(run_fake_rung(arguments, environment + " FAKE_RUNG_TRACE='" + trace + "'"),
+                  fragments);
     CHECK(folder.names().empty());
 }
 
@@ -93,14 +94,17 @@ TEST_CASE("refused: sizes below one") {
 }
 
 TEST_CASE("refused: absurd sizes") {
-    refuses({"--batch", "2097152", "--heads", "2097152", "--q-len", "2097152"}, {"Q would have", "more than 2^63"});
+    refuses({"--batch", "2097152", "--heads", "2097152", "--q-len", "2097152"},
+            {"Q would have", "more than 2^63"});
     refuses({"--kv-len", "9223372036854775807"}, {"K would have", "more than 2^63"});
     refuses({"--q-len", "100000000000"}, {"not enough memory", "available", "try a smaller"});
 }
 
 TEST_CASE("refused: a problem whose tensors fit but whose workspace does not") {
-    const std::vector<std::string> arguments = {"--heads", "1", "--q-len", "2000000", "--head-dim", "16"};
-    refuses(arguments, {"not enough memory", "14.6 TiB of it is workspace of fake_rung"}, "FAKE_RUNG=hungry");
+    const std::vector<std::string> arguments = {"--heads", "1",          "--q-len",
+                                                "2000000", "--head-dim", "16"};
+    refuses(arguments, {"not enough memory", "14.6 TiB of it is workspace of fake_rung"},
+            "FAKE_RUNG=hungry");
 }
 
 TEST_CASE("refused: heads that do not divide") {
@@ -123,7 +127,8 @@ TEST_CASE("refused: what the rung does not support, with what it does") {
 TEST_CASE("refused: memory that runs out in the middle") {
     check_refused(run_fake_rung({}, "FAKE_RUNG='no memory'"), {"out of memory", "try a smaller"});
 #ifndef __SANITIZE_ADDRESS__ // which reserves terabytes of addresses for itself
-    check_refused(run_fake_rung({"--q-len", "1000000"}, "", "ulimit -v 2000000"), {"this problem needs", "available"});
+    check_refused(run_fake_rung({"--q-len", "1000000"}, "", "ulimit -v 2000000"),
+                  {"this problem needs", "available"});
 #endif
 }
 
@@ -132,7 +137,8 @@ TEST_CASE("refused: paths that are not input files") {
     refuses({"--input", (folder / "absent").string()}, {"absent: ", "No such file"});
     refuses({"--input", (folder / "").string()}, {"is a directory", "safetensors file is needed"});
     refuses({"--input", "/dev/null"}, {"/dev/null: is not a regular file"});
-    refuses({"--input", folder.file("x", ""), "--seed", "1"}, {"--seed", "--input", "give one of them"});
+    refuses({"--input", folder.file("x", ""), "--seed", "1"},
+            {"--seed", "--input", "give one of them"});
 }
 
 TEST_CASE("refused: truncated files") {
@@ -147,15 +153,19 @@ TEST_CASE("refused: a header length that lies") {
     const std::string header = "{" + q + "," + k + "," + v + "}";
     refuses_file(safetensors_bytes(header, 384, 0), {"does not begin with '{'"});
     refuses_file(safetensors_bytes(header, 384, 20), {"not valid JSON"});
-    refuses_file(safetensors_bytes(header, 384, static_cast<long long>(header.size()) + 4), {"zero byte"});
-    refuses_file(safetensors_bytes(header, 384, 100000), {"claims a header of 100000 bytes", "has only"});
+    refuses_file(safetensors_bytes(header, 384, static_cast<long long>(header.size()) + 4),
+                 {"zero byte"});
+    refuses_file(safetensors_bytes(header, 384, 100000),
+                 {"claims a header of 100000 bytes", "has only"});
     refuses_file(safetensors_bytes(header, 384, 100000001), {"more than the format allows"});
-    refuses_file(std::string(8, '\xff') + header, {"18446744073709551615", "more than the format allows"});
+    refuses_file(std::string(8, '\xff') + header,
+                 {"18446744073709551615", "more than the format allows"});
 }
 
 TEST_CASE("refused: offsets that overlap, leave holes, or lie outside the file") {
     const auto with_k = [](const std::string& offsets) {
-        return "{" + q + R"(,"k":{"dtype":"F32","shape":[1,1,2,16],"data_offsets":[)" + offsets + "]}," + v + "}";
+        return "{" + q + R"(,"k":{"dtype":"F32","shape":[1,1,2,16],"data_offsets":[)" + offsets +
+               "]}," + v + "}";
     };
     refuses_header(with_k("64,192"), {"'k'", "64 to 192", "overlap"});
     refuses_header(with_k("128,384"), {"overlap"});
@@ -171,19 +181,26 @@ TEST_CASE("refused: offsets that overlap, leave holes, or lie outside the file")
 TEST_CASE("refused: tensors that are missing, or not what attention needs") {
     refuses_header(R"({"q":{"dtype":"F32","shape":[1,1,6,16],"data_offsets":[0,384]}})",
                    {"has no tensor 'k'", "it holds 'q'"});
-    refuses_header("{" + q + "," + k + R"(,"v":{"dtype":"F32","shape":[2,16],"data_offsets":[256,384]}})",
+    refuses_header("{" + q + "," + k +
+                       R"(,"v":{"dtype":"F32","shape":[2,16],"data_offsets":[256,384]}})",
                    {"v has the shape (2, 16)", "4 dimensions"});
-    refuses_header("{" + q + "," + k + R"(,"v":{"dtype":"F32","shape":[1,1,1,32],"data_offsets":[256,384]}})",
+    refuses_header("{" + q + "," + k +
+                       R"(,"v":{"dtype":"F32","shape":[1,1,1,32],"data_offsets":[256,384]}})",
                    {"shapes disagree", "v (1, 1, 1, 32)", "k and v must have the same shape"});
-    refuses_header(R"({"q":{"dtype":"F32","shape":[2,1,1,16],"data_offsets":[0,128]},)" + k + "," + v + "}",
+    refuses_header(R"({"q":{"dtype":"F32","shape":[2,1,1,16],"data_offsets":[0,128]},)" + k + "," +
+                       v + "}",
                    {"shapes disagree", "same batch"});
-    refuses_header(R"({"q":{"dtype":"F32","shape":[1,1,1,32],"data_offsets":[0,128]},)" + k + "," + v + "}",
+    refuses_header(R"({"q":{"dtype":"F32","shape":[1,1,1,32],"data_offsets":[0,128]},)" + k + "," +
+                       v + "}",
                    {"shapes disagree", "same head dim"});
-    refuses_header("{" + q + "," + k + R"(,"v":{"dtype":"I32","shape":[1,1,2,16],"data_offsets":[256,384]}})",
+    refuses_header("{" + q + "," + k +
+                       R"(,"v":{"dtype":"I32","shape":[1,1,2,16],"data_offsets":[256,384]}})",
                    {"tensor 'v' has the type 'I32'", "F32, F16 and BF16"});
-    refuses_header("{" + q + "," + k + R"(,"v":{"dtype":"X9","shape":[1,1,2,16],"data_offsets":[256,384]}})",
+    refuses_header("{" + q + "," + k +
+                       R"(,"v":{"dtype":"X9","shape":[1,1,2,16],"data_offsets":[256,384]}})",
                    {"tensor 'v' has the type 'X9'"});
-    refuses_header("{" + q + "," + k + R"(,"v":{"dtype":"F32","shape":[1,1,2,15],"data_offsets":[256,384]}})",
+    refuses_header("{" + q + "," + k +
+                       R"(,"v":{"dtype":"F32","shape":[1,1,2,15],"data_offsets":[256,384]}})",
                    {"'v' has the shape (1, 1, 2, 15) of 'F32', but 128 bytes"});
     refuses_header(R"({"q":{"dtype":"F32","shape":[1,1,0,16],"data_offsets":[0,0]},)"
                    R"("k":{"dtype":"F32","shape":[1,1,3,16],"data_offsets":[0,192]},)"
@@ -194,8 +211,9 @@ TEST_CASE("refused: tensors that are missing, or not what attention needs") {
 TEST_CASE("refused: options that disagree with the file") {
     const std::string header = "{" + q + "," + k + "," + v + "}";
     for (const std::string option : {"--batch", "--heads", "--kv-heads", "--q-len", "--kv-len"}) {
-        refuses_header(header, {option + " 3 disagrees with", "q (1, 1, 2, 16)", "leave " + option + " out"},
-                       {option, "3"});
+        refuses_header(
+            header, {option + " 3 disagrees with", "q (1, 1, 2, 16)", "leave " + option + " out"},
+            {option, "3"});
     }
     refuses_header(header, {"--head-dim 32 disagrees"}, {"--head-dim", "32"});
 }
@@ -204,10 +222,12 @@ TEST_CASE("refused: a tensor larger than memory, in a file that really is so lar
     const TemporaryFolder folder;
     const std::string tensor = R"({"dtype":"F16","shape":[1,1,68719476736,16],"data_offsets":)";
     const std::string header = R"({"q":)" + tensor + R"([0,2199023255552]},"k":)" + tensor +
-                               R"([2199023255552,4398046511104]},"v":)" + tensor + "[4398046511104,6597069766656]}}";
+                               R"([2199023255552,4398046511104]},"v":)" + tensor +
+                               "[4398046511104,6597069766656]}}";
     const std::string path = folder.file("huge", safetensors_bytes(header, 0));
     std::error_code failure;
-    std::filesystem::resize_file(path, 8 + header.size() + 6597069766656, failure); // a hole: takes no space
+    // a hole: takes no space
+    std::filesystem::resize_file(path, 8 + header.size() + 6597069766656, failure);
     if (failure) {
         SKIP("this file system has no files of that size");
     }
@@ -227,18 +247,22 @@ TEST_CASE("refused: values too large for the type") {
         return path;
     };
     const std::string path = write("large", large);
-    refuses({"--input", path, "--dtype", "fp16"}, {"v holds 70000", "element 5", "too large for fp16", "65504"});
+    refuses({"--input", path, "--dtype", "fp16"},
+            {"v holds 70000", "element 5", "too large for fp16", "65504"});
     CHECK(run_fake_rung({"--input", path, "--dtype", "bf16"}).code == 0);
     large[5] = 3.4e38f;
-    refuses({"--input", write("largest", large), "--dtype", "bf16"}, {"too large for bf16", "try --dtype fp32"});
+    refuses({"--input", write("largest", large), "--dtype", "bf16"},
+            {"too large for bf16", "try --dtype fp32"});
     // Infinity is a value of every type; what comes of it is the reference's to say.
-    CHECK_THAT(run_fake_rung({"--input", write("inf", infinite), "--dtype", "fp16", "--no-check"}).out,
-               ContainsSubstring("not checked"));
+    CHECK_THAT(
+        run_fake_rung({"--input", write("inf", infinite), "--dtype", "fp16", "--no-check"}).out,
+        ContainsSubstring("not checked"));
 }
 
 TEST_CASE("refused before anything runs: outputs that cannot be written") {
     const TemporaryFolder folder;
-    refuses({"--output", (folder / "absent/o").string()}, {"cannot write", "there is no directory", "absent"});
+    refuses({"--output", (folder / "absent/o").string()},
+            {"cannot write", "there is no directory", "absent"});
     refuses({"--output", (folder / "").string()}, {"cannot write", "it is a directory"});
     refuses({"--output", "/dev/null"}, {"cannot write /dev/null: it is not a regular file"});
     refuses({"--output", ""}, {"needs a name"});
@@ -246,8 +270,8 @@ TEST_CASE("refused before anything runs: outputs that cannot be written") {
     CHECK(folder.names().empty());
     if (geteuid() != 0) { // root may write anywhere
         std::filesystem::create_directory(folder / "locked");
-        std::filesystem::permissions(folder / "locked",
-                                     std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+        std::filesystem::permissions(folder / "locked", std::filesystem::perms::owner_read |
+                                                            std::filesystem::perms::owner_exec);
         refuses({"--output", (folder / "locked/o").string()}, {"Permission denied"});
     }
 }
@@ -255,12 +279,15 @@ TEST_CASE("refused before anything runs: outputs that cannot be written") {
 TEST_CASE("a write that fails half way leaves the old file, and no other") {
     const TemporaryFolder folder;
     const std::string path = folder.file("o.safetensors", "as before");
-    // No file may grow beyond 1 KiB; the signal that comes with it is ignored, as there is none on a full disk.
-    // The first output fails while it is written, the second, which fits a buffer, only when it is closed.
+    // No file may grow beyond 1 KiB; the signal that comes with it is ignored, as there is none on
+    // a full disk.
+    // The first output fails while it is written, the second, which fits a buffer, only when it is
+    // closed.
     for (const std::string length : {"300", "15"}) {
-        check_refused(run_fake_rung({"--heads", "1", "--q-len", length, "--head-dim", "16", "--output", path}, "",
-                                    "trap '' XFSZ; ulimit -f 2"),
-                      {"cannot write", "too large"});
+        check_refused(
+            run_fake_rung({"--heads", "1", "--q-len", length, "--head-dim", "16", "--output", path},
+                          "", "trap '' XFSZ; ulimit -f 2"),
+            {"cannot write", "too large"});
         CHECK(folder.names() == std::vector<std::string>{"o.safetensors"});
         CHECK(contents_of(path) == "as before");
     }
@@ -268,7 +295,8 @@ TEST_CASE("a write that fails half way leaves the old file, and no other") {
 
 TEST_CASE("refused: a report that cannot be printed") {
     const TemporaryFolder folder;
-    const int status = std::system(("'" FAKE_RUNG "' >/dev/full 2>'" + (folder / "err").string() + "'").c_str());
+    const int status =
+        std::system(("'" FAKE_RUNG "' >/dev/full 2>'" + (folder / "err").string() + "'").c_str());
     CHECK(WEXITSTATUS(status) == 2);
     CHECK_THAT(contents_of(folder / "err"), ContainsSubstring("cannot write the report"));
 }

@@ -15,7 +15,9 @@ class FakeClock final : public Backend {
     std::string name() const override { return "fake"; }
     std::string description() const override { return "fake"; }
     size_t available_bytes() const override { return size_t{1} << 40; }
-    std::unique_ptr<Memory> allocate(size_t bytes) override { return host_backend().allocate(bytes); }
+    std::unique_ptr<Memory> allocate(size_t bytes) override {
+        return host_backend().allocate(bytes);
+    }
     void flush_caches() override { ++flushes; }
     double time(const std::function<void()>& work) override {
         work();
@@ -33,8 +35,9 @@ Benchmark bench(double seconds, std::optional<int> repetitions = {}) {
     fake_clock = {};
     fake_clock.seconds = seconds;
     runs = 0;
-    const Rung rung{
-        .name = "test", .fp32 = forward, .head_dims = {}, .backend = []() -> Backend& { return fake_clock; }};
+    const Rung rung{.name = "test", .fp32 = forward, .head_dims = {}, .backend = []() -> Backend& {
+                        return fake_clock;
+                    }};
     const Problem problem{.head_dim = 2};
     const std::vector<float> x(2);
     DeviceRun run(rung, problem, {DType::fp32, x, x, x});

@@ -18,9 +18,11 @@ using Json = nlohmann::json;
 
 namespace {
 
-const std::vector<std::string> small = {"--heads", "2", "--q-len", "9", "--kv-len", "7", "--head-dim", "16"};
+const std::vector<std::string> small = {"--heads",  "2", "--q-len",    "9",
+                                        "--kv-len", "7", "--head-dim", "16"};
 
-std::vector<std::string> operator+(std::vector<std::string> left, const std::vector<std::string>& right) {
+std::vector<std::string> operator+(std::vector<std::string> left,
+                                   const std::vector<std::string>& right) {
     left.insert(left.end(), right.begin(), right.end());
     return left;
 }
@@ -40,10 +42,11 @@ TEST_CASE("option --help explains every option, with examples, and succeeds") {
     CHECK(outcome.code == 0);
     CHECK(outcome.err.empty());
     for (const char* option :
-         {"--batch",    "--heads",   "--kv-heads", "--q-len",          "--kv-len",
-          "--head-dim", "--causal",  "--scale",    "--dtype",          "--seed",
-          "--input",    "--output",  "--no-check", "--bench",          "--json",
-          "--help",     "Examples:", "16, 32, 64", "fp32, fp16, bf16", "O, LSE = attention(Q, K, V)"}) {
+         {"--batch",    "--heads",    "--kv-heads",       "--q-len",
+          "--kv-len",   "--head-dim", "--causal",         "--scale",
+          "--dtype",    "--seed",     "--input",          "--output",
+          "--no-check", "--bench",    "--json",           "--help",
+          "Examples:",  "16, 32, 64", "fp32, fp16, bf16", "O, LSE = attention(Q, K, V)"}) {
         CHECK_THAT(outcome.out, ContainsSubstring(option));
     }
 }
@@ -53,24 +56,29 @@ TEST_CASE("a run without options checks a small random problem") {
     CHECK(outcome.code == 0);
     CHECK(outcome.err.empty());
     CHECK_THAT(outcome.out, StartsWith("fake_rung\nproblem "));
-    CHECK_THAT(outcome.out, ContainsSubstring("B=1 H=4 H_kv=4 N_q=256 N_kv=256 d=64, full, scale 0.125, fp32"));
+    CHECK_THAT(outcome.out,
+               ContainsSubstring("B=1 H=4 H_kv=4 N_q=256 N_kv=256 d=64, full, scale 0.125, fp32"));
     CHECK_THAT(outcome.out, ContainsSubstring("cpu: "));
     CHECK_THAT(outcome.out, ContainsSubstring("\npassed\n"));
 }
 
 TEST_CASE("the first supported type is the default") {
     CHECK_THAT(run_fake_rung(small, "FAKE_RUNG='half only'").out, ContainsSubstring(" fp16,"));
-    CHECK_THAT(run_fake_rung(small + std::vector<std::string>{"--dtype", "bf16"}).out, ContainsSubstring(" bf16,"));
+    CHECK_THAT(run_fake_rung(small + std::vector<std::string>{"--dtype", "bf16"}).out,
+               ContainsSubstring(" bf16,"));
 }
 
 TEST_CASE("of an option given twice the last one counts") {
-    CHECK_THAT(run_fake_rung(small + std::vector<std::string>{"--q-len", "5"}).out, ContainsSubstring("N_q=5 "));
+    CHECK_THAT(run_fake_rung(small + std::vector<std::string>{"--q-len", "5"}).out,
+               ContainsSubstring("N_q=5 "));
 }
 
 TEST_CASE("option --kv-heads and --kv-len follow --heads and --q-len unless given") {
-    CHECK_THAT(run_fake_rung({"--heads", "6", "--q-len", "5"}).out, ContainsSubstring("H=6 H_kv=6 N_q=5 N_kv=5 "));
-    CHECK_THAT(run_fake_rung({"--heads", "6", "--kv-heads", "2", "--q-len", "5", "--kv-len", "3"}).out,
-               ContainsSubstring("H=6 H_kv=2 N_q=5 N_kv=3 "));
+    CHECK_THAT(run_fake_rung({"--heads", "6", "--q-len", "5"}).out,
+               ContainsSubstring("H=6 H_kv=6 N_q=5 N_kv=5 "));
+    CHECK_THAT(
+        run_fake_rung({"--heads", "6", "--kv-heads", "2", "--q-len", "5", "--kv-len", "3"}).out,
+        ContainsSubstring("H=6 H_kv=2 N_q=5 N_kv=3 "));
 }
 
 TEST_CASE("a wrong result is told with its place and size, and exit code 1") {
@@ -83,23 +91,25 @@ TEST_CASE("a wrong result is told with its place and size, and exit code 1") {
 
     CHECK(run_fake_rung(small, "FAKE_RUNG=nan").code == 1);
 
-    const Outcome unchecked = run_fake_rung(small + std::vector<std::string>{"--no-check"}, "FAKE_RUNG=wrong");
+    const Outcome unchecked =
+        run_fake_rung(small + std::vector<std::string>{"--no-check"}, "FAKE_RUNG=wrong");
     CHECK(unchecked.code == 0);
     CHECK_THAT(unchecked.out, ContainsSubstring("\nnot checked\n"));
 }
 
 TEST_CASE("a write outside the output fails, with or without the check") {
     for (const std::string option : {"--causal", "--no-check"}) {
-        const Outcome outcome = run_fake_rung(small + std::vector<std::string>{option}, "FAKE_RUNG=outside");
+        const Outcome outcome =
+            run_fake_rung(small + std::vector<std::string>{option}, "FAKE_RUNG=outside");
         CHECK(outcome.code == 1);
         CHECK_THAT(outcome.out, ContainsSubstring("memory after O was overwritten, at byte"));
     }
 }
 
 TEST_CASE("option --json prints one document with everything in it") {
-    const auto arguments =
-        small + std::vector<std::string>{"--json",     "--causal", "--seed",  "5", "--scale", "0.5",
-                                         "--kv-heads", "1",        "--batch", "3", "--dtype", "fp16"};
+    const auto arguments = small + std::vector<std::string>{
+                                       "--json",     "--causal", "--seed",  "5", "--scale", "0.5",
+                                       "--kv-heads", "1",        "--batch", "3", "--dtype", "fp16"};
     const Outcome outcome = run_fake_rung(arguments);
     REQUIRE(outcome.code == 0);
     const Json json = Json::parse(outcome.out);
@@ -134,12 +144,12 @@ TEST_CASE("option --json prints one document with everything in it") {
 TEST_CASE("option --check-rows says how many rows were compared") {
     const Outcome all = run_fake_rung(small);
     CHECK(all.out.find("not compared") == std::string::npos);
-    const Outcome some = run_fake_rung(small + std::vector<std::string>{"--check-rows", "2"}); // 1 batch, 2 heads
+    // 1 batch, 2 heads
+    const Outcome some = run_fake_rung(small + std::vector<std::string>{"--check-rows", "2"});
     CHECK(some.code == 0);
     CHECK_THAT(some.out, ContainsSubstring("of 4 rows; the other 14 were not compared"));
-    CHECK(Json::parse(
-              run_fake_rung(small + std::vector<std::string>{"--check-rows", "2", "--json"}).out)["check"]["rows"] ==
-          4);
+    CHECK(Json::parse(run_fake_rung(small + std::vector<std::string>{"--check-rows", "2", "--json"})
+                          .out)["check"]["rows"] == 4);
     for (const char* rows : {"0", "-3"}) {
         const Outcome refused = run_fake_rung({"--check-rows", rows});
         CHECK(refused.code == 2);
@@ -161,8 +171,8 @@ TEST_CASE("option --bench times at least twenty runs") {
     CHECK(bench["median_s"] <= bench["max_s"]);
     CHECK(json["seconds"] == bench["median_s"]);
 
-    const Outcome three =
-        run_fake_rung(small + std::vector<std::string>{"--repetitions", "3"}); // --bench goes without saying
+    // --bench goes without saying
+    const Outcome three = run_fake_rung(small + std::vector<std::string>{"--repetitions", "3"});
     CHECK_THAT(three.out, ContainsSubstring("median of 3 runs"));
     const Outcome none = run_fake_rung({"--repetitions", "0"});
     CHECK(none.code == 2);
@@ -179,8 +189,8 @@ TEST_CASE("option --bench measures the memory of a rung that holds all scores") 
 #ifdef __SANITIZE_ADDRESS__
     SKIP("AddressSanitizer keeps memory that was freed");
 #endif
-    const std::vector<std::string> problem = {"--heads", "1",          "--q-len", "1024",  "--head-dim",
-                                              "16",      "--no-check", "--bench", "--json"};
+    const std::vector<std::string> problem = {
+        "--heads", "1", "--q-len", "1024", "--head-dim", "16", "--no-check", "--bench", "--json"};
     const double scores = 1024.0 * 1024 * 4;
     const auto peak = [&](const std::string& environment) -> double {
         const Json json = Json::parse(run_fake_rung(problem, environment).out);
@@ -199,8 +209,8 @@ TEST_CASE("option --bench measures the memory of a rung that holds all scores") 
 TEST_CASE("option --output holds o in the rung's type and lse in F32, and reads back") {
     const TemporaryFolder folder;
     const std::string path = (folder / "o.safetensors").string();
-    const Outcome outcome =
-        run_fake_rung(small + std::vector<std::string>{"--dtype", "bf16", "--output", path, "--causal"});
+    const Outcome outcome = run_fake_rung(
+        small + std::vector<std::string>{"--dtype", "bf16", "--output", path, "--causal"});
     REQUIRE(outcome.code == 0);
     CHECK(folder.names() == std::vector<std::string>{"o.safetensors"});
     SafetensorsReader file(path);
@@ -220,7 +230,8 @@ TEST_CASE("option --output holds o in the rung's type and lse in F32, and reads 
 
 TEST_CASE("option --input takes the shape and the values from a file") {
     const TemporaryFolder folder;
-    const std::string input = (folder / "qkv.safetensors").string(), output = (folder / "o.safetensors").string();
+    const std::string input = (folder / "qkv.safetensors").string(),
+                      output = (folder / "o.safetensors").string();
     // One key: O is V, LSE the score.
     std::vector<float> q(2 * 3 * 16, 0.5f), k(16, 0.25f), v(16);
     for (size_t i = 0; i < v.size(); ++i) {
@@ -229,7 +240,8 @@ TEST_CASE("option --input takes the shape and the values from a file") {
     write_safetensors(input, {{"q", DType::fp32, {1, 2, 3, 16}, q},
                               {"k", DType::fp16, {1, 1, 1, 16}, k},
                               {"v", DType::bf16, {1, 1, 1, 16}, v}});
-    const Outcome outcome = run_fake_rung({"--input", input, "--output", output, "--heads", "2", "--json"});
+    const Outcome outcome =
+        run_fake_rung({"--input", input, "--output", output, "--heads", "2", "--json"});
     REQUIRE(outcome.code == 0);
     const Json json = Json::parse(outcome.out);
     CHECK(json["input"] == input);
@@ -237,7 +249,8 @@ TEST_CASE("option --input takes the shape and the values from a file") {
     CHECK(json["problem"]["q_len"] == 3);
     SafetensorsReader file(output);
     const std::vector<float> o = file.read("o"), lse = file.read("lse");
-    CHECK(std::ranges::all_of(lse, [](float x) { return x == 0.5f; })); // 16 * 0.5 * 0.25 / sqrt(16)
+    // 16 * 0.5 * 0.25 / sqrt(16)
+    CHECK(std::ranges::all_of(lse, [](float x) { return x == 0.5f; }));
     CHECK(std::equal(v.begin(), v.end(), o.begin()));
     CHECK(o.size() == 6 * v.size());
 }
@@ -264,12 +277,15 @@ TEST_CASE("a seed decides every bit of the result") {
 TEST_CASE("a wrong result is not written, unless nobody checks") {
     const TemporaryFolder folder;
     const std::string path = folder.file("o.safetensors", "as before");
-    const Outcome outcome = run_fake_rung(small + std::vector<std::string>{"--output", path}, "FAKE_RUNG=wrong");
+    const Outcome outcome =
+        run_fake_rung(small + std::vector<std::string>{"--output", path}, "FAKE_RUNG=wrong");
     CHECK(outcome.code == 1);
     CHECK_THAT(outcome.err, ContainsSubstring("was not written, because the result is wrong"));
     CHECK(contents_of(path) == "as before");
     CHECK(folder.names() == std::vector<std::string>{"o.safetensors"});
-    CHECK(run_fake_rung(small + std::vector<std::string>{"--output", path, "--no-check"}, "FAKE_RUNG=wrong").code == 0);
+    CHECK(run_fake_rung(small + std::vector<std::string>{"--output", path, "--no-check"},
+                        "FAKE_RUNG=wrong")
+              .code == 0);
     CHECK(SafetensorsReader(path).tensors().contains("o"));
 }
 
@@ -287,7 +303,8 @@ TEST_CASE("on a terminal, progress is one line that is wiped in the end") {
     }
     const TemporaryFolder folder;
     const std::string shown = (folder / "shown").string();
-    const std::string command = "FAKE_RUNG=slow script -qec \"'" FAKE_RUNG "' --q-len 4 --head-dim 16\" /dev/null >'";
+    const std::string command =
+        "FAKE_RUNG=slow script -qec \"'" FAKE_RUNG "' --q-len 4 --head-dim 16\" /dev/null >'";
     REQUIRE(std::system((command + shown + "' </dev/null").c_str()) == 0);
     const std::string text = contents_of(shown);
     CHECK_THAT(text, ContainsSubstring("\r\033[Krunning fake_rung, 2 s\r\033[K"));

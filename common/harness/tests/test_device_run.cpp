@@ -29,7 +29,8 @@ enum class Deed {
 };
 Deed deed = Deed::copy_q;
 
-template <class T> void forward(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
+template <class T>
+void forward(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     const auto change = [](const T* at) { const_cast<T*>(at)[0] = from_float<T>(3); };
     if (deed == Deed::nothing) {
         return;
@@ -67,8 +68,11 @@ template <class T> void forward(const Problem& p, const T* Q, const T* K, const 
     }
 }
 
-const Rung rung{
-    .name = "test", .fp32 = forward<float>, .fp16 = forward<Half>, .bf16 = forward<Bfloat16>, .head_dims = {}};
+const Rung rung{.name = "test",
+                .fp32 = forward<float>,
+                .fp16 = forward<Half>,
+                .bf16 = forward<Bfloat16>,
+                .head_dims = {}};
 
 struct Case {
     Problem problem{.batch = 2, .heads = 4, .kv_heads = 2, .q_len = 3, .kv_len = 5, .head_dim = 8};
@@ -79,7 +83,8 @@ struct Case {
     Inputs inputs(DType type) const { return {type, q, k, v}; }
 };
 
-/// What DeviceRun says after the deed with fp32; the other types must agree that there is something to say.
+/// What DeviceRun says after the deed with fp32; the other types must agree that there is something
+/// to say.
 std::string damage_of(Deed what) {
     deed = what;
     std::string said[3];
@@ -121,12 +126,16 @@ TEST_CASE("every write outside O and LSE is found") {
     CHECK(damage_of(Deed::copy_q).empty());
     CHECK(damage_of(Deed::nothing).empty());
     CHECK_THAT(damage_of(Deed::before_o), ContainsSubstring("memory before O was overwritten"));
-    CHECK_THAT(damage_of(Deed::scale_after_o), ContainsSubstring("memory after O was overwritten, at byte"));
-    CHECK_THAT(damage_of(Deed::after_lse), ContainsSubstring("memory after LSE was overwritten, at byte"));
+    CHECK_THAT(damage_of(Deed::scale_after_o),
+               ContainsSubstring("memory after O was overwritten, at byte"));
+    CHECK_THAT(damage_of(Deed::after_lse),
+               ContainsSubstring("memory after LSE was overwritten, at byte"));
     CHECK_THAT(damage_of(Deed::write_q), ContainsSubstring("Q, an input, was overwritten at byte"));
     CHECK_THAT(damage_of(Deed::before_k), ContainsSubstring("memory before K was overwritten"));
-    CHECK_THAT(damage_of(Deed::after_v), ContainsSubstring("memory after V was overwritten, at byte"));
-    CHECK_THAT(damage_of(Deed::last_margin_byte), ContainsSubstring("memory after O was overwritten, at byte 4095"));
+    CHECK_THAT(damage_of(Deed::after_v),
+               ContainsSubstring("memory after V was overwritten, at byte"));
+    CHECK_THAT(damage_of(Deed::last_margin_byte),
+               ContainsSubstring("memory after O was overwritten, at byte 4095"));
 }
 
 TEST_CASE("poison repairs the canaries") {
@@ -151,19 +160,22 @@ TEST_CASE("a read outside the inputs meets NaN") {
     }
 }
 
-TEST_CASE("a rung that takes a workspace gets one, with garbage that is another one after each poisoning") {
+TEST_CASE("a rung that takes a workspace gets one, with garbage that is another one after each "
+          "poisoning") {
     static uint32_t found;
     static int64_t write_at; // floats
     Rung working = rung;
     working.fp16 = nullptr;
     working.bf16 = nullptr;
-    working.fp32 = +[](const Problem&, const float*, const float*, const float*, float*, float*, void* workspace) {
+    working.fp32 = +[](const Problem&, const float*, const float*, const float*, float*, float*,
+                       void* workspace) {
         CHECK(reinterpret_cast<uintptr_t>(workspace) % 256 == 0);
         std::memcpy(&found, static_cast<float*>(workspace) + 2, sizeof found);
         static_cast<float*>(workspace)[write_at] = 1;
     };
     const Case c;
-    CHECK_THROWS_AS(DeviceRun(working, c.problem, c.inputs(DType::fp32)), std::invalid_argument); // how large?
+    // how large?
+    CHECK_THROWS_AS(DeviceRun(working, c.problem, c.inputs(DType::fp32)), std::invalid_argument);
     working.workspace_bytes = [](const Problem& p) { return 3 * p.q_len * int64_t{sizeof(float)}; };
     DeviceRun run(working, c.problem, c.inputs(DType::fp32));
     CHECK(run.workspace_bytes() == 9 * sizeof(float));
@@ -176,12 +188,15 @@ TEST_CASE("a rung that takes a workspace gets one, with garbage that is another 
     CHECK(found == 3);
     write_at = 9;
     run.run();
-    CHECK_THAT(run.damage(), ContainsSubstring("memory after the workspace was overwritten, at byte 0 past its end"));
+    CHECK_THAT(
+        run.damage(),
+        ContainsSubstring("memory after the workspace was overwritten, at byte 0 past its end"));
 }
 
 TEST_CASE("tensors are aligned to 256 bytes with any margin that is allowed") {
     static bool aligned;
-    const auto note = [](const Problem&, const float* Q, const float* K, const float* V, float* O, float* LSE) {
+    const auto note = [](const Problem&, const float* Q, const float* K, const float* V, float* O,
+                         float* LSE) {
         aligned = true;
         for (const void* pointer :
              {static_cast<const void*>(Q), static_cast<const void*>(K), static_cast<const void*>(V),
@@ -218,7 +233,8 @@ TEST_CASE("a device run refuses what cannot run") {
 }
 
 TEST_CASE("the clock of the host counts the whole of the work") {
-    const double seconds = host_backend().time([] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); });
+    const double seconds =
+        host_backend().time([] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); });
     CHECK(seconds >= 0.03);
     CHECK(seconds < 3);
 }
@@ -235,7 +251,8 @@ TEST_CASE("the host's memory is aligned, and refused when there is none left") {
     CHECK(host.available_bytes() > size_t{1} << 20);
     CHECK_THROWS_AS(host.allocate(size_t{1} << 60), Error);
     // More than is available, less than there is in all: the kernel would promise it.
-    const size_t all = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t all =
+        static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
     CHECK_THROWS_AS(host.allocate(host.available_bytes() / 2 + all / 2), Error);
     host.flush_caches();
 }

@@ -16,7 +16,9 @@ class SmallDevice : public Backend {
     std::string description() const override { return ""; }
     bool uses_host_memory() const override { return false; }
     size_t available_bytes() const override { return 1'000'000; }
-    std::unique_ptr<Memory> allocate(size_t) override { throw std::logic_error("not in this test"); }
+    std::unique_ptr<Memory> allocate(size_t) override {
+        throw std::logic_error("not in this test");
+    }
     void flush_caches() override {}
     double time(const std::function<void()>&) override { return 0; }
 };
@@ -34,7 +36,9 @@ template <class T> Backend& instance() {
 
 void forward(const Problem&, const float*, const float*, const float*, float*, float*) {}
 
-Rung rung_on(Backend& (*backend)()) { return {.name = "test", .fp32 = forward, .head_dims = {}, .backend = backend}; }
+Rung rung_on(Backend& (*backend)()) {
+    return {.name = "test", .fp32 = forward, .head_dims = {}, .backend = backend};
+}
 
 std::string refusal(const Rung& rung, const Problem& problem, size_t margin, double host_bytes) {
     try {
@@ -53,9 +57,11 @@ TEST_CASE("tensors and margins must fit the device") {
     Problem problem{.q_len = 1000, .kv_len = 1000, .head_dim = 60};
     CHECK(refusal(rung, problem, 0, 0) == "accepted");
     CHECK(refusal(rung, problem, 3584, 0) == "accepted"); // ten margins: 999,840
-    CHECK_THAT(refusal(rung, problem, 3840, 0), ContainsSubstring("not enough memory on the device"));
+    CHECK_THAT(refusal(rung, problem, 3840, 0),
+               ContainsSubstring("not enough memory on the device"));
     problem.q_len = 1100;
-    CHECK_THAT(refusal(rung, problem, 0, 0), ContainsSubstring("this problem needs 988.7 KiB, 976.6 KiB is available"));
+    CHECK_THAT(refusal(rung, problem, 0, 0),
+               ContainsSubstring("this problem needs 988.7 KiB, 976.6 KiB is available"));
 }
 
 TEST_CASE("what the host needs is apart from the device, or added to it") {
@@ -64,7 +70,8 @@ TEST_CASE("what the host needs is apart from the device, or added to it") {
     CHECK_THAT(refusal(rung_on(instance<SmallDevice>), problem, 0, 1e18),
                ContainsSubstring("not enough memory on the host"));
     CHECK(refusal(rung_on(instance<SmallHost>), problem, 0, 36'000) == "accepted");
-    CHECK_THAT(refusal(rung_on(instance<SmallHost>), problem, 0, 36'001), ContainsSubstring("not enough memory: "));
+    CHECK_THAT(refusal(rung_on(instance<SmallHost>), problem, 0, 36'001),
+               ContainsSubstring("not enough memory: "));
 }
 
 TEST_CASE("a workspace counts") {
@@ -73,10 +80,12 @@ TEST_CASE("a workspace counts") {
     rung.workspace_bytes = [](const Problem&) -> int64_t { return 36'000; };
     CHECK(refusal(rung, problem, 0, 0) == "accepted");
     rung.workspace_bytes = [](const Problem&) -> int64_t { return 36'001; };
-    CHECK_THAT(refusal(rung, problem, 0, 0), ContainsSubstring("35.2 KiB of it is workspace of test"));
+    CHECK_THAT(refusal(rung, problem, 0, 0),
+               ContainsSubstring("35.2 KiB of it is workspace of test"));
 }
 
 TEST_CASE("sizes beyond all memory are compared without an overflow") {
-    const Problem problem{.batch = 1 << 20, .heads = 1 << 20, .q_len = 1 << 18, .kv_len = 1, .head_dim = 2};
+    const Problem problem{
+        .batch = 1 << 20, .heads = 1 << 20, .q_len = 1 << 18, .kv_len = 1, .head_dim = 2};
     CHECK_THAT(refusal(rung_on(instance<SmallDevice>), problem, 0, 0), ContainsSubstring("EiB"));
 }

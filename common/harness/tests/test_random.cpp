@@ -41,8 +41,10 @@ TEST_CASE("the numbers are those of the polar method with the C library's logari
             s = x * x + y * y;
         } while (s >= 1 || s == 0);
         const double factor = std::sqrt(-2 * std::log(s) / s);
-        REQUIRE(std::abs(static_cast<double>(normal()) - x * factor) <= 1e-7 * std::abs(x * factor));
-        REQUIRE(std::abs(static_cast<double>(normal()) - y * factor) <= 1e-7 * std::abs(y * factor));
+        REQUIRE(std::abs(static_cast<double>(normal()) - x * factor) <=
+                1e-7 * std::abs(x * factor));
+        REQUIRE(std::abs(static_cast<double>(normal()) - y * factor) <=
+                1e-7 * std::abs(y * factor));
     }
 }
 
@@ -60,7 +62,8 @@ TEST_CASE("the numbers are normal") {
         last = x;
         beyond_three += std::abs(x) > 3 ? 1 : 0;
     }
-    // Five standard deviations of each estimate; the seed is fixed, so these hold for good or not at all.
+    // Five standard deviations of each estimate; the seed is fixed, so these hold for good or not
+    // at all.
     CHECK(std::abs(sum / count) < 5e-3);
     CHECK(std::abs(squares / count - 1) < 5 * std::sqrt(2.0 / count));
     CHECK(std::abs(fourth / count - 3) < 5 * std::sqrt(96.0 / count));

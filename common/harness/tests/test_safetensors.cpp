@@ -15,7 +15,9 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-SafetensorsReader reader(const std::string& bytes) { return {std::make_unique<std::istringstream>(bytes), "test"}; }
+SafetensorsReader reader(const std::string& bytes) {
+    return {std::make_unique<std::istringstream>(bytes), "test"};
+}
 
 /// The message with which this file is refused.
 std::string refusal(const std::string& header, size_t data_bytes = 8) {
@@ -34,8 +36,10 @@ std::string tensor(const std::string& fields) { return R"({"a":{)" + fields + "}
 TEST_CASE("what was written is read back, in every type") {
     const TemporaryFolder folder;
     const std::string path = (folder / "x.safetensors").string();
-    const std::vector<float> values = {0, -0.0f, 1.5f, -65504, 0x1p-14f, std::numeric_limits<float>::infinity()};
-    const std::map<std::string, std::string> metadata = {{"a", "text"}, {"quote \" and \n", "\u00fc"}};
+    const std::vector<float> values = {0,      -0.0f,    1.5f,
+                                       -65504, 0x1p-14f, std::numeric_limits<float>::infinity()};
+    const std::map<std::string, std::string> metadata = {{"a", "text"},
+                                                         {"quote \" and \n", "\u00fc"}};
     write_safetensors(path,
                       {{"half", DType::fp16, {2, 3}, values},
                        {"brain", DType::bf16, {1}, std::span(values).subspan(2, 1)},
@@ -66,7 +70,8 @@ TEST_CASE("every tensor is aligned to its element, as readers that map the file 
     const std::vector<float> values = {1, 2, 3};
     for (size_t length = 1; length <= 8; ++length) { // of the name, and so of the header
         const std::string name(length, 'n');
-        write_safetensors(path, {{"half", DType::fp16, {3}, values}, {name, DType::fp32, {3}, values}});
+        write_safetensors(path,
+                          {{"half", DType::fp16, {3}, values}, {name, DType::fp32, {3}, values}});
         const std::string bytes = contents_of(path);
         uint64_t header = 0;
         std::memcpy(&header, bytes.data(), sizeof header);
@@ -95,14 +100,16 @@ TEST_CASE("a tensor longer than the reader's pieces") {
     for (size_t i = 0; i < values.size(); ++i) {
         values[i] = static_cast<float>(i % 2048);
     }
-    write_safetensors(path, {{"a", DType::fp16, {200'001}, values}, {"b", DType::fp32, {200'001}, values}});
+    write_safetensors(
+        path, {{"a", DType::fp16, {200'001}, values}, {"b", DType::fp32, {200'001}, values}});
     SafetensorsReader file(path);
     CHECK(file.read("a") == values);
     CHECK(file.read("b") == values);
 }
 
 TEST_CASE("float64 is read as double only") {
-    std::string bytes = safetensors_bytes(tensor(R"("dtype":"F64","shape":[1],"data_offsets":[0,8])"), 0);
+    std::string bytes =
+        safetensors_bytes(tensor(R"("dtype":"F64","shape":[1],"data_offsets":[0,8])"), 0);
     const double value = 0.1;
     bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
     SafetensorsReader file = reader(bytes);
@@ -111,10 +118,12 @@ TEST_CASE("float64 is read as double only") {
 }
 
 TEST_CASE("a type that nobody asks for does no harm") {
-    SafetensorsReader file = reader(safetensors_bytes(R"({"new":{"dtype":"F3","shape":[5],"data_offsets":[0,2]},)"
-                                                      R"("a":{"dtype":"F16","shape":[3],"data_offsets":[2,8]}})",
-                                                      8));
-    CHECK(file.read("a") == std::vector<float>{0, 0, 0}); // at an odd place: alignment is not assumed
+    SafetensorsReader file =
+        reader(safetensors_bytes(R"({"new":{"dtype":"F3","shape":[5],"data_offsets":[0,2]},)"
+                                 R"("a":{"dtype":"F16","shape":[3],"data_offsets":[2,8]}})",
+                                 8));
+    // at an odd place: alignment is not assumed
+    CHECK(file.read("a") == std::vector<float>{0, 0, 0});
     CHECK_THROWS_AS(file.read("new"), Error);
 }
 
@@ -123,7 +132,8 @@ TEST_CASE("empty tensors, scalars and blanks after the header are part of the fo
     CHECK(refusal(R"({"e":{"dtype":"F32","shape":[0,7],"data_offsets":[0,0]},)"
                   R"("f":{"dtype":"F32","shape":[0],"data_offsets":[8,8]},)"
                   R"("a":{"dtype":"I64","shape":[1,1],"data_offsets":[0,8]}})") == "accepted");
-    CHECK(refusal(tensor(R"("data_offsets":[0,8],"shape":[2],"dtype":"F32")") + "   \n") == "accepted");
+    CHECK(refusal(tensor(R"("data_offsets":[0,8],"shape":[2],"dtype":"F32")") + "   \n") ==
+          "accepted");
     CHECK(refusal(R"({"__metadata__":{"k":"v"}})", 0) == "accepted");
     CHECK(refusal("{}", 0) == "accepted");
     CHECK(refusal(tensor(R"("dtype":"F4","shape":[16],"data_offsets":[0,8])")) == "accepted");
@@ -142,7 +152,8 @@ TEST_CASE("headers that the format does not allow are refused, each with its rea
     refused("{" + a + "}" + std::string(1, '\0') + "x", "zero byte");
     refused("{\"\xff\":1}", "not valid JSON"); // not UTF-8
     refused("{" + a + "," + a + "}", "'a' twice");
-    refused(tensor(R"("dtype":"F64","dtype":"F32","shape":[1],"data_offsets":[0,8])"), "'dtype' twice in 'a'");
+    refused(tensor(R"("dtype":"F64","dtype":"F32","shape":[1],"data_offsets":[0,8])"),
+            "'dtype' twice in 'a'");
     refused(R"({"__metadata__":{"x":"1","x":"2"}})", "'x' twice in '__metadata__'");
     refused(R"({"__metadata__":{"x":1}})", "the number 1 for 'x' in __metadata__");
     refused(R"({"__metadata__":"x"})", "a text for '__metadata__'");
@@ -157,8 +168,10 @@ TEST_CASE("headers that the format does not allow are refused, each with its rea
     refused(tensor(R"("dtype":"F64","shape":[[1]],"data_offsets":[0,8])"), "a list for the shape");
     refused(tensor(R"("dtype":"F64","shape":[-1],"data_offsets":[0,8])"), "a negative number");
     refused(tensor(R"("dtype":"F64","shape":[1.0],"data_offsets":[0,8])"), "not whole");
-    refused(tensor(R"("dtype":"F64","shape":[9223372036854775808],"data_offsets":[0,8])"), "9223372036854775808");
-    refused(tensor(R"("dtype":"F64","shape":[99999999999999999999],"data_offsets":[0,8])"), "too large");
+    refused(tensor(R"("dtype":"F64","shape":[9223372036854775808],"data_offsets":[0,8])"),
+            "9223372036854775808");
+    refused(tensor(R"("dtype":"F64","shape":[99999999999999999999],"data_offsets":[0,8])"),
+            "too large");
     refused(tensor(R"("dtype":"F64","shape":[1],"data_offsets":[0,8,8])"), "two data_offsets");
     refused(tensor(R"("dtype":"F64","shape":[2],"data_offsets":[0,8])"), "but 8 bytes");
     // 60 bits are no whole number of bytes.
@@ -167,25 +180,31 @@ TEST_CASE("headers that the format does not allow are refused, each with its rea
 }
 
 TEST_CASE("shapes whose product overflows are refused") {
-    // 2^32 * 2^32 elements wrap to 0, and 2^61 elements of 64 bits wrap to 0 bits: either would look like no data.
-    CHECK_THAT(refusal(tensor(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 0),
-               ContainsSubstring("more than 2^63 elements"));
-    CHECK_THAT(refusal(tensor(R"("dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0])"), 0),
-               ContainsSubstring("2^64 bits"));
-    CHECK_THAT(refusal(tensor(R"("dtype":"new","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 0),
-               ContainsSubstring("more than 2^63 elements"));
+    // 2^32 * 2^32 elements wrap to 0, and 2^61 elements of 64 bits wrap to 0 bits: either would
+    // look like no data.
+    CHECK_THAT(
+        refusal(tensor(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 0),
+        ContainsSubstring("more than 2^63 elements"));
+    CHECK_THAT(
+        refusal(tensor(R"("dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0])"), 0),
+        ContainsSubstring("2^64 bits"));
+    CHECK_THAT(
+        refusal(tensor(R"("dtype":"new","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 0),
+        ContainsSubstring("more than 2^63 elements"));
 }
 
 TEST_CASE("names from a file cannot upset a terminal or flood it") {
     const std::string name = "\\u001b[2J" + std::string(500, 'n');
-    const std::string message = refusal(R"({")" + name + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})");
+    const std::string message =
+        refusal(R"({")" + name + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})");
     CHECK_THAT(message, ContainsSubstring("'?[2Jnnn"));
     CHECK(message.size() < 250);
     CHECK(format_shape(std::vector<int64_t>(10'000, 1)) == "(1, 1, 1, 1, 1, 1, 1, 1, ...)");
 }
 
 TEST_CASE("a tensor that is not there is answered with those that are") {
-    SafetensorsReader file = reader(safetensors_bytes(R"({"x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})", 8));
+    SafetensorsReader file =
+        reader(safetensors_bytes(R"({"x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})", 8));
     try {
         file.info("q");
         FAIL("not refused");

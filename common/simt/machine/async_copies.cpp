@@ -16,7 +16,8 @@ void land(const AsyncCopy& copy) {
     }
 }
 
-/// Lands what has not landed of a thread's first `count` copies; arrivals that follow them take place.
+/// Lands what has not landed of a thread's first `count` copies; arrivals that follow them take
+/// place.
 void land_first(Thread& thread, uint32_t count) {
     AsyncCopies& copies = thread.copies;
     const auto end = copies.pending.begin() + (std::max(count, copies.landed) - copies.landed);
@@ -37,9 +38,9 @@ void land_first(Thread& thread, uint32_t count) {
 void cp_async_16(void* shared, const void* global, bool valid, Site site) {
     const Caller caller;
     AsyncCopies& copies = caller.thread.copies;
-    const AsyncCopy& copy = copies.pending.emplace_back(AsyncCopy{caller.block.new_work("cp.async", site),
-                                                                  copies.started(), static_cast<char*>(shared),
-                                                                  valid ? static_cast<const char*>(global) : nullptr});
+    const AsyncCopy& copy = copies.pending.emplace_back(
+        AsyncCopy{caller.block.new_work("cp.async", site), copies.started(),
+                  static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr});
     caller.block.observers().tell(&Observer::start_copy, copy);
     if (options().cp_async == CpAsync::early) {
         land(copy);

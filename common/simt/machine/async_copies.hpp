@@ -32,7 +32,8 @@ struct AsyncCopies {
     uint32_t started() const { return landed + static_cast<uint32_t>(pending.size()); }
 };
 
-/// The current thread starts a copy; fills with zeros when not `valid`, and then does not touch global memory.
+/// The current thread starts a copy; fills with zeros when not `valid`, and then does not touch
+/// global memory.
 void cp_async_16(void* shared, const void* global, bool valid = true, Site site = Site::here());
 void cp_async_commit();
 

@@ -1,4 +1,5 @@
-// Work that goes on beside the threads: cp.async, that of the copy engine (TMA) and that of the tensor cores (wgmma).
+// Work that goes on beside the threads: cp.async, that of the copy engine (TMA) and that of the
+// tensor cores (wgmma).
 #pragma once
 
 #include <array>
@@ -51,8 +52,10 @@ struct Wgmma {
     DType type;
     unsigned columns;
     bool accumulate;
-    bool A_transposed, B_transposed;          // a row of 16 bytes holds 8 rows or columns of one k; else 8 k of one
-    std::array<std::vector<OperandRow>, 4> A; // of each warp, 32 of them; empty if A comes from registers
+    // a row of 16 bytes holds 8 rows or columns of one k; else 8 k of one
+    bool A_transposed, B_transposed;
+    // of each warp, 32 of them; empty if A comes from registers
+    std::array<std::vector<OperandRow>, 4> A;
     std::vector<OperandRow> B;
     std::vector<std::array<uint32_t, 4>> fragments; // of A, by thread, if it comes from registers
     std::array<const uint32_t*, 128> registers{};   // that held them

@@ -1,4 +1,5 @@
-// Where observers come from. A program with instrumented kernels brings an audience along; another has none.
+// Where observers come from. A program with instrumented kernels brings an audience along; another
+// has none.
 #pragma once
 
 #include "common/simt/machine/grid.hpp"
@@ -14,8 +15,8 @@ class Audience {
     virtual ~Audience() = default;
     virtual void begin_launch() = 0;
 
-    /// Those who look on at this block during the launch that options() describe. Called by each worker, on its OS
-    /// thread, which is where they live.
+    /// Those who look on at this block during the launch that options() describe. Called by each
+    /// worker, on its OS thread, which is where they live.
     virtual Observers observers(Block& block) = 0;
 
     /// All blocks have ended, and none had a fault.

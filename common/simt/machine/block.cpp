@@ -62,7 +62,8 @@ void Block::prepare() {
     shared_.reset(*kernel_, launch_->smem_bytes);
     schedule_ = options().schedule;
     // Every block draws its own numbers, so that they do not depend on which OS thread runs it.
-    random_ = schedule_.number ^ (index_.x + 0x9e3779b97f4a7c15u * (index_.y + 0x9e3779b97f4a7c15u * index_.z));
+    random_ = schedule_.number ^
+              (index_.x + 0x9e3779b97f4a7c15u * (index_.y + 0x9e3779b97f4a7c15u * index_.z));
     finished_ = 0;
     barrier_ = {};
     mbarriers_.clear();
@@ -105,24 +106,29 @@ void Block::serve(Thread& thread) {
             check_left(thread);
         }
         finish_current();
-        thread.fiber.switch_to(finished_ < thread_count_ && ready_warps_ != 0 ? (current_ = &next())->fiber
-                                                                              : scheduler_);
+        thread.fiber.switch_to(finished_ < thread_count_ && ready_warps_ != 0
+                                   ? (current_ = &next())->fiber
+                                   : scheduler_);
     }
 }
 
 /// A thread leaves the kernel: it has waited for all that it has started.
 void Block::check_left(const Thread& thread) {
     if (!thread.copies.pending.empty() && thread.copies.announced.empty()) {
-        stop({FaultKind::async_copy_in_flight, "a thread leaves the kernel before its cp.async has landed",
+        stop({FaultKind::async_copy_in_flight,
+              "a thread leaves the kernel before its cp.async has landed",
               here("starts the copy", thread.copies.pending.front().work.site),
-              "the shared memory may be another block's by then: wait for all groups (cp_async_wait<0>)"});
+              "the shared memory may be another block's by then: wait for all groups "
+              "(cp_async_wait<0>)"});
     }
     if (!thread.stores.pending.empty()) {
         const AsyncWork& store = thread.stores.pending.front().work;
         stop({FaultKind::async_copy_in_flight,
-              std::string("a thread leaves the kernel before its ") + store.operation + " has read shared memory",
+              std::string("a thread leaves the kernel before its ") + store.operation +
+                  " has read shared memory",
               here("starts it", store.site),
-              "the shared memory may be another block's by then: commit, and wait for all groups (bulk_wait_read<0>)"});
+              "the shared memory may be another block's by then: commit, and wait for all groups "
+              "(bulk_wait_read<0>)"});
     }
     if (thread.wgmma_over < thread.wgmma_open) {
         stop({FaultKind::wgmma_in_flight, "a thread leaves the kernel before its wgmma is over",
@@ -139,8 +145,10 @@ unsigned Block::choose() {
                : schedule_.kind == Schedule::reverse ? highest(bits)
                                                      : lowest(bits);
     };
-    const bool ahead = schedule_.kind == Schedule::one_warp_ahead && (ready_warps_ >> schedule_.number & 1) != 0;
-    const unsigned warp = ahead ? static_cast<unsigned>(schedule_.number) : one_of(ready_warps_, random >> 32);
+    const bool ahead =
+        schedule_.kind == Schedule::one_warp_ahead && (ready_warps_ >> schedule_.number & 1) != 0;
+    const unsigned warp =
+        ahead ? static_cast<unsigned>(schedule_.number) : one_of(ready_warps_, random >> 32);
     return warp * 32 + one_of(warps_[warp].ready, random);
 }
 
@@ -156,16 +164,18 @@ void Block::release(unsigned warp, uint32_t lanes) {
     ready_warps_ |= 1u << warp;
 }
 
-/// The current thread comes where `count` threads meet, the first of them `first`; true when it is the last. Then all
-/// may go on. `apart` says what is wrong when some are elsewhere.
-bool Block::assemble(Assembly& assembly, unsigned first, unsigned count, const char* operation, Site site,
-                     const char* apart) {
+/// The current thread comes where `count` threads meet, the first of them `first`; true when it is
+/// the last. Then all may go on. `apart` says what is wrong when some are elsewhere.
+bool Block::assemble(Assembly& assembly, unsigned first, unsigned count, const char* operation,
+                     Site site, const char* apart) {
     if (assembly.arrived == 0) {
         assembly.operation = operation;
         assembly.site = site;
     } else if (!(assembly.site == site) || assembly.operation != operation) {
-        const auto warp = std::ranges::find_if(assembly.lanes, [](uint32_t lanes) { return lanes != 0; });
-        stop_divergent(operation, site, static_cast<unsigned>(warp - assembly.lanes.begin()) * 32 + lowest(*warp),
+        const auto warp =
+            std::ranges::find_if(assembly.lanes, [](uint32_t lanes) { return lanes != 0; });
+        stop_divergent(operation, site,
+                       static_cast<unsigned>(warp - assembly.lanes.begin()) * 32 + lowest(*warp),
                        assembly.operation, assembly.site, apart);
     }
     const unsigned own = current_->number / 32;
@@ -190,8 +200,8 @@ void Block::stop_unnamed(const char* operation, Site site) {
            operation, site);
 }
 
-void Block::stop_divergent(const char* operation, Site site, unsigned other, const char* other_operation,
-                           Site other_site, const char* apart) {
+void Block::stop_divergent(const char* operation, Site site, unsigned other,
+                           const char* other_operation, Site other_site, const char* apart) {
     stop({FaultKind::divergent_barrier, apart, here(std::string("calls ") + operation, site),
           place(other, std::string("waits in ") + other_operation, Origin::of(other_site))});
 }
@@ -213,7 +223,8 @@ void Block::complete(unsigned warp_number, size_t slot) {
 
 int Block::barrier(const char* operation, Site site, bool predicate) {
     holds_ += predicate ? 1 : 0;
-    if (assemble(barrier_, 0, thread_count_, operation, site, "threads of one block are at different barriers")) {
+    if (assemble(barrier_, 0, thread_count_, operation, site,
+                 "threads of one block are at different barriers")) {
         observers_.tell(&Observer::barrier, site);
         barrier_result_ = std::exchange(holds_, 0);
     }
@@ -221,11 +232,13 @@ int Block::barrier(const char* operation, Site site, bool predicate) {
     return barrier_result_;
 }
 
-void Block::meet_warpgroup(const char* operation, Site site, void* operand, WarpgroupCombine combine) {
+void Block::meet_warpgroup(const char* operation, Site site, void* operand,
+                           WarpgroupCombine combine) {
     const unsigned first = current_->number / 128 * 128;
     if (first + 128 > thread_count_) {
         refuse(FaultKind::divergent_barrier,
-               std::string(operation) + " is for warpgroups of 128 threads, and the last ones of this block are fewer",
+               std::string(operation) +
+                   " is for warpgroups of 128 threads, and the last ones of this block are fewer",
                operation, site);
     }
     Warpgroup& own = warpgroups_[first / 128];
@@ -253,7 +266,8 @@ bool Block::await_other_blocks() {
         }
         return over;
     };
-    return !at_semaphores_.empty() && workforce().wait_until([&] { return std::erase_if(at_semaphores_, go_on) > 0; });
+    return !at_semaphores_.empty() &&
+           workforce().wait_until([&] { return std::erase_if(at_semaphores_, go_on) > 0; });
 }
 
 void Block::finish_current() {
@@ -262,7 +276,8 @@ void Block::finish_current() {
     const unsigned number = current_->number / 32;
     Warp& warp = warps_[number];
     warp.alive &= ~(1u << current_->number % 32);
-    for (size_t i = 0; i < warp.pending.size();) { // lanes that have left are not waited for, in any meeting
+    // lanes that have left are not waited for, in any meeting
+    for (size_t i = 0; i < warp.pending.size();) {
         const Rendezvous& meeting = warp.pending[i];
         if (meeting.arrived == (meeting.mask & warp.alive)) {
             complete(number, i); // takes it out of the list
@@ -289,13 +304,15 @@ void Block::end_phase(const void* barrier, std::vector<WaitingThread>& waiting) 
     }
 }
 
-void Block::refuse(FaultKind kind, const std::string& summary, const char* operation, Site site, const char* hint) {
+void Block::refuse(FaultKind kind, const std::string& summary, const char* operation, Site site,
+                   const char* hint) {
     stop({kind, summary, here(std::string("calls ") + operation, site), hint});
 }
 
 /// Nobody can run, and not all have finished: tells who waits where.
 Fault Block::stuck() const {
-    const bool left = finished_ > 0 && barrier_.arrived > 0 && barrier_.arrived + finished_ == thread_count_;
+    const bool left =
+        finished_ > 0 && barrier_.arrived > 0 && barrier_.arrived + finished_ == thread_count_;
     struct Waiting {
         const char* operation;
         Site site;
@@ -303,11 +320,12 @@ Fault Block::stuck() const {
         unsigned count = 0;
     };
     std::map<std::string, Waiting> places;
-    const auto add = [&](const char* operation, Site site, const std::string& state, unsigned warp, uint32_t lanes) {
+    const auto add = [&](const char* operation, Site site, const std::string& state, unsigned warp,
+                         uint32_t lanes) {
         if (lanes != 0) {
             const SourceLine line = resolve({Origin::of(site)}).front();
-            const std::string place =
-                std::string(operation) + " at " + line.file + ":" + std::to_string(line.line) + state;
+            const std::string place = std::string(operation) + " at " + line.file + ":" +
+                                      std::to_string(line.line) + state;
             places.try_emplace(place, Waiting{operation, site, warp * 32 + lowest(lanes)});
             places.at(place).count += static_cast<unsigned>(std::popcount(lanes));
         }
@@ -318,7 +336,9 @@ Fault Block::stuck() const {
             add(operation, site, " (" + state + ")", thread / 32, 1u << thread % 32);
         }
     };
-    const auto so_many = [](auto some, auto all) { return std::to_string(some) + " of " + std::to_string(all); };
+    const auto so_many = [](auto some, auto all) {
+        return std::to_string(some) + " of " + std::to_string(all);
+    };
     for (unsigned number = 0; number < warps_.size(); ++number) {
         add(barrier_.operation, barrier_.site, "", number, barrier_.lanes[number]);
         for (const Rendezvous& meeting : warps_[number].pending) {
@@ -327,13 +347,14 @@ Fault Block::stuck() const {
             add(meeting.operation, meeting.site, mask.str(), number, meeting.arrived);
         }
         const Assembly& assembly = warpgroups_[number / 4].assembly;
-        add(assembly.operation, assembly.site, " (" + so_many(assembly.arrived, 128) + " have come)", number,
-            assembly.lanes[number]);
+        add(assembly.operation, assembly.site,
+            " (" + so_many(assembly.arrived, 128) + " have come)", number, assembly.lanes[number]);
     }
     for (const auto& [address, mbarrier] : mbarriers_) {
         std::string state = so_many(mbarrier.arrived, mbarrier.expected) + " have arrived";
         if (mbarrier.announced != 0) {
-            state += ", " + std::to_string(mbarrier.announced) + " will when their copies have landed";
+            state +=
+                ", " + std::to_string(mbarrier.announced) + " will when their copies have landed";
         }
         if (mbarrier.expected_bytes != 0 || mbarrier.came_bytes() != 0) {
             state += "; " + std::to_string(mbarrier.came_bytes()) + " bytes came, " +
@@ -344,14 +365,16 @@ Fault Block::stuck() const {
     for (size_t id = 0; id < named_barriers_.size(); ++id) {
         const NamedBarrier& barrier = named_barriers_[id];
         add_all("named_barrier_sync",
-                "barrier " + std::to_string(id) + ": " + so_many(barrier.arrived, barrier.expected) + " have come",
+                "barrier " + std::to_string(id) + ": " +
+                    so_many(barrier.arrived, barrier.expected) + " have come",
                 barrier.waiting);
     }
     for (const Registers::Wanted& wanted : registers_.wanted) {
         const unsigned own = registers_.of_thread[wanted.warpgroup];
         add_all("take_registers",
-                "from " + std::to_string(own) + " registers a thread to " + std::to_string(wanted.registers) +
-                    " takes " + std::to_string((wanted.registers - own) * 128) + ", and " +
+                "from " + std::to_string(own) + " registers a thread to " +
+                    std::to_string(wanted.registers) + " takes " +
+                    std::to_string((wanted.registers - own) * 128) + ", and " +
                     std::to_string(registers_.free) + " are free",
                 wanted.waiting);
     }
@@ -361,20 +384,23 @@ Fault Block::stuck() const {
                     " is waited for, and no block that has begun will add to it",
                 {{wait.thread, wait.site}});
     }
-    std::string text = left ? "threads wait at a barrier that others of the block left the kernel without reaching"
-                            : "deadlock: no thread of the block can run";
+    std::string text =
+        left ? "threads wait at a barrier that others of the block left the kernel without reaching"
+             : "deadlock: no thread of the block can run";
     const Waiting* first = nullptr;
     for (const auto& [place, waiting] : places) {
-        text += "\n  " + so_many(waiting.count, thread_count_) + " threads wait in " + place + ", the first is " +
-                to_string(dim3(threads_[waiting.first].index));
+        text += "\n  " + so_many(waiting.count, thread_count_) + " threads wait in " + place +
+                ", the first is " + to_string(dim3(threads_[waiting.first].index));
         first = first == nullptr || waiting.first < first->first ? &waiting : first;
     }
     if (finished_ > 0) {
         const auto gone = std::ranges::find(threads_, true, &Thread::finished);
-        text += "\n  " + plural(finished_, "thread") + " left the kernel, the first is " + to_string(dim3(gone->index));
+        text += "\n  " + plural(finished_, "thread") + " left the kernel, the first is " +
+                to_string(dim3(gone->index));
     }
-    return {left ? FaultKind::missing_barrier : FaultKind::deadlock, text,
-            place(first->first, std::string("waits in ") + first->operation, Origin::of(first->site))};
+    return {
+        left ? FaultKind::missing_barrier : FaultKind::deadlock, text,
+        place(first->first, std::string("waits in ") + first->operation, Origin::of(first->site))};
 }
 
 } // namespace flash::simt

@@ -72,7 +72,8 @@ struct Warpgroup {
     TensorCores tensor_cores;
 };
 
-/// Runs blocks one after the other on the OS thread that made it. Everything that a kernel calls ends up here.
+/// Runs blocks one after the other on the OS thread that made it. Everything that a kernel calls
+/// ends up here.
 class Block {
   public:
     /// Who looks on from the next block on; nobody when it is empty.
@@ -104,16 +105,19 @@ class Block {
     int barrier(const char* operation, Site site, bool predicate);
 
     /// The lanes of `mask` meet; the last one executes `combine` for all of them.
-    void collective(Meeting kind, const char* operation, Site site, uint32_t mask, void* operand, Combine combine);
+    void collective(Meeting kind, const char* operation, Site site, uint32_t mask, void* operand,
+                    Combine combine);
 
-    /// The 128 threads of the current one's warpgroup meet; the last one executes `combine` for all of them.
+    /// The 128 threads of the current one's warpgroup meet; the last one executes `combine` for all
+    /// of them.
     void meet_warpgroup(const char* operation, Site site, void* operand, WarpgroupCombine combine);
 
     TensorCores& tensor_cores(unsigned warpgroup) { return warpgroups_[warpgroup].tensor_cores; }
     NamedBarrier& named_barrier(int id) { return named_barriers_[static_cast<size_t>(id)]; }
     Registers& registers() { return registers_; }
 
-    /// A work of the current thread begins beside it, or `count` of them; they are numbered from that on.
+    /// A work of the current thread begins beside it, or `count` of them; they are numbered from
+    /// that on.
     AsyncWork new_work(const char* operation, Site site, uint32_t count = 1) {
         return {std::exchange(works_, works_ + count), current_->number, operation, site};
     }
@@ -135,21 +139,23 @@ class Block {
     [[noreturn]] void stop(Fault fault);
 
     /// Stops it, too: the current thread "calls <operation>", which cannot be.
-    [[noreturn]] void refuse(FaultKind kind, const std::string& summary, const char* operation, Site site,
-                             const char* hint = "");
+    [[noreturn]] void refuse(FaultKind kind, const std::string& summary, const char* operation,
+                             Site site, const char* hint = "");
 
     /// What a thread, or the current one, does at a line.
     Place place(unsigned thread, const std::string& action, Origin origin) const {
         return {dim3(index_), dim3(threads_[thread].index), action, origin};
     }
-    Place here(const std::string& action, Site site) const { return place(current_->number, action, Origin::of(site)); }
+    Place here(const std::string& action, Site site) const {
+        return place(current_->number, action, Origin::of(site));
+    }
 
     const Stacks& stacks() const { return stacks_; }
 
   private:
     void prepare();
-    bool assemble(Assembly& assembly, unsigned first, unsigned count, const char* operation, Site site,
-                  const char* apart);
+    bool assemble(Assembly& assembly, unsigned first, unsigned count, const char* operation,
+                  Site site, const char* apart);
     unsigned choose();
     Thread& next();
     void finish_current();
@@ -158,7 +164,8 @@ class Block {
     void complete(unsigned warp, size_t slot);
     [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, Site site);
     [[noreturn, gnu::cold]] void stop_divergent(const char* operation, Site site, unsigned other,
-                                                const char* other_operation, Site other_site, const char* apart);
+                                                const char* other_operation, Site other_site,
+                                                const char* apart);
     void release(unsigned warp, uint32_t lanes);
     bool await_other_blocks();
     Fault stuck() const;
@@ -168,7 +175,8 @@ class Block {
     SharedMemory shared_;
     Fiber scheduler_; // run() itself
     Stacks stacks_;
-    std::vector<Thread> threads_{1024}; // the first of them are used; their fibers serve block after block
+    // the first of them are used; their fibers serve block after block
+    std::vector<Thread> threads_{1024};
     std::array<Warp, 32> warps_;
     uint32_t ready_warps_ = 0;
     unsigned thread_count_ = 0;
@@ -222,8 +230,9 @@ class Block {
     }
 }
 
-[[gnu::always_inline]] inline void Block::collective(Meeting kind, const char* operation, Site site, uint32_t mask,
-                                                     void* operand, Combine combine) {
+[[gnu::always_inline]] inline void Block::collective(Meeting kind, const char* operation, Site site,
+                                                     uint32_t mask, void* operand,
+                                                     Combine combine) {
     Warp& warp = warps_[current_->number / 32];
     const unsigned lane = current_->number % 32;
     if ((mask >> lane & 1) == 0) {
@@ -234,8 +243,10 @@ class Block {
         meeting = warp.pending.insert(meeting, {kind, mask, 0, operation, site, combine});
     } else if (!(meeting->site == site) || meeting->combine != combine) {
         stop_divergent(operation, site,
-                       current_->number - lane + static_cast<unsigned>(std::countr_zero(meeting->arrived)),
-                       meeting->operation, meeting->site, "lanes of one warp that must meet are at different places");
+                       current_->number - lane +
+                           static_cast<unsigned>(std::countr_zero(meeting->arrived)),
+                       meeting->operation, meeting->site,
+                       "lanes of one warp that must meet are at different places");
     }
     meeting->arrived |= 1u << lane;
     warp.operands[lane] = operand;

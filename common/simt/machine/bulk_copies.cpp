@@ -13,10 +13,13 @@ namespace {
     current_block().refuse(kind, summary, work.operation, work.site);
 }
 
-char* swizzled(char* address) { return reinterpret_cast<char*>(swizzle_128(reinterpret_cast<size_t>(address))); }
+char* swizzled(char* address) {
+    return reinterpret_cast<char*>(swizzle_128(reinterpret_cast<size_t>(address)));
+}
 
 /// The chunks of a run of bytes; in shared memory, `shared` is where it begins before the swizzle.
-void add_chunks(char* global, char* shared, unsigned bytes, bool swizzle, std::vector<Chunk>& chunks) {
+void add_chunks(char* global, char* shared, unsigned bytes, bool swizzle,
+                std::vector<Chunk>& chunks) {
     while (bytes > 0) {
         const unsigned room = 16 - static_cast<unsigned>(reinterpret_cast<size_t>(shared) % 16);
         const unsigned now = std::min(room, bytes);
@@ -69,11 +72,13 @@ void check_shared(const AsyncWork& work, const char* shared, size_t bytes, size_
     const Block& block = current_block();
     const SharedMemory& memory = block.shared();
     if (block.space_of(shared) != Space::shared) {
-        refuse(work, FaultKind::out_of_bounds, "out of bounds: an address that is not in shared memory");
+        refuse(work, FaultKind::out_of_bounds,
+               "out of bounds: an address that is not in shared memory");
     }
-    const std::string place = memory.is_dynamic(shared) ? "byte " + std::to_string(shared - memory.dynamic()) +
-                                                              " of the dynamic shared memory"
-                                                        : "an address of shared memory";
+    const std::string place =
+        memory.is_dynamic(shared)
+            ? "byte " + std::to_string(shared - memory.dynamic()) + " of the dynamic shared memory"
+            : "an address of shared memory";
     if (memory.is_dynamic(shared) &&
         (shared < memory.dynamic() || shared + bytes > memory.dynamic() + memory.dynamic_bytes())) {
         refuse(work, FaultKind::out_of_bounds,
@@ -93,9 +98,11 @@ void check_global(const AsyncWork& work, const std::vector<Chunk>& chunks) {
         return;
     }
     const auto [low, high] = std::ranges::minmax_element(chunks, {}, &Chunk::global);
-    const Buffer* const buffer = arena().contains(low->global) ? buffer_around(low->global) : nullptr;
-    const std::string leads = std::string("out of bounds: ") +
-                              (std::string(work.operation).starts_with("tma") ? "the tensor map" : "it") + " leads ";
+    const Buffer* const buffer =
+        arena().contains(low->global) ? buffer_around(low->global) : nullptr;
+    const std::string leads =
+        std::string("out of bounds: ") +
+        (std::string(work.operation).starts_with("tma") ? "the tensor map" : "it") + " leads ";
     if (buffer == nullptr) {
         refuse(work, FaultKind::out_of_bounds, leads + "to no buffer in global memory");
     }
@@ -116,12 +123,13 @@ void check_run(const AsyncWork& work, const void* global, int bytes, const char*
     }
 }
 
-/// The number of dimensions; and the first coordinate, which begins at a multiple of 16 bytes. (A GPU calls another one
-/// an illegal instruction.)
+/// The number of dimensions; and the first coordinate, which begins at a multiple of 16 bytes. (A
+/// GPU calls another one an illegal instruction.)
 void check_coordinates(const AsyncWork& work, const TensorMap& map, int rank, const int* at) {
     if (map.rank != rank) {
         refuse(work, FaultKind::invalid_access,
-               std::to_string(rank) + " coordinates for a tensor map of " + std::to_string(map.rank) + " dimensions");
+               std::to_string(rank) + " coordinates for a tensor map of " +
+                   std::to_string(map.rank) + " dimensions");
     }
     if (at[0] * dtype_bytes(map.type) % 16 != 0) {
         refuse(work, FaultKind::misaligned,
@@ -137,7 +145,8 @@ void move(const BulkStore& store) {
             std::memcpy(chunk.global, chunk.shared, chunk.bytes);
             continue;
         }
-        for (unsigned offset = 0; offset < chunk.bytes; offset += sizeof(float)) { // other workers may add here too
+        // other workers may add here too
+        for (unsigned offset = 0; offset < chunk.bytes; offset += sizeof(float)) {
             float term = 0;
             std::memcpy(&term, chunk.shared + offset, sizeof term);
             std::atomic_ref(*reinterpret_cast<float*>(chunk.global + offset)).fetch_add(term);
@@ -158,7 +167,8 @@ void begin_flight(BulkStore&& store) {
 }
 
 /// Stores or adds bytes that lie side by side.
-void store_run(const char* operation, bool adds, void* global, const void* shared, int bytes, Site site) {
+void store_run(const char* operation, bool adds, void* global, const void* shared, int bytes,
+               Site site) {
     const RuntimeCode runtime;
     BulkStore store{current_block().new_work(operation, site), adds, {}, 0};
     auto* const from = static_cast<char*>(const_cast<void*>(shared));
@@ -171,9 +181,14 @@ void store_run(const char* operation, bool adds, void* global, const void* share
 
 } // namespace
 
-void tma_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier, Site site) {
+void tma_load(void* shared, const TensorMap& map, int rank, const int* at, uint64_t* mbarrier,
+              Site site) {
     const RuntimeCode runtime;
-    BulkLoad load{current_block().new_work("tma_load", site), static_cast<char*>(shared), box_bytes(map), {}, mbarrier};
+    BulkLoad load{current_block().new_work("tma_load", site),
+                  static_cast<char*>(shared),
+                  box_bytes(map),
+                  {},
+                  mbarrier};
     check_coordinates(load.work, map, rank, at);
     check_shared(load.work, load.shared, load.bytes, 1024);
     load.inside = chunks_inside(map, at, load.shared);
@@ -190,7 +205,8 @@ void bulk_load(void* shared, const void* global, int bytes, uint64_t* mbarrier, 
                   mbarrier};
     check_run(load.work, global, bytes, "a bulk load");
     check_shared(load.work, load.shared, load.bytes, 16);
-    add_chunks(const_cast<char*>(static_cast<const char*>(global)), load.shared, load.bytes, false, load.inside);
+    add_chunks(const_cast<char*>(static_cast<const char*>(global)), load.shared, load.bytes, false,
+               load.inside);
     check_global(load.work, load.inside);
     begin_flight(std::move(load));
 }
@@ -211,14 +227,15 @@ void tma_store(const TensorMap& map, int rank, const int* at, const void* shared
     for (int i = 0; i < rank; ++i) {
         if (at[i] < 0) {
             refuse(store.work, FaultKind::out_of_bounds,
-                   "a store begins before the tensor: its coordinate " + std::to_string(i) + " is " +
-                       std::to_string(at[i]));
+                   "a store begins before the tensor: its coordinate " + std::to_string(i) +
+                       " is " + std::to_string(at[i]));
         }
     }
-    if (map.sizes[0] * dtype_bytes(map.type) % 16 != 0) { // a GPU writes the last 16 bytes of a row whole
+    // a GPU writes the last 16 bytes of a row whole
+    if (map.sizes[0] * dtype_bytes(map.type) % 16 != 0) {
         refuse(store.work, FaultKind::out_of_bounds,
-               "a store would write beyond the tensor's columns: its rows have " + std::to_string(map.sizes[0]) +
-                   " elements, and that is no multiple of 16 bytes");
+               "a store would write beyond the tensor's columns: its rows have " +
+                   std::to_string(map.sizes[0]) + " elements, and that is no multiple of 16 bytes");
     }
     check_shared(store.work, from, box_bytes(map), 1024);
     store.chunks = chunks_inside(map, at, from);
@@ -244,8 +261,8 @@ void wait_bulk_stores(unsigned in_flight, bool reads_only) {
     }
     const uint32_t groups = stores.committed - in_flight;
     stores.written = reads_only ? stores.written : groups;
-    const auto end =
-        std::ranges::find_if(stores.pending, [&](const BulkStore& store) { return store.group >= groups; });
+    const auto end = std::ranges::find_if(
+        stores.pending, [&](const BulkStore& store) { return store.group >= groups; });
     if (options().cp_async == CpAsync::late) {
         std::for_each(stores.pending.begin(), end, move);
     }

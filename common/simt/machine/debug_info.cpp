@@ -22,7 +22,8 @@ namespace {
 class OwnFile {
   public:
     OwnFile() : session_(dwfl_begin(&callbacks)) {
-        module_ = dwfl_report_elf(session_, "", program_file().c_str(), -1, 0, true); // null: it is not there any more
+        // null: it is not there any more
+        module_ = dwfl_report_elf(session_, "", program_file().c_str(), -1, 0, true);
         dwfl_report_end(session_, nullptr, nullptr);
     }
     ~OwnFile() { dwfl_end(session_); }
@@ -33,8 +34,8 @@ class OwnFile {
 
   private:
     /// Not libdw's own search, which may ask a server.
-    static int no_other_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*, GElf_Word,
-                             char**) {
+    static int no_other_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*,
+                             const char*, GElf_Word, char**) {
         return -1;
     }
     static constexpr Dwfl_Callbacks callbacks{nullptr, no_other_file, nullptr, nullptr};
@@ -53,11 +54,13 @@ SourceLine line_of_call(Dwarf_Die unit, Dwarf_Die call) {
     Dwarf_Files* files = nullptr;
     dwarf_getsrcfiles(&unit, &files, nullptr);
     const char* const file = dwarf_filesrc(files, number(DW_AT_call_file), nullptr, nullptr);
-    return file == nullptr ? SourceLine{} : SourceLine{file, static_cast<int>(number(DW_AT_call_line))};
+    return file == nullptr ? SourceLine{}
+                           : SourceLine{file, static_cast<int>(number(DW_AT_call_line))};
 }
 
 /// Puts the calls that were inlined at an address, outermost last, behind `lines`.
-void add_inlined(Dwarf_Die unit, Dwarf_Die scope, Dwarf_Addr address, std::vector<SourceLine>& lines) {
+void add_inlined(Dwarf_Die unit, Dwarf_Die scope, Dwarf_Addr address,
+                 std::vector<SourceLine>& lines) {
     Dwarf_Die child;
     for (int end = dwarf_child(&scope, &child); end == 0; end = dwarf_siblingof(&child, &child)) {
         const int tag = dwarf_tag(&child);
@@ -93,12 +96,14 @@ std::vector<SourceLine> lines_in(Dwarf_Die unit, Dwarf_Addr address) {
 std::vector<Symbol> own_symbols() {
     const OwnFile file;
     std::vector<Symbol> symbols;
-    const int count = file.module() == nullptr ? 0 : dwfl_module_getsymtab(file.module()); // -1 when there is none
+    // -1 when there is none
+    const int count = file.module() == nullptr ? 0 : dwfl_module_getsymtab(file.module());
     for (int i = 0; i < count; ++i) {
         GElf_Sym entry;
         const char* const name = dwfl_module_getsym(file.module(), i, &entry, nullptr);
         const int type = GELF_ST_TYPE(entry.st_info);
-        if (name != nullptr && entry.st_shndx != SHN_UNDEF && (type == STT_FUNC || type == STT_TLS)) {
+        if (name != nullptr && entry.st_shndx != SHN_UNDEF &&
+            (type == STT_FUNC || type == STT_TLS)) {
             symbols.push_back({name, entry.st_value, entry.st_size, type == STT_FUNC});
         }
     }
@@ -108,10 +113,12 @@ std::vector<Symbol> own_symbols() {
 std::vector<SourceLine> lines_at(uint64_t address) {
     static const OwnFile file;
     Dwarf_Addr bias = 0;
-    Dwarf* const info = file.module() == nullptr ? nullptr : dwfl_module_getdwarf(file.module(), &bias);
+    Dwarf* const info =
+        file.module() == nullptr ? nullptr : dwfl_module_getdwarf(file.module(), &bias);
     Dwarf_CU* number = nullptr;
     Dwarf_Die unit; // one by one: clang++ makes no table of addresses
-    while (info != nullptr && dwarf_get_units(info, number, &number, nullptr, nullptr, &unit, nullptr) == 0) {
+    while (info != nullptr &&
+           dwarf_get_units(info, number, &number, nullptr, nullptr, &unit, nullptr) == 0) {
         if (dwarf_haspc(&unit, address) == 1) {
             return lines_in(unit, address);
         }

@@ -19,8 +19,8 @@ struct Symbol {
 /// The program's functions and thread-local variables; none when it is stripped.
 std::vector<Symbol> own_symbols();
 
-/// The source line of a code address in the file, then those of the calls that were inlined there, outermost last.
-/// Nothing without -g. Not to be called by two threads at once.
+/// The source line of a code address in the file, then those of the calls that were inlined there,
+/// outermost last. Nothing without -g. Not to be called by two threads at once.
 std::vector<SourceLine> lines_at(uint64_t address);
 
 } // namespace flash::simt

@@ -26,7 +26,8 @@ constexpr size_t round_up(size_t value, size_t step) { return (value + step - 1)
 
 Arena reserve() {
     // Addresses only: no memory stands behind them until a buffer asks for it.
-    void* const begin = mmap(nullptr, Arena::bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const begin =
+        mmap(nullptr, Arena::bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (begin == MAP_FAILED) {
         throw Error("cannot reserve 128 GiB of addresses for the SIMT backend's global memory\n"
                     "is the address space limited (ulimit -v)?");
@@ -34,7 +35,8 @@ Arena reserve() {
     return {static_cast<char*>(begin)};
 }
 
-/// Which memory owns each slot of the arena. It owns whole slots, the last page of the last one is its guard.
+/// Which memory owns each slot of the arena. It owns whole slots, the last page of the last one is
+/// its guard.
 std::vector<DeviceMemory*>& owners() {
     static std::vector<DeviceMemory*> table(slots);
     return table;
@@ -46,7 +48,9 @@ uint64_t next_number() {
     return count++;
 }
 
-size_t slots_for(size_t bytes) { return (round_up(bytes, page_bytes()) + page_bytes() + slot_bytes - 1) / slot_bytes; }
+size_t slots_for(size_t bytes) {
+    return (round_up(bytes, page_bytes()) + page_bytes() + slot_bytes - 1) / slot_bytes;
+}
 
 } // namespace
 
@@ -56,7 +60,8 @@ const Arena& arena() {
 }
 
 DeviceMemory* memory_around(const void* address) {
-    return owners()[static_cast<size_t>(static_cast<const char*>(address) - arena().begin) / slot_bytes];
+    return owners()[static_cast<size_t>(static_cast<const char*>(address) - arena().begin) /
+                    slot_bytes];
 }
 
 const Buffer* buffer_around(const void* address) {
@@ -74,7 +79,8 @@ DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes) {
     // A free slot before each buffer too, so that its lower end is guarded.
     const auto free = std::search_n(table.begin(), table.end(), wanted + 1, nullptr);
     if (free == table.end()) {
-        refuse("does not fit the " + std::to_string(Arena::bytes) + " that all buffers have; try a smaller problem");
+        refuse("does not fit the " + std::to_string(Arena::bytes) +
+               " that all buffers have; try a smaller problem");
     }
     const size_t first = static_cast<size_t>(free - table.begin()) + 1;
     char* const end = arena().begin + (first + wanted) * slot_bytes - page_bytes();
@@ -94,12 +100,14 @@ DeviceMemory::~DeviceMemory() {
     char* const end = data_ + round_up(bytes_, alignment);
     const size_t pages = round_up(bytes_, page_bytes());
     // Mapped anew without access: gives the memory back and makes use after free fault.
-    mmap(end - pages, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    mmap(end - pages, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+         0);
 }
 
 std::string Buffer::outside(const char* address) const {
-    return (address < begin ? plural(static_cast<size_t>(begin - address), "byte") + " before the start of "
-                            : plural(static_cast<size_t>(address - end), "byte") + " past the end of ") +
+    return (address < begin
+                ? plural(static_cast<size_t>(begin - address), "byte") + " before the start of "
+                : plural(static_cast<size_t>(address - end), "byte") + " past the end of ") +
            name;
 }
 
@@ -113,7 +121,8 @@ void DeviceMemory::declare(size_t offset, size_t bytes, const std::string& name)
 void DeviceMemory::add_part(char* begin, size_t bytes, const std::string& name) {
     char* const end = begin + bytes;
     if (begin < declared_begin_ || end > declared_end_) {
-        throw Error("a workspace of " + plural(static_cast<size_t>(declared_end_ - declared_begin_), "byte") +
+        throw Error("a workspace of " +
+                    plural(static_cast<size_t>(declared_end_ - declared_begin_), "byte") +
                     " is too small: " + name + " ends after " +
                     plural(static_cast<size_t>(end - declared_begin_), "byte"));
     }

@@ -1,4 +1,5 @@
-// Global memory: the buffers that kernels may touch. Each ends at a page that faults, and knows its exact bounds.
+// Global memory: the buffers that kernels may touch. Each ends at a page that faults, and knows its
+// exact bounds.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,8 @@
 
 namespace flash::simt {
 
-/// Memory that kernels may touch, and what messages call it: all of a DeviceMemory, or a part of it.
+/// Memory that kernels may touch, and what messages call it: all of a DeviceMemory, or a part of
+/// it.
 struct Buffer {
     char* begin;
     char* end;
@@ -28,8 +30,8 @@ struct Buffer {
     std::string outside(const char* address) const;
 };
 
-/// One allocation. Its addresses come from a reserved range that nothing else uses, so that telling global memory
-/// from anything else is one comparison.
+/// One allocation. Its addresses come from a reserved range that nothing else uses, so that telling
+/// global memory from anything else is one comparison.
 class DeviceMemory {
   public:
     /// Throws Error when there is not that much memory.
@@ -41,16 +43,18 @@ class DeviceMemory {
     char* data() const { return data_; }
     size_t bytes() const { return bytes_; }
 
-    /// Says that kernels may touch only `bytes` from `offset` on, and what messages call that buffer. At first it is
-    /// all of the memory.
+    /// Says that kernels may touch only `bytes` from `offset` on, and what messages call that
+    /// buffer. At first it is all of the memory.
     void declare(size_t offset, size_t bytes, const std::string& name);
 
-    /// Says that of what was declared kernels may touch only the parts that are added from here on, each of them a
-    /// buffer. Parts come in the order of their addresses. Throws Error when a part is not inside what was declared.
+    /// Says that of what was declared kernels may touch only the parts that are added from here on,
+    /// each of them a buffer. Parts come in the order of their addresses. Throws Error when a part
+    /// is not inside what was declared.
     void begin_parts() { buffers_.clear(); }
     void add_part(char* begin, size_t bytes, const std::string& name);
 
-    /// The buffer at an address, or else the one before it, or else the first; null when there is none.
+    /// The buffer at an address, or else the one before it, or else the first; null when there is
+    /// none.
     const Buffer* buffer_near(const char* address) const;
 
   private:

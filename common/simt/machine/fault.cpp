@@ -6,19 +6,21 @@ namespace flash::simt {
 namespace {
 
 std::string describe(const Place& place) {
-    const std::string where = place.line.line > 0 ? place.line.file + ":" + std::to_string(place.line.line)
-                                                  : "a line that is not known (" + std::string(why_unresolved) + ")";
-    return "thread " + to_string(place.thread) + " of block " + to_string(place.block) + " " + place.action + " at " +
-           where;
+    const std::string where =
+        place.line.line > 0 ? place.line.file + ":" + std::to_string(place.line.line)
+                            : "a line that is not known (" + std::string(why_unresolved) + ")";
+    return "thread " + to_string(place.thread) + " of block " + to_string(place.block) + " " +
+           place.action + " at " + where;
 }
 
 } // namespace
 
 Fault::Fault(FaultKind what, std::string summary_text, Place place, std::string help)
-    : KernelFault(summary_text), kind(what), summary(std::move(summary_text)), hint(std::move(help)),
-      where(std::move(place)) {}
+    : KernelFault(summary_text), kind(what), summary(std::move(summary_text)),
+      hint(std::move(help)), where(std::move(place)) {}
 
-Fault::Fault(FaultKind what, std::string summary_text, Place place, Place other_place, std::string help)
+Fault::Fault(FaultKind what, std::string summary_text, Place place, Place other_place,
+             std::string help)
     : Fault(what, std::move(summary_text), std::move(place), std::move(help)) {
     has_other = true;
     other = std::move(other_place);
@@ -46,7 +48,8 @@ Fault completed(Fault fault) {
 }
 
 std::string to_string(dim3 index) {
-    return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," + std::to_string(index.z) + ")";
+    return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," +
+           std::to_string(index.z) + ")";
 }
 
 std::string plural(unsigned long long count, const std::string& noun) {

@@ -42,7 +42,8 @@ struct Fault : KernelFault {
     Place other;
 
     Fault(FaultKind what, std::string summary_text, Place place = {}, std::string help = "");
-    Fault(FaultKind what, std::string summary_text, Place place, Place other_place, std::string help = "");
+    Fault(FaultKind what, std::string summary_text, Place place, Place other_place,
+          std::string help = "");
 };
 
 /// The fault with its lines found out and its message (`what()`) complete.

@@ -28,7 +28,8 @@ void Stacks::reserve(unsigned count) {
     constexpr long each = 2 * 32; // every stack and every guard is a mapping
     while (warps_.size() * 32 < count) {
         warps_.reserve(warps_.size() + 1);
-        void* const memory = mmap(nullptr, of_warp, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* const memory =
+            mmap(nullptr, of_warp, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) {
             throw std::bad_alloc();
         }

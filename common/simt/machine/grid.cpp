@@ -23,14 +23,15 @@ std::string sizes(dim3 size) {
 /// The limits of compute capability 8.0, except for shared memory, which can be chosen.
 void check(const Launch& launch, const Kernel& kernel) {
     const auto refuse = [&](const std::string& reason) {
-        Fault fault(FaultKind::launch, "cannot launch " + kernel.name + "\nat " + launch.site.file + ":" +
-                                           std::to_string(launch.site.line) + ": " + reason);
+        Fault fault(FaultKind::launch, "cannot launch " + kernel.name + "\nat " + launch.site.file +
+                                           ":" + std::to_string(launch.site.line) + ": " + reason);
         fault.kernel = kernel.name;
         fault.where.line = {launch.site.file, launch.site.line};
         throw fault;
     };
     if (volume(launch.grid) == 0 || volume(launch.block) == 0) {
-        refuse("a grid of " + sizes(launch.grid) + " blocks of " + sizes(launch.block) + " threads is empty");
+        refuse("a grid of " + sizes(launch.grid) + " blocks of " + sizes(launch.block) +
+               " threads is empty");
     }
     if (launch.grid.x > 2147483647 || launch.grid.y > 65535 || launch.grid.z > 65535) {
         refuse("a grid of " + sizes(launch.grid) +
@@ -38,18 +39,21 @@ void check(const Launch& launch, const Kernel& kernel) {
                "and z");
     }
     if (volume(launch.block) > 1024 || launch.block.z > 64) {
-        refuse(sizes(launch.block) + " threads per block are too many; the limit is 1024, and 64 in z");
+        refuse(sizes(launch.block) +
+               " threads per block are too many; the limit is 1024, and 64 in z");
     }
     if (kernel.shared_bytes > 48 << 10) {
-        refuse(std::to_string(kernel.shared_bytes) + " bytes of __shared__ variables are too many: beyond 49152 nvcc "
-                                                     "wants dynamic shared memory");
+        refuse(std::to_string(kernel.shared_bytes) +
+               " bytes of __shared__ variables are too many: beyond 49152 nvcc "
+               "wants dynamic shared memory");
     }
     const size_t most = shared_memory_limit(launch.for_hopper);
     if (launch.smem_bytes + kernel.shared_bytes > most) {
         refuse(std::to_string(launch.smem_bytes + kernel.shared_bytes) +
                " bytes of shared memory per block are too many: "
                "the limit is " +
-               std::to_string(most) + " (FLASH_SIMT_SHARED_KIB=" + std::to_string(most >> 10) + ")");
+               std::to_string(most) + " (FLASH_SIMT_SHARED_KIB=" + std::to_string(most >> 10) +
+               ")");
     }
 }
 
@@ -62,7 +66,8 @@ uint64_t block_at(uint64_t turn, uint64_t count) {
     if (schedule.kind != Schedule::shuffle) {
         return turn;
     }
-    uint64_t step = (schedule.number % count) | 1; // one that shares no factor with the count visits every block once
+    // one that shares no factor with the count visits every block once
+    uint64_t step = (schedule.number % count) | 1;
     while (std::gcd(step, count) != 1) {
         ++step;
     }
@@ -95,8 +100,9 @@ void run(const Launch& launch) {
 
     const uint64_t blocks = volume(launch.grid);
     std::mutex mutex;
-    uint64_t next = 0;         // turn that nobody has taken
-    uint64_t faulty = blocks;  // the earliest turn that went wrong: the one a run on one core would report
+    uint64_t next = 0; // turn that nobody has taken
+    // the earliest turn that went wrong: the one a run on one core would report
+    uint64_t faulty = blocks;
     bool faulty_waits = false; // for another block
     std::optional<Fault> fault;
     const auto work = [&](Block& block) {
@@ -111,7 +117,8 @@ void run(const Launch& launch) {
                 }
                 turn = next++;
             }
-            if (auto found = block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)))) {
+            if (auto found =
+                    block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)))) {
                 const std::lock_guard lock(mutex);
                 // A block that waits for one that went wrong is not what is to be reported.
                 const bool waits = block.stopped_at_semaphore();
@@ -137,9 +144,9 @@ constinit Audience* audience = nullptr;
 
 void require_instrumented() {
     if (!is_instrumented()) {
-        throw Error(
-            "counting and detecting need a kernel that was compiled with -fsanitize=thread, and this one was not\n"
-            "docs/simt.md has the commands; cmake --preset simt does it by itself");
+        throw Error("counting and detecting need a kernel that was compiled with "
+                    "-fsanitize=thread, and this one was not\n"
+                    "docs/simt.md has the commands; cmake --preset simt does it by itself");
     }
 }
 

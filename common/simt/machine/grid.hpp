@@ -8,7 +8,8 @@
 
 namespace flash::simt {
 
-/// A launch with its kernel's type erased: `call(context)` runs the kernel once, as the current CUDA thread.
+/// A launch with its kernel's type erased: `call(context)` runs the kernel once, as the current
+/// CUDA thread.
 struct Launch {
     const void* kernel; // its address, for its name
     dim3 grid, block;
@@ -23,7 +24,8 @@ struct Launch {
 /// The most shared memory that a block may have, in bytes.
 size_t shared_memory_limit(bool for_hopper);
 
-/// Runs all blocks and returns when they have ended. Throws Fault when the launch or the kernel is wrong.
+/// Runs all blocks and returns when they have ended. Throws Fault when the launch or the kernel is
+/// wrong.
 void run(const Launch& launch);
 
 } // namespace flash::simt

@@ -8,7 +8,8 @@ namespace flash::simt {
 namespace {
 
 void touch(const Caller& caller, const void* barrier, Kind kind, Site site) {
-    caller.tells(&Observer::touch, {static_cast<const char*>(barrier), sizeof(uint64_t), kind, Origin::of(site)});
+    caller.tells(&Observer::touch,
+                 {static_cast<const char*>(barrier), sizeof(uint64_t), kind, Origin::of(site)});
 }
 
 MBarrier& find(const Caller& caller, const char* operation, const void* barrier, Site site) {
@@ -16,7 +17,8 @@ MBarrier& find(const Caller& caller, const char* operation, const void* barrier,
     const auto found = caller.block.mbarriers().find(barrier);
     if (found == caller.block.mbarriers().end()) {
         caller.block.refuse(FaultKind::uninitialised,
-                            std::string(operation) + " at an mbarrier that nobody has initialised", operation, site);
+                            std::string(operation) + " at an mbarrier that nobody has initialised",
+                            operation, site);
     }
     return found->second;
 }
@@ -38,8 +40,8 @@ void land_load(const BulkLoad& load, MBarrier& barrier) {
     end_phase_if_complete(load.mbarrier, barrier);
 }
 
-/// Ends the phase if nothing is missing but copies in flight, and somebody waits for it: then they land, the last
-/// moment at which they may.
+/// Ends the phase if nothing is missing but copies in flight, and somebody waits for it: then they
+/// land, the last moment at which they may.
 void end_phase_if_due(const void* address, MBarrier& barrier) {
     const auto due = [&] {
         return barrier.arrived + barrier.announced == barrier.expected && !barrier.waiting.empty();
@@ -87,7 +89,9 @@ void mbarrier_init(uint64_t* address, int arrivals, Site site) {
     caller.tells(&Observer::make_mbarrier, address);
 }
 
-void mbarrier_arrive(uint64_t* address, Site site) { arrive_expecting(0, "mbarrier_arrive", address, site); }
+void mbarrier_arrive(uint64_t* address, Site site) {
+    arrive_expecting(0, "mbarrier_arrive", address, site);
+}
 
 void mbarrier_expect_tx(uint64_t* address, int bytes, Site site) {
     arrive_expecting(bytes, "mbarrier_expect_tx", address, site);

@@ -1,4 +1,5 @@
-// The mbarriers of a block: what the runtime knows of each 8-byte word in shared memory that was made one.
+// The mbarriers of a block: what the runtime knows of each 8-byte word in shared memory that was
+// made one.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@ enum class Meeting : uint8_t { sync, collective, mma, ldmatrix };
 
 /// One operand of each thread of a warpgroup; the last one to arrive combines them for all.
 using WarpgroupOperands = std::array<void*, 128>;
-using WarpgroupCombine = void (*)(unsigned first_thread, const WarpgroupOperands& operands, Site site);
+using WarpgroupCombine = void (*)(unsigned first_thread, const WarpgroupOperands& operands,
+                                  Site site);
 
 struct WaitingThread {
     unsigned thread;

@@ -1,4 +1,5 @@
-// Those who look on while a block runs. The machine tells them what happens, and knows no more of them than this.
+// Those who look on while a block runs. The machine tells them what happens, and knows no more of
+// them than this.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,8 @@ class Observer {
     /// An access that the current thread is about to make.
     virtual void access(unsigned /*thread*/, const AccessEvent&) {}
 
-    /// The same to one of its local variables, if somebody has asked for that (Thread::locals_observed).
+    /// The same to one of its local variables, if somebody has asked for that
+    /// (Thread::locals_observed).
     virtual void access_local(unsigned /*thread*/, const AccessEvent&) {}
 
     /// Lanes of a warp read rows together, 8 to a matrix.
@@ -52,22 +54,26 @@ class Observer {
     virtual void start_copy(const AsyncCopy&) {}
     virtual void wait_for_copies(unsigned /*thread*/, uint32_t /*count*/) {} // its first ones
 
-    /// An access to the word of an mbarrier, or of a semaphore at which it waits. No counter counts it.
+    /// An access to the word of an mbarrier, or of a semaphore at which it waits. No counter counts
+    /// it.
     virtual void touch(unsigned /*thread*/, const AccessEvent&) {}
 
-    // What a thread does at an mbarrier. At a named barrier, too, threads release and acquire, and a phase ends when
-    // all have come.
+    // What a thread does at an mbarrier. At a named barrier, too, threads release and acquire, and
+    // a phase ends when all have come.
     virtual void make_mbarrier(unsigned /*thread*/, const void*) {}
     virtual void release(unsigned /*thread*/, const void* /*mbarrier*/) {} // it arrives
-    virtual void hand_on_copies(unsigned /*thread*/, uint32_t /*count*/, const void* /*mbarrier*/) {}
+    virtual void hand_on_copies(unsigned /*thread*/, uint32_t /*count*/, const void* /*mbarrier*/) {
+    }
     virtual void end_phase(const void* /*mbarrier*/) {}
     virtual void acquire(unsigned /*thread*/, const void* /*mbarrier*/) {} // its wait is over
 
-    // The copy engine and the tensor cores. Groups are counted by thread, from the block's beginning.
+    // The copy engine and the tensor cores. Groups are counted by thread, from the block's
+    // beginning.
     virtual void start_load(const BulkLoad&) {}
     virtual void land(const BulkLoad&) {} // its bytes count at the mbarrier now
     virtual void start_store(const BulkStore&) {}
-    virtual void wait_for_stores(unsigned /*thread*/, uint32_t /*groups*/) {} // its first ones; shared memory is free
+    // its first ones; shared memory is free
+    virtual void wait_for_stores(unsigned /*thread*/, uint32_t /*groups*/) {}
     virtual void start_wgmma(const Wgmma&) {}
     virtual void wait_for_wgmma(unsigned /*thread*/, uint32_t /*groups*/) {} // its first ones
     virtual void fence_wgmma(unsigned /*thread*/) {}
@@ -75,7 +81,8 @@ class Observer {
     virtual void fence_mbarriers(unsigned /*thread*/) {}
 
     // What a thread does at a semaphore; its addition is an access, too.
-    virtual void pass_semaphore(unsigned /*thread*/, const unsigned* /*semaphore*/, unsigned /*value*/) {}
+    virtual void pass_semaphore(unsigned /*thread*/, const unsigned* /*semaphore*/,
+                                unsigned /*value*/) {}
     virtual void add_to_semaphore(unsigned /*thread*/, const unsigned* /*semaphore*/) {}
 
     virtual void barrier(Site) {} // all threads of the block have met
@@ -89,19 +96,21 @@ class Observer {
 struct Observers : std::vector<Observer*> {
     /// tell(&Observer::acquire, thread, barrier) tells each of them.
     template <class... Parameters>
-    void tell(void (Observer::*event)(Parameters...), const std::type_identity_t<Parameters>&... what) const {
+    void tell(void (Observer::*event)(Parameters...),
+              const std::type_identity_t<Parameters>&... what) const {
         for (Observer* const observer : *this) {
             (observer->*event)(what...);
         }
     }
 };
 
-/// Who is told of what instrumented code does on this OS thread: null unless an observed kernel is at work.
+/// Who is told of what instrumented code does on this OS thread: null unless an observed kernel is
+/// at work.
 extern constinit thread_local const Observers* active_observers;
 
-/// While it lives the runtime is at work, not the kernel, and instrumented code tells nobody. Such code is in the
-/// runtime as well: of an inline function that a kernel's file and the runtime both use, like std::vector's, the linker
-/// keeps one copy, and it may be the instrumented one.
+/// While it lives the runtime is at work, not the kernel, and instrumented code tells nobody. Such
+/// code is in the runtime as well: of an inline function that a kernel's file and the runtime both
+/// use, like std::vector's, the linker keeps one copy, and it may be the instrumented one.
 class RuntimeCode {
   public:
     RuntimeCode() : before_(active_observers) { active_observers = nullptr; }

@@ -30,23 +30,27 @@ Site site_of(Origin origin) {
     return sites().by_number[origin.number() & ~site_bit];
 }
 
-/// Lines in these are the vocabulary, not the kernel: `float4`'s copy, a shuffle's wrapper, a standard header.
+/// Lines in these are the vocabulary, not the kernel: `float4`'s copy, a shuffle's wrapper, a
+/// standard header.
 bool is_runtime(const std::string& file) {
     const bool tests = file.find("common/simt/tests/") != std::string::npos;
-    return !tests &&
-           (file.find("common/simt/") != std::string::npos || file.find("common/cuda/") != std::string::npos ||
-            file.find("common/types.hpp") != std::string::npos || file.starts_with("/usr/include/") ||
-            file.starts_with("/usr/lib/"));
+    return !tests && (file.find("common/simt/") != std::string::npos ||
+                      file.find("common/cuda/") != std::string::npos ||
+                      file.find("common/types.hpp") != std::string::npos ||
+                      file.starts_with("/usr/include/") || file.starts_with("/usr/lib/"));
 }
 
-/// Short, and the same for one file however it was named: relative to the current folder when it lies inside.
+/// Short, and the same for one file however it was named: relative to the current folder when it
+/// lies inside.
 std::string shorten(const std::string& file) {
     const fs::path path = fs::path(file).lexically_normal();
     const fs::path relative = path.lexically_relative(fs::current_path());
-    return path.is_relative() || relative.empty() || *relative.begin() == ".." ? path.string() : relative.string();
+    return path.is_relative() || relative.empty() || *relative.begin() == ".." ? path.string()
+                                                                               : relative.string();
 }
 
-/// The kernel's line of an instruction that ends at this address, as a call does before the one it returns to.
+/// The kernel's line of an instruction that ends at this address, as a call does before the one it
+/// returns to.
 SourceLine look_up(uint32_t end) {
     for (const SourceLine& line : lines_at(uint64_t{end} - 1)) {
         if (line.line > 0 && !is_runtime(line.file)) {
@@ -78,8 +82,8 @@ Origin Origin::of(Site site) {
     if (recent.site.line != site.line || recent.site.file != site.file) {
         Sites& known = sites();
         const std::lock_guard lock(known.mutex);
-        const auto [found, is_new] =
-            known.numbers.try_emplace({site.file, site.line}, static_cast<uint32_t>(known.by_number.size()) | site_bit);
+        const auto [found, is_new] = known.numbers.try_emplace(
+            {site.file, site.line}, static_cast<uint32_t>(known.by_number.size()) | site_bit);
         if (is_new) {
             known.by_number.push_back(site);
         }

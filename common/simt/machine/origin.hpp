@@ -1,4 +1,5 @@
-// Where in the program an access happened: one number that costs nothing to take, and becomes file and line later.
+// Where in the program an access happened: one number that costs nothing to take, and becomes file
+// and line later.
 #pragma once
 
 #include <compare>
@@ -17,7 +18,8 @@ class Origin {
 
     /// From the return address of a callback; `load_address` is the executable's.
     static Origin of_code(const void* return_address, size_t load_address) {
-        return Origin(static_cast<uint32_t>(reinterpret_cast<size_t>(return_address) - load_address));
+        return Origin(
+            static_cast<uint32_t>(reinterpret_cast<size_t>(return_address) - load_address));
     }
     static Origin of(Site site);
     static Origin from(uint32_t number) { return Origin(number); }
@@ -36,8 +38,8 @@ struct SourceLine {
     friend auto operator<=>(const SourceLine&, const SourceLine&) = default;
 };
 
-/// The kernel's source line of each origin. For inlined code that is the innermost line outside the runtime's own
-/// headers. Safe to call from several threads.
+/// The kernel's source line of each origin. For inlined code that is the innermost line outside the
+/// runtime's own headers. Safe to call from several threads.
 std::vector<SourceLine> resolve(const std::vector<Origin>& origins);
 
 /// How to get the line of a code address that has none.

@@ -11,7 +11,9 @@ namespace {
 char** own_arguments = nullptr;
 
 /// The C library hands main's arguments to constructors, too.
-[[gnu::constructor]] void remember_arguments(int, char** arguments, char**) { own_arguments = arguments; }
+[[gnu::constructor]] void remember_arguments(int, char** arguments, char**) {
+    own_arguments = arguments;
+}
 
 } // namespace
 

@@ -6,7 +6,8 @@ namespace flash::simt {
 namespace {
 
 AccessEvent word(const unsigned* semaphore, Site site) {
-    return {reinterpret_cast<const char*>(semaphore), sizeof *semaphore, Kind::atomic, Origin::of(site)};
+    return {reinterpret_cast<const char*>(semaphore), sizeof *semaphore, Kind::atomic,
+            Origin::of(site)};
 }
 
 } // namespace
@@ -21,10 +22,12 @@ void semaphore_wait(const unsigned* semaphore, unsigned value, Site site) {
 void semaphore_add(unsigned* semaphore, Site site) {
     const Caller caller;
     if (caller.thread.stores.unfinished()) {
-        caller.block.refuse(FaultKind::race,
-                            "race: another block may go on while TMA still writes what this thread had it store or add",
-                            "semaphore_add", site,
-                            "bulk_wait first: after bulk_wait_read, the data have been read and no more");
+        caller.block.refuse(
+            FaultKind::race,
+            "race: another block may go on while TMA still writes what this thread had it store or "
+            "add",
+            "semaphore_add", site,
+            "bulk_wait first: after bulk_wait_read, the data have been read and no more");
     }
     caller.tells(&Observer::access, word(semaphore, site));
     caller.tells(&Observer::add_to_semaphore, semaphore);

@@ -1,8 +1,9 @@
 // Counters in global memory at which blocks wait for each other.
 //
-// A worker runs one block from beginning to end, so a thread that waits keeps all blocks from running that its worker
-// has not begun. It gives way to the other threads of its block; when none of them can run, the worker waits until
-// another one's block adds to some semaphore. When all workers wait, that is a deadlock.
+// A worker runs one block from beginning to end, so a thread that waits keeps all blocks from
+// running that its worker has not begun. It gives way to the other threads of its block; when none
+// of them can run, the worker waits until another one's block adds to some semaphore. When all
+// workers wait, that is a deadlock.
 #pragma once
 
 #include <condition_variable>
@@ -35,8 +36,8 @@ class Workforce {
     void leave();
     void changed(); // a semaphore has
 
-    /// Asks after each change; returns when the answer is true, or false when nobody is left at work who could change
-    /// anything.
+    /// Asks after each change; returns when the answer is true, or false when nobody is left at
+    /// work who could change anything.
     bool wait_until(const std::function<bool()>& over);
 
   private:

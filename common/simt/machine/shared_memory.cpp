@@ -9,8 +9,8 @@ namespace flash::simt {
 
 SharedMemory::SharedMemory() : segment_(executable().thread_local_segment) {
     void* const region = mmap(nullptr, region_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (region == MAP_FAILED ||
-        mprotect(static_cast<char*>(region) + guard, region_bytes - 2 * guard, PROT_READ | PROT_WRITE) != 0) {
+    if (region == MAP_FAILED || mprotect(static_cast<char*>(region) + guard,
+                                         region_bytes - 2 * guard, PROT_READ | PROT_WRITE) != 0) {
         throw std::bad_alloc();
     }
     region_ = static_cast<char*>(region);

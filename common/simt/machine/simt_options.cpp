@@ -10,14 +10,17 @@
 namespace flash::simt {
 namespace {
 
-[[noreturn]] void refuse(const std::string& variable, std::string_view value, const std::string& expected) {
-    throw Error(variable + "='" + std::string(value) + "' is not understood; it can be " + expected);
+[[noreturn]] void refuse(const std::string& variable, std::string_view value,
+                         const std::string& expected) {
+    throw Error(variable + "='" + std::string(value) + "' is not understood; it can be " +
+                expected);
 }
 
 std::optional<uint64_t> number(std::string_view text) {
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+    return error == std::errc() && end == text.data() + text.size() ? std::optional(value)
+                                                                    : std::nullopt;
 }
 
 Schedule parse_schedule(const std::string& variable, std::string_view text) {
@@ -28,7 +31,8 @@ Schedule parse_schedule(const std::string& variable, std::string_view text) {
         return {Schedule::reverse, 0};
     }
     const size_t colon = text.find(':');
-    const auto value = colon == std::string_view::npos ? std::nullopt : number(text.substr(colon + 1));
+    const auto value =
+        colon == std::string_view::npos ? std::nullopt : number(text.substr(colon + 1));
     if (value && text.starts_with("ahead:") && *value < 32) {
         return {Schedule::one_warp_ahead, *value};
     }
@@ -77,7 +81,8 @@ Options& options() {
 
 std::string to_string(const Schedule& schedule) {
     constexpr const char* names[] = {"in-order", "reverse", "ahead:", "shuffle:"};
-    const bool numbered = schedule.kind == Schedule::one_warp_ahead || schedule.kind == Schedule::shuffle;
+    const bool numbered =
+        schedule.kind == Schedule::one_warp_ahead || schedule.kind == Schedule::shuffle;
     return names[schedule.kind] + (numbered ? std::to_string(schedule.number) : "");
 }
 

@@ -6,8 +6,9 @@
 
 namespace flash::simt {
 
-/// In which order the threads of a block, and the blocks of a grid, get their turn. A thread runs until it has to
-/// wait for others. Every order is one that a GPU may take; each is the same in every run.
+/// In which order the threads of a block, and the blocks of a grid, get their turn. A thread runs
+/// until it has to wait for others. Every order is one that a GPU may take; each is the same in
+/// every run.
 struct Schedule {
     enum Kind {
         in_order,       // the lowest thread that can run
@@ -19,8 +20,8 @@ struct Schedule {
     uint64_t number = 0;
 };
 
-/// When the data of a `cp.async` arrive: between issue and wait a GPU may choose any moment, so a kernel must bear
-/// both.
+/// When the data of a `cp.async` arrive: between issue and wait a GPU may choose any moment, so a
+/// kernel must bear both.
 enum class CpAsync {
     late, // at the wait: shows a missing wait
     early // at once: shows a missing barrier before the copy
@@ -29,10 +30,12 @@ enum class CpAsync {
 struct Options {
     Schedule schedule = {};
     CpAsync cp_async = CpAsync::late;
-    bool detect = false;  // races, bounds, initialisation; needs kernels compiled with -fsanitize=thread
-    bool count = false;   // memory traffic line by line; the same need
-    int workers = 0;      // OS threads that run blocks; 0: one per core. With `detect` always one
-    int shared_kib = 163; // shared memory that a block may have: 163 on sm_80, 99 on sm_86, 89 and 120, 227 on sm_90
+    // races, bounds, initialisation; needs kernels compiled with -fsanitize=thread
+    bool detect = false;
+    bool count = false; // memory traffic line by line; the same need
+    int workers = 0;    // OS threads that run blocks; 0: one per core. With `detect` always one
+    // shared memory that a block may have: 163 on sm_80, 99 on sm_86, 89 and 120, 227 on sm_90
+    int shared_kib = 163;
 };
 
 /// What the next launch uses. At first it is read from the environment:

@@ -1,4 +1,5 @@
-// A place in the source, taken by the caller of a function whose last parameter is `Site site = Site::here()`.
+// A place in the source, taken by the caller of a function whose last parameter is `Site site =
+// Site::here()`.
 #pragma once
 
 #include <cstring>

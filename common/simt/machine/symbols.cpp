@@ -35,15 +35,17 @@ std::string last_part(const std::string& name) {
     return scope == std::string::npos ? name : name.substr(scope + 2);
 }
 
-/// A local variable of a function: the function's mangled name is wrapped, _Z3fooi -> _ZZ3fooiE3bar. One more Z for
-/// each lambda around it.
+/// A local variable of a function: the function's mangled name is wrapped, _Z3fooi ->
+/// _ZZ3fooiE3bar. One more Z for each lambda around it.
 bool is_local(const std::string& variable, const std::string& function) {
     const std::string wrapped = "Z" + function.substr(2) + "E";
     return variable.compare(variable.find_first_not_of('Z', 2) - 1, wrapped.size(), wrapped) == 0;
 }
 
 /// Whether that function is a kernel: __global__ puts a tag behind its name.
-bool is_of_kernel(const std::string& variable) { return variable.find("B6kernel") != std::string::npos; }
+bool is_of_kernel(const std::string& variable) {
+    return variable.find("B6kernel") != std::string::npos;
+}
 
 SymbolTable read_own_symbols() {
     SymbolTable table;
@@ -51,14 +53,15 @@ SymbolTable read_own_symbols() {
         if (symbol.is_function) {
             table.functions.emplace(symbol.address, std::move(symbol.name));
         } else if (symbol.name.starts_with("_ZZ")) {
-            table.variables.emplace(symbol.address,
-                                    SharedVariable{std::move(symbol.name), symbol.address, symbol.bytes});
+            table.variables.emplace(symbol.address, SharedVariable{std::move(symbol.name),
+                                                                   symbol.address, symbol.bytes});
         }
     }
     return table;
 }
 
-/// "void step08::(anonymous namespace)::sums[abi:kernel]<64>(float const*)" becomes "step08::sums<64>".
+/// "void step08::(anonymous namespace)::sums[abi:kernel]<64>(float const*)" becomes
+/// "step08::sums<64>".
 std::string short_name(std::string name) {
     for (const std::string part : {"(anonymous namespace)::", "[abi:kernel]"}) {
         for (size_t at = name.find(part); at != std::string::npos; at = name.find(part)) {
@@ -95,7 +98,8 @@ Kernel look_up(const void* address) {
     const auto found = symbols().functions.find(value);
     if (found == symbols().functions.end()) {
         char text[40];
-        std::snprintf(text, sizeof text, "kernel at 0x%llx", static_cast<unsigned long long>(value));
+        std::snprintf(text, sizeof text, "kernel at 0x%llx",
+                      static_cast<unsigned long long>(value));
         return {text, "", {}, 0};
     }
     Kernel kernel{short_name(demangle(found->second)), found->second, {}, 0};
@@ -113,7 +117,8 @@ Kernel look_up(const void* address) {
 const Kernel& kernel_at(const void* address) {
     const std::lock_guard lock(kernels_mutex);
     const auto found = kernels().find(address);
-    return found != kernels().end() ? found->second : kernels().emplace(address, look_up(address)).first->second;
+    return found != kernels().end() ? found->second
+                                    : kernels().emplace(address, look_up(address)).first->second;
 }
 
 const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset) {
@@ -138,12 +143,14 @@ Executable executable() {
             own.load_address = object->dlpi_addr;
             for (int i = 0; i < object->dlpi_phnum; ++i) {
                 const auto& part = object->dlpi_phdr[i];
-                const auto* const begin = reinterpret_cast<const char*>(object->dlpi_addr + part.p_vaddr);
+                const auto* const begin =
+                    reinterpret_cast<const char*>(object->dlpi_addr + part.p_vaddr);
                 if (part.p_type == PT_LOAD) {
                     own.begin = own.begin == nullptr ? begin : own.begin;
                     own.end = begin + part.p_memsz;
                 } else if (part.p_type == PT_TLS) {
-                    own.thread_local_segment = {static_cast<char*>(object->dlpi_tls_data), part.p_memsz};
+                    own.thread_local_segment = {static_cast<char*>(object->dlpi_tls_data),
+                                                part.p_memsz};
                 }
             }
             return 1;

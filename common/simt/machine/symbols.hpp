@@ -1,4 +1,5 @@
-// What the executable's own symbol table says about kernels: their names, and the __shared__ variables they declare.
+// What the executable's own symbol table says about kernels: their names, and the __shared__
+// variables they declare.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +8,8 @@
 
 namespace flash::simt {
 
-/// One __shared__ variable. It is `static thread_local` here, so it lives in each OS thread's copy of the
-/// executable's thread-local segment, at the same offset in all of them.
+/// One __shared__ variable. It is `static thread_local` here, so it lives in each OS thread's copy
+/// of the executable's thread-local segment, at the same offset in all of them.
 struct SharedVariable {
     std::string name; // as in the source: "K_smem"
     size_t offset;    // in the thread-local segment
@@ -22,11 +23,12 @@ struct Kernel {
     size_t shared_bytes = 0; // in all
 };
 
-/// Looked up once for each kernel; a stripped executable gives a name like "kernel at 0x1234" and no variables.
+/// Looked up once for each kernel; a stripped executable gives a name like "kernel at 0x1234" and
+/// no variables.
 const Kernel& kernel_at(const void* address);
 
-/// The variable at an offset of the thread-local segment, or the last one before it: one of the kernel's own or of a
-/// __device__ function. Null when there is none, or only another kernel's.
+/// The variable at an offset of the thread-local segment, or the last one before it: one of the
+/// kernel's own or of a __device__ function. Null when there is none, or only another kernel's.
 const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset);
 
 struct Segment {

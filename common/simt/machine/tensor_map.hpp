@@ -1,4 +1,5 @@
-// What a tensor map holds here: the tensor and the box, as they were given, in place of NVIDIA's 128 bytes.
+// What a tensor map holds here: the tensor and the box, as they were given, in place of NVIDIA's
+// 128 bytes.
 #pragma once
 
 #include <cstdint>

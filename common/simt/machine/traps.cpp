@@ -32,7 +32,8 @@ std::string describe(const Block& block, const char* address) {
                plural(shared.dynamic_bytes(), "byte") + ")";
     }
     if (block.stacks().guards(block.current().number, address)) {
-        return "the thread's local variables exceed " + std::to_string(Stacks::bytes >> 10) + " KiB";
+        return "the thread's local variables exceed " + std::to_string(Stacks::bytes >> 10) +
+               " KiB";
     }
     return "";
 }
@@ -40,21 +41,24 @@ std::string describe(const Block& block, const char* address) {
 /// Runs on the trap stack and leaves it for good, by switching to the block's scheduler.
 void handle(int signal, siginfo_t* info, void* context) {
     if (running_block == nullptr) {
-        std::signal(signal, SIG_DFL); // not a kernel's doing: the access repeats, and the program ends as it would
+        // not a kernel's doing: the access repeats, and the program ends as it would
+        std::signal(signal, SIG_DFL);
         return;
     }
     active_observers = nullptr;
     Block& block = current_block();
     // The processor names no address for a vector access that is not aligned.
     const bool has_address = info->si_code == SEGV_MAPERR || info->si_code == SEGV_ACCERR;
-    const std::string known = has_address ? describe(block, static_cast<const char*>(info->si_addr)) : "";
-    block.stop({known.starts_with("out of bounds") ? FaultKind::out_of_bounds : FaultKind::invalid_access,
-                !known.empty() ? known
-                : has_address  ? "an access to an address that is neither in global nor in shared memory"
-                               : "an access to an address that is misaligned or no address at all",
-                block.place(block.current().number, "makes it",
-                            Origin::of_code(static_cast<const char*>(program_counter(context)) + 1,
-                                            executable().load_address))});
+    const std::string known =
+        has_address ? describe(block, static_cast<const char*>(info->si_addr)) : "";
+    block.stop(
+        {known.starts_with("out of bounds") ? FaultKind::out_of_bounds : FaultKind::invalid_access,
+         !known.empty() ? known
+         : has_address  ? "an access to an address that is neither in global nor in shared memory"
+                        : "an access to an address that is misaligned or no address at all",
+         block.place(block.current().number, "makes it",
+                     Origin::of_code(static_cast<const char*>(program_counter(context)) + 1,
+                                     executable().load_address))});
 }
 
 } // namespace
@@ -62,7 +66,8 @@ void handle(int signal, siginfo_t* info, void* context) {
 TrapHandlers::TrapHandlers() {
     struct sigaction action {};
     action.sa_sigaction = handle;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER; // not blocked: the handler does not return
+    // not blocked: the handler does not return
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigaction(SIGSEGV, &action, &segv_before_);
     sigaction(SIGBUS, &action, &bus_before_);
 }

@@ -1,5 +1,6 @@
-// Accesses that the processor itself refuses, such as those to the guard pages around every buffer. They become faults
-// of the kernel too, so that a wrong kernel ends in a report even when it was not compiled to be watched.
+// Accesses that the processor itself refuses, such as those to the guard pages around every buffer.
+// They become faults of the kernel too, so that a wrong kernel ends in a report even when it was
+// not compiled to be watched.
 #pragma once
 
 #include <csignal>
@@ -18,7 +19,8 @@ class TrapHandlers {
     struct sigaction segv_before_, bus_before_;
 };
 
-/// Gives this OS thread a stack for the handler, for good, because a fiber's own may be what overflowed.
+/// Gives this OS thread a stack for the handler, for good, because a fiber's own may be what
+/// overflowed.
 void make_trap_stack();
 
 } // namespace flash::simt

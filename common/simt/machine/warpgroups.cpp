@@ -10,11 +10,14 @@ namespace {
 /// One more arrival; true when it was the last of those expected, and all may go on.
 bool arrive(const Caller& caller, int id, int threads, const char* operation, Site site) {
     Block& block = caller.block;
-    const auto form = [&] { return "barrier " + std::to_string(id) + " for " + std::to_string(threads) + " threads"; };
+    const auto form = [&] {
+        return "barrier " + std::to_string(id) + " for " + std::to_string(threads) + " threads";
+    };
     if (id < 1 || id > 15 || threads < 32 || threads % 32 != 0 ||
         static_cast<unsigned>(threads) > block.thread_count()) {
         block.refuse(FaultKind::divergent_barrier,
-                     form() + ": named barriers are 1 to 15, for whole warps of the block", operation, site);
+                     form() + ": named barriers are 1 to 15, for whole warps of the block",
+                     operation, site);
     }
     NamedBarrier& barrier = block.named_barrier(id);
     if (barrier.arrived == 0) {
@@ -23,9 +26,11 @@ bool arrive(const Caller& caller, int id, int threads, const char* operation, Si
         barrier.site = site;
         barrier.operation = operation;
     } else if (barrier.expected != static_cast<unsigned>(threads)) {
-        block.stop({FaultKind::divergent_barrier, form() + " and for " + std::to_string(barrier.expected),
+        block.stop({FaultKind::divergent_barrier,
+                    form() + " and for " + std::to_string(barrier.expected),
                     block.here(std::string("calls ") + operation, site),
-                    block.place(barrier.first, std::string("calls ") + barrier.operation, Origin::of(barrier.site))});
+                    block.place(barrier.first, std::string("calls ") + barrier.operation,
+                                Origin::of(barrier.site))});
     }
     caller.tells(&Observer::release, &barrier);
     if (++barrier.arrived < barrier.expected) {
@@ -65,11 +70,12 @@ void change_registers(unsigned first_thread, const WarpgroupOperands& operands, 
     unsigned& own = all.of_thread[first_thread / 128];
     const auto [gives, wanted] = *static_cast<const RegistersCall*>(operands[0]);
     if (wanted < 24 || wanted > 256 || wanted % 8 != 0 || (gives ? wanted > own : wanted < own)) {
-        current_block().refuse(FaultKind::invalid_access,
-                               std::to_string(wanted) +
-                                   " registers a thread: setmaxnreg takes a multiple of 8 from 24 to 256, gives to "
-                                   "have fewer and takes to have more",
-                               gives ? "give_registers" : "take_registers", site);
+        current_block().refuse(
+            FaultKind::invalid_access,
+            std::to_string(wanted) +
+                " registers a thread: setmaxnreg takes a multiple of 8 from 24 to 256, gives to "
+                "have fewer and takes to have more",
+            gives ? "give_registers" : "take_registers", site);
     }
     if (gives) {
         all.free += (own - wanted) * 128;
@@ -83,7 +89,8 @@ void change_registers(unsigned first_thread, const WarpgroupOperands& operands, 
 } // namespace
 
 void Registers::reset(unsigned threads) {
-    // What the compiler gives each thread when the block may have all of them, as __launch_bounds__(threads, 1) says.
+    // What the compiler gives each thread when the block may have all of them, as
+    // __launch_bounds__(threads, 1) says.
     const unsigned each = std::min(256u, in_all / ((threads + 127) / 128 * 128) / 8 * 8);
     of_thread.fill(each);
     free = 0;
@@ -108,7 +115,8 @@ void named_barrier_arrive(int id, int threads, Site site) {
 void set_registers(bool gives, unsigned registers, Site site) {
     const Caller caller;
     RegistersCall call{gives, registers};
-    caller.block.meet_warpgroup(gives ? "give_registers" : "take_registers", site, &call, change_registers);
+    caller.block.meet_warpgroup(gives ? "give_registers" : "take_registers", site, &call,
+                                change_registers);
     Registers& all = caller.block.registers();
     const unsigned warpgroup = caller.thread.number / 128;
     while (all.of_thread[warpgroup] < registers) {

@@ -1,4 +1,5 @@
-// What warpgroups (four warps) do together and apart: meetings, named barriers, and passing registers on.
+// What warpgroups (four warps) do together and apart: meetings, named barriers, and passing
+// registers on.
 #pragma once
 
 #include <array>

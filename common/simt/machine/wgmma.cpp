@@ -22,9 +22,11 @@ struct Descriptor {
 
 void check_start(const SharedMemory& shared, const char* start, Site site) {
     if ((reinterpret_cast<size_t>(start) & 0x380) != 0) {
-        const auto place = start - (shared.is_dynamic(start) ? shared.dynamic() : shared.segment().begin);
+        const auto place =
+            start - (shared.is_dynamic(start) ? shared.dynamic() : shared.segment().begin);
         refuse(FaultKind::misaligned,
-               "misaligned: a tile under the 128-byte swizzle begins at a multiple of 1024 bytes, and this operand of "
+               "misaligned: a tile under the 128-byte swizzle begins at a multiple of 1024 bytes, "
+               "and this operand of "
                "wgmma at byte " +
                    std::to_string(place) + " of shared memory",
                site);
@@ -34,8 +36,8 @@ void check_start(const SharedMemory& shared, const char* start, Site site) {
 Descriptor decode(uint64_t bits, Site site) {
     const SharedMemory& shared = current_block().shared();
     if (bits >> 62 != swizzle_128_bytes) {
-        refuse(FaultKind::invalid_access, "a descriptor of wgmma without the 128-byte swizzle (bits 62 and 63 are 1)",
-               site);
+        refuse(FaultKind::invalid_access,
+               "a descriptor of wgmma without the 128-byte swizzle (bits 62 and 63 are 1)", site);
     }
     char* const start = shared.at_window_address((bits & 0xffff) << 4);
     check_start(shared, start, site);
@@ -43,28 +45,35 @@ Descriptor decode(uint64_t bits, Site site) {
 }
 
 OperandRow row_at(const Descriptor& operand, size_t offset, Site site) {
-    const auto* const row = reinterpret_cast<OperandRow>(swizzle_128(reinterpret_cast<size_t>(operand.start + offset)));
+    const auto* const row =
+        reinterpret_cast<OperandRow>(swizzle_128(reinterpret_cast<size_t>(operand.start + offset)));
     const SharedMemory& shared = current_block().shared();
-    const bool inside = shared.is_dynamic(row)
-                            ? row >= shared.dynamic() && row + 16 <= shared.dynamic() + shared.dynamic_bytes()
-                            : shared.is_static(row);
+    const bool inside =
+        shared.is_dynamic(row)
+            ? row >= shared.dynamic() && row + 16 <= shared.dynamic() + shared.dynamic_bytes()
+            : shared.is_static(row);
     if (!inside) {
         refuse(FaultKind::out_of_bounds,
-               "out of bounds: a descriptor of wgmma leads to byte " + std::to_string(row - shared.dynamic()) +
-                   " of the dynamic shared memory (" + plural(shared.dynamic_bytes(), "byte") + ")",
+               "out of bounds: a descriptor of wgmma leads to byte " +
+                   std::to_string(row - shared.dynamic()) + " of the dynamic shared memory (" +
+                   plural(shared.dynamic_bytes(), "byte") + ")",
                site);
     }
     return row;
 }
 
-/// Rows of A or columns of B, `count` of them from `first` on, with their 16 k. As a rule k is contiguous: two pieces
-/// of 8 for each. Transposed, rows or columns are: 64 of them in 128 bytes, pieces of 8 for each k.
-std::vector<OperandRow> rows_of(const Descriptor& operand, unsigned first, unsigned count, bool transposed, Site site) {
+/// Rows of A or columns of B, `count` of them from `first` on, with their 16 k. As a rule k is
+/// contiguous: two pieces of 8 for each. Transposed, rows or columns are: 64 of them in 128 bytes,
+/// pieces of 8 for each k.
+std::vector<OperandRow> rows_of(const Descriptor& operand, unsigned first, unsigned count,
+                                bool transposed, Site site) {
     std::vector<OperandRow> rows;
     for (unsigned k = 0; transposed && k < 16; ++k) {
         for (unsigned piece = first / 8; piece < (first + count) / 8; ++piece) {
-            rows.push_back(row_at(
-                operand, piece / 8 * operand.leading + k / 8 * operand.stride + k % 8 * 128 + piece % 8 * 16, site));
+            rows.push_back(row_at(operand,
+                                  piece / 8 * operand.leading + k / 8 * operand.stride +
+                                      k % 8 * 128 + piece % 8 * 16,
+                                  site));
         }
     }
     for (unsigned i = first; !transposed && i < first + count; ++i) {
@@ -77,7 +86,8 @@ std::vector<OperandRow> rows_of(const Descriptor& operand, unsigned first, unsig
 
 /// Element `k` of row or column `i` of `count`, in what rows_of gave.
 template <class T>
-float element(const std::vector<OperandRow>& rows, unsigned i, unsigned k, unsigned count, bool transposed) {
+float element(const std::vector<OperandRow>& rows, unsigned i, unsigned k, unsigned count,
+              bool transposed) {
     T value;
     std::memcpy(&value,
                 transposed ? rows[k * (count / 8) + i / 8] + i % 8 * sizeof(T)
@@ -86,7 +96,8 @@ float element(const std::vector<OperandRow>& rows, unsigned i, unsigned k, unsig
     return to_float(value);
 }
 
-/// C of the thread as wgmma spreads it: warp w has rows 16 w to 16 w + 15, as the C fragments of mma_m16n8k16.
+/// C of the thread as wgmma spreads it: warp w has rows 16 w to 16 w + 15, as the C fragments of
+/// mma_m16n8k16.
 template <class Use> void for_each_of_thread(unsigned thread, unsigned columns, Use use) {
     const unsigned row = thread / 32 * 16 + thread % 32 / 4;
     for (unsigned i = 0; i < columns / 2; ++i) {
@@ -136,7 +147,8 @@ template <class T> void multiply(const Wgmma& product, float* C) {
 }
 
 Accumulators& accumulators_of(TensorCores& cores, const Wgmma& product) {
-    return *std::ranges::find_if(cores.accumulators, [&](const Accumulators& one) { return one.C == product.C; });
+    return *std::ranges::find_if(cores.accumulators,
+                                 [&](const Accumulators& one) { return one.C == product.C; });
 }
 
 void execute(TensorCores& cores, const Wgmma& product) {
@@ -181,10 +193,11 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
     for (unsigned thread = 0; thread < warpgroup_threads; ++thread) {
         const WgmmaCall& own = call(thread);
         Thread& caller = block.thread(first_thread + thread);
-        if (own.columns != one.columns || own.A != one.A || own.B != one.B || own.accumulate != one.accumulate ||
-            caller.wgmma_groups != product.group) {
+        if (own.columns != one.columns || own.A != one.A || own.B != one.B ||
+            own.accumulate != one.accumulate || caller.wgmma_groups != product.group) {
             refuse(FaultKind::divergent_barrier,
-                   "threads of one warpgroup call wgmma with different operands or after different numbers of commits",
+                   "threads of one warpgroup call wgmma with different operands or after different "
+                   "numbers of commits",
                    site);
         }
         caller.wgmma_begun = site;
@@ -208,7 +221,8 @@ void begin(unsigned first_thread, const WarpgroupOperands& operands, Site site) 
     std::erase_if(cores.accumulators, [&](Accumulators& known) { // some have waited, some have not
         return known.handed_out.any() && known.C == product.C;
     });
-    if (std::ranges::none_of(cores.accumulators, [&](const Accumulators& known) { return known.C == product.C; })) {
+    if (std::ranges::none_of(cores.accumulators,
+                             [&](const Accumulators& known) { return known.C == product.C; })) {
         gather(cores, product);
     }
     accumulators_of(cores, product).last_group = product.group;
@@ -231,12 +245,13 @@ uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_byte
     const auto* const start = static_cast<const char*>(shared);
     const Block& block = current_block();
     if (block.space_of(start) != Space::shared) {
-        refuse(FaultKind::out_of_bounds, "out of bounds: a descriptor of wgmma for an address outside shared memory",
-               site);
+        refuse(FaultKind::out_of_bounds,
+               "out of bounds: a descriptor of wgmma for an address outside shared memory", site);
     }
     check_start(block.shared(), start, site);
     const auto field = [](size_t bytes) { return static_cast<uint64_t>(bytes >> 4); };
-    return field(block.shared().window_address(start)) | field(static_cast<size_t>(leading_bytes) & 0x3ffff) << 16 |
+    return field(block.shared().window_address(start)) |
+           field(static_cast<size_t>(leading_bytes) & 0x3ffff) << 16 |
            field(static_cast<size_t>(stride_bytes) & 0x3ffff) << 32 | swizzle_128_bytes << 62;
 }
 
@@ -259,8 +274,10 @@ void wait_wgmma(unsigned in_flight) {
     const uint32_t groups = thread.wgmma_groups - in_flight;
     thread.wgmma_over = groups;
     TensorCores& cores = caller.block.tensor_cores(thread.number / warpgroup_threads);
-    const auto end = std::ranges::find_if(cores.pending, [&](const Wgmma& one) { return one.group >= groups; });
-    std::for_each(cores.pending.begin(), end, [&](const Wgmma& product) { execute(cores, product); });
+    const auto end =
+        std::ranges::find_if(cores.pending, [&](const Wgmma& one) { return one.group >= groups; });
+    std::for_each(cores.pending.begin(), end,
+                  [&](const Wgmma& product) { execute(cores, product); });
     cores.pending.erase(cores.pending.begin(), end);
     std::erase_if(cores.accumulators, [&](Accumulators& one) {
         const unsigned own = thread.number % warpgroup_threads;

@@ -1,4 +1,5 @@
-// wgmma: products of a warpgroup (four warps) whose operands lie in shared memory, and which go on beside its threads.
+// wgmma: products of a warpgroup (four warps) whose operands lie in shared memory, and which go on
+// beside its threads.
 #pragma once
 
 #include <array>
@@ -37,8 +38,10 @@ struct WgmmaCall {
     float* C;
 };
 
-/// Where an operand begins: start address, leading and stride byte offset, in units of 16 bytes, and the swizzle.
-uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_bytes, Site site = Site::here());
+/// Where an operand begins: start address, leading and stride byte offset, in units of 16 bytes,
+/// and the swizzle.
+uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_bytes,
+                          Site site = Site::here());
 
 // The current thread, with the others of its warpgroup.
 void start_wgmma(const WgmmaCall& call, Site site);

@@ -58,18 +58,21 @@ class Worker {
     std::mutex mutex_;
     std::condition_variable_any change_;
     const Work* work_ = nullptr;
-    std::jthread thread_{[this](const std::stop_token& closing) { serve(closing); }}; // last: it uses the others
+    // last: it uses the others
+    std::jthread thread_{[this](const std::stop_token& closing) { serve(closing); }};
 };
 
 } // namespace
 
 void run_on_workers(uint64_t blocks, unsigned threads, const std::function<void(Block&)>& work) {
     static std::list<Worker> pool;
-    static std::mutex one_launch; // host threads may launch at the same time; their kernels take turns
+    // host threads may launch at the same time; their kernels take turns
+    static std::mutex one_launch;
     static bool said = false;
     const std::lock_guard lock(one_launch);
     const int chosen = options().workers > 0 ? options().workers : cores();
-    const uint64_t most = options().detect ? 1 : std::min<uint64_t>(blocks, static_cast<uint64_t>(chosen));
+    const uint64_t most =
+        options().detect ? 1 : std::min<uint64_t>(blocks, static_cast<uint64_t>(chosen));
     const auto workers = static_cast<unsigned>(most);
 
     std::mutex mutex;
@@ -77,7 +80,8 @@ void run_on_workers(uint64_t blocks, unsigned threads, const std::function<void(
     std::exception_ptr thrown; // the first
     const Worker::Work serve = [&](std::optional<Block>& block) {
         try {
-            const std::lock_guard one_by_one(mutex); // or each takes a part of little memory, and nobody has enough
+            // or each takes a part of little memory, and nobody has enough
+            const std::lock_guard one_by_one(mutex);
             if (!block) {
                 block.emplace();
             }
@@ -97,9 +101,11 @@ void run_on_workers(uint64_t blocks, unsigned threads, const std::function<void(
         while (pool.size() < workers) {
             pool.emplace_back();
         }
-    } catch (const std::exception&) { // no memory, or too many threads for the system: go on with those that there are
+    } catch (const std::exception&) {
+        // no memory, or too many threads for the system: go on with those that there are
     }
-    const auto end = std::next(pool.begin(), static_cast<std::ptrdiff_t>(std::min<size_t>(workers, pool.size())));
+    const auto end = std::next(pool.begin(),
+                               static_cast<std::ptrdiff_t>(std::min<size_t>(workers, pool.size())));
     std::for_each(pool.begin(), end, [&](Worker& worker) { worker.start(serve); });
     std::for_each(pool.begin(), end, [](Worker& worker) { worker.wait(); });
 
@@ -107,11 +113,13 @@ void run_on_workers(uint64_t blocks, unsigned threads, const std::function<void(
         std::rethrow_exception(thrown);
     }
     if (able == 0) {
-        throw Error("not enough memory to execute a block of " + std::to_string(threads) + " threads");
+        throw Error("not enough memory to execute a block of " + std::to_string(threads) +
+                    " threads");
     }
     if (able < workers && !said) {
         said = true;
-        std::fprintf(stderr, "simt: memory for %u of %u workers; going on with those\n", able, workers);
+        std::fprintf(stderr, "simt: memory for %u of %u workers; going on with those\n", able,
+                     workers);
     }
 }
 

@@ -29,7 +29,8 @@ Findings findings(const Counters& counters) {
     const auto conflicted = [](const SharedTraffic& traffic) {
         return static_cast<double>(traffic.wavefronts) > 1.1 * static_cast<double>(traffic.ideal);
     };
-    return {conflicted(counters.shared_load) || conflicted(counters.shared_store) || conflicted(counters.async_store),
+    return {conflicted(counters.shared_load) || conflicted(counters.shared_store) ||
+                conflicted(counters.async_store),
             uncoalesced(counters.global_load) || uncoalesced(counters.global_store)};
 }
 

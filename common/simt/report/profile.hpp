@@ -11,8 +11,10 @@ namespace flash::simt {
 
 /// What is wrong with the memory traffic of a line, if anything.
 struct Findings {
-    bool conflicted = false;  // shared memory: more than 1.1 times the wavefronts that it could do with
-    bool uncoalesced = false; // global memory: more than 1.3 times the sectors that each request's bytes would fill
+    // shared memory: more than 1.1 times the wavefronts that it could do with
+    bool conflicted = false;
+    // global memory: more than 1.3 times the sectors that each request's bytes would fill
+    bool uncoalesced = false;
 };
 Findings findings(const Counters& counters);
 

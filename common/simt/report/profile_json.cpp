@@ -13,12 +13,13 @@ namespace {
 
 /// Counts of Hopper's own, and of atomics in global memory, are there only if they are not zero.
 nlohmann::json json_of(const Counters& counters) {
-    nlohmann::json all = {{"global_load", counters.global_load}, {"global_store", counters.global_store},
-                          {"shared_load", counters.shared_load}, {"shared_store", counters.shared_store},
-                          {"async_store", counters.async_store}, {"barriers", counters.barriers},
-                          {"collectives", counters.collectives}, {"mma", counters.mma},
-                          {"ldmatrix", counters.ldmatrix},       {"cp_async", counters.cp_async},
-                          {"atomics", counters.atomics}};
+    nlohmann::json all = {
+        {"global_load", counters.global_load}, {"global_store", counters.global_store},
+        {"shared_load", counters.shared_load}, {"shared_store", counters.shared_store},
+        {"async_store", counters.async_store}, {"barriers", counters.barriers},
+        {"collectives", counters.collectives}, {"mma", counters.mma},
+        {"ldmatrix", counters.ldmatrix},       {"cp_async", counters.cp_async},
+        {"atomics", counters.atomics}};
     const auto add = [&](const char* name, const EngineTraffic& traffic) {
         if (traffic.requests != 0) {
             all[name] = traffic;

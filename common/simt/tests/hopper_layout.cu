@@ -1,8 +1,10 @@
-// Where TMA and wgmma put things: the same kernels on a GPU and on the SIMT backend. Each case compares what it finds
-// with what the layout's definition says, and prints a checksum of all the bytes; the two programs must print the same.
+// Where TMA and wgmma put things: the same kernels on a GPU and on the SIMT backend. Each case
+// compares what it finds with what the layout's definition says, and prints a checksum of all the
+// bytes; the two programs must print the same.
 //
-//     nvcc -std=c++20 -O2 -gencode arch=compute_90a,code=sm_90a -I. common/simt/tests/hopper_layout.cu common/cuda/*.cu
-//     ./a.out > gpu.txt; ./build-simt/common/simt/tests/hopper_layout > simt.txt; diff gpu.txt simt.txt
+//     nvcc -std=c++20 -O2 -gencode arch=compute_90a,code=sm_90a -I.
+//     common/simt/tests/hopper_layout.cu common/cuda/*.cu ./a.out > gpu.txt;
+//     ./build-simt/common/simt/tests/hopper_layout > simt.txt; diff gpu.txt simt.txt
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -27,7 +29,7 @@ using flash::Bfloat16;
 using flash::Half;
 using flash::TensorMap;
 
-// --- between host and device --------------------------------------------------------------------------------------
+// --- between host and device ---------------------------------------------------------------------
 
 #ifdef __CUDACC__
 void copy(void* to, const void* from, size_t bytes) {
@@ -55,7 +57,8 @@ template <class T> struct Buffer {
 int wrong = 0;
 
 /// One line of the output. FNV-1a of all bytes.
-template <class T> void report(const std::string& name, const std::vector<T>& found, const std::vector<T>& expected) {
+template <class T>
+void report(const std::string& name, const std::vector<T>& found, const std::vector<T>& expected) {
     uint64_t sum = 0xcbf29ce484222325;
     const auto* const bytes = reinterpret_cast<const unsigned char*>(found.data());
     for (size_t i = 0; i < found.size() * sizeof(T); ++i) {
@@ -63,10 +66,11 @@ template <class T> void report(const std::string& name, const std::vector<T>& fo
     }
     const bool right = std::memcmp(found.data(), expected.data(), found.size() * sizeof(T)) == 0;
     wrong += right ? 0 : 1;
-    std::printf("%-54s %016llx %s\n", name.c_str(), static_cast<unsigned long long>(sum), right ? "right" : "WRONG");
+    std::printf("%-54s %016llx %s\n", name.c_str(), static_cast<unsigned long long>(sum),
+                right ? "right" : "WRONG");
 }
 
-// --- TMA ----------------------------------------------------------------------------------------------------------
+// --- TMA -----------------------------------------------------------------------------------------
 
 constexpr int most_bytes = 32768; // of a tile
 
@@ -74,7 +78,8 @@ template <int rank> struct Coordinates { int of[rank]; };
 
 /// The tile as it lies in shared memory.
 template <int rank>
-__global__ void load(const __grid_constant__ TensorMap tensor, Coordinates<rank> at, int bytes, unsigned char* out) {
+__global__ void load(const __grid_constant__ TensorMap tensor, Coordinates<rank> at, int bytes,
+                     unsigned char* out) {
     unsigned char* tile = flash::dynamic_shared<unsigned char>();
     __shared__ uint64_t landed[1];
     if (threadIdx.x == 0) {
@@ -156,7 +161,8 @@ template <class T, int rank, class Use> void for_each(const Case<rank>& one, Use
             inside = inside && coordinate >= 0 && coordinate < one.sizes[i];
             element += coordinate * (i == 0 ? 1 : one.strides[i - 1]);
         }
-        const size_t byte = static_cast<size_t>(number) * sizeof(T); // rows lie side by side; then the swizzle:
+        // rows lie side by side; then the swizzle:
+        const size_t byte = static_cast<size_t>(number) * sizeof(T);
         use(byte ^ (byte >> 7 & 7) << 4, inside ? element : -1);
     }
 }
@@ -174,8 +180,8 @@ template <class T, int rank> void load_case(const Case<rank>& one) {
     const auto bytes = static_cast<size_t>(box_elements(one)) * sizeof(T);
     const Buffer<unsigned char> out{std::vector<unsigned char>(bytes, 0xff)};
     flash::launch(load<rank>, 1, 128, most_bytes,
-                  flash::make_tensor_map<rank>(tensor.data(), one.sizes, one.strides, one.box), one.at,
-                  static_cast<int>(bytes), out.data());
+                  flash::make_tensor_map<rank>(tensor.data(), one.sizes, one.strides, one.box),
+                  one.at, static_cast<int>(bytes), out.data());
     std::vector<unsigned char> expected(bytes);
     for_each<T>(one, [&](size_t byte, int64_t element) {
         const T value = element < 0 ? T{} : values[static_cast<size_t>(element)];
@@ -198,52 +204,67 @@ template <class T, int rank> void store_case(const Case<rank>& one) {
     });
     const Buffer<unsigned char> in(tile);
     flash::launch(store<rank>, 1, 128, most_bytes,
-                  flash::make_tensor_map<rank>(tensor.data(), one.sizes, one.strides, one.box), one.at,
-                  static_cast<int>(tile.size()), in.data());
+                  flash::make_tensor_map<rank>(tensor.data(), one.sizes, one.strides, one.box),
+                  one.at, static_cast<int>(tile.size()), in.data());
     report(std::string("store, ") + one.name, tensor.values(), values);
 }
 
 void tma() {
     load_case<Half, 2>({"2-D, inside", {64, 100}, {64}, {64, 64}, {{0, 16}}});
     load_case<Half, 2>({"2-D, beyond the last row", {64, 100}, {64}, {64, 64}, {{0, 70}}});
-    load_case<Half, 2>({"2-D, before the first row and column", {120, 40}, {128}, {64, 32}, {{-8, -3}}});
+    load_case<Half, 2>(
+        {"2-D, before the first row and column", {120, 40}, {128}, {64, 32}, {{-8, -3}}});
     load_case<Half, 2>({"2-D, beyond the last column", {100, 40}, {104}, {64, 40}, {{56, 3}}});
     load_case<Half, 2>({"2-D, wholly outside", {64, 100}, {64}, {64, 16}, {{0, 200}}});
     load_case<Bfloat16, 2>({"2-D, bf16, 12 rows", {64, 100}, {72}, {64, 12}, {{0, 50}}});
     load_case<float, 2>({"2-D, fp32", {96, 50}, {100}, {32, 50}, {{36, 1}}});
     load_case<Half, 3>({"3-D", {64, 30, 5}, {64, 2048}, {64, 8, 3}, {{0, 20, 3}}});
-    load_case<Half, 4>(
-        {"4-D, a tile of attention, d = 128", {64, 70, 2, 3}, {128, 64, 8960}, {64, 64, 2, 1}, {{0, 40, 0, 1}}});
-    load_case<Bfloat16, 4>(
-        {"4-D, a tile of attention, d = 256", {64, 70, 4, 2}, {256, 64, 17920}, {64, 40, 4, 1}, {{0, 64, 0, 1}}});
-    load_case<Half, 5>({"5-D", {64, 9, 4, 3, 2}, {64, 576, 2304, 6912}, {64, 4, 2, 2, 2}, {{0, 7, 3, 2, -1}}});
+    load_case<Half, 4>({"4-D, a tile of attention, d = 128",
+                        {64, 70, 2, 3},
+                        {128, 64, 8960},
+                        {64, 64, 2, 1},
+                        {{0, 40, 0, 1}}});
+    load_case<Bfloat16, 4>({"4-D, a tile of attention, d = 256",
+                            {64, 70, 4, 2},
+                            {256, 64, 17920},
+                            {64, 40, 4, 1},
+                            {{0, 64, 0, 1}}});
+    load_case<Half, 5>(
+        {"5-D", {64, 9, 4, 3, 2}, {64, 576, 2304, 6912}, {64, 4, 2, 2, 2}, {{0, 7, 3, 2, -1}}});
     store_case<Half, 2>({"2-D, clipped", {64, 100}, {64}, {64, 64}, {{0, 70}}});
     store_case<Half, 2>({"2-D, clipped on the right", {96, 40}, {104}, {64, 40}, {{56, 3}}});
     store_case<float, 3>({"3-D, fp32", {32, 30, 4}, {32, 960}, {32, 16, 2}, {{0, 20, 3}}});
-    store_case<Bfloat16, 4>(
-        {"4-D, a tile of attention", {64, 70, 2, 3}, {128, 64, 8960}, {64, 64, 2, 1}, {{0, 40, 0, 2}}});
+    store_case<Bfloat16, 4>({"4-D, a tile of attention",
+                             {64, 70, 2, 3},
+                             {128, 64, 8960},
+                             {64, 64, 2, 1},
+                             {{0, 40, 0, 2}}});
 
     std::vector<float> terms(300), sums(400, 5);
     for (size_t i = 0; i < terms.size(); ++i) {
         terms[i] = static_cast<float>(i);
     }
     const Buffer<float> in(terms), out(sums);
-    flash::launch(add, 1, 128, most_bytes, out.data() + 4, static_cast<const float*>(in.data()), 300);
+    flash::launch(add, 1, 128, most_bytes, out.data() + 4, static_cast<const float*>(in.data()),
+                  300);
     for (size_t i = 0; i < terms.size(); ++i) {
         sums[i + 4] += terms[i];
     }
     report("reduction", out.values(), sums);
 }
 
-// --- wgmma --------------------------------------------------------------------------------------------------------
+// --- wgmma ---------------------------------------------------------------------------------------
 
 constexpr int K = 64; // four k16 steps
 
-enum class Left { rows, columns, registers }; // how A is given: rows of 64 k, for each k 64 rows, or in fragments
+// how A is given: rows of 64 k, for each k 64 rows, or in fragments
+enum class Left { rows, columns, registers };
 
 /// What A and B hold: small integers, each sum of products exact in fp32.
 __host__ __device__ inline int a(int row, int k) { return (row * 7 + k * 13 + row * k) % 31 - 15; }
-__host__ __device__ inline int b(int k, int column) { return (k * 11 + column * 5 + k * column) % 29 - 14; }
+__host__ __device__ inline int b(int k, int column) {
+    return (k * 11 + column * 5 + k * column) % 29 - 14;
+}
 
 template <class T> __device__ uint16_t small(int value) { // exact in both types
     return static_cast<uint16_t>(flash::pack<T>(static_cast<float>(value), 0.0f) & 0xffff);
@@ -276,8 +297,10 @@ template <class T, int N, Left A, bool transpose_B> __global__ void multiply(flo
     uint32_t A_reg[K / 16][4];
     for (int k = 0; k < K / 16; ++k) {
         for (int i = 0; i < 4; ++i) {
-            const int row = threadIdx.x / 32 * 16 + g + i % 2 * 8, column = 16 * k + 2 * t + i / 2 * 8;
-            A_reg[k][i] = flash::pack<T>(static_cast<float>(a(row, column)), static_cast<float>(a(row, column + 1)));
+            const int row = threadIdx.x / 32 * 16 + g + i % 2 * 8,
+                      column = 16 * k + 2 * t + i / 2 * 8;
+            A_reg[k][i] = flash::pack<T>(static_cast<float>(a(row, column)),
+                                         static_cast<float>(a(row, column + 1)));
         }
     }
     float C_reg[N / 8][4];
@@ -305,7 +328,8 @@ template <class T, int N, Left A, bool transpose_B> __global__ void multiply(flo
 
 template <class T, int N, Left A, bool transpose_B> void wgmma_case() {
     const Buffer<float> out(std::vector<float>(128 * N / 2, -1));
-    flash::launch(multiply<T, N, A, transpose_B>, 1, 128, 64 * 128 + (N + 63) / 64 * K * 128, out.data());
+    flash::launch(multiply<T, N, A, transpose_B>, 1, 128, 64 * 128 + (N + 63) / 64 * K * 128,
+                  out.data());
     std::vector<float> expected;
     for (int thread = 0; thread < 128; ++thread) {
         for (int i = 0; i < N / 2; ++i) {
@@ -318,9 +342,9 @@ template <class T, int N, Left A, bool transpose_B> void wgmma_case() {
             expected.push_back(static_cast<float>(2 * sum));
         }
     }
-    report("wgmma m64n" + std::to_string(N) + "k16 " + flash::dtype_name(flash::dtype_of<T>) + ", A in " +
-               (A == Left::registers ? "registers" : "shared memory") + (A == Left::columns ? ", transposed" : "") +
-               (transpose_B ? ", B transposed" : ""),
+    report("wgmma m64n" + std::to_string(N) + "k16 " + flash::dtype_name(flash::dtype_of<T>) +
+               ", A in " + (A == Left::registers ? "registers" : "shared memory") +
+               (A == Left::columns ? ", transposed" : "") + (transpose_B ? ", B transposed" : ""),
            out.values(), expected);
 }
 

@@ -1,5 +1,6 @@
-// A FlashAttention-2 kernel in fp32, one thread per row of Q, and how long the emulation takes for it: N = 512, d = 64,
-// one head. Included twice: by a source that is compiled to be watched, and by one that is not.
+// A FlashAttention-2 kernel in fp32, one thread per row of Q, and how long the emulation takes for
+// it: N = 512, d = 64, one head. Included twice: by a source that is compiled to be watched, and by
+// one that is not.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,8 @@ namespace {
 
 constexpr int N = 512, d = 64, Br = 64, Bc = 64;
 
-__global__ void flash_attention_rows(const float* Q, const float* K, const float* V, float* O, float scale) {
+__global__ void flash_attention_rows(const float* Q, const float* K, const float* V, float* O,
+                                     float scale) {
     float* K_smem = flash::dynamic_shared<float>();
     float* V_smem = K_smem + Bc * d;
     const int i = blockIdx.x * Br + threadIdx.x;
@@ -67,8 +69,8 @@ inline double seconds(const simt::Options& options) {
     std::generate(numbers.begin(), numbers.end(), [&] { return normal(generator); });
     const Buffer<float> Q(numbers), K(numbers), V(numbers), O(numbers.size());
     const std::clock_t start = std::clock();
-    launch(flash_attention_rows, N / Br, Br, 2 * Bc * d * sizeof(float), Q.data(), K.data(), V.data(), O.data(),
-           0.125f);
+    launch(flash_attention_rows, N / Br, Br, 2 * Bc * d * sizeof(float), Q.data(), K.data(),
+           V.data(), O.data(), 0.125f);
     const std::clock_t end = std::clock();
     CHECK(std::isfinite(O.values()[17]));
     return static_cast<double>(end - start) / CLOCKS_PER_SEC;

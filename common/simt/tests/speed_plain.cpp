@@ -1,4 +1,5 @@
-// The kernel of test_speed.cpp as a rung's program has it: optimised, and telling nobody of its accesses.
+// The kernel of test_speed.cpp as a rung's program has it: optimised, and telling nobody of its
+// accesses.
 #include "common/simt/tests/speed.hpp"
 
 using namespace simt_test;

@@ -37,7 +37,9 @@ template <class T> class Buffer {
 /// Options for the length of a scope; those that are not named have their defaults.
 class With {
   public:
-    explicit With(const simt::Options& chosen) : before_(simt::options()) { simt::options() = chosen; }
+    explicit With(const simt::Options& chosen) : before_(simt::options()) {
+        simt::options() = chosen;
+    }
     ~With() { simt::options() = before_; }
     With(const With&) = delete;
     With& operator=(const With&) = delete;
@@ -72,7 +74,8 @@ inline int line_of(const char* file, const std::string& tag) {
 
 /// The fault that `launch` ends with: of that kind, at the line with that tag.
 template <class Launch>
-Fault fault_at(const char* tag, FaultKind kind, Launch launch, const char* file = __builtin_FILE()) {
+Fault fault_at(const char* tag, FaultKind kind, Launch launch,
+               const char* file = __builtin_FILE()) {
     const Fault fault = fault_of(launch);
     CAPTURE(fault.what(), tag);
     CHECK(fault.kind == kind);
@@ -81,9 +84,11 @@ Fault fault_at(const char* tag, FaultKind kind, Launch launch, const char* file 
 }
 
 /// Its two lines, whichever came first, are those with these tags.
-inline void check_lines(const Fault& fault, const char* one, const char* other, const char* file = __builtin_FILE()) {
+inline void check_lines(const Fault& fault, const char* one, const char* other,
+                        const char* file = __builtin_FILE()) {
     CAPTURE(fault.what(), one, other);
-    CHECK(fault.where.line.line + fault.other.line.line == line_of(file, one) + line_of(file, other));
+    CHECK(fault.where.line.line + fault.other.line.line ==
+          line_of(file, one) + line_of(file, other));
 }
 
 /// Every schedule that the tests try.

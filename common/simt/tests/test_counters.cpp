@@ -41,7 +41,8 @@ __global__ void diverging(const float* in, float* out, const int* rounds) {
     }
 }
 
-/// Word read by each lane: lane * stride, in shared memory. `zero` is 0; a compiler that knew would drop the write.
+/// Word read by each lane: lane * stride, in shared memory. `zero` is 0; a compiler that knew would
+/// drop the write.
 template <class T> __global__ void shared_stride(float* out, int stride, int zero) {
     float* smem = flash::dynamic_shared<float>();
     for (int i = threadIdx.x; i < 4096; i += 32) {
@@ -100,7 +101,8 @@ Counters at(const char* tag) {
 }
 
 template <class... Parameters, class... Arguments>
-void counted(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, size_t smem, Arguments... arguments) {
+void counted(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, size_t smem,
+             Arguments... arguments) {
     const With counting({.count = true});
     simt::clear_profile();
     launch(kernel, blocks, threads, smem, arguments...);
@@ -134,7 +136,8 @@ TEST_CASE("global loads: sectors by stride and offset") {
 
 TEST_CASE("global memory: 16 bytes per lane are one request of 16 sectors") {
     const Buffer<float> in(4 * 64), out(4 * 64);
-    counted(vector_copy, 1, 64, 0, reinterpret_cast<const float4*>(in.data()), reinterpret_cast<float4*>(out.data()));
+    counted(vector_copy, 1, 64, 0, reinterpret_cast<const float4*>(in.data()),
+            reinterpret_cast<float4*>(out.data()));
     const Counters load = at("vector load");
     CHECK(load.global_load.requests == 2);
     CHECK(load.global_load.bytes == 1024);
@@ -183,7 +186,8 @@ TEST_CASE("shared memory: bank conflicts by stride") {
             CHECK(write.shared_store.ideal == ideal);
         }
     };
-    check(float{}, {{0, 1}, {1, 1}, {2, 2}, {3, 1}, {4, 4}, {8, 8}, {16, 16}, {32, 32}, {33, 1}}, 1);
+    check(float{}, {{0, 1}, {1, 1}, {2, 2}, {3, 1}, {4, 4}, {8, 8}, {16, 16}, {32, 32}, {33, 1}},
+          1);
     check(float2{}, {{1, 2}, {2, 4}, {16, 32}}, 2);
     check(float4{}, {{1, 4}, {2, 8}, {3, 4}, {8, 32}}, 4);
 }
@@ -215,7 +219,8 @@ TEST_CASE("mma, ldmatrix and cp.async are counted") {
     CHECK(at("rows in sequence").shared_load.wavefronts == 8);
     CHECK(at("rows in sequence").shared_load.ideal == 8);
     CHECK(at("conflicting rows").ldmatrix == 2);
-    CHECK(at("conflicting rows").shared_load.wavefronts == 32); // rows in 4 different words of the same banks
+    // rows in 4 different words of the same banks
+    CHECK(at("conflicting rows").shared_load.wavefronts == 32);
     CHECK(at("conflicting rows").shared_load.ideal == 8);
     const Counters copies = at("copies");
     CHECK(copies.cp_async == 2);
@@ -253,8 +258,8 @@ TEST_CASE("counts do not depend on the schedule or the number of workers") {
             simt::clear_profile();
             launch(diverging, 4, 32, 0, in.data(), out.data(), masks.data());
             const Counters total = simt::profile().at(0).total;
-            seen.push_back({total.global_load.requests, total.global_load.bytes, total.global_load.sectors,
-                            total.global_store.sectors});
+            seen.push_back({total.global_load.requests, total.global_load.bytes,
+                            total.global_load.sectors, total.global_store.sectors});
         }
     }
     CHECK(std::ranges::all_of(seen, [&](const auto& counts) { return counts == seen[0]; }));

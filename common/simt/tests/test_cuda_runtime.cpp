@@ -25,7 +25,8 @@ TEST_CASE("data go to the device and back") {
     const size_t bytes = in.size() * sizeof(float);
     float *in_gpu = nullptr, *out_gpu = nullptr;
     REQUIRE(cudaMalloc(&in_gpu, bytes) == cudaSuccess);
-    REQUIRE(cudaMalloc((void**)&out_gpu, bytes) == cudaSuccess); // as programs that are older than templates write it
+    // as programs that are older than templates write it
+    REQUIRE(cudaMalloc((void**)&out_gpu, bytes) == cudaSuccess);
     REQUIRE(cudaMemcpy(in_gpu, in.data(), bytes, cudaMemcpyHostToDevice) == cudaSuccess);
     REQUIRE(cudaMemset(out_gpu, 0, bytes) == cudaSuccess);
     launch(twice, 1, 32, 0, in_gpu, out_gpu, 4);

@@ -16,21 +16,26 @@ namespace {
 constexpr size_t large_page = 64 << 10;
 bool pages_are_large = false;
 
-bool is_of_pages(const void* address) { return reinterpret_cast<size_t>(address) % large_page == 0; }
+bool is_of_pages(const void* address) {
+    return reinterpret_cast<size_t>(address) % large_page == 0;
+}
 
 } // namespace
 
-// The linker puts these in place of the system's (--wrap). With large pages they refuse what such a system refuses.
+// The linker puts these in place of the system's (--wrap). With large pages they refuse what such a
+// system refuses.
 extern "C" {
 long __real_sysconf(int name);
 int __real_mprotect(void* address, size_t bytes, int protection);
 void* __real_mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset);
 
 long __wrap_sysconf(int name) {
-    return pages_are_large && name == _SC_PAGESIZE ? static_cast<long>(large_page) : __real_sysconf(name);
+    return pages_are_large && name == _SC_PAGESIZE ? static_cast<long>(large_page)
+                                                   : __real_sysconf(name);
 }
 int __wrap_mprotect(void* address, size_t bytes, int protection) {
-    return pages_are_large && !is_of_pages(address) ? -1 : __real_mprotect(address, bytes, protection);
+    return pages_are_large && !is_of_pages(address) ? -1
+                                                    : __real_mprotect(address, bytes, protection);
 }
 void* __wrap_mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset) {
     if (pages_are_large) {
@@ -57,7 +62,8 @@ TEST_CASE("memory that the system refuses is an error that says so") {
     }
     setrlimit(RLIMIT_DATA, &before);
     CHECK_THAT(message,
-               ContainsSubstring("not enough memory: a buffer of 67108864 bytes is more than the system gives"));
+               ContainsSubstring(
+                   "not enough memory: a buffer of 67108864 bytes is more than the system gives"));
     CHECK_NOTHROW(simt::DeviceMemory{size_t{64} << 20});
 }
 

@@ -1,6 +1,7 @@
-// The list of faults: for each a broken kernel and the same kernel put right, in every schedule and with copies landing
-// early and late. The broken one must be stopped at the lines that are at fault, the right one must pass.
-// test_simt --list-tests "[faults]" prints the list; docs/simt.md shows it with the messages.
+// The list of faults: for each a broken kernel and the same kernel put right, in every schedule and
+// with copies landing early and late. The broken one must be stopped at the lines that are at
+// fault, the right one must pass. test_simt --list-tests "[faults]" prints the list; docs/simt.md
+// shows it with the messages.
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "common/cuda/cp_async.hpp"
@@ -40,7 +41,8 @@ template <bool right> __global__ void write_outside_tile(const float* in, float*
 
 template <bool right> __global__ void misaligned(const float* in, float* out) {
     const float* const first = in + 4 * (number() / 4) + (right ? 0 : 1);
-    const float4 four = *reinterpret_cast<const float4*>(number() < 4 ? first : in); // vector of four
+    // vector of four
+    const float4 four = *reinterpret_cast<const float4*>(number() < 4 ? first : in);
     out[number()] = four.x;
 }
 
@@ -120,12 +122,14 @@ using KernelOfList = void (*)(const float*, float*);
 
 void run(KernelOfList kernel) {
     const Buffer<float> in(blocks * threads), out(blocks * threads);
-    launch(kernel, blocks, threads, threads * sizeof(float), static_cast<const float*>(in.data()), out.data());
+    launch(kernel, blocks, threads, threads * sizeof(float), static_cast<const float*>(in.data()),
+           out.data());
 }
 
-/// `lines`: of the access or call that is reported, and of the other one if there is one; in either order.
-void list(KernelOfList broken, KernelOfList right, FaultKind kind, const std::vector<const char*>& lines,
-          const char* message) {
+/// `lines`: of the access or call that is reported, and of the other one if there is one; in either
+/// order.
+void list(KernelOfList broken, KernelOfList right, FaultKind kind,
+          const std::vector<const char*>& lines, const char* message) {
     in_every_way([&] {
         const Fault fault = fault_of([&] { run(broken); });
         CAPTURE(fault.what());
@@ -155,22 +159,25 @@ TEST_CASE("fault: a write past the end of global memory", "[faults]") {
 }
 
 TEST_CASE("fault: a read outside a __shared__ array", "[faults]") {
-    list(read_outside_tile<false>, read_outside_tile<true>, FaultKind::out_of_bounds, {"shared read"},
-         "out of bounds: 4 bytes, 0 bytes past the end of tile (256 bytes)");
+    list(read_outside_tile<false>, read_outside_tile<true>, FaultKind::out_of_bounds,
+         {"shared read"}, "out of bounds: 4 bytes, 0 bytes past the end of tile (256 bytes)");
 }
 
 TEST_CASE("fault: a write outside the dynamic shared memory", "[faults]") {
-    list(write_outside_tile<false>, write_outside_tile<true>, FaultKind::out_of_bounds, {"shared write"},
+    list(write_outside_tile<false>, write_outside_tile<true>, FaultKind::out_of_bounds,
+         {"shared write"},
          "out of bounds: 4 bytes, 0 bytes past the end of the dynamic shared memory (256 bytes)");
 }
 
 TEST_CASE("fault: a misaligned vector access", "[faults]") {
     list(misaligned<false>, misaligned<true>, FaultKind::misaligned, {"vector of four"},
-         "misaligned: an access of 16 bytes at byte 4 of data, and its address is no multiple of 16");
+         "misaligned: an access of 16 bytes at byte 4 of data, and its address is no multiple of "
+         "16");
 }
 
 TEST_CASE("fault: a race in shared memory", "[faults]") {
-    list(race_in_block<false>, race_in_block<true>, FaultKind::race, {"write before a barrier", "read after a barrier"},
+    list(race_in_block<false>, race_in_block<true>, FaultKind::race,
+         {"write before a barrier", "read after a barrier"},
          "a __syncthreads() between would order them");
 }
 
@@ -181,18 +188,20 @@ TEST_CASE("fault: a race within a warp", "[faults]") {
 }
 
 TEST_CASE("fault: a race of blocks in global memory", "[faults]") {
-    list(race_of_blocks<false>, race_of_blocks<true>, FaultKind::race, {"write by every block", "write by every block"},
+    list(race_of_blocks<false>, race_of_blocks<true>, FaultKind::race,
+         {"write by every block", "write by every block"},
          "nothing orders threads of different blocks");
 }
 
 TEST_CASE("fault: a barrier that some threads never reach", "[faults]") {
-    list(missing_barrier<false>, missing_barrier<true>, FaultKind::missing_barrier, {"not reached by all"},
-         "14 threads left the kernel, the first is (50,0,0)");
+    list(missing_barrier<false>, missing_barrier<true>, FaultKind::missing_barrier,
+         {"not reached by all"}, "14 threads left the kernel, the first is (50,0,0)");
 }
 
 TEST_CASE("fault: a divergent barrier", "[faults]") {
     list(divergent_barrier<false>, divergent_barrier<true>, FaultKind::divergent_barrier,
-         {"barrier of the first warp", "barrier of the second warp"}, "threads of one block are at different barriers");
+         {"barrier of the first warp", "barrier of the second warp"},
+         "threads of one block are at different barriers");
 }
 
 TEST_CASE("fault: a deadlock", "[faults]") {
@@ -200,40 +209,47 @@ TEST_CASE("fault: a deadlock", "[faults]") {
         const Fault fault = fault_of([] { run(deadlock<false>); });
         CHECK(fault.kind == FaultKind::deadlock);
         const auto place = [](const char* tag, const char* rest) {
-            return ContainsSubstring("test_fault_list.cpp:" + std::to_string(line_of(__FILE__, tag)) + rest);
+            return ContainsSubstring(
+                "test_fault_list.cpp:" + std::to_string(line_of(__FILE__, tag)) + rest);
         };
-        CHECK_THAT(fault.what(), ContainsSubstring("16 of 64 threads wait in __shfl_xor_sync at ") &&
-                                     place("shuffle of a whole warp", " with mask 0xffffffff, the first is (0,0,0)") &&
-                                     ContainsSubstring("48 of 64 threads wait in __syncthreads at ") &&
-                                     place("where the others wait", ", the first is (16,0,0)"));
+        CHECK_THAT(
+            fault.what(),
+            ContainsSubstring("16 of 64 threads wait in __shfl_xor_sync at ") &&
+                place("shuffle of a whole warp", " with mask 0xffffffff, the first is (0,0,0)") &&
+                ContainsSubstring("48 of 64 threads wait in __syncthreads at ") &&
+                place("where the others wait", ", the first is (16,0,0)"));
         CHECK_NOTHROW(run(deadlock<true>));
     });
 }
 
 TEST_CASE("fault: a read of shared memory that nobody wrote", "[faults]") {
-    list(uninitialised<false>, uninitialised<true>, FaultKind::uninitialised, {"read of what nobody wrote"},
+    list(uninitialised<false>, uninitialised<true>, FaultKind::uninitialised,
+         {"read of what nobody wrote"},
          "read of shared memory that no thread of the block has written, at byte 28 of tile");
 }
 
 TEST_CASE("fault: data of a cp.async used before its wait", "[faults]") {
-    list(copy_in_flight<false>, copy_in_flight<true>, FaultKind::async_copy_in_flight, {"copy", "use of the copy"},
-         "data of a cp.async used before its wait");
+    list(copy_in_flight<false>, copy_in_flight<true>, FaultKind::async_copy_in_flight,
+         {"copy", "use of the copy"}, "data of a cp.async used before its wait");
 }
 
 TEST_CASE("fault: too much shared memory, too many threads", "[faults]") {
     in_every_way([] {
         float* const none = nullptr;
         const auto refusal = [&](unsigned size, size_t shared) {
-            const Fault fault =
-                fault_of([&] { launch(nothing, 1, size, shared, static_cast<const float*>(none), none); }); // launch
+            // launch
+            const Fault fault = fault_of(
+                [&] { launch(nothing, 1, size, shared, static_cast<const float*>(none), none); });
             CHECK(fault.kind == FaultKind::launch);
             CHECK_THAT(fault.what(),
-                       ContainsSubstring("test_fault_list.cpp:" + std::to_string(line_of(__FILE__, "launch"))));
+                       ContainsSubstring("test_fault_list.cpp:" +
+                                         std::to_string(line_of(__FILE__, "launch"))));
             return std::string(fault.what());
         };
         CHECK_THAT(refusal(32, (163 << 10) + 1),
                    ContainsSubstring("166913 bytes of shared memory per block are too many"));
-        CHECK_THAT(refusal(1025, 0), ContainsSubstring("1025 x 1 x 1 threads per block are too many"));
+        CHECK_THAT(refusal(1025, 0),
+                   ContainsSubstring("1025 x 1 x 1 threads per block are too many"));
         CHECK_NOTHROW(launch(nothing, 1, 1024, 163 << 10, static_cast<const float*>(none), none));
     });
 }

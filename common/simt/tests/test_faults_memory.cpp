@@ -1,4 +1,5 @@
-// Kernels that touch memory they must not touch, or too early: each is stopped, and the report names the place.
+// Kernels that touch memory they must not touch, or too early: each is stopped, and the report
+// names the place.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,7 +60,8 @@ __global__ void follow(float* const* pointer) {
 }
 
 __global__ void misaligned_load(const float* in, float4* out) {
-    out[threadIdx.x] = *reinterpret_cast<const float4*>(in + 4 * threadIdx.x + 1); // misaligned load
+    // misaligned load
+    out[threadIdx.x] = *reinterpret_cast<const float4*>(in + 4 * threadIdx.x + 1);
 }
 
 __global__ void misaligned_store(float* out) {
@@ -82,8 +84,9 @@ __global__ void uninitialised_in_second_block(float* out) {
     out[blockIdx.x] = total[0 * threadIdx.x]; // stale read
 }
 
+// copy left alone
 template <bool wait> __global__ void leave_without_wait(const float* in) {
-    cp_async_16(flash::dynamic_shared<float>() + 4 * threadIdx.x, in + 4 * threadIdx.x); // copy left alone
+    cp_async_16(flash::dynamic_shared<float>() + 4 * threadIdx.x, in + 4 * threadIdx.x);
     cp_async_commit();
     if constexpr (wait) {
         cp_async_wait<0>();
@@ -146,14 +149,17 @@ __global__ void deep(float* out) {
 TEST_CASE("a read past the end of global memory is reported") {
     const With watched({.detect = true});
     const Buffer<float> in(100), out(101);
-    const Fault fault = fault_at("global read", FaultKind::out_of_bounds,
-                                 [&] { launch(read_global, 2, 64, 0, in.data(), out.data(), 100); });
+    const Fault fault = fault_at("global read", FaultKind::out_of_bounds, [&] {
+        launch(read_global, 2, 64, 0, in.data(), out.data(), 100);
+    });
     CHECK_THAT(fault.kernel, ContainsSubstring("read_global"));
     CHECK(fault.where.block.x == 1);
     CHECK(fault.where.thread.x == 36);
     CHECK_THAT(fault.where.line.file, ContainsSubstring("test_faults_memory.cpp"));
-    CHECK_THAT(fault.what(), ContainsSubstring("4 bytes, 0 bytes past the end of data (400 bytes)"));
-    CHECK_THAT(fault.what(), ContainsSubstring("thread (36,0,0) of block (1,0,0) reads 4 bytes at "));
+    CHECK_THAT(fault.what(),
+               ContainsSubstring("4 bytes, 0 bytes past the end of data (400 bytes)"));
+    CHECK_THAT(fault.what(),
+               ContainsSubstring("thread (36,0,0) of block (1,0,0) reads 4 bytes at "));
 }
 
 TEST_CASE("a write before or past global memory is reported") {
@@ -192,16 +198,23 @@ TEST_CASE("each part of a workspace has a name and bounds") {
     const auto fault_of_write = [](float* part, int offset) {
         return std::string(fault_of([&] { launch(write_global, 1, 1, 0, part, offset); }).what());
     };
-    CHECK_THAT(fault_of_write(l, 32), ContainsSubstring("4 bytes, 0 bytes past the end of l (128 bytes)"));
-    CHECK_THAT(fault_of_write(l, 1000), ContainsSubstring("3872 bytes past the end of l (128 bytes)"));
-    CHECK_THAT(fault_of_write(l, -1), ContainsSubstring("4 bytes before the start of l (128 bytes)"));
-    CHECK_THAT(fault_of_write(m, 64), ContainsSubstring("4 bytes, 0 bytes past the end of m (256 bytes)"));
+    CHECK_THAT(fault_of_write(l, 32),
+               ContainsSubstring("4 bytes, 0 bytes past the end of l (128 bytes)"));
+    CHECK_THAT(fault_of_write(l, 1000),
+               ContainsSubstring("3872 bytes past the end of l (128 bytes)"));
+    CHECK_THAT(fault_of_write(l, -1),
+               ContainsSubstring("4 bytes before the start of l (128 bytes)"));
+    CHECK_THAT(fault_of_write(m, 64),
+               ContainsSubstring("4 bytes, 0 bytes past the end of m (256 bytes)"));
 
-    Workspace again(memory.data()); // of another call: the parts of the one before are no longer there
-    CHECK_THAT(fault_of_write(m, 0), ContainsSubstring("no buffer is in global memory at this address"));
+    // of another call: the parts of the one before are no longer there
+    Workspace again(memory.data());
+    CHECK_THAT(fault_of_write(m, 0),
+               ContainsSubstring("no buffer is in global memory at this address"));
     again.part<float>(64, "dQ");
     CHECK_THAT(fault_of_write(l, 64), ContainsSubstring("0 bytes past the end of dQ (256 bytes)"));
-    CHECK_THROWS_WITH(again.part<float>(bytes / 4, "turns"), ContainsSubstring("is too small: turns ends after"));
+    CHECK_THROWS_WITH(again.part<float>(bytes / 4, "turns"),
+                      ContainsSubstring("is too small: turns ends after"));
 }
 
 TEST_CASE("memory that was freed is reported") {
@@ -211,21 +224,24 @@ TEST_CASE("memory that was freed is reported") {
         const Buffer<float> out(32);
         dangling = out.data();
     }
-    CHECK(fault_of([&] { launch(write_global, 1, 32, 0, dangling, 0); }).kind == FaultKind::out_of_bounds);
+    CHECK(fault_of([&] { launch(write_global, 1, 32, 0, dangling, 0); }).kind ==
+          FaultKind::out_of_bounds);
 }
 
 TEST_CASE("a pointer into the host's memory is reported") {
     const With watched({.detect = true});
     std::vector<float> host(1);
     const Buffer<float*> pointer({host.data()});
-    fault_at("wild write", FaultKind::out_of_bounds, [&] { launch(follow, 1, 1, 0, pointer.data()); });
+    fault_at("wild write", FaultKind::out_of_bounds,
+             [&] { launch(follow, 1, 1, 0, pointer.data()); });
 }
 
 TEST_CASE("an access outside the dynamic shared memory is reported") {
     const With watched({.detect = true});
     const Buffer<float> out(32);
-    const Fault read = fault_at("dynamic read", FaultKind::out_of_bounds,
-                                [&] { launch(read_dynamic, 1, 32, 32 * sizeof(float), out.data(), 1); });
+    const Fault read = fault_at("dynamic read", FaultKind::out_of_bounds, [&] {
+        launch(read_dynamic, 1, 32, 32 * sizeof(float), out.data(), 1);
+    });
     CHECK(read.where.thread.x == 31);
     for (const int offset : {1, -1, 3000}) {
         fault_at("dynamic write", FaultKind::out_of_bounds,
@@ -237,7 +253,8 @@ TEST_CASE("an access outside the dynamic shared memory is reported") {
 TEST_CASE("an access outside a __shared__ array is reported") {
     const With watched({.detect = true});
     const Buffer<float> out(32);
-    launch(uninitialised, 1, 1, 0, out.data()); // its array may lie behind the other one's: it must not count as inside
+    // its array may lie behind the other one's: it must not count as inside
+    launch(uninitialised, 1, 1, 0, out.data());
     for (const int index : {32, -1}) {
         const Fault fault = fault_at("static write", FaultKind::out_of_bounds,
                                      [&] { launch(write_static, 1, 32, 0, out.data(), index); });
@@ -252,16 +269,16 @@ TEST_CASE("a misaligned vector access is reported") {
         launch(misaligned_load, 1, 8, 0, in.data(), reinterpret_cast<float4*>(out.data()));
     });
     CHECK(load.where.action == "reads 16 bytes");
-    const Fault store =
-        fault_at("misaligned store", FaultKind::misaligned, [&] { launch(misaligned_store, 1, 8, 0, out.data()); });
+    const Fault store = fault_at("misaligned store", FaultKind::misaligned,
+                                 [&] { launch(misaligned_store, 1, 8, 0, out.data()); });
     CHECK(store.where.thread.x == 1);
 }
 
 TEST_CASE("a read of shared memory that nobody wrote is reported") {
     const With watched({.detect = true});
     const Buffer<float> out(32);
-    const Fault fault =
-        fault_at("uninitialised read", FaultKind::uninitialised, [&] { launch(uninitialised, 1, 32, 0, out.data()); });
+    const Fault fault = fault_at("uninitialised read", FaultKind::uninitialised,
+                                 [&] { launch(uninitialised, 1, 32, 0, out.data()); });
     CHECK(fault.where.thread.x == 16);
     CHECK_THAT(fault.what(), ContainsSubstring("at byte 128 of tile"));
 }
@@ -269,8 +286,9 @@ TEST_CASE("a read of shared memory that nobody wrote is reported") {
 TEST_CASE("what an earlier block left in shared memory counts as not written") {
     const With watched({.detect = true});
     const Buffer<float> out(2);
-    const Fault fault = fault_at("stale read", FaultKind::uninitialised,
-                                 [&] { launch(uninitialised_in_second_block, 2, 1, 0, out.data()); });
+    const Fault fault = fault_at("stale read", FaultKind::uninitialised, [&] {
+        launch(uninitialised_in_second_block, 2, 1, 0, out.data());
+    });
     CHECK(fault.where.block.x == 1);
 }
 
@@ -285,13 +303,15 @@ TEST_CASE("data of a cp.async used before its wait is reported, whenever it land
     const Buffer<float> in(256), out(64);
     for (const simt::CpAsync policy : {simt::CpAsync::late, simt::CpAsync::early}) {
         const With watched({.cp_async = policy, .detect = true});
-        const Fault fault = fault_at("use", FaultKind::async_copy_in_flight,
-                                     [&] { launch(copy_without<false>, 1, 32, 512, in.data(), out.data()); });
+        const Fault fault = fault_at("use", FaultKind::async_copy_in_flight, [&] {
+            launch(copy_without<false>, 1, 32, 512, in.data(), out.data());
+        });
         CHECK(fault.other.line.line == line("copy"));
         launch(copy_without<true>, 1, 32, 512, in.data(), out.data());
 
-        const Fault second = fault_at("second use", FaultKind::async_copy_in_flight,
-                                      [&] { launch(copy_with_wrong_count, 1, 32, 1024, in.data(), out.data()); });
+        const Fault second = fault_at("second use", FaultKind::async_copy_in_flight, [&] {
+            launch(copy_with_wrong_count, 1, 32, 1024, in.data(), out.data());
+        });
         CHECK(second.other.line.line == line("second copy"));
 
         const Buffer<uint32_t> matrix(32);
@@ -304,9 +324,11 @@ TEST_CASE("a thread that leaves before its cp.async has landed is reported, when
     const Buffer<float> in(256);
     for (const simt::CpAsync policy : {simt::CpAsync::late, simt::CpAsync::early}) {
         const With watched({.cp_async = policy, .detect = true});
-        const Fault fault = fault_at("copy left alone", FaultKind::async_copy_in_flight,
-                                     [&] { launch(leave_without_wait<false>, 1, 32, 512, in.data()); });
-        CHECK_THAT(fault.what(), ContainsSubstring("a thread leaves the kernel before its cp.async has landed"));
+        const Fault fault = fault_at("copy left alone", FaultKind::async_copy_in_flight, [&] {
+            launch(leave_without_wait<false>, 1, 32, 512, in.data());
+        });
+        CHECK_THAT(fault.what(),
+                   ContainsSubstring("a thread leaves the kernel before its cp.async has landed"));
         launch(leave_without_wait<true>, 1, 32, 512, in.data());
     }
 }
@@ -323,7 +345,8 @@ TEST_CASE("without detectors, cp.async that lands late shows a missing wait as N
 TEST_CASE("a wait covers the thread's own copies alone: others need a barrier") {
     const With watched({.detect = true});
     const Buffer<float> in(256), out(64);
-    const Fault fault = fault_of([&] { launch(copy_read_by_others, 1, 32, 512, in.data(), out.data()); });
+    const Fault fault =
+        fault_of([&] { launch(copy_read_by_others, 1, 32, 512, in.data(), out.data()); });
     CHECK(fault.kind == FaultKind::race);
     check_lines(fault, "no barrier", "copy for others");
 }
@@ -341,10 +364,12 @@ TEST_CASE("without detectors, guard pages report what lies far enough outside") 
     CHECK(dynamic.kind == FaultKind::out_of_bounds);
     CHECK_THAT(dynamic.what(), ContainsSubstring("outside the dynamic shared memory (1024 bytes)"));
     const Buffer<float*> pointer({nullptr});
-    CHECK(fault_of([&] { launch(follow, 1, 1, 0, pointer.data()); }).kind == FaultKind::invalid_access);
+    CHECK(fault_of([&] { launch(follow, 1, 1, 0, pointer.data()); }).kind ==
+          FaultKind::invalid_access);
     const Buffer<float> in(256);
-    fault_at("misaligned load", FaultKind::invalid_access,
-             [&] { launch(misaligned_load, 1, 8, 0, in.data(), reinterpret_cast<float4*>(out.data())); });
+    fault_at("misaligned load", FaultKind::invalid_access, [&] {
+        launch(misaligned_load, 1, 8, 0, in.data(), reinterpret_cast<float4*>(out.data()));
+    });
 }
 
 TEST_CASE("too many local variables are reported") {
@@ -361,13 +386,15 @@ TEST_CASE("what the runtime does for cp.async is not taken for an access of the 
 
 TEST_CASE("a program whose path has spaces and quotes knows its source lines") {
     namespace fs = std::filesystem;
-    const fs::path folder = fs::temp_directory_path() / ("it's a \"test\" " + std::to_string(getpid()));
+    const fs::path folder =
+        fs::temp_directory_path() / ("it's a \"test\" " + std::to_string(getpid()));
     fs::create_directory(folder);
     const fs::path copy = folder / "test_simt";
     fs::copy_file(simt::program_file(), copy);
     const pid_t child = fork();
     if (child == 0) {
-        execl(copy.c_str(), copy.c_str(), "a read past the end of global memory is reported", nullptr);
+        execl(copy.c_str(), copy.c_str(), "a read past the end of global memory is reported",
+              nullptr);
         _exit(127);
     }
     int status = -1;

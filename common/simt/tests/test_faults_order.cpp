@@ -22,8 +22,8 @@ template <bool Barrier> __global__ void reverse_block(float* data) {
 __global__ void write_after_read(float* data) {
     __shared__ float tile[64];
     for (int round = 0; round < 2; ++round) {
-        tile[threadIdx.x] = data[threadIdx.x];      // next round's write
-        __syncthreads();                            // all of the tile is written; but nothing waits for the reads
+        tile[threadIdx.x] = data[threadIdx.x]; // next round's write
+        __syncthreads(); // all of the tile is written; but nothing waits for the reads
         data[threadIdx.x] = tile[63 - threadIdx.x]; // this round's read
     }
 }
@@ -75,7 +75,8 @@ template <bool Sync> __global__ void one_for_all(float* data) {
 
 __global__ void halves(unsigned short* out) {
     __shared__ unsigned short tile[64];
-    tile[threadIdx.x] = static_cast<unsigned short>(threadIdx.x); // two threads, one word, different halves
+    // two threads, one word, different halves
+    tile[threadIdx.x] = static_cast<unsigned short>(threadIdx.x);
     __syncthreads();
     out[threadIdx.x] = tile[63 - threadIdx.x];
 }
@@ -84,8 +85,9 @@ __global__ void sum_blocks(float* sum) {
     sum[0] = sum[0] + 1; // sum of blocks
 }
 
-/// A lane reads two places at one line, and the second is wrong: another lane has written it, or writes it next, or it
-/// is no multiple of 16. `places` is 2; a constant would make two loads of one.
+/// A lane reads two places at one line, and the second is wrong: another lane has written it, or
+/// writes it next, or it is no multiple of 16. `places` is 2; a constant would make two loads of
+/// one.
 __global__ void read_after_write(float* data, float* out, int places) {
     if (threadIdx.x == 0) {
         data[1] = 1;
@@ -116,8 +118,8 @@ __global__ void read_across(const float* data, float* out, int places) {
     out[0] = sum;
 }
 
-/// Lanes read a cell or not by its bits: so many pasts that the detector begins to forget. Then the first and the last
-/// block meet.
+/// Lanes read a cell or not by its bits: so many pasts that the detector begins to forget. Then the
+/// first and the last block meet.
 __global__ void many_pasts(float* data, unsigned cells, float* met) {
     float sum = 0;
     for (unsigned i = 0; i < cells; ++i) {
@@ -219,14 +221,15 @@ TEST_CASE("a race names the line at which the thread that it names was") {
     const Fault fault = fault_of([&] { launch(read_at_two_lines, 1, 64, 0, out.data()); });
     CHECK(fault.where.line.line == line("written meanwhile"));
     CHECK(fault.other.thread.x < 32);
-    CHECK(fault.other.line.line == line(fault.other.thread.x < 16 ? "lower lanes read" : "upper lanes read"));
+    CHECK(fault.other.line.line ==
+          line(fault.other.thread.x < 16 ? "lower lanes read" : "upper lanes read"));
 }
 
 TEST_CASE("two writes of one word are a race") {
     const With watched({.detect = true});
     const Buffer<float> out(64);
-    const Fault fault =
-        fault_at("all lanes write one word", FaultKind::race, [&] { launch(same_word, 1, 64, 0, out.data()); });
+    const Fault fault = fault_at("all lanes write one word", FaultKind::race,
+                                 [&] { launch(same_word, 1, 64, 0, out.data()); });
     CHECK(fault.where.thread.x == 1);
     CHECK(fault.other.thread.x == 0);
 }
@@ -260,7 +263,8 @@ TEST_CASE("the halves of a word are different places") {
 TEST_CASE("blocks race on global memory") {
     const With watched({.detect = true});
     const Buffer<float> sum(1);
-    const Fault fault = fault_at("sum of blocks", FaultKind::race, [&] { launch(sum_blocks, 2, 1, 0, sum.data()); });
+    const Fault fault = fault_at("sum of blocks", FaultKind::race,
+                                 [&] { launch(sum_blocks, 2, 1, 0, sum.data()); });
     CHECK(fault.where.block.x == 1);
     CHECK(fault.other.block.x == 0);
     CHECK(fault.other.line.line == line("sum of blocks"));
@@ -273,7 +277,8 @@ TEST_CASE("a load is checked, although the same line has read another place") {
         const Buffer<float> out(2);
         const auto fault = [&](auto kernel, unsigned threads) {
             const Buffer<float> data(16);
-            return fault_of([&] { launch(kernel, 1, threads, 0, data.data(), out.data(), 2); }).kind;
+            return fault_of([&] { launch(kernel, 1, threads, 0, data.data(), out.data(), 2); })
+                .kind;
         };
         CHECK(fault(read_after_write, 32) == FaultKind::race);
         CHECK(fault(read_before_write, 32) == FaultKind::race);
@@ -284,7 +289,8 @@ TEST_CASE("a load is checked, although the same line has read another place") {
 TEST_CASE("blocks race on global memory after much else has been remembered") {
     const With watched({.detect = true});
     const Buffer<float> data(size_t{1} << 15), met(1);
-    const Fault fault = fault_of([&] { launch(many_pasts, 3, 32, 0, data.data(), 1u << 15, met.data()); });
+    const Fault fault =
+        fault_of([&] { launch(many_pasts, 3, 32, 0, data.data(), 1u << 15, met.data()); });
     CHECK(fault.kind == FaultKind::race);
     CHECK(fault.where.block.x == 2);
     CHECK(fault.other.block.x == 0);
@@ -308,10 +314,12 @@ TEST_CASE("an atomic and a plain access race") {
         const With watched({.schedule = schedule, .detect = true});
         for (const unsigned thread : {0u, 40u, 63u}) {
             CAPTURE(simt::to_string(schedule), thread);
-            const Fault store = fault_of([&] { launch(atomic_and_plain<true>, 1, 64, 0, sum.data(), thread); });
+            const Fault store =
+                fault_of([&] { launch(atomic_and_plain<true>, 1, 64, 0, sum.data(), thread); });
             CHECK(store.kind == FaultKind::race);
             check_lines(store, "plain store", "atomic");
-            const Fault load = fault_of([&] { launch(atomic_and_plain<false>, 1, 64, 0, sum.data(), thread); });
+            const Fault load =
+                fault_of([&] { launch(atomic_and_plain<false>, 1, 64, 0, sum.data(), thread); });
             CHECK(load.kind == FaultKind::race);
             check_lines(load, "plain load", "atomic");
         }
@@ -341,11 +349,11 @@ TEST_CASE("a divergent barrier names both lines") {
 
 TEST_CASE("lanes that must meet at different places are reported") {
     const Buffer<int> out(32);
-    const Fault fault =
-        fault_at("odd lanes", FaultKind::divergent_barrier, [&] { launch(divergent_shuffle, 1, 32, 0, out.data()); });
+    const Fault fault = fault_at("odd lanes", FaultKind::divergent_barrier,
+                                 [&] { launch(divergent_shuffle, 1, 32, 0, out.data()); });
     CHECK(fault.other.line.line == line("even lanes"));
-    const Fault unnamed =
-        fault_at("lane not named", FaultKind::divergent_barrier, [&] { launch(wrong_mask, 1, 32, 0, out.data()); });
+    const Fault unnamed = fault_at("lane not named", FaultKind::divergent_barrier,
+                                   [&] { launch(wrong_mask, 1, 32, 0, out.data()); });
     CHECK(unnamed.where.thread.x == 16);
 }
 

@@ -1,4 +1,5 @@
-// What orders TMA, wgmma and threads, exactly: pairs of kernels that differ in one step, as in test_ordering.cpp.
+// What orders TMA, wgmma and threads, exactly: pairs of kernels that differ in one step, as in
+// test_ordering.cpp.
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
@@ -22,7 +23,8 @@ using Kernel = void (*)(TensorMap in, TensorMap out);
 
 void run(Kernel kernel) {
     const Buffer<Bfloat16> in(std::vector<Bfloat16>(64 * 64, Bfloat16{0x3f80})), out(64 * 64);
-    launch(kernel, 2, threads, 3 * tile_bytes, make_tensor_map<2>(in.data(), {64, 64}, {64}, {64, 64}),
+    launch(kernel, 2, threads, 3 * tile_bytes,
+           make_tensor_map<2>(in.data(), {64, 64}, {64}, {64, 64}),
            make_tensor_map<2>(in.data(), {64, 64}, {64}, {64, 64}));
 }
 
@@ -30,20 +32,23 @@ void must_pass(Kernel kernel) {
     in_every_way([&] { CHECK_NOTHROW(run(kernel)); });
 }
 
-void must_fail(Kernel kernel, const std::vector<FaultKind>& kinds, const std::vector<const char*>& where,
-               const std::string& message = "") {
+void must_fail(Kernel kernel, const std::vector<FaultKind>& kinds,
+               const std::vector<const char*>& where, const std::string& message = "") {
     in_every_way([&] {
         const Fault fault = fault_of([&] { run(kernel); });
         CAPTURE(fault.what());
         CHECK(std::ranges::count(kinds, fault.kind) == 1);
-        CHECK(std::ranges::any_of(where,
-                                  [&](const char* tag) { return line_of(__FILE__, tag) == fault.where.line.line; }));
+        CHECK(std::ranges::any_of(where, [&](const char* tag) {
+            return line_of(__FILE__, tag) == fault.where.line.line;
+        }));
         CHECK_THAT(fault.what(), ContainsSubstring(message));
     });
 }
 
 __device__ char* tile(int number) { return dynamic_shared<char>() + number * tile_bytes; }
-__device__ uint32_t& word(int number, int i) { return reinterpret_cast<uint32_t*>(tile(number))[i]; }
+__device__ uint32_t& word(int number, int i) {
+    return reinterpret_cast<uint32_t*>(tile(number))[i];
+}
 __device__ void begin_load(const TensorMap& in, int number, uint64_t* barrier) {
     mbarrier_expect_tx(barrier, tile_bytes);
     tma_load<2>(tile(number), in, {0, 0}, barrier); // load
@@ -58,7 +63,7 @@ __device__ void make(uint64_t* barriers, int count) {
     __syncthreads(); // the mbarriers are there
 }
 
-// --- who knows that a load has landed -----------------------------------------------------------------------------
+// --- who knows that a load has landed ------------------------------------------------------------
 
 enum class Told { nobody, by_syncthreads, by_named_barrier, by_mbarrier };
 
@@ -108,7 +113,7 @@ __global__ void left_behind(TensorMap in, TensorMap) {
     }
 }
 
-// --- what a load may overwrite ------------------------------------------------------------------------------------
+// --- what a load may overwrite -------------------------------------------------------------------
 
 template <bool barrier> __global__ void load_over_reads(TensorMap in, TensorMap) {
     __shared__ uint64_t barriers[2];
@@ -141,7 +146,7 @@ template <bool fence> __global__ void load_over_writes(TensorMap in, TensorMap) 
     mbarrier_wait(barriers, 0);
 }
 
-// --- stores -------------------------------------------------------------------------------------------------------
+// --- stores --------------------------------------------------------------------------------------
 
 enum class Fence { none, of_writers, of_reader, too_early };
 
@@ -188,9 +193,10 @@ template <bool wait> __global__ void write_over_store(TensorMap, TensorMap out) 
     bulk_wait_read<0>();
 }
 
-// --- wgmma --------------------------------------------------------------------------------------------------------
+// --- wgmma ---------------------------------------------------------------------------------------
 
-/// Operands that threads have written: A, of which each warp reads its own rows, and B, of which each warp reads all.
+/// Operands that threads have written: A, of which each warp reads its own rows, and B, of which
+/// each warp reads all.
 enum class Operand { unfenced, own_rows, all_rows };
 
 template <Operand A, bool barrier> __global__ void written_operands(TensorMap, TensorMap) {
@@ -328,7 +334,8 @@ template <Over place, bool barrier> __global__ void write_over_operand(TensorMap
         named_barrier_sync(1, 128); // all warps have waited
     }
     if (threadIdx.x == 0) {
-        word(place == Over::B ? 1 : 0, place == Over::other_rows ? 512 : 0) = 1; // write over the operand
+        // write over the operand
+        word(place == Over::B ? 1 : 0, place == Over::other_rows ? 512 : 0) = 1;
     }
 }
 
@@ -347,14 +354,16 @@ template <int warps> __global__ void part_of_warpgroup(TensorMap, TensorMap) {
     }
 }
 
-// --- named barriers, registers ------------------------------------------------------------------------------------
+// --- named barriers, registers -------------------------------------------------------------------
 
 enum class Barrier { right, no_wait, other_id, other_count, zero, late_warp };
 
 template <Barrier form> __global__ void hand_over(TensorMap, TensorMap) {
     if (threadIdx.x >= 128) {
         word(0, threadIdx.x) = 1; // write before the hand-over
-        named_barrier_arrive(form == Barrier::zero ? 0 : 2, form == Barrier::other_count ? 224 : 256); // arrival
+        // arrival
+        named_barrier_arrive(form == Barrier::zero ? 0 : 2,
+                             form == Barrier::other_count ? 224 : 256);
         return;
     }
     if (form == Barrier::late_warp && threadIdx.x < 32) {
@@ -421,9 +430,12 @@ template <bool waits> __global__ void copy_a_run(const float* in, float* out, in
     }
 }
 
-const std::vector<FaultKind> race{FaultKind::race}, fence{FaultKind::missing_fence}, stuck{FaultKind::deadlock};
-const std::vector<FaultKind> in_flight{FaultKind::async_copy_in_flight}, divergent{FaultKind::divergent_barrier};
-const std::vector<FaultKind> early{FaultKind::async_copy_in_flight, FaultKind::uninitialised, FaultKind::race};
+const std::vector<FaultKind> race{FaultKind::race}, fence{FaultKind::missing_fence},
+    stuck{FaultKind::deadlock};
+const std::vector<FaultKind> in_flight{FaultKind::async_copy_in_flight},
+    divergent{FaultKind::divergent_barrier};
+const std::vector<FaultKind> early{FaultKind::async_copy_in_flight, FaultKind::uninitialised,
+                                   FaultKind::race};
 
 } // namespace
 
@@ -450,7 +462,8 @@ TEST_CASE("a TMA store reads what was written, fenced and told", "[hopper]") {
     must_fail(store_after_writes<Fence::none>, fence, {"store"});
     must_fail(store_after_writes<Fence::too_early>, fence, {"store"});
     must_pass(write_over_store<true>);
-    must_fail(write_over_store<false>, race, {"write over the store"}, "while a tma_store may still read it");
+    must_fail(write_over_store<false>, race, {"write over the store"},
+              "while a tma_store may still read it");
 }
 
 TEST_CASE("a fence of one launch is forgotten in the next, which has more threads", "[hopper]") {
@@ -471,8 +484,10 @@ TEST_CASE("a wgmma reads what was written, fenced and told", "[hopper]") {
 TEST_CASE("a wgmma_fence stands between registers and a wgmma", "[hopper]") {
     must_pass(touched_registers<true, false>);
     must_pass(touched_registers<true, true>);
-    must_fail(touched_registers<false, false>, fence, {"second product"}, "touched since the last wgmma_fence");
-    must_fail(touched_registers<false, true>, fence, {"second product"}, "touched since the last wgmma_fence");
+    must_fail(touched_registers<false, false>, fence, {"second product"},
+              "touched since the last wgmma_fence");
+    must_fail(touched_registers<false, true>, fence, {"second product"},
+              "touched since the last wgmma_fence");
 }
 
 TEST_CASE("registers of a wgmma are neither read nor written before its wait", "[hopper]") {
@@ -511,9 +526,12 @@ TEST_CASE("named barriers order who arrives before who waits", "[hopper]") {
     must_pass(turns);
     must_fail(hand_over<Barrier::no_wait>, {FaultKind::race, FaultKind::uninitialised},
               {"read after the hand-over", "write before the hand-over"});
-    must_fail(hand_over<Barrier::other_id>, stuck, {"meeting"}, "(barrier 4: 128 of 256 have come)");
-    must_fail(hand_over<Barrier::late_warp>, stuck, {"meeting"}, "(barrier 2: 224 of 256 have come)");
-    must_fail(hand_over<Barrier::other_count>, divergent, {"meeting", "arrival"}, "threads and for ");
+    must_fail(hand_over<Barrier::other_id>, stuck, {"meeting"},
+              "(barrier 4: 128 of 256 have come)");
+    must_fail(hand_over<Barrier::late_warp>, stuck, {"meeting"},
+              "(barrier 2: 224 of 256 have come)");
+    must_fail(hand_over<Barrier::other_count>, divergent, {"meeting", "arrival"},
+              "threads and for ");
     must_fail(hand_over<Barrier::zero>, divergent, {"arrival"}, "named barriers are 1 to 15");
 }
 
@@ -537,15 +555,17 @@ TEST_CASE("a bulk load needs no tensor map, and is waited for like one that does
     std::ranges::generate(values, [i = 0.0f]() mutable { return i++; });
     const Buffer<float> in(values), out(320);
     const auto copy = [&](void (*kernel)(const float*, float*, int), int first, int count) {
-        launch(kernel, 1, threads, 4096, static_cast<const float*>(in.data() + first), out.data(), count);
+        launch(kernel, 1, threads, 4096, static_cast<const float*>(in.data() + first), out.data(),
+               count);
     };
     in_every_way([&] {
         CHECK_NOTHROW(copy(copy_a_run<true>, 0, 320));
         CHECK(out.values() == values);
         const Fault fault = fault_of([&] { copy(copy_a_run<false>, 0, 320); });
         CHECK(std::ranges::count(early, fault.kind) == 1);
+        // of a thread that read before it
         CHECK((fault.where.line.line == line_of(__FILE__, "use of the run") ||
-               fault.where.line.line == line_of(__FILE__, "bulk load"))); // of a thread that read before it
+               fault.where.line.line == line_of(__FILE__, "bulk load")));
     });
     CHECK(fault_of([&] { copy(copy_a_run<true>, 1, 300); }).kind == FaultKind::misaligned);
     CHECK(fault_of([&] { copy(copy_a_run<true>, 0, 318); }).kind == FaultKind::misaligned);
@@ -570,10 +590,11 @@ TEST_CASE("a tensor map that TMA cannot use is refused", "[hopper]") {
     CHECK_THAT(refusal(0, 64, 63, 64, 8), ContainsSubstring("the stride of dimension 1 is 63"));
     CHECK_THAT(refusal(0, 64, 64, 72, 8), ContainsSubstring("the width of the box is 144"));
     CHECK_THAT(refusal(0, 64, 64, 32, 8), ContainsSubstring("the width of the box is 64"));
-    CHECK_THAT(refusal(0, 64, 64, 64, 257), ContainsSubstring("the side of the box in dimension 1 is 257"));
+    CHECK_THAT(refusal(0, 64, 64, 64, 257),
+               ContainsSubstring("the side of the box in dimension 1 is 257"));
 }
 
-// --- where a box may begin ----------------------------------------------------------------------------------------
+// --- where a box may begin -----------------------------------------------------------------------
 
 template <int column> __global__ void begins_at(TensorMap in, TensorMap) {
     __shared__ uint64_t barrier;
@@ -597,26 +618,35 @@ template <int column, int row> __global__ void ends_at(TensorMap, TensorMap out)
     }
 }
 
-TEST_CASE("a store does not begin before its tensor, as on a GPU, where it is an illegal instruction", "[hopper]") {
+TEST_CASE(
+    "a store does not begin before its tensor, as on a GPU, where it is an illegal instruction",
+    "[hopper]") {
     must_pass(ends_at<8, 3>);
-    must_fail(ends_at<0, -3>, {FaultKind::out_of_bounds}, {"store of a box"}, "its coordinate 1 is -3");
-    must_fail(ends_at<-8, 0>, {FaultKind::out_of_bounds}, {"store of a box"}, "its coordinate 0 is -8");
+    must_fail(ends_at<0, -3>, {FaultKind::out_of_bounds}, {"store of a box"},
+              "its coordinate 1 is -3");
+    must_fail(ends_at<-8, 0>, {FaultKind::out_of_bounds}, {"store of a box"},
+              "its coordinate 0 is -8");
     must_fail(ends_at<4, 0>, {FaultKind::misaligned}, {"store of a box"}, "coordinate 4");
 }
 
-TEST_CASE("a store writes the last 16 bytes of a row whole, so rows are a multiple of that", "[hopper]") {
+TEST_CASE("a store writes the last 16 bytes of a row whole, so rows are a multiple of that",
+          "[hopper]") {
     const Buffer<Bfloat16> in(64 * 104), out(64 * 104);
     const auto store_to_rows_of = [&](int64_t columns) {
-        launch(ends_at<8, 3>, 1, threads, 3 * tile_bytes, make_tensor_map<2>(in.data(), {64, 64}, {64}, {64, 64}),
+        launch(ends_at<8, 3>, 1, threads, 3 * tile_bytes,
+               make_tensor_map<2>(in.data(), {64, 64}, {64}, {64, 64}),
                make_tensor_map<2>(out.data(), {columns, 64}, {104}, {64, 64}));
     };
     CHECK_NOTHROW(store_to_rows_of(96));
-    CHECK_THAT(fault_of([&] { store_to_rows_of(100); }).what(), ContainsSubstring("beyond the tensor's columns"));
+    CHECK_THAT(fault_of([&] { store_to_rows_of(100); }).what(),
+               ContainsSubstring("beyond the tensor's columns"));
 }
 
-TEST_CASE("a box begins at a multiple of 16 bytes, as on a GPU, where all else is an illegal instruction") {
+TEST_CASE("a box begins at a multiple of 16 bytes, as on a GPU, where all else is an illegal "
+          "instruction") {
     must_pass(begins_at<8>);
     must_pass(begins_at<-8>);
-    must_fail(begins_at<3>, {FaultKind::misaligned}, {"box"}, "coordinate 3 of the innermost dimension");
+    must_fail(begins_at<3>, {FaultKind::misaligned}, {"box"},
+              "coordinate 3 of the innermost dimension");
     must_fail(begins_at<-5>, {FaultKind::misaligned}, {"box"}, "coordinate -5");
 }

@@ -1,6 +1,7 @@
-// Hopper: a product of matrices whose operands come through a ring of two slots. One thread asks TMA for tiles, two
-// warpgroups multiply them with wgmma, TMA takes the result. The same kernel with one step missing or wrong must be
-// reported, in every schedule, with copies and products that are late and with such that are early.
+// Hopper: a product of matrices whose operands come through a ring of two slots. One thread asks
+// TMA for tiles, two warpgroups multiply them with wgmma, TMA takes the result. The same kernel
+// with one step missing or wrong must be reported, in every schedule, with copies and products that
+// are late and with such that are early.
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
@@ -47,7 +48,8 @@ enum class Broken {
 };
 
 constexpr int threads = 384, slots = 2, rows = 128, columns = 64, K_step = 64;
-constexpr int A_bytes = rows * K_step * 2, B_bytes = K_step * columns * 2, C_bytes = rows * columns * 2;
+constexpr int A_bytes = rows * K_step * 2, B_bytes = K_step * columns * 2,
+              C_bytes = rows * columns * 2;
 constexpr int smem_bytes = slots * (A_bytes + B_bytes) + C_bytes;
 
 /// C[.. x 64] = A[.. x K] B[K x 64]; a block has 128 rows.
@@ -82,7 +84,8 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
         for (int j = 0; threadIdx.x == 0 && j < steps; ++j) {
             const int s = j % slots;
             if (broken != Broken::wait_for_free) {
-                mbarrier_wait(free + s, j / slots % 2 ^ (broken == Broken::phase_of_free ? 0 : 1)); // wait for free
+                // wait for free
+                mbarrier_wait(free + s, j / slots % 2 ^ (broken == Broken::phase_of_free ? 0 : 1));
             }
             if (broken == Broken::expectation) {
                 mbarrier_arrive(A_full + s);
@@ -152,8 +155,10 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
     for (int r = 0; r < 2; ++r) {
         const int row = threadIdx.x % 128 / 32 * 16 + lane / 4 + 8 * r;
         for (int n = 0; n < columns / 8; ++n) {
-            *reinterpret_cast<uint32_t*>(own_C + SwizzledTile<64, 64>::offset(row, n) + 4 * (lane % 4)) = // write of C
-                pack<Bfloat16>(C_reg[n][2 * r], C_reg[n][2 * r + 1]);                                     // read of C
+            // write of C
+            *reinterpret_cast<uint32_t*>(own_C + SwizzledTile<64, 64>::offset(row, n) +
+                                         4 * (lane % 4)) =
+                pack<Bfloat16>(C_reg[n][2 * r], C_reg[n][2 * r + 1]); // read of C
         }
     }
     if (broken != Broken::proxy_fence) {
@@ -203,9 +208,10 @@ template <Broken broken> void run(bool check = false) {
 
 std::string tagged(int line) {
     for (const char* const tag :
-         {"initialisation", "initialisation of the second", "initialisation of the third", "wait for free", "load of A",
-          "load of B", "take", "wait for A", "wait for B", "descriptor", "wgmma", "late wait for A", "accumulator",
-          "tile", "write of C", "read of C", "store"}) {
+         {"initialisation", "initialisation of the second", "initialisation of the third",
+          "wait for free", "load of A", "load of B", "take", "wait for A", "wait for B",
+          "descriptor", "wgmma", "late wait for A", "accumulator", "tile", "write of C",
+          "read of C", "store"}) {
         if (line_of(__FILE__, tag) == line) {
             return tag;
         }
@@ -216,9 +222,11 @@ std::string tagged(int line) {
 using Kinds = std::vector<FaultKind>;
 using Lines = std::vector<std::string>;
 
-/// The fault is one of these kinds, at one of these lines, with one of these lines as the other (none: "").
+/// The fault is one of these kinds, at one of these lines, with one of these lines as the other
+/// (none: "").
 template <Broken broken>
-void must_be_reported(const Kinds& kinds, const Lines& where, const Lines& other, const std::string& message) {
+void must_be_reported(const Kinds& kinds, const Lines& where, const Lines& other,
+                      const std::string& message) {
     in_every_way([&] {
         simt::options().shared_kib = 227;
         const Fault fault = fault_of([] { run<broken>(); });
@@ -226,16 +234,16 @@ void must_be_reported(const Kinds& kinds, const Lines& where, const Lines& other
         CHECK(std::ranges::count(kinds, fault.kind) == 1);
         CHECK(std::ranges::count(where, tagged(fault.where.line.line)) == 1);
         CHECK(std::ranges::count(other, fault.has_other ? tagged(fault.other.line.line) : "") == 1);
-        CHECK_THAT(fault.what(),
-                   ContainsSubstring(message) && ContainsSubstring("product<") && ContainsSubstring(" of block ("));
+        CHECK_THAT(fault.what(), ContainsSubstring(message) && ContainsSubstring("product<") &&
+                                     ContainsSubstring(" of block ("));
     });
 }
 
 const Kinds race{FaultKind::race}, deadlock{FaultKind::deadlock}, fence{FaultKind::missing_fence};
 const Kinds in_flight{FaultKind::async_copy_in_flight}, of_wgmma{FaultKind::wgmma_in_flight};
 const Kinds early{FaultKind::async_copy_in_flight, FaultKind::race, FaultKind::uninitialised};
-const Kinds early_or_stuck{FaultKind::async_copy_in_flight, FaultKind::race, FaultKind::uninitialised,
-                           FaultKind::deadlock};
+const Kinds early_or_stuck{FaultKind::async_copy_in_flight, FaultKind::race,
+                           FaultKind::uninitialised, FaultKind::deadlock};
 const Lines waits{"wait for free", "wait for A", "wait for B"}, none{""};
 
 } // namespace
@@ -250,35 +258,41 @@ TEST_CASE("a ring of TMA and wgmma is right and without a fault, in every schedu
 }
 
 TEST_CASE("fault: the wrong phase of an mbarrier", "[hopper][faults]") {
-    must_be_reported<Broken::phase_of_full>(early_or_stuck,
-                                            {"wgmma", "load of A", "load of B", "wait for free", "wait for A"},
-                                            {"load of A", "load of B", "wgmma", ""}, "");
-    must_be_reported<Broken::phase_of_free>(deadlock, {"wait for free"}, none, "(0 of 8 have arrived)");
+    must_be_reported<Broken::phase_of_full>(
+        early_or_stuck, {"wgmma", "load of A", "load of B", "wait for free", "wait for A"},
+        {"load of A", "load of B", "wgmma", ""}, "");
+    must_be_reported<Broken::phase_of_free>(deadlock, {"wait for free"}, none,
+                                            "(0 of 8 have arrived)");
 }
 
 TEST_CASE("fault: no expect_tx, or one for other bytes", "[hopper][faults]") {
-    must_be_reported<Broken::expectation>(early_or_stuck, {"wgmma", "load of A", "wait for free", "wait for A"},
+    must_be_reported<Broken::expectation>(early_or_stuck,
+                                          {"wgmma", "load of A", "wait for free", "wait for A"},
                                           {"load of A", "wgmma", ""}, "");
-    must_be_reported<Broken::arrival>(deadlock, waits, none, "(0 of 1 have arrived; 16384 bytes came, 0 are expected)");
-    must_be_reported<Broken::few_bytes>(deadlock, waits, none,
-                                        "(1 of 1 have arrived; 16384 bytes came, 16256 are expected)");
-    must_be_reported<Broken::many_bytes>(deadlock, waits, none,
-                                         "(1 of 1 have arrived; 16384 bytes came, 16512 are expected)");
+    must_be_reported<Broken::arrival>(deadlock, waits, none,
+                                      "(0 of 1 have arrived; 16384 bytes came, 0 are expected)");
+    must_be_reported<Broken::few_bytes>(
+        deadlock, waits, none, "(1 of 1 have arrived; 16384 bytes came, 16256 are expected)");
+    must_be_reported<Broken::many_bytes>(
+        deadlock, waits, none, "(1 of 1 have arrived; 16384 bytes came, 16512 are expected)");
 }
 
 TEST_CASE("fault: a tile used before it has landed", "[hopper][faults]") {
-    must_be_reported<Broken::late_wait_for_A>(early, {"wgmma", "load of A"}, {"load of A", "wgmma", ""}, "");
-    must_be_reported<Broken::wait_for_B>(early, {"wgmma", "load of B"}, {"load of B", "wgmma", ""}, "");
+    must_be_reported<Broken::late_wait_for_A>(early, {"wgmma", "load of A"},
+                                              {"load of A", "wgmma", ""}, "");
+    must_be_reported<Broken::wait_for_B>(early, {"wgmma", "load of B"}, {"load of B", "wgmma", ""},
+                                         "");
 }
 
 TEST_CASE("fault: a slot of a ring overwritten while it is read", "[hopper][faults]") {
-    must_be_reported<Broken::wait_for_free>(race, {"load of A", "load of B"}, {"load of A", "load of B", "wgmma"},
-                                            "race: ");
+    must_be_reported<Broken::wait_for_free>(race, {"load of A", "load of B"},
+                                            {"load of A", "load of B", "wgmma"}, "race: ");
     must_be_reported<Broken::late_wgmma_wait>(race, {"load of A"}, {"wgmma"},
                                               "race: overwritten while a wgmma may still read it");
 }
 
-TEST_CASE("fault: a slot freed by one warp, while the others of the warpgroup may still read it", "[hopper][faults]") {
+TEST_CASE("fault: a slot freed by one warp, while the others of the warpgroup may still read it",
+          "[hopper][faults]") {
     must_be_reported<Broken::one_warp_frees>(race, {"load of A", "load of B"}, {"wgmma"},
                                              "race: overwritten while a wgmma may still read it");
 }
@@ -286,7 +300,8 @@ TEST_CASE("fault: a slot freed by one warp, while the others of the warpgroup ma
 TEST_CASE("fault: what a wgmma in flight uses is touched", "[hopper][faults]") {
     must_be_reported<Broken::accumulators>(of_wgmma, {"accumulator"}, {"wgmma"},
                                            "accumulators of a wgmma touched before its wait");
-    must_be_reported<Broken::tile>(race, {"tile"}, {"wgmma"}, "race: overwritten while a wgmma may still read it");
+    must_be_reported<Broken::tile>(race, {"tile"}, {"wgmma"},
+                                   "race: overwritten while a wgmma may still read it");
     must_be_reported<Broken::last_wgmma_wait>(of_wgmma, {"read of C", "write of C"}, {"wgmma"},
                                               "accumulators of a wgmma touched before its wait");
     must_be_reported<Broken::last_group>(of_wgmma, {"wgmma"}, none,
@@ -294,32 +309,40 @@ TEST_CASE("fault: what a wgmma in flight uses is touched", "[hopper][faults]") {
 }
 
 TEST_CASE("fault: a missing fence", "[hopper][faults]") {
-    must_be_reported<Broken::proxy_fence>(fence, {"store"}, {"write of C"},
-                                          "a fence is missing between what a thread writes and a tma_store");
-    must_be_reported<Broken::init_fence>(fence, {"load of A"}, none, "for an mbarrier that TMA does not know of");
-    must_be_reported<Broken::wgmma_fence>(fence, {"wgmma"}, none, "a wgmma without a wgmma_fence before");
+    must_be_reported<Broken::proxy_fence>(
+        fence, {"store"}, {"write of C"},
+        "a fence is missing between what a thread writes and a tma_store");
+    must_be_reported<Broken::init_fence>(fence, {"load of A"}, none,
+                                         "for an mbarrier that TMA does not know of");
+    must_be_reported<Broken::wgmma_fence>(fence, {"wgmma"}, none,
+                                          "a wgmma without a wgmma_fence before");
 }
 
 TEST_CASE("fault: a barrier of a warpgroup or of the block is missing", "[hopper][faults]") {
-    must_be_reported<Broken::barrier_of_warpgroup>({FaultKind::race, FaultKind::uninitialised}, {"store", "write of C"},
+    must_be_reported<Broken::barrier_of_warpgroup>({FaultKind::race, FaultKind::uninitialised},
+                                                   {"store", "write of C"},
                                                    {"write of C", "store", ""}, "");
     must_be_reported<Broken::init_barrier>(
         {FaultKind::race, FaultKind::uninitialised},
-        {"initialisation", "initialisation of the second", "wait for A", "wait for B", "wait for free"},
+        {"initialisation", "initialisation of the second", "wait for A", "wait for B",
+         "wait for free"},
         {"initialisation", "initialisation of the second", "wait for A", ""}, "");
 }
 
 TEST_CASE("fault: a block that leaves before its store has read", "[hopper][faults]") {
-    must_be_reported<Broken::wait_read>(in_flight, {"store"}, none,
-                                        "a thread leaves the kernel before its tma_store has read shared memory");
+    must_be_reported<Broken::wait_read>(
+        in_flight, {"store"}, none,
+        "a thread leaves the kernel before its tma_store has read shared memory");
 }
 
 TEST_CASE("fault: registers that nobody gives", "[hopper][faults]") {
-    must_be_reported<Broken::registers>(deadlock, {"take", "wait for free"}, none,
-                                        "(from 168 registers a thread to 240 takes 9216, and 0 are free)");
+    must_be_reported<Broken::registers>(
+        deadlock, {"take", "wait for free"}, none,
+        "(from 168 registers a thread to 240 takes 9216, and 0 are free)");
 }
 
-TEST_CASE("fault: a tile under the swizzle that does not begin at a multiple of 1024", "[hopper][faults]") {
+TEST_CASE("fault: a tile under the swizzle that does not begin at a multiple of 1024",
+          "[hopper][faults]") {
     must_be_reported<Broken::alignment>({FaultKind::misaligned}, {"load of A", "descriptor"}, none,
                                         "of the dynamic shared memory is no multiple of 1024");
 }
@@ -332,10 +355,12 @@ TEST_CASE("TMA and wgmma are counted", "[hopper]") {
     }
     const simt::KernelProfile kernel = simt::profile().at(0);
     CHECK(kernel.total.tma_load.requests == 2 * 2 * steps);
-    CHECK(kernel.total.tma_load.bytes == 2 * steps * (A_bytes + B_bytes)); // with the zeros beyond the tensors
+    // with the zeros beyond the tensors
+    CHECK(kernel.total.tma_load.bytes == 2 * steps * (A_bytes + B_bytes));
     CHECK(kernel.total.tma_store.requests == 4);
     CHECK(kernel.total.tma_store.bytes == M * columns * 2);
-    CHECK(kernel.total.wgmma[columns / 8] == 2 * 2 * steps * K_step / 16 * 4); // blocks, warpgroups, products, warps
+    // blocks, warpgroups, products, warps
+    CHECK(kernel.total.wgmma[columns / 8] == 2 * 2 * steps * K_step / 16 * 4);
     CHECK(kernel.buffers.at(0).load.bytes == M * K * 2);
     CHECK_THAT(simt::to_json({kernel}), ContainsSubstring("\"m64n64k16\": 320"));
     simt::clear_profile();

@@ -1,4 +1,5 @@
-// What a launch may ask for, in which order blocks and threads run, and that it is the same every time.
+// What a launch may ask for, in which order blocks and threads run, and that it is the same every
+// time.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -61,10 +62,12 @@ std::string refusal(dim3 grid, dim3 block, size_t smem) {
     return fault.what();
 }
 
-std::vector<int> order_of(void (*kernel)(int*, int*), int blocks, int threads, int entries, simt::Schedule schedule) {
+std::vector<int> order_of(void (*kernel)(int*, int*), int blocks, int threads, int entries,
+                          simt::Schedule schedule) {
     const With scheduled({.schedule = schedule, .workers = 1});
     const Buffer<int> next(1), order(static_cast<size_t>(entries));
-    launch(kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, next.data(), order.data());
+    launch(kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, next.data(),
+           order.data());
     return order.values();
 }
 
@@ -82,7 +85,8 @@ TEST_CASE("every thread of every block runs once, with its own indices") {
 }
 
 TEST_CASE("a launch that no GPU takes is refused, and says why") {
-    CHECK_THAT(refusal(0u, 32, 0), ContainsSubstring("a grid of 0 x 1 x 1 blocks of 32 x 1 x 1 threads is empty"));
+    CHECK_THAT(refusal(0u, 32, 0),
+               ContainsSubstring("a grid of 0 x 1 x 1 blocks of 32 x 1 x 1 threads is empty"));
     CHECK_THAT(refusal(1u, dim3(8, 0, 1), 0), ContainsSubstring("is empty"));
     CHECK_THAT(refusal(dim3(1, 65536), 32, 0), ContainsSubstring("65535 in y and z"));
     CHECK_THAT(refusal(dim3(1, 1, 65536), 32, 0), ContainsSubstring("65535 in y and z"));
@@ -91,9 +95,12 @@ TEST_CASE("a launch that no GPU takes is refused, and says why") {
     CHECK_THAT(refusal(1u, dim3(32, 33), 0), ContainsSubstring("too many"));
     CHECK_THAT(refusal(1u, dim3(1, 1, 65), 0), ContainsSubstring("64 in z"));
     const std::string text = refusal(1u, 32, 163 * 1024 + 1);
-    CHECK_THAT(text, ContainsSubstring("166913 bytes of shared memory per block are too many: the limit is 166912"));
+    CHECK_THAT(text,
+               ContainsSubstring(
+                   "166913 bytes of shared memory per block are too many: the limit is 166912"));
     CHECK_THAT(text, ContainsSubstring("cannot launch nothing"));
-    CHECK_THAT(text, ContainsSubstring("test_launch.cpp:" + std::to_string(line_of(__FILE__, "refused here"))));
+    CHECK_THAT(text, ContainsSubstring("test_launch.cpp:" +
+                                       std::to_string(line_of(__FILE__, "refused here"))));
     CHECK_NOTHROW(launch(nothing, dim3(1, 1, 65535), 1, 163 * 1024));
     CHECK_NOTHROW(launch(nothing, 1u, dim3(16, 1, 64), 0));
 }
@@ -108,10 +115,12 @@ TEST_CASE("the limit on shared memory can be chosen, and __shared__ variables co
     const With smaller({.shared_kib = 99});
     CHECK_NOTHROW(launch(large_tile, 1, 32, 59 * 1024, out.data()));
     CHECK_THAT(fault_of([&] { launch(large_tile, 1, 32, 60 * 1024, out.data()); }).what(),
-               ContainsSubstring("102400 bytes of shared memory per block are too many: the limit is 101376"));
+               ContainsSubstring(
+                   "102400 bytes of shared memory per block are too many: the limit is 101376"));
 }
 
-TEST_CASE("blocks at the same time: an SM has 1 KiB more than a block may have, each block costs 1 KiB more than it "
+TEST_CASE("blocks at the same time: an SM has 1 KiB more than a block may have, each block costs 1 "
+          "KiB more than it "
           "asks for") {
     struct Case {
         int shared_kib;
@@ -130,7 +139,8 @@ TEST_CASE("blocks at the same time: an SM has 1 KiB more than a block may have, 
         CAPTURE(c.shared_kib, c.block_kib);
         CHECK(flash::max_shared_memory_per_block() == static_cast<size_t>(c.shared_kib) << 10);
         CHECK(flash::resident_blocks(false, 128, c.block_kib << 10) == 4 * c.blocks);
-        CHECK(flash::resident_blocks(true, 128, c.block_kib << 10) >= 4 * c.blocks); // Hopper has more
+        // Hopper has more
+        CHECK(flash::resident_blocks(true, 128, c.block_kib << 10) >= 4 * c.blocks);
     }
 }
 
@@ -153,7 +163,8 @@ TEST_CASE("schedules run threads in the order that they name") {
         return order;
     };
     CHECK(order_of(sign_in, 1, 96, 192, {Schedule::in_order, 0}) == twice(once));
-    CHECK(order_of(sign_in, 1, 96, 192, {Schedule::reverse, 0}) == twice({once.rbegin(), once.rend()}));
+    CHECK(order_of(sign_in, 1, 96, 192, {Schedule::reverse, 0}) ==
+          twice({once.rbegin(), once.rend()}));
     std::vector<int> second_first = once;
     std::rotate(second_first.begin(), second_first.begin() + 32, second_first.begin() + 64);
     CHECK(order_of(sign_in, 1, 96, 192, {Schedule::one_warp_ahead, 1}) == twice(second_first));
@@ -170,9 +181,11 @@ TEST_CASE("schedules run blocks in the order that they name") {
     std::vector<int> once(10);
     std::iota(once.begin(), once.end(), 0);
     CHECK(order_of(sign_in_blocks, 10, 1, 10, {Schedule::in_order, 0}) == once);
-    CHECK(order_of(sign_in_blocks, 10, 1, 10, {Schedule::reverse, 0}) == std::vector<int>(once.rbegin(), once.rend()));
+    CHECK(order_of(sign_in_blocks, 10, 1, 10, {Schedule::reverse, 0}) ==
+          std::vector<int>(once.rbegin(), once.rend()));
     for (uint64_t seed = 0; seed < 12; ++seed) {
-        const std::vector<int> shuffled = order_of(sign_in_blocks, 10, 1, 10, {Schedule::shuffle, seed});
+        const std::vector<int> shuffled =
+            order_of(sign_in_blocks, 10, 1, 10, {Schedule::shuffle, seed});
         CHECK(std::is_permutation(shuffled.begin(), shuffled.end(), once.begin()));
     }
 }
@@ -187,7 +200,8 @@ TEST_CASE("a block of 1024 threads runs on 1, 40 and 256 workers") {
     }
 }
 
-TEST_CASE("with memory for few workers", "[.][few]") { // the test below runs it, in a process of its own
+// the test below runs it, in a process of its own
+TEST_CASE("with memory for few workers", "[.][few]") {
     const rlimit little{size_t{1} << 30, size_t{1} << 30};
     setrlimit(RLIMIT_DATA, &little);
     const With chosen({.workers = 40});
@@ -204,12 +218,14 @@ TEST_CASE("where memory is short, fewer workers run the kernel, and a line says 
         text += static_cast<char>(c);
     }
     CHECK(pclose(output) == 0);
-    CHECK_THAT(text,
-               ContainsSubstring("simt: memory for ") && ContainsSubstring(" of 40 workers; going on with those"));
+    CHECK_THAT(text, ContainsSubstring("simt: memory for ") &&
+                         ContainsSubstring(" of 40 workers; going on with those"));
 }
 
 TEST_CASE("what a worker throws reaches the launch") {
-    const std::function<void(simt::Block&)> work = [](simt::Block&) { throw Error("from a worker"); };
+    const std::function<void(simt::Block&)> work = [](simt::Block&) {
+        throw Error("from a worker");
+    };
     CHECK_THROWS_WITH(simt::run_on_workers(3, 32, work), "from a worker");
     const Buffer<int> count(1);
     launch(count_threads, 3, 32, 0, count.data());

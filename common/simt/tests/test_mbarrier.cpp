@@ -1,5 +1,5 @@
-// mbarriers: a pipeline of two stages whose warps never meet at a __syncthreads, and what happens when one of its
-// waits or arrivals is missing.
+// mbarriers: a pipeline of two stages whose warps never meet at a __syncthreads, and what happens
+// when one of its waits or arrivals is missing.
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "common/cuda/cp_async.hpp"
@@ -13,7 +13,16 @@ namespace {
 
 constexpr int threads = 96, warps = 3, tiles = 7, tile = 4 * threads;
 
-enum class Without { nothing, epochs, wait_for_full, wait_for_free, syncwarp, syncthreads, arrival, a_copy };
+enum class Without {
+    nothing,
+    epochs,
+    wait_for_full,
+    wait_for_free,
+    syncwarp,
+    syncthreads,
+    arrival,
+    a_copy
+};
 
 /// out[t] = sum over tiles of the elements of tile j that thread 95 - t copied.
 template <Without missing> __global__ void pipeline(const float* in, float* out) {
@@ -29,7 +38,8 @@ template <Without missing> __global__ void pipeline(const float* in, float* out)
     }
     const auto copy = [&](int j) {
         if (missing != Without::wait_for_free) {
-            mbarrier_wait(free + j % 2, j / 2 % 2 ^ 1); // all warps have read the tile before the last
+            // all warps have read the tile before the last
+            mbarrier_wait(free + j % 2, j / 2 % 2 ^ 1);
         }
         if (missing != Without::a_copy || t != 5) {
             cp_async_16(smem + j % 2 * tile + 4 * t, in + j * tile + 4 * t); // copy
@@ -99,7 +109,8 @@ TEST_CASE("a pipeline over mbarriers is right and without a fault, in every sche
 
 TEST_CASE("a missing wait, arrival or barrier of the pipeline is reported, in every schedule") {
     const auto kind = [](void (*broken)(bool)) { return fault_of([&] { broken(false); }).kind; };
-    // A thread that uses a buffer too early meets either the other's finished copy or one that is still in flight.
+    // A thread that uses a buffer too early meets either the other's finished copy or one that is
+    // still in flight.
     const auto early = [](FaultKind found) {
         return found == FaultKind::race || found == FaultKind::async_copy_in_flight;
     };

@@ -1,5 +1,6 @@
-// What orders two accesses, exactly: pairs of kernels that differ in one step. The right one must pass in every
-// schedule with copies landing early and late; the wrong one must be reported in every one of them.
+// What orders two accesses, exactly: pairs of kernels that differ in one step. The right one must
+// pass in every schedule with copies landing early and late; the wrong one must be reported in
+// every one of them.
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "common/cuda/cp_async.hpp"
@@ -19,7 +20,8 @@ using OneBuffer = void (*)(const float* in, float* out);
 
 /// `blocks` of 96 threads, each with an element of `in` and of `out`.
 void run(OneBuffer kernel, int blocks = 3) {
-    const Buffer<float> in(static_cast<size_t>(blocks) * 4 * threads), out(static_cast<size_t>(blocks) * threads);
+    const Buffer<float> in(static_cast<size_t>(blocks) * 4 * threads),
+        out(static_cast<size_t>(blocks) * threads);
     launch(kernel, blocks, threads, 16 * threads, static_cast<const float*>(in.data()), out.data());
 }
 
@@ -27,8 +29,8 @@ void must_pass(OneBuffer kernel) {
     in_every_way([&] { CHECK_NOTHROW(run(kernel)); });
 }
 
-/// A race of two tagged lines, either of which may come first. Where the first starts a copy, the second may also meet
-/// it in flight.
+/// A race of two tagged lines, either of which may come first. Where the first starts a copy, the
+/// second may also meet it in flight.
 void must_race(OneBuffer kernel, const char* one, const char* other) {
     in_every_way([&] {
         const Fault fault = fault_of([&] { run(kernel); });
@@ -62,7 +64,7 @@ __device__ void make(uint64_t* mbarrier, int arrivals) {
     __syncthreads(); // the mbarrier is initialised
 }
 
-// --- epochs -------------------------------------------------------------------------------------------------------
+// --- epochs --------------------------------------------------------------------------------------
 
 /// Each thread reads what another one wrote and then overwrites it, round after round.
 template <bool both> __global__ void rounds(const float* in, float* out) {
@@ -113,7 +115,7 @@ __global__ void variants(const float* in, float* out) {
     own(out) = tile[neighbour_warp()] + static_cast<float>(holds);
 }
 
-// --- bytes --------------------------------------------------------------------------------------------------------
+// --- bytes ---------------------------------------------------------------------------------------
 
 template <bool apart> __global__ void flags(const float*, float* out) {
     __shared__ unsigned char flag[threads];
@@ -143,11 +145,12 @@ __global__ void parts(const float*, float* out) {
 /// A byte of a word that another thread writes as a whole.
 __global__ void byte_of_word(const float*, float* out) {
     __shared__ unsigned word[threads];
-    word[threadIdx.x] = 1;                                                               // whole word
-    own(out) = reinterpret_cast<const unsigned char*>(word)[4 * (threadIdx.x ^ 1u) + 3]; // its last byte
+    word[threadIdx.x] = 1; // whole word
+    // its last byte
+    own(out) = reinterpret_cast<const unsigned char*>(word)[4 * (threadIdx.x ^ 1u) + 3];
 }
 
-// --- where shared memory is declared --------------------------------------------------------------------------------
+// --- where shared memory is declared -------------------------------------------------------------
 
 __device__ float sum_of_block(float value) {
     __shared__ float partial[3];
@@ -171,7 +174,7 @@ __global__ void sum_in_function(const float* in, float* out) {
     own(out) += in_lambda();
 }
 
-// --- atomics --------------------------------------------------------------------------------------------------------
+// --- atomics -------------------------------------------------------------------------------------
 
 template <bool barrier> __global__ void histogram(const float*, float* out) {
     __shared__ int count[4];
@@ -189,7 +192,7 @@ template <bool barrier> __global__ void histogram(const float*, float* out) {
     }
 }
 
-// --- global memory --------------------------------------------------------------------------------------------------
+// --- global memory -------------------------------------------------------------------------------
 
 /// Threads of a block hand results on through global memory, each block in its own part.
 __global__ void hand_on(const float* in, float* out) {
@@ -207,7 +210,7 @@ __global__ void hand_on_in_any_block(const float*, float* out) {
     out[begin + threadIdx.x] = other;
 }
 
-// --- copies ---------------------------------------------------------------------------------------------------------
+// --- copies --------------------------------------------------------------------------------------
 
 /// Started in one epoch, waited for in another, read by others in a third.
 template <bool barrier> __global__ void copy_over_epochs(const float* in, float* out) {
@@ -239,11 +242,12 @@ template <bool wait_at_mbarrier> __global__ void waited_for_twice(const float* i
     own(out) = smem[4 * neighbour_warp()]; // use by another warp
 }
 
-/// A thread must wait for its own copy as others must. That others have waited, it does not know by a shuffle, and a
-/// __syncthreads does not wait for copies.
+/// A thread must wait for its own copy as others must. That others have waited, it does not know by
+/// a shuffle, and a __syncthreads does not wait for copies.
 enum class Between { nothing, shuffle, barrier };
 
-template <Between between, bool wait> __global__ void handed_to_mbarrier(const float* in, float* out) {
+template <Between between, bool wait>
+__global__ void handed_to_mbarrier(const float* in, float* out) {
     const float* smem = flash::dynamic_shared<float>();
     __shared__ uint64_t full[1];
     make(full, threads);
@@ -258,7 +262,8 @@ template <Between between, bool wait> __global__ void handed_to_mbarrier(const f
     if (between == Between::shuffle) {
         __shfl_sync(0xffffffffu, 0, 0);
     }
-    own(out) = smem[4 * (between == Between::barrier ? neighbour_warp() : threadIdx.x)]; // read of a copy
+    // read of a copy
+    own(out) = smem[4 * (between == Between::barrier ? neighbour_warp() : threadIdx.x)];
 }
 
 /// One thread waits for all copies, and a barrier lets the others know.
@@ -275,7 +280,7 @@ __global__ void one_waits_for_all(const float* in, float* out) {
     own(out) = smem[4 * neighbour_warp()];
 }
 
-// --- mbarriers ------------------------------------------------------------------------------------------------------
+// --- mbarriers -----------------------------------------------------------------------------------
 
 /// Warp 0 writes, warp 1 passes the word on, warp 2 reads what warp 0 wrote.
 template <bool in_order> __global__ void chain(const float* in, float* out) {
@@ -320,8 +325,8 @@ template <bool sync> __global__ void one_lane_waits(const float* in, float* out)
     }
 }
 
-/// Arrivals in one epoch, the wait in another: what warp 0 writes in between is not handed on with its copies, whenever
-/// those land.
+/// Arrivals in one epoch, the wait in another: what warp 0 writes in between is not handed on with
+/// its copies, whenever those land.
 template <bool ordered> __global__ void after_the_copy(const float* in, float* out) {
     __shared__ float tile[32];
     __shared__ uint64_t full[1];
@@ -387,8 +392,8 @@ TEST_CASE("ordering: blocks reuse threads and shared memory, launches reuse glob
     const Buffer<float> data(3 * threads);
     in_every_way([&] { // each launch reads what others of the one before wrote; sizes change
         for (const unsigned size : {threads, 32u, 1u, 64u, threads}) {
-            CHECK_NOTHROW(
-                launch(hand_on_in_any_block, 3, size, 0, static_cast<const float*>(data.data()), data.data()));
+            CHECK_NOTHROW(launch(hand_on_in_any_block, 3, size, 0,
+                                 static_cast<const float*>(data.data()), data.data()));
         }
     });
 }

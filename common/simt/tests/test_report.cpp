@@ -39,8 +39,8 @@ TEST_CASE("findings: bank conflicts and uncoalesced accesses, but no short reque
     REQUIRE(kernels.size() == 1);
     const auto found = [&](const char* tag) {
         const int number = line_of(__FILE__, tag);
-        const auto line =
-            std::ranges::find_if(kernels[0].lines, [&](const auto& own) { return own.first.line == number; });
+        const auto line = std::ranges::find_if(
+            kernels[0].lines, [&](const auto& own) { return own.first.line == number; });
         REQUIRE(line != kernels[0].lines.end());
         return simt::findings(line->second);
     };

@@ -28,7 +28,8 @@ template <class T> __global__ void multiply(const uint32_t* A, const uint32_t* B
     }
 }
 
-/// The element of a matrix that register i of a lane holds: PTX ISA, "Matrix Fragments for mma.m16n8k16".
+/// The element of a matrix that register i of a lane holds: PTX ISA, "Matrix Fragments for
+/// mma.m16n8k16".
 struct Element {
     int row, column;
 };
@@ -57,13 +58,13 @@ template <class T> void check_multiply() {
     for (int lane = 0; lane < 32; ++lane) {
         for (int i = 0; i < 8; ++i) {
             const Element e = of_a(lane, i);
-            a[static_cast<size_t>(4 * lane + i / 2)] |= uint32_t{from_float<T>(A[e.row][e.column]).bits}
-                                                        << 16 * (i & 1);
+            a[static_cast<size_t>(4 * lane + i / 2)] |=
+                uint32_t{from_float<T>(A[e.row][e.column]).bits} << 16 * (i & 1);
         }
         for (int i = 0; i < 4; ++i) {
             const Element in_b = of_b(lane, i), in_c = of_c(lane, i);
-            b[static_cast<size_t>(2 * lane + i / 2)] |= uint32_t{from_float<T>(B[in_b.row][in_b.column]).bits}
-                                                        << 16 * (i & 1);
+            b[static_cast<size_t>(2 * lane + i / 2)] |=
+                uint32_t{from_float<T>(B[in_b.row][in_b.column]).bits} << 16 * (i & 1);
             c[static_cast<size_t>(4 * lane + i)] = C[in_c.row][in_c.column];
         }
     }
@@ -177,8 +178,8 @@ TEST_CASE("ldmatrix hands out 8 x 8 matrices, also transposed") {
 TEST_CASE("a row that ldmatrix cannot take is reported") {
     const With watched({.detect = true});
     const Buffer<uint32_t> out(32);
-    const Fault fault =
-        fault_at("misaligned row", FaultKind::misaligned, [&] { launch(misaligned_row, 1, 32, 1024, out.data()); });
+    const Fault fault = fault_at("misaligned row", FaultKind::misaligned,
+                                 [&] { launch(misaligned_row, 1, 32, 1024, out.data()); });
     CHECK(fault.where.thread.x == 9);
 }
 

@@ -60,7 +60,8 @@ __global__ void lanes_that_left(int* out) {
     out[threadIdx.x] = static_cast<int>(__ballot_sync(full, 1));
 }
 
-/// Lanes 0 and 1 each wait for lane 2 in a meeting of their own; it leaves, and then they meet each other.
+/// Lanes 0 and 1 each wait for lane 2 in a meeting of their own; it leaves, and then they meet each
+/// other.
 __global__ void lane_of_two_meetings_left(int* out) {
     if (threadIdx.x < 2) {
         const unsigned mask = threadIdx.x == 0 ? 0b101u : 0b110u;
@@ -146,7 +147,8 @@ __global__ void functions(float* out) {
     out[13] = __saturatef(1.5f);
 }
 
-std::vector<int> expected(int (*source)(int lane, int argument, int width), int argument, int width) {
+std::vector<int> expected(int (*source)(int lane, int argument, int width), int argument,
+                          int width) {
     std::vector<int> lanes(32);
     for (int lane = 0; lane < 32; ++lane) {
         lanes[static_cast<size_t>(lane)] = source(lane, argument, width);
@@ -163,12 +165,19 @@ TEST_CASE("shuffles take from the lane that they name, within segments of a widt
             const Buffer<int> out(128);
             launch(shuffles, 1, 32, 0, out.data(), argument, width);
             const std::vector<int> all = out.values();
-            const auto part = [&](int n) { return std::vector<int>(all.begin() + 32 * n, all.begin() + 32 * (n + 1)); };
-            CHECK(part(0) == expected([](int l, int a, int w) { return l / w * w + a % w; }, argument, width));
-            CHECK(part(1) == expected([](int l, int a, int w) { return l % w < a ? l : l - a; }, argument, width));
-            CHECK(part(2) == expected([](int l, int a, int w) { return l % w + a >= w ? l : l + a; }, argument, width));
+            const auto part = [&](int n) {
+                return std::vector<int>(all.begin() + 32 * n, all.begin() + 32 * (n + 1));
+            };
+            CHECK(part(0) ==
+                  expected([](int l, int a, int w) { return l / w * w + a % w; }, argument, width));
+            CHECK(part(1) == expected([](int l, int a, int w) { return l % w < a ? l : l - a; },
+                                      argument, width));
+            CHECK(part(2) ==
+                  expected([](int l, int a, int w) { return l % w + a >= w ? l : l + a; }, argument,
+                           width));
             CHECK(part(3) ==
-                  expected([](int l, int a, int w) { return (l ^ a) / w > l / w ? l : l ^ a; }, argument, width));
+                  expected([](int l, int a, int w) { return (l ^ a) / w > l / w ? l : l ^ a; },
+                           argument, width));
         }
     }
 }
@@ -230,7 +239,8 @@ TEST_CASE("atomic operations of many blocks at once lose nothing") {
     const auto check = []<class T>(T) {
         const Buffer<T> cells(std::vector<T>{0, T(1000000), 5, 5, 1, 0});
         launch(atomics<T>, 50, 100, 0, cells.data());
-        CHECK(cells.values() == std::vector<T>{T(50 * 4950), T(1000000 - 50 * 4950), 0, 99, 7, T(50 * 100 * 2)});
+        CHECK(cells.values() ==
+              std::vector<T>{T(50 * 4950), T(1000000 - 50 * 4950), 0, 99, 7, T(50 * 100 * 2)});
     };
     check(int{});
     check(unsigned{});
@@ -261,15 +271,17 @@ TEST_CASE("vector types") {
     std::iota(numbers.begin(), numbers.end(), 0.0f);
     const Buffer<float> in(numbers), out(128), pairs(64);
     const Buffer<unsigned> words(128);
-    launch(vectors, 1, 32, 0, reinterpret_cast<const float4*>(in.data()), reinterpret_cast<float4*>(out.data()),
-           reinterpret_cast<float2*>(pairs.data()), reinterpret_cast<uint4*>(words.data()));
+    launch(vectors, 1, 32, 0, reinterpret_cast<const float4*>(in.data()),
+           reinterpret_cast<float4*>(out.data()), reinterpret_cast<float2*>(pairs.data()),
+           reinterpret_cast<uint4*>(words.data()));
     CHECK(out.values()[8] == 11);
     CHECK(out.values()[9] == 9);
     CHECK(out.values()[11] == 11);
     CHECK(pairs.values()[4] == 9);
     CHECK(pairs.values()[5] == 10);
     CHECK(words.values()[9] == std::bit_cast<unsigned>(9.0f));
-    static_assert(sizeof(float4) == 16 && alignof(float4) == 16 && alignof(float2) == 8 && alignof(uint4) == 16);
+    static_assert(sizeof(float4) == 16 && alignof(float4) == 16 && alignof(float2) == 8 &&
+                  alignof(uint4) == 16);
     static_assert(std::is_trivially_default_constructible_v<float4>);
 }
 

@@ -9,7 +9,8 @@ namespace {
 
 void note_atomic(const void* address, unsigned bytes, Site site) {
     if (active_observers != nullptr) {
-        Caller().tells(&Observer::access, {static_cast<const char*>(address), bytes, Kind::atomic, Origin::of(site)});
+        Caller().tells(&Observer::access,
+                       {static_cast<const char*>(address), bytes, Kind::atomic, Origin::of(site)});
     }
 }
 
@@ -23,13 +24,13 @@ uint64_t atomic_read(const void* address, unsigned bytes, Site site) {
 
 bool atomic_replace(void* address, unsigned bytes, uint64_t& expected, uint64_t desired) {
     if (bytes == 8) {
-        return __atomic_compare_exchange_n(static_cast<uint64_t*>(address), &expected, desired, false, __ATOMIC_SEQ_CST,
-                                           __ATOMIC_SEQ_CST);
+        return __atomic_compare_exchange_n(static_cast<uint64_t*>(address), &expected, desired,
+                                           false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     }
     auto expected4 = static_cast<uint32_t>(expected);
-    const bool done =
-        __atomic_compare_exchange_n(static_cast<uint32_t*>(address), &expected4, static_cast<uint32_t>(desired), false,
-                                    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    const bool done = __atomic_compare_exchange_n(static_cast<uint32_t*>(address), &expected4,
+                                                  static_cast<uint32_t>(desired), false,
+                                                  __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     expected = expected4;
     return done;
 }

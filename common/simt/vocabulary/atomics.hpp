@@ -11,7 +11,8 @@ namespace flash::simt {
 /// The 4 or 8 bytes at an address, read; the runtime notes it as part of an atomic operation.
 uint64_t atomic_read(const void* address, unsigned bytes, Site site);
 
-/// Replaces `expected` by `desired`; false, and `expected` is what was there, when another value was.
+/// Replaces `expected` by `desired`; false, and `expected` is what was there, when another value
+/// was.
 bool atomic_replace(void* address, unsigned bytes, uint64_t& expected, uint64_t desired);
 
 /// Applies `change` to the value at `address`, indivisibly; returns the value before.
@@ -35,11 +36,14 @@ void atomic_add_4(float* address, const float (&values)[4], Site site);
 
 } // namespace flash::simt
 
-// The second parameter does not take part in deducing T, so that atomicAdd(&counter, 1) works for unsigned counters.
-#define FLASH_SIMT_ATOMIC(name, expression)                                                                            \
-    template <class T>                                                                                                 \
-    inline T name(T* address, std::type_identity_t<T> operand, flash::simt::Site site = flash::simt::Site::here()) {   \
-        return flash::simt::atomic_update(address, site, [=](T value) -> T { return expression; });                    \
+// The second parameter does not take part in deducing T, so that atomicAdd(&counter, 1) works for
+// unsigned counters.
+#define FLASH_SIMT_ATOMIC(name, expression)                                                        \
+    template <class T>                                                                             \
+    inline T name(T* address, std::type_identity_t<T> operand,                                     \
+                  flash::simt::Site site = flash::simt::Site::here()) {                            \
+        return flash::simt::atomic_update(address, site,                                           \
+                                          [=](T value) -> T { return expression; });               \
     }
 
 FLASH_SIMT_ATOMIC(atomicAdd, value + operand)
@@ -56,7 +60,8 @@ FLASH_SIMT_ATOMIC(atomicXor, value ^ operand)
 template <class T>
 inline T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> desired,
                    flash::simt::Site site = flash::simt::Site::here()) {
-    return flash::simt::atomic_update(address, site, [=](T value) { return value == expected ? desired : value; });
+    return flash::simt::atomic_update(address, site,
+                                      [=](T value) { return value == expected ? desired : value; });
 }
 
 void __threadfence();

@@ -24,7 +24,8 @@ template <class Use> void for_each_lane(uint32_t lanes, Use use) {
     }
 }
 
-/// The lane that `lane` reads from; a source outside its segment of `width` lanes means its own value.
+/// The lane that `lane` reads from; a source outside its segment of `width` lanes means its own
+/// value.
 int source_lane(Shuffle kind, int lane, int argument, int width) {
     const int first = lane & ~(width - 1);
     switch (kind) {
@@ -36,7 +37,8 @@ int source_lane(Shuffle kind, int lane, int argument, int width) {
         return lane + argument >= first + width ? lane : lane + argument;
     default: {
         const int source = lane ^ argument;
-        return source >= first + width ? lane : source; // a lower segment may be read, a higher one not
+        // a lower segment may be read, a higher one not
+        return source >= first + width ? lane : source;
     }
     }
 }
@@ -47,18 +49,21 @@ uint32_t vote(const char* operation, uint32_t mask, bool predicate, Site site) {
     Vote own{predicate, 0};
     const RuntimeCode runtime;
     current_block().collective(
-        Meeting::collective, operation, site, mask, &own, [](const Operands& operands, uint32_t lanes) {
+        Meeting::collective, operation, site, mask, &own,
+        [](const Operands& operands, uint32_t lanes) {
             uint32_t bits = 0;
             for_each_lane(lanes, [&](size_t lane) {
                 bits |= static_cast<const Vote*>(operands[lane])->predicate ? 1u << lane : 0;
             });
-            for_each_lane(lanes, [&](size_t lane) { static_cast<Vote*>(operands[lane])->result = bits; });
+            for_each_lane(lanes,
+                          [&](size_t lane) { static_cast<Vote*>(operands[lane])->result = bits; });
         });
     return own.result;
 }
 
 uint64_t exchange(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int width, Site site) {
-    constexpr const char* names[] = {"__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync"};
+    constexpr const char* names[] = {"__shfl_sync", "__shfl_up_sync", "__shfl_down_sync",
+                                     "__shfl_xor_sync"};
     Block& block = current_block();
     const int lane = static_cast<int>(block.current().number % 32);
     Exchange own{bits, source_lane(kind, lane, argument, width), 0};
@@ -68,10 +73,12 @@ uint64_t exchange(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int 
                          for_each_lane(lanes, [&](size_t own_lane) {
                              auto& receiver = *static_cast<Exchange*>(operands[own_lane]);
                              const auto source = static_cast<size_t>(receiver.source) % 32;
-                             // A lane that takes no part has nothing to give; on a GPU the value is undefined.
+                             // A lane that takes no part has nothing to give; on a GPU the value is
+                             // undefined.
                              const bool gives = (lanes >> source & 1) != 0;
                              receiver.result =
-                                 gives ? static_cast<const Exchange*>(operands[source])->bits : ~uint64_t{0};
+                                 gives ? static_cast<const Exchange*>(operands[source])->bits
+                                       : ~uint64_t{0};
                          });
                      });
     return own.result;

@@ -15,7 +15,8 @@ enum class Shuffle { index, up, down, bitwise_xor };
 uint64_t exchange(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int width, Site site);
 
 /// A value of at most 8 bytes through a shuffle.
-template <class T> inline T shuffle_value(Shuffle kind, uint32_t mask, T value, int argument, int width, Site site) {
+template <class T>
+inline T shuffle_value(Shuffle kind, uint32_t mask, T value, int argument, int width, Site site) {
     static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
     uint64_t bits = 0;
     __builtin_memcpy(&bits, &value, sizeof value);
@@ -30,13 +31,16 @@ void __syncthreads(flash::simt::Site site = flash::simt::Site::here());
 int __syncthreads_or(int predicate, flash::simt::Site site = flash::simt::Site::here());
 void __syncwarp(unsigned mask = 0xffffffffu, flash::simt::Site site = flash::simt::Site::here());
 
-inline unsigned __ballot_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {
+inline unsigned __ballot_sync(unsigned mask, int predicate,
+                              flash::simt::Site site = flash::simt::Site::here()) {
     return flash::simt::vote("__ballot_sync", mask, predicate != 0, site);
 }
-inline int __any_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {
+inline int __any_sync(unsigned mask, int predicate,
+                      flash::simt::Site site = flash::simt::Site::here()) {
     return flash::simt::vote("__any_sync", mask, predicate != 0, site) != 0;
 }
-inline int __all_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {
+inline int __all_sync(unsigned mask, int predicate,
+                      flash::simt::Site site = flash::simt::Site::here()) {
     return flash::simt::vote("__all_sync", mask, predicate == 0, site) == 0;
 }
 
@@ -48,15 +52,18 @@ inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32,
 template <class T>
 inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
                         flash::simt::Site site = flash::simt::Site::here()) {
-    return flash::simt::shuffle_value(flash::simt::Shuffle::up, mask, value, static_cast<int>(delta), width, site);
+    return flash::simt::shuffle_value(flash::simt::Shuffle::up, mask, value,
+                                      static_cast<int>(delta), width, site);
 }
 template <class T>
 inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
                           flash::simt::Site site = flash::simt::Site::here()) {
-    return flash::simt::shuffle_value(flash::simt::Shuffle::down, mask, value, static_cast<int>(delta), width, site);
+    return flash::simt::shuffle_value(flash::simt::Shuffle::down, mask, value,
+                                      static_cast<int>(delta), width, site);
 }
 template <class T>
 inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
                          flash::simt::Site site = flash::simt::Site::here()) {
-    return flash::simt::shuffle_value(flash::simt::Shuffle::bitwise_xor, mask, value, lane_mask, width, site);
+    return flash::simt::shuffle_value(flash::simt::Shuffle::bitwise_xor, mask, value, lane_mask,
+                                      width, site);
 }

@@ -1,4 +1,5 @@
-// CUDA's vocabulary for g++ and clang++: what a kernel file sees instead of cuda_runtime.h when there is no nvcc.
+// CUDA's vocabulary for g++ and clang++: what a kernel file sees instead of cuda_runtime.h when
+// there is no nvcc.
 // Every function here has the meaning that the CUDA C++ Programming Guide gives it.
 #pragma once
 

@@ -26,7 +26,8 @@ cudaError_t cudaFree(void* pointer) {
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void* destination, const void* source, size_t bytes, cudaMemcpyKind /*kind*/) {
+cudaError_t cudaMemcpy(void* destination, const void* source, size_t bytes,
+                       cudaMemcpyKind /*kind*/) {
     std::memcpy(destination, source, bytes);
     return cudaSuccess;
 }

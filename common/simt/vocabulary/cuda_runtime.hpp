@@ -1,4 +1,5 @@
-// The calls of the CUDA runtime that a small program's main makes: memory, copies and errors. Twins of cuda_runtime.h.
+// The calls of the CUDA runtime that a small program's main makes: memory, copies and errors. Twins
+// of cuda_runtime.h.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +7,12 @@
 #include "common/cuda/device_buffer.hpp"
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice
+};
 
 namespace flash::simt {
 
@@ -28,4 +34,6 @@ cudaError_t cudaMemset(void* destination, int byte, size_t bytes);
 // A launch throws what is wrong with it, and returns when its kernel has ended.
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-inline const char* cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "out of memory"; }
+inline const char* cudaGetErrorString(cudaError_t error) {
+    return error == cudaSuccess ? "no error" : "out of memory";
+}

@@ -7,7 +7,8 @@ namespace flash {
 
 inline float fast_exp2(float x) {
     const float y = exp2f(x);
-    return y < 0x1p-126f ? 0.0f : y; // the hardware flushes subnormal results; NaN compares false and stays
+    // the hardware flushes subnormal results; NaN compares false and stays
+    return y < 0x1p-126f ? 0.0f : y;
 }
 
 } // namespace flash

@@ -1,4 +1,5 @@
-// CUDA's scalar functions that C++ does not have. The fast ones are exact here: a kernel must bear both.
+// CUDA's scalar functions that C++ does not have. The fast ones are exact here: a kernel must bear
+// both.
 #pragma once
 
 #include <math.h>
@@ -26,18 +27,22 @@ inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }
 
-template <class T> inline __attribute__((always_inline)) T __ldg(const T* address) { return *address; }
+template <class T> inline __attribute__((always_inline)) T __ldg(const T* address) {
+    return *address;
+}
 
 // Any two arithmetic types, as CUDA has it; C++'s own take two of one type.
 template <class A, class B>
 requires std::is_arithmetic_v<A> && std::is_arithmetic_v<B>
 constexpr std::common_type_t<A, B> min(A a, B b) {
-    return static_cast<std::common_type_t<A, B>>(b) < static_cast<std::common_type_t<A, B>>(a) ? b : a;
+    return static_cast<std::common_type_t<A, B>>(b) < static_cast<std::common_type_t<A, B>>(a) ? b
+                                                                                               : a;
 }
 template <class A, class B>
 requires std::is_arithmetic_v<A> && std::is_arithmetic_v<B>
 constexpr std::common_type_t<A, B> max(A a, B b) {
-    return static_cast<std::common_type_t<A, B>>(a) < static_cast<std::common_type_t<A, B>>(b) ? b : a;
+    return static_cast<std::common_type_t<A, B>>(a) < static_cast<std::common_type_t<A, B>>(b) ? b
+                                                                                               : a;
 }
 
 /// The largest of three: one instruction on Hopper.

@@ -26,7 +26,8 @@ size_t flash::max_shared_memory_per_block() { return simt::shared_memory_limit(f
 int flash::resident_blocks(bool for_hopper, int threads, size_t smem_bytes) {
     constexpr int sms = 4;
     constexpr int threads_per_sm = 2048;
-    constexpr size_t own = 1 << 10; // the system keeps 1 KiB of each block's part, so the largest block leaves that
+    // the system keeps 1 KiB of each block's part, so the largest block leaves that
+    constexpr size_t own = 1 << 10;
     const size_t shared = simt::shared_memory_limit(for_hopper) + own;
     return sms * std::min(threads_per_sm / threads, static_cast<int>(shared / (smem_bytes + own)));
 }

@@ -3,8 +3,9 @@
 
 #include "common/simt/machine/dim3.hpp"
 
-// `inline` gives a kernel's __shared__ variables external linkage; g++'s instrumentation leaves out the others. The tag
-// becomes part of the names in the symbol table, and tells kernels from other functions there.
+// `inline` gives a kernel's __shared__ variables external linkage; g++'s instrumentation leaves out
+// the others. The tag becomes part of the names in the symbol table, and tells kernels from other
+// functions there.
 #define __global__ inline __attribute__((abi_tag("kernel")))
 #define __device__
 #define __host__
@@ -26,8 +27,9 @@ inline constexpr int warpSize = 32;
 
 namespace flash::simt {
 
-// Functions of the runtime, which is compiled without instrumentation: as plain variables they would look like memory
-// traffic of the kernel. `const` because a CUDA thread sees the same value as long as it lives.
+// Functions of the runtime, which is compiled without instrumentation: as plain variables they
+// would look like memory traffic of the kernel. `const` because a CUDA thread sees the same value
+// as long as it lives.
 [[gnu::const]] uint3 thread_index() noexcept;
 [[gnu::const]] uint3 block_index() noexcept;
 [[gnu::const]] dim3 block_size() noexcept;

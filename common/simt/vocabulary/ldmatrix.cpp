@@ -14,10 +14,12 @@ struct Rows {
     Site site;
 };
 
-/// Without transposition lane l receives elements 2 (l % 4), 2 (l % 4) + 1 of row l / 4 of each matrix;
-/// transposed, the same of column l / 4.
+/// Without transposition lane l receives elements 2 (l % 4), 2 (l % 4) + 1 of row l / 4 of each
+/// matrix; transposed, the same of column l / 4.
 template <bool Transposed> void load(const Operands& lanes, uint32_t) {
-    const auto lane_rows = [&](size_t lane) -> const Rows& { return *static_cast<const Rows*>(lanes[lane]); };
+    const auto lane_rows = [&](size_t lane) -> const Rows& {
+        return *static_cast<const Rows*>(lanes[lane]);
+    };
     std::array<MatrixRow, 32> rows;
     for (size_t lane = 0; lane < 32; ++lane) {
         rows[lane] = lane_rows(lane).row;

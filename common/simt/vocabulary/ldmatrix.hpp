@@ -8,7 +8,8 @@
 namespace flash {
 namespace simt {
 
-/// `registers` of this lane receive its part of four 8 x 8 matrices; lane 8 m + i names row i of matrix m.
+/// `registers` of this lane receive its part of four 8 x 8 matrices; lane 8 m + i names row i of
+/// matrix m.
 void load_matrices(uint32_t (&registers)[4], const void* row, bool transposed, Site site);
 
 } // namespace simt
@@ -16,7 +17,8 @@ void load_matrices(uint32_t (&registers)[4], const void* row, bool transposed, S
 inline void ldmatrix_x4(uint32_t (&r)[4], const void* row, simt::Site site = simt::Site::here()) {
     simt::load_matrices(r, row, false, site);
 }
-inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row, simt::Site site = simt::Site::here()) {
+inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row,
+                              simt::Site site = simt::Site::here()) {
     simt::load_matrices(r, row, true, site);
 }
 

@@ -16,10 +16,11 @@ struct Fragments {
 using Row [[gnu::vector_size(32)]] = float; // eight numbers, in a register where the CPU has such
 
 /// Gathers A and B from the lanes' registers, multiplies, and hands each lane its part of C.
-/// Products of two 16-bit values are exact in fp32; sums are rounded one by one (the hardware's order is not
-/// published).
+/// Products of two 16-bit values are exact in fp32; sums are rounded one by one (the hardware's
+/// order is not published).
+// pairs, as they lie in the registers: along A's rows, along B's columns
 template <class T> void multiply(const Operands& lanes, uint32_t) {
-    uint32_t A_bits[16][8], B_bits[8][8]; // pairs, as they lie in the registers: along A's rows, along B's columns
+    uint32_t A_bits[16][8], B_bits[8][8];
     for (size_t lane = 0; lane < 32; ++lane) {
         const auto& own = *static_cast<const Fragments*>(lanes[lane]);
         const size_t g = lane / 4;
@@ -33,7 +34,8 @@ template <class T> void multiply(const Operands& lanes, uint32_t) {
     }
     const auto low = [](uint32_t pair) { return to_float(T{static_cast<uint16_t>(pair)}); };
     const auto high = [](uint32_t pair) { return to_float(T{static_cast<uint16_t>(pair >> 16)}); };
-    float A[16][2][8], B[8][2][8]; // pairs taken apart; loops by themselves, so that the compiler uses vectors
+    // pairs taken apart; loops by themselves, so that the compiler uses vectors
+    float A[16][2][8], B[8][2][8];
     for (size_t row = 0; row < 16; ++row) {
         for (size_t pair = 0; pair < 8; ++pair) {
             A[row][0][pair] = low(A_bits[row][pair]);

@@ -27,7 +27,8 @@ template <class T> inline uint32_t pack(float low, float high) {
 
 template <class T> inline uint32_t pack_saturated(float low, float high) {
     constexpr float most = dtype_of<T> == DType::fp16 ? 65504.0f : INFINITY;
-    const auto clamped = [](float x) { return x > most ? most : x < -most ? -most : x; }; // NaN stays
+    // NaN stays
+    const auto clamped = [](float x) { return x > most ? most : x < -most ? -most : x; };
     return pack<T>(clamped(low), clamped(high));
 }
 

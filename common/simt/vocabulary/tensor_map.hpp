@@ -5,8 +5,8 @@
 
 namespace flash::detail {
 
-inline TensorMap encode_tensor_map(DType type, int rank, const void* base, const int64_t* sizes, const int64_t* strides,
-                                   const int* box) {
+inline TensorMap encode_tensor_map(DType type, int rank, const void* base, const int64_t* sizes,
+                                   const int64_t* strides, const int* box) {
     TensorMap map{static_cast<char*>(const_cast<void*>(base)), {}, {}, {}, rank, type};
     for (int i = 0; i < rank; ++i) {
         map.sizes[i] = sizes[i];

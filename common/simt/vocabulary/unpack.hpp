@@ -9,7 +9,8 @@
 namespace flash {
 
 template <class T> inline float2 unpack(uint32_t packed) {
-    return {to_float(T{static_cast<uint16_t>(packed)}), to_float(T{static_cast<uint16_t>(packed >> 16)})};
+    return {to_float(T{static_cast<uint16_t>(packed)}),
+            to_float(T{static_cast<uint16_t>(packed >> 16)})};
 }
 
 } // namespace flash

@@ -1,5 +1,5 @@
-// float4 and its kin. A copy is one access of the whole, as on a GPU: left to themselves, compilers split it
-// into its elements or call memcpy, and the counts would lie.
+// float4 and its kin. A copy is one access of the whole, as on a GPU: left to themselves, compilers
+// split it into its elements or call memcpy, and the counts would lie.
 #pragma once
 
 #include <cstdint>
@@ -31,26 +31,28 @@ template <class T> inline __attribute__((always_inline)) void copy_whole(T* to, 
 } // namespace flash::simt
 
 // Default construction does nothing, so that a __shared__ array of them needs no initialisation.
-#define FLASH_SIMT_COPIED_WHOLE(Vector)                                                                                \
-    Vector() = default;                                                                                                \
-    __attribute__((always_inline)) Vector(const Vector& other) { ::flash::simt::copy_whole(this, &other); }            \
-    __attribute__((always_inline)) Vector& operator=(const Vector& other) {                                            \
-        ::flash::simt::copy_whole(this, &other);                                                                       \
-        return *this;                                                                                                  \
+#define FLASH_SIMT_COPIED_WHOLE(Vector)                                                            \
+    Vector() = default;                                                                            \
+    __attribute__((always_inline)) Vector(const Vector& other) {                                   \
+        ::flash::simt::copy_whole(this, &other);                                                   \
+    }                                                                                              \
+    __attribute__((always_inline)) Vector& operator=(const Vector& other) {                        \
+        ::flash::simt::copy_whole(this, &other);                                                   \
+        return *this;                                                                              \
     }
 
-#define FLASH_SIMT_VECTORS(Scalar, Name)                                                                               \
-    struct alignas(2 * sizeof(Scalar)) Name##2 {                                                                       \
-        Scalar x, y;                                                                                                   \
-        FLASH_SIMT_COPIED_WHOLE(Name##2)                                                                               \
-        Name##2(Scalar x_, Scalar y_) : x(x_), y(y_) {}                                                                \
-    };                                                                                                                 \
-    inline Name##2 make_##Name##2(Scalar x, Scalar y) { return {x, y}; }                                               \
-    struct alignas(4 * sizeof(Scalar)) Name##4 {                                                                       \
-        Scalar x, y, z, w;                                                                                             \
-        FLASH_SIMT_COPIED_WHOLE(Name##4)                                                                               \
-        Name##4(Scalar x_, Scalar y_, Scalar z_, Scalar w_) : x(x_), y(y_), z(z_), w(w_) {}                            \
-    };                                                                                                                 \
+#define FLASH_SIMT_VECTORS(Scalar, Name)                                                           \
+    struct alignas(2 * sizeof(Scalar)) Name##2 {                                                   \
+        Scalar x, y;                                                                               \
+        FLASH_SIMT_COPIED_WHOLE(Name##2)                                                           \
+        Name##2(Scalar x_, Scalar y_) : x(x_), y(y_) {}                                            \
+    };                                                                                             \
+    inline Name##2 make_##Name##2(Scalar x, Scalar y) { return {x, y}; }                           \
+    struct alignas(4 * sizeof(Scalar)) Name##4 {                                                   \
+        Scalar x, y, z, w;                                                                         \
+        FLASH_SIMT_COPIED_WHOLE(Name##4)                                                           \
+        Name##4(Scalar x_, Scalar y_, Scalar z_, Scalar w_) : x(x_), y(y_), z(z_), w(w_) {}        \
+    };                                                                                             \
     inline Name##4 make_##Name##4(Scalar x, Scalar y, Scalar z, Scalar w) { return {x, y, z, w}; }
 
 FLASH_SIMT_VECTORS(float, float)

@@ -10,6 +10,7 @@ void flash::detail::begin_parts(void* memory) {
 
 void flash::detail::add_part(void* begin, int64_t bytes, const char* name) {
     if (simt::arena().contains(begin)) {
-        simt::memory_around(begin)->add_part(static_cast<char*>(begin), static_cast<size_t>(bytes), name);
+        simt::memory_around(begin)->add_part(static_cast<char*>(begin), static_cast<size_t>(bytes),
+                                             name);
     }
 }

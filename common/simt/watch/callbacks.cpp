@@ -1,4 +1,5 @@
-// The functions that code compiled with -fsanitize=thread calls. Linking without that option leaves them to us.
+// The functions that code compiled with -fsanitize=thread calls. Linking without that option leaves
+// them to us.
 #include <cstddef>
 
 #include "common/simt/machine/block.hpp"
@@ -12,12 +13,16 @@ const size_t base = executable().load_address;
 
 /// Apart from note(), so that nothing is saved and restored where nobody listens.
 template <void (Observer::*event)(unsigned, const AccessEvent&)>
-[[gnu::noinline]] void tell(const void* address, unsigned bytes, Kind kind, const void* return_address) {
-    Caller().tells(event, {static_cast<const char*>(address), bytes, kind, Origin::of_code(return_address, base)});
+[[gnu::noinline]] void tell(const void* address, unsigned bytes, Kind kind,
+                            const void* return_address) {
+    Caller().tells(event, {static_cast<const char*>(address), bytes, kind,
+                           Origin::of_code(return_address, base)});
 }
 
-/// Most accesses are to local variables: addresses from the frame of this call up to the top of the thread's stack.
-[[gnu::always_inline]] inline void note(const void* address, unsigned bytes, Kind kind, const void* return_address) {
+/// Most accesses are to local variables: addresses from the frame of this call up to the top of the
+/// thread's stack.
+[[gnu::always_inline]] inline void note(const void* address, unsigned bytes, Kind kind,
+                                        const void* return_address) {
     if (active_observers != nullptr) {
         const Thread& thread = current_block().current();
         if (address < __builtin_frame_address(0) || address >= thread.stack_top) {
@@ -29,7 +34,8 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
 }
 
 /// A copy of a struct: the accesses that a GPU needs for it, given its address.
-[[gnu::always_inline]] inline void note_range(const void* address, size_t size, Kind kind, const void* return_address) {
+[[gnu::always_inline]] inline void note_range(const void* address, size_t size, Kind kind,
+                                              const void* return_address) {
     const auto* const begin = static_cast<const char*>(address);
     const size_t low_bits = reinterpret_cast<size_t>(address) | size;
     const unsigned step = low_bits % 4 == 0 ? 4 : low_bits % 2 == 0 ? 2 : 1;
@@ -44,47 +50,50 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
 using namespace flash::simt;
 
 // Names and signatures are the compilers' (tsan_interface.h of LLVM).
-#define FLASH_SIMT_CALLBACK(name, size, kind)                                                                          \
-    void __tsan_##name##size(void* address) { note(address, size, kind, __builtin_return_address(0)); }
-#define FLASH_SIMT_CALLBACKS(size)                                                                                     \
-    FLASH_SIMT_CALLBACK(read, size, Kind::load)                                                                        \
-    FLASH_SIMT_CALLBACK(write, size, Kind::store)                                                                      \
-    FLASH_SIMT_CALLBACK(unaligned_read, size, Kind::load)                                                              \
+#define FLASH_SIMT_CALLBACK(name, size, kind)                                                      \
+    void __tsan_##name##size(void* address) {                                                      \
+        note(address, size, kind, __builtin_return_address(0));                                    \
+    }
+#define FLASH_SIMT_CALLBACKS(size)                                                                 \
+    FLASH_SIMT_CALLBACK(read, size, Kind::load)                                                    \
+    FLASH_SIMT_CALLBACK(write, size, Kind::store)                                                  \
+    FLASH_SIMT_CALLBACK(unaligned_read, size, Kind::load)                                          \
     FLASH_SIMT_CALLBACK(unaligned_write, size, Kind::store)
 
 // std::atomic and shared_ptr become calls too, in the host's part of a kernel file as well.
-#define FLASH_SIMT_NOTE_ATOMIC(bits, Type)                                                                             \
+#define FLASH_SIMT_NOTE_ATOMIC(bits, Type)                                                         \
     note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0))
-#define FLASH_SIMT_ATOMIC_UPDATE(bits, Type, name)                                                                     \
-    Type __tsan_atomic##bits##_##name(volatile Type* address, Type value, int) {                                       \
-        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                                            \
-        return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                                      \
+#define FLASH_SIMT_ATOMIC_UPDATE(bits, Type, name)                                                 \
+    Type __tsan_atomic##bits##_##name(volatile Type* address, Type value, int) {                   \
+        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                        \
+        return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                  \
     }
-#define FLASH_SIMT_ATOMIC_COMPARE(bits, Type, name)                                                                    \
-    int __tsan_atomic##bits##_compare_exchange_##name(volatile Type* address, Type* expected, Type desired, int,       \
-                                                      int) {                                                           \
-        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                                            \
-        return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);     \
+#define FLASH_SIMT_ATOMIC_COMPARE(bits, Type, name)                                                \
+    int __tsan_atomic##bits##_compare_exchange_##name(volatile Type* address, Type* expected,      \
+                                                      Type desired, int, int) {                    \
+        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                        \
+        return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,    \
+                                           __ATOMIC_SEQ_CST);                                      \
     }
-#define FLASH_SIMT_ATOMIC_CALLBACKS(bits, Type)                                                                        \
-    Type __tsan_atomic##bits##_load(const volatile Type* address, int) {                                               \
-        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                                            \
-        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                             \
-    }                                                                                                                  \
-    void __tsan_atomic##bits##_store(volatile Type* address, Type value, int) {                                        \
-        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                                            \
-        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                            \
-    }                                                                                                                  \
-    Type __tsan_atomic##bits##_exchange(volatile Type* address, Type value, int) {                                     \
-        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                                            \
-        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                  \
-    }                                                                                                                  \
-    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_add)                                                                    \
-    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_sub)                                                                    \
-    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_and)                                                                    \
-    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_or)                                                                     \
-    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_xor)                                                                    \
-    FLASH_SIMT_ATOMIC_COMPARE(bits, Type, strong)                                                                      \
+#define FLASH_SIMT_ATOMIC_CALLBACKS(bits, Type)                                                    \
+    Type __tsan_atomic##bits##_load(const volatile Type* address, int) {                           \
+        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                        \
+        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                         \
+    }                                                                                              \
+    void __tsan_atomic##bits##_store(volatile Type* address, Type value, int) {                    \
+        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                        \
+        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                        \
+    }                                                                                              \
+    Type __tsan_atomic##bits##_exchange(volatile Type* address, Type value, int) {                 \
+        FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                        \
+        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                              \
+    }                                                                                              \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_add)                                                \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_sub)                                                \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_and)                                                \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_or)                                                 \
+    FLASH_SIMT_ATOMIC_UPDATE(bits, Type, fetch_xor)                                                \
+    FLASH_SIMT_ATOMIC_COMPARE(bits, Type, strong)                                                  \
     FLASH_SIMT_ATOMIC_COMPARE(bits, Type, weak)
 
 extern "C" {

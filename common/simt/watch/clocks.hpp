@@ -1,18 +1,19 @@
 // What the threads of a block know of each other's progress: vector clocks.
 //
-// A thread's clock counts its releases: the moments at which it lets others know that it has come so far (__syncwarp,
-// arriving at an mbarrier). At a __syncthreads all clocks go on to the same number, and all threads know that. An
-// access carries the clock of its thread. Thread i knows of all accesses of thread j whose clock is below known[i][j];
-// those are ordered before whatever i does from then on.
+// A thread's clock counts its releases: the moments at which it lets others know that it has come
+// so far (__syncwarp, arriving at an mbarrier). At a __syncthreads all clocks go on to the same
+// number, and all threads know that. An access carries the clock of its thread. Thread i knows of
+// all accesses of thread j whose clock is below known[i][j]; those are ordered before whatever i
+// does from then on.
 //
-// Work that goes on beside the threads (cp.async, TMA, wgmma) ends on a channel: the copies of a thread, the phases of
-// an mbarrier, the groups of a warpgroup's products, the groups of a thread's bulk stores. Thread i knows that the
-// first known[i][c] of channel c are over. So must the thread that started them, by waiting. Channels have numbers
-// after those of the threads.
+// Work that goes on beside the threads (cp.async, TMA, wgmma) ends on a channel: the copies of a
+// thread, the phases of an mbarrier, the groups of a warpgroup's products, the groups of a thread's
+// bulk stores. Thread i knows that the first known[i][c] of channel c are over. So must the thread
+// that started them, by waiting. Channels have numbers after those of the threads.
 //
-// What a thread writes to shared memory, TMA and wgmma see after a fence: thread i knows that what thread j wrote
-// before its clock reached fenced[i][j] has been made visible to them, and so have the first fenced[i][c] of
-// channel c. All this holds from one epoch to the next.
+// What a thread writes to shared memory, TMA and wgmma see after a fence: thread i knows that what
+// thread j wrote before its clock reached fenced[i][j] has been made visible to them, and so have
+// the first fenced[i][c] of channel c. All this holds from one epoch to the next.
 #pragma once
 
 #include <bit>
@@ -65,10 +66,12 @@ class Clocks {
     }
     void learn_ends(unsigned thread, uint32_t channel, uint32_t count);
 
-    /// All that `thread` has written or knows of is visible to TMA and wgmma, as far as it is told of this fence.
+    /// All that `thread` has written or knows of is visible to TMA and wgmma, as far as it is told
+    /// of this fence.
     void fence(unsigned thread);
 
-    /// What each of `count` threads knows, the first of them on. What one of them did itself, it knows.
+    /// What each of `count` threads knows, the first of them on. What one of them did itself, it
+    /// knows.
     const Knowledge& common(unsigned first, unsigned count);
 
     // What threads hand on through a barrier.
@@ -86,9 +89,10 @@ class Clocks {
         uint64_t state;
         Knowledge common;
     };
-    std::map<std::pair<unsigned, unsigned>, Found> found_; // by first thread and count, as long as nothing changes
-    uint64_t state_ = 0;                                   // of known_
-    uint32_t highest_ = 0;                                 // clock
+    // by first thread and count, as long as nothing changes
+    std::map<std::pair<unsigned, unsigned>, Found> found_;
+    uint64_t state_ = 0;   // of known_
+    uint32_t highest_ = 0; // clock
 };
 
 } // namespace flash::simt

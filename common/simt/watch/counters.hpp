@@ -20,8 +20,8 @@ struct GlobalTraffic {
     uint64_t ideal = 0; // sectors if the bytes of each request lay side by side
 };
 
-/// Requests to shared memory. A wavefront is one pass through the 32 banks; a request needs several when lanes
-/// want different words of one bank (a conflict), or more than 128 bytes.
+/// Requests to shared memory. A wavefront is one pass through the 32 banks; a request needs several
+/// when lanes want different words of one bank (a conflict), or more than 128 bytes.
 struct SharedTraffic {
     uint64_t requests = 0;
     uint64_t bytes = 0;
@@ -32,14 +32,15 @@ struct SharedTraffic {
 /// Copies by TMA, each asked for by one thread.
 struct EngineTraffic {
     uint64_t requests = 0;
-    uint64_t bytes = 0; // a load's with the zeros for what is beyond the tensor, as the hardware counts
+    // a load's with the zeros for what is beyond the tensor, as the hardware counts
+    uint64_t bytes = 0;
 };
 
 /// Everything counts instructions of warps, except barriers, which are counted once per block.
 struct Counters {
     GlobalTraffic global_load, global_store;
     SharedTraffic shared_load, shared_store; // ldmatrix is a load
-    SharedTraffic async_store;               // cp.async: its write to shared memory; its read is a global load
+    SharedTraffic async_store; // cp.async: its write to shared memory; its read is a global load
     uint64_t barriers = 0;
     uint64_t collectives = 0; // shuffles, votes, __syncwarp
     uint64_t mma = 0;
@@ -48,10 +49,12 @@ struct Counters {
     uint64_t atomics = 0;
     GlobalTraffic global_atomic;                    // of the atomics, those in global memory
     EngineTraffic tma_load, tma_store, bulk_reduce; // the last one adds
-    std::array<uint64_t, 33> wgmma{};               // by the columns of C, in eights: each warp of a warpgroup counts
+    // by the columns of C, in eights: each warp of a warpgroup counts
+    std::array<uint64_t, 33> wgmma{};
 };
 
-/// One of these structures: its members are 64-bit numbers and nothing else, so they can be added up as an array.
+/// One of these structures: its members are 64-bit numbers and nothing else, so they can be added
+/// up as an array.
 template <class T>
 concept Counts = std::is_aggregate_v<T> && std::has_unique_object_representations_v<T>;
 

@@ -5,8 +5,10 @@
 namespace flash::simt {
 namespace {
 
-/// Those of `lanes` whose sector is one of the buffer's; sectors are numbered from the arena's beginning.
-uint32_t lanes_inside(const Buffer& buffer, const char* arena, uint32_t lanes, const WarpLog::Values& sectors) {
+/// Those of `lanes` whose sector is one of the buffer's; sectors are numbered from the arena's
+/// beginning.
+uint32_t lanes_inside(const Buffer& buffer, const char* arena, uint32_t lanes,
+                      const WarpLog::Values& sectors) {
     const size_t first = static_cast<size_t>(buffer.begin - arena) / sector_bytes;
     const size_t last = static_cast<size_t>(buffer.end - 1 - arena) / sector_bytes;
     uint32_t inside = 0;
@@ -17,7 +19,9 @@ uint32_t lanes_inside(const Buffer& buffer, const char* arena, uint32_t lanes, c
     return inside;
 }
 
-constexpr uint64_t ideal_sectors(uint64_t bytes) { return (bytes + sector_bytes - 1) / sector_bytes; }
+constexpr uint64_t ideal_sectors(uint64_t bytes) {
+    return (bytes + sector_bytes - 1) / sector_bytes;
+}
 
 /// A request of these lanes, each of which asks for so many bytes.
 GlobalTraffic request(uint32_t lanes, const WarpLog::Values& sectors, unsigned bytes_each) {
@@ -56,10 +60,12 @@ BufferTraffic& Counting::traffic_of(const Buffer& buffer) {
     return traffic;
 }
 
-[[gnu::always_inline]] inline void Counting::log(unsigned thread, RequestKey key, const char* address) {
-    const uint32_t value = key.space == Space::global
-                               ? static_cast<uint32_t>(static_cast<size_t>(address - arena_.begin) / sector_bytes)
-                               : static_cast<uint32_t>(reinterpret_cast<size_t>(address) / 4);
+[[gnu::always_inline]] inline void Counting::log(unsigned thread, RequestKey key,
+                                                 const char* address) {
+    const uint32_t value =
+        key.space == Space::global
+            ? static_cast<uint32_t>(static_cast<size_t>(address - arena_.begin) / sector_bytes)
+            : static_cast<uint32_t>(reinterpret_cast<size_t>(address) / 4);
     logs_[thread / 32].add(thread % 32, key, value);
 }
 
@@ -69,7 +75,8 @@ void Counting::access(unsigned thread, const AccessEvent& access) {
         space = Space::global; // a __device__ variable
     }
     if (space != Space::elsewhere) {
-        log(thread, {access.origin, access.kind, space, static_cast<uint8_t>(access.bytes), false}, access.address);
+        log(thread, {access.origin, access.kind, space, static_cast<uint8_t>(access.bytes), false},
+            access.address);
     }
 }
 
@@ -98,7 +105,8 @@ void Counting::start_copy(const AsyncCopy& copy) {
 }
 
 /// One request of TMA, in the traffic of its buffer; returns its bytes.
-uint64_t Counting::count_chunks(const std::vector<Chunk>& chunks, GlobalTraffic BufferTraffic::*direction) {
+uint64_t Counting::count_chunks(const std::vector<Chunk>& chunks,
+                                GlobalTraffic BufferTraffic::*direction) {
     GlobalTraffic own{1, 0, 0, 0};
     size_t last = 0; // sector
     for (const Chunk& chunk : chunks) {
@@ -123,17 +131,21 @@ void Counting::start_load(const BulkLoad& load) {
 
 void Counting::start_store(const BulkStore& store) {
     Counters& own = line(Origin::of(store.work.site));
-    (store.adds ? own.bulk_reduce : own.tma_store) += {1, count_chunks(store.chunks, &BufferTraffic::store)};
+    (store.adds ? own.bulk_reduce : own.tma_store) +=
+        {1, count_chunks(store.chunks, &BufferTraffic::store)};
 }
 
 void Counting::meet(Meeting meeting, unsigned, uint32_t, Site site) {
     Counters& own = line(Origin::of(site));
-    ++(meeting == Meeting::mma ? own.mma : meeting == Meeting::ldmatrix ? own.ldmatrix : own.collectives);
+    ++(meeting == Meeting::mma        ? own.mma
+       : meeting == Meeting::ldmatrix ? own.ldmatrix
+                                      : own.collectives);
 }
 
 void Counting::warp_together(unsigned warp) {
-    logs_[warp].flush(
-        [this](const RequestKey& key, uint32_t lanes, const WarpLog::Values& values) { count(key, lanes, values); });
+    logs_[warp].flush([this](const RequestKey& key, uint32_t lanes, const WarpLog::Values& values) {
+        count(key, lanes, values);
+    });
 }
 
 void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values) {
@@ -151,11 +163,14 @@ void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Value
         own_line.cp_async += key.async ? 1 : 0;
         (key.async                ? own_line.async_store
          : key.kind == Kind::load ? own_line.shared_load
-                                  : own_line.shared_store) += {1, bytes, passes.needed, passes.ideal};
+                                  : own_line.shared_store) +=
+            {1, bytes, passes.needed, passes.ideal};
         return;
     }
-    (key.kind == Kind::load ? own_line.global_load : own_line.global_store) += request(lanes, values, key.bytes);
-    // Lanes that were put together may yet use different buffers: one function is called for K, then for V, say.
+    (key.kind == Kind::load ? own_line.global_load : own_line.global_store) +=
+        request(lanes, values, key.bytes);
+    // Lanes that were put together may yet use different buffers: one function is called for K,
+    // then for V, say.
     for (uint32_t left = lanes; left != 0;) {
         const size_t sector = values[std::countr_zero(left)];
         const Buffer* const buffer = buffer_around(arena_.begin + sector * sector_bytes);

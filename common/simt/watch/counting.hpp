@@ -18,7 +18,8 @@ struct BufferTraffic {
     GlobalTraffic load, store;
 };
 
-/// What was counted during a launch, on one OS thread or on all. Buffers by their number, in the order of allocation.
+/// What was counted during a launch, on one OS thread or on all. Buffers by their number, in the
+/// order of allocation.
 struct Tally {
     std::map<Origin, Counters> lines;
     std::map<uint64_t, BufferTraffic> buffers;
@@ -49,7 +50,8 @@ class Counting final : public Observer {
     Counters& line(Origin origin) { return tally_.lines[origin]; }
     BufferTraffic& traffic_of(const Buffer& buffer);
     void log(unsigned thread, RequestKey key, const char* address);
-    uint64_t count_chunks(const std::vector<Chunk>& chunks, GlobalTraffic BufferTraffic::*direction);
+    uint64_t count_chunks(const std::vector<Chunk>& chunks,
+                          GlobalTraffic BufferTraffic::*direction);
     void count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values);
 
     Block& block_;

@@ -72,17 +72,20 @@ Place Detector::place_of(const Trace& trace, const Trace& now, const char* actio
         const Work& work = order_.work(trace);
         return work.kind == Work::copies
                    ? block_.place(work.thread, action, work.origin)
-                   : place_of(work, work.kind == Work::loads ? " that writes it" : " that reads it");
+                   : place_of(work,
+                              work.kind == Work::loads ? " that writes it" : " that reads it");
     }
     Trace other = trace;
     if (trace.warp == now.warp && trace.epoch == now.epoch && trace.lanes != now.lanes) {
         other.lanes &= ~now.lanes;
     }
-    return {dim3(blocks_[order_.block_of(trace)]), dim3(element(block_.launch().block, thread_of(other))), action,
+    return {dim3(blocks_[order_.block_of(trace)]),
+            dim3(element(block_.launch().block, thread_of(other))), action,
             Origin::from(trace.origin)};
 }
 
-Place Detector::place_of(const Order::Race& race, unsigned thread, const AccessEvent& access) const {
+Place Detector::place_of(const Order::Race& race, unsigned thread,
+                         const AccessEvent& access) const {
     return place_of(*race.other, order_.now(thread, access.origin, access.kind),
                     race.kind == Kind::store  ? "has written it"
                     : race.kind == Kind::load ? "has read it"
@@ -90,45 +93,53 @@ Place Detector::place_of(const Order::Race& race, unsigned thread, const AccessE
 }
 
 Place Detector::place_of(unsigned thread, const AccessEvent& access) const {
-    return block_.place(thread, std::string(verb(access.kind)) + " " + quantity(access), access.origin);
+    return block_.place(thread, std::string(verb(access.kind)) + " " + quantity(access),
+                        access.origin);
 }
 
 Place Detector::place_of(const Work& work, const char* what) const {
-    return block_.place(work.thread, std::string("starts the ") + work.operation + what, work.origin);
+    return block_.place(work.thread, std::string("starts the ") + work.operation + what,
+                        work.origin);
 }
 
 /// Of an access in whose place a thread has something else do it.
 Place Detector::place_of_actor(unsigned thread, const AccessEvent& access, const char* what) const {
     return actor_ == nullptr
                ? place_of(thread, access)
-               : block_.place(thread, std::string("starts the ") + actor_->operation + what, access.origin);
+               : block_.place(thread, std::string("starts the ") + actor_->operation + what,
+                              access.origin);
 }
 
 std::string Detector::in(const AccessEvent& access, const Region& region) {
-    return "at byte " + std::to_string(access.address - region.begin) + " of " + std::string(region.name);
+    return "at byte " + std::to_string(access.address - region.begin) + " of " +
+           std::string(region.name);
 }
 
-/// Not a fault yet: if another thread writes there before the next barrier, it is a race, and that says more.
+/// Not a fault yet: if another thread writes there before the next barrier, it is a race, and that
+/// says more.
 void Detector::note_unwritten(unsigned thread, const AccessEvent& access, const Region& region) {
     if (!unwritten_) {
         unwritten_.emplace(FaultKind::uninitialised,
-                           "read of shared memory that no thread of the block has written, " + in(access, region),
+                           "read of shared memory that no thread of the block has written, " +
+                               in(access, region),
                            place_of_actor(thread, access, " that reads it"));
     }
 }
 
-void Detector::stop_outside(unsigned thread, const AccessEvent& access, const Region& region) const {
+void Detector::stop_outside(unsigned thread, const AccessEvent& access,
+                            const Region& region) const {
     std::string summary = "out of bounds: ";
     if (region.begin == nullptr) {
         summary += std::string(region.name) + " at this address";
     } else {
         const bool before = access.address < region.begin;
-        const auto distance =
-            static_cast<size_t>(before ? region.begin - access.address : access.address - region.begin);
+        const auto distance = static_cast<size_t>(before ? region.begin - access.address
+                                                         : access.address - region.begin);
         summary += quantity(access) + ", " +
-                   (before                    ? plural(distance, "byte") + " before the start of "
-                    : distance < region.bytes ? "across the end of "
-                                              : plural(distance - region.bytes, "byte") + " past the end of ") +
+                   (before ? plural(distance, "byte") + " before the start of "
+                    : distance < region.bytes
+                        ? "across the end of "
+                        : plural(distance - region.bytes, "byte") + " past the end of ") +
                    std::string(region.name) + " (" + plural(region.bytes, "byte") + ")";
     }
     block_.stop({FaultKind::out_of_bounds, summary, place_of(thread, access)});
@@ -140,11 +151,14 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
     const bool same_warp = same_block && race.other->warp == thread / 32;
     if (same_block && order_.is_work(*race.other, Work::copies)) {
         const Work& copy = order_.work(*race.other);
-        if (copy.thread == thread || is_in_flight(copy)) { // its own: only others have waited for that
+        // its own: only others have waited for that
+        if (copy.thread == thread || is_in_flight(copy)) {
             block_.stop({FaultKind::async_copy_in_flight,
-                         "data of a cp.async used before its wait, " + in(access, region), place_of(thread, access),
+                         "data of a cp.async used before its wait, " + in(access, region),
+                         place_of(thread, access),
                          block_.place(copy.thread, "starts the copy", copy.origin),
-                         "the thread that copies must wait for its group (cp_async_wait), then a barrier lets the "
+                         "the thread that copies must wait for its group (cp_async_wait), then a "
+                         "barrier lets the "
                          "others see it"});
         }
     } else if (same_block && race.other->engine != 0) {
@@ -153,11 +167,14 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
     if (actor_ != nullptr && block_.space_of(access.address) == Space::shared) {
         stop_async_race(thread, access, region, race);
     }
-    block_.stop({FaultKind::race, "race: two threads, " + in(access, region), place_of(thread, access),
-                 place_of(race, thread, access),
-                 same_warp    ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would order them"
-                 : same_block ? "a __syncthreads() between would order them"
-                              : "nothing orders threads of different blocks; only atomic operations may meet"});
+    block_.stop(
+        {FaultKind::race, "race: two threads, " + in(access, region), place_of(thread, access),
+         place_of(race, thread, access),
+         same_warp ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would "
+                     "order them"
+         : same_block
+             ? "a __syncthreads() between would order them"
+             : "nothing orders threads of different blocks; only atomic operations may meet"});
 }
 
 Detector::Region Detector::look_up(const AccessEvent& access, Space space) const {
@@ -170,11 +187,13 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) const
     }
     const SharedMemory& shared = block_.shared();
     if (!shared.is_static(access.address)) {
-        return {shared.dynamic(), shared.dynamic_bytes(), "the dynamic shared memory", dynamic_shadow_.get()};
+        return {shared.dynamic(), shared.dynamic_bytes(), "the dynamic shared memory",
+                dynamic_shadow_.get()};
     }
     const auto offset = static_cast<size_t>(access.address - shared.segment().begin);
     if (const SharedVariable* const variable = shared_variable_near(block_.kernel(), offset)) {
-        return {shared.segment().begin + variable->offset, variable->bytes, variable->name, static_shadow_.get()};
+        return {shared.segment().begin + variable->offset, variable->bytes, variable->name,
+                static_shadow_.get()};
     }
     return {nullptr, 0, "no __shared__ variable of the kernel is", nullptr};
 }
@@ -190,19 +209,23 @@ void Detector::access(unsigned thread, const AccessEvent& access) {
 
 void Detector::load_matrices(std::span<const MatrixRow> rows, Site site) {
     for (const MatrixRow& row : rows) {
-        access(row.thread, {static_cast<const char*>(row.address), 16, Kind::load, Origin::of(site)});
+        access(row.thread,
+               {static_cast<const char*>(row.address), 16, Kind::load, Origin::of(site)});
     }
 }
 
-/// Most loads: of the memory of one before, aligned, and each cell is like one that the thread has read at this line.
+/// Most loads: of the memory of one before, aligned, and each cell is like one that the thread has
+/// read at this line.
 inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access, Space space) {
     const Region& region = recent(access.address, space);
-    if (!region.contains(access) || (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) != 0) {
+    if (!region.contains(access) ||
+        (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) != 0) {
         return false;
     }
     const Order::Load load(thread, access.origin, space == Space::shared);
     const std::span<Cell> cells = region.shadow->whole(access.address, access.bytes);
-    return !cells.empty() && std::ranges::all_of(cells, [&](Cell& cell) { return order_.recall(cell, load); });
+    return !cells.empty() &&
+           std::ranges::all_of(cells, [&](Cell& cell) { return order_.recall(cell, load); });
 }
 
 /// An access to shared or global memory.
@@ -218,7 +241,8 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
     region.visit(access, [&](Cell& cell) { check_cell(thread, access, region, shared, cell); });
 }
 
-void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell) {
+void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region,
+                          bool shared, Cell& cell) {
     const Order::Load load(thread, access.origin, shared);
     if (access.kind == Kind::load && order_.recall(cell, load)) {
         return;
@@ -227,7 +251,8 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
         note_unwritten(thread, access, region);
     }
     const Trace now = order_.now(thread, access.origin, access.kind);
-    if (const Order::Race race = order_.race(cell, access.kind, now, shared); race.other != nullptr) {
+    if (const Order::Race race = order_.race(cell, access.kind, now, shared);
+        race.other != nullptr) {
         stop_race(thread, access, region, race);
     }
     const Cell before = cell;
@@ -237,19 +262,21 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
     }
 }
 
-/// An access to neither: local variables, arguments and constants are fine, anything else does not exist on a GPU.
+/// An access to neither: local variables, arguments and constants are fine, anything else does not
+/// exist on a GPU.
 void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
     const auto inside = [&](const void* begin, const void* end) {
         return access.address >= begin && access.address < end;
     };
     const Launch& launch = block_.launch();
     const auto* const arguments = static_cast<const char*>(launch.context);
-    if (!block_.stacks().contains(thread, access.address) && !inside(executable_.begin, executable_.end) &&
+    if (!block_.stacks().contains(thread, access.address) &&
+        !inside(executable_.begin, executable_.end) &&
         !inside(arguments, arguments + launch.context_bytes)) {
-        block_.stop(
-            {FaultKind::out_of_bounds,
-             "out of bounds: an address that is neither in global nor in shared memory, nor a variable of the thread",
-             place_of(thread, access)});
+        block_.stop({FaultKind::out_of_bounds,
+                     "out of bounds: an address that is neither in global nor in shared memory, "
+                     "nor a variable of the thread",
+                     place_of(thread, access)});
     }
 }
 
@@ -261,8 +288,11 @@ void Detector::start_copy(const AsyncCopy& copy) {
     }
     const AccessEvent write{copy.shared, copy.bytes, Kind::store, origin};
     check(thread, write, Space::shared);
-    const uint32_t work = begin_work(copy.work, channel_in(copy_channels_[thread]), copy.place, Work::copies);
-    find(thread, write, Space::shared).visit(write, [&](Cell& cell) { order_.write_by(work, cell); });
+    const uint32_t work =
+        begin_work(copy.work, channel_in(copy_channels_[thread]), copy.place, Work::copies);
+    find(thread, write, Space::shared).visit(write, [&](Cell& cell) {
+        order_.write_by(work, cell);
+    });
 }
 
 void Detector::wait_for_copies(unsigned thread, uint32_t count) {

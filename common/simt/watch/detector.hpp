@@ -1,4 +1,5 @@
-// Watches every access of a block to global and shared memory, and stops the block at the first that is wrong.
+// Watches every access of a block to global and shared memory, and stops the block at the first
+// that is wrong.
 #pragma once
 
 #include <array>
@@ -67,7 +68,8 @@ class Detector final : public Observer {
         }
     };
 
-    /// What those who arrive at an mbarrier hand on to those who wait, for this phase and for the one before.
+    /// What those who arrive at an mbarrier hand on to those who wait, for this phase and for the
+    /// one before.
     struct Handover {
         Clocks::Knowledge gathered, handed_on;
         // Of an mbarrier, not of a named barrier:
@@ -77,7 +79,8 @@ class Detector final : public Observer {
         bool fenced = false; // so that TMA knows of it
     };
 
-    /// Registers that a product under way uses, as addresses on the thread's stack: it writes C, and reads A.
+    /// Registers that a product under way uses, as addresses on the thread's stack: it writes C,
+    /// and reads A.
     struct InFlight {
         const char* begin;
         size_t bytes;
@@ -106,52 +109,64 @@ class Detector final : public Observer {
     uint32_t channel_in(uint32_t& own) { return own = own == 0 ? channels_++ : own; }
     void check_global(const AsyncWork& work, const Chunk& chunk, Kind kind);
     void check_turn(const AsyncWork& work, const Chunk& chunk);
-    void read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps, const std::vector<OperandRow>& rows,
-                       uint32_t work);
+    void read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps,
+                       const std::vector<OperandRow>& rows, uint32_t work);
     void begin_registers(const Wgmma& product, unsigned thread_of_group, uint32_t work);
     void note_unwritten(unsigned thread, const AccessEvent& access, const Region& region);
     static std::string in(const AccessEvent& access, const Region& region); // "at byte 16 of tile"
-    [[noreturn, gnu::cold]] void stop_async_race(unsigned thread, const AccessEvent& access, const Region& region,
+    [[noreturn, gnu::cold]] void stop_async_race(unsigned thread, const AccessEvent& access,
+                                                 const Region& region,
                                                  const Order::Race& race) const;
-    [[noreturn, gnu::cold]] void stop_unfenced(const AccessEvent& access, const Region& region, const Cell& cell) const;
+    [[noreturn, gnu::cold]] void stop_unfenced(const AccessEvent& access, const Region& region,
+                                               const Cell& cell) const;
     Region& recent(const char* address, Space space);
     const Region& find(unsigned thread, const AccessEvent& access, Space space);
     Region look_up(const AccessEvent& access, Space space) const;
-    void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared, Cell& cell);
+    void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
+                    Cell& cell);
     Place place_of(const Trace& trace, const Trace& now, const char* action) const;
-    Place place_of(const Order::Race& race, unsigned thread, const AccessEvent& access) const; // of the other one
+    // of the other one
+    Place place_of(const Order::Race& race, unsigned thread, const AccessEvent& access) const;
     Place place_of(unsigned thread, const AccessEvent& access) const;
     Place place_of(const Work& work, const char* what) const;
     Place place_of_actor(unsigned thread, const AccessEvent& access, const char* what) const;
-    [[noreturn, gnu::cold]] void stop_outside(unsigned thread, const AccessEvent& access, const Region& region) const;
-    [[noreturn, gnu::cold]] void stop_race(unsigned thread, const AccessEvent& access, const Region& region,
-                                           const Order::Race& race) const;
+    [[noreturn, gnu::cold]] void stop_outside(unsigned thread, const AccessEvent& access,
+                                              const Region& region) const;
+    [[noreturn, gnu::cold]] void stop_race(unsigned thread, const AccessEvent& access,
+                                           const Region& region, const Order::Race& race) const;
 
     Block& block_;
     Order order_;
-    std::vector<uint3> blocks_;      // of this launch, as they ran
-    std::optional<Fault> unwritten_; // a read of memory that nobody wrote, kept until the next barrier
+    std::vector<uint3> blocks_; // of this launch, as they ran
+    // a read of memory that nobody wrote, kept until the next barrier
+    std::optional<Fault> unwritten_;
     std::map<const void*, Handover> handovers_;
-    std::map<const void*, std::vector<Order::Blocks>> semaphores_; // what is known after the first, second... addition
-    std::vector<OwnRegisters> registers_;                          // of each thread of the block
+    // what is known after the first, second... addition
+    std::map<const void*, std::vector<Order::Blocks>> semaphores_;
+    std::vector<OwnRegisters> registers_; // of each thread of the block
     uint32_t channels_ = 0;
-    std::vector<uint32_t> copy_channels_, store_channels_; // of each thread, wgmma_channels_ of each warp; 0: none yet
+    // of each thread, wgmma_channels_ of each warp; 0: none yet
+    std::vector<uint32_t> copy_channels_, store_channels_;
     std::array<uint32_t, 32> wgmma_channels_{};
-    const AsyncWork* actor_ = nullptr; // in whose place a thread's access is checked; null: the thread's own
+    // in whose place a thread's access is checked; null: the thread's own
+    const AsyncWork* actor_ = nullptr;
     std::unique_ptr<Shadow> dynamic_shadow_, static_shadow_;
-    std::array<Region, 6> recent_; // of this launch: of __shared__ variables, dynamic, in global memory
-    Executable executable_;        // its constants may be read
+    // of this launch: of __shared__ variables, dynamic, in global memory
+    std::array<Region, 6> recent_;
+    Executable executable_; // its constants may be read
 };
 
-/// Most accesses are to a buffer or variable of one before. Neighbouring buffers lie 4 MiB apart, or more.
+/// Most accesses are to a buffer or variable of one before. Neighbouring buffers lie 4 MiB apart,
+/// or more.
 inline Detector::Region& Detector::recent(const char* address, Space space) {
-    return recent_[space == Space::global               ? 2 + (reinterpret_cast<size_t>(address) >> 22) % 4
+    return recent_[space == Space::global ? 2 + (reinterpret_cast<size_t>(address) >> 22) % 4
                    : block_.shared().is_static(address) ? 0
                                                         : 1];
 }
 
 /// Stops the block when the access is not inside.
-inline const Detector::Region& Detector::find(unsigned thread, const AccessEvent& access, Space space) {
+inline const Detector::Region& Detector::find(unsigned thread, const AccessEvent& access,
+                                              Space space) {
     Region& recent = this->recent(access.address, space);
     if (!recent.contains(access)) [[unlikely]] {
         recent = look_up(access, space);

@@ -35,8 +35,10 @@ void Detector::fence_mbarriers(unsigned thread) {
     }
 }
 
-uint32_t Detector::begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, Work::Kind kind) {
-    order_.begin_work(work.number, {work.operation, work.thread, Origin::of(work.site), channel, number, kind});
+uint32_t Detector::begin_work(const AsyncWork& work, uint32_t channel, uint32_t number,
+                              Work::Kind kind) {
+    order_.begin_work(work.number,
+                      {work.operation, work.thread, Origin::of(work.site), channel, number, kind});
     return work.number;
 }
 
@@ -50,9 +52,11 @@ void Detector::check_global(const AsyncWork& work, const Chunk& chunk, Kind kind
 void Detector::start_load(const BulkLoad& load) {
     const Handover& handover = handovers_[load.mbarrier];
     if (!handover.fenced) {
-        block_.stop({FaultKind::missing_fence, "a tma_load for an mbarrier that TMA does not know of",
+        block_.stop({FaultKind::missing_fence,
+                     "a tma_load for an mbarrier that TMA does not know of",
                      block_.here("starts it", load.work.site),
-                     "fence_mbarrier_init() of the thread that initialises it, before the barrier that follows"});
+                     "fence_mbarrier_init() of the thread that initialises it, before the barrier "
+                     "that follows"});
     }
     actor_ = &load.work;
     for (const Chunk& chunk : load.inside) {
@@ -67,7 +71,8 @@ void Detector::start_load(const BulkLoad& load) {
     for (unsigned offset = 0; offset < load.bytes; offset += 16) {
         const AccessEvent access{load.shared + offset, 16, Kind::store, all.origin};
         region.visit(access, repeat, [&](Cell& cell) {
-            if (const Order::Race race = order_.race(cell, Kind::store, now, true); race.other != nullptr) {
+            if (const Order::Race race = order_.race(cell, Kind::store, now, true);
+                race.other != nullptr) {
                 stop_race(load.work.thread, access, region, race);
             }
             if (order_.of_this_block(order_.writer(cell)) && !order_.is_fenced(own, cell)) {
@@ -79,14 +84,17 @@ void Detector::start_load(const BulkLoad& load) {
     actor_ = nullptr;
 }
 
-void Detector::land(const BulkLoad& load) { order_.end_work(load.work.number, handovers_[load.mbarrier].phases); }
+void Detector::land(const BulkLoad& load) {
+    order_.end_work(load.work.number, handovers_[load.mbarrier].phases);
+}
 
 void Detector::start_store(const BulkStore& store) {
     actor_ = &store.work;
     const unsigned thread = store.work.thread;
-    const Readers readers{thread, 1,
-                          begin_work(store.work, channel_in(store_channels_[thread]), store.group, Work::reads), 1,
-                          order_.clocks().common(thread, 1)};
+    const Readers readers{
+        thread, 1,
+        begin_work(store.work, channel_in(store_channels_[thread]), store.group, Work::reads), 1,
+        order_.clocks().common(thread, 1)};
     Repeat repeat;
     for (const Chunk& chunk : store.chunks) {
         if (store.adds && !semaphores_.empty()) {
@@ -106,9 +114,11 @@ void Detector::check_turn(const AsyncWork& work, const Chunk& chunk) {
     const Region& region = find(work.thread, access, Space::global);
     region.visit(access, [&](Cell& cell) {
         if (const Trace* const before = order_.unordered_addition(cell); before != nullptr) {
-            block_.stop({FaultKind::race, "race: a sum in an order that depends on the run, " + in(access, region),
+            block_.stop({FaultKind::race,
+                         "race: a sum in an order that depends on the run, " + in(access, region),
                          place_of_actor(work.thread, access, " that adds to it"),
-                         place_of(*before, order_.now(work.thread, access.origin, access.kind), "has added to it"),
+                         place_of(*before, order_.now(work.thread, access.origin, access.kind),
+                                  "has added to it"),
                          "its blocks take turns by semaphores, but no semaphore orders these two"});
         }
     });
@@ -138,9 +148,11 @@ void Detector::read_by(const Readers& readers, const AccessEvent& access, Repeat
             note_unwritten(readers.first, access, region);
         } else {
             if (!order_.knows_write(readers.known, cell) || order_.has_atomics(cell)) {
-                for (unsigned thread = readers.first; thread < readers.first + readers.threads; ++thread) {
+                for (unsigned thread = readers.first; thread < readers.first + readers.threads;
+                     ++thread) {
                     const Trace now = order_.now(thread, access.origin, Kind::load);
-                    if (const Order::Race race = order_.race(cell, Kind::load, now, true); race.other != nullptr) {
+                    if (const Order::Race race = order_.race(cell, Kind::load, now, true);
+                        race.other != nullptr) {
                         stop_race(thread, access, region, race); // the one who does not know
                     }
                 }
@@ -197,10 +209,12 @@ void Detector::begin_registers(const Wgmma& product, unsigned thread_of_group, u
     });
     if (!own.fenced || touched != own.touched.end()) {
         block_.stop({FaultKind::missing_fence,
-                     own.fenced ? "a wgmma uses registers that were touched since the last wgmma_fence"
-                                : "a wgmma without a wgmma_fence before",
+                     own.fenced
+                         ? "a wgmma uses registers that were touched since the last wgmma_fence"
+                         : "a wgmma without a wgmma_fence before",
                      block_.place(thread, "starts it", Origin::of(product.work.site)),
-                     "wgmma_fence() between what touches the registers and the first wgmma that uses them"});
+                     "wgmma_fence() between what touches the registers and the first wgmma that "
+                     "uses them"});
     }
     if (known != own.in_flight.end()) {
         *known = {begin, bytes, product.group, work, true};
@@ -220,7 +234,8 @@ void Detector::begin_registers(const Wgmma& product, unsigned thread_of_group, u
 
 void Detector::wait_for_wgmma(unsigned thread, uint32_t groups) {
     order_.clocks().learn_ends(thread, channel_in(wgmma_channels_[thread / 32]), groups);
-    std::erase_if(registers_[thread].in_flight, [&](const InFlight& product) { return product.group < groups; });
+    std::erase_if(registers_[thread].in_flight,
+                  [&](const InFlight& product) { return product.group < groups; });
 }
 
 void Detector::fence_wgmma(unsigned thread) {
@@ -234,10 +249,12 @@ void Detector::access_local(unsigned thread, const AccessEvent& access) {
     OwnRegisters& own = registers_[thread];
     own.touched.push_back(access.address);
     for (const InFlight& product : own.in_flight) {
-        if (access.address + access.bytes > product.begin && access.address < product.begin + product.bytes) {
+        if (access.address + access.bytes > product.begin &&
+            access.address < product.begin + product.bytes) {
             block_.stop(
                 {FaultKind::wgmma_in_flight,
-                 std::string(product.of_C ? "accumulators" : "registers of A") + " of a wgmma touched before its wait",
+                 std::string(product.of_C ? "accumulators" : "registers of A") +
+                     " of a wgmma touched before its wait",
                  place_of(thread, access),
                  block_.place(thread, "has started the wgmma", order_.works()[product.work].origin),
                  "wgmma_wait for its group first"});
@@ -258,8 +275,9 @@ bool Detector::is_in_flight(const Work& work) const {
 std::optional<Fault> Detector::load_left_behind() {
     for (const Work& work : order_.works()) {
         if (work.kind == Work::loads && is_in_flight(work)) {
-            return Fault(FaultKind::async_copy_in_flight, "a block ends before a tma_load of it has landed",
-                         place_of(work, ""), "the shared memory may be another block's by then: wait at its mbarrier");
+            return Fault(FaultKind::async_copy_in_flight,
+                         "a block ends before a tma_load of it has landed", place_of(work, ""),
+                         "the shared memory may be another block's by then: wait at its mbarrier");
         }
     }
     return std::nullopt;
@@ -275,17 +293,20 @@ void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const
     if (lands && reads) {
         kind = FaultKind::async_copy_in_flight;
         summary = "data of a tma_load used before its mbarrier has told that it landed";
-        hint = "who uses it must wait for that phase of the mbarrier, or hear of it from one who has";
+        hint =
+            "who uses it must wait for that phase of the mbarrier, or hear of it from one who has";
     } else if (lands) {
         summary = "race: written while a tma_load may write it too";
         hint = "the load must be waited for, at its mbarrier, by who writes there next";
     } else if (is_read) {
         const std::string reader = order_.work(*race.other).operation;
         summary = "race: overwritten while a " + reader + " may still read it";
-        hint = reader == "wgmma" ? "after wgmma_wait, tell the one who writes (mbarrier_arrive, or a barrier)"
-                                 : "after bulk_wait_read, tell the one who writes (a barrier)";
+        hint = reader == "wgmma"
+                   ? "after wgmma_wait, tell the one who writes (mbarrier_arrive, or a barrier)"
+                   : "after bulk_wait_read, tell the one who writes (a barrier)";
     } else if (reads) {
-        summary = std::string("race: read by a ") + actor_->operation + ", and nothing orders who wrote it";
+        summary = std::string("race: read by a ") + actor_->operation +
+                  ", and nothing orders who wrote it";
         hint = "a fence_proxy_async() of the one who wrote, then a barrier";
     } else {
         summary = "race: overwritten by a tma_load while others may still use it";
@@ -296,13 +317,16 @@ void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const
                  place_of(race, thread, access), hint});
 }
 
-void Detector::stop_unfenced(const AccessEvent& access, const Region& region, const Cell& cell) const {
+void Detector::stop_unfenced(const AccessEvent& access, const Region& region,
+                             const Cell& cell) const {
     const Trace& write = order_.writer(cell);
     block_.stop({FaultKind::missing_fence,
-                 std::string("a fence is missing between what a thread writes and a ") + actor_->operation + ", " +
-                     in(access, region),
-                 place_of_actor(actor_->thread, access, ""), place_of(write, write, "has written it"),
-                 "TMA and wgmma see what threads write after a fence_proxy_async(): the thread that wrote calls it, "
+                 std::string("a fence is missing between what a thread writes and a ") +
+                     actor_->operation + ", " + in(access, region),
+                 place_of_actor(actor_->thread, access, ""),
+                 place_of(write, write, "has written it"),
+                 "TMA and wgmma see what threads write after a fence_proxy_async(): the thread "
+                 "that wrote calls it, "
                  "before the barrier"});
 }
 

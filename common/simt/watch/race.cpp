@@ -70,10 +70,12 @@ void Order::begin_block(unsigned threads) {
     block_writes_ = epoch_writes_ = writes_.count();
 }
 
-/// Numbers anew what cells remember of this launch; what was before it is ordered before all that comes.
+/// Numbers anew what cells remember of this launch; what was before it is ordered before all that
+/// comes.
 void Order::forget_old() {
     const auto keep = [](auto& numbered, const auto& is_old) {
-        return [&numbered, is_old, all = numbered.take(), numbers = std::vector<uint32_t>()](uint32_t number) mutable {
+        return [&numbered, is_old, all = numbered.take(),
+                numbers = std::vector<uint32_t>()](uint32_t number) mutable {
             numbers.resize(all.size());
             if (number != 0 && numbers[number] == 0 && !is_old(all[number])) {
                 numbers[number] = numbered.number(all[number]);
@@ -83,14 +85,16 @@ void Order::forget_old() {
     };
     const auto old = [this](const Trace& trace) { return trace.epoch < launch_begin_; };
     auto write = keep(writes_, old);
-    auto past = keep(pasts_, [&](const History& one) { return old(one.last) && old(one.other_block); });
+    auto past =
+        keep(pasts_, [&](const History& one) { return old(one.last) && old(one.other_block); });
     const size_t words = Shadow::visit_all([&](Cell& cell) {
         const uint32_t kept = write(cell.write & ~unsettled);
         cell.write = kept == 0 ? 0 : kept | (cell.write & unsettled);
         cell.since = past(cell.since) & ~unsettled;
     });
     const size_t kept = writes_.count() + pasts_.count();
-    enough_ = std::max(2 * kept, std::max(words, size_t{1} << 17)); // so that this costs little beside the accesses
+    // so that this costs little beside the accesses
+    enough_ = std::max(2 * kept, std::max(words, size_t{1} << 17));
 }
 
 Order::Blocks Order::handed_on(const Blocks& before) const {
@@ -107,7 +111,8 @@ void Order::learn(const Blocks& blocks) {
 }
 
 size_t Order::block_of(const Trace& trace) const {
-    return static_cast<size_t>(std::ranges::upper_bound(begins_, trace.epoch) - begins_.begin()) - 1;
+    return static_cast<size_t>(std::ranges::upper_bound(begins_, trace.epoch) - begins_.begin()) -
+           1;
 }
 
 bool Order::known(const Trace& before) const {
@@ -118,7 +123,8 @@ bool Order::known(const Trace& before) const {
 const Trace* Order::unordered_addition(const Cell& cell) const {
     const History& past = pasts_[cell.since];
     const Trace& before = of_this_block(past.last) ? past.other_block : past.last;
-    return before.atomic != 0 && before.epoch >= launch_begin_ && !known(before) ? &before : nullptr;
+    return before.atomic != 0 && before.epoch >= launch_begin_ && !known(before) ? &before
+                                                                                 : nullptr;
 }
 
 void Order::barrier() {
@@ -129,12 +135,15 @@ void Order::barrier() {
     pool_.resize(1);
 }
 
-/// Whether a read or an atomic operation races with an access of `kind`: two reads do not, nor two atomic operations.
+/// Whether a read or an atomic operation races with an access of `kind`: two reads do not, nor two
+/// atomic operations.
 bool Order::races(const Trace& before, Kind kind, const Trace& now, bool shared) const {
-    return kind != (before.atomic != 0 ? Kind::atomic : Kind::load) && !ordered(before, now, shared);
+    return kind != (before.atomic != 0 ? Kind::atomic : Kind::load) &&
+           !ordered(before, now, shared);
 }
 
-const Trace* Order::unordered(const History& history, Kind kind, const Trace& now, bool shared) const {
+const Trace* Order::unordered(const History& history, Kind kind, const Trace& now,
+                              bool shared) const {
     if (races(history.last, kind, now, shared)) {
         return &history.last;
     }
@@ -160,12 +169,15 @@ bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
 
 /// That list and `count` works more; a later work on a channel stands for earlier ones.
 uint32_t Order::with_readers(uint32_t list, uint32_t work, uint32_t count) {
-    const auto all = [&](uint32_t first, uint32_t number) { return std::span(works_).subspan(first, number); };
+    const auto all = [&](uint32_t first, uint32_t number) {
+        return std::span(works_).subspan(first, number);
+    };
     for (; list != 0; list = readers_[list].next) {
         const Readers& known = readers_[list];
-        const bool over = std::ranges::all_of(all(known.first, known.count), [&](const Work& before) {
-            return std::ranges::count(all(work, count), before.channel, &Work::channel) != 0;
-        });
+        const bool over =
+            std::ranges::all_of(all(known.first, known.count), [&](const Work& before) {
+                return std::ranges::count(all(work, count), before.channel, &Work::channel) != 0;
+            });
         if (!over) {
             others_.push_back(known);
         }
@@ -207,7 +219,8 @@ void Order::add_other(History& history, const Trace& now) {
         if (alike(other, now)) {
             history.last.lanes |= std::exchange(other.lanes, 0);
             changed = true;
-        } else if (other.warp == now.warp && other.clock != now.clock && other.atomic == now.atomic) {
+        } else if (other.warp == now.warp && other.clock != now.clock &&
+                   other.atomic == now.atomic) {
             changed = changed || (other.lanes & now.lanes) != 0;
             other.lanes &= ~now.lanes; // the thread's later access stands for its earlier ones
         }

@@ -1,15 +1,18 @@
 // Which accesses of memory are ordered, and which race.
 //
-// A race is two accesses of the same bytes by different threads, at least one a write and not both atomic, that nothing
-// orders. __syncthreads begins a new epoch: accesses in different epochs of a block are ordered. Within an epoch it
-// takes __syncwarp or an mbarrier (clocks.hpp). The threads of different blocks have no order, but where one block has
-// waited at a semaphore to which the other has added: then all that the other did counts as before.
+// A race is two accesses of the same bytes by different threads, at least one a write and not both
+// atomic, that nothing orders. __syncthreads begins a new epoch: accesses in different epochs of a
+// block are ordered. Within an epoch it takes __syncwarp or an mbarrier (clocks.hpp). The threads
+// of different blocks have no order, but where one block has waited at a semaphore to which the
+// other has added: then all that the other did counts as before.
 //
-// cp.async, TMA and wgmma begin after what their threads know, and end on a channel (clocks.hpp), over epochs as well.
+// cp.async, TMA and wgmma begin after what their threads know, and end on a channel (clocks.hpp),
+// over epochs as well.
 //
-// Neighbouring bytes have the same past, as a rule: a thread reads a row, then the next thread reads it. So the pasts
-// are numbered, and what is remembered of four bytes is two numbers. The same access leads from the same number to the
-// same next one, and most accesses are therefore one look at a small table (Order::recall).
+// Neighbouring bytes have the same past, as a rule: a thread reads a row, then the next thread
+// reads it. So the pasts are numbered, and what is remembered of four bytes is two numbers. The
+// same access leads from the same number to the same next one, and most accesses are therefore one
+// look at a small table (Order::recall).
 #pragma once
 
 #include <algorithm>
@@ -30,7 +33,8 @@
 
 namespace flash::simt {
 
-/// What is remembered of an access, or of those that several lanes of a warp made at the same clock.
+/// What is remembered of an access, or of those that several lanes of a warp made at the same
+/// clock.
 struct Trace {
     uint32_t epoch = 0; // 0: no access
     uint32_t origin = 0;
@@ -61,8 +65,8 @@ struct History {
     Trace other_block;         // one in another block of the launch
 };
 
-/// Four bytes of memory, or one when they are used apart: the numbers of the Trace of its last write and of its
-/// History.
+/// Four bytes of memory, or one when they are used apart: the numbers of the Trace of its last
+/// write and of its History.
 struct Cell {
     uint32_t write = 0;
     uint32_t since : 31 = 0;
@@ -71,7 +75,8 @@ struct Cell {
 };
 static_assert(sizeof(Cell) == 8);
 
-/// Values with numbers; the empty one is 0. A value that was numbered before has that number again, as a rule.
+/// Values with numbers; the empty one is 0. A value that was numbered before has that number again,
+/// as a rule.
 template <class T> class Numbered {
   public:
     const T& operator[](uint32_t number) const { return all_[number]; }
@@ -109,8 +114,8 @@ template <class T> class Numbered {
     std::array<uint32_t, 4096> recent_{}; // by hash
 };
 
-/// Neighbouring cells are alike, as a rule. What was done with one, which nothing but the cell decides, is done with
-/// the next one by a copy.
+/// Neighbouring cells are alike, as a rule. What was done with one, which nothing but the cell
+/// decides, is done with the next one by a copy.
 class Repeat {
   public:
     template <class Use> void operator()(Cell& cell, Use use) {
@@ -160,7 +165,8 @@ class Shadow final : public Buffer::Notes {
     }
 
     /// Calls `use(cell)` with each cell of each shadow that there is.
-    static size_t visit_all(const std::function<void(Cell&)>& use); // returns how many words they have
+    // returns how many words they have
+    static size_t visit_all(const std::function<void(Cell&)>& use);
 
     /// The cells of an access, if none of them is taken apart; else none.
     std::span<Cell> whole(const char* address, unsigned bytes) const {
@@ -192,9 +198,11 @@ class Shadow final : public Buffer::Notes {
 struct Work {
     static constexpr uint32_t not_yet = ~uint32_t{0};
     enum Kind : uint8_t {
-        copies, // cp.async: to shared memory, where TMA and wgmma see it after a fence, like what its thread writes
-        loads,  // TMA to shared memory
-        reads   // from shared memory
+        // cp.async: to shared memory, where TMA and wgmma see it after a fence, like what its
+        // thread writes
+        copies,
+        loads, // TMA to shared memory
+        reads  // from shared memory
     };
     const char* operation = "";
     unsigned thread = 0; // that began it
@@ -204,7 +212,8 @@ struct Work {
     Kind kind = reads;
 };
 
-/// A list of works that read. Equal lists have one number, so that memory that was read alike has the same past.
+/// A list of works that read. Equal lists have one number, so that memory that was read alike has
+/// the same past.
 struct Readers {
     uint32_t first = 0, count = 0; // works that read together
     uint32_t next = 0;             // where the list goes on; 0: it ends
@@ -243,7 +252,9 @@ class Order {
     }
     const std::vector<Work>& works() const { return works_; }
     const Work& work(const Trace& trace) const { return works_[trace.lanes]; }
-    bool is_work(const Trace& trace, Work::Kind kind) const { return trace.engine != 0 && work(trace).kind == kind; }
+    bool is_work(const Trace& trace, Work::Kind kind) const {
+        return trace.engine != 0 && work(trace).kind == kind;
+    }
 
     const Trace& writer(const Cell& cell) const { return writes_[cell.write & ~unsettled]; }
     bool has_atomics(const Cell& cell) const { return pasts_[cell.since].atomics != 0; }
@@ -257,16 +268,17 @@ class Order {
         set_since(cell, past);
     }
 
-    /// Whether all of a group of threads know of the last write, and, if a thread or its cp.async made it, whether it
-    /// was fenced.
+    /// Whether all of a group of threads know of the last write, and, if a thread or its cp.async
+    /// made it, whether it was fenced.
     bool knows_write(const Clocks::Knowledge& group, const Cell& cell) const;
     bool is_fenced(const Clocks::Knowledge& group, const Cell& cell) const;
 
-    /// Blocks of the launch, in the order in which they ran: those up to whose last addition to a semaphore all is
-    /// known.
+    /// Blocks of the launch, in the order in which they ran: those up to whose last addition to a
+    /// semaphore all is known.
     using Blocks = std::vector<bool>;
 
-    /// What who waits for this block's addition knows: what this block does, and what was handed on before.
+    /// What who waits for this block's addition knows: what this block does, and what was handed on
+    /// before.
     Blocks handed_on(const Blocks& before) const;
     void learn(const Blocks& blocks);
 
@@ -278,8 +290,8 @@ class Order {
     /// Counts the launch's blocks in the order in which they ran.
     size_t block_of(const Trace& trace) const;
 
-    /// The earlier access that an access at this moment races with, if any. `shared`: of shared memory, where what
-    /// earlier blocks did is of no concern.
+    /// The earlier access that an access at this moment races with, if any. `shared`: of shared
+    /// memory, where what earlier blocks did is of no concern.
     struct Race {
         const Trace* other = nullptr;
         Kind kind = Kind::load; // of the other access
@@ -294,12 +306,13 @@ class Order {
             : bits(uint64_t{origin.number()} | uint64_t{thread} << 32 | uint64_t{shared} << 42) {}
     };
 
-    /// Whether the load does to this cell what it has done to a cell with the same past, since anything else happened.
-    /// Then that is done.
+    /// Whether the load does to this cell what it has done to a cell with the same past, since
+    /// anything else happened. Then that is done.
     bool recall(Cell& cell, Load load) const {
         const uint32_t write = standing(cell.write);
         const Step& known = steps_[place(load, cell.since)];
-        if (known.load != load.bits || known.moment != moment_ || known.write != write || known.since != cell.since) {
+        if (known.load != load.bits || known.moment != moment_ || known.write != write ||
+            known.since != cell.since) {
             return false;
         }
         cell.since = known.to;
@@ -323,7 +336,8 @@ class Order {
     static constexpr uint32_t unsettled = 0x80000000u; // in a write's number: not of a thread alone
     static constexpr uint32_t settled = ~uint32_t{0};
 
-    /// A write's number. What threads of this block wrote before its last barrier is all one: ordered, and over.
+    /// A write's number. What threads of this block wrote before its last barrier is all one:
+    /// ordered, and over.
     uint32_t standing(uint32_t write) const {
         return write - block_writes_ < epoch_writes_ - block_writes_ ? settled : write;
     }
@@ -335,15 +349,20 @@ class Order {
         cell.since = 0;
         cell.write = writes_.number(by) | (by.engine != 0 ? unsettled : 0);
     }
-    void set_since(Cell& cell, const History& past) { cell.since = pasts_.number(past) & ~unsettled; }
+    void set_since(Cell& cell, const History& past) {
+        cell.since = pasts_.number(past) & ~unsettled;
+    }
     void forget_old();
-    uint32_t readers(const History& past) const { return past.readers_from == block_begin_ ? past.readers : 0; }
+    uint32_t readers(const History& past) const {
+        return past.readers_from == block_begin_ ? past.readers : 0;
+    }
     uint32_t with_readers(uint32_t list, uint32_t work, uint32_t count);
 
     /// When it is over, for the clocks: the thread or channel, and its clock or number there.
     std::pair<size_t, uint32_t> moment_of(const Trace& trace) const {
-        return trace.engine != 0 ? std::pair<size_t, uint32_t>(work(trace).channel, work(trace).number)
-                                 : std::pair<size_t, uint32_t>(thread_of(trace), trace.clock);
+        return trace.engine != 0
+                   ? std::pair<size_t, uint32_t>(work(trace).channel, work(trace).number)
+                   : std::pair<size_t, uint32_t>(thread_of(trace), trace.clock);
     }
     Trace trace_of(uint32_t work) const {
         return {epoch_, works_[work].origin.number(), work, 0, 1, works_[work].thread / 32};
@@ -359,9 +378,10 @@ class Order {
     Numbered<Trace> writes_;
     Numbered<History> pasts_;
     uint32_t block_writes_ = 1, epoch_writes_ = 1; // the numbers of writes from their beginning on
-    size_t enough_ = 0;                            // numbers, before those that no cell has are given up
+    size_t enough_ = 0; // numbers, before those that no cell has are given up
     std::array<Step, 1024> steps_{};
-    uint64_t moment_ = 1; // counts whatever decides what an access does, but for the cell and the access
+    // counts whatever decides what an access does, but for the cell and the access
+    uint64_t moment_ = 1;
     uint32_t epoch_ = 0;
     uint32_t launch_begin_ = 0;
     uint32_t block_begin_ = 0;
@@ -371,8 +391,9 @@ class Order {
     Clocks clocks_;
     std::vector<Work> works_; // of this block
     Numbered<Readers> readers_;
-    Trace reader_;                 // the work that race() found
-    std::vector<Node> pool_;       // of this epoch; the first one is not used. Cells share lists, so they never change
+    Trace reader_; // the work that race() found
+    // of this epoch; the first one is not used. Cells share lists, so they never change
+    std::vector<Node> pool_;
     std::vector<Trace> rewritten_; // a list that add_other() writes anew
     std::vector<Readers> others_;  // the same for with_readers()
 };
@@ -393,7 +414,8 @@ inline Order::Race Order::race(const Cell& cell, Kind kind, const Trace& now, bo
     if (!ordered(writer(cell), now, shared)) [[unlikely]] {
         return {&writer(cell), Kind::store};
     }
-    return kind == Kind::load && !has_atomics(cell) ? Race{} : race_with_readers(cell, kind, now, shared);
+    return kind == Kind::load && !has_atomics(cell) ? Race{}
+                                                    : race_with_readers(cell, kind, now, shared);
 }
 
 inline void Order::add(History& history, const Trace& now) {
@@ -416,8 +438,8 @@ inline void Order::add(History& history, const Trace& now) {
 
 inline void Order::remember(Cell& cell, Kind kind, const Trace& now) {
     if (kind == Kind::store) {
-        // All that came before is ordered before this, or it would have been a race: who races with them later, races
-        // with this as well.
+        // All that came before is ordered before this, or it would have been a race: who races with
+        // them later, races with this as well.
         write(cell, now);
     } else {
         History past = pasts_[cell.since];

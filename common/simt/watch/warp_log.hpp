@@ -1,10 +1,10 @@
 // Puts the accesses of a warp's lanes together into requests.
 //
-// Lanes run one after the other here, while on a GPU a warp issues one instruction for all its lanes. So each lane's
-// accesses are matched with those of the lanes before it: the k-th access that a lane makes at one place in the
-// program, since the warp was last together, belongs to the same request as the k-th of the others. As long as a lane
-// does what the lanes before it did, matching is one comparison; from the first difference on, requests are found by
-// place.
+// Lanes run one after the other here, while on a GPU a warp issues one instruction for all its
+// lanes. So each lane's accesses are matched with those of the lanes before it: the k-th access
+// that a lane makes at one place in the program, since the warp was last together, belongs to the
+// same request as the k-th of the others. As long as a lane does what the lanes before it did,
+// matching is one comparison; from the first difference on, requests are found by place.
 #pragma once
 
 #include <array>
@@ -80,7 +80,8 @@ class WarpLog {
     }
 
     std::vector<Request> requests_;
-    std::vector<LaneValues> values_; // of the same requests; apart, because matching reads only the keys
+    // of the same requests; apart, because matching reads only the keys
+    std::vector<LaneValues> values_;
     std::array<uint32_t, 32> next_{};
     bool by_place_ = false;
     std::unordered_map<RequestKey, AtPlace, Hash> places_;

@@ -10,7 +10,8 @@
 namespace flash::simt {
 namespace {
 
-// Of this OS thread and its block. They outlive a launch: global memory remembers the detector's epochs.
+// Of this OS thread and its block. They outlive a launch: global memory remembers the detector's
+// epochs.
 thread_local std::optional<Detector> detector;
 thread_local std::optional<Counting> counting;
 

@@ -1,8 +1,8 @@
-// attention() and its gradients as operators of PyTorch: docs/from_pytorch.md. In C++, because a call from a model
-// should cost the host no more than a call of PyTorch's own attention.
+// attention() and its gradients as operators of PyTorch: docs/from_pytorch.md. In C++, because a
+// call from a model should cost the host no more than a call of PyTorch's own attention.
 //
-// What a rung is, which one fits, and how it is built, Python knows: flash_steps/operator.py. It is asked once for each
-// kind of tensors, and answers with the addresses of the rung's functions.
+// What a rung is, which one fits, and how it is built, Python knows: flash_steps/operator.py. It is
+// asked once for each kind of tensors, and answers with the addresses of the rung's functions.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -34,8 +34,8 @@ using Text = c10::string_view;
 
 /// A rung, as Python describes it. The functions are those of common/harness/entry/rung_entry.cu.
 struct Found {
-    int (*attention)(int bf16, const int64_t* sizes, float scale, int causal, void* const* tensors, void* workspace,
-                     int device, void* stream, char* message, size_t message_size);
+    int (*attention)(int bf16, const int64_t* sizes, float scale, int causal, void* const* tensors,
+                     void* workspace, int device, void* stream, char* message, size_t message_size);
     int64_t (*workspace_bytes)(const int64_t* sizes, int causal);
     int emulated;  // by the SIMT backend, whose kernels take turns
     int unordered; // it adds to dQ in the order in which blocks come
@@ -54,8 +54,8 @@ struct Wanted {
 };
 
 /// Fills in `found`. Returns 0; 1 when nothing fits, 2 when it cannot be built. Python sets it.
-using Find = int (*)(const char* rung, int backward, int ordered, const char* type, int64_t head_dim, int device,
-                     Found* found);
+using Find = int (*)(const char* rung, int backward, int ordered, const char* type,
+                     int64_t head_dim, int device, Found* found);
 Find find_in_python = nullptr;
 
 const char* name_of(at::ScalarType type) {
@@ -72,9 +72,10 @@ const Found& find(const Wanted& wanted) {
             return at->second;
         }
     }
-    Found found{}; // no lock is held while Python runs, or somebody who has Python's might wait for it
-    const int failed = find_in_python(wanted.rung.c_str(), wanted.backward, wanted.ordered, name_of(wanted.type),
-                                      wanted.head_dim, wanted.device, &found);
+    // no lock is held while Python runs, or somebody who has Python's might wait for it
+    Found found{};
+    const int failed = find_in_python(wanted.rung.c_str(), wanted.backward, wanted.ordered,
+                                      name_of(wanted.type), wanted.head_dim, wanted.device, &found);
     TORCH_CHECK_VALUE(failed != 1, found.message);
     TORCH_CHECK(failed == 0 && found.attention != nullptr, found.message);
     const std::unique_lock lock(mutex);
@@ -86,35 +87,41 @@ void* current_stream([[maybe_unused]] int device) {
 #ifdef FLASH_WITH_CUDA
     return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream();
 #else
-    TORCH_CHECK(false, "the operator was built without CUDA's headers; start Python anew now that there is an nvcc");
+    TORCH_CHECK(false, "the operator was built without CUDA's headers; start Python anew now that "
+                       "there is an nvcc");
 #endif
 }
 
 /// Runs a rung on these tensors, inputs and outputs in the order of its C entry.
 void run(const Wanted& wanted, const Tensor& q, const Tensor& k, bool causal, double scale,
          std::initializer_list<Tensor> tensors) {
-    TORCH_CHECK_VALUE(std::isfinite(scale) && scale > 0, "scale is ", scale, "; it must be finite and > 0");
+    TORCH_CHECK_VALUE(std::isfinite(scale) && scale > 0, "scale is ", scale,
+                      "; it must be finite and > 0");
     const Found& rung = find(wanted);
     if (rung.unordered != 0) {
-        at::globalContext().alertNotDeterministic(rung.name); // refuses, if the caller has asked PyTorch to
+        // refuses, if the caller has asked PyTorch to
+        at::globalContext().alertNotDeterministic(rung.name);
     }
     const int64_t sizes[] = {q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
     std::vector<void*> pointers;
     for (const Tensor& tensor : tensors) {
         pointers.push_back(tensor.data_ptr());
     }
-    // Freed on return, though the rung may still run: PyTorch gives the memory to later work on this stream alone.
+    // Freed on return, though the rung may still run: PyTorch gives the memory to later work on
+    // this stream alone.
     Tensor workspace;
     if (const int64_t bytes = rung.workspace_bytes(sizes, causal); bytes > 0) {
         workspace = at::empty({bytes}, q.options().dtype(at::kByte));
     }
     static std::mutex one_kernel;
-    const auto turn = rung.emulated != 0 ? std::unique_lock(one_kernel) : std::unique_lock<std::mutex>();
+    const auto turn =
+        rung.emulated != 0 ? std::unique_lock(one_kernel) : std::unique_lock<std::mutex>();
     char message[1000];
     const bool on_gpu = wanted.device >= 0;
-    if (rung.attention(wanted.type == at::kBFloat16, sizes, static_cast<float>(scale), causal, pointers.data(),
-                       workspace.defined() ? workspace.data_ptr() : nullptr, on_gpu ? wanted.device : 0,
-                       on_gpu ? current_stream(wanted.device) : nullptr, message, sizeof message) != 0) {
+    if (rung.attention(wanted.type == at::kBFloat16, sizes, static_cast<float>(scale), causal,
+                       pointers.data(), workspace.defined() ? workspace.data_ptr() : nullptr,
+                       on_gpu ? wanted.device : 0, on_gpu ? current_stream(wanted.device) : nullptr,
+                       message, sizeof message) != 0) {
         TORCH_CHECK(false, rung.name, ": ", message);
     }
 }
@@ -134,16 +141,18 @@ std::string shape(const Tensor& tensor) {
 
 std::string type(const Tensor& tensor) {
     const std::map<at::ScalarType, std::string> as_in_python = {
-        {at::kFloat, "float32"}, {at::kHalf, "float16"}, {at::kBFloat16, "bfloat16"}, {at::kDouble, "float64"},
-        {at::kLong, "int64"},    {at::kInt, "int32"},    {at::kShort, "int16"},       {at::kChar, "int8"},
-        {at::kByte, "uint8"},    {at::kBool, "bool"}};
+        {at::kFloat, "float32"},  {at::kHalf, "float16"}, {at::kBFloat16, "bfloat16"},
+        {at::kDouble, "float64"}, {at::kLong, "int64"},   {at::kInt, "int32"},
+        {at::kShort, "int16"},    {at::kChar, "int8"},    {at::kByte, "uint8"},
+        {at::kBool, "bool"}};
     const auto known = as_in_python.find(tensor.scalar_type());
-    return "torch." + (known != as_in_python.end() ? known->second : std::string(toString(tensor.scalar_type())));
+    return "torch." + (known != as_in_python.end() ? known->second
+                                                   : std::string(toString(tensor.scalar_type())));
 }
 
 void check_device(const char* name, const Tensor& x, const Tensor& q) {
-    TORCH_CHECK_VALUE(x.device() == q.device(), "q is on ", q.device(), " and ", name, " is on ", x.device(),
-                      "; they must be on the same device");
+    TORCH_CHECK_VALUE(x.device() == q.device(), "q is on ", q.device(), " and ", name, " is on ",
+                      x.device(), "; they must be on the same device");
 }
 
 /// Throws unless these are Q, K and V of a problem, where a rung can read them.
@@ -152,9 +161,10 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v) {
     for (const auto& [name, x] : all) {
         TORCH_CHECK_TYPE(x.scalar_type() == at::kFloat || x.scalar_type() == at::kHalf ||
                              x.scalar_type() == at::kBFloat16,
-                         name, " is ", type(x), "; the rungs compute in float32, float16 or bfloat16");
-        TORCH_CHECK_TYPE(x.scalar_type() == q.scalar_type(), "q is ", type(q), " and ", name, " is ", type(x),
-                         "; they must be the same");
+                         name, " is ", type(x),
+                         "; the rungs compute in float32, float16 or bfloat16");
+        TORCH_CHECK_TYPE(x.scalar_type() == q.scalar_type(), "q is ", type(q), " and ", name,
+                         " is ", type(x), "; they must be the same");
         check_device(name, x, q);
         TORCH_CHECK_VALUE(x.dim() == 4, name, " has ", x.dim(),
                           " dimensions; (batch, heads, length, head dim) is expected");
@@ -162,14 +172,15 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v) {
     }
     TORCH_CHECK_VALUE(k.sizes() == v.sizes(), "k is ", shape(k), " and v is ", shape(v),
                       "; they must have the same shape");
-    TORCH_CHECK_VALUE(q.size(0) == k.size(0) && q.size(3) == k.size(3), "q is ", shape(q), " and k is ", shape(k),
-                      "; batch and head dim must be the same");
-    TORCH_CHECK_VALUE(q.size(1) % k.size(1) == 0, "q has ", q.size(1), " heads and k has ", k.size(1),
-                      "; the first must be a multiple of the second");
+    TORCH_CHECK_VALUE(q.size(0) == k.size(0) && q.size(3) == k.size(3), "q is ", shape(q),
+                      " and k is ", shape(k), "; batch and head dim must be the same");
+    TORCH_CHECK_VALUE(q.size(1) % k.size(1) == 0, "q has ", q.size(1), " heads and k has ",
+                      k.size(1), "; the first must be a multiple of the second");
     for (const auto& [name, x] : all) {
-        TORCH_CHECK_VALUE(x.is_contiguous(), name,
-                          " is not contiguous; a rung reads rows that lie one after the other: pass ", name,
-                          ".contiguous()");
+        TORCH_CHECK_VALUE(
+            x.is_contiguous(), name,
+            " is not contiguous; a rung reads rows that lie one after the other: pass ", name,
+            ".contiguous()");
         TORCH_CHECK_VALUE(reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0, name,
                           " does not begin at a multiple of 16 bytes; pass ", name, ".clone()");
     }
@@ -177,30 +188,34 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 // ---- The operators.
 
-using Forward = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, bool, double, Text, Text);
-using Backward = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                                    const Tensor&, const Tensor&, bool, double, Text);
+using Forward = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, bool,
+                                           double, Text, Text);
+using Backward = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&,
+                                                    const Tensor&, const Tensor&, const Tensor&,
+                                                    bool, double, Text);
 
 template <class Function> c10::TypedOperatorHandle<Function> operator_named(const char* name) {
     return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Function>();
 }
 
 /// O and LSE.
-std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
-                                     Text rung, Text /*backward_rung*/) {
+std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                                     double scale, Text rung, Text /*backward_rung*/) {
     check(q, k, v);
     const c10::OptionalDeviceGuard guard(q.device());
     Tensor o = at::empty_like(q);
     Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-    const Wanted wanted{{rung.data(), rung.size()}, false, false, q.scalar_type(), q.size(3), gpu_of(q)};
+    const Wanted wanted{
+        {rung.data(), rung.size()}, false, false, q.scalar_type(), q.size(3), gpu_of(q)};
     run(wanted, q, k, causal, scale, {q, k, v, o, lse});
     return {o, lse};
 }
 
-/// dQ, dK and dV. By the fastest rung that fits, or, where PyTorch is to be deterministic, by one that gives the same
-/// bits in every run.
-std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                      const Tensor& o, const Tensor& lse, const Tensor& d_o,
+/// dQ, dK and dV. By the fastest rung that fits, or, where PyTorch is to be deterministic, by one
+/// that gives the same bits in every run.
+std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& q, const Tensor& k,
+                                                      const Tensor& v, const Tensor& o,
+                                                      const Tensor& lse, const Tensor& d_o,
                                                       bool causal, double scale, Text rung) {
     const c10::OptionalDeviceGuard guard(q.device());
     Tensor rows = d_o.contiguous(); // autograd's, and often a view of one number
@@ -209,31 +224,36 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& q, const Ten
     }
     Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
     const bool ordered = rung.empty() && at::globalContext().deterministicAlgorithms();
-    const Wanted wanted{{rung.data(), rung.size()}, true, ordered, q.scalar_type(), q.size(3), gpu_of(q)};
+    const Wanted wanted{
+        {rung.data(), rung.size()}, true, ordered, q.scalar_type(), q.size(3), gpu_of(q)};
     run(wanted, q, k, causal, scale, {q, k, v, o, lse, rows, dq, dk, dv});
     return {dq, dk, dv};
 }
 
 /// What the outputs look like, from tensors that have a shape and a type but no numbers.
-std::tuple<Tensor, Tensor> attention_shapes(const Tensor& q, const Tensor& k, const Tensor& v, bool, double, Text,
-                                            Text) {
+std::tuple<Tensor, Tensor> attention_shapes(const Tensor& q, const Tensor& k, const Tensor& v, bool,
+                                            double, Text, Text) {
     check_device("k", k, q);
     check_device("v", v, q);
-    return {at::empty_like(q), at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
+    return {at::empty_like(q),
+            at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
 }
 
-std::tuple<Tensor, Tensor, Tensor> attention_backward_shapes(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                             const Tensor&, const Tensor&, const Tensor&, bool, double,
-                                                             Text) {
+std::tuple<Tensor, Tensor, Tensor> attention_backward_shapes(const Tensor& q, const Tensor& k,
+                                                             const Tensor& v, const Tensor&,
+                                                             const Tensor&, const Tensor&, bool,
+                                                             double, Text) {
     return {at::empty_like(q), at::empty_like(k), at::empty_like(v)};
 }
 
 /// What autograd has to know: which tensors to keep, and how gradients come from them.
 class Attention : public torch::autograd::Function<Attention> {
   public:
-    static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& q,
-                                                  const Tensor& k, const Tensor& v, bool causal, double scale,
-                                                  const std::string& rung, const std::string& backward_rung) {
+    static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
+                                                  const Tensor& q, const Tensor& k, const Tensor& v,
+                                                  bool causal, double scale,
+                                                  const std::string& rung,
+                                                  const std::string& backward_rung) {
         const at::AutoDispatchBelowADInplaceOrView below; // to the functions above
         static const auto attention = operator_named<Forward>("flash_steps::attention");
         auto [o, lse] = attention.call(q, k, v, causal, scale, rung, backward_rung);
@@ -245,23 +265,28 @@ class Attention : public torch::autograd::Function<Attention> {
         return {o, lse};
     }
 
-    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                   const torch::autograd::variable_list& gradients) {
-        static const auto attention_backward = operator_named<Backward>("flash_steps::attention_backward");
+    static torch::autograd::variable_list
+    backward(torch::autograd::AutogradContext* context,
+             const torch::autograd::variable_list& gradients) {
+        static const auto attention_backward =
+            operator_named<Backward>("flash_steps::attention_backward");
         const auto kept = context->get_saved_variables();
         const std::string rung = context->saved_data["rung"].toStringRef();
-        auto [dq, dk, dv] = attention_backward.call(kept[0], kept[1], kept[2], kept[3], kept[4], gradients[0],
-                                                    context->saved_data["causal"].toBool(),
-                                                    context->saved_data["scale"].toDouble(), rung);
+        auto [dq, dk, dv] = attention_backward.call(
+            kept[0], kept[1], kept[2], kept[3], kept[4], gradients[0],
+            context->saved_data["causal"].toBool(), context->saved_data["scale"].toDouble(), rung);
         return {dq, dk, dv, Tensor(), Tensor(), Tensor(), Tensor()};
     }
 };
 
-std::tuple<Tensor, Tensor> attention_with_autograd(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
-                                                   double scale, Text rung, Text backward_rung) {
-    if (at::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad())) {
-        const auto results = Attention::apply(q, k, v, causal, scale, std::string(rung.data(), rung.size()),
-                                              std::string(backward_rung.data(), backward_rung.size()));
+std::tuple<Tensor, Tensor> attention_with_autograd(const Tensor& q, const Tensor& k,
+                                                   const Tensor& v, bool causal, double scale,
+                                                   Text rung, Text backward_rung) {
+    if (at::GradMode::is_enabled() &&
+        (q.requires_grad() || k.requires_grad() || v.requires_grad())) {
+        const auto results =
+            Attention::apply(q, k, v, causal, scale, std::string(rung.data(), rung.size()),
+                             std::string(backward_rung.data(), backward_rung.size()));
         return {results[0], results[1]};
     }
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -272,11 +297,14 @@ std::tuple<Tensor, Tensor> attention_with_autograd(const Tensor& q, const Tensor
 } // namespace
 
 TORCH_LIBRARY(flash_steps, library) {
-    const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag, at::Tag::needs_fixed_stride_order};
-    library.def("attention(Tensor q, Tensor k, Tensor v, bool causal, float scale, str rung, str backward_rung)"
+    const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag,
+                                       at::Tag::needs_fixed_stride_order};
+    library.def("attention(Tensor q, Tensor k, Tensor v, bool causal, float scale, str rung, str "
+                "backward_rung)"
                 " -> (Tensor o, Tensor lse)",
                 tags);
-    library.def("attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, bool causal, "
+    library.def("attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, "
+                "bool causal, "
                 "float scale, str rung) -> (Tensor dq, Tensor dk, Tensor dv)",
                 tags);
 }

@@ -25,16 +25,18 @@ class Refusal(Exception):
 
 def pattern(text):
     """What an edit looks for: its text, but any white space between words, any line breaks in a
-    comment, and any comment where a line ends in //."""
+    comment, any comment or none where a line ends in //, and any above it where // is the first."""
     between = r"\s+(?://\s+)?"
+    lines = text.strip().splitlines()
+    above = r"(?://[^\n]*\s+)*" if lines[0] == "//" else ""
     parts = []
-    for line in text.strip().splitlines():
+    for line in lines[1:] if above else lines:
         words = line.strip().removesuffix("//").split()
         if parts and words[:1] == ["//"]:
             words = words[1:]
-        any_comment = r"(?:\s*//[^\n]*)+" if line.endswith("//") else ""
-        parts.append(between.join(re.escape(word) for word in words) + any_comment)
-    return re.compile(between.join(parts))
+        code = between.join(re.escape(word).replace(r"\(", r"\(\s*") for word in words)
+        parts.append(code + (r"(?:\s*//[^\n]*)*" if line.endswith("//") else ""))
+    return re.compile(above + between.join(parts))
 
 
 def edited(source, edits, where):

@@ -1,9 +1,11 @@
-// What judges the kernel of an exercise. Linked with a rung's main.cpp and a kernel, in place of the rung's program:
-//   full HEAD_DIMS LONGEST [KIND]              the suite's full list up to that length; KIND of input: "equal keys"
+// What judges the kernel of an exercise. Linked with a rung's main.cpp and a kernel, in place of
+// the rung's program:
+//   full HEAD_DIMS LONGEST [KIND]              the suite's full list up to that length;
+//                                              KIND of input: "equal keys"
 //   detect HEAD_DIMS LONGEST [KIND]            its list for detectors
 //   count N_Q N_KV HEAD_DIM full|causal FILE   one problem, counted: FILE gets the counts as JSON
-// A list prints a line of JSON per problem, and ends with exit code 1 at the first that is wrong. The environment
-// chooses schedule and detectors (docs/simt.md).
+// A list prints a line of JSON per problem, and ends with exit code 1 at the first that is wrong.
+// The environment chooses schedule and detectors (docs/simt.md).
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -37,17 +39,21 @@ conformance::Scope scope_of(const Rung& rung, const std::string& head_dims, int6
 }
 
 /// Judges each problem of a list until one is wrong, and says so in a line.
-int judge(const Rung& rung, const std::vector<Case>& cases, int64_t longest, const std::string& kind) {
+int judge(const Rung& rung, const std::vector<Case>& cases, int64_t longest,
+          const std::string& kind) {
     for (Case c : cases) {
         Problem& p = c.problem;
-        const bool wanted = kind.empty() ? c.kind != conformance::Kind::real_text : kind_name(c.kind) == kind;
+        const bool wanted =
+            kind.empty() ? c.kind != conformance::Kind::real_text : kind_name(c.kind) == kind;
         if (!wanted || std::max(p.q_len, p.kv_len) > longest) {
             continue;
         }
-        p.kv_heads = p.kv_heads == p.heads ? 2 : 1; // two of the suite's six heads, so that a learner waits seconds
+        // two of the suite's six heads, so that a learner waits seconds
+        p.kv_heads = p.kv_heads == p.heads ? 2 : 1;
         p.heads = 2;
         const std::vector<std::string> wrong = conformance::judge(rung, conformance::prepare(c));
-        const nlohmann::ordered_json line = {{"problem", c.group()}, {"detail", c.name()}, {"wrong", wrong}};
+        const nlohmann::ordered_json line = {
+            {"problem", c.group()}, {"detail", c.name()}, {"wrong", wrong}};
         std::printf("%s\n", line.dump().c_str());
         std::fflush(stdout);
         if (!wrong.empty()) {
@@ -71,7 +77,8 @@ void count(const Rung& rung, const Case& c, const std::string& file) {
     const int64_t workspace = rung.workspace_bytes == nullptr ? 0 : rung.workspace_bytes(c.problem);
     const nlohmann::json total = {
         {"Q", read.Q.load()}, {"K", read.K.load()}, {"V", read.V.load()}, {"workspace", workspace}};
-    std::ofstream(file) << nlohmann::json{{"kernels", {{{"name", rung.name}, {"total", total}}}}}.dump() << '\n';
+    std::ofstream(file)
+        << nlohmann::json{{"kernels", {{{"name", rung.name}, {"total", total}}}}}.dump() << '\n';
 #endif
 }
 
@@ -85,7 +92,8 @@ int rung_main(const Rung& rung, int argc, char** argv) {
         if (verb == "full" || verb == "detect") {
             const int64_t longest = std::stoi(arguments.at(2));
             const conformance::Scope scope = scope_of(rung, arguments.at(1), longest);
-            const conformance::List list = verb == "full" ? conformance::full(scope) : conformance::detect(scope);
+            const conformance::List list =
+                verb == "full" ? conformance::full(scope) : conformance::detect(scope);
             return judge(rung, list.cases, longest, arguments.size() > 3 ? arguments[3] : "");
         }
         if (verb == "count") {
@@ -94,7 +102,8 @@ int rung_main(const Rung& rung, int argc, char** argv) {
                                   .head_dim = std::stoi(arguments.at(3)),
                                   .scale = default_scale(std::stoi(arguments.at(3))),
                                   .causal = arguments.at(4) == "causal"};
-            count(rung, {conformance::Kind::normal, rung.dtypes().at(0), problem, 1, rung.is_backward()},
+            count(rung,
+                  {conformance::Kind::normal, rung.dtypes().at(0), problem, 1, rung.is_backward()},
                   arguments.at(5));
             return 0;
         }
