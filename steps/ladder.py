@@ -13,7 +13,7 @@ class LadderError(Exception):
 @dataclass(frozen=True)
 class Rung:
     number: str  # "08"
-    name: str  # "08_flash_attention_2"
+    name: str  # "13_flash_attention_2"
     types: tuple  # of "fp32", "fp16" and "bf16"
     head_dims: tuple  # () for any
     capability: str  # the GPU's, at least: "9.0"; "" for a rung on the CPU
@@ -26,7 +26,7 @@ class Rung:
 
     @property
     def backward(self):
-        """Whether it computes gradients: "23_backward_cpu"."""
+        """Whether it computes gradients: "41_backward_cpu"."""
         return self.name[3:].startswith("backward_")
 
     @property

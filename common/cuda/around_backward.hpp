@@ -1,6 +1,6 @@
-// What rung 25 does before and after its loop, for the rungs after it. Before: LSE and delta of
-// every row side by side, and a dQ of zeros in fp32, to which blocks add. After: dQ, scaled and
-// rounded.
+// What backward_one_kernel does before and after its loop, for the rungs after it. Before: LSE and
+// delta of every row side by side, and a dQ of zeros in fp32, to which blocks add. After: dQ,
+// scaled and rounded.
 #pragma once
 
 #include "common/attention.hpp"

@@ -1,4 +1,4 @@
-// The way of a block along the queries that rung 27 derives, for the rungs after it.
+// The way of a block along the queries that backward_late_dq derives, for the rungs after it.
 #pragma once
 
 #include "common/cuda/cuda.hpp"

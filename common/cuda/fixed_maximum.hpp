@@ -1,5 +1,5 @@
-// The fixed maximum that rung 17 derives, for the rungs after it: its window, and how m is raised
-// and a tile mended.
+// The fixed maximum that fixed_maximum derives, for the rungs after it: its window, and how m is
+// raised and a tile mended.
 #pragma once
 
 #include <cfloat>
@@ -36,8 +36,8 @@ template <class T> __device__ inline float weight(float s, float scale_log2, flo
 
 /// Raises m of each row whose largest weight is above 2^top_weight (of every row in the first tile)
 /// to make it that. O and l follow. `mend`: they have this tile's weights, as far as they did fit,
-/// and S becomes what they lack. Otherwise S stays, unlike in rung 17, and `shift` is to be added
-/// to its exponents: 4 additions per lane, and not 64.
+/// and S becomes what they lack. Otherwise S stays, unlike in fixed_maximum, and `shift` is to be
+/// added to its exponents: 4 additions per lane, and not 64.
 template <bool mend, class T, int M, int S_columns, int O_columns>
 __device__ inline void
 raise_maximum(float (&S_reg)[M][S_columns][4], float (&shift)[M][2], float (&m_reg)[M][2],

@@ -13,8 +13,8 @@
 namespace flash {
 namespace {
 
-/// The kernel's name as the source spells it: "void step08::flash_attention_2<64>(...)" without its
-/// parameters.
+/// The kernel's name as the source spells it: "void flash_attention_2::flash_attention_2<64>(...)"
+/// without its parameters.
 std::string kernel_name(const void* kernel) {
     const char* mangled = nullptr;
     if (cudaFuncGetName(&mangled, kernel) != cudaSuccess) {

@@ -125,11 +125,11 @@ __device__ inline void lane_max_if_positive(const float (&C)[fragments][4], floa
 }
 
 /// Two elements of T that are 1, in one register: B of a product that sums up the rows of A, as in
-/// rung 15.
+/// lean_softmax.
 template <class T> constexpr uint32_t ones = from_float<T>(1).bits * 0x10001u;
 
-/// The question of rung 16: are all elements of the warp's C fragments negative? All 32 lanes must
-/// call it.
+/// The question of lazy_maximum: are all elements of the warp's C fragments negative? All 32 lanes
+/// must call it.
 // four chains of ANDs: in a single one, each waits for the one before
 template <int m, int n> __device__ inline bool all_negative(const float (&C)[m][n][4]) {
     unsigned sign[4] = {~0u, ~0u, ~0u, ~0u};
@@ -140,7 +140,7 @@ template <int m, int n> __device__ inline bool all_negative(const float (&C)[m][
     return __all_sync(0xffffffffu, (sign[0] & sign[1] & sign[2] & sign[3]) >> 31);
 }
 
-/// The mask that rung 10 derives: hides columns of C fragments that lie side by side. Row g sees
+/// The mask that mma_sync derives: hides columns of C fragments that lie side by side. Row g sees
 /// `visible` columns of them, row g + 8 by causality 8 more, and no row more than `exist`.
 template <int fragments>
 __device__ inline void mask(float (&C)[fragments][4], int exist, int visible) {

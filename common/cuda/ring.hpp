@@ -1,5 +1,5 @@
-// The ring that rung 20 makes of rung 18's slots, for the rungs after it: slots in shared memory
-// that one side fills and the other reads.
+// The ring that warp_specialization makes of multistage's slots, for the rungs after it: slots in
+// shared memory that one side fills and the other reads.
 //
 //                  full[slot]: landed               empty[slot]: read by all
 //      producer    ------------------> consumers    ------------------------> producer, next round

@@ -1,4 +1,4 @@
-// The swizzle that rung 11 derives, for the rungs after it: where 16 bytes of a tile lie in shared
+// The swizzle that swizzle derives, for the rungs after it: where 16 bytes of a tile lie in shared
 // memory.
 //
 // A tile is stored in rows of 128 bytes, all 32 banks wide: 64 elements of 16 bits. Chunk c (16
@@ -71,7 +71,7 @@ __device__ inline void store_C(char* smem, int row, const float (&C)[fragments][
     }
 }
 
-/// Starts copying a thread's part of a tile into shared memory, as rung 13 does it: 16 bytes of
+/// Starts copying a thread's part of a tile into shared memory, as async_copy does it: 16 bytes of
 /// every `step`th row. `from` is the thread's first 16 bytes in global memory, `smem` their place
 /// in the tile; rows from `valid` on, counted from the thread's first, become zeros.
 template <int d, int rows, int threads, class T>

@@ -1,5 +1,5 @@
-// The order that rung 14 derives, for the rungs after it: which tile of Q comes first, and which
-// last.
+// The order that block_order derives, for the rungs after it: which tile of Q comes first, and
+// which last.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace flash {
 /// The tiles of Q of all heads, `Tr` per head, numbered wave by wave. A wave is `wave_heads` heads,
 /// whose K and V the L2 cache can hold; in a wave the last tile of each head comes first, because
 /// with a causal mask it is the longest. Without a mask all are equally long, and a wave of one
-/// head makes the most of L2 (rung 19).
+/// head makes the most of L2 (wgmma_tma).
 struct TileOrder {
     int heads, wave_heads, Tr;
     int blocks() const { return heads * Tr; } // one per tile

@@ -120,7 +120,7 @@ FLASH_DEVICE uint64_t advance(uint64_t descriptor, int bytes) {
            (static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(bytes >> 4));
 }
 
-/// Starts C = A B^T as rung 19 does it, a product of swizzled tiles of d columns: A has 64 rows,
+/// Starts C = A B^T as wgmma_tma does it, a product of swizzled tiles of d columns: A has 64 rows,
 /// and B as many as C has columns. k16 steps are 32 bytes apart in a panel of 64 columns, and
 /// panels a whole tile.
 template <class T, int d, int n>

@@ -47,7 +47,7 @@ struct Rung {
     /// flash::reference::forward.
     ForwardReference forward = nullptr;
 
-    /// Rung 01 leaves the row maximum out on purpose: exp overflows at logits past 88.
+    /// naive_attention leaves the row maximum out on purpose: exp overflows at logits past 88.
     bool overflows = false;
 
     /// A backward rung that adds up dQ in an order that depends on the run: its last bits may

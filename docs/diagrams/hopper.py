@@ -37,7 +37,7 @@ def arrow(drawing, x, y, to_x, to_y, colour):
     drawing.path(f"M{x:g} {y:g}L{to_x:g} {to_y:g}{head}", colour, 1.5)
 
 
-# ---------------------------------------------------------------- rung 19: descriptors
+# ---------------------------------------------------------------- wgmma_tma: descriptors
 
 
 def descriptors():
@@ -55,7 +55,7 @@ def descriptors():
         ("k16 step of V", step_of_V, place(16, 0)),
     ):
         if kernel != layout:
-            raise ValueError(f"{what}: rung 19 says {kernel} bytes, and the layout {layout}")
+            raise ValueError(f"{what}: wgmma_tma says {kernel} bytes, and the layout {layout}")
     drawing = Drawing(
         WIDTH,
         590,
@@ -117,7 +117,7 @@ def descriptors():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rung 20: the ring
+# ---------------------------------------------------------------- warp_specialization: the ring
 
 
 def followed(slots, tiles, copy, read, between):
@@ -188,7 +188,7 @@ def ring():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rung 22: two warpgroups in time
+# ---------------------------------------------------------------- overlap: two warpgroups in time
 
 
 def schedule(overlapped, groups=2, QK=4, PV=4, softmax=12, tiles=5):
@@ -234,7 +234,7 @@ def schedule(overlapped, groups=2, QK=4, PV=4, softmax=12, tiles=5):
 
 
 def overlap():
-    """Rung 21 and rung 22 in time."""
+    """persistent_blocks and overlap in time."""
     left, unit, until = 108, 6.6, 64
     drawing = Drawing(
         WIDTH,
@@ -244,8 +244,8 @@ def overlap():
         "of warpgroup 0 and 1. Red: nobody has asked for any, and the tensor cores wait.",
     )
     for y, caption, ours in (
-        (118, "rung 21: each product is waited for at once", False),
-        (268, "rung 22: S of the next tile is asked for before P V, in turns", True),
+        (118, "persistent_blocks: each product is waited for at once", False),
+        (268, "overlap: S of the next tile is asked for before P V, in turns", True),
     ):
         drawing.text(24, y - 12, caption, style="font-weight: 600")
         for row, name in enumerate(("warpgroup 0", "warpgroup 1", "tensor cores")):
@@ -296,7 +296,7 @@ def overlap():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rungs 21 and 22 by the clock of an SM
+# ---------------------------------------------------------------- persistent_blocks and overlap by the clock of an SM
 
 
 def under_way(phases, asked_with_S):
@@ -310,13 +310,13 @@ def under_way(phases, asked_with_S):
 
 
 SCHOOLS = (
-    ("21_stamps", "21_persistent_blocks", "rung 21: each product is waited for at once"),
+    ("21_stamps", "33_persistent_blocks", "persistent_blocks: each product is waited for at once"),
     (
         "21_exclusive_stamps",
         "21_exclusive_exponentials",
-        "rung 21 with exclusive exponentials, as in cuDNN",
+        "persistent_blocks with exclusive exponentials, as in cuDNN",
     ),
-    ("22_stamps", "22_overlap", "rung 22: overlap inside the warpgroup, and turns"),
+    ("22_stamps", "34_overlap", "overlap: overlap inside the warpgroup, and turns"),
 )
 KINDS = {
     "softmax": ("pale-yellow", "brown"),
@@ -398,10 +398,10 @@ def timeline():
 
 
 PICTURES = {
-    "19_descriptors.svg": descriptors,
-    "20_ring.svg": ring,
-    "22_overlap.svg": overlap,
-    "22_timeline.svg": timeline,
+    "descriptors.svg": descriptors,
+    "ring.svg": ring,
+    "overlap.svg": overlap,
+    "overlap_timeline.svg": timeline,
 }
 
 

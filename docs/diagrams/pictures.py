@@ -178,7 +178,7 @@ def pyramid():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rung 06: coalescing
+# ---------------------------------------------------------------- cuda_naive: coalescing
 
 
 def touched(address, keys):
@@ -282,7 +282,7 @@ def coalescing():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rungs 07 and 08: loop orders
+# ---------------------------------------------------------------- flash_attention_1 and flash_attention_2: loop orders
 
 
 def arrow(drawing, x, y, along, across, colour):
@@ -364,13 +364,13 @@ def loop_orders():
 
 
 def traffic():
-    """What a larger tile saves in rung 07: what the formula says, and what ncu counted."""
+    """What a larger tile saves in flash_attention_1: what the formula says, and what ncu counted."""
     rows = rows_of("gpu_tiles", kind="rung")
     sizes = sorted({row["Br"] for row in rows})
     drawing = Drawing(
         WIDTH,
         150 + 236 * 2,
-        "Rung 07: bytes against the size of a tile",
+        "flash_attention_1: bytes against the size of a tile",
         "N = 4096, d = 64, in GB. The formula holds between L1 and L2;\n"
         "DRAM depends on what fits into L2.",
     )
@@ -404,7 +404,7 @@ def traffic():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rung 09: the micro-tile
+# ---------------------------------------------------------------- double_buffer: the micro-tile
 
 
 def micro_tile():
@@ -421,13 +421,13 @@ def micro_tile():
         for lane in range(WARP)
     }
     if sorted(place.values()) != [(row, column) for row in range(LR) for column in range(LC)]:
-        raise ValueError("two lanes of rung 09 own the same elements")
+        raise ValueError("two lanes of double_buffer own the same elements")
     rows, columns, cell = LR * R, LC * C, 6.5
     left, top = 62, 124
     drawing = Drawing(
         WIDTH,
         524,
-        f"Rung 09: who owns what of a warp's tile of S (d = {d})",
+        f"double_buffer: who owns what of a warp's tile of S (d = {d})",
         f"{rows} queries x {columns} keys; a lane owns {R} x {C} of them, {LR} and {LC} apart.\n"
         f"Blue: lane {shown}'s scores. Orange: the numbers that it reads per step.",
     )
@@ -515,7 +515,7 @@ def micro_tile():
 
 
 def bounds():
-    """{rung: {what: ms}}: three lower bounds of rungs 06 to 09 as the page computes them, and what was measured."""
+    """{rung: {what: ms}}: three lower bounds of cuda_naive to double_buffer as the page computes them, and what was measured."""
     record, SMs, clock = "bench_h200", 132, 1.98e9
     ceiling = {row["program"]: row["value"] for row in rows_of(record, kind="ceiling")}
     problem = {
@@ -566,7 +566,7 @@ def three_roofs():
     drawing = Drawing(
         WIDTH,
         106 + high * len(of) + 34,
-        "What bounds rungs 06 to 09",
+        "What bounds cuda_naive to double_buffer",
         "Milliseconds at (B, H, N, d) = (4, 16, 4096, 64). The bound that is\n"
         "nearest to the measured time is the one to work on.",
     )
@@ -600,10 +600,10 @@ def three_roofs():
 PICTURES = {
     "memory_pyramid.svg": pyramid,
     "latency_hiding.svg": latency_hiding,
-    "06_coalescing.svg": coalescing,
-    "07_loop_orders.svg": loop_orders,
-    "07_traffic.svg": traffic,
-    "09_micro_tile.svg": micro_tile,
+    "coalescing.svg": coalescing,
+    "loop_orders.svg": loop_orders,
+    "loop_traffic.svg": traffic,
+    "micro_tile.svg": micro_tile,
     "three_roofs.svg": three_roofs,
 }
 

@@ -28,7 +28,7 @@ def scores():
 
 
 def states(S):
-    """[(m, l)] after each key, by rung 04's recurrence."""
+    """[(m, l)] after each key, by two_pass_softmax's recurrence."""
     m, sum_, found = float("-inf"), 0.0, []
     for s in S:
         m_new = max(m, s)
@@ -143,7 +143,7 @@ def traffic_of_tiles():
     return drawing.svg()
 
 
-PICTURES = {"04_online_softmax.svg": online_softmax, "traffic_of_tiles.svg": traffic_of_tiles}
+PICTURES = {"online_softmax.svg": online_softmax, "traffic_of_tiles.svg": traffic_of_tiles}
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def constants(rung, *names):
     return [known[name] for name in names]
 
 
-# ---------------------------------------------------------------- rung 10: fragments
+# ---------------------------------------------------------------- mma_sync: fragments
 
 CELL_W, CELL_H = 18, 17
 
@@ -149,14 +149,14 @@ def fragments():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rung 11: ldmatrix and the swizzle
+# ---------------------------------------------------------------- swizzle: ldmatrix and the swizzle
 
 
 def named_rows(tile, which):
-    """[(row, chunk) that lane 0, 1, .. 31 names] in the `which`th ldmatrix of rung 11 from a tile, for k = n = 0."""
+    """[(row, chunk) that lane 0, 1, .. 31 names] in the `which`th ldmatrix of swizzle from a tile, for k = n = 0."""
     calls = re.findall(rf"swizzled<d, {tile}>\((.+?), ([^()]+)\)\)", source("11"))
     if which >= len(calls):
-        raise ValueError(f"the kernel of rung 11 has only {len(calls)} ldmatrix of {tile} rows")
+        raise ValueError(f"the kernel of swizzle has only {len(calls)} ldmatrix of {tile} rows")
     (key,) = said("11", r"const int key = (8[^;]+);")
     known = {"k": 0, "n": 0, "warp": 0, "warp_rows": 16}
     return [
@@ -169,7 +169,7 @@ def named_rows(tile, which):
 
 
 def ldmatrix():
-    """The three ldmatrix of rung 11: who names which row, and who receives which element."""
+    """The three ldmatrix of swizzle: who names which row, and who receives which element."""
     drawing = Drawing(
         WIDTH,
         1134,
@@ -304,7 +304,7 @@ def swizzle():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rung 12: warp tiles
+# ---------------------------------------------------------------- warp_tiles: warp tiles
 
 
 def warp_tiles():
@@ -345,7 +345,7 @@ def warp_tiles():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rung 13: two tiles in time
+# ---------------------------------------------------------------- async_copy: two tiles in time
 
 
 def pipeline():
@@ -356,7 +356,7 @@ def pipeline():
         WIDTH,
         338,
         "One block in time (a drawing: lengths are not measured)",
-        "Red: a barrier. Green and yellow: which buffer is read;\nrung 12 has one, rung 13 has two.",
+        "Red: a barrier. Green and yellow: which buffer is read;\nrung 12 has one, async_copy has two.",
     )
 
     def box(colour, stroke, start, length, y, text):
@@ -402,17 +402,17 @@ def pipeline():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rung 14: the order of the blocks
+# ---------------------------------------------------------------- block_order: the order of the blocks
 
 
 def in_order(block, Br, Tr, **_):
-    """Rung 13: (head, first row of the tile of Q) of a block."""
+    """async_copy: (head, first row of the tile of Q) of a block."""
     texts = said("13", r"head = (blockIdx\.x [^;]+);\s+const int i0 = ([^;]+);")
     return [value(text.replace("blockIdx.x", "block"), block=block, Tr=Tr, Br=Br) for text in texts]
 
 
 def longest_first(block, Br, Tr, heads, wave_heads):
-    """Rung 14: the same, by the lines of its kernel."""
+    """block_order: the same, by the lines of its kernel."""
     known = {"block": block, "Br": Br, "Tr": Tr, "heads": heads, "wave_heads": wave_heads}
     for name in ("wave", "first_head", "wave_size", "in_wave", "head", "i0"):
         (text,) = said("14", rf"\b{name} = ([^;]+);")
@@ -447,9 +447,9 @@ def block_order():
     )
     wave_heads = 2 * places // Tr
     plans = [
-        ("rung 13: in the order of the tiles", in_order, 1),
+        ("async_copy: in the order of the tiles", in_order, 1),
         ("longest first, one head after the other", longest_first, 1),
-        (f"rung 14: longest first, in waves of {wave_heads} heads", longest_first, wave_heads),
+        (f"block_order: longest first, in waves of {wave_heads} heads", longest_first, wave_heads),
     ]
     done = [schedule(order, places, heads, Tr, wave) for _, order, wave in plans]
     unit = (WIDTH - 48) / max(start + length for blocks in done for _, start, length, *_ in blocks)
@@ -473,11 +473,11 @@ def block_order():
     return drawing.svg()
 
 
-# ---------------------------------------------------------------- rungs 16 and 17: what waits for the maximum
+# ---------------------------------------------------------------- lazy_maximum and fixed_maximum: what waits for the maximum
 
 
 def window():
-    """Limits of one row: every tile's largest score, the running maximum of rung 15, and the limit m of rung 16."""
+    """Limits of one row: every tile's largest score, the running maximum of lean_softmax, and the limit m of lazy_maximum."""
     windows = said("16", r"window = [^?;]+\? (\d+) : (\d+);")
     sigma, tiles, left, unit = 8, 24, 48, 20
     random.seed(67)  # one of many with a second raise
@@ -498,7 +498,7 @@ def window():
         running = max(running, top)
     panels = [
         (
-            "rung 15: at each new maximum",
+            "lean_softmax: at each new maximum",
             raised,
             [max(tops[: tile + 1]) for tile in range(tiles)],
             100,
@@ -511,7 +511,7 @@ def window():
                 m = top + size
                 raised.append(tile)
             limits.append(m)
-        panels.append((f"rung 16, {name}: m lies {size} above the largest", raised, limits, height))
+        panels.append((f"lazy_maximum, {name}: m lies {size} above the largest", raised, limits, height))
     y = 118
     for caption, raised, line, height in panels:
         low, high = min(tops) - 2, max(*tops, *line) + 3
@@ -536,14 +536,14 @@ def window():
 
 
 def overlap():
-    """One warp of rungs 16 and 17 in time: a drawing, whose lengths are chosen."""
+    """One warp of lazy_maximum and fixed_maximum in time: a drawing, whose lengths are chosen."""
     left, unit = 84, 8.2
     drawing = Drawing(
         WIDTH,
         340,
         "One warp in time (a drawing: lengths are not measured)",
         "Red: the vote. Above: what the tensor cores get from this warp, below: the rest.\n"
-        "In rung 17 exponentials run beside the products of other keys.",
+        "In fixed_maximum exponentials run beside the products of other keys.",
     )
     QK, vote, exp, PV = 8, 3, 9, 8
 
@@ -577,7 +577,7 @@ def overlap():
 
 
 def drift():
-    """Four warps and five tiles of rungs 17 and 18 in time. The lengths are chosen, when a tile begins follows from them."""
+    """Four warps and five tiles of fixed_maximum and multistage in time. The lengths are chosen, when a tile begins follows from them."""
     left, unit, warps, tiles, slots, landing = 78, 7.6, 4, 5, 4, 2
     lengths = ((9, 9, 8, 9, 8), (9, 12, 9, 8, 9), (8, 9, 9, 13, 8), (10, 8, 9, 9, 9))
     drawing = Drawing(
@@ -631,15 +631,15 @@ def drift():
 
 
 PICTURES = {
-    "10_fragments.svg": fragments,
-    "11_ldmatrix.svg": ldmatrix,
-    "11_swizzle.svg": swizzle,
-    "12_warp_tiles.svg": warp_tiles,
+    "fragments.svg": fragments,
+    "ldmatrix.svg": ldmatrix,
+    "swizzle.svg": swizzle,
+    "warp_tiles.svg": warp_tiles,
     "pipeline.svg": pipeline,
-    "14_block_order.svg": block_order,
-    "16_window.svg": window,
-    "17_overlap.svg": overlap,
-    "18_drift.svg": drift,
+    "block_order.svg": block_order,
+    "window.svg": window,
+    "late_question.svg": overlap,
+    "drift.svg": drift,
 }
 
 

@@ -24,7 +24,7 @@ PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
 WIDE = {"width": 1600, "height": 900}
 SEARCHES = (
-    ("swizzle", "docs/11_swizzle.html"),
+    ("swizzle", "docs/22_swizzle.html"),
     ("online", "docs/04_two_pass_softmax.html"),
     ("注意力", "docs/zh/00_attention.html"),
 )

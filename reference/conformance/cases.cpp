@@ -51,7 +51,7 @@ constexpr std::array six_heads = {Heads{6, 6}, Heads{6, 2}, Heads{6, 1}};
 constexpr std::array fewer_heads = {Heads{3, 3}, Heads{6, 2}, Heads{3, 1}};
 
 // The scale when it is not the default: another value than 1/sqrt(d) for every d, and small enough
-// that N(0,1) inputs do not overflow rung 01.
+// that N(0,1) inputs do not overflow naive_attention.
 constexpr float other_scale = 0.3f;
 
 // What is left to choose once shape, head dim and type are fixed.

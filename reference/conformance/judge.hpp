@@ -33,7 +33,8 @@ Prepared prepare(const Case& c);
 ///   - other bits in a repeated run; in dQ of a rung that says unordered_dQ: a value outside its
 ///     bound;
 ///   - an exception.
-/// A rung that overflows (rung 01) must give a wrong result where the inputs make it overflow.
+/// A rung that overflows (naive_attention) must give a wrong result where the inputs make it
+/// overflow.
 std::vector<std::string> judge(const Rung& rung, const Prepared& prepared);
 
 } // namespace flash::conformance

@@ -26,7 +26,7 @@ enum class Defect {
     forgets_to_rescale_o,
     forgets_to_rescale_l,
     forgets_to_divide,
-    no_maximum, // rung 01's
+    no_maximum, // naive_attention's
     maximum_starts_at_zero,
     maximum_starts_at_minus_10000,
     never_raises_the_maximum, // that of the first tile serves all tiles

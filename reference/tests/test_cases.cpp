@@ -314,7 +314,7 @@ TEST_CASE("inputs are what their kind says") {
                   std::ssize(t.v));
             break;
         default:
-            CHECK(largest < 80); // N(0,1) must not overflow rung 01
+            CHECK(largest < 80); // N(0,1) must not overflow naive_attention
         }
     }
     // Half of N(0, sd 10) lies beyond 6.7, a little more beyond 6: about one value in 1800.

@@ -167,8 +167,8 @@ void reject_all(const std::string& title, List list, DType type, bool is_full,
     }
 }
 
-// Every case of the list must accept correct attentions and reject zeros; and rung 01, which has no
-// maximum, must be excused exactly where it overflows.
+// Every case of the list must accept correct attentions and reject zeros; and naive_attention,
+// which has no maximum, must be excused exactly where it overflows.
 void accept_correct(const List& list) {
     std::vector<Rung> correct = {rung<Defect::none>("correct"),
                                  rung<Defect::none_base_2>("correct, base 2"),
@@ -207,9 +207,9 @@ void accept_correct(const List& list) {
         overflows += found_out ? 1 : 0;
         progress.update(static_cast<double>(n) / static_cast<double>(list.cases.size()));
     }
-    std::printf(
-        "%zu cases accept correct attentions and reject zeros; %zu demand that rung 01 overflow\n",
-        list.cases.size(), overflows);
+    std::printf("%zu cases accept correct attentions and reject zeros; %zu demand that "
+                "naive_attention overflow\n",
+                list.cases.size(), overflows);
 }
 
 } // namespace

@@ -3,12 +3,12 @@
 fp32 where a rung has it, bf16 for the rungs that use tensor cores. Problems: (B, H, N, d) = (4, 16, 4096, 64) and
 (100, 1, 4096, 32), full. Every result is checked against the float64 reference on the problem that is timed. Medians of
 at least 20 runs with cold caches; a row whose spread, (longest - shortest) / median, is beyond 5% is marked "noisy".
-Rungs 01 to 05 run on all cores of the processor. Without a GPU PyTorch stands beside them; CUDA rungs are left out.
+naive_attention to one_pass_softmax run on all cores of the processor. Without a GPU PyTorch stands beside them; CUDA rungs are left out.
 Ceilings are measured first and last, the better counts, by small programs that g++ and nvcc compile on the fly.
 
 --series: time against N. 16,384 tokens in sequences of 512 to 16,384, 32 heads, d = 64, as the papers measure. The
 rungs on the processor run once, and of each head some 256 rows are checked.
---memory: memory against N, of standard attention (rungs 01 and 06) and of tiles (05, 08 and the last): (1, 8, N, 64), N
+--memory: memory against N, of standard attention (naive_attention and cuda_naive) and of tiles (05, 08 and the last): (1, 8, N, 64), N
 from 1024 on, until standard attention no longer fits.
 
 Prints a table; the folder `bench` in the build folder gets the record, and a page with pictures where pandas and

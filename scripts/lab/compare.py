@@ -7,11 +7,11 @@ finds the wheel fa3-fwd. Each program is held to the suite's rule, against float
 that are timed.
 
     ./scripts/lab/run compare                                          all tensor-core rungs, 24 cases, bf16
-    ./scripts/lab/run compare 14 15 --dtype fp16 --lengths 4096,16384 --sigma 1,2,3,4,6,8,12,16,24
-    ./scripts/lab/run compare 15 --pattern random,rising:50,sink:first,sink:middle,sink:last,real
-    ./scripts/lab/run compare 15 before/steps/15_lean_softmax          a kernel file of another folder beside today's
-    ./scripts/lab/run compare 24 25 26 --group 8                      gradients; FLOPs count 2.5 times the forward pass
-    ./scripts/lab/run compare --dtype fp32 06 07 08 09 --problem 4,16,4096,64 --problem 100,1,4096,32
+    ./scripts/lab/run compare block_order lean_softmax --dtype fp16 --lengths 4096,16384 --sigma 1,2,3,4,6,8,12,16,24
+    ./scripts/lab/run compare lean_softmax --pattern random,rising:50,sink:first,sink:middle,sink:last,real
+    ./scripts/lab/run compare lean_softmax before/steps/26_lean_softmax          a kernel file of another folder beside today's
+    ./scripts/lab/run compare backward_two_kernels backward_one_kernel backward_roles --group 8                      gradients; FLOPs count 2.5 times the forward pass
+    ./scripts/lab/run compare --dtype fp32 cuda_naive flash_attention_1 flash_attention_2 double_buffer --problem 4,16,4096,64 --problem 100,1,4096,32
     ./scripts/lab/run compare --training                               a loop of PyTorch, by the wall clock
 
 Needs a GPU, nvcc and a python3 with PyTorch. Rungs on the CPU: ./scripts/bench --programs build-cpu.

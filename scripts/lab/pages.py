@@ -350,7 +350,7 @@ def speed_columns(found, ceilings):
                 ]
             )
         ),
-        "x rung 06": times(lambda _: [one for one in found if one["program"].startswith("06")]),
+        "x cuda_naive": times(lambda _: [one for one in found if one["program"].startswith("06")]),
         "x the best library": times(best),
     }
 
@@ -379,7 +379,7 @@ def details(record, **where):
             "GB/s",
             "of its unit",
             "x the rung before",
-            "x rung 06",
+            "x cuda_naive",
             "x the best library",
         ),
         **where,

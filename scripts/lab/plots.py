@@ -265,7 +265,7 @@ def l2_bytes(c):
     return 32 * (c["l2_read_sectors"] + c["l2_write_sectors"])
 
 
-BC_OF_07 = 64  # keys of a tile of rung 07 at d = 64
+BC_OF_07 = 64  # keys of a tile of flash_attention_1 at d = 64
 
 
 def formulas(row, c):

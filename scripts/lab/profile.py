@@ -1,7 +1,7 @@
 """What a CUDA rung does to memory and to the tensor cores: counted by ncu on a GPU, and by the SIMT backend on the CPU.
 
-    ./scripts/profile 11
-    ./scripts/profile 09 --heads 4 --q-len 512 --head-dim 128 --causal
+    ./scripts/profile swizzle
+    ./scripts/profile double_buffer --heads 4 --q-len 512 --head-dim 128 --causal
 
 Without a GPU, or without ncu, the SIMT backend's counts stand alone. The two count the same where both have a number,
 but for plain accesses to shared memory: SIMT counts those of the source, and nvcc keeps values in registers.

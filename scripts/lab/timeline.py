@@ -1,7 +1,7 @@
 """When the consumers of a block ask for products, wait for them and compute, by the clock of their SM.
 
-Three kernels, each with a patch of docs/experiments that notes clocks: rung 21, the same with exclusive exponentials, and
-rung 22, all as they were at the patches' commit. They are timed beside themselves without stamps, because stamps cost time. --counters has ncu say how long the
+Three kernels, each with a patch of docs/experiments that notes clocks: persistent_blocks, the same with exclusive exponentials, and
+overlap, all as they were at the patches' commit. They are timed beside themselves without stamps, because stamps cost time. --counters has ncu say how long the
 tensor cores and the unit for exponentials work, in cuDNN too. Needs a GPU of compute capability 9.0, nvcc, and PyTorch.
 """
 
@@ -15,12 +15,12 @@ from lab.ladder import LabError
 CASE = harness.problem(4, 16, 4096, 128)
 # The stamped experiment: what it is without stamps, and the phases of a tile of keys, each of which ends with a stamp.
 PHASES = {
-    "21_stamps": ("21_persistent_blocks", ("S", "softmax", "PV", "tile")),
+    "21_stamps": ("33_persistent_blocks", ("S", "softmax", "PV", "tile")),
     "21_exclusive_stamps": (
         "21_exclusive_exponentials",
         ("S", "maximum", "turn", "softmax", "PV", "tile"),
     ),
-    "22_stamps": ("22_overlap", ("S", "softmax", "PV", "pack", "turn")),
+    "22_stamps": ("34_overlap", ("S", "softmax", "PV", "pack", "turn")),
 }
 NAMES = (*PHASES, "21_exclusive_exponentials")
 # Tiles of keys that a warpgroup notes, those of a tile of Q, and of these the ones that are looked at; which tiles of Q.
@@ -34,7 +34,7 @@ def phases(program, stamps):
 
     def of(
         tile_of_Q,
-    ):  # In rung 22 its first tile of keys stands before the loop. The clock has 32 bits and begins anew.
+    ):  # In overlap its first tile of keys stands before the loop. The clock has 32 bits and begins anew.
         first = len(names) * (tile_of_Q * (TILES - (program[:2] == "22")) + INNER[0])
         since = lambda clock: (clock - stamps[0][first] + 2**31) % 2**32 - 2**31
         return [

@@ -4,9 +4,9 @@
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {
-    return flash::rung_main({.name = "01_naive_attention",
-                             .fp32 = step01::attention,
-                             .workspace_bytes = step01::workspace_bytes,
+    return flash::rung_main({.name = "naive_attention",
+                             .fp32 = naive_attention::attention,
+                             .workspace_bytes = naive_attention::workspace_bytes,
                              .check = flash::reference::check,
                              .overflows = true},
                             argc, argv);

@@ -1,4 +1,4 @@
-// Rung 01: naive attention.
+// naive_attention: naive attention.
 //
 // The idea: attention as it is defined, one line of Eigen for each of S, P and O.
 // Look at: the N_q x N_kv matrices S and P. Each has N_q * N_kv floats, and each is written to
@@ -14,7 +14,7 @@
 #include "common/cpu/mask.hpp"
 #include "common/cpu/parallel.hpp"
 
-namespace step01 {
+namespace naive_attention {
 
 using namespace flash::cpu;
 
@@ -50,4 +50,4 @@ int64_t workspace_bytes(const flash::Problem& p) {
     return static_cast<int64_t>(std::min(threads * 2 * matrix, 0x1p62));
 }
 
-} // namespace step01
+} // namespace naive_attention

@@ -4,9 +4,9 @@
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {
-    return flash::rung_main({.name = "02_safe_softmax",
-                             .fp32 = step02::attention,
-                             .workspace_bytes = step02::workspace_bytes,
+    return flash::rung_main({.name = "safe_softmax",
+                             .fp32 = safe_softmax::attention,
+                             .workspace_bytes = safe_softmax::workspace_bytes,
                              .check = flash::reference::check},
                             argc, argv);
 }

@@ -1,13 +1,13 @@
-// Rung 02: safe softmax.
+// safe_softmax: safe softmax.
 //
 // The idea: subtract the maximum of each row of scores before the exponential. The softmax stays
 // the same, because exp(x - m) / sum exp(x - m) = exp(x) / sum exp(x), and no exponential exceeds 1
 // any more.
-// Against rung 01: four lines, those with `m` or `shift`.
+// Against naive_attention: four lines, those with `m` or `shift`.
 // Look at: LSE, which gets m back, and at `shift`: a query that sees no key has m = -inf, and -inf
 // - -inf is NaN.
-// Gained: right results for logits of any size. S is read once more than in rung 01, for the
-// maximum.
+// Gained: right results for logits of any size. S is read once more than in naive_attention, for
+// the maximum.
 #include "steps/02_safe_softmax/safe_softmax.hpp"
 
 #include <omp.h>
@@ -18,7 +18,7 @@
 #include "common/cpu/mask.hpp"
 #include "common/cpu/parallel.hpp"
 
-namespace step02 {
+namespace safe_softmax {
 
 using namespace flash::cpu;
 
@@ -56,4 +56,4 @@ int64_t workspace_bytes(const flash::Problem& p) {
     return static_cast<int64_t>(std::min(threads * 2 * matrix, 0x1p62));
 }
 
-} // namespace step02
+} // namespace safe_softmax

@@ -4,8 +4,8 @@
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {
-    return flash::rung_main({.name = "03_three_pass_softmax",
-                             .fp32 = step03::attention,
+    return flash::rung_main({.name = "three_pass_softmax",
+                             .fp32 = three_pass_softmax::attention,
                              .check = flash::reference::check},
                             argc, argv);
 }

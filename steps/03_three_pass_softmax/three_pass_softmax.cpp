@@ -1,10 +1,10 @@
-// Rung 03: softmax in three passes over tiles.
+// three_pass_softmax: softmax in three passes over tiles.
 //
 // The idea: never hold S or P. Take Br queries at a time, walk over the keys in tiles of Bc, and
 // compute the scores of a tile whenever they are needed: for the row maximum, for the row sum, and
 // for the output.
-// Against rung 02: the N_q x N_kv matrices are gone. One Br x Bc tile of scores is computed three
-// times instead.
+// Against safe_softmax: the N_q x N_kv matrices are gone. One Br x Bc tile of scores is computed
+// three times instead.
 // Look at: the three loops over j, and which of them reads V.
 // Gained: extra memory falls from O(N^2) to one tile per thread. Counter: for each tile of Q, K is
 // read three times and V once. The price: 8 N_q N_kv d floating-point operations instead of 4 N_q
@@ -16,7 +16,7 @@
 #include "common/cpu/parallel.hpp"
 #include "common/cpu/tiles.hpp"
 
-namespace step03 {
+namespace three_pass_softmax {
 
 using namespace flash::cpu;
 using flash::Problem;
@@ -83,4 +83,4 @@ void attention(const Problem& p, const float* Q, const float* K, const float* V,
     });
 }
 
-} // namespace step03
+} // namespace three_pass_softmax

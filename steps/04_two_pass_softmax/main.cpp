@@ -4,8 +4,8 @@
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {
-    return flash::rung_main({.name = "04_two_pass_softmax",
-                             .fp32 = step04::attention,
+    return flash::rung_main({.name = "two_pass_softmax",
+                             .fp32 = two_pass_softmax::attention,
                              .check = flash::reference::check},
                             argc, argv);
 }

@@ -1,11 +1,11 @@
-// Rung 04: softmax in two passes: the online sum.
+// two_pass_softmax: softmax in two passes: the online sum.
 //
 // The idea: find the maximum and the sum in one pass. Keep the sum relative to the maximum so far;
 // when the maximum grows from m to m_new, every term exp(x - m) in the sum has to become exp(x -
 // m_new), and one factor does that to all of them: l = l * exp(m - m_new) + sum of exp(x - m_new)
 // over the new scores.
 // (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3.)
-// Against rung 03: passes 1 and 2 became one loop.
+// Against three_pass_softmax: passes 1 and 2 became one loop.
 // Look at: the three lines with m_new.
 // Gained: one of three computations of S. Counter: for each tile of Q, K is read twice and V once.
 #include "steps/04_two_pass_softmax/two_pass_softmax.hpp"
@@ -15,7 +15,7 @@
 #include "common/cpu/parallel.hpp"
 #include "common/cpu/tiles.hpp"
 
-namespace step04 {
+namespace two_pass_softmax {
 
 using namespace flash::cpu;
 using flash::Problem;
@@ -78,4 +78,4 @@ void attention(const Problem& p, const float* Q, const float* K, const float* V,
     });
 }
 
-} // namespace step04
+} // namespace two_pass_softmax

@@ -2,7 +2,7 @@
 
 #include "common/attention.hpp"
 
-namespace step04 {
+namespace two_pass_softmax {
 
 inline constexpr int64_t Br = 128; // queries in a tile
 inline constexpr int64_t Bc = 128; // keys in a tile
@@ -11,4 +11,4 @@ inline constexpr int64_t Bc = 128; // keys in a tile
 void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O,
                float* LSE);
 
-} // namespace step04
+} // namespace two_pass_softmax

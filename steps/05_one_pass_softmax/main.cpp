@@ -4,8 +4,8 @@
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {
-    return flash::rung_main({.name = "05_one_pass_softmax",
-                             .fp32 = step05::attention,
+    return flash::rung_main({.name = "one_pass_softmax",
+                             .fp32 = one_pass_softmax::attention,
                              .check = flash::reference::check},
                             argc, argv);
 }

@@ -1,11 +1,11 @@
-// Rung 05: softmax and output in one pass: the FlashAttention recurrence.
+// one_pass_softmax: softmax and output in one pass: the FlashAttention recurrence.
 //
-// The idea: what saves the sum in rung 04 saves the output too. When the maximum grows, multiply
-// both by exp(m - m_new). Then (m, l, O) of some keys is all that has to be known about them:
-// `merge` combines the (m, l, O) of two sets of keys into that of both together, and attention is
-// the merge over all tiles of keys. (Dao et al., "FlashAttention", 2022, algorithm 1; the merge
-// also joins the parts when keys are split over processors, as Flash-Decoding does.)
-// Against rung 04: no second pass; O is rescaled along with l.
+// The idea: what saves the sum in two_pass_softmax saves the output too. When the maximum grows,
+// multiply both by exp(m - m_new). Then (m, l, O) of some keys is all that has to be known about
+// them: `merge` combines the (m, l, O) of two sets of keys into that of both together, and
+// attention is the merge over all tiles of keys. (Dao et al., "FlashAttention", 2022, algorithm 1;
+// the merge also joins the parts when keys are split over processors, as Flash-Decoding does.)
+// Against two_pass_softmax: no second pass; O is rescaled along with l.
 // Look at: merge. It is associative, so any order of tiles, and any tree, gives the same result up
 // to rounding.
 // Gained: the second computation of S. Counter: for each tile of Q, K and V are read once.
@@ -16,7 +16,7 @@
 #include "common/cpu/parallel.hpp"
 #include "common/cpu/tiles.hpp"
 
-namespace step05 {
+namespace one_pass_softmax {
 
 using namespace flash::cpu;
 using flash::Problem;
@@ -92,4 +92,4 @@ void attention(const Problem& p, const float* Q, const float* K, const float* V,
     });
 }
 
-} // namespace step05
+} // namespace one_pass_softmax

@@ -3,7 +3,7 @@
 #include "common/attention.hpp"
 #include "common/cpu/matrix.hpp"
 
-namespace step05 {
+namespace one_pass_softmax {
 
 inline constexpr int64_t Br = 128; // queries in a tile
 inline constexpr int64_t Bc = 128; // keys in a tile
@@ -32,4 +32,4 @@ Partial merge(const Partial& a, const Partial& b);
 void attention(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O,
                float* LSE);
 
-} // namespace step05
+} // namespace one_pass_softmax

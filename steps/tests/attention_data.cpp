@@ -36,11 +36,12 @@ AttentionData random_attention(const Problem& problem, uint64_t seed, float q_fa
 }
 
 const std::vector<NamedRung>& cpu_rungs() {
-    static const std::vector<NamedRung> rungs = {{"01_naive_attention", step01::attention},
-                                                 {"02_safe_softmax", step02::attention},
-                                                 {"03_three_pass_softmax", step03::attention},
-                                                 {"04_two_pass_softmax", step04::attention},
-                                                 {"05_one_pass_softmax", step05::attention}};
+    static const std::vector<NamedRung> rungs = {
+        {"01_naive_attention", naive_attention::attention},
+        {"02_safe_softmax", safe_softmax::attention},
+        {"03_three_pass_softmax", three_pass_softmax::attention},
+        {"04_two_pass_softmax", two_pass_softmax::attention},
+        {"05_one_pass_softmax", one_pass_softmax::attention}};
     return rungs;
 }
 

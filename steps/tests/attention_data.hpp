@@ -29,7 +29,7 @@ struct NamedRung {
     Forward<float> attention;
 };
 
-/// Rungs 01 to 05, in this order.
+/// naive_attention to one_pass_softmax, in this order.
 const std::vector<NamedRung>& cpu_rungs();
 
 } // namespace flash::tests

@@ -4,7 +4,7 @@
 
 namespace column_order {
 
-/// The two products of rung 06 with threadIdx.x running along the queries instead of the keys or
+/// The two products of cuda_naive with threadIdx.x running along the queries instead of the keys or
 /// the head dim: what a beginner may write, and what coalescing is about. P is taken to be S, so O
 /// is no attention. One head, full.
 void products(const flash::Problem& p, const float* Q, const float* K, const float* V, float* O,

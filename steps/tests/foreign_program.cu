@@ -6,7 +6,7 @@
 
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/device_buffer.hpp"
-#include "steps/06_cuda_naive/cuda_naive.hpp"
+#include "steps/11_cuda_naive/cuda_naive.hpp"
 
 namespace {
 
@@ -46,8 +46,9 @@ int main() {
         flash::launch(fill, N, d, 0, V.data(), 2.0f);
         flash::launch(fill, 1, 1, 0, wrong.data(), 0.0f);
         const flash::Problem p{.q_len = N, .kv_len = N, .head_dim = d};
-        const flash::DeviceBuffer<char> workspace(step06::workspace_bytes(p), "the workspace");
-        step06::attention(p, Q.data(), K.data(), V.data(), O.data(), LSE.data(), workspace.data());
+        const flash::DeviceBuffer<char> workspace(cuda_naive::workspace_bytes(p), "the workspace");
+        cuda_naive::attention(p, Q.data(), K.data(), V.data(), O.data(), LSE.data(),
+                              workspace.data());
         flash::launch(compare, N, d, 0, O.data(), LSE.data(), wrong.data());
         if (first(wrong) != 0) {
             std::puts("O or LSE is wrong");
@@ -57,6 +58,6 @@ int main() {
         std::puts(error.what());
         return 4; // no GPU
     }
-    std::puts("a foreign program ran rung 06");
+    std::puts("a foreign program ran cuda_naive");
     return 0;
 }

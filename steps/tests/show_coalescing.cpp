@@ -1,8 +1,8 @@
-// Prints the sectors of rung 06's products, and of the same in column order. Chapter 06 quotes it;
-// test_cuda_counters.cpp asserts it.
+// Prints the sectors of cuda_naive's products, and of the same in column order. Chapter 06 quotes
+// it; test_cuda_counters.cpp asserts it.
 #include <cstdio>
 
-#include "steps/06_cuda_naive/cuda_naive.hpp"
+#include "steps/11_cuda_naive/cuda_naive.hpp"
 #include "steps/tests/column_order.hpp"
 #include "steps/tests/count_kernels.hpp"
 
@@ -11,7 +11,7 @@ int main() {
     const flash::Problem p{.q_len = 1024, .kv_len = 1024, .head_dim = 64};
     std::printf("sectors per request, one head, N = 1024, d = 64\n%-10s %-14s %10s %10s\n",
                 "kernel", "access", "06", "columns");
-    const auto rows = count_kernels(step06::attention, p);
+    const auto rows = count_kernels(cuda_naive::attention, p);
     const auto columns = count_kernels(column_order::products, p);
     const auto print = [](const char* kernel, const char* access,
                           const flash::simt::GlobalTraffic& in_rows,

@@ -1,5 +1,6 @@
-// Prints what rungs 03 to 05 read of Q, K and V, counted where tiles are handed out: for one head,
-// with and without a causal mask. The chapters quote it; test_reads.cpp asserts it.
+// Prints what three_pass_softmax to one_pass_softmax read of Q, K and V, counted where tiles are
+// handed out: for one head, with and without a causal mask. The chapters quote it; test_reads.cpp
+// asserts it.
 #include <cstdio>
 
 #include "common/cpu/tiles.hpp"

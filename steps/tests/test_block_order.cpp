@@ -11,9 +11,9 @@
 #include "common/cuda/tile_order.hpp"
 #include "common/simt/machine/fault.hpp"
 #include "common/simt/machine/simt_options.hpp"
-#include "steps/24_backward_two_kernels/backward_two_kernels.hpp"
-#include "steps/25_backward_one_kernel/backward_one_kernel.hpp"
-#include "steps/26_backward_roles/backward_roles.hpp"
+#include "steps/42_backward_two_kernels/backward_two_kernels.hpp"
+#include "steps/43_backward_one_kernel/backward_one_kernel.hpp"
+#include "steps/44_backward_roles/backward_roles.hpp"
 
 namespace {
 
@@ -95,9 +95,9 @@ TEST_CASE("with a mask a wave fills the GPU's places twice, without one it is on
 }
 
 TEST_CASE("24 to 26 begin with the longest tiles: the last one of Q, and the first one of K") {
-    const Backward rung =
-        GENERATE(step24::attention_backward<Half>, step25::attention_backward<Half>,
-                 step26::attention_backward<Half>);
+    const Backward rung = GENERATE(backward_two_kernels::attention_backward<Half>,
+                                   backward_one_kernel::attention_backward<Half>,
+                                   backward_roles::attention_backward<Half>);
     const Problem p{.q_len = 600,
                     .kv_len = 600,
                     .head_dim = d,
@@ -108,7 +108,7 @@ TEST_CASE("24 to 26 begin with the longest tiles: the last one of Q, and the fir
     CHECK(first_keys.kind == flash::simt::FaultKind::out_of_bounds);
     CHECK(first_keys.where.block.x == 0);
     // dQ is its own kernel's here
-    if (rung == static_cast<Backward>(step24::attention_backward<Half>)) {
+    if (rung == static_cast<Backward>(backward_two_kernels::attention_backward<Half>)) {
         const flash::simt::Fault last_queries = fault_of(rung, p, true);
         INFO(last_queries.what());
         CHECK(last_queries.kind == flash::simt::FaultKind::out_of_bounds);

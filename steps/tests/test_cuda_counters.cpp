@@ -1,12 +1,12 @@
-// What rungs 06 to 09 claim about their traffic, counted on the SIMT backend.
+// What cuda_naive to double_buffer claim about their traffic, counted on the SIMT backend.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
 #include "common/simt/report/profile.hpp"
-#include "steps/06_cuda_naive/cuda_naive.hpp"
-#include "steps/07_flash_attention_1/flash_attention_1.hpp"
-#include "steps/08_flash_attention_2/flash_attention_2.hpp"
-#include "steps/09_register_tiling/register_tiling.hpp"
+#include "steps/11_cuda_naive/cuda_naive.hpp"
+#include "steps/12_flash_attention_1/flash_attention_1.hpp"
+#include "steps/13_flash_attention_2/flash_attention_2.hpp"
+#include "steps/16_double_buffer/double_buffer.hpp"
 #include "steps/tests/column_order.hpp"
 #include "steps/tests/count_kernels.hpp"
 
@@ -23,7 +23,7 @@ Problem one_head(int64_t N_q, int64_t N_kv, int64_t d) {
 
 constexpr uint64_t floats(int64_t count) { return static_cast<uint64_t>(count) * 4; } // bytes
 
-/// The one kernel of rung 07, 08 or 09.
+/// The one kernel of flash_attention_1, flash_attention_2 or double_buffer.
 KernelProfile only_kernel(Forward<float> attention, const Problem& p) {
     const std::vector<KernelProfile> kernels = count_kernels(attention, p);
     REQUIRE(kernels.size() == 1);
@@ -43,7 +43,7 @@ TEST_CASE("06 writes two N x N matrices and reads both back") {
     const int64_t N = GENERATE(64, 100, 257);
     const int64_t d = GENERATE(32, 64);
     const Problem p = one_head(N, N, d);
-    const std::vector<KernelProfile> kernels = count_kernels(step06::attention, p);
+    const std::vector<KernelProfile> kernels = count_kernels(cuda_naive::attention, p);
     REQUIRE(kernels.size() == 3);
     // P is in its place
     const auto S_in = [&](size_t kernel) { return buffer(kernels[kernel], "S"); };
@@ -60,7 +60,7 @@ TEST_CASE("06 writes two N x N matrices and reads both back") {
 
 TEST_CASE("06 stores S and O in full sectors, and in column order one sector an element") {
     const Problem p = one_head(128, 128, 64);
-    const std::vector<KernelProfile> rows = count_kernels(step06::attention, p);
+    const std::vector<KernelProfile> rows = count_kernels(cuda_naive::attention, p);
     const std::vector<KernelProfile> columns = count_kernels(column_order::products, p);
     REQUIRE(rows.size() == 3);
     REQUIRE(columns.size() == 2);
@@ -82,7 +82,7 @@ TEST_CASE("06 stores S and O in full sectors, and in column order one sector an 
 TEST_CASE("07 keeps S and P on the chip, and takes O through memory once for each tile of K") {
     const int64_t N = GENERATE(64, 100, 192, 257);
     const Problem p = one_head(N, N, 64);
-    const KernelProfile kernel = only_kernel(step07::attention, p);
+    const KernelProfile kernel = only_kernel(flash_attention_1::attention, p);
     check_no_large_buffer(kernel, p);
     const int64_t Tc = (N + 63) / 64; // Bc = 64
     CHECK(buffer(kernel, "O").load.bytes == floats(Tc * p.q_size()));
@@ -99,8 +99,8 @@ TEST_CASE("08 and 09 write O and LSE once, and read K and V for each tile of Q")
         int64_t Br, Bc;   // of d = 64
         bool whole_tiles; // rows beyond the last are asked for, too: they repeat it
     };
-    const Claim claim =
-        GENERATE(Claim{step08::attention, 64, 32, false}, Claim{step09::attention, 128, 64, true});
+    const Claim claim = GENERATE(Claim{flash_attention_2::attention, 64, 32, false},
+                                 Claim{double_buffer::attention, 128, 64, true});
     const int64_t N = GENERATE(1, 64, 100, 192, 257);
     const Problem p = one_head(N, N + 31, 64);
     const KernelProfile kernel = only_kernel(claim.attention, p);
@@ -123,12 +123,12 @@ TEST_CASE("with a causal mask 08 and 09 leave out the tiles that no row sees") {
     const Problem full = one_head(512, 512, 32);
     Problem causal = full;
     causal.causal = true;
-    const KernelProfile all = only_kernel(step08::attention, full);
-    const KernelProfile some = only_kernel(step08::attention, causal);
+    const KernelProfile all = only_kernel(flash_attention_2::attention, full);
+    const KernelProfile some = only_kernel(flash_attention_2::attention, causal);
     // Tiles of 64 x 32: tile row i of 8 sees 2 i + 2 of 16 tiles of K, 72 of 128 in all.
     CHECK(buffer(all, "K").load.bytes == 128 * floats(32 * 32));
     CHECK(buffer(some, "K").load.bytes == 72 * floats(32 * 32));
-    CHECK(buffer(only_kernel(step09::attention, causal), "K").load.bytes ==
+    CHECK(buffer(only_kernel(double_buffer::attention, causal), "K").load.bytes ==
           20 * floats(64 * 32)); // 128 x 64: row i of 4 sees 2 i + 2 of 8
 }
 
@@ -141,8 +141,8 @@ TEST_CASE("09 reads shared memory at least seven times less than 08") {
     // Bytes that the lanes read for each multiply-add of Q K^T and of P V, which are N^2 d each.
     const auto N2d = static_cast<uint64_t>(N * N * 64);
     // q and k; v, and p for two columns of O, or for each
-    CHECK(loaded(step08::attention) >= N2d * 8 + N2d * 6);
-    CHECK(loaded(step09::attention) == N2d * 1 + N2d * 1); // (8 + 8) numbers for 8 x 8
+    CHECK(loaded(flash_attention_2::attention) >= N2d * 8 + N2d * 6);
+    CHECK(loaded(double_buffer::attention) == N2d * 1 + N2d * 1); // (8 + 8) numbers for 8 x 8
 }
 
 TEST_CASE("09 has 128 queries to a tile, at d = 128 where a block may have 227 KiB of shared "
@@ -163,7 +163,7 @@ TEST_CASE("09 has 128 queries to a tile, at d = 128 where a block may have 227 K
     CAPTURE(tile.shared_kib, tile.d);
     const SharedLimit limit(tile.shared_kib);
     const int64_t N = 256; // whole tiles
-    const KernelProfile kernel = only_kernel(step09::attention, one_head(N, N, tile.d));
+    const KernelProfile kernel = only_kernel(double_buffer::attention, one_head(N, N, tile.d));
     CHECK(kernel.grid.x == static_cast<unsigned>(N / tile.Br));
     CHECK(kernel.block.x == static_cast<unsigned>(tile.threads));
     CHECK(kernel.shared_bytes == static_cast<size_t>(tile.bytes));
@@ -186,12 +186,13 @@ TEST_CASE("09 has micro-tiles of 8 x 8 at every head dim; of O they are 8 x 4 at
     // (8 + 8) numbers of 4 bytes for 8 * 8 multiply-adds, or (8 + 4) for 8 * 4
     const uint64_t QK_bytes = multiply_adds;
     const uint64_t PV_bytes = d == 32 ? multiply_adds * 3 / 2 : multiply_adds;
-    CHECK(only_kernel(step09::attention, p).total.shared_load.bytes == QK_bytes + PV_bytes);
+    CHECK(only_kernel(double_buffer::attention, p).total.shared_load.bytes == QK_bytes + PV_bytes);
 }
 
-TEST_CASE("no line of rungs 06 to 09 has conflicts between banks") {
-    const auto attention = GENERATE(as<Forward<float>>{}, step06::attention, step07::attention,
-                                    step08::attention, step09::attention);
+TEST_CASE("no line of cuda_naive to double_buffer has conflicts between banks") {
+    const auto attention =
+        GENERATE(as<Forward<float>>{}, cuda_naive::attention, flash_attention_1::attention,
+                 flash_attention_2::attention, double_buffer::attention);
     const SharedLimit limit(GENERATE(163, 227));
     const int64_t d = GENERATE(32, 64, 128);
     for (const KernelProfile& kernel : count_kernels(attention, one_head(150, 150, d))) {

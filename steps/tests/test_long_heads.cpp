@@ -1,6 +1,6 @@
-// What the suite's lists for the SIMT backend are too short for in rung 18: blocks of eight warps,
-// which heads of 2048 queries get, and four slots that are filled again, which takes 257 keys.
-// Right, without a fault, and what they cost.
+// What the suite's lists for the SIMT backend are too short for in multistage: blocks of eight
+// warps, which heads of 2048 queries get, and four slots that are filled again, which takes 257
+// keys. Right, without a fault, and what they cost.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -13,7 +13,7 @@
 #include "common/simt/report/profile.hpp"
 #include "reference/check.hpp"
 #include "reference/conformance/judge.hpp"
-#include "steps/18_multistage/multistage.hpp"
+#include "steps/29_multistage/multistage.hpp"
 
 namespace {
 
@@ -25,10 +25,10 @@ using flash::simt::KernelProfile;
 using flash::simt::Options;
 using flash::simt::Schedule;
 
-const flash::Rung rung18{.name = "18_multistage",
-                         .fp16 = step18::attention<flash::Half>,
-                         .bf16 = step18::attention<flash::Bfloat16>,
-                         .head_dims = step18::head_dims,
+const flash::Rung rung18{.name = "multistage",
+                         .fp16 = multistage::attention<flash::Half>,
+                         .bf16 = multistage::attention<flash::Bfloat16>,
+                         .head_dims = multistage::head_dims,
                          .backend = flash::device_backend,
                          .check = flash::reference::check};
 

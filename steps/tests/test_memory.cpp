@@ -43,7 +43,7 @@ TEST_CASE("01 and 02 hold S and P, two N x N matrices for each thread that has a
             const MallocCounts counts = memory_of(named, N, heads);
             CHECK(counts.largest >= bytes(N, N));
             const auto workspace_bytes =
-                rung == 0 ? step01::workspace_bytes : step02::workspace_bytes;
+                rung == 0 ? naive_attention::workspace_bytes : safe_softmax::workspace_bytes;
             const auto claimed =
                 static_cast<size_t>(workspace_bytes({.heads = heads, .q_len = N, .kv_len = N}));
             CHECK(claimed == static_cast<size_t>(std::min<int64_t>(3, heads)) * 2 * bytes(N, N));
@@ -58,8 +58,8 @@ TEST_CASE("01 and 02 hold S and P, two N x N matrices for each thread that has a
 
 TEST_CASE("03, 04 and 05 hold a few tiles per thread, whatever N is") {
     constexpr int64_t d = 64;
-    const size_t tile_of_scores = bytes(step05::Br, step05::Bc);
-    const size_t tile_of_rows = bytes(step05::Br, d);
+    const size_t tile_of_scores = bytes(one_pass_softmax::Br, one_pass_softmax::Bc);
+    const size_t tile_of_rows = bytes(one_pass_softmax::Br, d);
     // Scores, the Partial of the tile, the one seen so far and their merge; packed factors are on
     // the stack.
     const size_t a_few_tiles = 2 * tile_of_scores + 4 * tile_of_rows;

@@ -1,6 +1,6 @@
-// Rung 05's merge is associative and commutative, and no_keys is its neutral element. So keys may
-// be split anywhere and the parts merged in any order: a property test over random splits and
-// random trees.
+// one_pass_softmax's merge is associative and commutative, and no_keys is its neutral element. So
+// keys may be split anywhere and the parts merged in any order: a property test over random splits
+// and random trees.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -18,7 +18,7 @@ namespace {
 using namespace flash::tests;
 using flash::Problem;
 using flash::cpu::ConstMatrixView;
-using step05::Partial;
+using one_pass_softmax::Partial;
 
 using Random = std::mt19937;
 
@@ -30,9 +30,9 @@ int64_t up_to(int64_t limit, Random& random) {
 Partial partial(const AttentionData& data, int64_t first, int64_t last) {
     const Problem& p = data.problem;
     if (first == last) {
-        return step05::no_keys(p.q_len, p.head_dim);
+        return one_pass_softmax::no_keys(p.q_len, p.head_dim);
     }
-    return step05::attend_tile(
+    return one_pass_softmax::attend_tile(
         p, 0, first, ConstMatrixView(data.Q.data(), p.q_len, p.head_dim),
         ConstMatrixView(data.K.data() + first * p.head_dim, last - first, p.head_dim),
         ConstMatrixView(data.V.data() + first * p.head_dim, last - first, p.head_dim));
@@ -59,7 +59,7 @@ Partial merge_in_random_order(std::vector<Partial> parts, Random& random) {
         std::ranges::shuffle(parts, random);
         const Partial b = std::move(parts.back());
         parts.pop_back();
-        parts.back() = step05::merge(parts.back(), b);
+        parts.back() = one_pass_softmax::merge(parts.back(), b);
     }
     return parts.front();
 }
@@ -143,19 +143,20 @@ TEST_CASE("no_keys is neutral, bit by bit") {
     Random random(static_cast<uint32_t>(GENERATE(range(2000, 2020))));
     const AttentionData data = random_problem(random);
     const Partial all = partial(data, 0, data.problem.kv_len);
-    const Partial none = step05::no_keys(data.problem.q_len, data.problem.head_dim);
-    CHECK(same_bits(step05::merge(all, none), all));
-    CHECK(same_bits(step05::merge(none, all), all));
-    CHECK(same_bits(step05::merge(none, none), none));
+    const Partial none = one_pass_softmax::no_keys(data.problem.q_len, data.problem.head_dim);
+    CHECK(same_bits(one_pass_softmax::merge(all, none), all));
+    CHECK(same_bits(one_pass_softmax::merge(none, all), all));
+    CHECK(same_bits(one_pass_softmax::merge(none, none), none));
 }
 
-TEST_CASE("rung 05 is the merge of its tiles, from left to right") {
-    const Problem p{.q_len = step05::Br, .kv_len = 3 * step05::Bc + 5};
+TEST_CASE("one_pass_softmax is the merge of its tiles, from left to right") {
+    const Problem p{.q_len = one_pass_softmax::Br, .kv_len = 3 * one_pass_softmax::Bc + 5};
     AttentionData data = random_attention(p, 7);
-    data.run(step05::attention);
-    Partial seen = step05::no_keys(p.q_len, p.head_dim);
-    for (int64_t first = 0; first < p.kv_len; first += step05::Bc) {
-        seen = step05::merge(seen, partial(data, first, std::min(first + step05::Bc, p.kv_len)));
+    data.run(one_pass_softmax::attention);
+    Partial seen = one_pass_softmax::no_keys(p.q_len, p.head_dim);
+    for (int64_t first = 0; first < p.kv_len; first += one_pass_softmax::Bc) {
+        seen = one_pass_softmax::merge(
+            seen, partial(data, first, std::min(first + one_pass_softmax::Bc, p.kv_len)));
     }
     const flash::cpu::Matrix O = seen.l.cwiseInverse().asDiagonal() * seen.O;
     CHECK(difference(O.reshaped(),

@@ -1,4 +1,4 @@
-// Logits too large or too small for exp: rung 01 fails, all others are right.
+// Logits too large or too small for exp: naive_attention fails, all others are right.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 

@@ -13,7 +13,7 @@ namespace {
 using namespace flash::tests;
 using flash::Problem;
 
-constexpr int64_t Br = step05::Br, Bc = step05::Bc;
+constexpr int64_t Br = one_pass_softmax::Br, Bc = one_pass_softmax::Bc;
 
 struct Claim {
     size_t rung;      // index in cpu_rungs()
@@ -77,7 +77,7 @@ TEST_CASE("with one tile of Q, 05 reads K and V exactly once") {
     AttentionData data = random_attention(p, 1);
     auto& counts = flash::cpu::bytes_read;
     counts.K = counts.V = 0;
-    data.run(step05::attention);
+    data.run(one_pass_softmax::attention);
     CHECK(counts.K == p.kv_size() * 4);
     CHECK(counts.V == p.kv_size() * 4);
 }

@@ -1,5 +1,5 @@
-// What rungs 10 to 18 claim about their products, their shared memory and their shuffles, counted
-// on the SIMT backend.
+// What mma_sync to multistage claim about their products, their shared memory and their shuffles,
+// counted on the SIMT backend.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -12,15 +12,15 @@
 #include "common/simt/machine/fault.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/report/profile.hpp"
-#include "steps/10_mma_sync/mma_sync.hpp"
-#include "steps/11_swizzle/swizzle.hpp"
-#include "steps/12_warp_tiles/warp_tiles.hpp"
-#include "steps/13_async_copy/async_copy.hpp"
-#include "steps/14_block_order/block_order.hpp"
-#include "steps/15_lean_softmax/lean_softmax.hpp"
-#include "steps/16_lazy_maximum/lazy_maximum.hpp"
-#include "steps/17_fixed_maximum/fixed_maximum.hpp"
-#include "steps/18_multistage/multistage.hpp"
+#include "steps/21_mma_sync/mma_sync.hpp"
+#include "steps/22_swizzle/swizzle.hpp"
+#include "steps/23_warp_tiles/warp_tiles.hpp"
+#include "steps/24_async_copy/async_copy.hpp"
+#include "steps/25_block_order/block_order.hpp"
+#include "steps/26_lean_softmax/lean_softmax.hpp"
+#include "steps/27_lazy_maximum/lazy_maximum.hpp"
+#include "steps/28_fixed_maximum/fixed_maximum.hpp"
+#include "steps/29_multistage/multistage.hpp"
 
 namespace {
 
@@ -35,15 +35,15 @@ struct Rung {
     Attention attention;
     int64_t Br;
 };
-constexpr Rung rung10{10, step10::attention<Half>, 64};
-constexpr Rung rung11{11, step11::attention<Half>, 64};
-constexpr Rung rung12{12, step12::attention<Half>, 128};
-constexpr Rung rung13{13, step13::attention<Half>, 128};
-constexpr Rung rung14{14, step14::attention<Half>, 128};
-constexpr Rung rung15{15, step15::attention<Half>, 128};
-constexpr Rung rung16{16, step16::attention<Half>, 128};
-constexpr Rung rung17{17, step17::attention<Half>, 128};
-constexpr Rung rung18{18, step18::attention<Half>, 128};
+constexpr Rung rung10{10, mma_sync::attention<Half>, 64};
+constexpr Rung rung11{11, swizzle::attention<Half>, 64};
+constexpr Rung rung12{12, warp_tiles::attention<Half>, 128};
+constexpr Rung rung13{13, async_copy::attention<Half>, 128};
+constexpr Rung rung14{14, block_order::attention<Half>, 128};
+constexpr Rung rung15{15, lean_softmax::attention<Half>, 128};
+constexpr Rung rung16{16, lazy_maximum::attention<Half>, 128};
+constexpr Rung rung17{17, fixed_maximum::attention<Half>, 128};
+constexpr Rung rung18{18, multistage::attention<Half>, 128};
 constexpr std::array rungs = {rung10, rung11, rung12, rung13, rung14,
                               rung15, rung16, rung17, rung18};
 constexpr int64_t Bc = 64;

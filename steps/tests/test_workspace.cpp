@@ -15,15 +15,15 @@
 #include "common/cuda/workspace.hpp"
 #include "common/rung_function.hpp"
 #include "common/types.hpp"
-#include "steps/06_cuda_naive/cuda_naive.hpp"
-#include "steps/07_flash_attention_1/flash_attention_1.hpp"
-#include "steps/21_persistent_blocks/persistent_blocks.hpp"
-#include "steps/22_overlap/overlap.hpp"
-#include "steps/24_backward_two_kernels/backward_two_kernels.hpp"
-#include "steps/25_backward_one_kernel/backward_one_kernel.hpp"
-#include "steps/26_backward_roles/backward_roles.hpp"
-#include "steps/27_backward_wgmma/backward_wgmma.hpp"
-#include "steps/28_backward_ordered/backward_ordered.hpp"
+#include "steps/11_cuda_naive/cuda_naive.hpp"
+#include "steps/12_flash_attention_1/flash_attention_1.hpp"
+#include "steps/33_persistent_blocks/persistent_blocks.hpp"
+#include "steps/34_overlap/overlap.hpp"
+#include "steps/42_backward_two_kernels/backward_two_kernels.hpp"
+#include "steps/43_backward_one_kernel/backward_one_kernel.hpp"
+#include "steps/44_backward_roles/backward_roles.hpp"
+#include "steps/46_backward_late_dq/backward_late_dq.hpp"
+#include "steps/47_backward_ordered/backward_ordered.hpp"
 
 namespace {
 
@@ -63,28 +63,34 @@ struct Called {
     bool dQ_has_an_order = true;
 };
 const Called rungs[] = {
-    {.name = "06", .workspace_bytes = step06::workspace_bytes, .fp32 = step06::attention},
-    {.name = "07", .workspace_bytes = step07::workspace_bytes, .fp32 = step07::attention},
-    {.name = "21", .workspace_bytes = step21::workspace_bytes, .bf16 = step21::attention<Bfloat16>},
-    {.name = "22", .workspace_bytes = step22::workspace_bytes, .bf16 = step22::attention<Bfloat16>},
+    {.name = "06", .workspace_bytes = cuda_naive::workspace_bytes, .fp32 = cuda_naive::attention},
+    {.name = "07",
+     .workspace_bytes = flash_attention_1::workspace_bytes,
+     .fp32 = flash_attention_1::attention},
+    {.name = "21",
+     .workspace_bytes = persistent_blocks::workspace_bytes,
+     .bf16 = persistent_blocks::attention<Bfloat16>},
+    {.name = "22",
+     .workspace_bytes = overlap::workspace_bytes,
+     .bf16 = overlap::attention<Bfloat16>},
     {.name = "24",
-     .workspace_bytes = step24::workspace_bytes,
-     .backward = step24::attention_backward<Bfloat16>},
+     .workspace_bytes = backward_two_kernels::workspace_bytes,
+     .backward = backward_two_kernels::attention_backward<Bfloat16>},
     {.name = "25",
-     .workspace_bytes = step25::workspace_bytes,
-     .backward = step25::attention_backward<Bfloat16>,
+     .workspace_bytes = backward_one_kernel::workspace_bytes,
+     .backward = backward_one_kernel::attention_backward<Bfloat16>,
      .dQ_has_an_order = false},
     {.name = "26",
-     .workspace_bytes = step26::workspace_bytes,
-     .backward = step26::attention_backward<Bfloat16>,
+     .workspace_bytes = backward_roles::workspace_bytes,
+     .backward = backward_roles::attention_backward<Bfloat16>,
      .dQ_has_an_order = false},
     {.name = "27",
-     .workspace_bytes = step27::workspace_bytes,
-     .backward = step27::attention_backward<Bfloat16>,
+     .workspace_bytes = backward_late_dq::workspace_bytes,
+     .backward = backward_late_dq::attention_backward<Bfloat16>,
      .dQ_has_an_order = false},
     {.name = "28",
-     .workspace_bytes = step28::workspace_bytes,
-     .backward = step28::attention_backward<Bfloat16>},
+     .workspace_bytes = backward_ordered::workspace_bytes,
+     .backward = backward_ordered::attention_backward<Bfloat16>},
 };
 
 /// One call, with tensors and a workspace of its own.

@@ -60,8 +60,8 @@ SymbolTable read_own_symbols() {
     return table;
 }
 
-/// "void step08::(anonymous namespace)::sums[abi:kernel]<64>(float const*)" becomes
-/// "step08::sums<64>".
+/// "void flash_attention_2::(anonymous namespace)::sums[abi:kernel]<64>(float const*)" becomes
+/// "flash_attention_2::sums<64>".
 std::string short_name(std::string name) {
     for (const std::string part : {"(anonymous namespace)::", "[abi:kernel]"}) {
         for (size_t at = name.find(part); at != std::string::npos; at = name.find(part)) {

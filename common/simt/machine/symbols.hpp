@@ -17,7 +17,7 @@ struct SharedVariable {
 };
 
 struct Kernel {
-    std::string name; // "step08::flash_attention_2<64>"
+    std::string name; // "flash_attention_2::flash_attention_2<64>"
     std::string mangled;
     std::vector<SharedVariable> shared;
     size_t shared_bytes = 0; // in all

@@ -55,7 +55,7 @@ def close(ours, right, dtype):
     [
         (torch.float32, None),
         (torch.float32, 9),
-        (torch.float16, "10_mma_sync"),
+        (torch.float16, "21_mma_sync"),
         (torch.bfloat16, "10"),
     ],
     ids=str,
@@ -114,8 +114,8 @@ def test_gradients_come_from_the_fastest_rung_or_from_an_ordered_one():
         gpu: [choose("", True, "bf16", 64, gpu, ordered).name for ordered in (False, True)]
         for gpu in [(9, 0), (8, 0), (12, 0), None]
     }
-    assert names[9, 0] == names[None] == ["27_backward_wgmma", "28_backward_ordered"]
-    assert names[8, 0] == names[12, 0] == ["26_backward_roles", "24_backward_two_kernels"]
+    assert names[9, 0] == names[None] == ["46_backward_late_dq", "47_backward_ordered"]
+    assert names[8, 0] == names[12, 0] == ["44_backward_roles", "42_backward_two_kernels"]
     assert choose("", True, "fp32", 64, None, True) == choose("", True, "fp32", 64, None)
     for rung in ladder():
         assert is_ordered(rung) == (
@@ -140,7 +140,7 @@ def test_deterministic_gradients(deterministic, device):
         assert torch.equal(a, b)
     o = attention(q, k, v, True, backward_rung=26)
     with pytest.raises(
-        RuntimeError, match="26_backward_roles does not have a deterministic implementation"
+        RuntimeError, match="44_backward_roles does not have a deterministic implementation"
     ):
         torch.autograd.grad(o, (q, k, v), do)
 

@@ -67,7 +67,7 @@ def tensors(q=(1, 4, 8, 32), k=(1, 2, 8, 32), v=None, dtype=torch.float32):
             ValueError,
             *tensors(),
             {"rung": 17},
-            "17_fixed_maximum computes in fp16 and bf16, and these tensors are fp32",
+            "28_fixed_maximum computes in fp16 and bf16, and these tensors are fp32",
         ),
         (
             ValueError,
@@ -80,7 +80,7 @@ def tensors(q=(1, 4, 8, 32), k=(1, 2, 8, 32), v=None, dtype=torch.float32):
             ValueError,
             *tensors((1, 4, 8, 48), (1, 2, 8, 48)),
             {"rung": "8"},
-            "08_flash_attention_2 takes head dims 32, 64, 128, and these tensors have 48",
+            "13_flash_attention_2 takes head dims 32, 64, 128, and these tensors have 48",
         ),
         (
             ValueError,
@@ -109,7 +109,7 @@ def test_devices():
 def test_backward_rung_that_does_not_fit():
     q, k, v = tensors()
     o = attention(q.requires_grad_(), k, v, backward_rung="24")
-    with pytest.raises(ValueError, match="24_backward_two_kernels computes in fp16 and bf16"):
+    with pytest.raises(ValueError, match="42_backward_two_kernels computes in fp16 and bf16"):
         o.sum().backward()
 
 
@@ -118,7 +118,7 @@ def test_gpu_is_asked_for_its_capability():
 
     with pytest.raises(
         ValueError,
-        match="19_wgmma_tma is for GPUs of compute capability 9.0, and this one has 10.0",
+        match="31_wgmma_tma is for GPUs of compute capability 9.0, and this one has 10.0",
     ):
         choose("19", False, "fp16", 64, (10, 0))
     with pytest.raises(
@@ -195,7 +195,7 @@ touch "$to"
         ),
     )
     assert library.library(a_rung("22"), (9, 0)).is_file()
-    assert "22_overlap" in calls.read_text() and "-lboost" not in calls.read_text()
+    assert "34_overlap" in calls.read_text() and "-lboost" not in calls.read_text()
 
 
 def test_compiler_that_fails(empty_folder, tmp_path, monkeypatch):

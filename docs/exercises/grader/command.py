@@ -18,9 +18,9 @@ COPIES = Path(os.environ.get("FLASH_EXERCISES") or ROOT / "exercises")
 HELP = """Exercises that grade themselves, without a GPU.
 
   ./scripts/exercise               the list
-  ./scripts/exercise 08            the first exercise of rung 08 that is not done yet
-  ./scripts/exercise 08.1          this one: makes your working copy under exercises/, then grades it, each time you ask
-  ./scripts/exercise 07.2 12800    answers a question"""
+  ./scripts/exercise flash_attention_2            the first exercise of flash_attention_2 that is not done yet
+  ./scripts/exercise flash_attention_2.1          this one: makes your working copy under exercises/, then grades it, each time you ask
+  ./scripts/exercise flash_attention_1.2 12800    answers a question"""
 
 
 def colour(code, text):
@@ -227,7 +227,7 @@ def main(arguments):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "exercise", nargs="?", help="its id, 08.1, or a rung, 08 or 08_flash_attention_2"
+        "exercise", nargs="?", help="its id, 08.1, or a rung, 08 or 13_flash_attention_2"
     )
     parser.add_argument(
         "answer",

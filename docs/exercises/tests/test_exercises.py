@@ -183,7 +183,7 @@ def test_a_question_from_the_first_look_to_the_right_answer(tmp_path):
     wrong = run("7.2", "2048", copies=tmp_path)
     assert (
         wrong.returncode == 1
-        and "as rung 08 does it" in wrong.stdout
+        and "as flash_attention_2 does it" in wrong.stdout
         and "Hint 1 of 2" in wrong.stdout
     )
     assert "Hint 2" not in wrong.stdout
@@ -234,10 +234,10 @@ def test_chapters_name_their_exercises():
 
 def test_the_oldest_programs_go_even_where_another_thread_deletes_them_first(tmp_path, monkeypatch):
     for number in range(4):
-        file = tmp_path / f"06_cuda_naive.{number}"
+        file = tmp_path / f"11_cuda_naive.{number}"
         file.touch()
         os.utime(file, (number, number))
-    being_compiled = tmp_path / "06_cuda_naive.9.o"
+    being_compiled = tmp_path / "11_cuda_naive.9.o"
     being_compiled.touch()
     monkeypatch.setattr(building, "KEPT", 2)
     monkeypatch.setattr(
@@ -245,8 +245,8 @@ def test_the_oldest_programs_go_even_where_another_thread_deletes_them_first(tmp
     )
     building.make_room(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "06_cuda_naive.2",
-        "06_cuda_naive.3",
+        "11_cuda_naive.2",
+        "11_cuda_naive.3",
         being_compiled.name,
     ]
 

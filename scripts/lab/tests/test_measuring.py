@@ -204,7 +204,7 @@ NCU = "\n".join(
         "==PROF== noise",
         '"ID","Kernel Name","gpu__time_duration.sum","launch__grid_size"',
         '"","","nsecond",""',
-        '"0","void step09::tiles<float, (int)64>(float const*)","1,500","8"',
+        '"0","void double_buffer::tiles<float, (int)64>(float const*)","1,500","8"',
         '"1","softmax(int)","10","2"',
     ]
 )
@@ -227,7 +227,7 @@ TOTAL = {
     },
 }
 PROFILED = {
-    "name": "step09::tiles<64>",
+    "name": "double_buffer::tiles<64>",
     "launches": 1,
     "grid": [1],
     "block": [32],
@@ -440,7 +440,7 @@ REPORT = {
 
 @pytest.fixture
 def bench_on(stand_in, tmp_path, monkeypatch, capsys):
-    """bench_on(*arguments) runs lab bench on a folder with rung 05; `answer` is what the rung does."""
+    """bench_on(*arguments) runs lab bench on a folder with rung one_pass_softmax; `answer` is what the rung does."""
     monkeypatch.setattr(
         bench, "measure_ceilings", lambda gpu, best: best.update(cpu_fma_flops=1e12)
     )

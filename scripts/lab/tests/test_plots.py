@@ -100,7 +100,7 @@ def test_the_ladder_shows_every_rung_and_ceiling():
 
 def test_memory_says_what_does_not_fit_and_without_a_GPU_nothing_of_one():
     provenance, rows = pages.loaded("memory_h200")
-    assert "rung 06 does not fit" in plots.data(plots.memory(provenance, rows))["texts"]
+    assert "cuda_naive does not fit" in plots.data(plots.memory(provenance, rows))["texts"]
     rows = [row for row in rows if row["kind"] == "rung"]
     assert "GPU" not in " ".join(
         plots.data(plots.memory(provenance | {"memory": None}, rows))["texts"]
@@ -160,7 +160,7 @@ def test_formulas_of_traffic():
     assert f"int Bc = {plots.BC_OF_07};" in kernel
     assert plots.l2_bytes({"l2_read_sectors": 3, "l2_write_sectors": 4}) == 224
     kernels = pages.rows("bench_h200", "06", kinds=("kernel",))  # summed over kernels
-    assert plots.counted(kernels)["06_cuda_naive"]["registers"] == sum(
+    assert plots.counted(kernels)["11_cuda_naive"]["registers"] == sum(
         row["registers"] for row in kernels
     )
 

@@ -12,7 +12,7 @@ COUNTS = {name: 64 for name in records.METRICS} | {
 }
 ROWS = [
     {
-        "program": "08_flash_attention_2",
+        "program": "13_flash_attention_2",
         "kind": "rung",
         "dtype": "fp32",
         **PROBLEM,
@@ -25,7 +25,7 @@ ROWS = [
         "backend": "cuda",
     },
     {
-        "program": "10_mma_sync",
+        "program": "21_mma_sync",
         "kind": "rung",
         "dtype": "bf16",
         **PROBLEM,
@@ -38,7 +38,7 @@ ROWS = [
         "backend": "cuda",
     },
     {
-        "program": "10_mma_sync",
+        "program": "21_mma_sync",
         "kind": "rung",
         "dtype": "bf16",
         **PROBLEM,
@@ -66,11 +66,11 @@ ROWS = [
         for name, value in (("ffma_flops", 4e13), ("mma_sync_flops", 8e13))
     ),
     *(
-        {"program": "10_mma_sync", "kind": "kernel", "kernel": name, **PROBLEM, **COUNTS}
+        {"program": "21_mma_sync", "kind": "kernel", "kernel": name, **PROBLEM, **COUNTS}
         for name in ("first", "second")
     ),
     {
-        "program": "08_flash_attention_2",
+        "program": "13_flash_attention_2",
         "kind": "left out",
         "N_q": 128,
         "reason": "not enough memory",
@@ -121,8 +121,8 @@ def test_what_is_wrong_is_said_with_its_place(mark, words):
         (
             "speeds('r')",
             [
-                "| 08_flash_attention_2 | 4.00 | 10.0 | 25.0% |  |  |",
-                "| 10_mma_sync | 1.00 (noisy) | 40.0 | 50.0% | 4.00 | 2.00 |",
+                "| 13_flash_attention_2 | 4.00 | 10.0 | 25.0% |  |  |",
+                "| 21_mma_sync | 1.00 (noisy) | 40.0 | 50.0% | 4.00 | 2.00 |",
                 "| PyTorch, FlashAttention-2 | 2.00 | 20.0 |  |  | 1.00 |",
             ],
         ),
@@ -142,8 +142,8 @@ def test_what_is_wrong_is_said_with_its_place(mark, words):
         (
             "against_N('r', 'bytes')",
             [
-                "| 08_flash_attention_2 | fp32 | 8.00 MB | does not fit |",
-                "| 10_mma_sync | bf16 | 4.00 MB | ? |",
+                "| 13_flash_attention_2 | fp32 | 8.00 MB | does not fit |",
+                "| 21_mma_sync | bf16 | 4.00 MB | ? |",
             ],
         ),
         ("means('r', '10', 'FA2')", ["| 10 | 60 | 60 |", "| FlashAttention-2 | 20 | 20 |"]),
@@ -228,11 +228,11 @@ def test_a_whole_name_is_meant_before_a_beginning():
     records.save(
         "r",
         {"command": "x"},
-        [ROWS[0], ROWS[0] | {"program": "08_flash_attention_2, Bc = 1", "ms": 7.0}],
+        [ROWS[0], ROWS[0] | {"program": "13_flash_attention_2, Bc = 1", "ms": 7.0}],
     )
     assert (
-        pages.ms("r", "08_flash_attention_2") == 4.0
-        and pages.ms("r", "08_flash_attention_2,") == 7.0
+        pages.ms("r", "13_flash_attention_2") == 4.0
+        and pages.ms("r", "13_flash_attention_2,") == 7.0
     )
 
 

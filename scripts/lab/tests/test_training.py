@@ -119,5 +119,5 @@ def test_rungs_of_the_operator_and_wrong_gradients(machine, capsys):
     machine.errors["operator 22 28"] = math.nan
     assert main(arguments) == 1
     assert "gradients of operator 22 28 are wrong at (32, 32, 512, 64)" in capsys.readouterr().err
-    assert set(machine.arguments) == {(False, "22_overlap", "28_backward_ordered")}
+    assert set(machine.arguments) == {(False, "34_overlap", "47_backward_ordered")}
     assert main([*arguments, "--dtype", "fp16"]) == main([*arguments, "--group", "8"]) == 2

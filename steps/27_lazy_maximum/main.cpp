@@ -1,0 +1,15 @@
+#include "steps/27_lazy_maximum/lazy_maximum.hpp"
+
+#include "common/harness/device_backend.hpp"
+#include "common/harness/rung.hpp"
+#include "reference/check.hpp"
+
+int main(int argc, char** argv) {
+    return flash::rung_main({.name = "lazy_maximum",
+                             .fp16 = lazy_maximum::attention<flash::Half>,
+                             .bf16 = lazy_maximum::attention<flash::Bfloat16>,
+                             .head_dims = lazy_maximum::head_dims,
+                             .backend = flash::device_backend,
+                             .check = flash::reference::check},
+                            argc, argv);
+}

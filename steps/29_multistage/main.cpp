@@ -1,0 +1,15 @@
+#include "steps/29_multistage/multistage.hpp"
+
+#include "common/harness/device_backend.hpp"
+#include "common/harness/rung.hpp"
+#include "reference/check.hpp"
+
+int main(int argc, char** argv) {
+    return flash::rung_main({.name = "multistage",
+                             .fp16 = multistage::attention<flash::Half>,
+                             .bf16 = multistage::attention<flash::Bfloat16>,
+                             .head_dims = multistage::head_dims,
+                             .backend = flash::device_backend,
+                             .check = flash::reference::check},
+                            argc, argv);
+}

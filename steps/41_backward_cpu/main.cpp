@@ -1,0 +1,12 @@
+#include "steps/41_backward_cpu/backward_cpu.hpp"
+
+#include "common/harness/rung.hpp"
+#include "reference/gradients.hpp"
+
+int main(int argc, char** argv) {
+    return flash::rung_main({.name = "backward_cpu",
+                             .backward = {.fp32 = backward_cpu::attention_backward},
+                             .check = flash::reference::check_gradients,
+                             .forward = flash::reference::forward},
+                            argc, argv);
+}

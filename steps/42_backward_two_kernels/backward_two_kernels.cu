@@ -1,0 +1,346 @@
+// backward_two_kernels: the backward pass on tensor cores, in two kernels and without an atomic.
+//
+// The idea: dQ is a sum over keys, dK and dV are sums over queries. A block can keep one of the two
+// kinds in registers while it walks along the other side. So there are two kernels, and each sum
+// has one owner that adds it up in a fixed order: the same bits in every run. The price is S and dP
+// computed twice: seven products in place of five. The second kernel computes S^T = K Q^T. Its C
+// fragments are P^T and dS^T as dV = P^T dO and dK = dS^T Q want them on their left, so neither
+// leaves its registers. (FlashAttention's Triton backward pass has the same two loops.) Against
+// backward_cpu: tiles in shared memory, loaded ahead by cp.async; products by mma.sync; P by exp2.
+// Against lean_softmax: LSE in place of the running maximum and sum. Look at: gradients_of_K_V,
+// where `row` is a key and `column` a query. Counter: mma.
+#include "steps/42_backward_two_kernels/backward_two_kernels.hpp"
+
+#include "common/cuda/cp_async.hpp"
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/exp2.hpp"
+#include "common/cuda/ldmatrix.hpp"
+#include "common/cuda/mma.hpp"
+#include "common/cuda/swizzle.hpp"
+#include "common/cuda/tile_order.hpp"
+#include "common/cuda/unpack.hpp"
+
+namespace backward_two_kernels {
+namespace {
+
+constexpr int warps = 4, threads = 32 * warps;
+
+/// A block owns `own` rows of one side, 16 M per warp, and walks along the other side in tiles of
+/// `other` rows. What a warp keeps in registers decides: one sum and two tiles of scores in the
+/// first kernel, two sums in the second.
+template <int d_, int M_, int other_> struct Side {
+    static constexpr int d = d_, M = M_, own = 16 * M * warps, other = other_;
+    using Own = flash::SwizzledTile<d, own>;
+    using Other = flash::SwizzledTile<d, other>;
+    // of shared memory: 96 KiB at d = 128
+    static constexpr int bytes = 2 * Own::bytes + 4 * Other::bytes;
+};
+// of gradient_of_Q: Br = own, Bc = other
+template <int d> using Q_side = Side<d, 2, (d < 128 ? 64 : 32)>;
+// of gradients_of_K_V: Bc = own
+template <int d> using KV_side = Side<d, (d < 128 ? 2 : 1), (d < 128 ? 32 : 64)>;
+
+/// What both kernels must know of a row of Q: LSE in units of log2, and delta. Both are 0 in rows
+/// that pad a tile.
+struct alignas(8) Row {
+    float LSE_log2, delta;
+};
+
+/// An element of S becomes P, and one of dP becomes dS = P (dP - delta). What a mask hides is
+/// chosen to be 0, and not multiplied by 0: in a row that sees no key LSE is -inf, and P infinite.
+__device__ inline void to_P_and_dS(float& S, float& dP, Row row, float scale, bool hidden) {
+    const float P = flash::fast_exp2(fmaf(S, scale * flash::log2_e, -row.LSE_log2));
+    S = hidden ? 0.0f : P;
+    dP = S * (dP - row.delta);
+}
+
+/// C += A B^T: the warp's 16 M rows of A, and all rows of the tile B.
+template <class T, class Side>
+__device__ void multiply(float (&C)[Side::M][Side::other / 8][4], const char* A_smem,
+                         const char* B_smem) {
+    const int A_lane = Side::Own::lane_of_A(16 * Side::M * (threadIdx.x / 32), threadIdx.x % 32);
+    const int B_lane = Side::Other::lane_of_B(threadIdx.x % 32);
+#pragma unroll
+    for (int k = 0; k < Side::d / 16; ++k) {
+        uint32_t A_reg[Side::M][4]; // A fragments: 16 rows x 16 columns each
+        for (int i = 0; i < Side::M; ++i) {
+            flash::ldmatrix_x4(A_reg[i], A_smem + Side::Own::fragment(A_lane, 16 * i, k));
+        }
+#pragma unroll
+        for (int n = 0; n < Side::other / 8; n += 2) {
+            uint32_t B_reg[4];
+            flash::ldmatrix_x4(B_reg, B_smem + Side::Other::fragment(B_lane, 8 * n, k));
+            for (int i = 0; i < Side::M; ++i) {
+                flash::mma_m16n8k16<T>(C[i][n], A_reg[i], {B_reg[0], B_reg[1]});
+                flash::mma_m16n8k16<T>(C[i][n + 1], A_reg[i], {B_reg[2], B_reg[3]});
+            }
+        }
+    }
+}
+
+/// Sum += P B, where P are C fragments of `multiply`: rounded, two side by side are an A fragment.
+template <class T, class Side>
+__device__ void accumulate(float (&Sum)[Side::M][Side::d / 8][4],
+                           const float (&P)[Side::M][Side::other / 8][4], const char* B_smem) {
+    const int B_lane = Side::Other::lane_of_A(0, threadIdx.x % 32); // B transposed is named as A is
+#pragma unroll
+    for (int k = 0; k < Side::other / 16; ++k) {
+        uint32_t P_reg[Side::M][4];
+        for (int i = 0; i < Side::M; ++i) {
+            for (int a = 0; a < 4; ++a) {
+                P_reg[i][a] = flash::pack<T>(P[i][2 * k + a / 2][a % 2 * 2],
+                                             P[i][2 * k + a / 2][a % 2 * 2 + 1]);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < Side::d / 8; n += 2) {
+            uint32_t B_reg[4];
+            flash::ldmatrix_x4_trans(B_reg, B_smem + Side::Other::fragment(B_lane, 16 * k, n / 2));
+            for (int i = 0; i < Side::M; ++i) {
+                flash::mma_m16n8k16<T>(Sum[i][n], P_reg[i], {B_reg[0], B_reg[1]});
+                flash::mma_m16n8k16<T>(Sum[i][n + 1], P_reg[i], {B_reg[2], B_reg[3]});
+            }
+        }
+    }
+}
+
+/// The warp's rows of a sum, times `factor`, to the rows of X from the block's first one on.
+template <class T, int M, int n8>
+__device__ void store(T* X, const float (&Sum)[M][n8][4], float factor, int rows) {
+    for (int r = 0; r < 2 * M; ++r) {
+        const int row = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4 + 8 * r;
+        if (row < rows) {
+#pragma unroll
+            for (int n = 0; n < n8; ++n) {
+                *reinterpret_cast<uint32_t*>(X + 8 * (row * n8 + n) + threadIdx.x % 4 * 2) =
+                    flash::pack<T>(Sum[r / 2][n][r % 2 * 2] * factor,
+                                   Sum[r / 2][n][r % 2 * 2 + 1] * factor);
+            }
+        }
+    }
+}
+
+/// The sum of dO O over a row, for each of the four lanes that share it; a lane takes every fourth
+/// 16 bytes.
+template <class T, int d> __device__ float delta_of_row(const T* dO, const T* O, bool exists) {
+    float sum = 0;
+#pragma unroll
+    for (int x = 8 * (threadIdx.x % 4); x < d && exists; x += 32) {
+        sum += flash::dot<T>(*reinterpret_cast<const uint4*>(dO + x),
+                             *reinterpret_cast<const uint4*>(O + x));
+    }
+    return flash::row_sum(sum);
+}
+
+/// dQ = scale dS K: one block per tile of Q. It also notes LSE and delta of its rows for the second
+/// kernel.
+template <class T, int d>
+__global__ __launch_bounds__(threads,
+                             2) void gradient_of_Q(const T* Q, const T* K, const T* V, const T* O,
+                                                   const float* LSE, const T* dO, T* dQ, Row* Rows,
+                                                   flash::TileOrder order, int group, int N_q,
+                                                   int N_kv, float scale, bool causal) {
+    using Side = Q_side<d>;
+    constexpr int M = Side::M, Br = Side::own, Bc = Side::other, KV_bytes = Side::Other::bytes;
+    // the lane's place in a fragment: columns 2t and 2t + 1 of C, and
+    const int t = threadIdx.x % 4;
+    // this row of the tile of Q, and every 8th
+    const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
+    char* Q_smem = flash::dynamic_shared<char>();
+    char* dO_smem = Q_smem + Side::Own::bytes;
+    char* K_smem = dO_smem + Side::Own::bytes; // two tiles, and two of V
+    char* V_smem = K_smem + 2 * KV_bytes;
+
+    const auto [head, tile] = flash::tile_of(blockIdx.x, order);
+    const int i0 = tile * Br;
+    const int64_t KV_from = int64_t{head / group} * N_kv * d,
+                  Q_from = (int64_t{head} * N_q + i0) * d;
+    const int rows = min(Br, N_q - i0);
+
+    // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never
+    // loaded.
+    const int first_row_keys = causal ? i0 + (N_kv - N_q) + 1 : N_kv;
+    const int keys = causal ? first_row_keys + rows - 1 : N_kv;
+    const int whole = min(N_kv, first_row_keys); // keys that every row of the block sees
+
+    const auto start_keys = [&](int j0, int buffer) { // buffer: 0 or KV_bytes
+        flash::start_tile<d, Bc, threads>(K_smem + buffer, K + KV_from + int64_t{j0} * d,
+                                          N_kv - j0);
+        flash::start_tile<d, Bc, threads>(V_smem + buffer, V + KV_from + int64_t{j0} * d,
+                                          N_kv - j0);
+        flash::cp_async_commit();
+    };
+    flash::start_tile<d, Br, threads>(Q_smem, Q + Q_from, rows);
+    flash::start_tile<d, Br, threads>(dO_smem, dO + Q_from, rows);
+    start_keys(0, 0); // one group: Q, dO, and K and V of the first tile
+
+    Row Row_reg[2 * M]; // of the lane's rows
+    for (int r = 0; r < 2 * M; ++r) {
+        const int row = row0 + 8 * r;
+        const float delta =
+            delta_of_row<T, d>(dO + Q_from + row * d, O + Q_from + row * d, row < rows);
+        Row_reg[r] = {row < rows ? LSE[int64_t{head} * N_q + i0 + row] * flash::log2_e : 0.0f,
+                      delta};
+        if (t == 0) {
+            Rows[int64_t{head} * order.Tr * Br + i0 + row] = Row_reg[r];
+        }
+    }
+
+    float dQ_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
+    for (int j0 = 0; j0 < keys; j0 += Bc) {
+        const int now = j0 / Bc % 2 * KV_bytes; // which of the two buffers
+        flash::cp_async_wait<0>();              // this thread's copies of tile j0 have landed
+        // so have all other threads'; and no warp still reads the tile before, in the other buffer
+        __syncthreads();
+        if (j0 + Bc < keys) {
+            start_keys(j0 + Bc, KV_bytes - now);
+        }
+        float S_reg[M][Bc / 8][4] = {}, dP_reg[M][Bc / 8][4] = {}; // dP becomes dS in its place
+        multiply<T, Side>(S_reg, Q_smem, K_smem + now);
+        multiply<T, Side>(dP_reg, dO_smem, V_smem + now);
+#pragma unroll
+        for (int n = 0; n < Bc / 8; ++n) {
+            for (int i = 0; i < M; ++i) {
+                for (int c = 0; c < 4; ++c) {
+                    const int visible = first_row_keys + row0 + 16 * i + c / 2 * 8 - j0;
+                    const bool hidden =
+                        j0 + Bc > whole && 8 * n + 2 * t + c % 2 >= min(N_kv - j0, visible);
+                    to_P_and_dS(S_reg[i][n][c], dP_reg[i][n][c], Row_reg[2 * i + c / 2], scale,
+                                hidden);
+                }
+            }
+        }
+        accumulate<T, Side>(dQ_reg, dP_reg, K_smem + now);
+    }
+    // with no key to see, Q is still landing: a block must not leave before its copies have
+    flash::cp_async_wait<0>();
+    store(dQ + Q_from, dQ_reg, scale, rows);
+}
+
+/// dK = scale dS^T Q and dV = P^T dO: one block per tile of K and V, along the tiles of Q of every
+/// head of the group.
+template <class T, int d>
+__global__ __launch_bounds__(threads, 2) void gradients_of_K_V(const T* Q, const T* K, const T* V,
+                                                               const T* dO, const Row* Rows, T* dK,
+                                                               T* dV, flash::TileOrder order,
+                                                               int group, int N_q, int padded,
+                                                               int N_kv, float scale, bool causal) {
+    using Side = KV_side<d>;
+    constexpr int M = Side::M, Bc = Side::own, Br = Side::other, Q_bytes = Side::Other::bytes;
+    const int t = threadIdx.x % 4; // columns 2t and 2t + 1 of C
+    // its first row in the tile of K
+    const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
+    char* K_smem = flash::dynamic_shared<char>();
+    char* V_smem = K_smem + Side::Own::bytes;
+    char* Q_smem = V_smem + Side::Own::bytes; // two tiles, and two of dO
+    char* dO_smem = Q_smem + 2 * Q_bytes;
+    Row* Rows_smem = reinterpret_cast<Row*>(dO_smem + 2 * Q_bytes); // of two tiles
+
+    // numbered as tiles of Q, whose last is the longest
+    const auto [kv_head, tile] = flash::tile_of(blockIdx.x, order);
+    const int j0 = (order.Tr - 1 - tile) * Bc; // of K it is the first
+    const int64_t KV_from = (int64_t{kv_head} * N_kv + j0) * d;
+    const int keys = min(Bc, N_kv - j0);
+
+    // Query i sees key j if i >= j - (N_kv - N_q). The last query sees every key, so there is a
+    // tile to begin with.
+    const int first = causal ? max(0, j0 - (N_kv - N_q)) / Br * Br : 0;
+    const int tiles = (N_q - first + Br - 1) / Br; // of one head
+    const int steps = group * tiles;
+
+    const auto start_queries = [&](int step, int buffer) { // buffer: 0 or 1
+        const int64_t head = int64_t{kv_head} * group + step / tiles;
+        const int i0 = first + step % tiles * Br;
+        if (const int r = 2 * threadIdx.x; r < Br) { // two rows in 16 bytes
+            flash::cp_async_16(Rows_smem + buffer * Br + r, Rows + head * padded + i0 + r);
+        }
+        flash::start_tile<d, Br, threads>(Q_smem + buffer * Q_bytes, Q + (head * N_q + i0) * d,
+                                          N_q - i0);
+        flash::start_tile<d, Br, threads>(dO_smem + buffer * Q_bytes, dO + (head * N_q + i0) * d,
+                                          N_q - i0);
+        flash::cp_async_commit();
+    };
+    flash::start_tile<d, Bc, threads>(K_smem, K + KV_from, keys);
+    flash::start_tile<d, Bc, threads>(V_smem, V + KV_from, keys);
+    start_queries(0, 0); // one group: K, V, and the first tile
+
+    float dK_reg[M][d / 8][4] = {}, dV_reg[M][d / 8][4] = {}; // C fragments
+    for (int step = 0; step < steps; ++step) {
+        const int now = step % 2;  // which of the two buffers
+        flash::cp_async_wait<0>(); // this thread's copies of the tile have landed
+        // so have all other threads'; and no warp still reads the tile before, in the other buffer
+        __syncthreads();
+        if (step + 1 < steps) {
+            start_queries(step + 1, 1 - now);
+        }
+        const int i0 = first + step % tiles * Br;
+        // Row r of the tile of K is seen by the columns from r - on_diagonal on. Rows of padding
+        // have Q = dO = 0: they add P times 0 to dV, and dS = P (0 - 0) = 0 times 0 to dK.
+        const int on_diagonal = i0 + (N_kv - N_q) - j0;
+        const bool edge = causal && on_diagonal < Bc - 1;
+
+        float P_reg[M][Br / 8][4] = {}, dS_reg[M][Br / 8][4] = {}; // at first S^T and dP^T
+        multiply<T, Side>(P_reg, K_smem, Q_smem + now * Q_bytes);
+        multiply<T, Side>(dS_reg, V_smem, dO_smem + now * Q_bytes);
+#pragma unroll
+        for (int n = 0; n < Br / 8; ++n) {
+            const float4 two =
+                *reinterpret_cast<const float4*>(Rows_smem + now * Br + 8 * n + 2 * t);
+            const Row column[2] = {{two.x, two.y}, {two.z, two.w}};
+            for (int i = 0; i < M; ++i) {
+                for (int c = 0; c < 4; ++c) {
+                    const bool hidden =
+                        edge && row0 + 16 * i + c / 2 * 8 - on_diagonal > 8 * n + 2 * t + c % 2;
+                    to_P_and_dS(P_reg[i][n][c], dS_reg[i][n][c], column[c % 2], scale, hidden);
+                }
+            }
+        }
+        accumulate<T, Side>(dV_reg, P_reg, dO_smem + now * Q_bytes);
+        accumulate<T, Side>(dK_reg, dS_reg, Q_smem + now * Q_bytes);
+    }
+    store(dK + KV_from, dK_reg, scale, keys);
+    store(dV + KV_from, dV_reg, 1, keys);
+}
+
+/// Rows of all heads, padded to whole tiles of Q; they are as large for every head dim.
+int64_t rows_with_padding(const flash::Problem& p) {
+    return p.batch * p.heads * flash::ceil_div(p.q_len, Q_side<32>::own) * Q_side<32>::own;
+}
+
+} // namespace
+
+int64_t workspace_bytes(const flash::Problem& p) {
+    return flash::part_bytes<Row>(rows_with_padding(p));
+}
+
+template <class T>
+void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O,
+                        const float* LSE, const T* dO, T* dQ, T* dK, T* dV, void* workspace) {
+    const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
+    // query heads to one K/V head
+    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
+    Row* const Rows = flash::Workspace(workspace).part<Row>(rows_with_padding(p), "LSE and delta");
+
+    flash::for_head_dim<head_dims>(p.head_dim, [&](auto head_dim) {
+        constexpr int d = head_dim;
+        constexpr int Q_bytes = Q_side<d>::bytes;
+        // Row: of two tiles
+        constexpr int KV_bytes = KV_side<d>::bytes + 2 * KV_side<d>::other * sizeof(Row);
+        const auto Q_order =
+            flash::order_in_waves(p, p.heads, flash::ceil_div(N_q, Q_side<d>::own),
+                                  flash::resident_blocks(gradient_of_Q<T, d>, threads, Q_bytes));
+        const auto KV_order = flash::order_in_waves(
+            p, p.kv_heads, flash::ceil_div(N_kv, KV_side<d>::own),
+            flash::resident_blocks(gradients_of_K_V<T, d>, threads, KV_bytes));
+        flash::launch(gradient_of_Q<T, d>, Q_order.blocks(), threads, Q_bytes, Q, K, V, O, LSE, dO,
+                      dQ, Rows, Q_order, group, N_q, N_kv, p.scale, p.causal);
+        flash::launch(gradients_of_K_V<T, d>, KV_order.blocks(), threads, KV_bytes, Q, K, V, dO,
+                      static_cast<const Row*>(Rows), dK, dV, KV_order, group, N_q,
+                      Q_order.Tr * Q_side<d>::own, N_kv, p.scale, p.causal);
+    });
+}
+
+template decltype(attention_backward<flash::Half>) attention_backward<flash::Half>;
+template decltype(attention_backward<flash::Bfloat16>) attention_backward<flash::Bfloat16>;
+
+} // namespace backward_two_kernels

@@ -1,0 +1,19 @@
+#include "steps/44_backward_roles/backward_roles.hpp"
+
+#include "common/harness/device_backend.hpp"
+#include "common/harness/rung.hpp"
+#include "reference/gradients.hpp"
+
+int main(int argc, char** argv) {
+    return flash::rung_main(
+        {.name = "backward_roles",
+         .backward = {.fp16 = backward_roles::attention_backward<flash::Half>,
+                      .bf16 = backward_roles::attention_backward<flash::Bfloat16>},
+         .head_dims = backward_roles::head_dims,
+         .workspace_bytes = backward_roles::workspace_bytes,
+         .backend = flash::device_backend,
+         .check = flash::reference::check_gradients,
+         .forward = flash::reference::forward,
+         .unordered_dQ = true},
+        argc, argv);
+}

@@ -1,0 +1,18 @@
+#include "steps/47_backward_ordered/backward_ordered.hpp"
+
+#include "common/harness/device_backend.hpp"
+#include "common/harness/rung.hpp"
+#include "reference/gradients.hpp"
+
+int main(int argc, char** argv) {
+    return flash::rung_main(
+        {.name = "backward_ordered",
+         .backward = {.fp16 = backward_ordered::attention_backward<flash::Half>,
+                      .bf16 = backward_ordered::attention_backward<flash::Bfloat16>},
+         .head_dims = backward_ordered::head_dims,
+         .workspace_bytes = backward_ordered::workspace_bytes,
+         .backend = flash::device_backend,
+         .check = flash::reference::check_gradients,
+         .forward = flash::reference::forward},
+        argc, argv);
+}
