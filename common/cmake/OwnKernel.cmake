@@ -1,12 +1,18 @@
-# cmake -DNM=nm -DPROGRAM=test_NN_name -DRUNG=NN_name -P OwnKernel.cmake
+# cmake -DNM=nm -DPROGRAM=test_NN_name -DRUNG=NN_name -DLADDER=LADDER.TXT -P OwnKernel.cmake
 #
-# Fails unless the program holds code of namespace stepNN and of no other rung. Two rungs in one program that define the
-# same template link without an error, both run the first one, and both pass the suite: all rungs compute one function.
-string(REGEX MATCH "^[0-9][0-9]" number "${RUNG}")
+# Fails unless the program holds the namespace of its rung, and that of no other. Two rungs in one program that define
+# the same template link without an error, both run the first one, and both pass the suite: all rungs compute one function.
 execute_process(COMMAND ${NM} --demangle --defined-only ${PROGRAM} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
-string(REGEX MATCHALL "step[0-9][0-9]::" namespaces "${symbols}")
-list(REMOVE_DUPLICATES namespaces)
-if(NOT namespaces STREQUAL "step${number}::")
-  message(FATAL_ERROR "${PROGRAM} should hold code of step${number}:: alone; it holds: '${namespaces}'")
+file(STRINGS ${LADDER} lines REGEX "^[0-9]")
+foreach(line IN LISTS lines)
+  string(REGEX REPLACE "^([0-9][0-9][a-z]?_([a-z0-9_]+)).*" "\\1;\\2" rung "${line}")
+  list(GET rung 1 name)
+  if(symbols MATCHES " ${name}::attention[<(]")
+    list(APPEND held ${rung})
+  endif()
+endforeach()
+list(GET held 1 name)
+if(NOT held STREQUAL "${RUNG};${name}")
+  message(FATAL_ERROR "${PROGRAM} should hold the kernel of ${RUNG} alone; it holds: '${held}'")
 endif()
-message(STATUS "${PROGRAM}: code of step${number}:: alone")
+message(STATUS "${PROGRAM}: code of ${name}:: alone")

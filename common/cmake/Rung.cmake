@@ -6,11 +6,17 @@ function(flash_add_rungs manifest)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${manifest})
   file(STRINGS ${manifest} lines REGEX "^[^# ]")
   foreach(line IN LISTS lines)
-    if(NOT line MATCHES "^([0-9][0-9]_[a-z0-9_]+) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *(-|[0-9.]+) *\\| *[^| ]")
-      message(FATAL_ERROR "${manifest}: not a line of five columns, name | types | head dims | compute capability | idea:\n${line}")
+    if(NOT line MATCHES "^([0-9][0-9][a-z]?_[a-z0-9_]+) *\\| *(-|[a-z0-9_]+) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *(-|[0-9.]+) *\\| *[^| ]")
+      message(FATAL_ERROR "${manifest}: not a line of six columns, NN_name | parent | types | head dims | compute capability | idea:\n${line}")
     endif()
-    flash_add_rung(${CMAKE_MATCH_1} "${CMAKE_MATCH_2}" "${CMAKE_MATCH_3}" ${CMAKE_MATCH_4})
+    flash_add_rung(${CMAKE_MATCH_1} "${CMAKE_MATCH_3}" "${CMAKE_MATCH_4}" ${CMAKE_MATCH_5})
   endforeach()
+endfunction()
+
+# flash_name_of_rung(variable NN_name): its name, without the number; also that of its namespace.
+function(flash_name_of_rung variable rung)
+  string(REGEX REPLACE "^[0-9][0-9][a-z]?_" "" name ${rung})
+  set(${variable} ${name} PARENT_SCOPE)
 endfunction()
 
 # flash_add_rung(NN_name types head_dims capability): the program NN_name and its conformance test test_NN_name, from
@@ -73,14 +79,16 @@ function(flash_add_rung name types head_dims capability)
     flash_discover_tests(test_${name} ${name})
   endif()
   add_test(NAME "${name}: runs its own kernel" COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DRUNG=${name}
-           -DPROGRAM=$<TARGET_FILE:test_${name}> -P ${PROJECT_SOURCE_DIR}/common/cmake/OwnKernel.cmake)
+           -DPROGRAM=$<TARGET_FILE:test_${name}> -DLADDER=${PROJECT_SOURCE_DIR}/steps/ladder.txt
+           -P ${PROJECT_SOURCE_DIR}/common/cmake/OwnKernel.cmake)
 
+  flash_name_of_rung(short_name ${name})
   # The manifest repeats what main.cpp and the rung's header say; the program's own help must agree.
   string(REPLACE " " ",[ \n]+" types "${types}")
   string(REPLACE " " ",[ \n]+" head_dims "${head_dims}")
   add_test(NAME "${name}: is what the ladder says" COMMAND ${name} --help)
   set_tests_properties("${name}: is what the ladder says" PROPERTIES PASS_REGULAR_EXPRESSION
-    "Usage: ${name} .*one head:[ \n]+${head_dims}[ \n]+[(].*Q, K, V and O:[ \n]+${types}[ \n]+[(]")
+    "Usage: ${short_name} .*one head:[ \n]+${head_dims}[ \n]+[(].*Q, K, V and O:[ \n]+${types}[ \n]+[(]")
 
   if(cuda AND FLASH_BACKEND STREQUAL "simt")
     flash_add_watched_twins(${name} ${kernel_sources})

@@ -4,9 +4,21 @@
 
 PRESETS="cpu simt cuda asan"
 
-# rungs: the names of the ladder's rungs, one per line, in order. cuda_rungs: of those with a compute capability.
+# rungs: NN_name of the ladder's rungs, one per line, in order. cuda_rungs: of those with a compute capability.
 rungs() { awk -F ' *[|] *' '/^[^#]/ { print $1 }' "$ROOT/steps/ladder.txt"; }
-cuda_rungs() { awk -F ' *[|] *' '/^[^#]/ && $4 != "-" { print $1 }' "$ROOT/steps/ladder.txt"; }
+cuda_rungs() { awk -F ' *[|] *' '/^[^#]/ && $5 != "-" { print $1 }' "$ROOT/steps/ladder.txt"; }
+# find_rung WANTED: NN_name of the rung with this number, this name, or both. Ends with what there is when it is none.
+find_rung() {
+    local found before
+    found=$(rungs | awk -v wanted="$1" '{ number = name = $0; sub(/_.*/, "", number); sub(/^[^_]*_/, "", name) }
+        wanted == $0 || wanted == name || wanted == number || "0" wanted == number { print; exit }')
+    if [[ -z $found ]]; then
+        before=$(awk -F ' *[|] *' -v wanted="$1" '$1 == wanted || $1 == "0" wanted { print "; " $1 "_" $2 " is called " $3 " now" }' \
+            "$ROOT/steps/renamed.txt")
+        die "there is no rung '$1'$before; the rungs are $(rungs | paste -sd ' ')"
+    fi
+    printf '%s\n' "$found"
+}
 
 # inspect: NVCC, GPU (each empty when there is none), TOO_OLD (why the CUDA rungs do not run on that GPU, or empty),
 # CUDA_RUNGS (their names, separated by spaces).
