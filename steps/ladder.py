@@ -1,5 +1,6 @@
 """The ladder, as ladder.txt beside this file lists it. The lab, the exercises' grader and common/torch read it here."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,9 @@ class LadderError(Exception):
 
 @dataclass(frozen=True)
 class Rung:
-    number: str  # "08"
-    name: str  # "13_flash_attention_2"
+    number: str  # "13": where it stands, and nothing else
+    name: str  # "flash_attention_2"
+    parent: str  # the name of the rung that it changes; "" for a new start
     types: tuple  # of "fp32", "fp16" and "bf16"
     head_dims: tuple  # () for any
     capability: str  # the GPU's, at least: "9.0"; "" for a rung on the CPU
@@ -26,8 +28,13 @@ class Rung:
 
     @property
     def backward(self):
-        """Whether it computes gradients: "41_backward_cpu"."""
-        return self.name[3:].startswith("backward_")
+        """Whether it computes gradients."""
+        return self.name.startswith("backward_")
+
+    @property
+    def program(self):
+        """Its folder, its chapter and its programs: "13_flash_attention_2"."""
+        return f"{self.number}_{self.name}"
 
     @property
     def kernel_file(self):
@@ -50,25 +57,48 @@ def parse(text, root=ROOT):
     rungs = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            cells = [cell.strip() for cell in line.split("|", 4)]
-            if len(cells) != 5 or not cells[0][:2].isdigit():
+            cells = [cell.strip() for cell in line.split("|", 5)]
+            if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
                 raise LadderError(
-                    f"steps/ladder.txt:{number}: 'NN_name | types | head dims | capability | idea' is expected"
+                    f"steps/ladder.txt:{number}: a line is NN_name | parent | types | head dims | "
+                    "capability | idea"
                 )
-            name, types, head_dims, capability, idea = cells
+            program, parent, types, head_dims, capability, idea = cells
             head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
             rungs.append(
                 Rung(
-                    name[:2],
-                    name,
+                    *program.split("_", 1),
+                    "" if parent == "-" else parent,
                     tuple(types.split()),
                     head_dims,
                     "" if capability == "-" else capability,
                     idea,
-                    root / "steps" / name,
+                    root / "steps" / program,
                 )
             )
     return rungs
+
+
+def former_names(root=ROOT):
+    """{number: (name then, name now)} of the ladder before its rungs were sorted by storeys."""
+    lines = (root / "steps/renamed.txt").read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.split("|")] for line in lines if line[:1].isdigit()]
+    return {number: (then, now) for number, then, now in cells}
+
+
+def find(wanted, rungs, what="rung"):
+    """The rung that `wanted` names, as overlap, 34_overlap or steps/34_overlap/. Raises ValueError: numbers changed
+    their meaning once, so a number alone names nothing here."""
+    key = wanted.rstrip("/").split("/")[-1]
+    for rung in rungs:
+        if key in (rung.name, rung.program):
+            return rung
+    if key.isdigit():
+        then = former_names().get(key.zfill(2))
+        now = next((rung.name for rung in ladder() if rung.number == key.zfill(2)), None)
+        meant = [f"{key} was {then[1]} once"] * bool(then) + [f"it is {now} now"] * bool(now)
+        raise ValueError(f"rungs go by name, not by number ('{wanted}'" + ": " * bool(meant) + ", ".join(meant) + ")")
+    raise ValueError(f"there is no {what} '{wanted}'; there are {', '.join(rung.name for rung in rungs)}")
 
 
 def ladder():

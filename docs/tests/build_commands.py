@@ -193,7 +193,7 @@ def add_arguments(parser):
 
 
 def main(options):
-    commands, problems = read_pages(ROOT, {rung.name for rung in ladder()})
+    commands, problems = read_pages(ROOT, {rung.program for rung in ladder()})
     commands = [(page, command) for page, command in commands if options.only in page + command]
     runnable = [(page, command) for page, command in commands if shutil.which(command.split()[0])]
     print(f"{len(runnable)} build commands, {options.jobs} compilers at a time", flush=True)

@@ -58,7 +58,7 @@ class Plan(NamedTuple):
     name: str  # its files begin with it
     problems: tuple  # (B, H, N, d)
     quick: tuple  # much smaller problems in their place, for a trial
-    rungs: tuple = ()  # numbers of those that take part; empty: all
+    rungs: tuple = ()  # those that take part; empty: all
     runs: dict = {}  # backend: how many runs, where it is not as many as a good median takes; 0: one, warm
     check_rows: int = 0  # of each head; 0: all
     libraries: bool = True
@@ -85,7 +85,7 @@ MEMORY = Plan(
     "memory",
     tuple((1, 8, 1024 << i, 64) for i in range(8)),
     tuple((1, 8, 256 << i, 64) for i in range(3)),
-    rungs=("01", "05", "06", "08", "last"),
+    rungs=("naive_attention", "one_pass_softmax", "cuda_naive", "flash_attention_2", "last"),
     runs={"cpu": 1, "cuda": 1},
     check_rows=256,
     libraries=False,
@@ -174,7 +174,7 @@ def rungs_to_time(folder, only, plan, gpu):
         if (
             only not in rung.name
             or plan.rungs
-            and rung.number not in plan.rungs
+            and rung.name not in plan.rungs
             and not ("last" in plan.rungs and rung is rungs[-1])
         ):
             continue
@@ -229,15 +229,6 @@ def measure_ceilings(gpu, best):
         )
 
 
-def code_of(rung):
-    """A fingerprint of a rung's code, the same after a change of comments, spaces and main.cpp."""
-    files = sorted(
-        path for path in rung.folder.glob("*.*") if path.suffix in (".cu", ".cpp", ".hpp")
-    )
-    text = "\n".join(path.read_text(encoding="utf-8") for path in files if path.name != "main.cpp")
-    return hashlib.sha256(re.sub(r"//[^\n]*|\s", "", text).encode()).hexdigest()[:12]
-
-
 def unit_of(rung):
     """The unit that does a rung's products."""
     if not rung.cuda:
@@ -277,7 +268,6 @@ def time_rung(rung, path, backend, case, plan, check):
         **case,
         "backend": backend,
         "unit": unit_of(rung),
-        "code": code_of(rung),
         **timing.row_of([1e3 * one for one in bench["seconds"]], report["flops"]),
         "compulsory_bytes": compulsory_bytes(case, rung.dtype),
         "extra_bytes": bench["peak_memory_bytes"],

@@ -88,7 +88,7 @@ def build(variant, folder=FOLDER):
         "-Xptxas=-v",
         "-I.",
         f'-DRUNG_HEADER="{os.path.relpath(header, root)}"',
-        f"-DRUNG=step{rung.number}",
+        f"-DRUNG={rung.name}",
         *([] if rung.tensor else ["-DRUNG_FP32"]),
         *(["-DRUNG_BACKWARD"] if rung.backward else []),
     ]

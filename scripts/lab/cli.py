@@ -13,7 +13,7 @@ def numbers(text):
 
 
 OPTIONS = {
-    "rungs": dict(nargs="*", metavar="RUNG", help="numbers or names (all CUDA rungs)"),
+    "rungs": dict(nargs="*", metavar="RUNG", help="names (all CUDA rungs)"),
     "--programs": dict(
         type=Path,
         default=ROOT / "build-cuda",

@@ -36,7 +36,7 @@ def decimals(text):
 
 def add_arguments(parser):
     parser.add_argument(
-        "rungs", nargs="*", metavar="RUNG", help="number, name or folder (those of the type)"
+        "rungs", nargs="*", metavar="RUNG", help="name or folder (those of the type)"
     )
     parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="(bf16)")
     parser.add_argument(
@@ -114,7 +114,7 @@ def variants(options):
         return [
             build.Variant(rung.name, rung)
             for rung in cuda_rungs()
-            if rung.tensor == tensor and not rung.backward and (tensor or rung.number >= "09")
+            if rung.tensor == tensor and not rung.backward and (tensor or rung.number >= "16")
         ]
     found = []
     for text in options.rungs:
@@ -123,11 +123,13 @@ def variants(options):
             "/" in text and folder.parent != ROOT / "steps"
         ):  # a rung of another checkout, or of a study
             like = [
-                rung for rung in cuda_rungs() if rung.number == folder.name[:2]
+                rung for rung in cuda_rungs() if folder.name.endswith(rung.name)
             ]  # wgmma needs code of its own
+            number, _, name = folder.name.partition("_")
             rung = Rung(
-                folder.name[:2],
-                folder.name,
+                number,
+                name,
+                "",
                 ("fp16", "bf16") if tensor else ("fp32",),
                 (),
                 like[0].capability if like else "8.0",
@@ -137,7 +139,7 @@ def variants(options):
             if (
                 not rung.kernel_file
                 or rung.kernel_file.suffix != ".cu"
-                or not rung.number.isdigit()
+                or not name
             ):
                 raise LabError(f"{text} is no folder NN_name with a kernel file")
             of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from lab import build, cli, compare, counters, harness, sass, timing
-from lab.ladder import ROOT, LabError
+from lab.ladder import ROOT, LabError, former_names
 
 PATCHES = ROOT / "docs/experiments"
 COURSE = (4, 16, 4096, 64, False)  # B, H, N, d, causal
@@ -48,6 +48,13 @@ class Experiment(build.Variant):
     wrong: bool = False  # on purpose
 
 
+def rung_of(kernel):
+    """Today's name of the rung whose kernel this was: "steps/22_overlap/overlap.cu"."""
+    number, _, name = kernel.parent.name.partition("_")
+    then, now = former_names().get(number, ("", ""))
+    return now if name == then else name
+
+
 def read_experiment(path):
     said = dict(HEAD.findall(path.read_text(encoding="utf-8")))
     if missing := {"What", "Predicted", "Commit", "+++ b"} - said.keys():
@@ -68,17 +75,17 @@ def chosen(names, folder=PATCHES):
     """For each rung that is asked for itself, as it was at a commit, then its experiments of this commit."""
     known = [read_experiment(path) for path in sorted(folder.glob("*.patch"))]
     for name in names:
-        if not any(name in (one.name, one.name[:2]) for one in known):
+        if not any(name in (one.name, rung_of(one.kernel)) for one in known):
             raise LabError(
-                f"there is no experiment '{name}', and no rung with that number that has one; see --list"
+                f"there is no experiment '{name}', and no rung of that name that has one; see --list"
             )
-    found = [one for one in known if not names or {one.name, one.name[:2]} & set(names)]
+    found = [one for one in known if not names or {one.name, rung_of(one.kernel)} & set(names)]
     variants, kernels = [], dict.fromkeys((one.kernel, one.commit) for one in found)
     for kernel, commit in kernels:
         several = sum(kernel == other for other, _ in kernels) > 1
         variants.append(
             Experiment(
-                kernel.parent.name + f"@{commit}" * several, None, kernel=kernel, commit=commit
+                rung_of(kernel) + f"@{commit}" * several, None, kernel=kernel, commit=commit
             )
         )
         variants += [one for one in found if (one.kernel, one.commit) == (kernel, commit)]
@@ -113,7 +120,7 @@ def at_commit(variants, tree):
             raise LabError(
                 f"{one.patch.name} does not apply to commit {one.commit}: {done.stderr.strip().splitlines()[0]}"
             )
-        rung = next(rung for rung in ladder if rung.name == one.kernel.parent.name)
+        rung = next(rung for rung in ladder if rung.folder.name == one.kernel.parent.name)
         yield replace(one, rung=rung, text=rung.kernel_file.read_text(encoding="utf-8"), root=tree)
         git("checkout", "--", ".", folder=tree)
 
@@ -139,7 +146,8 @@ def build_rows(variant, library, said):
     rows = {}
     for row in build.ptxas_rows(said):
         name, of = row["kernel"], ARGUMENTS.search(row["kernel"])
-        if "Half" in name or f"step{variant.rung.number}::" not in name:
+        namespace = re.search(r"^namespace (\w+) {", variant.text, re.M)[1]
+        if "Half" in name or f"{namespace}::" not in name:
             continue
         instructions, mma = loops.get(name, (None, None))
         # Where a rung has several tiles for a head dim, the largest: it is what a GPU with room for it takes.
@@ -151,7 +159,7 @@ def build_rows(variant, library, said):
                 {
                     "program": variant.name,
                     "kind": "build",
-                    "rung": variant.rung.name,
+                    "rung": rung_of(variant.kernel),
                     **row,
                     "d": d,
                     "instructions": instructions,
@@ -189,14 +197,14 @@ def problems(options, rung):
         return [(*shape, False) for shape in options.problem]
     if rung.tensor:
         return tuple(case for case in TENSOR_CASES if case[3] in rung.head_dims)
-    return FP32_CASES if rung.number >= "09" else (COURSE,)
+    return FP32_CASES if rung.number >= "16" else (COURSE,)
 
 
 def measure(torch, variants, built, options):
     """(rows of times, names of those that are wrong): groups of variants that have the same problems."""
     rows, wrong, groups = [], {}, {}
     for one in variants:
-        key = "tensor" if one.rung.tensor else one.rung.name, tuple(problems(options, one.rung))
+        key = "tensor" if one.rung.tensor else rung_of(one.kernel), tuple(problems(options, one.rung))
         groups.setdefault(key, []).append(one)
     for (_, cases), group in groups.items():
         tensor = group[0].rung.tensor
@@ -224,10 +232,10 @@ def measure(torch, variants, built, options):
                 generator,
                 unchecked={one.name for one in group if one.wrong},
             )
-            rung_of = {one.name: one.rung.name for one in group}
+            rungs = {one.name: rung_of(one.kernel) for one in group}
             for row in found:
                 rows.append(
-                    row | ({"rung": rung_of[row["program"]]} if row["program"] in rung_of else {})
+                    row | ({"rung": rungs[row["program"]]} if row["program"] in rungs else {})
                 )
                 if row["program"] in right:
                     share = math.inf if row["of_allowed_error"] is None else row["of_allowed_error"]
@@ -266,7 +274,7 @@ def counted(variants, options):
                     {
                         "program": one.name,
                         "kind": "kernel",
-                        "rung": one.rung.name,
+                        "rung": rung_of(one.kernel),
                         "kernel": kernel,
                         **harness.problem(B, H, N, d, causal),
                         **sizes,
@@ -301,7 +309,7 @@ def add_arguments(parser):
         "names",
         nargs="*",
         metavar="NAME",
-        help="an experiment, or a rung's number for all of its (all)",
+        help="an experiment, or a rung's name for all of its (all)",
     )
     parser.add_argument("--list", action="store_true", help="say which there are, and leave")
     parser.add_argument(

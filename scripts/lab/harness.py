@@ -29,8 +29,11 @@ def cache(folder):
 
 def program(folder, name):
     """The program of a rung in a build folder; None when it is not built."""
-    path = (folder / "steps" / name).resolve()
-    return path if os.access(path, os.X_OK) else None
+    for pattern in (f"[0-9][0-9]_{name}", f"[0-9][0-9][a-z]_{name}"):
+        for path in (folder / "steps").glob(pattern):
+            if os.access(path, os.X_OK):
+                return path.resolve()
+    return None
 
 
 def need(folder, name):
@@ -38,7 +41,7 @@ def need(folder, name):
         return found
     raise LabError(
         f"there is no {name} in {folder}; build it: ./scripts/step --preset "
-        f"{folder.name.removeprefix('build-')} {name[:2]}"
+        f"{folder.name.removeprefix('build-')} {name}"
     )
 
 

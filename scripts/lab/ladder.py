@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "steps"))
-from ladder import ROOT, LadderError, Rung, ladder, parse  # noqa: E402, F401  (its own folder has no package)
+from ladder import ROOT, LadderError, Rung, find, former_names, ladder, parse  # noqa: E402, F401  (its own folder has no package)
 
 
 class LabError(Exception):
@@ -20,15 +20,9 @@ class WrongResult(LabError):
 
 
 def cuda_rungs(wanted=()):
-    """The CUDA rungs; only those named, if any are: by number, name or folder."""
+    """The CUDA rungs; only those named, if any are, as lab.ladder.find reads a name."""
     known = [rung for rung in ladder() if rung.cuda]
-    chosen = []
-    for text in wanted:
-        key = text.rstrip("/").split("/")[-1]
-        found = [rung for rung in known if key in (rung.name, rung.number, rung.number.lstrip("0"))]
-        if not found:
-            raise LabError(
-                f"there is no CUDA rung '{text}'; there are {' '.join(rung.name for rung in known)}"
-            )
-        chosen += found
-    return chosen if wanted else known
+    try:
+        return [find(text, known) for text in wanted] or known
+    except ValueError as error:
+        raise LabError(str(error)) from None

@@ -1,9 +1,10 @@
 """What the pages show of the records: the tables that their expressions can name.
 
-A row is found by its record, its program (the beginning of its name is enough) and what is said of its problem: B, H,
-N, d, causal, dtype, sigma.
+A row is found by its record, its program (the beginning of a library's name is enough) and what is
+said of its problem: B, H, N, d, causal, dtype, sigma.
 """
 
+import functools
 import re
 from statistics import geometric_mean
 
@@ -24,6 +25,15 @@ UNITS = {  # ceiling: what it is, and how its number is written
 # ---------------------------------------------------------------- rows
 
 read_records = {}  # by name
+
+
+@functools.cache
+def order_of_rungs():
+    """{name: place in the ladder}"""
+    return {rung.name: place for place, rung in enumerate(ladder.ladder())}
+
+
+FP32 = {rung.name for rung in ladder.ladder() if not rung.tensor}
 
 
 def loaded(record):
@@ -93,21 +103,6 @@ def ceilings_of(record):
     return {row["program"]: row["value"] for row in found}
 
 
-def older_code():
-    """A line for each record read whose rungs have other code today; it changes no table, so that a renaming does not."""
-    from lab.bench import code_of
-
-    today = {rung.name: code_of(rung) for rung in ladder.ladder()}
-    for name, record in read_records.items():
-        found = unique(
-            label(row["program"])
-            for row in record["rows"]
-            if row.get("code", today.get(row["program"])) != today.get(row["program"])
-        )
-        if found:
-            yield f"note: {name} was measured with other code of {', '.join(found)} than today's"
-
-
 # ---------------------------------------------------------------- how numbers and tables are written
 
 
@@ -148,9 +143,9 @@ def table(header, lines, left=0):
 
 
 def label(program):
-    """A rung by its number, a library by its name."""
-    rung = program[2:3] == "_" and program[:2].isdigit()
-    return program[:2] if rung else re.sub(r"^FA(?=\d$)", "FlashAttention-", program)
+    """A program as tables write it."""
+    known = program in order_of_rungs()
+    return f"`{program}`" if known else re.sub(r"^FA(?=\d$)", "FlashAttention-", program)
 
 
 def unique(values):
@@ -346,11 +341,12 @@ def speed_columns(found, ceilings):
                 else [
                     one
                     for one in reversed(found)
-                    if not is_library(one) and one["program"] < row["program"]
+                    if not is_library(one)
+                    and order_of_rungs()[one["program"]] < order_of_rungs()[row["program"]]
                 ]
             )
         ),
-        "x cuda_naive": times(lambda _: [one for one in found if one["program"].startswith("06")]),
+        "x cuda_naive": times(lambda _: [one for one in found if one["program"] == "cuda_naive"]),
         "x the best library": times(best),
     }
 
@@ -390,13 +386,13 @@ def ladder_table():
     """README's: every rung of the ladder, with links that begin at the root."""
 
     def chapter(rung):
-        path = f"docs/{rung.name}.md"
+        path = f"docs/{rung.program}.md"
         return f"[{rung.number}]({path})" if (records.ROOT / path).is_file() else rung.number
 
     return table(
         ["chapter", "kernel", "the one idea"],
         [
-            [chapter(rung), f"[{rung.name[3:]}](steps/{rung.name})", rung.idea]
+            [chapter(rung), f"[{rung.name}](steps/{rung.program})", rung.idea]
             for rung in ladder.ladder()
         ],
         3,
@@ -628,7 +624,7 @@ def by_spread(record, other, programs=(), **where):
     names = unique(
         row["program"]
         for row in some(record, **where)
-        if not is_library(row) and (not programs or row["program"][:2] in programs)
+        if not is_library(row) and (not programs or row["program"] in programs)
     )
     groups = [
         (d, name) for d in unique(row["d"] for row in rows(record, **where)) for name in names
@@ -680,7 +676,7 @@ def experiments(record, rung):
     about = {
         row["program"]: row
         for row in reversed(some(record, kinds=("build",)))
-        if row["rung"].startswith(rung)
+        if row["rung"] == rung
     }
     names = [name for name in reversed(about) if rows(record, name)]
     groups = unique((row["d"], row["causal"]) for row in some(record, names[0]))
@@ -688,7 +684,7 @@ def experiments(record, rung):
 
     def mean_speed(name, **where):
         return (
-            f"{mean(record, name, **where):.{1 if rung < '10' else 0}f}"
+            f"{mean(record, name, **where):.{1 if rung in FP32 else 0}f}"
             if rows(record, name, **where)
             else ""
         )
@@ -711,11 +707,11 @@ def experiments(record, rung):
         counts = next(iter(rows(record, name, kinds=("kernel",))), {})
         lines.append(
             {
-                "change": (about[name].get("what") or f"rung {rung}")
+                "change": (about[name].get("what") or f"`{rung}`")
                 + " (wrong on purpose)" * bool(about[name].get("wrong")),
                 "predicted": about[name].get("predicted", ""),
                 "x the rung": mean_ratio(name, names[0]),
-                "x FA2, d = 64 and 128": mean_ratio(name, "FA2", 64) if rung >= "10" else "",
+                "x FA2, d = 64 and 128": mean_ratio(name, "FA2", 64) if rung not in FP32 else "",
                 "registers at d = 256, 128, 64, 32"
                 if largest > 128
                 else "registers at d = 128, 64, 32": ", ".join(f"{row['registers']}" for row in of),

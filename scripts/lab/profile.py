@@ -83,7 +83,7 @@ def lines(columns):
 def add_arguments(parser):
     cli.add(parser, "--programs", "--simt-programs")
     parser.add_argument(
-        "rung", metavar="RUNG", help="its number or name; or a file NAME.profile.json"
+        "rung", metavar="RUNG", help="its name; or a file NAME.profile.json"
     )
     parser.add_argument(
         "arguments",

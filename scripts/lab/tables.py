@@ -91,7 +91,6 @@ def main(options):
         elif not options.write:
             wrong += [f"{line}; lab tables --write puts it right" for line in page.differs]
     print("\n".join(wrong), file=sys.stderr, end="\n" * bool(wrong))
-    print("".join(f"{line}\n" for line in pages.older_code()), end="")
     if options.write and not options.pages:
         from lab import figures  # needs matplotlib
 

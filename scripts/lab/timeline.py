@@ -17,12 +17,12 @@ CASE = harness.problem(4, 16, 4096, 128)
 PHASES = {
     "21_stamps": ("33_persistent_blocks", ("S", "softmax", "PV", "tile")),
     "21_exclusive_stamps": (
-        "21_exclusive_exponentials",
+        "persistent_blocks_exclusive_exponentials",
         ("S", "maximum", "turn", "softmax", "PV", "tile"),
     ),
     "22_stamps": ("34_overlap", ("S", "softmax", "PV", "pack", "turn")),
 }
-NAMES = (*PHASES, "21_exclusive_exponentials")
+NAMES = (*PHASES, "persistent_blocks_exclusive_exponentials")
 # Tiles of keys that a warpgroup notes, those of a tile of Q, and of these the ones that are looked at; which tiles of Q.
 NOTED, TILES, INNER, OF_Q = 320, 32, range(12, 20), range(1, 9)
 
@@ -35,7 +35,7 @@ def phases(program, stamps):
     def of(
         tile_of_Q,
     ):  # In overlap its first tile of keys stands before the loop. The clock has 32 bits and begins anew.
-        first = len(names) * (tile_of_Q * (TILES - (program[:2] == "22")) + INNER[0])
+        first = len(names) * (tile_of_Q * (TILES - (program.startswith("overlap"))) + INNER[0])
         since = lambda clock: (clock - stamps[0][first] + 2**31) % 2**32 - 2**31
         return [
             {

@@ -41,7 +41,7 @@ def main():
     if len(sys.argv) != 5:
         print(__doc__, file=sys.stderr)
         return 2
-    rungs = {rung.name: rung for rung in ladder.parse(Path(sys.argv[1]).read_text())}
+    rungs = {rung.program: rung for rung in ladder.parse(Path(sys.argv[1]).read_text())}
     real, output = sys.argv[3], Path(sys.argv[4])
     print_legend(real)
     row(HEADING)

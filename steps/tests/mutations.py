@@ -196,7 +196,7 @@ def main(options):
             for _, one in every:
                 print(f"  {one}")
             continue
-        program, start = options.programs / f"mutations_{rung.name}", time.monotonic()
+        program, start = options.programs / f"mutations_{rung.program}", time.monotonic()
         if not program.is_file():
             raise LabError(
                 f"there is no {program}; cmake --preset simt && cmake --build --preset simt --target mutations"

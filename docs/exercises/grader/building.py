@@ -41,7 +41,7 @@ def prepare(preset, *rungs):
     """Has everything built that kernels of these rungs are linked with. The first time this takes a minute or two."""
     with preparing:
         targets = [
-            target for rung in rungs if (target := f"exercise_{rung.name}") not in prepared[preset]
+            target for rung in rungs if (target := f"exercise_{rung.program}") not in prepared[preset]
         ]
         done = targets and subprocess.run(
             [str(ROOT / "scripts/exercise"), "--build", preset, *targets],
@@ -83,14 +83,14 @@ def compiler_call(rung, preset):
     call = next(
         one
         for one in commands
-        if Path(one["file"]) == rung.kernel_file and f"{rung.name}{watched}" in one["command"]
+        if Path(one["file"]) == rung.kernel_file and f"{rung.program}{watched}" in one["command"]
     )
     return shlex.split(call["command"]), Path(call["directory"])
 
 
 def linker_call(rung, preset):
     """How the build links the program that judges the rung, as a list of words, and the folder where it does so."""
-    build, target = build_folder(preset), f"exercise_{rung.name}"
+    build, target = build_folder(preset), f"exercise_{rung.program}"
     script = build / f"docs/exercises/CMakeFiles/{target}.dir/link.txt"  # of make
     if script.exists():
         return shlex.split(
@@ -145,7 +145,7 @@ def compiled(rung, kernel, preset):
     """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again, nor is the
     rung's own file. A copy of it is, since messages name the file that was compiled."""
     judge = (
-        build_folder(preset) / f"docs/exercises/exercise_{rung.name}"
+        build_folder(preset) / f"docs/exercises/exercise_{rung.program}"
     )  # built anew when anything below it has changed
     if kernel == rung.kernel_file:
         return judge, None

@@ -17,9 +17,10 @@ from grader.exercises import EXPLAIN, ROOT, Refusal
 COPIES = Path(os.environ.get("FLASH_EXERCISES") or ROOT / "exercises")
 HELP = """Exercises that grade themselves, without a GPU.
 
-  ./scripts/exercise               the list
+  ./scripts/exercise                              the list
   ./scripts/exercise flash_attention_2            the first exercise of flash_attention_2 that is not done yet
-  ./scripts/exercise flash_attention_2.1          this one: makes your working copy under exercises/, then grades it, each time you ask
+  ./scripts/exercise flash_attention_2.1          this one: makes your working copy under exercises/,
+                                                  then grades it, each time you ask
   ./scripts/exercise flash_attention_1.2 12800    answers a question"""
 
 
@@ -46,6 +47,17 @@ class Progress:
             self.all = {}
         except ValueError as error:
             raise Refusal(f"{self.path}: {error}; move it away to begin anew") from error
+        self.carry_over()
+
+    def carry_over(self):
+        """What was done when exercises went by numbers, 08.1, goes by names, flash_attention_2.1."""
+        former = exercises.former_names()
+        for old in [key for key in self.all if key.partition(".")[0] in former]:
+            number, _, which = old.partition(".")
+            new = f"{former[number][1]}.{which}"
+            self.all[new] = self.all.pop(old)
+            for folder in COPIES.glob(f"{old}_*"):
+                folder.rename(folder.with_name(folder.name.replace(old, new, 1)))
 
     def of(self, exercise):
         return self.all.setdefault(exercise.id, {"tries": 0, "last": "", "done": False})
@@ -77,7 +89,7 @@ def listing(every, progress):
             else "begun"
         )
         mark = colour("32", "done") if state["done"] else tries if state["last"] else ""
-        print(f"  {one.id:<6}{one.kind:<17}{one.title:<48}{mark}")
+        print(f"  {one.id:<24}{one.kind:<17}{one.title:<48}{mark}")
     done = sum(progress.of(one)["done"] for one in every)
     print(
         f"\n{done} of {len(every)} done. ./scripts/exercise ID begins one, and grades it each time you ask again."
@@ -85,13 +97,19 @@ def listing(every, progress):
 
 
 def chosen(every, wanted, progress):
-    if re.fullmatch(r"\d{1,2}\.\d+", wanted):
-        rung, number = wanted.split(".")
-        found = [one for one in every if one.id == f"{int(rung):02d}.{int(number)}"]
-    elif re.fullmatch(r"\d{1,2}", wanted):
-        found = [one for one in every if one.id.startswith(f"{int(wanted):02d}.")]
-    else:
-        found = [one for one in every if one.rung.name == wanted or one.name == wanted]
+    found = [
+        one
+        for one in every
+        if wanted in (one.id, one.name, one.rung.name, one.rung.program, f"{one.rung.program}{one.id[-2:]}")
+    ]
+    if not found and re.fullmatch(r"\d{1,2}(\.\d+)?", wanted):
+        number, _, which = wanted.partition(".")
+        then = exercises.former_names().get(number.zfill(2))
+        raise Refusal(
+            "exercises go by the rung's name"
+            + (f": {wanted} was {then[1]}{'.' * bool(which)}{which}" if then else "")
+            + "; ./scripts/exercise lists all of them"
+        )
     if not found:
         raise Refusal(f"there is no exercise '{wanted}'; ./scripts/exercise lists all of them")
     return next((one for one in found if not progress.of(one)["done"]), found[0])

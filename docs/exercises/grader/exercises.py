@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "steps"))
-from ladder import ROOT, Rung, ladder  # noqa: E402
+from ladder import ROOT, Rung, former_names, ladder  # noqa: E402
 
 FOLDER = ROOT / "docs/exercises"
 FILL_IN, FIND_THE_BUG, MAKE_IT_CHEAPER, EXPLAIN = KINDS = (
@@ -55,7 +55,7 @@ def edited(source, edits, where):
 
 @dataclass(frozen=True)
 class Exercise:
-    id: str  # "08.1"
+    id: str  # "flash_attention_2.1"
     rung: Rung
     folder: Path
     data: dict = field(repr=False)
@@ -148,13 +148,13 @@ def load(path, rungs):
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise Refusal(f"{path.relative_to(ROOT)}: {error}") from error
-    return Exercise(f"{rung.name[:2]}.{folder.name.split('_', 1)[0]}", rung, folder, data)
+    return Exercise(f"{rung.name}.{folder.name.split('_', 1)[0]}", rung, folder, data)
 
 
 def everything():
     """All exercises, in the order of the ladder."""
     rungs = ladder()
     return sorted(
-        (load(path, rungs) for path in FOLDER.glob("[0-9]*/[0-9]*/exercise.toml")),
-        key=lambda one: [int(part) for part in one.id.split(".")],
+        (load(path, rungs) for path in FOLDER.glob("*/[0-9]*/exercise.toml")),
+        key=lambda one: (rungs.index(one.rung), int(one.id.split(".")[1])),
     )
