@@ -1,4 +1,4 @@
-// Prints the sectors of cuda_naive's products, and of the same in column order. Chapter 06 quotes
+// Prints the sectors of cuda_naive's products, and of the same in column order. Chapter cuda_naive quotes
 // it; test_cuda_counters.cpp asserts it.
 #include <cstdio>
 
@@ -10,7 +10,7 @@ int main() {
     using namespace flash::tests;
     const flash::Problem p{.q_len = 1024, .kv_len = 1024, .head_dim = 64};
     std::printf("sectors per request, one head, N = 1024, d = 64\n%-10s %-14s %10s %10s\n",
-                "kernel", "access", "06", "columns");
+                "kernel", "access", "rows", "columns");
     const auto rows = count_kernels(cuda_naive::attention, p);
     const auto columns = count_kernels(column_order::products, p);
     const auto print = [](const char* kernel, const char* access,

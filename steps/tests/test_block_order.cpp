@@ -94,7 +94,8 @@ TEST_CASE("with a mask a wave fills the GPU's places twice, without one it is on
     CHECK_THROWS_AS(flash::order_in_waves(p, 6, int64_t{1} << 30, 20), flash::Error);
 }
 
-TEST_CASE("24 to 26 begin with the longest tiles: the last one of Q, and the first one of K") {
+TEST_CASE("backward_two_kernels to backward_roles begin with the longest tiles: the last one of Q, "
+          "and the first one of K") {
     const Backward rung = GENERATE(backward_two_kernels::attention_backward<Half>,
                                    backward_one_kernel::attention_backward<Half>,
                                    backward_roles::attention_backward<Half>);

@@ -39,7 +39,7 @@ void check_no_large_buffer(const KernelProfile& kernel, const Problem& p) {
 
 } // namespace
 
-TEST_CASE("06 writes two N x N matrices and reads both back") {
+TEST_CASE("cuda_naive writes two N x N matrices and reads both back") {
     const int64_t N = GENERATE(64, 100, 257);
     const int64_t d = GENERATE(32, 64);
     const Problem p = one_head(N, N, d);
@@ -58,7 +58,7 @@ TEST_CASE("06 writes two N x N matrices and reads both back") {
     CHECK(S_in(2).load.sectors == S_in(2).load.requests);
 }
 
-TEST_CASE("06 stores S and O in full sectors, and in column order one sector an element") {
+TEST_CASE("cuda_naive stores S and O in full sectors, and in column order one sector an element") {
     const Problem p = one_head(128, 128, 64);
     const std::vector<KernelProfile> rows = count_kernels(cuda_naive::attention, p);
     const std::vector<KernelProfile> columns = count_kernels(column_order::products, p);
@@ -79,7 +79,8 @@ TEST_CASE("06 stores S and O in full sectors, and in column order one sector an 
     CHECK(sectors(buffer(columns[1], "S").load) == 32);
 }
 
-TEST_CASE("07 keeps S and P on the chip, and takes O through memory once for each tile of K") {
+TEST_CASE("flash_attention_1 keeps S and P on the chip, and takes O through memory once for each "
+          "tile of K") {
     const int64_t N = GENERATE(64, 100, 192, 257);
     const Problem p = one_head(N, N, 64);
     const KernelProfile kernel = only_kernel(flash_attention_1::attention, p);
@@ -93,7 +94,8 @@ TEST_CASE("07 keeps S and P on the chip, and takes O through memory once for eac
     CHECK(buffer(kernel, "V").load.bytes == floats(p.kv_size()));
 }
 
-TEST_CASE("08 and 09 write O and LSE once, and read K and V for each tile of Q") {
+TEST_CASE("flash_attention_2 and double_buffer write O and LSE once, and read K and V for each "
+          "tile of Q") {
     struct Claim {
         Forward<float> attention;
         int64_t Br, Bc;   // of d = 64
@@ -119,7 +121,8 @@ TEST_CASE("08 and 09 write O and LSE once, and read K and V for each tile of Q")
     CHECK(buffer(kernel, "l").bytes + buffer(kernel, "m").bytes + buffer(kernel, "S").bytes == 0);
 }
 
-TEST_CASE("with a causal mask 08 and 09 leave out the tiles that no row sees") {
+TEST_CASE(
+    "with a causal mask flash_attention_2 and double_buffer leave out the tiles that no row sees") {
     const Problem full = one_head(512, 512, 32);
     Problem causal = full;
     causal.causal = true;
@@ -132,7 +135,7 @@ TEST_CASE("with a causal mask 08 and 09 leave out the tiles that no row sees") {
           20 * floats(64 * 32)); // 128 x 64: row i of 4 sees 2 i + 2 of 8
 }
 
-TEST_CASE("09 reads shared memory at least seven times less than 08") {
+TEST_CASE("double_buffer reads shared memory at least seven times less than flash_attention_2") {
     const int64_t N = GENERATE(128, 256, 384);
     const Problem p = one_head(N, N, 64);
     const auto loaded = [&](Forward<float> attention) {
@@ -145,8 +148,9 @@ TEST_CASE("09 reads shared memory at least seven times less than 08") {
     CHECK(loaded(double_buffer::attention) == N2d * 1 + N2d * 1); // (8 + 8) numbers for 8 x 8
 }
 
-TEST_CASE("09 has 128 queries to a tile, at d = 128 where a block may have 227 KiB of shared "
-          "memory, else 64") {
+TEST_CASE(
+    "double_buffer has 128 queries to a tile, at d = 128 where a block may have 227 KiB of shared "
+    "memory, else 64") {
     struct Tile {
         int shared_kib; // of a block, on an RTX 3090 or 4090, an A100, an H100
         int64_t d, Br, Bc, threads, bytes;
@@ -177,7 +181,8 @@ TEST_CASE("09 has 128 queries to a tile, at d = 128 where a block may have 227 K
     CHECK(kernel.total.barriers == static_cast<uint64_t>(pairs * (tile.d + tile.Bc) / slice));
 }
 
-TEST_CASE("09 has micro-tiles of 8 x 8 at every head dim; of O they are 8 x 4 at d = 32") {
+TEST_CASE(
+    "double_buffer has micro-tiles of 8 x 8 at every head dim; of O they are 8 x 4 at d = 32") {
     const SharedLimit limit(GENERATE(163, 227));
     const int64_t d = GENERATE(32, 64, 128);
     const int64_t N = 256; // whole tiles

@@ -70,8 +70,9 @@ uint64_t bytes_loaded(const KernelProfile& kernel, const std::string& buffer) {
 
 } // namespace
 
-TEST_CASE("18 with eight warps, and with slots that are filled again: right, without a fault in "
-          "any order") {
+TEST_CASE(
+    "multistage with eight warps, and with slots that are filled again: right, without a fault in "
+    "any order") {
     const Options order = GENERATE(
         Options{},
         Options{.schedule = {Schedule::shuffle, 1}, .cp_async = CpAsync::early, .detect = true},
@@ -82,7 +83,7 @@ TEST_CASE("18 with eight warps, and with slots that are filled again: right, wit
         std::string tiles; // in the kernel's name
     };
     // the last block has few queries, and with fewer keys than queries blocks see none
-    // see exercise 18.2
+    // see exercise multistage.2
     const auto [c, tiles] = GENERATE(
         Path{{Kind::normal, flash::DType::fp16, problem(2049, 700, 128, false)}, "Tiles<128, 8>"},
         Path{{Kind::normal, flash::DType::bf16, problem(2049, 700, 128, true, 2)}, "Tiles<128, 8>"},
@@ -98,9 +99,10 @@ TEST_CASE("18 with eight warps, and with slots that are filled again: right, wit
     CHECK(judged(c, chosen).name.find(tiles) != std::string::npos);
 }
 
-TEST_CASE("18 has eight warps from 2048 queries on at d = 128 where a block may have 227 KiB; K "
-          "and V are read half as "
-          "often") {
+TEST_CASE(
+    "multistage has eight warps from 2048 queries on at d = 128 where a block may have 227 KiB; K "
+    "and V are read half as "
+    "often") {
     struct Blocks {
         int shared_kib;
         // of a block: Q, the slots of K and of V, and 1 for the barriers, rounded up

@@ -32,7 +32,8 @@ size_t bytes(int64_t rows, int64_t cols) {
 
 } // namespace
 
-TEST_CASE("01 and 02 hold S and P, two N x N matrices for each thread that has a head") {
+TEST_CASE("naive_attention and safe_softmax hold S and P, two N x N matrices for each thread that "
+          "has a head") {
     const int threads_before = omp_get_max_threads();
     omp_set_num_threads(3);
     for (const size_t rung : {0, 1}) {
@@ -56,7 +57,8 @@ TEST_CASE("01 and 02 hold S and P, two N x N matrices for each thread that has a
     omp_set_num_threads(threads_before);
 }
 
-TEST_CASE("03, 04 and 05 hold a few tiles per thread, whatever N is") {
+TEST_CASE("three_pass_softmax, two_pass_softmax and one_pass_softmax hold a few tiles per thread, "
+          "whatever N is") {
     constexpr int64_t d = 64;
     const size_t tile_of_scores = bytes(one_pass_softmax::Br, one_pass_softmax::Bc);
     const size_t tile_of_rows = bytes(one_pass_softmax::Br, d);

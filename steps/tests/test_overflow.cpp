@@ -30,13 +30,13 @@ bool passes(const AttentionData& data) {
 
 } // namespace
 
-TEST_CASE("01 is right as long as exp neither overflows nor underflows") {
+TEST_CASE("naive_attention is right as long as exp neither overflows nor underflows") {
     AttentionData data = with_logits({80, -80, 79, 0});
     data.run(cpu_rungs()[0].attention);
     CHECK(passes(data));
 }
 
-TEST_CASE("01 gives NaN for logits of +-1e4") {
+TEST_CASE("naive_attention gives NaN for logits of +-1e4") {
     AttentionData data = with_logits({1e4f, -1e4f});
     data.run(cpu_rungs()[0].attention);
     CHECK(std::isnan(data.O[0]));
@@ -44,7 +44,7 @@ TEST_CASE("01 gives NaN for logits of +-1e4") {
     CHECK_FALSE(passes(data));
 }
 
-TEST_CASE("01 loses every key when all logits are far below 0") {
+TEST_CASE("naive_attention loses every key when all logits are far below 0") {
     AttentionData data = with_logits({-1e4f, -1e4f});
     data.run(cpu_rungs()[0].attention);
     CHECK(data.O[0] == 0);
@@ -52,7 +52,7 @@ TEST_CASE("01 loses every key when all logits are far below 0") {
     CHECK_FALSE(passes(data));
 }
 
-TEST_CASE("02 to 05 are right where 01 fails") {
+TEST_CASE("safe_softmax to one_pass_softmax are right where naive_attention fails") {
     const auto& rung = cpu_rungs()[GENERATE(1u, 2u, 3u, 4u)];
     INFO(rung.name);
 

@@ -47,7 +47,8 @@ void check_reads(const Problem& p, const Claim& claim) {
 
 } // namespace
 
-TEST_CASE("03 reads K three times and V once, 04 K twice, 05 K once, for each tile of Q") {
+TEST_CASE("three_pass_softmax reads K three times and V once, two_pass_softmax K twice, "
+          "one_pass_softmax K once, for each tile of Q") {
     const Claim claim = GENERATE(Claim{2, 3, 1}, Claim{3, 2, 1}, Claim{4, 1, 1});
     for (const bool causal : {false, true}) {
         for (const int64_t N : {1, 100, 128, 129, 1000, 1024}) {
@@ -72,7 +73,7 @@ TEST_CASE("03 reads K three times and V once, 04 K twice, 05 K once, for each ti
     }
 }
 
-TEST_CASE("with one tile of Q, 05 reads K and V exactly once") {
+TEST_CASE("with one tile of Q, one_pass_softmax reads K and V exactly once") {
     const Problem p{.q_len = Br, .kv_len = 1000};
     AttentionData data = random_attention(p, 1);
     auto& counts = flash::cpu::bytes_read;

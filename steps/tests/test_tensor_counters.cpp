@@ -131,7 +131,8 @@ uint64_t mma(const Rung& rung, const Problem& p) {
 
 } // namespace
 
-TEST_CASE("the number of mma follows from the tiles; from 15 on the row sums are among them") {
+TEST_CASE(
+    "the number of mma follows from the tiles; from lean_softmax on the row sums are among them") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(200, 130, d);
     for (const Rung& rung : rungs) {
@@ -140,7 +141,7 @@ TEST_CASE("the number of mma follows from the tiles; from 15 on the row sums are
     }
 }
 
-TEST_CASE("10 meets in the banks, 11 to 18 never") {
+TEST_CASE("mma_sync meets in the banks, swizzle to multistage never") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(200, 130, d);
     const Counters conflicted = count(rung10, p);
@@ -158,7 +159,8 @@ TEST_CASE("10 meets in the banks, 11 to 18 never") {
     }
 }
 
-TEST_CASE("a fragment of K or V feeds two mma in 11, and four from 12 on; in 11, and from 17 on if "
+TEST_CASE("a fragment of K or V feeds two mma in swizzle, and four from warp_tiles on; in swizzle, "
+          "and from fixed_maximum on if "
           "d <= 64, Q is fetched "
           "once") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
@@ -176,7 +178,8 @@ TEST_CASE("a fragment of K or V feeds two mma in 11, and four from 12 on; in 11,
     }
 }
 
-TEST_CASE("every rung reads Q once, and K and V once for each tile of Q; from 13 on by cp.async") {
+TEST_CASE("every rung reads Q once, and K and V once for each tile of Q; from async_copy on by "
+          "cp.async") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(256, 192, d);
     for (const Rung& rung : rungs) {
@@ -193,7 +196,8 @@ TEST_CASE("every rung reads Q once, and K and V once for each tile of Q; from 13
     }
 }
 
-TEST_CASE("13 to 17 meet once per tile of keys, 12 twice, and 10 and 11 once more for Q; 18 once "
+TEST_CASE("async_copy to fixed_maximum meet once per tile of keys, warp_tiles twice, and mma_sync "
+          "and swizzle once more for Q; multistage once "
           "per block") {
     const Problem p = problem(256, 192, 64);
     for (const Rung& rung : rungs) {
@@ -206,7 +210,8 @@ TEST_CASE("13 to 17 meet once per tile of keys, 12 twice, and 10 and 11 once mor
     }
 }
 
-TEST_CASE("14 does the same work as 13, also with a mask and with a last wave of fewer heads") {
+TEST_CASE("block_order does the same work as async_copy, also with a mask and with a last wave of "
+          "fewer heads") {
     Problem p = problem(200, 200, 128);
     p.heads = 6; // waves of four heads
     p.causal = GENERATE(false, true);
@@ -221,7 +226,8 @@ TEST_CASE("14 does the same work as 13, also with a mask and with a last wave of
     CHECK(after.global_store.bytes == before.global_store.bytes);
 }
 
-TEST_CASE("from 14 on the last tile of Q, the longest with a mask, is the first block's; before it "
+TEST_CASE("from block_order on the last tile of Q, the longest with a mask, is the first block's; "
+          "before it "
           "is the last block's") {
     Problem p = problem(256, 256, 64);
     p.heads = 1;
@@ -249,7 +255,8 @@ TEST_CASE("from 14 on the last tile of Q, the longest with a mask, is the first 
     flash::simt::options() = before;
 }
 
-TEST_CASE("row sums need no shuffles from 15 on, and maxima none after the first tile from 16 on") {
+TEST_CASE("row sums need no shuffles from lean_softmax on, and maxima none after the first tile "
+          "from lazy_maximum on") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(256, 256, d);
     // shuffles among the four lanes of a row, for all rows g of an m16 tile at once
@@ -270,7 +277,7 @@ TEST_CASE("row sums need no shuffles from 15 on, and maxima none after the first
     }
 }
 
-TEST_CASE("16 to 18 raise a maximum where scores tower: more shuffles") {
+TEST_CASE("lazy_maximum to multistage raise a maximum where scores tower: more shuffles") {
     const Problem p = problem(128, 256, 64);
     const auto maxima = unsigned_of(blocks(rung16, p) * warps * 4 * 2); // 4 rows of a lane
     for (const Rung& rung : {rung16, rung17, rung18}) {
@@ -285,7 +292,8 @@ TEST_CASE("16 to 18 raise a maximum where scores tower: more shuffles") {
     }
 }
 
-TEST_CASE("17 and 18 compute a tile that did not fit once more, if the first gave no warning, and "
+TEST_CASE("fixed_maximum and multistage compute a tile that did not fit once more, if the first "
+          "gave no warning, and "
           "are then wary") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(128, 256, d);
@@ -300,7 +308,8 @@ TEST_CASE("17 and 18 compute a tile that did not fit once more, if the first gav
     }
 }
 
-TEST_CASE("under a mask a warp of 17 or 18 skips the tiles in which it sees no key; one of 16 "
+TEST_CASE("under a mask a warp of fixed_maximum or multistage skips the tiles in which it sees no "
+          "key; one of lazy_maximum "
           "computes them") {
     const auto N_kv = GENERATE(int64_t{300}, 400, 150); // as many as queries, more, fewer
     Problem p = problem(300, N_kv, 64);
