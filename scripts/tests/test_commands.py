@@ -92,8 +92,8 @@ class Commands(unittest.TestCase):
         (self.clone / "steps/03_not_registered").mkdir()
         self.ladder = self.clone / "steps/ladder.txt"
         self.ladder.write_text(
-            "# comment | with | columns | - | x\n01_first | fp32 | any | - | an idea\n"
-            "02_second|fp16 bf16|32 64|8.0|another, with (signs): a, b\n"
+            "# comment | with | columns | - | x | y\n01_first | - | fp32 | any | - | an idea\n"
+            "02_second|first|fp16 bf16|32 64|8.0|another, with (signs): a, b\n"
         )
         self.here = self.clone / "stand-ins"
         self.here.mkdir()
@@ -150,7 +150,7 @@ class Commands(unittest.TestCase):
 
     def test_step_finds_a_rung_and_gets_out_of_its_way(self):
         self.put("exit_code", "1")
-        for name in ("1", "01", "01_first"):
+        for name in ("1", "01", "01_first", "first"):
             done = self.run_script("step", name, "--causal", "a b")
             self.assertEqual(
                 (done.returncode, done.stdout, done.stderr),
@@ -160,16 +160,18 @@ class Commands(unittest.TestCase):
     def test_a_rung_is_its_line_in_the_ladder(self):
         self.assertEqual(self.run_script("step", "99").returncode, 2)
         self.ladder.write_text(
-            self.ladder.read_text() + "99_last | fp32 | any | - | the last one\n"
+            self.ladder.read_text() + "99_last | - | fp32 | any | - | the last one\n"
         )
         self.assertEqual(self.run_script("step", "99", "--causal").stdout, "<--causal>")
 
     def test_step_refuses_what_is_no_rung(self):
+        (self.clone / "steps/renamed.txt").write_text("03 | one | first\n")
         self.put("broken")
         for name, said in (
+            ("3", "; 03_one is called first now; the rungs"),
             *(
                 (name, "the rungs are 01_first 02_second")
-                for name in ("3", "03_not_registered", "first", "", "1000")
+                for name in ("3", "03_not_registered", "firs", "", "1000")
             ),
             ("-1", "unknown option"),
             ("1", "error: broken"),
@@ -202,7 +204,7 @@ class Commands(unittest.TestCase):
                 (done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr
             )
             self.assertIn(
-                f"there is no test '{name}'; the tests of a rung begin with its name, 01_first to 02_second",
+                f"there is no test '{name}'; the tests of a rung begin with its number and name, 01_first to 02_second",
                 done.stderr,
             )
         self.assertEqual(self.calls("cmake") + self.calls("ctest"), [])
