@@ -82,7 +82,7 @@ TEST_CASE("18 with eight warps, and with slots that are filled again: right, wit
         std::string tiles; // in the kernel's name
     };
     // the last block has few queries, and with fewer keys than queries blocks see none
-    // see exercise 18.2
+    // see exercise multistage.2
     const auto [c, tiles] = GENERATE(
         Path{{Kind::normal, flash::DType::fp16, problem(2049, 700, 128, false)}, "Tiles<128, 8>"},
         Path{{Kind::normal, flash::DType::bf16, problem(2049, 700, 128, true, 2)}, "Tiles<128, 8>"},
