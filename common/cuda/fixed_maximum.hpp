@@ -1,5 +1,5 @@
-// The fixed maximum that fixed_maximum derives, for the rungs after it: its window, and how m is
-// raised and a tile mended.
+// The fixed maximum that the rung fixed_maximum derives, for those after it: its window, and how m
+// is raised and a tile mended.
 #pragma once
 
 #include <cfloat>

@@ -1,10 +1,10 @@
-// The swizzle that swizzle derives, for the rungs after it: where 16 bytes of a tile lie in shared
-// memory.
+// The swizzle that the rung swizzle derives, for those after it: where 16 bytes of a tile lie in
+// shared memory.
 //
 // A tile is stored in rows of 128 bytes, all 32 banks wide: 64 elements of 16 bits. Chunk c (16
 // bytes) of row r is in column c XOR (r mod 8). A row of d = 128 is two halves of 64 columns, each
-// a tile of its own; d = 32 has rows of
-// 64 bytes, two to the width of the banks, and XORs with (r / 2 mod 4).
+// a tile of its own; d = 32 has rows of 64 bytes, two to the width of the banks, and XORs with
+// (r / 2 mod 4).
 #pragma once
 
 #include "common/cuda/cp_async.hpp"

@@ -300,7 +300,7 @@ def is_library(row):
 
 def name_of(row):
     whose = "PyTorch, " * (row["program"] != "FA3")
-    return whose + label(row["program"]) if is_library(row) else row["program"]
+    return whose + label(row["program"]) if is_library(row) else label(row["program"])
 
 
 def milliseconds(row):

@@ -1,4 +1,4 @@
-// naive_attention: naive attention.
+// naive_attention: the whole matrices S, P and O, one after the other.
 //
 // The idea: attention as it is defined, one line of Eigen for each of S, P and O.
 // Look at: the N_q x N_kv matrices S and P. Each has N_q * N_kv floats, and each is written to

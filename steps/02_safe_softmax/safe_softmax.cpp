@@ -1,4 +1,4 @@
-// safe_softmax: safe softmax.
+// safe_softmax: a softmax that cannot overflow.
 //
 // The idea: subtract the maximum of each row of scores before the exponential. The softmax stays
 // the same, because exp(x - m) / sum exp(x - m) = exp(x) / sum exp(x), and no exponential exceeds 1

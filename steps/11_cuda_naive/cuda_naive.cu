@@ -6,8 +6,8 @@
 // these accesses are coalesced. Those of Q and K are not, since neighbouring keys are different
 // rows. Against safe_softmax, whose algorithm this is: thousands of threads in place of a few, and
 // the online sum of two_pass_softmax. Look at: which index threadIdx.x runs along, in each kernel.
-// Cost: S and P,
-// N_q x N_kv floats each, are written to memory and read back. flash_attention_1 avoids that.
+// Cost: S and P, N_q x N_kv floats each, are written to memory and read back. flash_attention_1
+// avoids that.
 #include "steps/11_cuda_naive/cuda_naive.hpp"
 
 #include <algorithm>

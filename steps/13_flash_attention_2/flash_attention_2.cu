@@ -2,8 +2,8 @@
 //
 // The idea: a block keeps a tile of Q and passes all tiles of K and V by it, so its rows of O, l
 // and m are nobody else's and need no memory until they are final. Within the block each warp has
-// rows of its own, so that nothing but
-// K and V is shared between warps. (Dao, "FlashAttention-2", 2023, algorithm 1 and section 3.3.)
+// rows of its own, so that nothing but K and V is shared between warps. (Dao, "FlashAttention-2",
+// 2023, algorithm 1 and section 3.3.)
 //
 //      one block per tile i of Q              grid: B * H * Tr blocks
 //          load Q_i                           Tr = ceil(N_q / Br) tiles of Q

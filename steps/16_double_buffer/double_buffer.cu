@@ -324,7 +324,7 @@ void run(const flash::Problem& p, const float* Q, const float* K, const float* V
     // query heads to one K/V head
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
     const int Tr = static_cast<int>(flash::ceil_div(N_q, T::Br));
-    // one dimension, as in 08
+    // one dimension, as in flash_attention_2
     const int blocks = flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q");
     flash::launch(double_buffer<d, warps>, blocks, T::threads, T::bytes, Q, K, V, O, LSE, Tr, group,
                   N_q, N_kv, p.scale, p.causal);

@@ -1,5 +1,5 @@
-// wgmma_tma: Its copy engine (TMA) brings whole tiles, and its tensor cores (wgmma) read them
-// in shared memory.
+// wgmma_tma: Hopper's copy engine (TMA) brings whole tiles, and its tensor cores (wgmma) read
+// them in shared memory.
 //
 // The idea: in async_copy to multistage every warp fetches its operands itself: cp.async 16 bytes
 // at a time, ldmatrix once per fragment, and mma.sync waits for both. mma.sync reaches two thirds

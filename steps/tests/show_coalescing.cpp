@@ -1,4 +1,4 @@
-// Prints the sectors of cuda_naive's products, and of the same in column order. Chapter cuda_naive quotes
+// Prints the sectors of cuda_naive's products, and of the same in column order. Its chapter quotes
 // it; test_cuda_counters.cpp asserts it.
 #include <cstdio>
 
