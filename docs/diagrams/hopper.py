@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "scripts"), str(ROOT / "steps/tests")]
+sys.path.append(str(ROOT / "scripts"))
 from command import main  # noqa: E402
 from lab import records  # noqa: E402
 from lab.diagrams import Drawing  # noqa: E402
-from layouts import swizzled  # noqa: E402
+from lab.layouts import swizzled  # noqa: E402
 
 WIDTH = 560  # of a picture, whose text has 13 pixels: a phone shows it at 8
 

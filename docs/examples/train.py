@@ -11,14 +11,13 @@ from the same seed, and the losses are compared. A larger one for a GPU:
 import argparse
 import codecs
 import contextlib
-import importlib
+import importlib.util
 import io
 import sys
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "common/torch"))
 
 
 def poem():
@@ -65,8 +64,14 @@ def arguments(words):
     parser.add_argument(
         "--letters", type=int, default=160, help="length of the sample at the end (160)"
     )
-    parser.add_argument("--record", metavar="NAME", help="also write docs/records/NAME.json")
+    parser.add_argument(
+        "--record",
+        metavar="NAME",
+        help="also write docs/records/NAME.json; with PYTHONPATH=scripts",
+    )
     options = parser.parse_args(words)
+    if options.record and importlib.util.find_spec("lab") is None:
+        parser.error("--record needs the lab: set PYTHONPATH=scripts")
     if options.width < 1 or options.head_dim < 1 or options.width % options.head_dim:
         parser.error(
             f"--width {options.width}: a multiple of --head-dim, {options.head_dim}, is expected"
@@ -92,12 +97,12 @@ options = arguments(sys.argv[1:]) if __name__ == "__main__" else None
 
 try:
     import torch  # after the options, so that --help and mistakes are answered at once
-except ModuleNotFoundError:
-    print("train.py: there is no torch; pip install torch", file=sys.stderr)
+    from flash_steps import attention
+    from torch import nn
+    from torch.nn import functional as F
+except ModuleNotFoundError as error:
+    print(f"train.py: there is no {error.name}; pip install torch -e {ROOT}", file=sys.stderr)
     sys.exit(2)
-from flash_steps import attention  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
 
 
 class Layer(nn.Module):
@@ -193,7 +198,6 @@ def train(options, which, say=lambda line: print(line, flush=True)):
 
 def save(options, losses):
     """A record of the lab, with about a hundred steps of each curve."""
-    sys.path.insert(0, str(ROOT / "scripts"))
     from lab import records
 
     every = max(1, options.steps // 100)

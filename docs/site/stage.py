@@ -23,9 +23,9 @@ from markdown import (
     without_comments,
 )
 
-sys.path += [str(ROOT / "scripts"), str(ROOT / "docs/tests")]
-from excerpts import ELLIPSIS, dedent  # noqa: E402
-from lab.ladder import ladder  # noqa: E402
+sys.path.append(str(ROOT / "scripts"))
+from lab.ladder import ladder
+from lab.pages.excerpts import ELLIPSIS, dedent
 
 EXCERPT = re.compile(r"\s*<!--\s*excerpt:\s*(\S+)\s*-->\s*$")
 PICTURE = re.compile(r"!\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^\s)]+\.svg)\)")

@@ -4,9 +4,9 @@ import argparse
 import importlib
 import sys
 
-from lab.ladder import ROOT, LabError, LadderError
+from lab.ladder import LabError
 
-# verb: (module of the lab, or FOLDER/module, with add_arguments(parser) and main(options) -> exit code; a line of help)
+# verb: (module of the lab, with add_arguments(parser) and main(options) -> exit code; a line of help)
 VERBS = {
     "compare": (
         "compare",
@@ -34,16 +34,26 @@ VERBS = {
         "makes the tables of the pages from the records; with --write the pictures, too",
     ),
     "excerpts": (
-        "docs/tests/excerpts",
+        "pages.excerpts",
         "checks that the pages quote the sources as they are, and that links lead somewhere",
     ),
+    "printed": (
+        "pages.printed",
+        "runs commands that the pages show: they must print what they say",
+    ),
     "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
+    "attention-picture": (
+        "attention_picture",
+        "shows what the words of a text attend to, from the LSE that a rung wrote",
+    ),
+    "minilm-data": ("data.minilm", "makes reference/data: Q, K and V of a real transformer"),
+    "golden-data": ("data.golden", "makes reference/golden: small problems with PyTorch's answers"),
     "mutations": (
-        "steps/tests/mutations",
+        "mutations",
         "takes barriers and waits out of the kernels, one at a time: the suite must notice",
     ),
     "check-build-commands": (
-        "docs/tests/build_commands",
+        "pages.build_commands",
         "runs the build commands that the pages print",
     ),
 }
@@ -63,9 +73,7 @@ def main(arguments=None):
             if (
                 verb in arguments[:1]
             ):  # only the verb at hand is imported: measuring needs no pandas
-                folder, _, name = module.rpartition("/")
-                sys.path.append(str(ROOT / folder))
-                module = importlib.import_module(name if folder else f"lab.{name}")
+                module = importlib.import_module(f"lab.{module}")
                 own = verbs.add_parser(
                     verb,
                     help=text,
@@ -78,7 +86,7 @@ def main(arguments=None):
                 verbs.add_parser(verb, help=text)
         options = parser.parse_args(arguments)
         return options.main(options) or 0
-    except (LabError, LadderError, OSError) as error:  # OSError: a read-only folder, a full disk
+    except (LabError, OSError) as error:  # OSError: a read-only folder, a full disk
         print(f"lab {arguments[0]}: {error}", file=sys.stderr)
         return getattr(error, "code", 2)
     except ModuleNotFoundError as error:

@@ -15,10 +15,8 @@ Prints a table; the folder `bench` in the build folder gets the record, and a pa
 matplotlib are (apt install python3-pandas python3-matplotlib). Build the target rungs first, by the preset cuda or cpu.
 """
 
-import hashlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -26,7 +24,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from lab import build, cli, compare, counters, harness, pages, records, timing
+from lab import build, cli, compare, counters, harness, record_tables, records, timing
 from lab.cli import say
 from lab.ladder import ROOT, LabError, ladder
 
@@ -468,7 +466,7 @@ def main(options):
     if run.on_gpu and right and plan.counters and shutil.which("ncu"):
         run.count()
     run.keep()
-    for title, lines in pages.bench_tables(
+    for title, lines in record_tables.bench_tables(
         {"provenance": run.provenance, "rows": run.record()}
     ).items():
         header, _, *cells = [
@@ -481,7 +479,7 @@ def main(options):
     if options.output:
         records.write(options.output, run.provenance, run.record())
     if options.record and right:
-        name = f"{plan.name}_{pages.machine({'provenance': run.provenance, 'rows': []})}"
+        name = f"{plan.name}_{record_tables.machine({'provenance': run.provenance, 'rows': []})}"
         say(f"written to {records.save(name, run.provenance, run.record()).relative_to(ROOT)}")
     say(f"took {time.monotonic() - start:.0f} s")
     return 0 if right else 1

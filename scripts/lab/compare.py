@@ -136,11 +136,7 @@ def variants(options):
                 "",
                 folder,
             )
-            if (
-                not rung.kernel_file
-                or rung.kernel_file.suffix != ".cu"
-                or not name
-            ):
+            if not rung.kernel_file or rung.kernel_file.suffix != ".cu" or not name:
                 raise LabError(f"{text} is no folder NN_name with a kernel file")
             of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")
         else:

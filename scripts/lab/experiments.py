@@ -9,7 +9,6 @@ on purpose, and timed on the same tensors, interleaved. --counters counts with n
 
 import math
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from lab import build, cli, compare, counters, harness, sass, timing
-from lab.ladder import ROOT, LabError, former_names
+from lab.ladder import ROOT, LabError, former_names, parse
 
 PATCHES = ROOT / "docs/experiments"
 COURSE = (4, 16, 4096, 64, False)  # B, H, N, d, causal
@@ -84,9 +83,7 @@ def chosen(names, folder=PATCHES):
     for kernel, commit in kernels:
         several = sum(kernel == other for other, _ in kernels) > 1
         variants.append(
-            Experiment(
-                rung_of(kernel) + f"@{commit}" * several, None, kernel=kernel, commit=commit
-            )
+            Experiment(rung_of(kernel) + f"@{commit}" * several, None, kernel=kernel, commit=commit)
         )
         variants += [one for one in found if (one.kernel, one.commit) == (kernel, commit)]
     return variants
@@ -114,7 +111,9 @@ def worktree(commit):
 
 def at_commit(variants, tree):
     """The variants of a commit, with their rungs and kernels, from its worktree, which stays as it is."""
-    ladder = runpy.run_path(str(tree / "steps/ladder.py"))["ladder"]()  # the commit's own
+    ladder = parse(
+        (tree / "steps/ladder.txt").read_text(encoding="utf-8"), tree
+    )  # the commit's own
     for one in variants:
         if one.patch and (done := git("apply", str(one.patch), folder=tree)).returncode:
             raise LabError(
@@ -204,7 +203,10 @@ def measure(torch, variants, built, options):
     """(rows of times, names of those that are wrong): groups of variants that have the same problems."""
     rows, wrong, groups = [], {}, {}
     for one in variants:
-        key = "tensor" if one.rung.tensor else rung_of(one.kernel), tuple(problems(options, one.rung))
+        key = (
+            "tensor" if one.rung.tensor else rung_of(one.kernel),
+            tuple(problems(options, one.rung)),
+        )
         groups.setdefault(key, []).append(one)
     for (_, cases), group in groups.items():
         tensor = group[0].rung.tensor

@@ -6,7 +6,8 @@ or holds nothing for it is left out, and said to be.
 
 import sys
 
-from lab import pages, plots
+from lab import plots
+from lab import record_tables as pages
 from lab.records import RECORDS, ROOT
 
 FIGURES = ROOT / "docs/figures"

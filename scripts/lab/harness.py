@@ -108,3 +108,4 @@ def report_of(path, *arguments):
             "its result is wrong: " + (report["damage"] or report["check"]["message"]), wrong=True
         )
     return report
+

@@ -1,10 +1,10 @@
 """The rungs of steps/ladder.txt, and the lab's errors."""
 
-import sys
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "steps"))
-from ladder import ROOT, LadderError, Rung, find, former_names, ladder, parse  # noqa: E402, F401  (its own folder has no package)
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class LabError(Exception):
@@ -17,6 +17,107 @@ class WrongResult(LabError):
     """A program computed something wrong."""
 
     code = 1
+
+
+@dataclass(frozen=True)
+class Rung:
+    number: str  # "13": where it stands, and nothing else
+    name: str  # "flash_attention_2"
+    parent: str  # the name of the rung that it changes; "" for a new start
+    types: tuple  # of "fp32", "fp16" and "bf16"
+    head_dims: tuple  # () for any
+    capability: str  # the GPU's, at least: "9.0"; "" for a rung on the CPU
+    idea: str
+    folder: Path
+
+    @property
+    def cuda(self):
+        return bool(self.capability)
+
+    @property
+    def backward(self):
+        """Whether it computes gradients."""
+        return self.name.startswith("backward_")
+
+    @property
+    def program(self):
+        """Its folder, its chapter and its programs: "13_flash_attention_2"."""
+        return f"{self.number}_{self.name}"
+
+    @property
+    def kernel_file(self):
+        """The .cu file; of a rung on the CPU the .cpp file beside main.cpp. None where there is neither."""
+        found = sorted(self.folder.glob("*.cu")) or sorted(self.folder.glob("*.cpp"))
+        return next((path for path in found if path.name != "main.cpp"), None)
+
+    @property
+    def tensor(self):
+        return "fp32" not in self.types
+
+    @property
+    def dtype(self):
+        """The type that it is timed in."""
+        return "bf16" if self.tensor else "fp32"
+
+
+def parse(text, root=ROOT):
+    """The rungs in order. Raises LabError."""
+    rungs = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            cells = [cell.strip() for cell in line.split("|", 5)]
+            if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
+                raise LabError(
+                    f"steps/ladder.txt:{number}: a line is NN_name | parent | types | head dims | "
+                    "capability | idea"
+                )
+            program, parent, types, head_dims, capability, idea = cells
+            head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
+            rungs.append(
+                Rung(
+                    *program.split("_", 1),
+                    "" if parent == "-" else parent,
+                    tuple(types.split()),
+                    head_dims,
+                    "" if capability == "-" else capability,
+                    idea,
+                    root / "steps" / program,
+                )
+            )
+    return rungs
+
+
+def former_names(root=ROOT):
+    """{number: (name then, name now)} of the ladder before its rungs were sorted by storeys."""
+    lines = (root / "steps/renamed.txt").read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.split("|")] for line in lines if line[:1].isdigit()]
+    return {number: (then, now) for number, then, now in cells}
+
+
+def find(wanted, rungs, what="rung"):
+    """The rung that `wanted` names, as overlap, 34_overlap or steps/34_overlap/. Raises ValueError: numbers changed
+    their meaning once, so a number alone names nothing here."""
+    key = wanted.rstrip("/").split("/")[-1]
+    for rung in rungs:
+        if key in (rung.name, rung.program):
+            return rung
+    if key.isdigit():
+        then = former_names().get(key.zfill(2))
+        now = next((rung.name for rung in ladder() if rung.number == key.zfill(2)), None)
+        meant = [f"{key} was {then[1]} once"] * bool(then) + [f"it is {now} now"] * bool(now)
+        raise ValueError(
+            f"rungs go by name, not by number ('{wanted}'"
+            + ": " * bool(meant)
+            + ", ".join(meant)
+            + ")"
+        )
+    raise ValueError(
+        f"there is no {what} '{wanted}'; there are {', '.join(rung.name for rung in rungs)}"
+    )
+
+
+def ladder():
+    return parse((ROOT / "steps/ladder.txt").read_text(encoding="utf-8"))
 
 
 def cuda_rungs(wanted=()):

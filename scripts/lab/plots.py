@@ -15,8 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from lab import pages
-from lab.pages import PROBLEM, ceilings_of, problem, size, three_digits, unique
+from lab import record_tables as pages
+from lab.record_tables import PROBLEM, ceilings_of, problem, size, three_digits, unique
 from lab.theme import FONT, LIGHT, themed
 
 CYCLE = ("blue", "orange", "green", "red", "brown", "teal", "pink")

@@ -12,14 +12,10 @@ makes them again. Build first: ./scripts/step --preset simt 11, and --preset cud
 import argparse
 import json
 import shutil
-import sys
 from pathlib import Path
 
-from lab import cli, counters, harness, records
-from lab.ladder import ROOT, cuda_rungs
-
-sys.path.append(str(ROOT / "common/simt/report"))
-import simt_report  # noqa: E402
+from lab import cli, counters, harness, profile_report, records
+from lab.ladder import cuda_rungs
 
 PROBLEM = (
     "--heads",
@@ -82,9 +78,7 @@ def lines(columns):
 
 def add_arguments(parser):
     cli.add(parser, "--programs", "--simt-programs")
-    parser.add_argument(
-        "rung", metavar="RUNG", help="its name; or a file NAME.profile.json"
-    )
+    parser.add_argument("rung", metavar="RUNG", help="its name; or a file NAME.profile.json")
     parser.add_argument(
         "arguments",
         nargs=argparse.REMAINDER,
@@ -95,7 +89,7 @@ def add_arguments(parser):
 
 def main(options):
     if options.rung.endswith(".json"):
-        return simt_report.main(options.rung)
+        return profile_report.main(options.rung)
     (rung,) = cuda_rungs([options.rung])
     arguments, columns = options.arguments or list(PROBLEM), {}
     gpu, simt = (
@@ -130,5 +124,5 @@ def main(options):
             json.dumps(document, indent=2) + "\n", encoding="utf-8"
         )
         print()
-        simt_report.show(document, f"{rung.name}.profile")
+        profile_report.show(document, f"{rung.name}.profile")
     return 0

@@ -2,7 +2,7 @@
 
     <!-- table: speeds('bench_h200', d=64) -->      the lines of the table below it
 
-An expression is Python's, over the functions of scripts/lab/pages.py. Sentences are written by hand.
+An expression is Python's, over the functions of scripts/lab/record_tables.py. Sentences are written by hand.
 With --write the tables are written, and where no page is named docs/figures are drawn anew; else what differs from the
 records is listed.
 """
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from lab import pages
+from lab import record_tables
 from lab.records import ROOT
 
 TABLE = re.compile(r"^<!-- table: (?P<expression>[^\n]*?) -->\n(?P<old>(?:\|[^\n]*\n)*)", re.M)
@@ -54,7 +54,7 @@ class Page:
         expression = match["expression"]
         try:
             new = (
-                "\n".join(eval(expression, {"__builtins__": {}, **pages.NAMES})) + "\n"
+                "\n".join(eval(expression, {"__builtins__": {}, **record_tables.NAMES})) + "\n"
             )  # the pages are our own
         except Exception as error:  # whatever an expression can do wrong
             self.wrong.append(f"{self.place(match)}: {expression}: {type(error).__name__}: {error}")

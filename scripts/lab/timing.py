@@ -6,17 +6,16 @@ A backward one is f(q, k, v, causal, o, lse, do, dq, dk, dv), and returns the gr
 
 import ctypes
 import importlib.metadata
-import json
 import math
 import random
 import re
 import statistics
-import struct
 import sys
 
 from lab import cli
 from lab.ladder import ROOT, LabError
 from lab.records import clock_and_power
+from lab.safetensors import SafetensorsFile
 
 LIBRARIES = {
     "fp32": {"memory-efficient": "EFFICIENT_ATTENTION", "unfused": "MATH"},
@@ -183,18 +182,11 @@ def parse_pattern(text):
 
 def real_tensors(torch):
     """Q, K and V of the real layer, (H, N, d), fp32."""
-    data = (ROOT / "reference/data/minilm_layer1.safetensors").read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8 : 8 + length])
-    types = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+    file = SafetensorsFile(ROOT / "reference/data/minilm_layer1.safetensors")
 
     def tensor(name):
-        entry = header[name]
-        first, last = entry["data_offsets"]
-        flat = torch.frombuffer(
-            bytearray(data[8 + length + first : 8 + length + last]), dtype=types[entry["dtype"]]
-        )
-        return flat.reshape(entry["shape"]).float()[0]
+        flat = torch.frombuffer(bytearray(file.data(name)), dtype=torch.float32)
+        return flat.reshape(file.shape(name))[0]
 
     return [tensor(name).cuda() for name in "qkv"]
 

@@ -10,11 +10,10 @@ import contextlib
 import functools
 import random
 import statistics
-import sys
 import time
 
 from lab import cli, compare, harness, timing
-from lab.ladder import ROOT, LabError, WrongResult, cuda_rungs
+from lab.ladder import LabError, WrongResult, cuda_rungs
 
 CALLS, BURSTS = 100, 30  # of the host's time
 SMALL = harness.problem(1, 2, 256, 64)
@@ -22,7 +21,6 @@ SMALL = harness.problem(1, 2, 256, 64)
 
 def operator(numbers):
     """(name, attention(q, k, v, causal)) with these rungs, or with those that it chooses."""
-    sys.path.append(str(ROOT / "common/torch"))
     from flash_steps import attention
 
     rungs = {

@@ -13,7 +13,7 @@ if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
     set(mutated ${CMAKE_CURRENT_BINARY_DIR}/mutations_${rung}.cu)
     add_custom_command(OUTPUT ${mutated}
       COMMAND ${lab} mutations --generate ${mutated} ${rung}
-      DEPENDS ${PROJECT_SOURCE_DIR}/steps/tests/mutations.py ${kernel} ${headers})
+      DEPENDS ${PROJECT_SOURCE_DIR}/scripts/lab/mutations.py ${kernel} ${headers})
     # Its #line directives make the compiler take it for a header, in which a lambda that holds something of an unnamed
     # namespace would be suspicious.
     set_source_files_properties(${mutated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-Wno-subobject-linkage")

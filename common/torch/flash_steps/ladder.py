@@ -1,11 +1,44 @@
 """Which rungs there are, and which of them can solve a problem. steps/ladder.txt is the only list."""
 
 import functools
-import sys
 from pathlib import Path
+from typing import NamedTuple
 
-sys.path.append(str(Path(__file__).resolve().parents[3] / "steps"))
-from ladder import ROOT, ladder  # noqa: E402, F401
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Rung(NamedTuple):
+    """A line of steps/ladder.txt."""
+
+    name: str  # "13_flash_attention_2"
+    types: tuple  # of "fp32", "fp16" and "bf16"
+    head_dims: tuple  # () for any
+    capability: str  # the GPU's, at least: "9.0"; "" for a rung on the CPU
+
+    number = property(lambda self: self.name.split("_", 1)[0])
+    backward = property(lambda self: "_backward_" in self.name)
+    cuda = property(lambda self: bool(self.capability))
+
+
+@functools.cache
+def ladder():
+    """All rungs in order."""
+    lines = (ROOT / "steps/ladder.txt").read_text(encoding="utf-8").splitlines()
+    cells = [
+        [cell.strip() for cell in line.split("|")]
+        for line in lines
+        if line.strip() and not line.startswith("#")
+    ]
+    return [
+        Rung(
+            name,
+            tuple(types.split()),
+            () if dims == "any" else tuple(map(int, dims.split())),
+            capability.replace("-", ""),
+        )
+        for name, types, dims, capability, *_ in cells
+    ]
+
 
 # Rungs whose blocks add to dQ in the order in which they come: faster, and the last bits differ from run to run.
 UNORDERED = ("backward_one_kernel", "backward_roles", "backward_late_dq")

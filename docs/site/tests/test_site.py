@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import check  # noqa: E402
-import translate  # noqa: E402
-from markdown import SiteError, replace_links, without_comments  # noqa: E402
-from sources import pairs  # noqa: E402
-from stage import Stage, lines_of, sections  # noqa: E402
+import check
+import translate
+from markdown import SiteError, replace_links, without_comments
+from sources import pairs
+from stage import Stage, lines_of, sections
 
 RUNGS = [SimpleNamespace(name=name) for name in ("01_first", "02_second", "03_third")]
 PAGE = """# A title

@@ -1,0 +1,278 @@
+"""Shows what the words of a text attend to, in one head.
+
+No rung keeps the attention matrix P; every rung returns LSE, and that is enough to have P back, row by row:
+    P[i][j] = exp(scale * q_i . k_j - LSE[i])
+RESULT is what a rung wrote with --output; the q and k that it was given are read from --input again:
+
+  ./scripts/step one_pass_softmax --input reference/data/minilm_layer1.safetensors --output /tmp/05.safetensors
+  ./scripts/lab/run attention-picture /tmp/05.safetensors --query book --svg /tmp/picture.svg
+"""
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+from lab.attention_svg import draw
+from lab.ladder import ROOT, LabError
+from lab.safetensors import SafetensorsFile
+
+DEFAULT_INPUT = ROOT / "reference/data/minilm_layer1.safetensors"
+SHADES = {"utf-8": " \u2591\u2592\u2593\u2588", "ascii": " .:*#"}
+SHADE_STEPS = (0.02, 0.05, 0.1, 0.2)  # attention from which on the next darker shade is used
+TOP = 4  # attended words named for each query
+
+
+def add_arguments(parser):
+    parser.add_argument(
+        "result", metavar="RESULT", help="safetensors file with o and lse, from a rung's --output"
+    )
+    parser.add_argument(
+        "--input",
+        default=DEFAULT_INPUT,
+        metavar="FILE",
+        help="the rung's input: q, k, v, and the tokens in its metadata "
+        "(default: reference/data/minilm_layer1.safetensors)",
+    )
+    parser.add_argument(
+        "--head",
+        type=int,
+        metavar="H",
+        help="which head (default: the one that the input recommends, or 0)",
+    )
+    parser.add_argument(
+        "--query",
+        action="append",
+        metavar="WORD",
+        help="a word, or a token's position, whose attention to show; may be repeated "
+        "(default: words that the input recommends, or the first that come back)",
+    )
+    parser.add_argument("--svg", metavar="FILE", help="write a picture as well")
+    parser.add_argument(
+        "--scale", type=float, metavar="S", help="the rung's --scale (default 1/sqrt(d))"
+    )
+    parser.add_argument("--causal", action="store_true", help="the rung ran with --causal")
+
+
+def main(options):
+    picture = Picture(options)
+    if options.svg:
+        write_svg(options.svg, picture)
+    print_terminal(picture)
+
+
+class Picture:
+    """One head of the input, the words, and the attention P that LSE gives back."""
+
+    def __init__(self, args):
+        given, result = SafetensorsFile(args.input), SafetensorsFile(args.result)
+        _, heads, q_len, d = shape4(given, "q")
+        _, kv_heads, kv_len, _ = shape4(given, "k")
+        if result.shape("lse") != given.shape("q")[:3]:
+            raise LabError(
+                f"lse in {args.result} has shape {result.shape('lse')}, but q in {args.input} has "
+                f"{given.shape('q')}: the rung ran on another input"
+            )
+        self.tokens = text_list(given, "tokens", q_len)
+        self.words = text_list(given, "words", q_len) if "words" in given.metadata else self.tokens
+        if q_len != kv_len or heads % kv_heads != 0:
+            raise LabError(
+                f"{args.input} is no self-attention: q has shape {given.shape('q')}, k {given.shape('k')}"
+            )
+
+        recommended = str(given.metadata.get("picture_head", ""))
+        self.head = (
+            args.head
+            if args.head is not None
+            else int(recommended)
+            if recommended.isdecimal()
+            else 0
+        )
+        if not 0 <= self.head < heads:
+            raise LabError(f"there is no head {self.head}: {args.input} has heads 0 to {heads - 1}")
+        layer = given.metadata.get("layer")
+        self.where = f"Head {self.head}" + (f" of layer {layer}" if layer else "")
+
+        kv_head = self.head // (heads // kv_heads)
+        if args.scale is not None and not 0 < args.scale < math.inf:
+            raise LabError(f"--scale must be finite and > 0, got {args.scale}")
+        Q = rows(given.floats("q", self.head * q_len * d, q_len * d), d)
+        K = rows(given.floats("k", kv_head * kv_len * d, kv_len * d), d)
+        LSE = result.floats("lse", self.head * q_len, q_len)
+        self.P = attention(Q, K, LSE, args.scale or 1 / math.sqrt(d), args.causal)
+        self.check(
+            Q,
+            rows(given.floats("v", kv_head * kv_len * d, kv_len * d), d),
+            rows(result.floats("o", self.head * q_len * d, q_len * d), d),
+            args.result,
+        )
+
+        has_words = "picture_words" in given.metadata
+        self.groups = self.choose_groups(text_list(given, "picture_words") if has_words else [])
+        self.queries = self.choose_queries(args.query)
+
+    def check(self, Q, V, O, result_path):
+        """P must be a softmax, and P V must be the O that the rung returned."""
+        self.sum_error = worst(sum(row) - 1 for row in self.P if any(row))
+        self.o_error = worst(
+            sum(p * v[x] for p, v in zip(row, V)) - o[x]
+            for row, o in zip(self.P, O)
+            for x in range(len(o))
+        )
+        if not self.sum_error < 0.05:  # half precision moves sums by 1%
+            raise LabError(
+                f"with the lse of {result_path} the rows of P do not sum to 1 (they miss by up to "
+                f"{self.sum_error:.3g});\nuse the --input, --scale and --causal that the rung had"
+            )
+
+    def positions(self, token):
+        return [i for i, t in enumerate(self.tokens) if t == token]
+
+    def choose_groups(self, recommended):
+        """(name, positions) of words that come back: the recommended ones, or the first eight of 3 letters or more."""
+        candidates = recommended or dict.fromkeys(
+            t for t in self.tokens if len(t) >= 3 and t.isalpha()
+        )
+        groups = [(self.words[at[0]], at) for at in map(self.positions, candidates) if len(at) >= 2]
+        if not groups:
+            raise LabError("no word of the text comes back, so there is nothing to compare")
+        return groups[:8]
+
+    def choose_queries(self, asked):
+        if not asked:  # the last occurrence of a word has the most to look back at
+            step = max(1, len(self.groups) // 3)
+            return [at[-1] for _, at in self.groups[::step]][:3]
+        queries = []
+        for word in asked:
+            at = [int(word)] if word.isdecimal() else self.positions(word.lower())
+            if not at or at[0] >= len(self.tokens):
+                known = " ".join(dict.fromkeys(self.tokens))
+                raise LabError(f"the text has no word '{word}'; its words are\n  {known}")
+            queries.append(at[-1])
+        return queries
+
+
+def shape4(file, name):
+    shape = file.shape(name)
+    if len(shape) != 4:
+        raise LabError(f"{file.path}: tensor '{name}' has shape {shape}, not (B, H, N, d)")
+    return shape
+
+
+def text_list(file, key, count=None):
+    """A list of strings in the file's metadata, `count` of them if that is given."""
+    try:
+        texts = json.loads(file.metadata[key])
+    except (KeyError, TypeError, ValueError):
+        texts = None
+    if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
+        raise LabError(
+            f"{file.path} does not say which words it is about (no list '{key}' in its metadata)"
+        )
+    if count not in (None, len(texts)):
+        raise LabError(f"{file.path}: {len(texts)} {key} in the metadata, but {count} rows in q")
+    return texts
+
+
+def worst(errors):
+    """The largest absolute value, a NaN counted as infinite: max() could lose it."""
+    return max((math.inf if math.isnan(e) else abs(e) for e in errors), default=0.0)
+
+
+def rows(values, d):
+    return [values[i : i + d] for i in range(0, len(values), d)]
+
+
+def attention(Q, K, LSE, scale, causal):
+    """P from its definition and LSE; a row that sees no key (LSE = -inf) is all zeros."""
+
+    def element(i, j):
+        if causal and j > i + len(K) - len(Q) or LSE[i] == -math.inf:
+            return 0.0
+        return math.exp(min(scale * sum(q * k for q, k in zip(Q[i], K[j])) - LSE[i], 700))
+
+    return [[element(i, j) for j in range(len(K))] for i in range(len(Q))]
+
+
+def terminal_reads_utf8():
+    """By the locale's name: Python itself writes UTF-8 even where the locale, C or POSIX, knows ASCII only."""
+    # In UTF-8 mode LC_CTYPE may be Python's own setting, not the user's.
+    names = ("LC_ALL", "LANG") if sys.flags.utf8_mode else ("LC_ALL", "LC_CTYPE", "LANG")
+    locale = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    return "utf" in locale.lower() and (sys.stdout.encoding or "").lower() == "utf-8"
+
+
+def print_terminal(picture):
+    sys.stdout.reconfigure(errors="replace")
+    shades = SHADES["utf-8" if terminal_reads_utf8() else "ascii"]
+    colour = (
+        sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    )
+    orange, grey, plain = ("\033[38;5;208m", "\033[2m", "\033[0m") if colour else ("", "", "")
+
+    def shade(p):
+        return shades[sum(p >= step for step in SHADE_STEPS)]
+
+    print(f"{picture.where}: what words attend to, by P = exp(scale q k^T - LSE)")
+    print(
+        f"{grey}rows of P sum to 1 within {picture.sum_error:.0e}; "
+        f"P V is the rung's O within {picture.o_error:.0e}{plain}\n"
+    )
+    width = max(len(name) for name, _ in picture.groups)
+    for name, at in picture.groups:
+        for i in at:
+            cells = " ".join(
+                "".join(2 * shade(picture.P[i][j]) for j in columns)
+                for _, columns in picture.groups
+            )
+            print(f"  {name if i == at[0] else '':>{width}} {i:4} {orange}{cells.rstrip()}{plain}")
+    legend = "  ".join(
+        f"{orange}{2 * s}{plain} {100 * step:.0f}%" for s, step in zip(shades[1:], SHADE_STEPS)
+    )
+    indent = " " * (width + 8)
+    print(f"{indent}{grey}each row is a query, each column a key, in the same order{plain}")
+    print(f"{indent}{legend} and more\n")
+    for query in picture.queries:
+        row = picture.P[query]
+        best = sorted(range(len(row)), key=lambda j: -row[j])[:TOP]
+        named = ", ".join(
+            f"{picture.words[j]} {grey}({j}){plain} {100 * row[j]:.0f}%" for j in best
+        )
+        print(f"  {picture.words[query]} {grey}({query}){plain} attends to {named}")
+
+
+def write_svg(path, picture):
+    svg = draw(
+        title=f"{picture.where}: which words attend to which",
+        note="P = exp(scale q k\u1d40 \u2212 LSE), from the LSE that a rung returned; "
+        "colour shows \u221aP",
+        P=picture.P,
+        words=picture.words,
+        joined=joined(picture.tokens),
+        groups=picture.groups,
+        queries=picture.queries,
+    )
+    beside = Path(f"{path}.part")
+    try:
+        beside.write_text(svg, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        if beside.exists():
+            beside.unlink()
+        raise LabError(f"cannot write {path}: {error.strerror}") from None
+
+
+def joined(tokens):
+    """For each token, whether the text has no space before it."""
+    result, quote_open = [], False
+    for i, token in enumerate(tokens):
+        before = tokens[i - 1] if i else ""
+        after_opening = before in ("(", "-") or before == '"' and quote_open
+        if token == '"':
+            quote_open = not quote_open
+            closing = not quote_open
+        else:
+            closing = token in tuple(",.;:?!)-'")
+        result.append(token.startswith("##") or closing or after_opening)
+    return result

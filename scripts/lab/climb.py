@@ -1,0 +1,159 @@
+"""Runs every built rung on the real and on a random input, and prints the table. scripts/tour calls it.
+
+    python3 -m lab.climb LADDER.TXT RUNGS.TSV REAL.safetensors OUTPUT.safetensors
+
+LADDER.TXT is the manifest, steps/ladder.txt, which has each rung's idea.
+RUNGS.TSV is the build's list: name, "built" and the program, or "left out" and the reason.
+OUTPUT receives o and lse of the last rung that passed on the real input.
+Exit code: 0 all passed, 1 some did not.
+"""
+
+import sys
+from pathlib import Path
+
+from lab import harness, ladder
+from lab.safetensors import SafetensorsFile
+
+# Sizes at which each rung takes moments. The SIMT backend executes a CUDA kernel thread by thread, so it gets less.
+RANDOM = {
+    "cpu": ["--heads", "8", "--q-len", "1024", "--head-dim", "64"],
+    "simt": ["--heads", "2", "--q-len", "256", "--head-dim", "64"],
+    "cuda": ["--heads", "16", "--q-len", "4096", "--head-dim", "64"],
+}
+HEADING = (
+    "",
+    "input",
+    "O error",
+    "allowed",
+    "LSE error",
+    "allowed",
+    "time",
+    "GFLOP/s",
+    "speed",
+    "",
+)
+WIDTHS = (2, 8, 9, 9, 9, 9, 10, 8, 7, 8)
+
+
+def main():
+    if len(sys.argv) != 5:
+        print(__doc__, file=sys.stderr)
+        return 2
+    rungs = {rung.program: rung for rung in ladder.parse(Path(sys.argv[1]).read_text())}
+    real, output = sys.argv[3], Path(sys.argv[4])
+    print_legend(real)
+    row(HEADING)
+    before = {}  # seconds of the rung before, by input; only times of one backend and one problem are compared
+    results, left_out = [], []
+    for line in Path(sys.argv[2]).read_text().splitlines():
+        name, state, detail = line.split("\t")
+        if state == "built":
+            print(f"{name}: {rungs[name].idea}", flush=True)
+            results += climb(rungs[name], detail, real, output, before)
+        else:
+            left_out.append(f"  {name} {detail}")
+    if left_out:
+        print("\nLeft out:", *left_out, sep="\n")
+    failed = results.count(False)
+    print(
+        f"\n{len(results) - failed} of {len(results)} runs passed their check against the float64 reference."
+    )
+    return 1 if failed else 0
+
+
+def print_legend(real):
+    file = SafetensorsFile(real)
+    meta = file.metadata
+    print(
+        f"real     Q {file.shape('q')}, K and V {file.shape('k')}: batch, heads, tokens, head dim;\n"
+        f"         layer {meta['layer']} of {meta['model'].split()[0]} on\n         {meta['text'].split(';')[0]}\n"
+        "random   N(0, 1), at a size that the backend does in moments\n"
+        "error    the largest difference from the float64 reference, beside what is allowed\n"
+        "time     the median of many runs on cold caches; of one run when emulated, which says nothing about a GPU\n"
+        "speed    how many times faster than the rung before, on the same input and backend\n"
+        "Rungs named backward compute gradients: dQ stands under O, and dK or dV, whichever is nearer its bound, under LSE.\n"
+    )
+
+
+def climb(rung, program, real, output, before):
+    """Runs one rung on both inputs and prints its lines; a list of "it passed", one for each run."""
+    smallest = run(program, ["--heads", "1", "--q-len", "1", "--no-check"], bench=False)
+    kind = smallest["backend"] if smallest else "cpu"
+    real_d = SafetensorsFile(real).shape("q")[-1]
+    candidate = output.with_suffix(".new")
+    passed = []
+    for label, arguments in (
+        ("real", ["--input", real, "--output", str(candidate)]),
+        ("random", RANDOM[kind]),
+    ):
+        if label == "real" and rung.head_dims and real_d not in rung.head_dims:
+            dims = ", ".join(map(str, rung.head_dims))
+            row(("", label, f"left out: its head dim is {real_d}, and the rung has {dims}"))
+            continue
+        report = run(program, arguments, bench=kind != "simt")
+        passed.append(report is not None and report["ok"])
+        if report is None:
+            continue
+        gradients = "dq_error" in report["check"]
+        key = (label, report["backend"], gradients)
+        show(label, report, before.get(key))
+        before[key] = report["seconds"]
+        if label == "real" and report["ok"] and not gradients:
+            candidate.replace(output)
+    return passed
+
+
+def run(program, arguments, bench):
+    """The rung's JSON report, or None when it ended without one; its own words then say why."""
+    report, code, words = harness.run(program, *arguments, *(["--bench"] if bench else []))
+    if not report:
+        print(*(f"   {line}" for line in [f"ended with exit code {code}", *words]), sep="\n")
+    return report
+
+
+def show(label, report, seconds_before):
+    check = report["check"]
+    seconds = report["seconds"]
+    emulated = report["backend"] == "simt"  # says nothing about a GPU's time
+    speed = "" if emulated or not seconds_before else f"{seconds_before / seconds:.2f}x"
+    errors = [
+        (check[name], check[name.replace("error", "bound")])
+        for name in check
+        if name.endswith("_error")
+    ]
+    errors = errors[:1] + [
+        max(errors[1:], key=lambda pair: pair[0] / pair[1])
+    ]  # of dK and dV the one nearer its bound
+    row(
+        (
+            "",
+            label,
+            *(f"{number:.1e}" for pair in errors for number in pair),
+            duration(seconds),
+            "emulated" if emulated else f"{report['gflops_per_s']:.1f}",
+            speed,
+            "passed" if report["ok"] else "WRONG",
+        )
+    )
+    for line in filter(None, (check["message"], report["damage"])):
+        print(f"   {line}")
+
+
+def row(cells):
+    first, second, *rest = zip(cells, WIDTHS)
+    text = "".join(f"{cell:<{width}}" for cell, width in (first, second))
+    print((text + "".join(f"{cell:>{width + 1}}" for cell, width in rest)).rstrip(), flush=True)
+
+
+def duration(seconds):
+    for unit, factor in (("s", 1), ("ms", 1e3)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

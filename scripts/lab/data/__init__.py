@@ -1,0 +1,1 @@
+"""Makes the committed data of reference/."""

@@ -1,0 +1,237 @@
+"""Makes reference/golden/*.safetensors: small attention problems with answers from PyTorch in float64.
+
+--backward makes reference/golden/backward/*.safetensors instead: dO (fp32, fp16 or bf16) of some of these problems, and
+dQ, dK and dV (fp64) by PyTorch's autograd, through the same definition. Q, K and V are those of the file above.
+
+They pin the oracle of reference/oracle.cpp. Each file holds q, k, v (fp32, fp16 or bf16), o and lse (fp64), and in its
+metadata `scale` and `causal`. The answers are computed from the definition: an explicit bottom-right mask, softmax and
+logsumexp. PyTorch's own is_causal is not used, because it aligns the mask top-left when N_q != N_kv.
+Each answer is compared with scaled_dot_product_attention's math path before it is written.
+Needs torch and safetensors. Nothing else needs this: its output is committed.
+"""
+
+import math
+import zlib
+from typing import NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from lab.ladder import ROOT
+
+GOLDEN = ROOT / "reference/golden"
+TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Case(NamedTuple):
+    name: str
+    about: str
+    batch: int
+    heads: int
+    kv_heads: int
+    q_len: int
+    kv_len: int
+    head_dim: int
+    causal: bool
+    scale: float  # 0: the default, 1 / sqrt(d)
+    dtype: str
+    inputs: str  # "-" for N(0, 1)
+    gradients: bool
+
+
+# Gradients: of small ones, of which each has something that the others have not.
+TABLE = """
+name                  B  H  H_kv  N_q  N_kv  d    causal  scale  dtype  inputs        gradients  about
+smallest              1  1  1     1    1     1    -       -      fp32   -             yes        every size is 1
+one_query             1  1  1     1    37    64   -       -      fp32   -             yes        N_q = 1
+one_key               1  1  1     37   1     64   -       -      fp32   -             yes        N_kv = 1: O = V, LSE = S
+square_32             1  2  2     33   33    32   -       -      fp32   -             -          d = 32, two heads
+long_keys_64          1  2  2     17   71    64   -       -      fp32   -             yes        d = 64, N_q < N_kv, no mask
+long_queries_64       1  1  1     70   19    64   -       -      fp32   -             -          d = 64, N_q > N_kv, no mask
+square_128            1  1  1     31   31    128  -       -      fp32   -             -          d = 128
+square_256            1  1  1     19   19    256  -       -      fp32   -             -          d = 256
+odd_head_dim          1  2  2     29   43    5    -       -      fp32   -             yes        d = 5
+head_dim_1            1  1  1     40   50    1    -       -      fp32   -             yes        d = 1
+batch                 3  2  2     13   15    32   -       -      fp32   -             yes        B = 3
+grouped               1  6  2     15   18    32   -       -      fp32   -             yes        H = 6, H_kv = 2
+multi_query           1  6  1     15   18    32   -       -      fp32   -             yes        H = 6, H_kv = 1
+grouped_batch_causal  2  6  2     11   14    32   yes     -      fp32   -             yes        B = 2, H = 6, H_kv = 2, causal, N_q < N_kv
+causal_square         1  2  2     35   35    32   yes     -      fp32   -             -          causal, N_q = N_kv
+causal_short          1  1  1     9    50    64   yes     -      fp32   -             yes        causal, N_q < N_kv
+causal_decode         1  1  1     1    41    64   yes     -      fp32   -             -          causal, N_q = 1: the one query sees every key
+causal_long           1  1  1     53   23    32   yes     -      fp32   -             yes        causal, N_q > N_kv: the first 30 queries see nothing
+causal_one_key        1  1  1     6    1     32   yes     -      fp32   -             yes        causal, N_kv = 1: only the last query sees it
+causal_across_tiles   1  1  1     150  600   8    yes     -      fp32   -             -          causal, more rows and keys than the oracle's tiles have
+causal_masked_tiles   1  1  1     300  40    8    yes     -      fp32   -             yes        causal, N_q > N_kv by more rows than a tile has
+small_scale           1  1  1     20   24    64   -       0.05   fp32   -             -          scale = 0.05
+large_scale           1  1  1     20   24    64   yes     2      fp32   -             yes        scale = 2, causal
+huge_logits           1  2  2     21   30    64   -       -      fp32   huge          -          logits of +-1e4
+huge_logits_causal    1  1  1     30   21    64   yes     -      fp32   huge          yes        logits of +-1e4, causal, N_q > N_kv
+negative_logits       1  1  1     21   30    64   -       -      fp32   negative      -          all logits below -5e4
+equal_keys            1  1  1     12   31    32   -       -      fp32   equal_keys    -          all K rows equal: O is the mean of V
+equal_keys_causal     1  1  1     27   31    32   yes     -      fp32   equal_keys    yes        all K rows equal, causal: O is the mean of the visible V
+zero_queries          1  1  1     7    26    32   -       -      fp32   zero_queries  yes        Q = 0: all scores are 0
+outliers              1  1  1     40   40    64   -       -      fp32   outliers      -          N(0,1) with rare values of sd 10
+tiny_values           1  1  1     14   22    32   -       -      fp32   tiny_values   -          V around 1e-20
+fp16                  1  2  1     18   34    64   -       -      fp16   -             yes        fp16 inputs
+bf16_causal           1  2  1     18   34    64   yes     -      bf16   -             yes        bf16 inputs, causal
+"""  # noqa: E501
+
+
+def read_cases():
+    """The rows of the table."""
+    for line in TABLE.strip().splitlines()[1:]:
+        name, *sizes, causal, scale, dtype, inputs, gradients, about = line.split(None, 12)
+        yield Case(
+            name,
+            about,
+            *map(int, sizes),
+            causal=causal == "yes",
+            scale=0.0 if scale == "-" else float(scale),
+            dtype=dtype,
+            inputs=inputs,
+            gradients=gradients == "yes",
+        )
+
+
+CASES = list(read_cases())
+
+
+def scale_of(case):
+    """As fp32 and back: the problem's scale is an fp32 number."""
+    scale = case.scale or 1 / math.sqrt(case.head_dim)
+    return torch.tensor(scale, dtype=torch.float64).to(torch.float32).item()
+
+
+def make_inputs(case):
+    """q, k, v in the case's type. The seed is the name's checksum, so that a new case changes no other."""
+    generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    q_shape = (case.batch, case.heads, case.q_len, case.head_dim)
+    kv_shape = (case.batch, case.kv_heads, case.kv_len, case.head_dim)
+    q, k, v = normal(*q_shape), normal(*kv_shape), normal(*kv_shape)
+    if case.inputs == "huge":  # both grow, so that the largest |score| is 1e4
+        k_for_q = k.repeat_interleave(case.heads // case.kv_heads, dim=1)
+        growth = math.sqrt(
+            1e4 / (scale_of(case) * (q @ k_for_q.transpose(-1, -2)).abs().max().item())
+        )
+        q, k = q * growth, k * growth
+    elif case.inputs == "negative":  # every score near -55000, 0.5% apart
+        size = math.sqrt(55000 / (scale_of(case) * case.head_dim))
+        q, k = size * (1 + 0.02 * q), -size * (1 + 0.02 * k)
+    elif case.inputs == "equal_keys":
+        k = k[:, :, :1].expand(kv_shape).contiguous()
+    elif case.inputs == "zero_queries":
+        q = torch.zeros(q_shape, dtype=torch.float64)
+    elif case.inputs == "outliers":
+        q, k, v = (
+            x + 10 * normal(*x.shape) * (torch.rand(x.shape, generator=generator) < 0.01)
+            for x in (q, k, v)
+        )
+    elif case.inputs == "tiny_values":
+        v = v * 1e-20
+    return tuple(x.to(TYPES[case.dtype]) for x in (q, k, v))
+
+
+def visible(case):
+    """Which query sees which key."""
+    i, j = torch.arange(case.q_len)[:, None], torch.arange(case.kv_len)[None, :]
+    return (
+        j <= i + case.kv_len - case.q_len
+        if case.causal
+        else torch.ones(case.q_len, case.kv_len, dtype=torch.bool)
+    )
+
+
+def attention(case, q, k, v):
+    """O and LSE in float64, from the definition."""
+    q, k, v = (x.double() for x in (q, k, v))
+    group = case.heads // case.kv_heads  # head h reads K/V head h // group
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    mask = visible(case)
+    sees_a_key = mask.any(dim=1)[:, None]
+
+    S = (scale_of(case) * (q @ k.transpose(-1, -2))).masked_fill(~mask, -math.inf)
+    lse = torch.logsumexp(S, dim=-1)
+    o = torch.where(sees_a_key, torch.softmax(S, dim=-1), 0.0) @ v
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        library = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=scale_of(case)
+        )
+    difference = torch.where(sees_a_key, library - o, 0.0).abs().max().item()
+    if not difference <= 1e-11 * o.abs().max().item():
+        raise ValueError(f"{case.name}: O and scaled_dot_product_attention differ by {difference}")
+    return o, lse
+
+
+def gradients(case, q, k, v):
+    """dO, and dQ, dK and dV in float64, by autograd."""
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{case.name} backward".encode()))
+    d_o = torch.randn(*q.shape, generator=generator, dtype=torch.float64).to(TYPES[case.dtype])
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    group = case.heads // case.kv_heads
+    k_for_q, v_for_q = (x.repeat_interleave(group, dim=1) for x in leaves[1:])
+    mask = visible(case)
+    S = (scale_of(case) * (leaves[0] @ k_for_q.transpose(-1, -2))).masked_fill(~mask, -math.inf)
+    # Rows that see nothing would be NaN, and stay so through `where`: their scores are replaced before the softmax.
+    blind = ~mask.any(dim=1)[:, None]
+    P = torch.softmax(S.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
+    return d_o, *torch.autograd.grad(P @ v_for_q, leaves, d_o.double())
+
+
+def same(committed, made):
+    """Whether two files hold the same tensors, up to what another version of PyTorch may round otherwise."""
+
+    def close(a, b):
+        largest = b.double()[b.isfinite()].abs().max().item() if b.isfinite().any() else 0.0
+        return (
+            a.dtype == b.dtype
+            and a.shape == b.shape
+            and torch.allclose(a, b, rtol=0, atol=1e-11 * largest)
+        )
+
+    return committed.keys() == made.keys() and all(
+        close(committed[name], made[name]) for name in made
+    )
+
+
+def add_arguments(parser):
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; compare with the files that are there"
+    )
+    parser.add_argument(
+        "--backward", action="store_true", help="the gradients, from the q, k and v that are there"
+    )
+
+
+def main(options):
+    cases = [case for case in CASES if case.gradients or not options.backward]
+    for case in cases:
+        if options.backward:
+            found = load_file(GOLDEN / f"{case.name}.safetensors")
+            path = GOLDEN / "backward" / f"{case.name}.safetensors"
+            tensors = dict(
+                zip(("do", "dq", "dk", "dv"), gradients(case, found["q"], found["k"], found["v"]))
+            )
+        else:
+            q, k, v = make_inputs(case)
+            o, lse = attention(case, q, k, v)
+            path = GOLDEN / f"{case.name}.safetensors"
+            tensors = {"q": q, "k": k, "v": v, "o": o, "lse": lse}
+        if not options.check:
+            metadata = {
+                "about": case.about,
+                "scale": repr(scale_of(case)),
+                "causal": "yes" if case.causal else "no",
+            }
+            save_file(tensors, path, metadata)
+            path.chmod(0o644)  # save_file leaves it to its owner alone
+        elif not path.exists() or not same(load_file(path), tensors):
+            print(f"{path} is not what this makes; without --check it is written")
+            return 1
+    print(f"{len(cases)} cases {'agree' if options.check else 'written'}")
+    return 0

@@ -1,0 +1,169 @@
+"""The exercises as their files describe them: docs/exercises/RUNG/N_name/exercise.toml."""
+
+import ast
+import math
+import operator
+import re
+import tomllib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from lab.ladder import ROOT, Rung, ladder
+
+FOLDER = ROOT / "docs/exercises"
+FILL_IN, FIND_THE_BUG, MAKE_IT_CHEAPER, EXPLAIN = KINDS = (
+    "fill in",
+    "find the bug",
+    "make it cheaper",
+    "explain",
+)
+
+
+class Refusal(Exception):
+    """One line that says what is wrong and what would work; the exit code is 2."""
+
+
+def pattern(text):
+    """What an edit looks for: its text, but any white space between words, any line breaks in a
+    comment, any comment or none where a line ends in //, and any above it where // is the first."""
+    between = r"\s+(?://\s+)?"
+    lines = text.strip().splitlines()
+    above = r"(?://[^\n]*\s+)*" if lines[0] == "//" else ""
+    parts = []
+    for line in lines[1:] if above else lines:
+        words = line.strip().removesuffix("//").split()
+        if parts and words[:1] == ["//"]:
+            words = words[1:]
+        code = between.join(re.escape(word).replace(r"\(", r"\(\s*") for word in words)
+        parts.append(code + (r"(?:\s*//[^\n]*)*" if line.endswith("//") else ""))
+    return re.compile(above + between.join(parts))
+
+
+def edited(source, edits, where):
+    """A kernel with edits made to it. Each must find its place exactly as often as it says (once)."""
+    for edit in edits:
+        found = pattern(edit["find"])
+        number = len(found.findall(source))
+        if number != edit.get("times", 1):
+            raise Refusal(
+                f"{where}: this text is {number} times in the rung's kernel, and {edit.get('times', 1)} times is "
+                f"expected: {' '.join(edit['find'].split())[:80]}"
+            )
+        source = found.sub(lambda _: edit["replace"].strip("\n").lstrip(), source)
+    return source
+
+
+@dataclass(frozen=True)
+class Exercise:
+    id: str  # "flash_attention_2.1"
+    rung: Rung
+    folder: Path
+    data: dict = field(repr=False)
+
+    title = property(lambda self: self.data["title"])
+    kind = property(lambda self: self.data["kind"])
+    text = property(lambda self: self.data["text"].strip())
+    hints = property(lambda self: [" ".join(hint.split()) for hint in self.data["hints"]])
+    name = property(
+        lambda self: f"{self.id}_{self.folder.name.split('_', 1)[1]}"
+    )  # of its working copy
+    file = property(
+        lambda self: "answer.txt" if self.kind == EXPLAIN else self.rung.kernel_file.name
+    )
+
+    @cached_property
+    def kernel(self):
+        return self.rung.kernel_file.read_text(encoding="utf-8")
+
+    @cached_property
+    def starter(self):
+        if self.kind == EXPLAIN:
+            return "# Write the answer behind the = and run the exercise again.\nanswer =\n"
+        return self.variant(self.data.get("starter", []))
+
+    @cached_property
+    def solution(self):
+        """The rung's own kernel, unless there are edits that do better; of a question, the file with its answer."""
+        if self.kind == EXPLAIN:
+            return f"answer = {self.answer if isinstance(self.answer, str) else f'{self.answer:.10g}'}\n"
+        return self.variant(self.data.get("solution", []))
+
+    @cached_property
+    def compared_on(self):
+        """The problems on which no counter may be higher than the starter's: "N_q N_kv d full|causal"."""
+        own = [self.data["no_dearer"]] if "no_dearer" in self.data else []
+        return own + list(dict.fromkeys(budget["run"] for budget in self.data.get("budget", ())))
+
+    def variant(self, edits):
+        """The rung's kernel with these edits."""
+        return edited(self.kernel, edits, self.id)
+
+    @cached_property
+    def answer(self):
+        """Of a question: the letter of a choice, or the number that its expression gives."""
+        return (
+            self.data["answer"]["is"]
+            if "choices" in self.data
+            else evaluate(self.data["answer"]["is"])
+        )
+
+
+OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: math.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+FUNCTIONS = {"ceil": math.ceil, "log": math.log, "min": min, "max": max}
+
+
+def evaluate(expression, **names):
+    """A number from arithmetic, with these names, ceil, log, min and max. Raises ValueError, ArithmeticError."""
+
+    def number(node):
+        match node:
+            case ast.Expression(body):
+                return number(body)
+            case ast.Constant(int() | float() as value):
+                return value
+            case ast.BinOp(left, sign, right) if type(sign) in OPERATORS:
+                return OPERATORS[type(sign)](number(left), number(right))
+            case ast.UnaryOp(sign, operand) if type(sign) in OPERATORS:
+                return OPERATORS[type(sign)](number(operand))
+            case ast.Call(ast.Name(name), arguments, []) if name in FUNCTIONS:
+                return FUNCTIONS[name](*map(number, arguments))
+            case ast.Name(name) if name in names:
+                return names[name]
+        raise ValueError(f"'{expression}' is no number, nor something like 4 * 200 * 64")
+
+    try:
+        return number(ast.parse(expression.strip(), mode="eval"))
+    except (SyntaxError, TypeError, RecursionError) as error:
+        raise ValueError(f"'{expression}' is no arithmetic: {error}") from error
+
+
+def load(path, rungs):
+    folder = path.parent
+    rung = next((rung for rung in rungs if rung.name == folder.parent.name), None)
+    if rung is None:
+        raise Refusal(f"{path.relative_to(ROOT)}: the ladder has no rung {folder.parent.name}")
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise Refusal(f"{path.relative_to(ROOT)}: {error}") from error
+    return Exercise(f"{rung.name}.{folder.name.split('_', 1)[0]}", rung, folder, data)
+
+
+def everything():
+    """All exercises, in the order of the ladder."""
+    rungs = ladder()
+    return sorted(
+        (load(path, rungs) for path in FOLDER.glob("*/[0-9]*/exercise.toml")),
+        key=lambda one: (rungs.index(one.rung), int(one.id.split(".")[1])),
+    )

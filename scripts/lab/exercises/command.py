@@ -1,0 +1,328 @@
+"""./scripts/exercise: lists exercises, makes working copies, grades them, gives hints."""
+
+import argparse
+import difflib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+from lab.exercises import catalogue, grading, proof
+from lab.exercises.catalogue import EXPLAIN, ROOT, Refusal
+
+COPIES = Path(os.environ.get("FLASH_EXERCISES") or ROOT / "exercises")
+HELP = """Exercises that grade themselves, without a GPU.
+
+  ./scripts/exercise                              the list
+  ./scripts/exercise flash_attention_2            the first exercise of flash_attention_2 that is not done yet
+  ./scripts/exercise flash_attention_2.1          this one: makes your working copy under exercises/,
+                                                  then grades it, each time you ask
+  ./scripts/exercise flash_attention_1.2 12800    answers a question"""
+
+
+def colour(code, text):
+    return (
+        f"\033[{code}m{text}\033[0m"
+        if sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        else text
+    )
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Progress:
+    """What the learner has tried and done: exercises/progress.json."""
+
+    def __init__(self):
+        self.path = COPIES / "progress.json"
+        try:
+            self.all = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            self.all = {}
+        except ValueError as error:
+            raise Refusal(f"{self.path}: {error}; move it away to begin anew") from error
+        self.carry_over()
+
+    def carry_over(self):
+        """What was done when exercises went by numbers, 08.1, goes by names, flash_attention_2.1."""
+        former = exercises.former_names()
+        for old in [key for key in self.all if key.partition(".")[0] in former]:
+            number, _, which = old.partition(".")
+            new = f"{former[number][1]}.{which}"
+            self.all[new] = self.all.pop(old)
+            for folder in COPIES.glob(f"{old}_*"):
+                folder.rename(folder.with_name(folder.name.replace(old, new, 1)))
+
+    def of(self, exercise):
+        return self.all.setdefault(exercise.id, {"tries": 0, "last": "", "done": False})
+
+    def save(self):
+        COPIES.mkdir(exist_ok=True)
+        self.path.write_text(json.dumps(self.all, indent=1) + "\n", encoding="utf-8")
+
+
+def shown(path):
+    return os.path.relpath(path)
+
+
+def row(exercise):
+    """Its line in the table of docs/exercises/README.md."""
+    return f"| {exercise.id} | {exercise.rung.name} | {exercise.kind} | {exercise.title} |"
+
+
+def listing(every, progress):
+    rung = None
+    for one in every:
+        if one.rung != rung:
+            rung = one.rung
+            print(colour("1", rung.name))
+        state = progress.of(one)
+        tries = (
+            f"{state['tries']} {'try' if state['tries'] == 1 else 'tries'}"
+            if state["tries"]
+            else "begun"
+        )
+        mark = colour("32", "done") if state["done"] else tries if state["last"] else ""
+        print(f"  {one.id:<24}{one.kind:<17}{one.title:<48}{mark}")
+    done = sum(progress.of(one)["done"] for one in every)
+    print(
+        f"\n{done} of {len(every)} done. ./scripts/exercise ID begins one, and grades it each time you ask again."
+    )
+
+
+def chosen(every, wanted, progress):
+    found = [
+        one
+        for one in every
+        if wanted
+        in (one.id, one.name, one.rung.name, one.rung.program, f"{one.rung.program}{one.id[-2:]}")
+    ]
+    if not found and re.fullmatch(r"\d{1,2}(\.\d+)?", wanted):
+        number, _, which = wanted.partition(".")
+        then = exercises.former_names().get(number.zfill(2))
+        raise Refusal(
+            "exercises go by the rung's name"
+            + (f": {wanted} was {then[1]}{'.' * bool(which)}{which}" if then else "")
+            + "; ./scripts/exercise lists all of them"
+        )
+    if not found:
+        raise Refusal(f"there is no exercise '{wanted}'; ./scripts/exercise lists all of them")
+    return next((one for one in found if not progress.of(one)["done"]), found[0])
+
+
+def make_copy(exercise, progress):
+    folder = COPIES / exercise.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / exercise.file).write_text(exercise.starter, encoding="utf-8")
+    (folder / "TASK.md").write_text(
+        f"# {exercise.id} {exercise.title}\n\n{task(exercise)}\n", encoding="utf-8"
+    )
+    progress.all[exercise.id] = {
+        "tries": 0,
+        "last": digest(exercise.starter),
+        "starter": digest(exercise.starter),
+        "done": False,
+    }
+    progress.save()
+
+
+def task(exercise):
+    choices = "".join(
+        f"\n  {letter}  {text}" for letter, text in exercise.data.get("choices", {}).items()
+    )
+    return exercise.text + ("\n" + choices if choices else "")
+
+
+def reset(exercise, progress):
+    folder = COPIES / exercise.name
+    if not folder.exists():
+        raise Refusal(
+            f"{exercise.id} has no working copy yet; ./scripts/exercise {exercise.id} makes one"
+        )
+    if (folder / exercise.file).is_file() and (folder / exercise.file).read_text(
+        encoding="utf-8"
+    ) != exercise.starter:
+        number = 1 + len(list(folder.glob("before_*")))
+        kept = folder / f"before_{number}_{exercise.file}"
+        shutil.move(folder / exercise.file, kept)
+        print(f"what you had is kept in {shown(kept)}")
+    make_copy(exercise, progress)
+    print(f"{shown(folder / exercise.file)} begins anew")
+
+
+def solution(exercise):
+    if exercise.kind == EXPLAIN:
+        print(
+            f"{exercise.answer if isinstance(exercise.answer, str) else f'{exercise.answer:,.10g}'}"
+        )
+    else:
+        difference = difflib.unified_diff(
+            exercise.starter.splitlines(),
+            exercise.solution.splitlines(),
+            "the exercise",
+            "a solution",
+            lineterm="",
+        )
+        print("\n".join(difference))
+    print(f"\n{exercise.data['after'].strip()}")
+
+
+def grade(exercise, preset, progress):
+    folder, file = COPIES / exercise.name, COPIES / exercise.name / exercise.file
+    begun = not file.is_file()
+    state = progress.of(exercise)
+    print(
+        f"{colour('1', f'{exercise.id}  {exercise.title}')}  ({exercise.kind}, rung {exercise.rung.name})"
+    )
+    if begun:
+        make_copy(exercise, progress)
+        state = progress.of(exercise)
+    if begun or exercise.kind == EXPLAIN:
+        print(f"\n{task(exercise)}\n")
+    else:
+        print(f"  task: {shown(folder / 'TASK.md')}")
+    print(f"  your copy: {shown(file)}")
+    if begun and exercise.kind == EXPLAIN:
+        print(f"\nAnswer with ./scripts/exercise {exercise.id} ANSWER")
+        return 1
+    if state.get("starter", digest(exercise.starter)) != digest(exercise.starter):
+        print(
+            "  (the rung's kernel has changed since you began; --reset begins anew and keeps what you have)"
+        )
+    failure = grading.failure_of(exercise, file, preset, grading.Talk())
+    now = digest(file.read_text(encoding="utf-8"))
+    if failure is None and preset == "cuda":
+        print("\nRight on the GPU. Without --gpu the detectors and the counters judge it too.")
+        return 0
+    if failure is None:
+        state |= {"done": True, "last": now}
+        progress.save()
+        print(f"\n{colour('32', 'Passed.')} {exercise.data['after'].strip()}")
+        return 0
+    if now not in (state["last"], state.get("starter")):
+        state["tries"] += 1
+    state["last"] = now
+    progress.save()
+    print(
+        f"\n{colour('31', 'Not yet: ' + failure.name)}{', ' + failure.where if failure.where else ''}"
+    )
+    print("\n".join("  " + line for line in grading.quoted(failure.said).splitlines()))
+    if failure.why:
+        print("\n" + textwrap.fill(failure.why, 110))
+    known, own = grading.hints_for(exercise, failure)
+    for hint in known:
+        print("\n" + textwrap.fill(f"Hint: {hint}", 110))
+    for number, hint in enumerate(own[: state["tries"]], 1):
+        print("\n" + textwrap.fill(f"Hint {number} of {len(own)}: {hint}", 110))
+    if not known and not own and failure.name != "it does not compile":
+        print(
+            "\nThe hints of this exercise are about the failure that you began with, and this is another one."
+        )
+    if begun:
+        print(
+            f"\nThat is where you begin. Edit {shown(file)}, then ask again: ./scripts/exercise {exercise.id}"
+        )
+    elif state["tries"] > len(exercise.hints):
+        print(f"\n./scripts/exercise --solution {exercise.id} shows one.")
+    return 1
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"scripts/exercise: {message}; see ./scripts/exercise --help", file=sys.stderr)
+        sys.exit(2)
+
+
+def main(arguments):
+    parser = Parser(
+        prog="scripts/exercise",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "exercise", nargs="?", help="its id, 08.1, or a rung, 08 or 13_flash_attention_2"
+    )
+    parser.add_argument(
+        "answer",
+        nargs="?",
+        help="of a question: a number, an expression like 4*200*64, or a letter",
+    )
+    parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="try the kernel on the GPU, with nvcc; detectors and counters "
+        "run without this option, on the CPU",
+    )
+    parser.add_argument(
+        "--solution", action="store_true", help="show one, and leave the working copy alone"
+    )
+    parser.add_argument(
+        "--reset", action="store_true", help="begin anew; what you had is kept beside it"
+    )
+    parser.add_argument(
+        "--prove",
+        action="store_true",
+        help="for contributors: does each starter fail for its reason, each "
+        "solution pass, each known mistake get its message?",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=min(os.cpu_count() or 1, 8),
+        metavar="N",
+        help="of --prove: how many exercises at once (one per processor)",
+    )
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="for contributors: the rows of docs/exercises/README.md",
+    )
+    options = parser.parse_args(arguments)
+    try:
+        every = catalogue.everything()
+        if options.table:
+            print("\n".join(row(one) for one in every))
+            return 0
+        progress = Progress()
+        if options.prove:
+            wanted = [
+                one for one in every if not options.exercise or one.id.startswith(options.exercise)
+            ]
+            return proof.prove(wanted, options.jobs)
+        if not options.exercise:
+            if options.gpu or options.solution or options.reset:
+                raise Refusal("which exercise? ./scripts/exercise lists all of them")
+            listing(every, progress)
+            return 0
+        exercise = chosen(every, options.exercise, progress)
+        if options.solution:
+            solution(exercise)
+            return 0
+        if options.reset:
+            reset(exercise, progress)
+            return 0
+        if options.answer is not None:
+            if exercise.kind != EXPLAIN:
+                raise Refusal(
+                    f"{exercise.id} takes no answer: edit {shown(COPIES / exercise.name / exercise.file)}"
+                )
+            if not (COPIES / exercise.name).exists():
+                make_copy(exercise, progress)
+            (COPIES / exercise.name / exercise.file).write_text(
+                f"answer = {options.answer}\n", encoding="utf-8"
+            )
+        return grade(exercise, "cuda" if options.gpu and exercise.rung.cuda else "simt", progress)
+    except Refusal as refusal:
+        print(f"scripts/exercise: {refusal}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"scripts/exercise: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130

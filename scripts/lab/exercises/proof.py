@@ -1,0 +1,101 @@
+"""The proof that CI asks for: each starter fails for the reason that its file names, each solution passes, and the
+graders reject the mistakes that the files hold, each with its message."""
+
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from lab.exercises import building, grading
+from lab.exercises.catalogue import EXPLAIN, FOLDER, evaluate, ladder
+
+
+def measured(exercise):
+    """The answer to a question, counted: by running the rungs that its file names."""
+    rungs, names = {rung.name: rung for rung in ladder()}, {}
+    for name, one in exercise.data["measured"]["counts"].items():
+        rung = rungs[one.get("rung", exercise.rung.name)]
+        building.prepare("simt", rung)
+        program, complaint = building.compiled(rung, rung.kernel_file, "simt")
+        assert program, complaint
+        chosen = grading.kernels(grading.counts(program, one["run"]), one.get("kernel", ""))
+        names[name] = sum(
+            grading.value(
+                kernel
+                | kernel["total"]
+                | {"buffers": {buffer["name"]: buffer for buffer in kernel.get("buffers", ())}},
+                one["count"],
+            )
+            for kernel in chosen
+        )
+    return evaluate(exercise.data["measured"]["is"], **names)
+
+
+def tried(exercise, text, expected):
+    """What is wrong with a grading: None when it ends as expected (a pattern of its message; None: it passes)."""
+    failure = grading.failure_of(exercise, building.file_of(exercise, text))
+    if expected is None:
+        return None if failure is None else f"does not pass: {failure}"
+    if failure is None:
+        return "passes"
+    if not re.search(expected, str(failure)):
+        return f"fails for another reason than '{expected}': {failure}"
+    if text == exercise.starter and grading.hints_for(exercise, failure)[0]:
+        return "gets the hint of a known mistake"
+    return None
+
+
+def complaints(exercise):
+    """All that is wrong with an exercise, and how many of its parts were tried."""
+    data, found = exercise.data, []
+    parts = [("the solution", exercise.solution, None)]
+    if exercise.kind == EXPLAIN:
+        parts.append(("the starter", exercise.starter, "no answer yet"))
+        parts += [
+            (f"the answer {one['is']}", f"answer = {one['is']}\n", re.escape(one["says"].strip()))
+            for one in data["mistake"]
+        ]
+        if "measured" in data and abs(measured(exercise) - exercise.answer) > 1e-3 * abs(
+            exercise.answer
+        ):
+            found.append(
+                f"the answer is {exercise.answer:.10g}, and the counters say {measured(exercise):.10g}"
+            )
+    else:
+        parts.append(("the starter", exercise.starter, data["expect"]))
+        parts += [
+            (one["what"], exercise.variant(one["edit"]), one["says"])
+            for one in data.get("wrong", ())
+        ]
+    for what, text, expected in parts:
+        if complaint := tried(exercise, text, expected):
+            found.append(f"{what} {complaint}")
+    return found, len(parts)
+
+
+def prove(wanted, jobs):
+    """Proves exercises, `jobs` at a time, and says how it went. The exit code."""
+    began, wrong, tries = time.monotonic(), 0, 0
+    print("building what judges them", flush=True)
+    building.prepare("simt", *dict.fromkeys(one.rung for one in wanted if one.kind != EXPLAIN))
+
+    def one(exercise):
+        start = time.monotonic()
+        return *complaints(exercise), time.monotonic() - start
+
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        # From the last one on, since those of later rungs take longest: the end is then short, with no core idle.
+        under_way = {pool.submit(one, exercise): exercise for exercise in reversed(wanted)}
+        for done in as_completed(under_way):
+            exercise, (found, parts, seconds) = under_way[done], done.result()
+            wrong, tries = wrong + bool(found), tries + parts
+            print(
+                f"{exercise.id:<6}{exercise.title:<50}{'WRONG' if found else 'proved'}, {parts} parts, {seconds:.0f} s",
+                flush=True,
+            )
+            for complaint in found:
+                print("    " + complaint.replace("\n", "\n    "), flush=True)
+    print(
+        f"{len(wanted)} exercises, {tries} parts, {wrong} wrong, {time.monotonic() - began:.0f} s "
+        f"({FOLDER.relative_to(building.ROOT)})"
+    )
+    return 1 if wrong else 0

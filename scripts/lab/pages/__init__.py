@@ -1,0 +1,1 @@
+"""What keeps the pages true: their excerpts, links, commands and what these print."""

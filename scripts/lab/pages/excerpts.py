@@ -1,0 +1,332 @@
+"""Checks what the pages of this repository quote and what they link to.
+
+Excerpts. In docs/*.md every fenced block in cpp or cuda says where it comes from, on the line before it:
+    <!-- excerpt: steps/05_one_pass_softmax/one_pass_softmax.hpp -->
+Its lines must stand in that file as they are, one after the other, apart from indentation that they all share.
+A line "// ..." leaves some lines out. A block that is no excerpt says so: <!-- illustration -->.
+--write takes what has changed over from the source, in docs/zh too: of each part between two "// ..." it looks for the
+part's first and last line. Where one of these has changed, or the text between them is another, a hand must do it.
+Output. A python block after <!-- run --> is run, and the text block that follows it must be what it prints.
+Links. In docs/*.md, README.md and CONTRIBUTING.md every relative link or image must exist, its #anchor too.
+Completeness. Every page of docs/ is linked from docs/README.md, every figure of docs/figures from a page, and no
+@PLACEHOLDER@ is left. Formulas. In $...$ no backslash before punctuation, as in "\\,": GitHub's Markdown drops it.
+"""
+
+import difflib
+import html
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+from lab.ladder import ROOT, LabError
+
+CODE = {"cpp", "c++", "cc", "cuda", "cu"}  # languages that need an excerpt or illustration comment
+COMMENT = re.compile(r"\s*<!--\s*(excerpt|illustration|build|run)\b\s*:?\s*(.*?)\s*-->\s*$")
+FENCE = re.compile(r"\s*(`{3,}|~{3,})\s*(\S*)")
+ELLIPSIS = re.compile(r"\s*//\s*(\.\.\.|\u2026)\s*$")
+VERBATIM = re.compile(
+    r"<!--.*?-->|(`+)(?:(?!\n\s*\n).)*?\1", re.DOTALL
+)  # comments; `code`, in one paragraph
+LINKS = (
+    re.compile(
+        r"\]\(\s*<?([^\s)>]+)>?(?:\s+\"[^\"]*\")?\s*\)"
+    ),  # [text](target), also ![image](target)
+    re.compile(r"^\s*\[[^\]]+\]:\s+<?([^\s>]+)", re.MULTILINE),  # [name]: target
+    re.compile(r"<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=\"([^\"]+)\""),
+)
+
+
+class Page:
+    """A Markdown file, taken apart into fenced blocks and prose; `problems` are (line, what is wrong)."""
+
+    def __init__(self, path):
+        self.path, self.blocks, self.problems = path, [], []
+        prose, block, closing, comment = [], None, "", None
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            self.problems += [
+                (number, f"{found} is left to be filled in")
+                for found in re.findall(r"@[A-Z][A-Z0-9_]*@", line)
+            ]
+            fence = FENCE.match(line)
+            outside = block is None and not fence
+            if block is not None:
+                if line.strip().startswith(closing) and not line.strip().strip(closing[0]):
+                    block = None
+                else:
+                    block["lines"].append(line.rstrip())
+            elif fence:
+                block = {
+                    "line": number,
+                    "language": fence[2].lower(),
+                    "lines": [],
+                    "kind": comment and comment[1],
+                    "source": comment and comment[2],
+                }
+                closing, comment = fence[1], None
+                self.blocks.append(block)
+            if outside and comment:
+                self.problems.append(
+                    (comment[0], f"<!-- {comment[1]} --> is not followed by a fenced block")
+                )
+            if outside:
+                found = COMMENT.match(line)
+                comment = (number, found[1], found[2]) if found else None
+            prose.append(line if outside else "")
+        if block is not None:
+            self.problems.append((block["line"], "this fenced block is never closed"))
+        if comment:
+            self.problems.append(
+                (comment[0], f"<!-- {comment[1]} --> is not followed by a fenced block")
+            )
+        self.prose = "\n".join(prose)
+        self.text = VERBATIM.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), self.prose)
+
+    def line_of(self, place):
+        return self.text.count("\n", 0, place) + 1
+
+    def links(self):
+        """(line, target) of every link and image, also of those that run over a line's end."""
+        return [
+            (self.line_of(match.start(1)), html.unescape(match[1]))
+            for pattern in LINKS
+            for match in pattern.finditer(self.text)
+        ]
+
+    def broken_formulas(self):
+        for formula in re.finditer(r"(?<![\\$])\$(?!\$)(?:(?!\n\s*\n)[^$])+\$", self.text):
+            if eaten := re.search(r"\\[^\w\s]", formula[0]):
+                yield (
+                    self.line_of(formula.start() + eaten.start()),
+                    f"Markdown drops the backslash of {eaten[0]} in a formula between dollar signs",
+                )
+
+    def anchors(self):
+        """The names that a link's #part can have: headings as GitHub names them, and explicit ids."""
+        names, seen = set(re.findall(r"<[^>]*\b(?:id|name)=\"([^\"]+)\"", self.prose)), {}
+        for heading in re.findall(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$", self.prose, re.M):
+            text = re.sub(
+                r"<[^>]*>", "", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+            )  # a link counts as its text
+            name = re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
+            seen[name] = seen.get(name, -1) + 1
+            names.add(f"{name}-{seen[name]}" if seen[name] else name)
+        return names
+
+
+def refresh(root):
+    """Takes changed excerpts over from the sources, and says which."""
+    for path in sorted([*root.glob("docs/*.md"), *root.glob("docs/zh/*.md")]):
+        page, lines = Page(path), path.read_text(encoding="utf-8").splitlines()
+        for block in reversed(page.blocks):
+            length = len(block["lines"])
+            if block["kind"] == "excerpt" and not excerpt_problem(block, root, write=True):
+                lines[block["line"] : block["line"] + length] = block["lines"]
+                if block.get("changed"):
+                    print(f"{path.relative_to(root)}:{block['line']}: written")
+        text = "\n".join(lines) + "\n"
+        if text != path.read_text(encoding="utf-8"):
+            path.write_text(text, encoding="utf-8")
+
+
+def block_problem(block, following, root):
+    """What is wrong with a fenced block, or nothing."""
+    if block["kind"] == "excerpt":
+        return excerpt_problem(block, root)
+    if block["kind"] == "run":
+        return output_problem(block, following)
+    if not block["kind"] and block["language"] in CODE:
+        return (
+            f"this {block['language']} block says neither <!-- excerpt: path --> nor <!-- illustration --> on the "
+            "line before it"
+        )
+    return None
+
+
+def parts_of(block):
+    """[(its first line in the block, its lines)] of the parts between the lines "// ..."."""
+    parts, fresh = [], True
+    for number, line in enumerate(block["lines"]):
+        if ELLIPSIS.match(line):
+            fresh = True
+        elif line and fresh:
+            parts.append((number, [line]))
+            fresh = False
+        elif not fresh:
+            parts[-1][1].append(line)
+    for _, lines in parts:
+        while not lines[-1]:
+            lines.pop()
+    return parts
+
+
+def place_of(part, source, begin):
+    """(first, end) of the lines of a source, from `begin` on, that are a part's; None where they are not there."""
+    wanted, length = dedent(part), len(part)
+    for first in range(begin, len(source) - length + 1):
+        lines = source[first : first + length]
+        if wanted[0] in lines[0] and dedent(lines) == wanted:
+            return first, first + length
+    return None
+
+
+def changed_place_of(part, source, begin):
+    """The same for a part that the source has changed, but for its first and last line; None where that is unclear."""
+    bare, wanted = [line.strip() for line in source], [line.strip() for line in part]
+    ends = [end for end in range(begin, len(bare)) if bare[end] == wanted[-1]]
+
+    def likeness(place):
+        return difflib.SequenceMatcher(None, wanted, bare[slice(*place)], autojunk=False).ratio()
+
+    places = [
+        (first, end + 1)
+        for first in range(begin, len(bare))
+        if bare[first] == wanted[0]
+        for end in ends
+        if len(part) > 1 and 0 < end - first <= 2 * len(part) + 10
+    ]
+    best = max(places, key=likeness, default=None)
+    return best if best and likeness(best) >= 0.5 else None
+
+
+def excerpt_problem(block, root, write=False):
+    """What is wrong with an excerpt, or nothing; with `write` the block gets the source's lines, where they are found."""
+    path = root / block["source"]
+    if not block["source"] or not path.is_file():
+        return f"there is no file '{block['source']}' to quote from"
+    source = [line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()]
+    parts, begin, changes = parts_of(block), 0, []
+    if not parts:
+        return "this excerpt is empty"
+    for number, part in parts:
+        place = place_of(part, source, begin)
+        if not place and write and (place := changed_place_of(part, source, begin)):
+            indent = " " * min(len(line) - len(line.lstrip()) for line in part if line)
+            lines = [(indent + line).rstrip() for line in dedent(source[slice(*place)])]
+            changes.append((number, len(part), lines))
+        if not place:
+            have = {line.strip() for line in source}
+            missing = next((line.strip() for line in part if line.strip() not in have), None)
+            return f"{block['source']} does not have these lines" + (
+                f"; this one first: {missing}" if missing else " one after the other"
+            )
+        begin = place[1]
+    for number, length, lines in reversed(changes):
+        block["lines"][number : number + length] = lines
+        block["changed"] = True
+    return None
+
+
+def dedent(lines):
+    """The lines without the indentation that all of them share; an empty line has none to share."""
+    least = min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
+    return [line[least:] for line in lines]
+
+
+def output_problem(block, following):
+    if block["language"] != "python" or not following or following["language"] != "text":
+        return "<!-- run --> wants a python block, and then a text block with what it prints"
+    try:
+        result = subprocess.run(
+            [sys.executable, "-c", "\n".join(block["lines"])],
+            timeout=300,
+            capture_output=True,
+            text=True,
+        )
+    except subprocess.TimeoutExpired:
+        return "this program runs for more than five minutes"
+    if result.returncode != 0:
+        return f"this program fails: {result.stderr.strip().splitlines()[-1]}"
+    if [line.rstrip() for line in result.stdout.splitlines()] != following["lines"]:
+        return "this program prints something else:\n" + result.stdout.rstrip()
+    return None
+
+
+def link_problem(page, target, root, pages):
+    path, _, anchor = target.partition("#")
+    if path.startswith("/"):
+        return "write it relative to the page"
+    file = (page.path.parent / unquote(path)).resolve() if path else page.path.resolve()
+    if not file.is_relative_to(root):
+        return "leads out of the repository"
+    if not file.exists():
+        return "no such file"
+    if not anchor:
+        return None
+    if file.suffix == ".md":
+        pages.setdefault(file, None)
+        pages[file] = pages[file] or Page(file)
+        return None if unquote(anchor) in pages[file].anchors() else "the page has no such heading"
+    lines = re.fullmatch(r"L(\d+)(?:-L(\d+))?", anchor)
+    if not lines or not file.is_file():
+        return "an anchor into a source file is #L10 or #L10-L20"
+    return (
+        None
+        if int(lines[2] or lines[1]) <= len(file.read_bytes().splitlines())
+        else "the file has fewer lines"
+    )
+
+
+def add_arguments(parser):
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=ROOT,
+        help="the repository (default: the one that this stands in)",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="take over what has changed in the sources"
+    )
+
+
+def main(options):
+    root = options.root.resolve()
+    if not (root / "docs").is_dir():
+        raise LabError(f"{root} has no folder docs")
+    if options.write:
+        refresh(root)
+    chapters = sorted((root / "docs").glob("*.md"))
+    others = [path for path in (root / "README.md", root / "CONTRIBUTING.md") if path.is_file()]
+    translated = sorted((root / "docs/zh").glob("*.md"))
+    pages = {path.resolve(): Page(path) for path in chapters + translated + others}
+    counts, failed, linked = {"excerpt": 0, "illustration": 0, "run": 0, "link": 0}, 0, {}
+    for page in list(pages.values()):
+        problems = page.problems + list(page.broken_formulas())
+        if page.path not in others:
+            for block, following in zip(page.blocks, page.blocks[1:] + [None]):
+                counts[block["kind"] if block["kind"] in counts else "link"] += (
+                    block["kind"] in counts
+                )
+                if problem := block_problem(block, following, root):
+                    problems.append((block["line"], problem))
+        linked[page.path] = set()
+        for number, target in page.links():
+            if not re.match(
+                r"[a-z][a-z0-9+.-]*:", target, re.I
+            ):  # no http:, https:, mailto:, data:
+                counts["link"] += 1
+                linked[page.path].add(
+                    (page.path.parent / unquote(target.partition("#")[0])).resolve()
+                )
+                if problem := link_problem(page, target, root, pages):
+                    problems.append((number, f"link to {target}: {problem}"))
+        if page.path == root / "docs/README.md":
+            problems += [
+                (1, f"there is no link to {path.name}")
+                for path in chapters
+                if path.resolve() not in linked[page.path] and path != page.path
+            ]
+        failed += len(problems)
+        for line, problem in sorted(problems):
+            print(f"{page.path.relative_to(root)}:{line}: {problem}", file=sys.stderr)
+    for figure in sorted((root / "docs/figures").glob("*")):
+        if not any(figure.resolve() in of for of in linked.values()):
+            failed += 1
+            print(f"{figure.relative_to(root)}:1: no page shows this figure", file=sys.stderr)
+    print(
+        f"{len(linked)} pages: {counts['excerpt']} excerpts, {counts['illustration']} illustrations, "
+        f"{counts['run']} programs run, {counts['link']} relative links; {failed or 'no'} "
+        f"problem{'s' * (failed != 1)}"
+    )
+    return 1 if failed else 0

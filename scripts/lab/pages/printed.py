@@ -1,0 +1,116 @@
+"""Compares what commands print with what the pages say that they print.
+
+A shell block after the line <!-- prints --> runs in the repository's root. What it writes to stdout and stderr must be
+the next text block of the page, word for word.
+With --profiles it is the blocks that hold "./scripts/profile RUNG OPTIONS" alone: each line of the text block after one
+must be printed, in that order; some may be left out.
+--write puts what is printed today into the pages. Of a profile it refreshes lines in which only numbers have changed.
+"""
+
+import difflib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from lab import cli
+from lab.ladder import ROOT
+
+COMMAND = re.compile(
+    r"^<!-- prints -->\n```sh\n(.*?)^```$.*?^```text\n(?P<said>.*?)^```$", re.S | re.M
+)
+PROFILE = re.compile(
+    r"^```sh\n\./scripts/profile (\d[^#\n]*)\n```\n\n```text\n(?P<said>.*?)^```$", re.M | re.S
+)
+NOT_EVERYWHERE = "GPU left out"  # how a line begins that some machines do not print
+
+
+def printed_by(command):
+    """What a command of a page writes to stdout and stderr."""
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ).stdout
+
+
+def profile_of(words, build):
+    """What scripts/profile says of a rung with options."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-Bm", "lab", "profile", "--simt-programs", build, *words.split()],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},
+        )
+    return done.stdout.replace(f"{ROOT}/", "") if done.returncode == 0 else done.stderr
+
+
+def without_numbers(line):
+    return re.sub(r"\d[\d.,]*", "#", line)
+
+
+def shown_of_profile(said, printed):
+    """The lines of a page with the numbers that are printed today. Raises ValueError where one is not to be found."""
+    lines, shown = iter(printed.splitlines()), []
+    for line in said.splitlines():
+        if not line.startswith(NOT_EVERYWHERE):
+            same = line in printed.splitlines()
+            wanted = line if same else without_numbers(line)
+            found = next(
+                (one for one in lines if (one if same else without_numbers(one)) == wanted), None
+            )
+            if found is None:
+                raise ValueError(f"this line is no longer printed, or elsewhere:\n{line}")
+            line = found
+        shown.append(line)
+    return "".join(f"{line}\n" for line in shown)
+
+
+def add_arguments(parser):
+    cli.add(parser, "--simt-programs")
+    parser.add_argument("--profiles", action="store_true", help="the profiles that pages show")
+    parser.add_argument("--write", action="store_true", help="write what differs")
+    parser.add_argument(
+        "pages", nargs="*", type=Path, metavar="PAGE", help="default: docs/*.md docs/zh/*.md"
+    )
+
+
+def main(options):
+    count = wrong = 0
+    build = options.simt_programs.resolve()
+    for path in options.pages or [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/zh/*.md")]:
+        text = path.read_text(encoding="utf-8")
+        for block in reversed(list((PROFILE if options.profiles else COMMAND).finditer(text))):
+            count, said = count + 1, block["said"]
+            try:
+                shown = (
+                    shown_of_profile(said, profile_of(block[1], build))
+                    if options.profiles
+                    else printed_by(block[1])
+                )
+            except ValueError as error:
+                wrong += 1
+                print(f"{path}: scripts/profile {block[1]}: {error}", file=sys.stderr)
+                continue
+            if shown == said:
+                continue
+            if options.write:
+                text = text[: block.start("said")] + shown + text[block.end("said") :]
+                print(f"{path}: written: {block[1].strip()}")
+            else:
+                wrong += 1
+                lines = difflib.unified_diff(
+                    said.splitlines(), shown.splitlines(), lineterm="", n=0
+                )
+                print(f"{path}: {block[1].strip()}", *list(lines)[2:], sep="\n", file=sys.stderr)
+        if options.write:
+            path.write_text(text, encoding="utf-8")
+    print(f"{count} commands were run, {wrong} print something else than the page says")
+    return 1 if wrong or not count else 0

@@ -1,0 +1,117 @@
+"""Reads and writes safetensors files with nothing but Python's standard library.
+
+The format: 8 bytes, the header's length, little endian; the header, JSON; then the tensors' bytes, row-major.
+"""
+
+import json
+import math
+import struct
+from pathlib import Path
+
+from lab.ladder import LabError
+
+SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+FORMATS = {"F64": "d", "F32": "f", "F16": "e", "BF16": "f"}  # of struct
+
+
+def is_entry(entry):
+    """Whether a value of the header describes a tensor: dtype, shape, data_offsets."""
+
+    def sizes(key):
+        values = entry.get(key)
+        return isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)
+
+    return (
+        isinstance(entry, dict)
+        and sizes("shape")
+        and sizes("data_offsets")
+        and len(entry["data_offsets"]) == 2
+    )
+
+
+class SafetensorsFile:
+    """The header of a file, checked; tensors are read when asked for."""
+
+    def __init__(self, path):
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                prefix = file.read(8)
+                length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+                self._size = file.seek(0, 2)
+                if not 2 <= length <= self._size - 8:
+                    raise LabError(
+                        f"{path} is no safetensors file: its header does not fit into its "
+                        f"{self._size} bytes"
+                    )
+                file.seek(8)
+                header = json.loads(file.read(length))
+        except OSError as error:
+            raise LabError(f"cannot read {path}: {error.strerror}") from None
+        except ValueError:
+            raise LabError(f"{path} is no safetensors file: its header is not JSON") from None
+        if not isinstance(header, dict):
+            raise LabError(f"{path} is no safetensors file: its header is not a JSON object")
+        self._data_begin = 8 + length
+        self.metadata = header.pop("__metadata__", {})
+        self._entries = header
+        if not all(is_entry(e) for e in header.values()) or not isinstance(self.metadata, dict):
+            raise LabError(f"{path} is no safetensors file: its header does not describe tensors")
+
+    @property
+    def names(self):
+        return list(self._entries)
+
+    def shape(self, name):
+        return tuple(self._entry(name)["shape"])
+
+    def dtype(self, name):
+        """As the format spells it: "F32"."""
+        return self._entry(name).get("dtype")
+
+    def _entry(self, name):
+        if name not in self._entries:
+            known = ", ".join(sorted(self._entries)) or "none"
+            raise LabError(f"{self.path} has no tensor '{name}' (it has: {known})")
+        return self._entries[name]
+
+    def data(self, name, begin=0, count=None):
+        """The bytes of `count` elements from element `begin` on; without `count`, of all of them."""
+        entry, size = self._entry(name), SIZES.get(self.dtype(name))
+        if size is None:
+            raise LabError(
+                f"{self.path}: tensor '{name}' is {self.dtype(name)}; {', '.join(SIZES)} can be read"
+            )
+        elements = math.prod(entry["shape"])
+        first, last = entry["data_offsets"]
+        if last - first != elements * size or self._data_begin + last > self._size:
+            raise LabError(
+                f"{self.path}: tensor '{name}' does not have the bytes that its header promises"
+            )
+        with open(self.path, "rb") as file:
+            file.seek(self._data_begin + first + begin * size)
+            return file.read((elements if count is None else count) * size)
+
+    def floats(self, name, begin, count):
+        """`count` elements from element `begin` on, as a list of floats."""
+        data, dtype = self.data(name, begin, count), self.dtype(name)
+        if dtype == "BF16":  # the upper half of an fp32
+            data = b"".join(b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2))
+        return list(struct.unpack(f"<{count}{FORMATS[dtype]}", data))
+
+
+def write(path, tensors, metadata):
+    """Writes {name: (dtype, shape, bytes)} and the metadata, a string for each key."""
+    header, offset = {"__metadata__": metadata}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        offsets = [offset, offset + len(data)]
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": offsets}
+        offset += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the data begins at a multiple of 8
+    try:
+        Path(path).write_bytes(
+            struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values())
+        )
+    except OSError as error:
+        raise LabError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,387 @@
+"""scripts/tour, test and step on a small clone whose compiler, CMake and apt are stand-ins that write down their calls."""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+# What stands in for each program. $HERE is the folder of the stand-ins; files there steer them.
+STAND_INS = {
+    "cmake": """
+        case "$1" in
+        --version) echo "cmake version $(cat "$HERE/cmake_version" 2>/dev/null || echo 3.30.0)" ;;
+        --preset)
+            if [ -e "$HERE/missing" ]; then echo "-- missing packages: $(cat "$HERE/missing")"; exit 1; fi
+            mkdir -p "build-$2"
+            echo "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" > "build-$2/CMakeCache.txt"
+            touch "build-$2/Makefile"
+            if [ "$2" = cpu ]; then second="left out\\tneeds a backend"; else second="built\\t$HERE/rung"; fi
+            printf "01_first\\tbuilt\\t$HERE/rung\\n02_second\\t$second\\n99_last\\tbuilt\\t$HERE/rung\\n" > "build-$2/rungs.tsv" ;;
+        --build) if [ "$4" = help ]; then printf "... 01_first\\n... test_01_first\\n"; exit; fi
+            if [ -e "$HERE/slow" ]; then rm "$HERE/slow"; sleep 20; fi
+            if [ -e "$HERE/broken" ]; then echo "error: broken"; exit 1; fi ;;
+        esac""",
+    "ctest": """
+        echo "1/12 Test #1: one ......***Skipped   0.01 sec"
+        if [ -e "$HERE/nothing_matches" ]; then echo "No tests were found!!!"; exit 8; fi
+        if [ -e "$HERE/failing" ]; then echo "92% tests passed, 1 tests failed out of 12"; exit 8; fi
+        echo "100% tests passed, 0 tests failed out of 12" """,
+    "apt-get": """
+        if [ -e "$HERE/offline" ]; then echo "E: Failed to fetch a.deb  Temporary failure resolving 'mirror'"; exit 100; fi
+        case "$*" in
+        *indextargets*) echo "http://mirror.example/debian/" ;;
+        *install*) rm -f "$HERE/missing" ;;
+        *download*) touch catch2_3.deb libcatch2-dev_3.deb ;;
+        esac""",
+    "apt-cache": 'echo "  Candidate: $(cat "$HERE/candidate" 2>/dev/null || echo 3.7.1)"',
+    "id": 'if [ -e "$HERE/reader" ]; then echo 1000; else exec /usr/bin/id "$@"; fi',
+    "sudo": """
+        case "$1" in -v) exec rm "$HERE/asks" ;; -n) ! [ -e "$HERE/asks" ] || exit 1 ;; esac
+        """
+    + 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
+    "nvidia-smi": """
+        case "$*" in
+        -L) cat "$HERE/gpu" 2>/dev/null ;;
+        *compute_cap*) cat "$HERE/capability" 2>/dev/null ;;
+        esac""",
+    "c++": "exit 0",
+    "make": "exit 0",
+    "rung": """
+        case "$*" in *--json*) cat "$HERE/report" ;; *) printf '<%s>' "$@" ;; esac
+        echo "from the rung" >&2
+        exit "$(cat "$HERE/exit_code" 2>/dev/null || echo 0)" """,
+}
+
+REPORT = {
+    "rung": "01_first",
+    "ok": True,
+    "backend": "cpu",
+    "seconds": 0.002,
+    "gflops_per_s": 7.5,
+    "damage": "",
+    "check": {
+        "o_error": 1e-6,
+        "o_bound": 1e-4,
+        "lse_error": 2e-6,
+        "lse_bound": 3e-5,
+        "message": "",
+    },
+}
+
+
+class Commands(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.clone = Path(folder.name).resolve() / "my clone"  # a path with a space, on purpose
+        shutil.copytree(
+            ROOT / "scripts", self.clone / "scripts", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        for rung in ("01_first", "02_second"):
+            (self.clone / "steps" / rung).mkdir(parents=True)
+        (self.clone / "steps/03_not_registered").mkdir()
+        self.ladder = self.clone / "steps/ladder.txt"
+        self.ladder.write_text(
+            "# comment | with | columns | - | x | y\n01_first | - | fp32 | any | - | an idea\n"
+            "02_second|first|fp16 bf16|32 64|8.0|another, with (signs): a, b\n"
+        )
+        self.here = self.clone / "stand-ins"
+        self.here.mkdir()
+        for name, body in STAND_INS.items():
+            self.put(
+                name, f'#!/bin/sh\nHERE="{self.here}"\necho "{name} $*" >> "$HERE/calls"\n{body}\n'
+            )
+        (self.here / "calls").touch()
+        self.put("report", json.dumps(REPORT))
+
+    def put(self, name, text=""):
+        (self.here / name).write_text(text)
+        (self.here / name).chmod(0o755)
+
+    def calls(self, program):
+        lines = (self.here / "calls").read_text().splitlines()
+        return [line for line in lines if line.split()[0] == program]
+
+    def environment(self, **variables):
+        return {
+            **os.environ,
+            "PATH": f"{self.here}:{os.environ['PATH']}",
+            "CUDACXX": "stand-in-nvcc",
+            **variables,
+        }
+
+    def run_script(self, *arguments, stdin=subprocess.DEVNULL, **variables):
+        command = [self.clone / "scripts" / arguments[0], *arguments[1:]]
+        return subprocess.run(
+            command,
+            cwd="/",
+            env=self.environment(**variables),
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+        )
+
+    def open_terminal(self):
+        """Both ends of a pseudo-terminal. A bare chroot has none to give, and the test is skipped."""
+        try:
+            return pty.openpty()
+        except OSError as error:
+            self.skipTest(f"no pseudo-terminal: {error}")
+
+    def test_help_and_wrong_options(self):
+        for script in ("tour", "test", "step"):
+            self.assertEqual(self.run_script(script, "--help").returncode, 0)
+            self.assertIn(f"Usage: scripts/{script}", self.run_script(script, "--help").stdout)
+            for wrong in (["--nonsense"], ["--preset"], ["--preset", "nonsense"]):
+                done = self.run_script(script, *wrong)
+                self.assertEqual(done.returncode, 2)
+                self.assertEqual(done.stdout, "")
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_step_finds_a_rung_and_gets_out_of_its_way(self):
+        self.put("exit_code", "1")
+        for name in ("1", "01", "01_first", "first"):
+            done = self.run_script("step", name, "--causal", "a b")
+            self.assertEqual(
+                (done.returncode, done.stdout, done.stderr),
+                (1, "<--causal><a b>", "from the rung\n"),
+            )
+
+    def test_a_rung_is_its_line_in_the_ladder(self):
+        self.assertEqual(self.run_script("step", "99").returncode, 2)
+        self.ladder.write_text(
+            self.ladder.read_text() + "99_last | - | fp32 | any | - | the last one\n"
+        )
+        self.assertEqual(self.run_script("step", "99", "--causal").stdout, "<--causal>")
+
+    def test_step_refuses_what_is_no_rung(self):
+        (self.clone / "steps/renamed.txt").write_text("03 | one | first\n")
+        self.put("broken")
+        for name, said in (
+            ("3", "; 03_one is called first now; the rungs"),
+            *(
+                (name, "the rungs are 01_first 02_second")
+                for name in ("3", "03_not_registered", "firs", "", "1000")
+            ),
+            ("-1", "unknown option"),
+            ("1", "error: broken"),
+        ):
+            done = self.run_script("step", name)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(said, done.stderr)
+        self.assertIn(
+            "02_second needs a backend", self.run_script("step", "--preset", "cpu", "2").stderr
+        )
+
+    def test_only_some_tests(self):
+        (self.clone / "steps/CMakeLists.txt").write_text('add_test(NAME "harness: something")')
+        for name, code, built in (
+            ("01_fir", 0, "--target 01_first --target test_01_first"),
+            ("harness", 0, "--parallel"),
+            ("harness: .*thing", 0, "--parallel"),
+        ):
+            (self.here / "calls").write_text("")
+            self.assertEqual(self.run_script("test", "--only", name).returncode, code)
+            self.assertIn(built, self.calls("cmake")[-1])
+            self.assertEqual("--target" in self.calls("cmake")[-1], name == "01_fir")
+            self.assertIn(f"-R {name}", self.calls("ctest")[0])
+
+    def test_only_what_is_no_test_is_said_at_once(self):
+        (self.here / "calls").write_text("")
+        for name in ("05_typo", "03_not_registered", "harmess"):
+            done = self.run_script("test", "--only", name)
+            self.assertEqual(
+                (done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr
+            )
+            self.assertIn(
+                f"there is no test '{name}'; the tests of a rung begin with its number and name, 01_first to 02_second",
+                done.stderr,
+            )
+        self.assertEqual(self.calls("cmake") + self.calls("ctest"), [])
+        done = self.run_script("test", "--preset", "cpu", "--only", "02_second")
+        self.assertEqual((done.returncode, self.calls("ctest")), (2, []))
+        self.assertIn("preset cpu does not build it: 02_second needs a backend", done.stderr)
+        self.put("nothing_matches")  # what only the built programs can tell
+        done = self.run_script("test", "--only", "simt: nonsense")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no test 'simt: nonsense'", done.stderr)
+
+    def test_apt_is_left_alone_when_nothing_is_missing(self):
+        self.assertEqual(self.run_script("test").returncode, 0)
+        self.assertEqual(self.calls("apt-get"), [])
+        self.assertEqual(self.calls("sudo"), [])
+
+    def test_what_is_missing_is_installed(self):
+        self.put("missing", "libeigen3-dev catch2")
+        done = self.run_script("test")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("Installing with apt: libeigen3-dev catch2", done.stdout)
+        installed = [call for call in self.calls("apt-get") if " install " in call]
+        self.assertEqual(len(installed), 1)
+        self.assertTrue(installed[0].endswith(" libeigen3-dev catch2"), installed)
+
+    def test_one_line_says_what_a_machine_lacks(self):
+        python, write = (
+            "there is no no-such-python",
+            "build-simt cannot be written; please work in a clone of your own",
+        )
+        for script, lack, message in (
+            ("tour", "../build-simt", write),
+            ("step 1", "../build-simt", write),
+            ("bench", "", python),
+            ("site", "", python),
+            ("exercise", "", python),
+            ("exercise --gpu 08.1", "", "needs nvcc"),
+            ("step --preset cuda 1", "", "needs nvcc"),
+            (
+                "test",
+                "offline",
+                "apt cannot download the packages (Temporary failure resolving 'mirror')",
+            ),
+            (
+                "test",
+                "cmake_version",
+                "/cmake, which comes first in PATH, is older than CMake 3.25",
+            ),
+        ):
+            self.put("missing", "catch2")
+            self.put(lack or "nothing", "3.22.1")
+            done = self.run_script(*script.split(), FLASH_PYTHON="no-such-python")
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+            self.assertIn(message, done.stderr)
+            (self.here / (lack or "nothing")).unlink(missing_ok=True)
+
+    def test_the_build_folder_of_another_clone_is_not_used(self):
+        self.run_script("step", "1")
+        cache = self.clone / "build-simt/CMakeCache.txt"
+        for there, configured in ((str(self.clone), 0), ("/another/clone", 1)):
+            cache.write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={there}\n")
+            (self.here / "calls").write_text("")
+            self.assertEqual(self.run_script("step", "1").returncode, 0)
+            self.assertEqual(sum("--preset" in call for call in self.calls("cmake")), configured)
+
+    def test_sudo_asks_for_the_password_once_and_only_on_a_terminal(self):
+        for name in ("reader", "asks", "missing"):
+            self.put(name, "catch2")
+        self.put("candidate", "2.13.10-1")
+        self.assertIn(
+            "Please run: sudo apt-get install catch2\nIts Catch2 is older than 3.",
+            self.run_script("test").stderr,
+        )
+        self.assertEqual(self.run_script("test", stdin=self.open_terminal()[1]).returncode, 0)
+        self.assertEqual(self.calls("sudo").count("sudo -v"), 1)
+
+    def test_an_old_catch2_is_replaced(self):
+        self.put("missing", "catch2")
+        self.put("candidate", "2.13.10-1")
+        done = self.run_script("test")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        debian_12 = "VERSION_CODENAME=bookworm" in Path("/etc/os-release").read_text()
+        if debian_12:
+            installed = [call for call in self.calls("apt-get") if " install " in call]
+            self.assertIn("libcatch2-dev_3.deb", installed[0])
+        else:
+            self.assertTrue(any("-DFLASH_FETCH=ON" in call for call in self.calls("cmake")))
+
+    def test_where_cuda_rungs_run(self):
+        self.assertIn("on the CPU by the SIMT backend", self.run_script("test").stdout)
+        self.put(
+            "stand-in-nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n"
+        )
+        self.assertIn(
+            "nvidia-smi finds none here", self.run_script("test", "--preset", "cuda").stdout
+        )
+        done = self.run_script("exercise", "--gpu", "06.1")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+        self.assertIn("--gpu needs a GPU", done.stderr)
+        (self.here / "stand-in-nvcc").unlink()
+        self.put("gpu", "GPU 0: NVIDIA Something (UUID: GPU-1)\n")
+        self.assertIn(
+            "on the CPU by the SIMT backend", self.run_script("test").stdout
+        )  # there is no nvcc yet
+        self.put(
+            "stand-in-nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n"
+        )
+        done = self.run_script("test")
+        for words in ("NVIDIA Something", "13.0", "on the GPU"):
+            self.assertIn(words, done.stdout)
+        self.put("capability", "7.5\n[N/A]\n")
+        done = self.run_script("test")
+        self.assertIn("its compute capability is 7.5, and the CUDA rungs need 8.0", done.stdout)
+        self.assertIn("on the CPU by the SIMT backend", done.stdout)
+        self.put("capability", "7.5\n12.0\n")  # one of them will do
+        self.assertIn("on the GPU", self.run_script("test").stdout)
+        self.ladder.write_text(self.ladder.read_text().replace("|8.0|", "| - |"))
+        self.assertIn("all of them run on the CPU", self.run_script("test").stdout)
+
+    def test_failures_to_build_and_of_tests(self):
+        done = self.run_script("test")
+        self.assertIn("100% tests passed, 0 tests failed out of 12", done.stdout)
+        self.assertIn("11 test cases passed, 1 were skipped", done.stdout)
+        self.put("failing")
+        self.assertEqual(self.run_script("test").returncode, 1)
+        self.put("broken")
+        self.assertIn("error: broken", self.run_script("test").stdout)
+        self.assertEqual(self.run_script("tour").returncode, 1)
+
+    def test_ctrl_c_ends_a_build_with_all_that_it_started(self):
+        self.put("slow")
+        terminal, stderr = self.open_terminal()
+        started = subprocess.Popen(
+            [self.clone / "scripts/step", "1"],
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        while (self.here / "slow").exists():
+            time.sleep(0.1)
+        os.killpg(started.pid, signal.SIGINT)
+        self.assertEqual(started.wait(), 130)
+        time.sleep(3)
+        self.assertIn(
+            b"\r\nscripts/step: interrupted; called again, it goes on where it was\r\n",
+            os.read(terminal, 1000),
+        )
+        with self.assertRaises(ProcessLookupError):
+            os.killpg(started.pid, 0)
+
+    def test_the_ladder(self):
+        rungs, output = self.here / "rungs.tsv", self.here / "output"
+        rungs.write_text(
+            f"01_first\tbuilt\t{self.here}/rung\n02_second\tleft out\tneeds a backend\n"
+        )
+        command = [
+            sys.executable,
+            "-Bm",
+            "lab.climb",
+            self.ladder,
+            rungs,
+            ROOT / "reference/data/minilm_layer1.safetensors",
+            output,
+        ]
+        for report, ended, code, words in (
+            (REPORT, 0, 0, ["passed"]),
+            ({**REPORT, "ok": False}, 0, 1, ["WRONG"]),
+            (REPORT, 2, 1, ["from the rung", "0 of 2 runs passed"]),
+        ):
+            self.put("report", json.dumps(report))
+            self.put("exit_code", str(ended))
+            output.with_suffix(".new").touch()  # what a rung would have written
+            done = subprocess.run(command, cwd=ROOT / "scripts", capture_output=True, text=True)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            for text in (*words, "01_first: an idea\n", "02_second needs a backend"):
+                self.assertIn(text, done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)  # it says which tests were skipped, and why

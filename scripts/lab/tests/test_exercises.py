@@ -1,0 +1,199 @@
+"""The files of the exercises and the grader, without a compiler. `./scripts/exercise --prove` tries the exercises themselves."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from lab.exercises import catalogue, command, grading
+from lab.exercises.catalogue import EXPLAIN, KINDS, MAKE_IT_CHEAPER, ROOT, Refusal
+
+EVERY = catalogue.everything()
+IDS = [one.id for one in EVERY]
+KEYS = set(
+    "title kind text hints after expect starter solution wrong budget no_dearer more detect answer "
+    "measured mistake choices".split()
+)
+
+
+@pytest.mark.parametrize("one", EVERY, ids=IDS)
+def test_file_is_whole_and_its_edits_find_their_places(one):
+    data = one.data
+    assert set(data) <= KEYS
+    assert one.kind in KINDS and len(one.title) <= 46
+    assert one.text and data["after"].strip() and 2 <= len(one.hints) <= 4
+    if one.kind == EXPLAIN:
+        assert "is" in data["answer"] and len(data["mistake"]) >= 3
+        assert grading.evaluate("1 + 1") == 2 and one.answer is not None
+        return
+    assert data["expect"] and one.starter != one.solution
+    assert ("budget" in data) == (one.kind == MAKE_IT_CHEAPER)
+    for wrong in data["wrong"]:
+        assert wrong["what"] and wrong["says"]
+        assert one.variant(wrong["edit"]) not in (one.solution, one.kernel)
+    if one.kind == catalogue.FILL_IN:
+        assert "TODO" in one.starter
+
+
+def test_edits_find_text_whatever_its_white_space_and_comments():
+    edits = [{"find": "a = 1; //\nb();", "replace": "c();"}]
+    assert catalogue.edited("x;\n   a   =  1; // why\n\n b();\ny;", edits, "t") == "x;\n   c();\ny;"
+    with pytest.raises(Refusal, match="0 times"):
+        catalogue.edited("a = 2; // why\nb();", edits, "t")
+    with pytest.raises(Refusal, match="2 times"):
+        catalogue.edited("a = 1; // 1\nb(); a = 1; // 2\nb();", edits, "t")
+
+
+def question(tmp_path, given, **data):
+    file = tmp_path / "answer.txt"
+    file.write_text(f"# a comment\nanswer = {given}\n")
+    base = {"answer": {"is": "4 * 50"}, "mistake": [{"is": 100, "says": "That is half."}]}
+    return grading.answer_failure(
+        catalogue.Exercise("00.1", None, tmp_path, {"kind": EXPLAIN} | base | data), file
+    )
+
+
+@pytest.mark.parametrize("answer", ["200", "200.1", "2e2", "4 * 50", "2*10^2", "1,0,0 + 100"])
+def test_right_numbers_pass(tmp_path, answer):
+    assert question(tmp_path, answer) is None
+
+
+@pytest.mark.parametrize(
+    "answer, says",
+    [
+        ("", "no answer yet"),
+        ("100", "That is half"),
+        ("201", "too large, by a factor of 1"),
+        ("50", "too small"),
+        ("nan", "no number"),
+        ("many", "no number"),
+        ("__import__('os')", "no number"),
+        ("1/0", "no number"),
+        ("[1]", "no number"),
+    ],
+)
+def test_wrong_answers_get_their_message(tmp_path, answer, says):
+    assert says in str(question(tmp_path, answer))
+
+
+def test_choices(tmp_path):
+    choices = {
+        "choices": {"a": "this", "b": "that"},
+        "answer": {"is": "b"},
+        "mistake": [{"is": "a", "says": "Why not a."}],
+    }
+    assert question(tmp_path, "B", **choices) is None
+    assert "Why not a" in str(question(tmp_path, "a", **choices))
+    assert "none of a, b" in str(question(tmp_path, "c", **choices))
+
+
+WRONG_O = "O at (b=0, h=0, i=3, x=1) is 0.5, expected 0.1 +- 1e-5"
+WRONG_LSE = "LSE at (b=0, h=0, i=3) is 0.5, expected 0.1 +- 1e-5"
+
+
+@pytest.mark.parametrize(
+    "said, name, why",
+    [
+        ("race: two threads, at byte 4", "a race", "nothing orders them"),
+        ("race: overwritten while a wgmma may still read it", "a race with an engine", ""),
+        (WRONG_O.replace("0.5", "nan"), "NaN", "inf - inf"),
+        (WRONG_O, "a wrong result", "LSE is right"),
+        (f"{WRONG_O}\n{WRONG_LSE}", "a wrong result", "LSE is wrong as well"),
+        (WRONG_LSE, "a wrong LSE", ""),
+        ("dK at (b=0, h=0, j=3, x=1) is 2, expected 0.1 +- 1e-5", "a wrong gradient", ""),
+    ],
+)
+def test_messages_are_classified(said, name, why):
+    failure = grading.classified(said)
+    assert failure.name == name and why in failure.why
+
+
+def test_messages_quote_the_source():
+    assert grading.quoted("x at steps/nowhere.cpp:1") == "x at steps/nowhere.cpp:1"
+    kernel = EVERY[0].rung.kernel_file.relative_to(ROOT)
+    assert f"1 | {EVERY[0].kernel.splitlines()[0]}" in grading.quoted(f"it writes at {kernel}:1")
+
+
+def run(*words, copies):
+    environment = os.environ | {"FLASH_EXERCISES": str(copies), "FLASH_PYTHON": sys.executable}
+    return subprocess.run(
+        [str(ROOT / "scripts/exercise"), *words], capture_output=True, text=True, env=environment
+    )
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["99"], "no exercise '99'"),
+        (["08.9"], "no exercise '08.9'"),
+        (["nonsense"], "no exercise 'nonsense'"),
+        (["--reset"], "which exercise?"),
+        (["--reset", "08.1"], "no working copy"),
+        (["08.1", "12"], "takes no answer"),
+        (["--nonsense"], "unrecognized arguments"),
+    ],
+)
+def test_bad_input_gets_one_line_and_code_2(tmp_path, words, says):
+    done = run(*words, copies=tmp_path)
+    assert done.returncode == 2 and says in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 3 and "Traceback" not in done.stderr
+
+
+def test_a_question_from_the_first_look_to_the_right_answer(tmp_path):
+    one = next(one for one in EVERY if one.id == "07.2")
+    first = run("07.2", copies=tmp_path)
+    assert first.returncode == 1 and "How many sectors" in first.stdout
+    wrong = run("7.2", "2048", copies=tmp_path)
+    assert (
+        wrong.returncode == 1
+        and "as flash_attention_2 does it" in wrong.stdout
+        and "Hint 1 of 2" in wrong.stdout
+    )
+    assert "Hint 2" not in wrong.stdout
+    again = run("07.2", copies=tmp_path)  # asking again is no new try
+    assert again.returncode == 1 and "Hint 2" not in again.stdout
+    second = run("07.2", "8192", copies=tmp_path)
+    assert second.returncode == 1 and "Hint 2 of 2" in second.stdout
+    right = run("07.2", f"{one.answer:.0f}", copies=tmp_path)
+    assert (
+        right.returncode == 0
+        and "Passed." in right.stdout
+        and one.data["after"].strip() in right.stdout
+    )
+    assert re.search(r"07\.2 .* done", run(copies=tmp_path).stdout)
+    assert "\033" not in right.stdout  # no colour, because this is no terminal
+
+
+def test_reset_keeps_what_the_learner_had(tmp_path):
+    run("07.2", "2048", copies=tmp_path)
+    done = run("--reset", "07.2", copies=tmp_path)
+    folder = next(tmp_path.glob("07.2_*"))
+    assert done.returncode == 0
+    assert "2048" in (folder / "before_1_answer.txt").read_text()
+    assert "2048" not in (folder / "answer.txt").read_text()
+
+
+def test_the_table_names_every_exercise():
+    lines = (ROOT / "docs/exercises/README.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if re.match(r"\| \d\d\.\d ", line)]
+    assert rows == [command.row(one) for one in EVERY], "./scripts/exercise --table prints the rows"
+
+
+def test_chapters_name_their_exercises():
+    for one in EVERY:
+        chapter = (ROOT / f"docs/{one.rung.name}.md").read_text(encoding="utf-8")
+        assert f"./scripts/exercise {one.id}" in chapter
+
+
+def test_hints_answer_the_failure_that_happened():
+    one = next(one for one in EVERY if one.id == "08.2")
+
+    def hints(said):
+        return grading.hints_for(one, grading.classified(said))
+
+    known, own = hints("O at (b=0, h=0, i=0, x=0) is nan, expected 0 +- 1e-5")
+    assert "see no key" in known[0] and not own
+    known, own = hints(f"{WRONG_O}\n{WRONG_LSE}")
+    assert not known and own == one.hints
+    assert hints("race: two threads, at byte 4") == ([], [])  # its lesson says what there is to say

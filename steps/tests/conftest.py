@@ -1,9 +1,0 @@
-"""What pytest needs for test_mutations.py. scripts/lab/check runs it."""
-
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "scripts"), str(ROOT / "scripts/lab/tests")]
-
-from stand_in import stand_in  # noqa: E402, F401
