@@ -108,4 +108,3 @@ def report_of(path, *arguments):
             "its result is wrong: " + (report["damage"] or report["check"]["message"]), wrong=True
         )
     return report
-

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lab.exercises import catalogue, grading, proof
 from lab.exercises.catalogue import EXPLAIN, ROOT, Refusal
+from lab.ladder import former_names
 
 COPIES = Path(os.environ.get("FLASH_EXERCISES") or ROOT / "exercises")
 HELP = """Exercises that grade themselves, without a GPU.
@@ -51,7 +52,7 @@ class Progress:
 
     def carry_over(self):
         """What was done when exercises went by numbers, 08.1, goes by names, flash_attention_2.1."""
-        former = exercises.former_names()
+        former = former_names()
         for old in [key for key in self.all if key.partition(".")[0] in former]:
             number, _, which = old.partition(".")
             new = f"{former[number][1]}.{which}"
@@ -105,7 +106,7 @@ def chosen(every, wanted, progress):
     ]
     if not found and re.fullmatch(r"\d{1,2}(\.\d+)?", wanted):
         number, _, which = wanted.partition(".")
-        then = exercises.former_names().get(number.zfill(2))
+        then = former_names().get(number.zfill(2))
         raise Refusal(
             "exercises go by the rung's name"
             + (f": {wanted} was {then[1]}{'.' * bool(which)}{which}" if then else "")

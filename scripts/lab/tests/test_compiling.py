@@ -66,7 +66,7 @@ def test_a_variant_is_built_once(tmp_path, stand_in, capsys):
         f'echo x >> {tmp_path}/calls\nwhile [ "$1" != -o ]; do shift; done\ntouch "$2"\ncat <<END\n{PTXAS}\nEND',
     )
     stand_in("nvidia-smi", "exit 9")
-    one, folder = build.Variant("a", cuda_rungs(["08"])[0]), tmp_path / "built"
+    one, folder = build.Variant("a", cuda_rungs(["flash_attention_2"])[0]), tmp_path / "built"
     library, said = build.build(one, folder)
     assert build.build(one, folder)[0] == library and (tmp_path / "calls").read_text() == "x\n"
     assert library.is_file() and [found["registers"] for found in build.ptxas_rows(said)] == [
@@ -124,7 +124,7 @@ def test_architectures(stand_in, tmp_path, capsys):
         'case "$*" in\n--list-gpu-code) echo sm_80; echo sm_90 ;;\n--version) ;;\n*) {0} ;;\nesac'
     )
     stand_in("nvcc", nvcc.format(f"cat {tmp_path}/said"))
-    assert main(["architectures", "07", "--kernels", "--arch", "80,120"]) == 0
+    assert main(["architectures", "flash_attention_1", "--kernels", "--arch", "80,120"]) == 0
     said = capsys.readouterr().out
     assert (
         "168, 8 B spilled" in said
@@ -137,7 +137,7 @@ def test_architectures(stand_in, tmp_path, capsys):
         f"cat {tmp_path}/said; exit 2",
     ):  # an error, silence, a warning
         stand_in("nvcc", nvcc.format(broken))
-        assert main(["architectures", "07", "--arch", "80"]) == 1
+        assert main(["architectures", "flash_attention_1", "--arch", "80"]) == 1
     assert main(["architectures", "--arch", "x"]) == main(["architectures", "--arch", "120"]) == 2
     hopper, ampere = (SimpleNamespace(capability=capability) for capability in ("9.0", "8.0"))
     assert [architectures.suits(hopper, one) for one in ("80", "90", "100")] == [False, True, False]

@@ -126,11 +126,12 @@ def run(*words, copies):
     "words, says",
     [
         (["99"], "no exercise '99'"),
-        (["08.9"], "no exercise '08.9'"),
+        (["flash_attention_2.9"], "no exercise 'flash_attention_2.9'"),
         (["nonsense"], "no exercise 'nonsense'"),
+        (["08.2"], "08.2 was flash_attention_2.2"),
         (["--reset"], "which exercise?"),
-        (["--reset", "08.1"], "no working copy"),
-        (["08.1", "12"], "takes no answer"),
+        (["--reset", "flash_attention_2.1"], "no working copy"),
+        (["flash_attention_2.1", "12"], "takes no answer"),
         (["--nonsense"], "unrecognized arguments"),
     ],
 )
@@ -141,34 +142,34 @@ def test_bad_input_gets_one_line_and_code_2(tmp_path, words, says):
 
 
 def test_a_question_from_the_first_look_to_the_right_answer(tmp_path):
-    one = next(one for one in EVERY if one.id == "07.2")
-    first = run("07.2", copies=tmp_path)
+    one = next(one for one in EVERY if one.id == "flash_attention_1.2")
+    first = run("flash_attention_1.2", copies=tmp_path)
     assert first.returncode == 1 and "How many sectors" in first.stdout
-    wrong = run("7.2", "2048", copies=tmp_path)
+    wrong = run("flash_attention_1.2", "2048", copies=tmp_path)
     assert (
         wrong.returncode == 1
         and "as flash_attention_2 does it" in wrong.stdout
         and "Hint 1 of 2" in wrong.stdout
     )
     assert "Hint 2" not in wrong.stdout
-    again = run("07.2", copies=tmp_path)  # asking again is no new try
+    again = run("flash_attention_1.2", copies=tmp_path)  # asking again is no new try
     assert again.returncode == 1 and "Hint 2" not in again.stdout
-    second = run("07.2", "8192", copies=tmp_path)
+    second = run("flash_attention_1.2", "8192", copies=tmp_path)
     assert second.returncode == 1 and "Hint 2 of 2" in second.stdout
-    right = run("07.2", f"{one.answer:.0f}", copies=tmp_path)
+    right = run("flash_attention_1.2", f"{one.answer:.0f}", copies=tmp_path)
     assert (
         right.returncode == 0
         and "Passed." in right.stdout
         and one.data["after"].strip() in right.stdout
     )
-    assert re.search(r"07\.2 .* done", run(copies=tmp_path).stdout)
+    assert re.search(r"flash_attention_1\.2 .* done", run(copies=tmp_path).stdout)
     assert "\033" not in right.stdout  # no colour, because this is no terminal
 
 
 def test_reset_keeps_what_the_learner_had(tmp_path):
-    run("07.2", "2048", copies=tmp_path)
-    done = run("--reset", "07.2", copies=tmp_path)
-    folder = next(tmp_path.glob("07.2_*"))
+    run("flash_attention_1.2", "2048", copies=tmp_path)
+    done = run("--reset", "flash_attention_1.2", copies=tmp_path)
+    folder = next(tmp_path.glob("flash_attention_1.2_*"))
     assert done.returncode == 0
     assert "2048" in (folder / "before_1_answer.txt").read_text()
     assert "2048" not in (folder / "answer.txt").read_text()
@@ -176,18 +177,18 @@ def test_reset_keeps_what_the_learner_had(tmp_path):
 
 def test_the_table_names_every_exercise():
     lines = (ROOT / "docs/exercises/README.md").read_text(encoding="utf-8").splitlines()
-    rows = [line for line in lines if re.match(r"\| \d\d\.\d ", line)]
+    rows = [line for line in lines if re.match(r"\| [a-z_0-9]+\.\d ", line)]
     assert rows == [command.row(one) for one in EVERY], "./scripts/exercise --table prints the rows"
 
 
 def test_chapters_name_their_exercises():
     for one in EVERY:
-        chapter = (ROOT / f"docs/{one.rung.name}.md").read_text(encoding="utf-8")
+        chapter = (ROOT / f"docs/{one.rung.program}.md").read_text(encoding="utf-8")
         assert f"./scripts/exercise {one.id}" in chapter
 
 
 def test_hints_answer_the_failure_that_happened():
-    one = next(one for one in EVERY if one.id == "08.2")
+    one = next(one for one in EVERY if one.id == "flash_attention_2.2")
 
     def hints(said):
         return grading.hints_for(one, grading.classified(said))

@@ -163,7 +163,7 @@ ON_HOPPER = COUNTS | {
 )
 def test_hopper_is_compared(change, differs):
     metrics, kernel = (
-        counters.metrics_of(cuda_rungs(["19"])[0]),
+        counters.metrics_of(cuda_rungs(["wgmma_tma"])[0]),
         "void unnamed>::wide<unnamed>::Tiles<64>>(int)",
     )
     found = {metrics[name]: cell for name, cell in (ON_HOPPER | change).items() if name in metrics}
@@ -175,12 +175,12 @@ def test_hopper_is_compared(change, differs):
     assert [row["counter"] for row in rows if not counters.agrees(row)] == differs and len(
         rows
     ) >= 18
-    assert not set(counters.HOPPER) & set(counters.metrics_of(cuda_rungs(["12"])[0]))
+    assert not set(counters.HOPPER) & set(counters.metrics_of(cuda_rungs(["warp_tiles"])[0]))
 
 
 def test_profile_of_both_sides(stand_in, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # where it leaves its files
-    rung, total = cuda_rungs(["09"])[0], json.dumps({"kernels": [PROFILED]})
+    rung, total = cuda_rungs(["double_buffer"])[0], json.dumps({"kernels": [PROFILED]})
     header, units = (
         ",".join(f'"{name}"' for name in ("ID", "Kernel Name", *records.METRICS.values())),
         '""' + ',""' * 27,
@@ -202,14 +202,21 @@ def test_profile_of_both_sides(stand_in, tmp_path, monkeypatch, capsys):
         "1.33",
     ]
     assert cells["sectors per load request"] == ["1.00", "1.00"] and "warp collectives" not in cells
-    assert main(["counters", *arguments, "09"]) == 0
+    assert main(["counters", *arguments, "double_buffer"]) == 0
     said = capsys.readouterr()
     assert "21 of 21 counts" in said.out and all(
         f"--head-dim {d}" in said.err for d in (64, "32 --causal", "128 --causal")
     )
     stand_in("nvidia-smi", "exit 9")
-    assert main(["profile", *arguments, "09"]) == 0 and "GPU left out" in capsys.readouterr().err
-    assert main(["profile", "01"]) == main(["profile", "--simt-programs", "/nowhere", "09"]) == 2
+    assert (
+        main(["profile", *arguments, "double_buffer"]) == 0
+        and "GPU left out" in capsys.readouterr().err
+    )
+    assert (
+        main(["profile", "naive_attention"])
+        == main(["profile", "--simt-programs", "/nowhere", "double_buffer"])
+        == 2
+    )
 
 
 def test_compute_sanitizer_must_say_that_it_found_nothing():
@@ -239,7 +246,16 @@ def bench_on(stand_in, tmp_path, monkeypatch, capsys):
 
     def run(*arguments, answer=f"echo '{json.dumps(REPORT)}'"):
         stand_in("build/steps/05_one_pass_softmax", f'echo "$*" >> {tmp_path}/calls\n{answer}')
-        code = main(["bench", "--programs", str(tmp_path / "build"), "--only", "05", *arguments])
+        code = main(
+            [
+                "bench",
+                "--programs",
+                str(tmp_path / "build"),
+                "--only",
+                "one_pass_softmax",
+                *arguments,
+            ]
+        )
         return code, capsys.readouterr()
 
     return run

@@ -52,17 +52,17 @@ def test_what_the_suite_said():
 
 
 def test_mutants_that_survive_are_told(stand_in, tmp_path, capsys):
-    rung = cuda_rungs(["07"])[0]
+    rung = cuda_rungs(["flash_attention_1"])[0]
     program = stand_in(
-        f"mutations_{rung.name}",
+        f"mutations_{rung.program}",
         '[ "$FLASH_MUTANT" = 0 ] || [ "$FLASH_MUTANT" = 2 ] || { echo "it threw: race, "; exit 1; }',
     )
-    assert main(["mutations", "07", "--programs", str(tmp_path)]) == 1
+    assert main(["mutations", "flash_attention_1", "--programs", str(tmp_path)]) == 1
     said = capsys.readouterr().out
     assert (
         said.count("NOT CAUGHT") == 1 and "1 not caught" in said and "in-order, late: race" in said
     )
     program.write_text("#!/bin/sh\nexit 1\n")
     assert (
-        main(["mutations", "07", "--programs", str(tmp_path)]) == 2
+        main(["mutations", "flash_attention_1", "--programs", str(tmp_path)]) == 2
     )  # it fails without a mutation

@@ -6,7 +6,7 @@ from lab.__main__ import main
 
 PROBLEM = {"B": 1, "H": 2, "H_kv": 2, "N_q": 64, "N_kv": 64, "d": 32, "causal": False}
 MMA_SYNC = PROBLEM | {
-    "program": "21_mma_sync",
+    "program": "mma_sync",
     "kind": "rung",
     "dtype": "bf16",
     "ms": 1.0,
@@ -38,7 +38,10 @@ def record(tmp_path, monkeypatch):
     [
         ("<!-- table: 1 / 0 -->", "page.md:3: 1 / 0: ZeroDivisionError"),
         ("<!-- table: open('x') -->", "NameError"),
-        ("<!-- table: neighbours('r', 'FA2', '07') -->", "has no rows of 07"),
+        (
+            "<!-- table: neighbours('r', 'FA2', 'flash_attention_1') -->",
+            "has no rows of flash_attention_1",
+        ),
         ("<!-- table: compared('none') -->", "none.json"),
         ("<!-- table: pivot('r', 'program', 'd', 'ms') -->", "belong into one cell"),
         ("a <!-- table: compared('r') -->", "this mark is not"),
@@ -57,7 +60,7 @@ def test_what_is_wrong_is_said_with_its_place(mark, words):
         (
             "speeds('r')",
             [
-                "| 21_mma_sync | 1.00 (noisy) | 40.0 | 50.0% |  | 2.00 |",
+                "| `mma_sync` | 1.00 (noisy) | 40.0 | 50.0% |  | 2.00 |",
                 "| PyTorch, FlashAttention-2 | 2.00 | 20.0 |  |  | 1.00 |",
             ],
         ),
@@ -65,14 +68,17 @@ def test_what_is_wrong_is_said_with_its_place(mark, words):
             "compared('r')",
             [
                 "| N | 64 | 128 | geo. mean |",
-                "| 10 | 40 | 90 | 60 |",
+                "| `mma_sync` | 40 | 90 | 60 |",
                 "| FlashAttention-2 | 20 |  |  |",
             ],
         ),
-        ("factors('r', 'FA2')", ["| 10 | 2.00 | 2.000 | 2.00 |"]),
-        ("means('r', '10', 'FA2')", ["| 10 | 60 | 60 |", "| FlashAttention-2 | 20 | 20 |"]),
+        ("factors('r', 'FA2')", ["| `mma_sync` | 2.00 | 2.000 | 2.00 |"]),
+        (
+            "means('r', 'mma_sync', 'FA2')",
+            ["| `mma_sync` | 60 | 60 |", "| FlashAttention-2 | 20 | 20 |"],
+        ),
         ("ceilings('r')", ["| mma.sync | 80.0 TFLOP/s |"]),
-        ("growth(only('r', '21_mma_sync'))", ["| 64 to 128 | 1.50 |"]),
+        ("growth(only('r', 'mma_sync'))", ["| 64 to 128 | 1.50 |"]),
     ],
 )
 def test_tables(expression, lines):
@@ -94,10 +100,3 @@ def test_command(tmp_path, capsys):
     assert main(["tables", "--write", str(path)]) == 0 and "| mma.sync |" in path.read_text()
     assert main(["tables", str(path)]) == 0 and "1 tables agree" in capsys.readouterr().out
     assert main(["tables", str(tmp_path / "none.md")]) == 1
-
-
-def test_rungs_whose_code_has_changed_are_named():
-    records.save("r", {"command": "x"}, [MMA_SYNC | {"code": "of another day"}])
-    record_tables.loaded("r")
-    (note,) = record_tables.older_code()
-    assert note == "note: r was measured with other code of 10 than today's"
