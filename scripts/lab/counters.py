@@ -156,7 +156,7 @@ def simt_document(path, arguments):
             raise LabError(
                 f"{' '.join(command)} failed with exit code {done.returncode}:\n{done.stderr.strip()}"
             )
-        return json.loads((Path(folder) / f"{path.name}.profile.json").read_text(encoding="utf-8"))
+        return json.loads(next(Path(folder).glob("*.profile.json")).read_text(encoding="utf-8"))
 
 
 def totals(document):

@@ -65,7 +65,9 @@ def parse(text, root=ROOT):
     rungs = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            cells = [cell.strip() for cell in line.split("|", 5)]
+            cells = [cell.strip() for cell in line.split("|", 5 if line.count("|") > 4 else 4)]
+            if len(cells) == 5:  # an earlier commit's, before rungs named their parents
+                cells.insert(1, "-")
             if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
                 raise LabError(
                     f"steps/ladder.txt:{number}: a line is NN_name | parent | types | head dims | "
@@ -102,14 +104,14 @@ def find(wanted, rungs, what="rung"):
         if key in (rung.name, rung.program):
             return rung
     if key.isdigit():
-        then = former_names().get(key.zfill(2))
-        now = next((rung.name for rung in ladder() if rung.number == key.zfill(2)), None)
-        meant = [f"{key} was {then[1]} once"] * bool(then) + [f"it is {now} now"] * bool(now)
+        meant = [
+            f"{key} was {now} once"
+            for then, (_, now) in former_names().items()
+            if then == key.zfill(2)
+        ]
+        meant += [f"it is {rung.name} now" for rung in ladder() if rung.number == key.zfill(2)]
         raise ValueError(
-            f"rungs go by name, not by number ('{wanted}'"
-            + ": " * bool(meant)
-            + ", ".join(meant)
-            + ")"
+            f"rungs go by name, not by number: '{wanted}'; {', '.join(meant)}".removesuffix("; ")
         )
     raise ValueError(
         f"there is no {what} '{wanted}'; there are {', '.join(rung.name for rung in rungs)}"

@@ -15,9 +15,20 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from lab import ladder as rungs
 from lab import record_tables as pages
-from lab.record_tables import PROBLEM, ceilings_of, problem, size, three_digits, unique
+from lab.record_tables import (
+    PROBLEM,
+    ceilings_of,
+    order_of_rungs,
+    problem,
+    size,
+    three_digits,
+    unique,
+)
 from lab.theme import FONT, LIGHT, themed
+
+NUMBERS = {rung.name: rung.number for rung in rungs.ladder()}
 
 CYCLE = ("blue", "orange", "green", "red", "brown", "teal", "pink")
 UNIT = {
@@ -250,7 +261,8 @@ def name(row):
 
 
 def number(row):
-    return row["program"][:2] if row["kind"] == "rung" else row["program"]
+    """Where a rung stands in the ladder, "34"; a library by its name. For plots too dense for names."""
+    return NUMBERS.get(row["program"], row["program"])
 
 
 def typed(of):
@@ -275,9 +287,9 @@ def formulas(row, c):
     keys. From 08 on DRAM has each tensor once, and every block reads all of K and V of its head."""
     heads, N, own = row["B"] * row["H"], row["N_q"], row["compulsory_bytes"]
     matrix = N * row["d"] * (4 if row["dtype"] == "fp32" else 2)  # Q, K, V or O of one head
-    if row["program"].startswith("06"):
+    if row["program"] == "cuda_naive":
         return None, 4 * heads * N * N * 4 + own
-    if row["program"].startswith("07"):
+    if row["program"] == "flash_attention_1":
         return (heads * matrix * (3 + 3 * -(-N // BC_OF_07)),) * 2
     return 2 * c["blocks"] * matrix + own if "blocks" in c else None, own
 
@@ -504,8 +516,9 @@ def note(axes, text, at, offset, colour):
 def colours_of(rows):
     """{program: colour}: libraries grey and purple, rungs each their own, the last the first."""
     programs = unique(row["program"] for row in rows)
-    libraries = sorted((one for one in programs if not one[:1].isdigit()), reverse=True)
-    rungs = sorted((one for one in programs if one[:1].isdigit()), reverse=True)
+    place = order_of_rungs()
+    libraries = sorted((one for one in programs if one not in place), reverse=True)
+    rungs = sorted((one for one in programs if one in place), key=place.get, reverse=True)
     return dict(zip(libraries, ("note", "purple") * 4)) | dict(zip(rungs, CYCLE * 4))
 
 
@@ -547,7 +560,9 @@ def spread(provenance, rows):
     found = [row for row in timed(rows, causal=False) if row.get("sigma")]
     if not found:
         raise ValueError("no row of this record has a sigma")
-    last = sorted({row["program"] for row in found if row["kind"] == "rung"})[-2:]
+    last = sorted(
+        {row["program"] for row in found if row["kind"] == "rung"}, key=order_of_rungs().get
+    )[-2:]
     longest = max(row["N_q"] for row in found)
     found = [
         row

@@ -5,7 +5,6 @@ import difflib
 import hashlib
 import json
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -104,13 +103,12 @@ def chosen(every, wanted, progress):
         if wanted
         in (one.id, one.name, one.rung.name, one.rung.program, f"{one.rung.program}{one.id[-2:]}")
     ]
-    if not found and re.fullmatch(r"\d{1,2}(\.\d+)?", wanted):
-        number, _, which = wanted.partition(".")
-        then = former_names().get(number.zfill(2))
+    number, _, which = wanted.partition(".")
+    if not found and number.zfill(2) in former_names():
+        then = former_names()[number.zfill(2)][1]
         raise Refusal(
-            "exercises go by the rung's name"
-            + (f": {wanted} was {then[1]}{'.' * bool(which)}{which}" if then else "")
-            + "; ./scripts/exercise lists all of them"
+            f"exercises go by the rung's name: {wanted} was {then}{'.' * bool(which)}{which}; "
+            "./scripts/exercise lists all of them"
         )
     if not found:
         raise Refusal(f"there is no exercise '{wanted}'; ./scripts/exercise lists all of them")

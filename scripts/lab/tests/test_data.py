@@ -15,7 +15,7 @@ def test_rungs_are_found_by_name_or_folder():
         cuda_rungs(["naive_attention"])  # it runs on the CPU
     with pytest.raises(LabError, match="22 was overlap once, it is swizzle now"):
         cuda_rungs(["22"])
-    with pytest.raises(LabError, match="not by number .'99'."):
+    with pytest.raises(LabError, match="not by number: '99'"):
         cuda_rungs(["99"])
 
 

@@ -189,9 +189,9 @@ def test_profile_of_both_sides(stand_in, tmp_path, monkeypatch, capsys):
     stand_in("ncu", f"echo '{header}'; echo '{units}'; echo '{launch}'")
     stand_in("nvidia-smi", 'echo "GPU 0: G"')
     for folder in ("cuda", "simt"):
-        stand_in(f"{folder}/steps/{rung.name}", f"echo '{total}' > {rung.name}.profile.json")
+        stand_in(f"{folder}/steps/{rung.program}", f"echo '{total}' > {rung.name}.profile.json")
     arguments = ["--programs", str(tmp_path / "cuda"), "--simt-programs", str(tmp_path / "simt")]
-    assert main(["profile", *arguments, "9", "--q-len", "100"]) == 0
+    assert main(["profile", *arguments, "double_buffer", "--q-len", "100"]) == 0
     cells = {
         line.rsplit(maxsplit=2)[0]: line.split()[-2:]
         for line in capsys.readouterr().out.splitlines()
