@@ -511,7 +511,9 @@ def window():
                 m = top + size
                 raised.append(tile)
             limits.append(m)
-        panels.append((f"lazy_maximum, {name}: m lies {size} above the largest", raised, limits, height))
+        panels.append(
+            (f"lazy_maximum, {name}: m lies {size} above the largest", raised, limits, height)
+        )
     y = 118
     for caption, raised, line, height in panels:
         low, high = min(tops) - 2, max(*tops, *line) + 3

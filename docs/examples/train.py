@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Trains a small transformer that writes text, letter by letter; its attention is a rung of the ladder, or PyTorch's.
+"""Trains a small transformer that writes text, letter by letter; its attention is a rung of the
+ladder, or PyTorch's.
 
-Without options: one layer on the CPU, where the SIMT backend runs the CUDA kernels of the forward and of the backward
-pass. It learns Python's own poem, `import this`, by heart. With both kinds of attention the same model is trained twice
-from the same seed, and the losses are compared. A larger one for a GPU:
+Without options: one layer on the CPU, where the SIMT backend runs the CUDA kernels of the forward
+and of the backward pass. It learns Python's own poem, `import this`, by heart. With both kinds of
+attention the same model is trained twice from the same seed, and the losses are compared. A larger
+one for a GPU:
 
-    docs/examples/train.py --device cuda --layers 6 --width 256 --head-dim 64 --context 256 --batch 64 --rate 1e-3 --text docs/*.md
+    docs/examples/train.py --device cuda --layers 6 --width 256 --head-dim 64 --context 256 \\
+        --batch 64 --rate 1e-3 --text docs/*.md
 """
 
 import argparse
@@ -88,7 +91,8 @@ def arguments(words):
         parser.error(f"--text: {error}")
     if len(options.text) <= options.context + 1:
         parser.error(
-            f"the text has {len(options.text)} letters; more than --context {options.context} are needed"
+            f"the text has {len(options.text)} letters; more than --context {options.context} are "
+            "needed"
         )
     return options
 
@@ -172,7 +176,8 @@ def train(options, which, say=lambda line: print(line, flush=True)):
     torch.manual_seed(options.seed)
     model = Model(options, which, len(alphabet)).to(options.device)
     say(
-        f"{which}: {options.layers} layer(s), {sum(weight.numel() for weight in model.parameters()):,} parameters, "
+        f"{which}: {options.layers} layer(s), "
+        f"{sum(weight.numel() for weight in model.parameters()):,} parameters, "
         f"{len(text):,} letters of text"
     )
     draw = torch.Generator().manual_seed(
@@ -216,7 +221,8 @@ def save(options, losses):
 def main(options):
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         print(
-            "train.py: --device: there is no GPU that PyTorch can use; without the option it runs on the CPU",
+            "train.py: --device: there is no GPU that PyTorch can use; without the option it runs "
+            "on the CPU",
             file=sys.stderr,
         )
         return 2
@@ -227,7 +233,8 @@ def main(options):
     if len(losses) == 2:
         apart = [abs(a - b) for a, b in zip(*losses.values())]
         print(
-            f"the two losses differ by {sum(apart) / len(apart):.5f} on average, at most by {max(apart):.5f}"
+            f"the two losses differ by {sum(apart) / len(apart):.5f} on average, at most by "
+            f"{max(apart):.5f}"
         )
     if options.record:
         print(f"written {save(options, losses).relative_to(ROOT)}")

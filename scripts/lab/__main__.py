@@ -1,4 +1,4 @@
-"""The lab: measures, records, compares, tabulates and draws. Run it as ./scripts/lab/run VERB ..."""
+"""Measures, records, compares, tabulates and draws. Run it as ./scripts/lab/run VERB ..."""
 
 import argparse
 import importlib
@@ -6,7 +6,8 @@ import sys
 
 from lab.ladder import LabError
 
-# verb: (module of the lab, with add_arguments(parser) and main(options) -> exit code; a line of help)
+# verb: (module of the lab, with add_arguments(parser) and main(options) -> exit code; a line of
+# help)
 VERBS = {
     "compare": (
         "compare",
@@ -72,7 +73,7 @@ def main(arguments=None):
         for verb, (module, text) in VERBS.items():
             if (
                 verb in arguments[:1]
-            ):  # only the verb at hand is imported: measuring needs no pandas
+            ):  # only the verb at hand is imported: measuring needs no matplotlib
                 module = importlib.import_module(f"lab.{module}")
                 own = verbs.add_parser(
                     verb,
@@ -93,9 +94,10 @@ def main(arguments=None):
         if not error.name or error.name.split(".")[0] == "lab":
             raise
         print(
-            f"lab {arguments[0]}: this python3 ({sys.executable}) has no {error.name}; on Debian or Ubuntu: apt install "
-            f"python3-pandas python3-matplotlib, elsewhere: pip install -r scripts/lab/requirements.txt; FLASH_PYTHON "
-            f"names another python3",
+            f"lab {arguments[0]}: this python3 ({sys.executable}) has no {error.name}; on Debian "
+            "or "
+            "Ubuntu: apt install python3-matplotlib, elsewhere: pip install -r "
+            "scripts/lab/requirements.txt; FLASH_PYTHON names another python3",
             file=sys.stderr,
         )
         return 2

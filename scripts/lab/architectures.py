@@ -1,9 +1,12 @@
-"""Compiles the kernels of the CUDA rungs for every GPU that the ladder is meant for, and shows what ptxas made of them.
+"""Compiles the kernels of the CUDA rungs for every GPU that the ladder is meant for, and shows what
+ptxas made of them.
 
-A kernel file is compiled to machine code of one architecture at a time; a warning is an error. No GPU is needed, and
-nothing is run. The table names, for each rung and architecture, the most registers a thread of its kernels has and the
-bytes that ptxas spills in all of them. A compute capability that this nvcc does not know, or that is older than the rung
-asks for, is left out. Shared memory that a kernel asks for when it is launched: ./scripts/step --preset simt RUNG --profile.
+A kernel file is compiled to machine code of one architecture at a time; a warning is an error. No
+GPU is needed, and nothing is run. The table names, for each rung and architecture, the most
+registers a thread of its kernels has and the bytes that ptxas spills in all of them. A compute
+capability that this nvcc does not know, or that is older than the rung asks for, is left out.
+Shared memory that a kernel asks for when it is launched: ./scripts/step --preset simt RUNG
+--profile.
 """
 
 import concurrent.futures
@@ -28,7 +31,8 @@ OPTIONS = (
 
 
 def suits(rung, architecture):
-    """Whether a rung is compiled for it: wgmma exists in Hopper's code alone, all else from the capability on."""
+    """Whether a rung is compiled for it: wgmma exists in Hopper's code alone, all else from the
+    capability on."""
     asked = int(rung.capability.replace(".", ""))
     return int(architecture) == asked if asked == 90 else int(architecture) >= asked
 
@@ -109,7 +113,8 @@ def main(options):
             )
             failed += bool(wrong)
             cli.say(
-                f"{number} of {len(work)}: sm_{architecture} {rung.name} {wrong or f'compiles ({seconds:.0f} s)'}"
+                f"{number} of {len(work)}: sm_{architecture} {rung.name} "
+                f"{wrong or f'compiles ({seconds:.0f} s)'}"
             )
     found = [row for one in work for row in rows[one]]
     if options.kernels:

@@ -1,7 +1,8 @@
-"""Draws one head's attention over the words of a text as a self-contained SVG, for light and dark pages.
+"""Draws one head's attention over the words of a text as a self-contained SVG, for light and dark
+pages.
 
-Three parts: the whole matrix P; the part of it that belongs to chosen words, brought together word by word; and the
-text itself, once per query, each word shaded by the attention that it gets.
+Three parts: the whole matrix P; the part of it that belongs to chosen words, brought together word
+by word; and the text itself, once per query, each word shaded by the attention that it gets.
 """
 
 import base64
@@ -38,12 +39,10 @@ def opacity(p):
 
 
 def rect(x, y, width, height, kind="", shade=None, radius=0):
-    look = (
-        f'style="{LINES[kind]}"'
-        if kind
-        else f'fill="#{"%02x%02x%02x" % INK}" fill-opacity="{opacity(shade):.2f}"'
-    )
-    return f'<rect x="{x:.6g}" y="{y:.6g}" width="{width:.6g}" height="{height:.6g}" rx="{radius}" {look}/>'
+    shaded = f'fill="#{bytes(INK).hex()}" fill-opacity="{opacity(shade or 0):.2f}"'
+    look = f'style="{LINES[kind]}"' if kind else shaded
+    place = f'x="{x:.6g}" y="{y:.6g}" width="{width:.6g}" height="{height:.6g}" rx="{radius}"'
+    return f"<rect {place} {look}/>"
 
 
 def label(x, y, text, kind="", more=""):
@@ -76,7 +75,8 @@ def draw(title, note, P, words, joined, groups, queries):
             "note",
         ),
         f'<image x="{MARGIN}" y="{TOP}" width="{SIDE}" height="{SIDE}" preserveAspectRatio="none" '
-        f'style="image-rendering:pixelated" href="data:image/png;base64,{base64.b64encode(png(P)).decode()}"/>',
+        'style="image-rendering:pixelated" '
+        f'href="data:image/png;base64,{base64.b64encode(png(P)).decode()}"/>',
         rect(MARGIN, TOP, SIDE, SIDE, "frame"),
         *draw_groups(WIDTH - MARGIN - SIDE, P, groups),
     ]
@@ -87,7 +87,8 @@ def draw(title, note, P, words, joined, groups, queries):
     size = f'width="{WIDTH}" height="{y - 10:.6g}" viewBox="0 0 {WIDTH} {y - 10:.6g}"'
     page = rect(0.5, 0.5, WIDTH - 1, y - 11, "page", radius=8)
     return themed(
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {FONT} font-size="13" style="fill: {LIGHT["ink"]}">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {FONT} font-size="13" '
+        f'style="fill: {LIGHT["ink"]}">\n'
         f"<style>{FONTS}</style>\n" + "\n".join([page, *parts]) + "\n</svg>\n"
     )
 
@@ -112,7 +113,8 @@ def draw_groups(left, P, groups):
         at, middle = edge * cell, TOP + (edge + len(occurrences) / 2) * cell
         if edge:
             parts.append(
-                f'<path style="{LINES["group"]}" d="M{left} {TOP + at:.6g}h{SIDE}M{left + at:.6g} {TOP}v{SIDE}"/>'
+                f'<path style="{LINES["group"]}" d="M{left} {TOP + at:.6g}h{SIDE}'
+                f'M{left + at:.6g} {TOP}v{SIDE}"/>'
             )
         parts.append(label(left - 8, middle + 4, name, more='text-anchor="end"'))
         edge += len(occurrences)

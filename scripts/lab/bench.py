@@ -1,18 +1,23 @@
-"""Times every built rung on the same problems, beside the ceilings of this machine and PyTorch's attention.
+"""Times every built rung on the same problems, beside the ceilings of this machine and PyTorch's
+attention.
 
-fp32 where a rung has it, bf16 for the rungs that use tensor cores. Problems: (B, H, N, d) = (4, 16, 4096, 64) and
-(100, 1, 4096, 32), full. Every result is checked against the float64 reference on the problem that is timed. Medians of
-at least 20 runs with cold caches; a row whose spread, (longest - shortest) / median, is beyond 5% is marked "noisy".
-naive_attention to one_pass_softmax run on all cores of the processor. Without a GPU PyTorch stands beside them; CUDA rungs are left out.
-Ceilings are measured first and last, the better counts, by small programs that g++ and nvcc compile on the fly.
+fp32 where a rung has it, bf16 for the rungs that use tensor cores. Problems: (B, H, N, d) = (4, 16,
+4096, 64) and (100, 1, 4096, 32), full. Every result is checked against the float64 reference on the
+problem that is timed. Medians of at least 20 runs with cold caches; a row whose spread, (longest -
+shortest) / median, is beyond 5% is marked "noisy". naive_attention to one_pass_softmax run on all cores of the
+processor. Without a GPU PyTorch stands beside them; CUDA rungs are left out. Ceilings are measured
+first and last, the better counts, by small programs that g++ and nvcc compile on the fly.
 
---series: time against N. 16,384 tokens in sequences of 512 to 16,384, 32 heads, d = 64, as the papers measure. The
+--series: time against N. 16,384 tokens in sequences of 512 to 16,384, 32 heads, d = 64, as the
+papers measure. The
 rungs on the processor run once, and of each head some 256 rows are checked.
---memory: memory against N, of standard attention (naive_attention and cuda_naive) and of tiles (05, 08 and the last): (1, 8, N, 64), N
+--memory: memory against N, of standard attention (naive_attention and cuda_naive) and of tiles (05, 08 and the
+last): (1, 8, N, 64), N
 from 1024 on, until standard attention no longer fits.
 
-Prints a table; the folder `bench` in the build folder gets the record, and a page with pictures where pandas and
-matplotlib are (apt install python3-pandas python3-matplotlib). Build the target rungs first, by the preset cuda or cpu.
+Prints a table; the folder `bench` in the build folder gets the record, and a page with pictures
+where matplotlib is (apt install python3-matplotlib). Build the target rungs first, by the preset
+cuda or cpu.
 """
 
 import json
@@ -57,7 +62,8 @@ class Plan(NamedTuple):
     problems: tuple  # (B, H, N, d)
     quick: tuple  # much smaller problems in their place, for a trial
     rungs: tuple = ()  # those that take part; empty: all
-    runs: dict = {}  # backend: how many runs, where it is not as many as a good median takes; 0: one, warm
+    # backend: how many runs, where it is not as many as a good median takes; 0: one, warm
+    runs: dict = {}
     check_rows: int = 0  # of each head; 0: all
     libraries: bool = True
     counters: bool = False  # count traffic with ncu, too
@@ -141,11 +147,13 @@ def checked(options):
     """The build folder. Raises LabError when the options do not fit together."""
     if options.quick and options.record:
         raise LabError(
-            "--quick measures too small problems for a record; leave one of --quick and --record out"
+            "--quick measures too small problems for a record; leave one of --quick and --record "
+            "out"
         )
     if options.record and (options.only or options.sigma != 1 or options.problem):
         raise LabError(
-            "a record is of all rungs on the usual problems; leave --record or --only, --sigma and --problem out"
+            "a record is of all rungs on the usual problems; leave --record or --only, --sigma and "
+            "--problem out"
         )
     if any(len(shape) != 4 or min(shape) < 1 for shape in options.problem or ()):
         raise LabError("--problem B,H,N,D: four numbers from 1 on")
@@ -160,7 +168,8 @@ def checked(options):
         if any(harness.program(folder, rung.name) for rung in ladder()):
             return folder
     raise LabError(
-        f"there is no built rung in {' or '.join(map(str, folders))}; ./scripts/tour builds all of them"
+        f"there is no built rung in {' or '.join(map(str, folders))}; ./scripts/tour builds all of "
+        "them"
     )
 
 
@@ -199,7 +208,8 @@ def rungs_to_time(folder, only, plan, gpu):
 
 
 def measure_ceilings(gpu, best):
-    """Raises what `best` has, {unit: speed}, to what is measured now: heat and other programs can only lower it."""
+    """Raises what `best` has, {unit: speed}, to what is measured now: heat and other programs can
+    only lower it."""
     sources = [("ceilings.cpp", ["g++", "-std=gnu++20", "-O3", "-march=native", "-fopenmp"])]
     if gpu:
         hopper = records.asked("compute_cap")[0] == "9.0"
@@ -209,10 +219,8 @@ def measure_ceilings(gpu, best):
     for name, compiler in sources:
         source = ROOT / "common/harness/ceilings" / name
         machine = records.processor(), records.first_line("nvidia-smi", "-L")
-        program = (
-            build.FOLDER
-            / f"{source.stem}-{build.fingerprint(source.read_text(encoding='utf-8'), compiler, machine)}"
-        )
+        key = build.fingerprint(source.read_text(encoding="utf-8"), compiler, machine)
+        program = build.FOLDER / f"{source.stem}-{key}"
         program.parent.mkdir(exist_ok=True)
         if not program.is_file() and (
             not shutil.which(compiler[0])
@@ -381,7 +389,8 @@ class Bench:
                 if rung.name in ended or too_long:
                     continue
                 say(
-                    f"{place} of {len(self.problems) * len(self.rungs)}: {rung.name} on {harness.title(case)}"
+                    f"{place} of {len(self.problems) * len(self.rungs)}: {rung.name} on "
+                    f"{harness.title(case)}"
                 )
                 try:
                     row = time_rung(rung, path, backend, case, self.plan, not self.options.no_check)
@@ -439,7 +448,7 @@ def write_page(path):
         say(f"tables and pictures: {os.path.relpath(page or path.parent)}")
     except (ImportError, RuntimeError) as missing:
         say(
-            f"no pictures: {missing}; apt install python3-pandas python3-matplotlib, or pip install -r "
+            f"no pictures: {missing}; apt install python3-matplotlib, or pip install -r "
             "scripts/lab/requirements.txt"
         )
 

@@ -1,4 +1,5 @@
-"""Runs every built rung on the real and on a random input, and prints the table. scripts/tour calls it.
+"""Runs every built rung on the real and on a random input, and prints the table. scripts/tour calls
+it.
 
     python3 -m lab.climb LADDER.TXT RUNGS.TSV REAL.safetensors OUTPUT.safetensors
 
@@ -14,7 +15,8 @@ from pathlib import Path
 from lab import harness, ladder
 from lab.safetensors import SafetensorsFile
 
-# Sizes at which each rung takes moments. The SIMT backend executes a CUDA kernel thread by thread, so it gets less.
+# Sizes at which each rung takes moments. The SIMT backend executes a CUDA kernel thread by thread,
+# so it gets less.
 RANDOM = {
     "cpu": ["--heads", "8", "--q-len", "1024", "--head-dim", "64"],
     "simt": ["--heads", "2", "--q-len", "256", "--head-dim", "64"],
@@ -43,7 +45,8 @@ def main():
     real, output = sys.argv[3], Path(sys.argv[4])
     print_legend(real)
     row(HEADING)
-    before = {}  # seconds of the rung before, by input; only times of one backend and one problem are compared
+    # seconds of the rung before, by input; only times of one backend and one problem are compared
+    before = {}
     results, left_out = [], []
     for line in Path(sys.argv[2]).read_text().splitlines():
         name, state, detail = line.split("\t")
@@ -56,7 +59,8 @@ def main():
         print("\nLeft out:", *left_out, sep="\n")
     failed = results.count(False)
     print(
-        f"\n{len(results) - failed} of {len(results)} runs passed their check against the float64 reference."
+        f"\n{len(results) - failed} of {len(results)} runs passed their check against the float64 "
+        "reference."
     )
     return 1 if failed else 0
 
@@ -65,18 +69,22 @@ def print_legend(real):
     file = SafetensorsFile(real)
     meta = file.metadata
     print(
-        f"real     Q {file.shape('q')}, K and V {file.shape('k')}: batch, heads, tokens, head dim;\n"
-        f"         layer {meta['layer']} of {meta['model'].split()[0]} on\n         {meta['text'].split(';')[0]}\n"
+        f"real     Q {file.shape('q')}, K and V {file.shape('k')}: batch, heads, tokens, head "
+        "dim;\n"
+        f"         layer {meta['layer']} of {meta['model'].split()[0]} on\n         "
+        f"{meta['text'].split(';')[0]}\n"
         "random   N(0, 1), at a size that the backend does in moments\n"
         "error    the largest difference from the float64 reference, beside what is allowed\n"
-        "time     the median of many runs on cold caches; of one run when emulated, which says nothing about a GPU\n"
+        "time     the median of many runs on cold caches; of one run when emulated, which says "
+        "nothing about a GPU\n"
         "speed    how many times faster than the rung before, on the same input and backend\n"
-        "Rungs named backward compute gradients: dQ stands under O, and dK or dV, whichever is nearer its bound, under LSE.\n"
+        "Rungs named backward compute gradients: dQ stands under O, and dK or dV, whichever is "
+        "nearer its bound, under LSE.\n"
     )
 
 
 def climb(rung, program, real, output, before):
-    """Runs one rung on both inputs and prints its lines; a list of "it passed", one for each run."""
+    """Runs one rung on both inputs and prints its lines; of each run, whether it passed."""
     smallest = run(program, ["--heads", "1", "--q-len", "1", "--no-check"], bench=False)
     kind = smallest["backend"] if smallest else "cpu"
     real_d = SafetensorsFile(real).shape("q")[-1]

@@ -1,33 +1,33 @@
-"""Times rungs beside PyTorch's attention: same tensors, same run, interleaved, each program checked first.
+"""Times rungs beside PyTorch's attention: same tensors, same run, interleaved, each program checked
+first.
 
-The 24 cases have 16,384 tokens and heads x d = 2048: d = 64 and 128, full and causal, N = 512 to 16384. Tensor-core
-rungs stand beside FlashAttention-2 and cuDNN; with --dtype fp32 the fp32 rungs from 09 on stand beside the
-memory-efficient kernel. In bf16 FlashAttention-3's forward pass is one of the programs where Python
-finds the wheel fa3-fwd. Each program is held to the suite's rule, against float64, on the tensors
-that are timed.
+The 24 cases have 16,384 tokens and heads x d = 2048: d = 64 and 128, full and causal, N = 512 to
+16384. Tensor-core rungs stand beside FlashAttention-2 and cuDNN; with --dtype fp32 the fp32 rungs
+from 09 on stand beside the memory-efficient kernel. In bf16 FlashAttention-3's forward pass is one
+of the programs where Python finds the wheel fa3-fwd. Each program is held to the suite's rule,
+against float64, on the tensors that are timed.
 
-    ./scripts/lab/run compare                                          all tensor-core rungs, 24 cases, bf16
-    ./scripts/lab/run compare block_order lean_softmax --dtype fp16 --lengths 4096,16384 --sigma 1,2,3,4,6,8,12,16,24
-    ./scripts/lab/run compare lean_softmax --pattern random,rising:50,sink:first,sink:middle,sink:last,real
-    ./scripts/lab/run compare lean_softmax before/steps/26_lean_softmax          a kernel file of another folder beside today's
-    ./scripts/lab/run compare backward_two_kernels backward_one_kernel backward_roles --group 8                      gradients; FLOPs count 2.5 times the forward pass
-    ./scripts/lab/run compare --dtype fp32 cuda_naive flash_attention_1 flash_attention_2 double_buffer --problem 4,16,4096,64 --problem 100,1,4096,32
-    ./scripts/lab/run compare --training                               a loop of PyTorch, by the wall clock
+    lab compare                      all tensor-core rungs, 24 cases, bf16
+    lab compare block_order lean_softmax --dtype fp16 --lengths 4096,16384 --sigma 1,2,3,4,6,8,12,16,24
+    lab compare lean_softmax --pattern random,rising:50,sink:first,sink:middle,sink:last,real
+    lab compare lean_softmax before/steps/26_lean_softmax    a kernel file of another folder beside today's
+    lab compare backward_two_kernels backward_one_kernel backward_roles --group 8   gradients; FLOPs count 2.5 times the forward pass
+    lab compare --dtype fp32 cuda_naive flash_attention_1 flash_attention_2 double_buffer --problem 4,16,4096,64 --problem 100,1,4096,32
+    lab compare --training           a loop of PyTorch, by the wall clock
 
-Needs a GPU, nvcc and a python3 with PyTorch. Rungs on the CPU: ./scripts/bench --programs build-cpu.
+Needs a GPU, nvcc and a python3 with PyTorch. Rungs on the CPU: ./scripts/bench --programs
+build-cpu.
 """
 
 import math
 import os
 from pathlib import Path
-from statistics import geometric_mean
 
-from lab import build, cli, harness, timing
+from lab import build, cli, harness, timing, training
 from lab.ladder import ROOT, LabError, Rung, WrongResult, cuda_rungs
 
 TOKENS, HIDDEN = 16384, 2048
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
-CASE = ("B", "H", "H_kv", "N_q", "N_kv", "d", "causal", "sigma", "pattern")
 
 
 def decimals(text):
@@ -91,7 +91,8 @@ def cases(options):
     for shape in shapes:
         if len(shape) != 4 or min(shape) < 1 or options.group < 1 or shape[1] % options.group:
             raise LabError(
-                f"--problem B,H,N,D: four numbers from 1 on, and --group must divide the heads ({shape[1:2]})"
+                "--problem B,H,N,D: four numbers from 1 on, and --group must divide the heads "
+                f"({shape[1:2]})"
             )
         found += [
             {
@@ -161,7 +162,7 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
         torch,
         generator,
         types[dtype],
-        *(case[name] for name in CASE[:6]),
+        *(case[name] for name in timing.CASE[:6]),
         case.get("sigma", 1.0),
         case.get("pattern", "random"),
     )
@@ -223,44 +224,9 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
     ]
 
 
-def ratios(rows, program, library):
-    """{problem: how many times as fast as the library} of a program."""
-    of = {
-        name: {
-            tuple(row.get(part) for part in CASE): row["ms"]
-            for row in rows
-            if row["program"] == name
-        }
-        for name in (program, library)
-    }
-    return {case: of[library][case] / ms for case, ms in of[program].items() if case in of[library]}
-
-
-def summary(rows):
-    """Lines: of each rung and library the geometric mean and the least ratio, for each sigma and pattern apart."""
-    lines = []
-    for sigma, pattern in dict.fromkeys((row.get("sigma"), row.get("pattern")) for row in rows):
-        some = [row for row in rows if (row.get("sigma"), row.get("pattern")) == (sigma, pattern)]
-        lines.append(f"sigma {sigma:g}, {pattern}" if sigma else "")
-        for name in dict.fromkeys(row["program"] for row in some if row["kind"] != "library"):
-            parts = []
-            for library in dict.fromkeys(
-                row["program"] for row in some if row["kind"] == "library"
-            ):
-                if found := ratios(some, name, library):
-                    parts.append(
-                        f"{geometric_mean(found.values()):.3f} x {library} (least {min(found.values()):.2f}, "
-                        f"{len(found)} cases)"
-                    )
-            lines.append(f"  {name}: {', '.join(parts) or 'no library on the same problems'}")
-    return lines
-
-
 def main(options):
     wanted = cases(options)
     if options.training:
-        from lab import training
-
         return training.main(options, wanted)
     chosen, torch = variants(options), timing.torch_with_gpu()
     built = build.build_all(chosen)
@@ -293,5 +259,5 @@ def main(options):
         )
         # after each case: what was measured stays when it is interrupted
         cli.save(options, rows, **versions, rounds=options.rounds)
-    print("\nTFLOP/s above; times as fast as the libraries:", *summary(rows), sep="\n")
+    print("\nTFLOP/s above; times as fast as the libraries:", *timing.summary(rows), sep="\n")
     return 0

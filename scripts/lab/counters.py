@@ -1,14 +1,17 @@
-"""Compares the counts of the SIMT backend with those of a GPU, kernel by kernel, for every CUDA rung.
+"""Compares the counts of the SIMT backend with those of a GPU, kernel by kernel, for every CUDA
+rung.
 
-Runs each rung on the same problems twice: on the GPU under ncu, and on the CPU with --profile. Equal must be
+Runs each rung on the same problems twice: on the GPU under ncu, and on the CPU with --profile.
+Equal must be
   - requests and sectors of global loads, stores and atomics,
   - mma, ldmatrix and, by shape, wgmma instructions of warps,
   - requests of TMA to load, to store and to add, and the bytes of each,
-  - bank conflicts of shared memory: whether there are any, and where the compiler keeps the accesses, how many ways.
-Wavefronts of plain shared loads stand beside each other and may differ: SIMT counts the source, and nvcc keeps values
-in registers. So may the loads and the bank conflicts of a kernel that polls a semaphore: they depend on how long it
-waits.
-Build the target rungs first, by the presets cuda and simt.
+  - bank conflicts of shared memory: whether there are any, and where the compiler keeps the
+    accesses, how many ways.
+Wavefronts of plain shared loads stand beside each other and may differ: SIMT counts the source, and
+nvcc keeps values in registers. So may the loads and the bank conflicts of a kernel that polls a
+semaphore: they depend on how long it waits. Build the target rungs first, by the presets cuda and
+simt.
 """
 
 import csv
@@ -25,7 +28,8 @@ from pathlib import Path
 from lab import build, cli, harness, records
 from lab.ladder import ROOT, LabError, cuda_rungs
 
-# So few tiles that of blocks which stay, SIMT's 4 SMs hold as many as a GPU. The head dims are the rung's without 64.
+# So few tiles that of blocks which stay, SIMT's 4 SMs hold as many as a GPU. The head dims are the
+# rung's without 64.
 PROBLEMS = (
     "--heads 2 --q-len 200 --kv-len 200 --head-dim 64",
     "--heads 4 --kv-heads 2 --q-len 97 --kv-len 161 --head-dim {0} --causal",
@@ -41,9 +45,12 @@ TRAFFIC = {
     "TMA add": ("bytes", "bulk_reduce"),
 }
 SHOWN = ("shared load wavefronts", "shared store wavefronts")
-WAYS = "ways of bank conflicts"  # wavefronts over wavefronts without conflicts, of all accesses to shared memory
-OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"  # "9 (HGMMA.64x96x16.F32: 8; LDG.E.STRONG.GPU: 1)"
-# ncu's names. An atomic has an answer, or is a reduction. ld, st and red of TMA exist from Hopper on.
+# wavefronts over wavefronts without conflicts, of all accesses to shared memory
+WAYS = "ways of bank conflicts"
+# "9 (HGMMA.64x96x16.F32: 8; LDG.E.STRONG.GPU: 1)"
+OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"
+# ncu's names. An atomic has an answer, or is a reduction. ld, st and red of TMA exist from Hopper
+# on.
 COMPARED = {
     name: metric
     for name, metric in records.METRICS.items()
@@ -104,7 +111,8 @@ def parsed(output, metrics=records.METRICS):
 
 
 def ncu(command, kernels="", metrics=records.METRICS):
-    """[(kernel, counts)] of the launches of a command; `kernels`: only those that the regular expression names."""
+    """[(kernel, counts)] of the launches of a command; `kernels`: only those that the regular
+    expression names."""
     build.require("ncu")
     full = [
         "ncu",
@@ -154,7 +162,8 @@ def simt_document(path, arguments):
         )
         if done.returncode != 0:
             raise LabError(
-                f"{' '.join(command)} failed with exit code {done.returncode}:\n{done.stderr.strip()}"
+                f"{' '.join(command)} failed with exit code "
+                f"{done.returncode}:\n{done.stderr.strip()}"
             )
         return json.loads(next(Path(folder).glob("*.profile.json")).read_text(encoding="utf-8"))
 
@@ -189,7 +198,8 @@ def of_gpu(counts):
 
 
 def of_simt(total):
-    """The same of the JSON of --profile. cp.async loads global memory, and stores to shared memory apart."""
+    """The same of the JSON of --profile. cp.async loads global memory, and stores to shared memory
+    apart."""
     parts = [total[name] for name in ("shared_load", "shared_store", "async_store")]
     ideal = sum(part["ideal"] for part in parts)
     return {

@@ -360,7 +360,7 @@ def times_table(rows, variants):
             (row["d"], row["causal"]) for row in rows if row["program"] == one.name
         ):
             some = [row for row in rows if (row["d"], row["causal"]) == (d, causal)]
-            mean = geometric_mean(compare.ratios(some, one.name, rung).values())
+            mean = geometric_mean(timing.ratios(some, one.name, rung).values())
             parts.append(f"d={d} {'causal' if causal else 'full'} {100 * (mean - 1):+.1f}%")
         yield f"{one.name:<34} {', '.join(parts)}   ({one.what})"
 

@@ -10,7 +10,8 @@ from lab.ladder import ROOT, LabError
 
 
 class Refused(LabError):
-    """A rung does not run this problem; says why. `wrong` when it ran and its result is wrong, or it crashed."""
+    """A rung does not run this problem; says why. `wrong` when it ran and its result is wrong, or
+    it crashed."""
 
     def __init__(self, reason, wrong=False):
         super().__init__(reason)
@@ -63,7 +64,8 @@ def title(row):
 
 
 def arguments_of(case, dtype="fp32"):
-    """Of a row's problem. The harness draws Q and K from N(0, 1), so the scale sets the spread of the scores."""
+    """Of a row's problem. The harness draws Q and K from N(0, 1), so the scale sets the spread of
+    the scores."""
     return [
         "--batch",
         case["B"],

@@ -1,7 +1,8 @@
-"""Who holds what in mma.sync and ldmatrix, and where a swizzled tile keeps its chunks: the pages' drawings show it.
+"""Who holds what in mma.sync and ldmatrix, and where a swizzled tile keeps its chunks: the pages'
+drawings show it.
 
-`python3 -m lab.layouts PROGRAM` compares it with what PROGRAM, a build's steps/tests/show_layouts, finds by trying.
-Exit code: 0 all agree, 1 they do not, 4 the program has no device to run on.
+`python3 -m lab.layouts PROGRAM` compares it with what PROGRAM, a build's steps/tests/show_layouts,
+finds by trying. Exit code: 0 all agree, 1 they do not, 4 the program has no device to run on.
 """
 
 import itertools
@@ -28,13 +29,15 @@ def c_element(lane, register):
 
 
 def ldmatrix_element(lane, register, half, transposed):
-    """(matrix, row, column) of what a lane receives; the matrices are 8 x 8, and register i comes from matrix i."""
+    """(matrix, row, column) of what a lane receives; the matrices are 8 x 8, and register i comes
+    from matrix i."""
     row, column = lane // 4, 2 * (lane % 4) + half
     return (register, column, row) if transposed else (register, row, column)
 
 
 def swizzled(d, rows, row, chunk):
-    """The byte at which chunk `chunk` (8 elements of 16 bits) of row `row` begins, in a tile of `rows` rows of d."""
+    """The byte at which chunk `chunk` (8 elements of 16 bits) of row `row` begins, in a tile of
+    `rows` rows of d."""
     if d == 32:  # two rows of 64 bytes share the width of the banks
         return 64 * row + 16 * (chunk ^ row // 2 % 4)
     half, column = divmod(chunk, 8)  # d = 128: two tiles of 64 columns, one after the other
@@ -42,7 +45,8 @@ def swizzled(d, rows, row, chunk):
 
 
 def expected():
-    """{beginning of a line: {what it tries: what it finds}}, as show_layouts prints them, in numbers."""
+    """{beginning of a line: {what it tries: what it finds}}, as show_layouts prints them, in
+    numbers."""
     in_a = itertools.product(LANES, range(4), HALVES)
     in_b = list(itertools.product(LANES, range(2), HALVES))
     in_c = {c_element(*place): place for place in itertools.product(LANES, range(4))}

@@ -1,10 +1,11 @@
 """Takes statements that synchronise out of the CUDA rungs, one at a time: is it noticed?
 
-One rule finds them in the kernels' sources, so that a new rung needs nothing here: calls that stand alone and wait,
-arrive, commit, fence, meet at a barrier or clear. One whose absence changes nothing says so in its own comment,
-`// redundant: why`, and stays. All mutants of a rung are in one program, and FLASH_MUTANT in the environment chooses.
-Each runs the conformance lists for detectors on the SIMT backend until a schedule or a policy of cp.async shows a wrong
-result, a race or another fault. Build first:
+One rule finds them in the kernels' sources, so that a new rung needs nothing here: calls that stand
+alone and wait, arrive, commit, fence, meet at a barrier or clear. One whose absence changes nothing
+says so in its own comment, `// redundant: why`, and stays. All mutants of a rung are in one
+program, and FLASH_MUTANT in the environment chooses. Each runs the conformance lists for detectors
+on the SIMT backend until a schedule or a policy of cp.async shows a wrong result, a race or another
+fault. Build first:
     cmake --preset simt && cmake --build --preset simt --target mutations
 """
 
@@ -13,14 +14,16 @@ import re
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from lab import cli
 from lab.ladder import ROOT, LabError, cuda_rungs
 
-# Schedule, landing of copies, list. Ordered by how much each finds, so that most mutants need one run; what the whole
-# list has not found in one order of the threads, the shorter one may find in another.
+# Schedule, landing of copies, list. Ordered by how much each finds, so that most mutants need one
+# run; what the whole list has not found in one order of the threads, the shorter one may find in
+# another.
 RUNS = [
     ("in-order", "late", "detect"),
     ("reverse", "early", "schedules"),
@@ -88,7 +91,8 @@ def mutants(source):
     code = re.sub(r"//[^\n]*|^[ \t]*#[^\n]*", lambda match: " " * len(match[0]), source, flags=re.M)
     for match in STATEMENT.finditer(code):
         *_, line = LINE.finditer(source, 0, match.start(1))
-        place = f"{Path(line[2]).name}:{int(line[1]) + source.count(chr(10), line.end(), match.start(1))}"
+        number = int(line[1]) + source.count("\n", line.end(), match.start(1))
+        place = f"{Path(line[2]).name}:{number}"
         comment = (
             re.match(r"\s*(//[^\n]*)?", source[match.end() : source.find("\n", match.end())])[1]
             or ""
@@ -97,7 +101,8 @@ def mutants(source):
 
 
 def with_switches(source):
-    """The kernel with its mutants in it, from 1 on. flash_mutant(n), a function, says whether n is the one to be."""
+    """The kernel with its mutants in it, from 1 on. flash_mutant(n), a function, says whether n is
+    the one to be."""
     text, at = "bool flash_mutant(int number); // of steps/tests/mutations.cpp\n", 0
     for number, one in enumerate(mutants(source), 1):
         text += f"{source[at : one.start]}if (!flash_mutant({number})) {{ {one.text} }}"
@@ -106,7 +111,8 @@ def with_switches(source):
 
 
 def generate(rung, path):
-    """Writes the kernel with its mutants, unless it is there already: its date decides whether it is compiled again."""
+    """Writes the kernel with its mutants, unless it is there already: its date decides whether it
+    is compiled again."""
     text = with_switches(kernel_of(rung))
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
@@ -190,7 +196,8 @@ def main(options):
         every = list(enumerate(mutants(kernel_of(rung)), 1))
         wanted = [(number, one) for number, one in every if not one.redundant]
         print(
-            f"{rung.name}: {len(wanted)} mutants; redundant by their comments: {len(every) - len(wanted)}"
+            f"{rung.name}: {len(wanted)} mutants; redundant by their comments: "
+            f"{len(every) - len(wanted)}"
         )
         if options.list:
             for _, one in every:
@@ -199,14 +206,14 @@ def main(options):
         program, start = options.programs / f"mutations_{rung.program}", time.monotonic()
         if not program.is_file():
             raise LabError(
-                f"there is no {program}; cmake --preset simt && cmake --build --preset simt --target mutations"
+                f"there is no {program}; cmake --preset simt && cmake --build --preset simt "
+                "--target mutations"
             )
         if said := run(program, 0, *UNMUTATED):
             raise LabError(f"{rung.name} fails without a mutation: {said}")
         with ThreadPoolExecutor(max(1, options.jobs)) as pool:
-            for (_, one), caught in zip(
-                wanted, pool.map(lambda each: hunt(program, each[0]), wanted)
-            ):
+            caught_by = pool.map(partial(hunt, program), [number for number, _ in wanted])
+            for (_, one), caught in zip(wanted, caught_by):
                 survivors += caught is None
                 print(f"  {one}: {caught or 'NOT CAUGHT'}", flush=True)
         cli.say(f"{rung.name}: {time.monotonic() - start:.0f} s")

@@ -1,12 +1,14 @@
-"""What a CUDA rung does to memory and to the tensor cores: counted by ncu on a GPU, and by the SIMT backend on the CPU.
+"""What a CUDA rung does to memory and to the tensor cores: counted by ncu on a GPU, and by the SIMT
+backend on the CPU.
 
     ./scripts/profile swizzle
     ./scripts/profile double_buffer --heads 4 --q-len 512 --head-dim 128 --causal
 
-Without a GPU, or without ncu, the SIMT backend's counts stand alone. The two count the same where both have a number,
-but for plain accesses to shared memory: SIMT counts those of the source, and nvcc keeps values in registers.
-Counts of each source line, as text and as a page, are left in NAME.profile.txt and .html; ./scripts/profile NAME.profile.json
-makes them again. Build first: ./scripts/step --preset simt 11, and --preset cuda for a GPU.
+Without a GPU, or without ncu, the SIMT backend's counts stand alone. The two count the same where
+both have a number, but for plain accesses to shared memory: SIMT counts those of the source, and
+nvcc keeps values in registers. Counts of each source line, as text and as a page, are left in
+NAME.profile.txt and .html; ./scripts/profile NAME.profile.json makes them again. Build first:
+./scripts/step --preset simt 11, and --preset cuda for a GPU.
 """
 
 import argparse
@@ -50,7 +52,8 @@ def on_gpu(kernel):
 
 
 def lines(columns):
-    """A table for each kernel: `columns` is {side: {kernel: {label: number}}}. What is 0 on all sides is left out."""
+    """A table for each kernel: `columns` is {side: {kernel: {label: number}}}. What is 0 on all
+    sides is left out."""
     for kernel in next(iter(columns.values())):
         sides = [side.get(kernel, {}) for side in columns.values()]
         labels = dict.fromkeys(

@@ -1,5 +1,7 @@
-"""What the SIMT backend counted, for people: a summary of each kernel, and the source with the counts beside each line,
-as text and as one HTML page. Everything comes from the NAME.profile.json that a program's --profile writes."""
+"""What the SIMT backend counted, for people: a summary of each kernel, and the source with the
+counts beside each line, as text and as one HTML page. Everything comes from the NAME.profile.json
+that a program's --profile writes.
+"""
 
 import html
 import json
@@ -76,7 +78,8 @@ def marks(line):
 
 
 def lines_that_matter(kernel):
-    """[(line, its share of sectors, of wavefronts)]: a twentieth of the kernel's traffic of either kind, or a mark."""
+    """[(line, its share of sectors, of wavefronts)]: a twentieth of the kernel's traffic of either
+    kind, or a mark."""
     sectors, wavefronts = (
         together(kernel["total"], GLOBAL)["sectors"],
         together(kernel["total"], SHARED)["wavefronts"],
@@ -115,7 +118,8 @@ def summary(document):
             if (own := total.get(part, {"requests": 0}))["requests"]:
                 out.append(
                     f"  {name:<14} {own['requests']:,} requests, {own['sectors']:,} sectors "
-                    f"({own['sectors'] / own['requests']:.2f} per request), {size(own['bytes'])} asked for"
+                    f"({own['sectors'] / own['requests']:.2f} per request), {size(own['bytes'])} "
+                    "asked for"
                 )
         for part, name in (
             ("shared_load", "shared loads"),
@@ -125,12 +129,14 @@ def summary(document):
             if (own := total[part])["requests"]:
                 out.append(
                     f"  {name:<14} {own['requests']:,} requests, {own['wavefronts']:,} wavefronts, "
-                    f"{own['ideal']:,} without conflicts ({ways(own):.2f} ways), {size(own['bytes'])}"
+                    f"{own['ideal']:,} without conflicts ({ways(own):.2f} ways), "
+                    f"{size(own['bytes'])}"
                 )
         for part, noun in ENGINE.items():
             if own := total.get(part):
                 out.append(
-                    f"  {noun + 's':<14} {own['requests']:,} requests, {size(own['bytes'])} of global memory"
+                    f"  {noun + 's':<14} {own['requests']:,} requests, {size(own['bytes'])} of "
+                    "global memory"
                 )
         if events(total):
             out.append(f"  {'events':<14} {events(total)}")
@@ -157,7 +163,8 @@ def summary(document):
 
 
 def listings(document):
-    """{file: [(number, source text, counts or {})]}, kernels together; of an unreadable file, counted lines."""
+    """{file: [(number, source text, counts or {})]}, kernels together; of an unreadable file,
+    counted lines."""
     files = {}
     for kernel in document["kernels"]:
         for line in kernel["lines"]:
@@ -205,7 +212,8 @@ def text(document):
             )
             also = f"   << {events(counts)}" if events(counts) else ""
             out.append(
-                f"{requests:>12}{per:>12}{'!' if counts.get('uncoalesced') else ' '}{turns:>12}{way:>7}"
+                f"{requests:>12}{per:>12}{'!' if counts.get('uncoalesced') else ' '}"
+                f"{turns:>12}{way:>7}"
                 f"{'!' if counts.get('conflicted') else ' '}{number:>5} | {source}{also}"
             )
         out += ["! marks lines with uncoalesced global accesses or bank conflicts", ""]
@@ -213,39 +221,50 @@ def text(document):
 
 
 STYLE = """
-:root { color-scheme: light dark; --text: #1f2328; --dim: #59636e; --page: #ffffff; --band: #f3f5f7; --rule: #d5dae0;
-  --global: #0a58ca; --global-bar: #cfe2ff; --shared: #6f3cc3; --shared-bar: #e6d8fb; --bad: #b42318;
+:root { color-scheme: light dark; --text: #1f2328; --dim: #59636e; --page: #ffffff; --band: #f3f5f7;
+  --rule: #d5dae0;
+    --global: #0a58ca; --global-bar: #cfe2ff; --shared: #6f3cc3; --shared-bar: #e6d8fb; --bad:
+  #b42318;
   --bad-page: #ffe9e6; --comment: #57694f; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6e9ed; --dim: #99a3ad; --page: #14181d; --band: #1c2229;
-  --rule: #343c46; --global: #8cc0ff; --global-bar: #1d3a5f; --shared: #d0acff; --shared-bar: #41295f; --bad: #ff9a8a;
+@media (prefers-color-scheme: dark) { :root { --text: #e6e9ed; --dim: #99a3ad; --page: #14181d;
+  --band: #1c2229;
+    --rule: #343c46; --global: #8cc0ff; --global-bar: #1d3a5f; --shared: #d0acff; --shared-bar:
+  #41295f; --bad: #ff9a8a;
   --bad-page: #40201d; --comment: #9fb796; } }
 body { margin: 0; padding: 1.5rem; font: 15px/1.45 system-ui, sans-serif; color: var(--text);
   background: var(--page); }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 p, li { max-width: 60rem; } .dim { color: var(--dim); }
-table { border-collapse: collapse; } th, td { padding: 0 .6rem; text-align: right; white-space: nowrap; }
+table { border-collapse: collapse; } th, td { padding: 0 .6rem; text-align: right; white-space:
+  nowrap; }
 th { font-weight: 600; color: var(--dim); background: var(--band); }
 .scroll { overflow-x: auto; }
-.totals { margin-top: 1rem; } .totals td { border-top: 1px solid var(--rule); padding: .15rem .6rem; }
+.totals { margin-top: 1rem; } .totals td { border-top: 1px solid var(--rule); padding: .15rem .6rem;
+  }
 .totals .left, .left { text-align: left; } a { color: inherit; }
 .listing, .code { font: 12.5px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 .listing th { position: sticky; top: 0; z-index: 1; border-bottom: 1px solid var(--rule); }
-.listing .source { text-align: left; white-space: pre; padding-right: 2rem; border-left: 1px solid var(--rule); }
+.listing .source { text-align: left; white-space: pre; padding-right: 2rem; border-left: 1px solid
+  var(--rule); }
 .listing .number, .e { color: var(--dim); } .e { text-align: left; }
 .listing tr:hover td.source, .listing tr:target td.source { background: var(--band); }
 .listing tr { scroll-margin-top: 40vh; } tr:target .number { color: var(--text); font-weight: 700; }
 .g { color: var(--global); } .s { color: var(--shared); } .comment { color: var(--comment); }
-td.g[style] { background: linear-gradient(to left, var(--global-bar) var(--part), transparent var(--part)); }
-td.s[style] { background: linear-gradient(to left, var(--shared-bar) var(--part), transparent var(--part)); }
-.listing tr.bad td.source { background: var(--bad-page); } .bad, .mark { color: var(--bad); font-weight: 700; }
+td.g[style] { background: linear-gradient(to left, var(--global-bar) var(--part), transparent
+  var(--part)); }
+td.s[style] { background: linear-gradient(to left, var(--shared-bar) var(--part), transparent
+  var(--part)); }
+.listing tr.bad td.source { background: var(--bad-page); } .bad, .mark { color: var(--bad);
+  font-weight: 700; }
 tr.bad { color: inherit; font-weight: inherit; }
 """
-PREFACE = """<p>Counted while the kernel ran on the CPU, as written: a GPU's compiler may keep a value in a register and save
-an access to shared memory. A <b class=g>sector</b> is 32 bytes of global memory; a request is one instruction of a warp,
-and 4 sectors per request are ideal when each lane takes 4 bytes, 16 when it takes 16. A <b class=s>wavefront</b> is one
-pass through the 32 banks of shared memory; <b>ways</b> are wavefronts over those needed without conflict, 1.00 at best.
-<span class=mark>Red</span> marks more than 1.1 ways, and more than 1.3 times the sectors that the bytes fill. A line's
-loads and stores are counted together; resting on a number shows them apart.</p>
+PREFACE = """<p>Counted while the kernel ran on the CPU, as written: a GPU's compiler may keep a
+value in a register and save an access to shared memory. A <b class=g>sector</b> is 32 bytes of
+global memory; a request is one instruction of a warp, and 4 sectors per request are ideal when each
+lane takes 4 bytes, 16 when it takes 16. A <b class=s>wavefront</b> is one pass through the 32 banks
+of shared memory; <b>ways</b> are wavefronts over those needed without conflict, 1.00 at best. <span
+class=mark>Red</span> marks more than 1.1 ways, and more than 1.3 times the sectors that the bytes
+fill. A line's loads and stores are counted together; resting on a number shows them apart.</p>
 """
 
 
@@ -258,7 +277,8 @@ def source_html(source):
 
 
 def bar(kind, counts, parts, unit, most):
-    """A count with a bar behind it, as long as its part of the largest one; empty when nothing was counted."""
+    """A count with a bar behind it, as long as its part of the largest one; empty when nothing was
+    counted."""
     own = together(counts, parts)
     if not own["requests"]:
         return "<td>"
@@ -268,7 +288,8 @@ def bar(kind, counts, parts, unit, most):
         for part, name in parts.items()
         if counts[part]["requests"]
     )
-    return f'<td class={kind} style="--part:{100 * ratio(own[unit], most):.0f}%" title="{apart}">{own[unit]:,}'
+    part = f"{100 * ratio(own[unit], most):.0f}%"
+    return f'<td class={kind} style="--part:{part}" title="{apart}">{own[unit]:,}'
 
 
 def rates(counts):
@@ -286,41 +307,29 @@ def marks_html(counts):
     return "".join(f"<span class=mark>{mark}</span> " for mark in marks(counts))
 
 
-def totals_html(kernel):
-    def rows(parts, cells):
-        for name, own in parts:
-            if own["requests"]:
-                yield (
-                    f"<tr><td class=left>{html.escape(name)}<td>{own['requests']:,}"
-                    + "".join(cells(own))
-                    + "</tr>\n"
-                )
-
-    total = kernel["total"]
-    of_buffers = [
-        (f"{verb} {one['name']} ({one['bytes']:,} bytes)", one[part])
-        for one in kernel["buffers"]
-        for part, verb in (("load", "loads of"), ("store", "stores to"))
-    ]
-    return "".join(
-        (
-            f"<h2>{html.escape(kernel['name'])}</h2>\n<p class=dim>{launches(kernel)}</p>\n"
-            "<div class=scroll><table class=totals>"
-            "<tr><th class=left>global memory<th>requests<th>sectors<th>per request<th>bytes asked for</tr>\n",
-            *rows(
-                [*((name, total[part]) for part, name in GLOBAL.items()), *of_buffers],
-                lambda own: (
-                    f"<td>{own['sectors']:,}<td>{own['sectors'] / own['requests']:.2f}<td>{own['bytes']:,}",
-                ),
-            ),
-            "<tr><th class=left>shared memory<th>requests<th>wavefronts<th>ideal<th>ways</tr>\n",
-            *rows(
-                [(name, total[part]) for part, name in SHARED.items()],
-                lambda own: (f"<td>{own['wavefronts']:,}<td>{own['ideal']:,}<td>{ways(own):.2f}",),
-            ),
-            f"</table></div>\n<p>{events(total)}</p>\n",
-        )
+def lines_html(kernel, anchors, sources):
+    """A table of the lines that make up most of a kernel's traffic, each with a link to its place
+    below."""
+    yield (
+        f"<h2>{html.escape(kernel['name'])}</h2>\n<div class=scroll><table class=totals><tr><th "
+        "class=left>"
+        "lines that matter<th>of sectors<th>per request<th>of wavefronts<th>ways<th "
+        "class=left></tr>\n"
     )
+    for line, of_sectors, of_wavefronts in lines_that_matter(kernel):
+        if (place := (line["file"], line["line"])) in anchors:
+            per_request, way = rates(line)
+            sectors, wavefronts = (
+                f"{share:.1%}" if share else "" for share in (of_sectors, of_wavefronts)
+            )
+            yield (
+                f'<tr><td class=left><a href="#{anchors[place]}">line {line["line"]}</a> &ensp;'
+                f"<span class=code>{source_html(sources[place].strip())}</span><td "
+                f"class=g>{sectors}"
+                f"{per_request}<td class=s>{wavefronts}{way}<td "
+                f"class=left>{marks_html(line)}</tr>\n"
+            )
+    yield "</table></div>\n"
 
 
 def page(title, document):
@@ -341,26 +350,14 @@ def page(title, document):
         f"<title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n{PREFACE}"
     ]
     for kernel in document["kernels"]:
-        out.append(
-            totals_html(kernel)
-            + "<div class=scroll><table class=totals><tr><th class=left>lines that matter"
-            "<th>of sectors<th>per request<th>of wavefronts<th>ways<th class=left></tr>\n"
-        )
-        for line, of_sectors, of_wavefronts in lines_that_matter(kernel):
-            if (place := (line["file"], line["line"])) in anchors:
-                per_request, way = rates(line)
-                shares = [f"{share:.1%}" if share else "" for share in (of_sectors, of_wavefronts)]
-                out.append(
-                    f'<tr><td class=left><a href="#{anchors[place]}">line {line["line"]}</a> &ensp;'
-                    f"<span class=code>{source_html(sources[place].strip())}</span><td class=g>{shares[0]}"
-                    f"{per_request}<td class=s>{shares[1]}{way}<td class=left>{marks_html(line)}</tr>\n"
-                )
-        out.append("</table></div>\n")
+        out += lines_html(kernel, anchors, sources)
+    out.append(f"<h2>All counts</h2>\n<pre class=scroll>{html.escape(summary(document))}</pre>\n")
     for file, lines in files.items():
         most_sectors = max(together(counts, GLOBAL)["sectors"] for _, _, counts in lines)
         most_wavefronts = max(together(counts, SHARED)["wavefronts"] for _, _, counts in lines)
         out.append(
-            f"<h2>{html.escape(heading(file))}</h2>\n<table class=listing><thead><tr><th>sectors<th>per request"
+            f"<h2>{html.escape(heading(file))}</h2>\n<table "
+            "class=listing><thead><tr><th>sectors<th>per request"
             "<th>wavefronts<th>ways<th class=left>also<th>line<th class=left>source</tr></thead>\n"
         )
         for number, source, counts in lines:
@@ -368,8 +365,10 @@ def page(title, document):
             out.append(
                 f"<tr{' class=bad' if marks(counts) else ''} id={anchors[file, number]}>"
                 f"{bar('g', counts, GLOBAL, 'sectors', most_sectors)}{per_request}"
-                f"{bar('s', counts, SHARED, 'wavefronts', most_wavefronts)}{way}<td class=e>{marks_html(counts)}"
-                f"{events(counts)}<td class=number>{number}<td class=source>{source_html(source)}</tr>\n"
+                f"{bar('s', counts, SHARED, 'wavefronts', most_wavefronts)}{way}<td "
+                f"class=e>{marks_html(counts)}"
+                f"{events(counts)}<td class=number>{number}<td "
+                f"class=source>{source_html(source)}</tr>\n"
             )
         out.append("</table>\n")
     return "".join(out) + "</html>\n"

@@ -22,7 +22,7 @@ UNITS = {  # ceiling: what it is, and how its number is written
 }
 
 
-# ---------------------------------------------------------------- rows
+# ---------------- rows
 
 read_records = {}  # by name
 
@@ -89,7 +89,8 @@ def mean(record, program, **where):
 
 
 def machine(record):
-    """How the names of its records end: h200 for an NVIDIA H200, h100 for an NVIDIA H100 80GB HBM3, cpu without a GPU."""
+    """How the names of its records end: h200 for an NVIDIA H200, h100 for an NVIDIA H100 80GB HBM3,
+    cpu without a GPU."""
     return re.sub(
         r"\W+", "_", re.sub(r"^nvidia | \d+gb\b.*", "", loaded(record)[0].get("gpu", "cpu").lower())
     )
@@ -103,7 +104,7 @@ def ceilings_of(record):
     return {row["program"]: row["value"] for row in found}
 
 
-# ---------------------------------------------------------------- how numbers and tables are written
+# ---------------- how numbers and tables are written
 
 
 def three_digits(value):
@@ -173,13 +174,14 @@ def key_of(row, names):
 
 
 def pivot(record, down, across, value, head="", mean_of="", **where):
-    """A line for each value of the columns `down`, a column for each of `across`; `value` is text()'s.
-    With `mean_of` also the geometric mean of that column."""
+    """A line for each value of the columns `down`, a column for each of `across`; `value` is
+    text()'s. With `mean_of` also the geometric mean of that column."""
     found = [row for row in some(record, **where) if text(row, value)]
     of = {(key_of(row, down), key_of(row, across)): row for row in found}
     if len(of) != len(found):
         raise ValueError(
-            f"several rows of {record} belong into one cell; say which: d=..., causal=..., dtype=..."
+            f"several rows of {record} belong into one cell; say which: d=..., causal=..., "
+            "dtype=..."
         )
     columns, lines = unique(key_of(row, across) for row in found), []
     for name in unique(key_of(row, down) for row in found):
@@ -202,7 +204,8 @@ def pivot(record, down, across, value, head="", mean_of="", **where):
 
 
 def view(record, name, program="", **where):
-    """A line for each kernel, and the columns of VIEWS[name]; for the tensor cores only kernels with an mma."""
+    """A line for each kernel, and the columns of VIEWS[name]; for the tensor cores only kernels
+    with an mma."""
     lines = []
     for row in some(record, program, kinds=("rung",) if name == "tiles" else ("kernel",), **where):
         if name != "tensor cores" or mmas(row):
@@ -291,7 +294,7 @@ VIEWS = {
 }
 
 
-# ---------------------------------------------------------------- one problem, all programs
+# ---------------- one problem, all programs
 
 
 def is_library(row):
@@ -429,7 +432,8 @@ def side_by_side(*names):
 
 
 def against_N(record, cell, **where):
-    """A line for each program and type, a column for each N; the cells are "ms", "TFLOP/s" or "bytes"."""
+    """A line for each program and type, a column for each N; the cells are "ms", "TFLOP/s" or
+    "bytes"."""
     found, refused = some(record, **where), rows(record, kinds=("left out",))
     lengths, lines = sorted({row["N_q"] for row in found + refused if "N_q" in row}), []
 
@@ -457,11 +461,13 @@ def against_N(record, cell, **where):
 
 
 def problem(row):
-    return f"(B, H, N, d) = ({row['B']}, {row['H']}, {row['N_q']}, {row['d']}), {'causal' if row['causal'] else 'full'}"
+    mask = "causal" if row["causal"] else "full"
+    return f"(B, H, N, d) = ({row['B']}, {row['H']}, {row['N_q']}, {row['d']}), {mask}"
 
 
 def bench_tables(record):
-    """{title: lines} of all that scripts/bench measures: details of each problem, against N, counters and ceilings."""
+    """{title: lines} of all that scripts/bench measures: details of each problem, against N,
+    counters and ceilings."""
     first = {problem(row): row for row in reversed(some(record))}  # of each problem
     if len({row["N_q"] for row in first.values()}) > 1:
         cells = ["bytes"] if "memory" in loaded(record)[0]["command"] else ["ms", "TFLOP/s"]
@@ -477,7 +483,8 @@ def bench_tables(record):
 
 
 def simt(record, names):
-    """What the GPU and the SIMT backend counted on the first problem, of the counters that the regular expression names."""
+    """What the GPU and the SIMT backend counted on the first problem, of the counters that the
+    regular expression names."""
     found = [
         row
         for row in some(record, problem=rows(record)[0]["problem"])
@@ -492,7 +499,8 @@ def simt(record, names):
 
 
 def registers(record):
-    """Of all kernels of a rung the most registers of a thread, and what is spilled, by architecture."""
+    """Of all kernels of a rung the most registers of a thread, and what is spilled, by
+    architecture."""
     of = {}
     for row in some(record):
         most, spilled = of.get((row["program"], row["architecture"]), (0, 0))
@@ -514,7 +522,7 @@ def registers(record):
     )
 
 
-# ---------------------------------------------------------------- comparisons and experiments
+# ---------------- comparisons and experiments
 
 
 def compared(record, **where):
@@ -548,7 +556,8 @@ def ratios(record, program, other, **where):
 
 
 def factors(record, library, **where):
-    """How many times as fast as a library each rung is: geometric means by head dim and mask, and over all."""
+    """How many times as fast as a library each rung is: geometric means by head dim and mask, and
+    over all."""
     found = [row for row in some(record, **where) if not is_library(row)]
     groups, lines = unique((row["d"], row["causal"]) for row in found), []
     for name in unique(row["program"] for row in found):
@@ -620,7 +629,8 @@ def means(record, *programs, **where):
 
 
 def by_spread(record, other, programs=(), **where):
-    """How many times as fast as another program each rung is, against the spread of the scores: geometric means."""
+    """How many times as fast as another program each rung is, against the spread of the scores:
+    geometric means."""
     names = unique(
         row["program"]
         for row in some(record, **where)
@@ -672,7 +682,8 @@ def growth(record):
 
 
 def experiments(record, rung):
-    """What was changed in a rung, what was predicted, and what came out: means over N. Empty columns are left out."""
+    """What was changed in a rung, what was predicted, and what came out: means over N. Empty
+    columns are left out."""
     about = {
         row["program"]: row
         for row in reversed(some(record, kinds=("build",)))

@@ -2,8 +2,8 @@
 
     {"provenance": {command, commit, date, ...}, "rows": [flat objects, one a line], "notes": "..."}
 
-A row has a `program` and a `kind`; its other columns are those of COLUMNS that apply. One that does not is left out.
-Measuring code handles plain rows; only load() needs pandas.
+A row has a `program` and a `kind`; its other columns are those of COLUMNS that apply. One that does
+not is left out.
 """
 
 import datetime
@@ -18,7 +18,9 @@ from lab.ladder import ROOT, LabError
 
 RECORDS = ROOT / "docs/records"
 
-# ncu's names of what the records hold. A sector is 32 bytes, a wavefront of shared memory at most 128.
+# ncu's names of what the records hold. A sector is 32 bytes, a wavefront of shared memory at most
+# 128.
+HMMA = "sm__pipe_tensor_op_hmma"
 METRICS = {
     "seconds": "gpu__time_duration.sum",
     "occupancy_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
@@ -37,7 +39,8 @@ METRICS = {
     "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
     "tensor_pipe": "sm__inst_executed_pipe_tensor_op_hmma.sum",
-    "tensor_pipe_moves": "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",  # constants: HFMA2.MMA in SASS
+    # constants: HFMA2.MMA in SASS
+    "tensor_pipe_moves": "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
     "ldmatrix": "smsp__sass_inst_executed_op_ldsm.sum",
     "instructions": "smsp__inst_executed.sum",
     "multiply_adds": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
@@ -59,8 +62,9 @@ METRICS = {
     },
     "warps_per_issue": "smsp__average_warps_active_per_issue_active.ratio",
     "issue_active_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",
-    "tensor_active_percent": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
-    "xu_percent": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",  # exponentials, and conversions
+    "tensor_active_percent": f"{HMMA}_cycles_active.avg.pct_of_peak_sustained_active",
+    # exponentials, and conversions
+    "xu_percent": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
     "registers": "launch__registers_per_thread",
     "blocks": "launch__grid_size",
     "local_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",  # of spilled registers
@@ -74,15 +78,16 @@ KINDS = {
     "kernel": "what ncu counted of one kernel (METRICS)",
     "build": "what ptxas and the SASS say of one kernel of an experiment",
     "ceiling": "what a unit of the machine reached by itself: value, in FLOP/s, bytes/s or 1/s",
-    "example": "a program of docs/examples: value, how many of its numbers are wrong, and what a tool reported",
+    "example": "a program of docs/examples: how many numbers (value) are wrong; a tool's report",
     "host": "what the host needs for a call until it returns: host_us",
     "phase": "what a warpgroup does between two stamps of its SM's clock",
     "left out": "what was not measured, and the reason",
     "training": "the loss at a step of docs/examples/train.py",
 }
-# extra_bytes: memory beyond compulsory_bytes, which are Q, K, V, O and LSE once. of_allowed_error: the largest error over
-# what the rule allows. unit: the ceiling of what does the products. code: a fingerprint; patch, too, of experiments that
-# name no commit. clock in MHz and power in W, after the case. instructions and mma of a build: of its best loop with products. wrong: on purpose.
+# extra_bytes: memory beyond compulsory_bytes, which are Q, K, V, O and LSE once. of_allowed_error:
+# the largest error over what the rule allows. unit: the ceiling of what does the products. code: a
+# fingerprint; patch, too, of experiments that name no commit. clock in MHz and power in W, after
+# the case. instructions and mma of a build: of its best loop with products. wrong: on purpose.
 COLUMNS = set(METRICS) | set(
     """
     program kind rung dtype B H H_kv N_q N_kv d causal sigma pattern ms min_ms max_ms spread
@@ -111,13 +116,15 @@ def text_of(record):
     """One row a line, so that a change shows as the rows it touches."""
     rows = ",\n".join("  " + json.dumps(row) for row in record["rows"])
     return (
-        f'{{\n "provenance": {json.dumps(record["provenance"], indent=2)},\n "rows": [\n{rows}\n ],\n'
+        f'{{\n "provenance": {json.dumps(record["provenance"], indent=2)},\n'
+        f' "rows": [\n{rows}\n ],\n'
         f' "notes": {json.dumps(record.get("notes", ""))}\n}}\n'
     )
 
 
 def write(path, provenance, rows, notes=""):
-    """Beside, then renamed: a file that is there stays whole whatever happens meanwhile. None and NaN are left out."""
+    """Beside, then renamed: a file that is there stays whole whatever happens meanwhile. None and
+    NaN are left out."""
     rows = [
         {name: value for name, value in row.items() if value is not None and value == value}
         for row in rows
@@ -158,14 +165,6 @@ def read(name):
     if wrong or not isinstance(record.get("provenance"), dict):
         raise LabError(f"{path} is not a record of the lab: {wrong or 'no provenance'}")
     return record
-
-
-def load(name):
-    """(provenance, DataFrame); columns that a row does not have are NaN."""
-    import pandas
-
-    record = read(name)
-    return record["provenance"], pandas.DataFrame(record["rows"])
 
 
 def first_line(*command):
@@ -209,7 +208,8 @@ def clock_and_power():
 
 
 def provenance(command, commit="", gpu=None, **more):
-    """Where and how something was measured; `commit` when the sources travelled without their history."""
+    """Where and how something was measured; `commit` when the sources travelled without their
+    history."""
     found = {
         "command": command,
         "date": datetime.date.today().isoformat(),

@@ -1,6 +1,7 @@
 """Reads and writes safetensors files with nothing but Python's standard library.
 
-The format: 8 bytes, the header's length, little endian; the header, JSON; then the tensors' bytes, row-major.
+The format: 8 bytes, the header's length, little endian; the header, JSON; then the tensors' bytes,
+row-major.
 """
 
 import json
@@ -76,11 +77,12 @@ class SafetensorsFile:
         return self._entries[name]
 
     def data(self, name, begin=0, count=None):
-        """The bytes of `count` elements from element `begin` on; without `count`, of all of them."""
+        """The bytes of `count` elements from element `begin` on, or of all."""
         entry, size = self._entry(name), SIZES.get(self.dtype(name))
         if size is None:
             raise LabError(
-                f"{self.path}: tensor '{name}' is {self.dtype(name)}; {', '.join(SIZES)} can be read"
+                f"{self.path}: tensor '{name}' is {self.dtype(name)}; {', '.join(SIZES)} can be "
+                "read"
             )
         elements = math.prod(entry["shape"])
         first, last = entry["data_offsets"]

@@ -1,17 +1,20 @@
-"""Runs every CUDA rung on a GPU under compute-sanitizer: memcheck, racecheck and synccheck must report nothing.
+"""Runs every CUDA rung on a GPU under compute-sanitizer: memcheck, racecheck and synccheck must
+report nothing.
 
-Each rung runs on ragged, causal and grouped problems in every head dim and type it has, and on rows that see no key.
-A run counts as clean when the tool reports nothing and the rung's result is right.
+Each rung runs on ragged, causal and grouped problems in every head dim and type it has, and on rows
+that see no key. A run counts as clean when the tool reports nothing and the rung's result is right.
 Build the target rungs first, by the preset cuda.
 
-With --unseen the three mistakes of docs/unseen_races.md run instead, and each repaired: what does each tool report of
-them? It needs a Hopper GPU, and builds what it runs. Every check that this version of compute-sanitizer has for Hopper's
-units is on. --sanitizer names another version than the toolkit's, such as that of PyPI's nvidia-cuda-sanitizer-api.
+With --unseen the three mistakes of docs/unseen_races.md run instead, and each repaired: what does
+each tool report of them? It needs a Hopper GPU, and builds what it runs. Every check that this
+version of compute-sanitizer has for Hopper's units is on. --sanitizer names another version than
+the toolkit's, such as that of PyPI's nvidia-cuda-sanitizer-api.
 """
 
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from lab import build, cli, harness
 from lab.ladder import ROOT, LabError, cuda_rungs
@@ -36,7 +39,8 @@ PROBLEMS = (
 
 
 def reported(output):
-    """How many errors or hazards the tool's summary counts; None without one: a tool that did not run says nothing."""
+    """How many errors or hazards the tool's summary counts; None without one: a tool that did not
+    run says nothing."""
     return max(map(int, re.findall(r"SUMMARY: (\d+) (?:errors?|hazards?)", output)), default=None)
 
 
@@ -45,7 +49,8 @@ def clean(returncode, output):
 
 
 def ask(sanitizer):
-    """Its version, and the options that have it check Hopper's units, as far as this version knows them."""
+    """Its version, and the options that have it check Hopper's units, as far as this version knows
+    them."""
     said = subprocess.run([sanitizer, "--help"], stdout=subprocess.PIPE, text=True).stdout
     version = re.search(r"Version ([\d.]+)", said)
     return version[1] if version else "unknown", [
@@ -164,15 +169,8 @@ def main(options):
                     for dtype in rung.types
                     for d in rung.head_dims
                 ]
-                said = list(
-                    filter(
-                        None,
-                        pool.map(
-                            lambda run: sanitize(options.sanitizer, tool, paths[rung.name], run),
-                            runs,
-                        ),
-                    )
-                )
+                one = partial(sanitize, options.sanitizer, tool, paths[rung.name])
+                said = list(filter(None, pool.map(one, runs)))
                 rows.append(
                     {
                         "program": rung.name,

@@ -1,8 +1,10 @@
-"""Counts the instructions in the loops of a kernel that hold tensor-core products: what the compiler made of them.
+"""Counts the instructions in the loops of a kernel that hold tensor-core products: what the
+compiler made of them.
 
-FILE is what cuobjdump --dump-sass prints, or a program, library or cubin, for which cuobjdump has to be installed (it
-comes with the CUDA Toolkit). Of each kernel, every innermost loop with HMMA (or HGMMA) instructions is one line: how many
-instructions it has, how many of them are products, the ratio, and the most frequent others.
+FILE is what cuobjdump --dump-sass prints, or a program, library or cubin, for which cuobjdump has
+to be installed (it comes with the CUDA Toolkit). Of each kernel, every innermost loop with HMMA (or
+HGMMA) instructions is one line: how many instructions it has, how many of them are products, the
+ratio, and the most frequent others.
 """
 
 import collections
@@ -33,7 +35,8 @@ def kernels(sass):
 
 
 def loops(code):
-    """(instructions, products, other opcodes) of each innermost loop with products: from a branch backwards to its target."""
+    """(instructions, products, other opcodes) of each innermost loop with products: from a branch
+    backwards to its target."""
     bodies = {}
     for address, opcode, operands in code:
         target = re.search(r"0x([0-9a-f]+)", operands)
@@ -65,7 +68,7 @@ def read(path):
 
 
 def all_loops(path):
-    """(kernel, architecture, instructions, products, other opcodes) of every such loop of a file."""
+    """(kernel, architecture, instructions, products, others) of every such loop of a file."""
     found = kernels(read(path))
     names = build.demangled([name for name, _ in found])
     return [
@@ -101,7 +104,8 @@ def main(options):
         raise LabError("no loop with products of the tensor cores was found")
     for name, architecture, instructions, mma, others in found:
         print(
-            f"{name} {architecture}: {instructions} instructions, {mma} mma, {instructions / mma:.2f} per mma; "
+            f"{name} {architecture}: {instructions} instructions, {mma} mma, "
+            f"{instructions / mma:.2f} per mma; "
             + ", ".join(f"{count} {opcode}" for opcode, count in others.most_common(options.most))
         )
     return 0

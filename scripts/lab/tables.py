@@ -2,9 +2,9 @@
 
     <!-- table: speeds('bench_h200', d=64) -->      the lines of the table below it
 
-An expression is Python's, over the functions of scripts/lab/record_tables.py. Sentences are written by hand.
-With --write the tables are written, and where no page is named docs/figures are drawn anew; else what differs from the
-records is listed.
+An expression is Python's, over the functions of scripts/lab/record_tables.py. Sentences are written
+by hand. With --write the tables are written, and where no page is named docs/figures are drawn
+anew; else what differs from the records is listed.
 """
 
 import re
@@ -21,7 +21,8 @@ CODE = re.compile(r"^ *(`{3,})[^\n]*\n.*?^ *\1 *$|`[^`\n]+`", re.M | re.S)
 
 
 class Page:
-    """The text of a page with its tables made anew; `differs` and `wrong` are lines of the form FILE:LINE: what."""
+    """The text of a page with its tables made anew; `differs` and `wrong` are lines of the form
+    FILE:LINE: what."""
 
     def __init__(self, name, text):
         self.name, self.old, self.differs, self.wrong = name, text, [], []

@@ -1,8 +1,11 @@
-"""When the consumers of a block ask for products, wait for them and compute, by the clock of their SM.
+"""When the consumers of a block ask for products, wait for them and compute, by the clock of their
+SM.
 
-Three kernels, each with a patch of docs/experiments that notes clocks: persistent_blocks, the same with exclusive exponentials, and
-overlap, all as they were at the patches' commit. They are timed beside themselves without stamps, because stamps cost time. --counters has ncu say how long the
-tensor cores and the unit for exponentials work, in cuDNN too. Needs a GPU of compute capability 9.0, nvcc, and PyTorch.
+Three kernels, each with a patch of docs/experiments that notes clocks: persistent_blocks, the same with
+exclusive exponentials, and overlap, all as they were at the patches' commit. They are timed beside
+themselves without stamps, because stamps cost time. --counters has ncu say how long the tensor
+cores and the unit for exponentials work, in cuDNN too. Needs a GPU of compute capability 9.0, nvcc,
+and PyTorch.
 """
 
 import ctypes
@@ -13,7 +16,8 @@ from lab import cli, compare, counters, experiments, harness, timing
 from lab.ladder import LabError
 
 CASE = harness.problem(4, 16, 4096, 128)
-# The stamped experiment: what it is without stamps, and the phases of a tile of keys, each of which ends with a stamp.
+# The stamped experiment: what it is without stamps, and the phases of a tile of keys, each of which
+# ends with a stamp.
 PHASES = {
     "21_stamps": ("33_persistent_blocks", ("S", "softmax", "PV", "tile")),
     "21_exclusive_stamps": (
@@ -23,20 +27,26 @@ PHASES = {
     "22_stamps": ("34_overlap", ("S", "softmax", "PV", "pack", "turn")),
 }
 NAMES = (*PHASES, "persistent_blocks_exclusive_exponentials")
-# Tiles of keys that a warpgroup notes, those of a tile of Q, and of these the ones that are looked at; which tiles of Q.
+# Tiles of keys that a warpgroup notes, those of a tile of Q, and of these the ones that are looked
+# at; which tiles of Q.
 NOTED, TILES, INNER, OF_Q = 320, 32, range(12, 20), range(1, 9)
 
 
 def phases(program, stamps):
-    """Rows: the mean clocks of each phase, and when each began and ended in that tile of Q whose tiles took the median
-    time. `stamps`: the clocks of each warpgroup."""
+    """Rows: the mean clocks of each phase, and when each began and ended in that tile of Q whose
+    tiles took the median time. `stamps`: the clocks of each warpgroup."""
     names = PHASES[program][1]
 
     def of(
         tile_of_Q,
-    ):  # In overlap its first tile of keys stands before the loop. The clock has 32 bits and begins anew.
-        first = len(names) * (tile_of_Q * (TILES - (program.startswith("overlap"))) + INNER[0])
-        since = lambda clock: (clock - stamps[0][first] + 2**31) % 2**32 - 2**31
+        # In overlap its first tile of keys stands before the loop. The clock has 32 bits and begins
+        # anew.
+    ):
+        first = len(names) * (tile_of_Q * (TILES - program.startswith("overlap")) + INNER[0])
+
+        def since(clock):
+            return (clock - stamps[0][first] + 2**31) % 2**32 - 2**31
+
         return [
             {
                 "program": program,
@@ -97,7 +107,8 @@ def main(options):
     torch = timing.torch_with_gpu()
     if torch.cuda.get_device_capability() != (9, 0):
         raise LabError(
-            f"the Hopper rungs need a GPU of compute capability 9.0, and this is {torch.cuda.get_device_name()}"
+            "the Hopper rungs need a GPU of compute capability 9.0, and this is "
+            f"{torch.cuda.get_device_name()}"
         )
     variants, built = experiments.build_all(experiments.chosen(NAMES), options.jobs)
     programs = {"cuDNN": timing.library("cuDNN", "bf16")} | {

@@ -1,7 +1,9 @@
-"""The one timing loop for programs on a GPU, and the suite's rule for what they compute. Needs PyTorch.
+"""The one timing loop for programs on a GPU, and the suite's rule for what they compute. Needs
+PyTorch.
 
-A program is a function f(q, k, v, causal, o, lse) on tensors of PyTorch; a library leaves o and lse alone and returns O.
-A backward one is f(q, k, v, causal, o, lse, do, dq, dk, dv), and returns the gradients.
+A program is a function f(q, k, v, causal, o, lse) on tensors of PyTorch; a library leaves o and lse
+alone and returns O. A backward one is f(q, k, v, causal, o, lse, do, dq, dk, dv), and returns the
+gradients.
 """
 
 import ctypes
@@ -11,6 +13,7 @@ import random
 import re
 import statistics
 import sys
+from statistics import geometric_mean
 
 from lab import cli
 from lab.ladder import ROOT, LabError
@@ -22,6 +25,9 @@ LIBRARIES = {
     "bf16": {"FA2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION"},
 }
 LIBRARIES["fp16"] = LIBRARIES["bf16"]
+
+
+CASE = ("B", "H", "H_kv", "N_q", "N_kv", "d", "causal", "sigma", "pattern")
 
 
 def torch_2():
@@ -69,6 +75,41 @@ def flops_of(case, backward=False):
     )
 
 
+def ratios(rows, program, library):
+    """{problem: how many times as fast as the library} of a program."""
+    of = {
+        name: {
+            tuple(row.get(part) for part in CASE): row["ms"]
+            for row in rows
+            if row["program"] == name
+        }
+        for name in (program, library)
+    }
+    return {case: of[library][case] / ms for case, ms in of[program].items() if case in of[library]}
+
+
+def summary(rows):
+    """Lines: of each rung and library the geometric mean and the least ratio, for each sigma and
+    pattern apart."""
+    lines = []
+    for sigma, pattern in dict.fromkeys((row.get("sigma"), row.get("pattern")) for row in rows):
+        some = [row for row in rows if (row.get("sigma"), row.get("pattern")) == (sigma, pattern)]
+        lines.append(f"sigma {sigma:g}, {pattern}" if sigma else "")
+        for name in dict.fromkeys(row["program"] for row in some if row["kind"] != "library"):
+            parts = []
+            for library in dict.fromkeys(
+                row["program"] for row in some if row["kind"] == "library"
+            ):
+                if found := ratios(some, name, library):
+                    parts.append(
+                        f"{geometric_mean(found.values()):.3f} x {library} (least "
+                        f"{min(found.values()):.2f}, "
+                        f"{len(found)} cases)"
+                    )
+            lines.append(f"  {name}: {', '.join(parts) or 'no library on the same problems'}")
+    return lines
+
+
 def library(name, dtype):
     """f(q, k, v, causal, o, lse) -> O of a backend of PyTorch's scaled_dot_product_attention."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -108,7 +149,8 @@ def flash_attention_3():
 
 
 def backward_library(name, dtype):
-    """f(q, k, v, causal, o, lse, do, dq, dk, dv) -> gradients of a backend. Its own forward pass runs when it meets q."""
+    """f(q, k, v, causal, o, lse, do, dq, dk, dv) -> gradients of a backend. Its own forward pass
+    runs when it meets q."""
     attention, kept = library(name, dtype), {}
 
     def backward(q, k, v, causal, o, lse, do, *_):
@@ -166,7 +208,8 @@ def rung(name, path):
 
 
 def parse_pattern(text):
-    """("rising", R), ("low", R), ("sink", where, height), ("random",), ("real",) of a pattern's text."""
+    """("rising", R), ("low", R), ("sink", where, height), ("random",), ("real",) of a pattern's
+    text."""
     number = r"(\d+(?:\.\d+)?)"
     if text in ("random", "real"):
         return (text,)
@@ -192,7 +235,8 @@ def real_tensors(torch):
 
 
 def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, pattern="random"):
-    """Q, K and V whose scores have the standard deviation sigma, and the pattern (in natural units of the score)."""
+    """Q, K and V whose scores have the standard deviation sigma, and the pattern (in natural units
+    of the score)."""
     q, k, v = (
         torch.randn(shape, generator=generator, device="cuda")
         for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, d))
@@ -226,10 +270,12 @@ def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, patter
 
 
 def expected(torch, q, k, v, causal):
-    """What one head should give and how far from it a result may lie: O, bound, LSE, bounds of its rows.
+    """What one head should give and how far from it a result may lie: O, bound, LSE, bounds of its
+    rows.
 
-    The rule of reference/check.hpp, on the GPU: O and LSE in float64, and a bound that is twice the error of unfused
-    attention in float32 that rounds P and O, with terms for rounding that no kernel avoids (docs/00_attention.md).
+    The rule of reference/check.hpp, on the GPU: O and LSE in float64, and a bound that is twice the
+    error of unfused attention in float32 that rounds P and O, with terms for rounding that no
+    kernel avoids (docs/00_attention.md).
     """
     roundoff, tau = {
         torch.float16: (2**-11, 1e-3),
@@ -268,9 +314,11 @@ def expected(torch, q, k, v, causal):
 
 
 def largest_errors(torch, programs, with_lse, q, k, v, causal):
-    """{name: largest error as a part of its bound}; above 1 or NaN is wrong. `with_lse`: names of those that fill lse.
+    """{name: largest error as a part of its bound}; above 1 or NaN is wrong. `with_lse`: names of
+    those that fill lse.
 
-    Against float64 over the first and the last head; in the others all programs within the same bound of the first one.
+    Against float64 over the first and the last head; in the others all programs within the same
+    bound of the first one.
     """
 
     def worse(a, b):
@@ -318,7 +366,8 @@ def with_gradient(torch, q, k, v, causal):
 
 
 def expected_gradients(torch, q, k, v, do, causal):
-    """[(dX, bound)] of dQ, dK and dV of a K/V head, whose query heads are q and do: (group, N, d). As `expected`."""
+    """[(dX, bound)] of dQ, dK and dV of a K/V head, whose query heads are q and do: (group, N, d).
+    As `expected`."""
     scale = 1 / math.sqrt(q.shape[2])
     hidden = torch.ones(q.shape[1], len(k), dtype=torch.bool, device=q.device).triu(
         1 + len(k) - q.shape[1]
@@ -358,7 +407,8 @@ def largest_gradient_errors(torch, programs, q, k, v, causal, rest):
 
 
 def interleaved(torch, programs, rounds):
-    """{name: milliseconds of each round}, and clock and power after them. In each round every program runs once.
+    """{name: milliseconds of each round}, and clock and power after them. In each round every
+    program runs once.
 
     The order is drawn by lot, because in a fixed one the clocks that one program leaves are always
     the same other's. The first round is not timed. The GPU sleeps at the start of each round, while

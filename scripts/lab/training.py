@@ -12,7 +12,7 @@ import random
 import statistics
 import time
 
-from lab import cli, compare, harness, timing
+from lab import cli, harness, timing
 from lab.ladder import LabError, WrongResult, cuda_rungs
 
 CALLS, BURSTS = 100, 30  # of the host's time
@@ -118,7 +118,7 @@ def host_rows(torch, attentions):
 def rows_of(torch, steps, case, rounds, generator):
     """Rows of a case: the gradients checked by the suite's rule, then a step by the wall clock."""
     q, k, v = timing.tensors(
-        torch, generator, torch.bfloat16, *(case[name] for name in compare.CASE if name != "causal")
+        torch, generator, torch.bfloat16, *(case[name] for name in timing.CASE if name != "causal")
     )
     rest = timing.with_gradient(torch, q, k, v, case["causal"])
     errors = {}
@@ -188,5 +188,5 @@ def main(options, cases):
         long = [
             row for row in rows if row["kind"] != "host" and row["d"] == d and row["N_q"] >= 1024
         ]
-        print(f"d = {d}, N >= 1024:", *compare.summary(long)[1:], sep="\n")
+        print(f"d = {d}, N >= 1024:", *timing.summary(long)[1:], sep="\n")
     return 0

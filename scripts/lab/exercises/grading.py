@@ -15,11 +15,13 @@ from pathlib import Path
 from lab.exercises import building
 from lab.exercises.catalogue import EXPLAIN, ROOT, Refusal, evaluate
 
-# As the tests of the rungs run them: the order of the threads, when copies of cp.async land, KiB of shared memory.
+# As the tests of the rungs run them: the order of the threads, when copies of cp.async land, KiB of
+# shared memory.
 RUNS = (("in-order", "late", "163"), ("reverse", "early", "99"), ("shuffle:1", "late", "227"))
 PATIENCE = 300  # seconds for one list; it takes about five
 
-# What a kernel may not pay more of than its exercise's starter, so that one cost is not cut by another: (what, counters).
+# What a kernel may not pay more of than its exercise's starter, so that one cost is not cut by
+# another: (what, counters).
 COSTS = (
     ("sectors that are loaded", "global_load.sectors"),
     ("sectors that are stored", "global_store.sectors"),
@@ -38,41 +40,50 @@ LESSONS = (
     (
         r"race: (overwritten|written) (while|by) a|race: read by a",
         "a race with an engine",
-        "TMA and wgmma work beside the threads. What they read or write is theirs from the line that starts them until somebody "
-        "has waited for them, and whoever uses the place next must have heard of that wait: through an mbarrier or a barrier.",
+        "TMA and wgmma work beside the threads. What they read or write is theirs from the line "
+        "that starts them until somebody "
+        "has waited for them, and whoever uses the place next must have heard of that wait: "
+        "through an mbarrier or a barrier.",
     ),
     (
         r"\brace: ",
         "a race",
-        "Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may run them either way round, "
-        "so the result can be right today and wrong on the next GPU, or on the next run. Each pair of lines needs a barrier "
+        "Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may "
+        "run them either way round, "
+        "so the result can be right today and wrong on the next GPU, or on the next run. Each pair "
+        "of lines needs a barrier "
         "(or a wait) between them.",
     ),
     (
         r"used before its wait",
         "a copy that has not landed",
-        "cp.async only starts a copy. Until the thread has waited for it, shared memory holds what was there before.",
+        "cp.async only starts a copy. Until the thread has waited for it, shared memory holds what "
+        "was there before.",
     ),
     (
         r"used before its mbarrier",
         "a tile that has not landed",
-        "tma_load only starts a copy. Its mbarrier tells when the bytes are there, and only to those who wait for the right phase.",
+        "tma_load only starts a copy. Its mbarrier tells when the bytes are there, and only to "
+        "those who wait for the right phase.",
     ),
     (
         r"accumulators of a wgmma|registers of A|wgmma uses registers|without a wgmma_fence",
         "registers that a wgmma owns",
-        "From its start until wgmma_wait a product owns its registers: no thread may read or write C, nor A where it lies in "
+        "From its start until wgmma_wait a product owns its registers: no thread may read or write "
+        "C, nor A where it lies in "
         "registers. wgmma_fence stands between the last touch and the product.",
     ),
     (
         r"a fence is missing|TMA does not know of",
         "a missing fence",
-        "A barrier orders threads. TMA and wgmma are none, and reach shared memory by another path, so a fence must come first.",
+        "A barrier orders threads. TMA and wgmma are none, and reach shared memory by another "
+        "path, so a fence must come first.",
     ),
     (
         r"leaves the kernel before its|ends before a tma_load",
         "a block that leaves too early",
-        "When a block ends, its shared memory is the next block's. Engines that still use it read or write a stranger's data.",
+        "When a block ends, its shared memory is the next block's. Engines that still use it read "
+        "or write a stranger's data.",
     ),
     (
         r"no thread of the block has written",
@@ -82,24 +93,28 @@ LESSONS = (
     (
         r"left the kernel without reaching|at different barriers|at different ",
         "a barrier that not all threads reach",
-        "__syncthreads waits for every thread of the block. On a GPU a thread that never comes means a hang, or a barrier that "
+        "__syncthreads waits for every thread of the block. On a GPU a thread that never comes "
+        "means a hang, or a barrier that "
         "lets the others through too early; CUDA calls both undefined.",
     ),
     (
         r"deadlock",
         "a deadlock",
-        "Threads wait for others, or for bytes, that will never come. The message says where each group "
+        "Threads wait for others, or for bytes, that will never come. The message says where each "
+        "group "
         "waits, and how many arrivals or bytes are there.",
     ),
     (
         r"out of bounds",
         "an access out of bounds",
-        "On a GPU such an access reads a neighbour's data, or ends the program with an illegal address.",
+        "On a GPU such an access reads a neighbour's data, or ends the program with an illegal "
+        "address.",
     ),
     (
         r"misaligned",
         "a misaligned access",
-        "A vector access of 16 bytes needs an address that is a multiple of 16. A GPU stops with 'misaligned address'; the CPU "
+        "A vector access of 16 bytes needs an address that is a multiple of 16. A GPU stops with "
+        "'misaligned address'; the CPU "
         "that runs your kernel here would not have minded.",
     ),
     (
@@ -115,12 +130,14 @@ LESSONS = (
     (
         r"is finite, though its inputs",
         "a NaN that got lost",
-        "NaN in the input must show in the output. A comparison with NaN is false, so fmaxf and masks can drop it silently.",
+        "NaN in the input must show in the output. A comparison with NaN is false, so fmaxf and "
+        "masks can drop it silently.",
     ),
     (
         r"\b(O|LSE|d[QKV]) at .* is -?(nan|NaN)",
         "NaN",
-        "NaN comes from inf - inf, 0 * inf or 0 / 0. Ask which row it is: one that sees no key, or one whose sum is 0 or infinite?",
+        "NaN comes from inf - inf, 0 * inf or 0 / 0. Ask which row it is: one that sees no key, or "
+        "one whose sum is 0 or infinite?",
     ),
     (
         r"with one key O must be V",
@@ -135,15 +152,23 @@ LESSONS = (
     (
         r"\bLSE at ",
         "a wrong LSE",
-        "O can be right where LSE is wrong: a factor that O's division cancels stays in LSE. The backward pass, and the merge of "
+        "O can be right where LSE is wrong: a factor that O's division cancels stays in LSE. The "
+        "backward pass, and the merge of "
         "partial results, need LSE.",
     ),
     (
         r"\bd[QKV] (at|is) ",
         "a wrong gradient",
-        "Which of dQ, dK and dV are wrong, and which are right? Each has its own formula, and P is in all of them. The first wrong "
+        "Which of dQ, dK and dV are wrong, and which are right? Each has its own formula, and P is "
+        "in all of them. The first wrong "
         "element has i for a query, or j for a key.",
     ),
+)
+
+LSE_TOO = "\nLSE is wrong as well, and O follows from it: begin with the scores, m and l."
+O_ALONE = (
+    "\nLSE is right, and with it the scores, m and l. So look at what only O goes through: its "
+    "factors, P V, the last division, the store."
 )
 
 
@@ -159,7 +184,7 @@ class Failure:
 
 
 class Talk:
-    """Progress: a line per stage, with a dot every two seconds, its outcome and how long it took."""
+    """A line per stage, with a dot every two seconds, its outcome and how long it took."""
 
     def __init__(self, silent=False):
         self.silent = silent
@@ -194,12 +219,7 @@ def classified(said, where=""):
     for mark, name, why in LESSONS:
         if re.search(mark, said):
             if re.search(r"^O at ", said, re.M):  # both are always compared
-                why += (
-                    "\nLSE is wrong as well, and O follows from it: begin with the scores, m and l."
-                    if re.search(r"^LSE at ", said, re.M)
-                    else "\nLSE is right, and with it the scores, m and l. So look at what only O goes through: its factors, "
-                    "P V, the last division, the store."
-                )
+                why += LSE_TOO if re.search(r"^LSE at ", said, re.M) else O_ALONE
             return Failure(name, said, where, why)
     return Failure("a wrong result", said, where)
 
@@ -289,7 +309,8 @@ def kernels(profile, name):
 
 
 def over_budget(program, budget):
-    """A Failure when the kernel costs more than the budget, else None; and the line that says what it costs."""
+    """A Failure when the kernel costs more than the budget, else None; and the line that says what
+    it costs."""
     chosen = kernels(counts(program, budget["run"]), budget.get("kernel", ""))
     spent = sum(value(kernel["total"], budget["count"]) for kernel in chosen)
     most = evaluate(str(budget["most"]))
@@ -312,7 +333,8 @@ def over_budget(program, budget):
 
 
 def dearer(exercise, program):
-    """A Failure when the kernel pays more than the exercise's starter for anything in COSTS, else None."""
+    """A Failure when the kernel pays more than the exercise's starter for anything in COSTS, else
+    None."""
     starter, complaint = building.compiled(
         exercise.rung, building.file_of(exercise, exercise.starter), "simt"
     )
@@ -337,8 +359,8 @@ def dearer(exercise, program):
 
 
 def hints_for(exercise, failure):
-    """The hints that answer this failure. Those of a known mistake that fails in this way come first; the exercise's own
-    are about the failure of its starter."""
+    """The hints that answer this failure. Those of a known mistake that fails in this way come
+    first; the exercise's own are about the failure of its starter."""
     known = [
         " ".join(wrong["hint"].split())
         for wrong in exercise.data.get("wrong", ())

@@ -1,5 +1,6 @@
-"""The proof that CI asks for: each starter fails for the reason that its file names, each solution passes, and the
-graders reject the mistakes that the files hold, each with its message."""
+"""The proof that CI asks for: each starter fails for the reason that its file names, each solution
+passes, and the graders reject the mistakes that the files hold, each with its message.
+"""
 
 import re
 import time
@@ -31,7 +32,8 @@ def measured(exercise):
 
 
 def tried(exercise, text, expected):
-    """What is wrong with a grading: None when it ends as expected (a pattern of its message; None: it passes)."""
+    """What is wrong with a grading: None when it ends as expected (a pattern of its message; None:
+    it passes)."""
     failure = grading.failure_of(exercise, building.file_of(exercise, text))
     if expected is None:
         return None if failure is None else f"does not pass: {failure}"
@@ -58,7 +60,8 @@ def complaints(exercise):
             exercise.answer
         ):
             found.append(
-                f"the answer is {exercise.answer:.10g}, and the counters say {measured(exercise):.10g}"
+                f"the answer is {exercise.answer:.10g}, and the counters say "
+                f"{measured(exercise):.10g}"
             )
     else:
         parts.append(("the starter", exercise.starter, data["expect"]))
@@ -83,13 +86,15 @@ def prove(wanted, jobs):
         return *complaints(exercise), time.monotonic() - start
 
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        # From the last one on, since those of later rungs take longest: the end is then short, with no core idle.
+        # From the last one on, since those of later rungs take longest: the end is then short, with
+        # no core idle.
         under_way = {pool.submit(one, exercise): exercise for exercise in reversed(wanted)}
         for done in as_completed(under_way):
             exercise, (found, parts, seconds) = under_way[done], done.result()
             wrong, tries = wrong + bool(found), tries + parts
             print(
-                f"{exercise.id:<6}{exercise.title:<50}{'WRONG' if found else 'proved'}, {parts} parts, {seconds:.0f} s",
+                f"{exercise.id:<6}{exercise.title:<50}{'WRONG' if found else 'proved'}, {parts} "
+                f"parts, {seconds:.0f} s",
                 flush=True,
             )
             for complaint in found:

@@ -1,15 +1,18 @@
 """Checks what the pages of this repository quote and what they link to.
 
-Excerpts. In docs/*.md every fenced block in cpp or cuda says where it comes from, on the line before it:
+Excerpts. In docs/*.md every fenced block in cpp or cuda says where it comes from, on the line
+before it:
     <!-- excerpt: steps/05_one_pass_softmax/one_pass_softmax.hpp -->
-Its lines must stand in that file as they are, one after the other, apart from indentation that they all share.
-A line "// ..." leaves some lines out. A block that is no excerpt says so: <!-- illustration -->.
---write takes what has changed over from the source, in docs/zh too: of each part between two "// ..." it looks for the
-part's first and last line. Where one of these has changed, or the text between them is another, a hand must do it.
-Output. A python block after <!-- run --> is run, and the text block that follows it must be what it prints.
-Links. In docs/*.md, README.md and CONTRIBUTING.md every relative link or image must exist, its #anchor too.
-Completeness. Every page of docs/ is linked from docs/README.md, every figure of docs/figures from a page, and no
-@PLACEHOLDER@ is left. Formulas. In $...$ no backslash before punctuation, as in "\\,": GitHub's Markdown drops it.
+Its lines must stand in that file as they are, one after the other, apart from indentation that they
+all share. A line "// ..." leaves some lines out. A block that is no excerpt says so: <!--
+illustration -->.
+--write takes what has changed over from the source, in docs/zh too: of each part between two
+"// ..." it looks for the part's first and last line. Where one of these has changed, or the text
+between them is another, a hand must do it. Output. A python block after <!-- run --> is run, and
+the text block that follows it must be what it prints. Links. In docs/*.md, README.md and
+CONTRIBUTING.md every relative link or image must exist, its #anchor too. Completeness. Every page
+of docs/ is linked from docs/README.md, every figure of docs/figures from a page. Formulas. In $...$
+no backslash before punctuation, as in "\\,": GitHub's Markdown drops it.
 """
 
 import difflib
@@ -39,16 +42,13 @@ LINKS = (
 
 
 class Page:
-    """A Markdown file, taken apart into fenced blocks and prose; `problems` are (line, what is wrong)."""
+    """A Markdown file, taken apart into fenced blocks and prose; `problems` are (line, what is
+    wrong)."""
 
     def __init__(self, path):
         self.path, self.blocks, self.problems = path, [], []
         prose, block, closing, comment = [], None, "", None
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            self.problems += [
-                (number, f"{found} is left to be filled in")
-                for found in re.findall(r"@[A-Z][A-Z0-9_]*@", line)
-            ]
             fence = FENCE.match(line)
             outside = block is None and not fence
             if block is not None:
@@ -103,7 +103,7 @@ class Page:
                 )
 
     def anchors(self):
-        """The names that a link's #part can have: headings as GitHub names them, and explicit ids."""
+        """What a link's #part can be: headings as GitHub names them, and explicit ids."""
         names, seen = set(re.findall(r"<[^>]*\b(?:id|name)=\"([^\"]+)\"", self.prose)), {}
         for heading in re.findall(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$", self.prose, re.M):
             text = re.sub(
@@ -138,7 +138,8 @@ def block_problem(block, following, root):
         return output_problem(block, following)
     if not block["kind"] and block["language"] in CODE:
         return (
-            f"this {block['language']} block says neither <!-- excerpt: path --> nor <!-- illustration --> on the "
+            f"this {block['language']} block says neither <!-- excerpt: path --> nor <!-- "
+            "illustration --> on the "
             "line before it"
         )
     return None
@@ -162,7 +163,8 @@ def parts_of(block):
 
 
 def place_of(part, source, begin):
-    """(first, end) of the lines of a source, from `begin` on, that are a part's; None where they are not there."""
+    """(first, end) of the lines of a source, from `begin` on, that are a part's; None where they
+    are not there."""
     wanted, length = dedent(part), len(part)
     for first in range(begin, len(source) - length + 1):
         lines = source[first : first + length]
@@ -172,7 +174,8 @@ def place_of(part, source, begin):
 
 
 def changed_place_of(part, source, begin):
-    """The same for a part that the source has changed, but for its first and last line; None where that is unclear."""
+    """The same for a part that the source has changed, but for its first and last line; None where
+    that is unclear."""
     bare, wanted = [line.strip() for line in source], [line.strip() for line in part]
     ends = [end for end in range(begin, len(bare)) if bare[end] == wanted[-1]]
 
@@ -191,7 +194,8 @@ def changed_place_of(part, source, begin):
 
 
 def excerpt_problem(block, root, write=False):
-    """What is wrong with an excerpt, or nothing; with `write` the block gets the source's lines, where they are found."""
+    """What is wrong with an excerpt, or nothing; with `write` the block gets the source's lines,
+    where they are found."""
     path = root / block["source"]
     if not block["source"] or not path.is_file():
         return f"there is no file '{block['source']}' to quote from"
@@ -325,7 +329,8 @@ def main(options):
             failed += 1
             print(f"{figure.relative_to(root)}:1: no page shows this figure", file=sys.stderr)
     print(
-        f"{len(linked)} pages: {counts['excerpt']} excerpts, {counts['illustration']} illustrations, "
+        f"{len(linked)} pages: {counts['excerpt']} excerpts, {counts['illustration']} "
+        "illustrations, "
         f"{counts['run']} programs run, {counts['link']} relative links; {failed or 'no'} "
         f"problem{'s' * (failed != 1)}"
     )

@@ -1,10 +1,11 @@
 """Compares what commands print with what the pages say that they print.
 
-A shell block after the line <!-- prints --> runs in the repository's root. What it writes to stdout and stderr must be
-the next text block of the page, word for word.
-With --profiles it is the blocks that hold "./scripts/profile RUNG OPTIONS" alone: each line of the text block after one
-must be printed, in that order; some may be left out.
---write puts what is printed today into the pages. Of a profile it refreshes lines in which only numbers have changed.
+A shell block after the line <!-- prints --> runs in the repository's root. What it writes to stdout
+and stderr must be the next text block of the page, word for word. With --profiles it is the blocks
+that hold "./scripts/profile RUNG OPTIONS" alone: each line of the text block after one must be
+printed, in that order; some may be left out.
+--write puts what is printed today into the pages. Of a profile it refreshes lines in which only
+numbers have changed.
 """
 
 import difflib
@@ -57,7 +58,8 @@ def without_numbers(line):
 
 
 def shown_of_profile(said, printed):
-    """The lines of a page with the numbers that are printed today. Raises ValueError where one is not to be found."""
+    """The lines of a page with the numbers that are printed today. Raises ValueError where one is
+    not to be found."""
     lines, shown = iter(printed.splitlines()), []
     for line in said.splitlines():
         if not line.startswith(NOT_EVERYWHERE):

@@ -1,4 +1,6 @@
-"""For which GPUs a build for CUDA compiles (common/cmake/Architectures.cmake), with stand-ins for nvidia-smi and nvcc."""
+"""For which GPUs a build for CUDA compiles (common/cmake/Architectures.cmake), with stand-ins for
+nvidia-smi and nvcc.
+"""
 
 import os
 import subprocess
@@ -40,7 +42,8 @@ def test_architectures(stand_in, tmp_path, gpus, known, arguments, chosen, says)
     nvcc = stand_in("nvcc", "".join(f"echo compute_{one}\n" for one in known.split()) or "exit 1")
     (tmp_path / "choose.cmake").write_text(
         f"cmake_minimum_required(VERSION 3.25)\ninclude({ROOT}/common/cmake/Architectures.cmake)\n"
-        f'flash_choose_architectures("{nvcc}")\nmessage(STATUS "chosen: ${{CMAKE_CUDA_ARCHITECTURES}},")\n'
+        f'flash_choose_architectures("{nvcc}")\n'
+        f'message(STATUS "chosen: ${{CMAKE_CUDA_ARCHITECTURES}},")\n'
     )
     environment = {
         key: value for key, value in os.environ.items() if key not in ("CUDAARCHS", "CUDACXX")

@@ -1,4 +1,6 @@
-"""lab attention-picture: right attention from LSE, pictures that parse, one clear message for each bad input."""
+"""lab attention-picture: right attention from LSE, pictures that parse, one clear message for each
+bad input.
+"""
 
 import json
 import math
@@ -16,7 +18,8 @@ from lab import safetensors
 SCRIPTS = Path(__file__).resolve().parents[2]
 TOKENS = ["[CLS]", "tea", "or", "more", "tea", "?"]
 D = 2
-# Two query heads on one K/V head. In head 1, each "tea" scores log 8 with the other one, and 0 with everything else.
+# Two query heads on one K/V head. In head 1, each "tea" scores log 8 with the other one, and 0 with
+# everything else.
 Q = [[[0, 0]] * 6, [[0, 0], [2, 0], [0, 0], [0, 0], [0, 2], [0, 0]]]
 HIGH = math.log(8) / (2 / math.sqrt(D))
 K = [[0, 0], [0, HIGH], [0, 0], [0, 0], [HIGH, 0], [0, 0]]

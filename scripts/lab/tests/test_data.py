@@ -1,7 +1,5 @@
 """The ladder, records, and what is computed from them."""
 
-import json
-
 import pytest
 from lab import records
 from lab.ladder import LabError, cuda_rungs
@@ -24,20 +22,6 @@ def test_every_record_has_the_schema(path):
     record = records.read(path.stem)
     assert record["rows"] and {"command", "date", "commit"} <= record["provenance"].keys()
     assert records.text_of(record) == path.read_text(encoding="utf-8")  # as save() writes it
-
-
-def test_a_record_comes_back_as_a_frame(tmp_path):
-    pytest.importorskip("pandas")
-    rows = [
-        {"program": "08_a", "kind": "rung", "ms": 1.5, "sigma": None},
-        {"program": "FA2", "kind": "library", "ms": 2.0},
-    ]
-    path = records.write(tmp_path / "a.json", {"date": "today"}, rows, "a note")
-    provenance, frame = records.load(str(path))
-    assert (
-        provenance == {"date": "today"} and list(frame["ms"]) == [1.5, 2.0] and "sigma" not in frame
-    )
-    assert json.loads(path.read_text())["notes"] == "a note"
 
 
 def test_what_is_no_record(tmp_path):

@@ -1,4 +1,6 @@
-"""The files of the exercises and the grader, without a compiler. `./scripts/exercise --prove` tries the exercises themselves."""
+"""The files of the exercises and the grader, without a compiler. `./scripts/exercise --prove` tries
+the exercises themselves.
+"""
 
 import os
 import re

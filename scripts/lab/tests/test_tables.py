@@ -1,4 +1,6 @@
-"""Tables of the pages: sound ones pass, and each way in which one can be wrong is found, with its place."""
+"""Tables of the pages: sound ones pass, and each way in which one can be wrong is found, with its
+place.
+"""
 
 import pytest
 from lab import record_tables, records, tables
