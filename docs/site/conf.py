@@ -1,26 +1,28 @@
-"""Sphinx's configuration. scripts/site runs it; docs/site/stage.py says what Sphinx sees."""
+"""Sphinx's configuration. scripts/site runs it on the root, with scripts/ on Python's path."""
 
-import sys
-from pathlib import Path
+import logging
+from importlib.metadata import distribution
 
-sys.path.insert(0, str(Path(__file__).parent))
+import jieba
 
-project = "Flash Attention, step by step"
+jieba.setLogLevel(logging.WARNING)
+
+project = html_title = "Flash Attention, step by step"
 author = "flash-steps contributors"
-html_title = project
 html_short_title = "flash-steps"
 language = "en"
-extensions = ["myst_parser", "sphinx.ext.mathjax", "sources"]
-root_doc = "index"
+extensions = ["myst_parser", "sphinx.ext.mathjax", "lab.site.extension"]
+root_doc = "docs/site/index"
+include_patterns = ["*.md", "docs/**", "reference/**"]
+exclude_patterns = [".*", "build*", "exercises"]
 smartquotes = False  # two dashes begin an option
 suppress_warnings = ["myst.header"]  # the glossary has small headings under its large one
 
-# The dialect of a Git host: $...$ and ```math, headings that links can name. attrs_inline only for what stage.py writes.
-myst_enable_extensions = ["dollarmath", "attrs_inline", "html_image"]
+# The dialect of a Git host: $...$ and ```math, headings that links can name.
+myst_enable_extensions = ["dollarmath", "html_image"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 6
-myst_url_schemes = {"http": None, "https": None, "mailto": None, "site": None}
-mathjax_path = "mathjax/tex-chtml-full.js"
+mathjax_path = "mathjax/tex-chtml.js"
 mathjax3_config = {
     "options": {"enableMenu": False},
     "chtml": {"scale": 0.94},
@@ -28,9 +30,11 @@ mathjax3_config = {
 }  # so that a mistake is one, and is found
 
 html_theme = "furo"
-html_static_path = ["static"]
+mathjax = distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static")
+html_static_path = ["static", str(mathjax)]  # a wheel's, so that no page needs a network
 html_css_files = ["site.css"]
 templates_path = ["templates"]
+html_search_language = "zh"  # English words, too
 html_copy_source = False
 html_show_copyright = False
 html_use_index = False

@@ -42,7 +42,7 @@ VERBS = {
         "pages.printed",
         "runs commands that the pages show: they must print what they say",
     ),
-    "figures": ("figures", "draws docs/figures from the records and from the layouts of the code"),
+    "figures": ("figures", "draws the plots and pictures of docs/figures"),
     "attention-picture": (
         "attention_picture",
         "shows what the words of a text attend to, from the LSE that a rung wrote",

@@ -1,14 +1,11 @@
-"""Draws the plots of docs/figures from the records in docs/records; docs/diagrams draws the pictures of the code.
-
---check compares the data in each plot's file with the record's, and draws nothing new. A plot whose record is missing
-or holds nothing for it is left out, and said to be.
-"""
+"""Draws docs/figures: plots from the records in docs/records, pictures from lab/pictures."""
 
 import sys
 
 from lab import plots
 from lab import record_tables as pages
-from lab.records import RECORDS, ROOT
+from lab.pictures import PICTURES
+from lab.records import ROOT
 
 FIGURES = ROOT / "docs/figures"
 PLOTS = {  # file: (plot, records, whose rows it draws together)
@@ -24,6 +21,7 @@ PLOTS = {  # file: (plot, records, whose rows it draws together)
 
 
 def drawn(plot, *of):
+    """The figure of a plot from these records. A text that the page would clip is an error."""
     figure = plot(pages.loaded(of[0])[0], [row for record in of for row in pages.loaded(record)[1]])
     if clipped := plots.outside(figure):
         raise ValueError(f"the page clips {'; '.join(clipped)}")
@@ -31,50 +29,24 @@ def drawn(plot, *of):
 
 
 def add_arguments(parser):
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; compare with what is there"
-    )
+    """Declares the verb's arguments."""
     parser.add_argument("names", nargs="*", metavar="FILE", help="only these, such as ladder.svg")
 
 
 def main(options):
-    different, done = 0, 0
-    if unknown := set(options.names) - set(PLOTS):
-        print(
-            f"lab figures: there is no {' '.join(unknown)}; there are {' '.join(PLOTS)}",
-            file=sys.stderr,
-        )
+    """Draws what is named, or all; returns the exit code."""
+    files = [*PICTURES, *PLOTS]
+    if unknown := set(options.names) - set(files):
+        unknown, files = " ".join(sorted(unknown)), " ".join(files)
+        print(f"lab figures: there is no {unknown}; there are {files}", file=sys.stderr)
         return 2
-    for name in options.names or PLOTS:
-        plot, *of = PLOTS[name]
-        path = FIGURES / name
-        old = path.read_text(encoding="utf-8") if path.is_file() else ""
-        missing = ", ".join(
-            f"there is no record {record}"
-            for record in of
-            if not (RECORDS / f"{record}.json").is_file()
-        )
-        if missing and not old:
-            print(f"{name}: not drawn, {missing}")
-            continue
+    failed = 0
+    for name in options.names or files:
         try:
-            if missing:
-                raise ValueError(missing)
-            text = plots.svg(drawn(plot, *of))
-            if options.check and plots.data_of(old) != plots.data_of(text):
-                raise ValueError("not what the record says")
+            text = PICTURES[name]() if name in PICTURES else plots.svg(drawn(*PLOTS[name]))
         except (ValueError, KeyError, IndexError) as error:
-            kind = "" if type(error) == ValueError else f"{type(error).__name__} "
-            print(
-                f"docs/figures/{name}: {kind}{error}; lab figures {name} draws it anew",
-                file=sys.stderr,
-            )
-            different += 1
+            print(f"docs/figures/{name}: {type(error).__name__}: {error}", file=sys.stderr)
+            failed = 1
             continue
-        done += 1
-        if not options.check:
-            path.write_text(text, encoding="utf-8")
-            print(f"written docs/figures/{name}")
-    if options.check and not different:
-        print(f"{done} figures are as the records have them")
-    return 1 if different else 0
+        (FIGURES / name).write_text(text, encoding="utf-8")
+    return failed

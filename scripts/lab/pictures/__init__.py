@@ -1,0 +1,31 @@
+"""The pictures of docs/figures that show an idea or a layout: functions that return SVG."""
+
+from lab.pictures import memory, tensor_cores, time
+
+PICTURES = {
+    f"{function.__name__}.svg": function
+    for function in (
+        memory.memory_pyramid,
+        memory.latency_hiding,
+        memory.coalescing,
+        memory.loop_orders,
+        memory.tile_sizes,
+        memory.micro_tile,
+        memory.three_roofs,
+        memory.traffic_of_tiles,
+        memory.online_softmax,
+        tensor_cores.fragments,
+        tensor_cores.ldmatrix,
+        tensor_cores.swizzle,
+        tensor_cores.warp_tiles,
+        tensor_cores.descriptors,
+        time.pipeline,
+        time.block_order,
+        time.window,
+        time.late_vote,
+        time.drift,
+        time.ring,
+        time.overlap,
+        time.timeline,
+    )
+}

@@ -1,0 +1,105 @@
+"""scripts/site: builds the pages of this repository as a site, and checks them in a browser."""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.ladder import ROOT
+
+REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+BUILD = ROOT / "build-site"
+PYTHON = BUILD / "venv/bin/python3"
+NO_NETWORK = re.compile(r"connection broken|resolution|NewConnection|timed out|unreachable", re.I)
+
+
+class LeftOut(Exception):
+    """Why this machine cannot build or check the site."""
+
+
+def install(package):
+    """A package of the system, by apt."""
+    script = '. scripts/lib/setup.sh; NEEDED=$1; install "$1"'
+    if subprocess.run(["bash", "-c", script, "scripts/site", package], cwd=ROOT).returncode:
+        raise LeftOut(f"there is no {package}")
+
+
+def prepare():
+    """Makes the virtual environment, anew if its requirements have changed."""
+    stamp = BUILD / "venv/requirements.txt"
+    if stamp.is_file() and stamp.read_bytes() == REQUIREMENTS.read_bytes():
+        return
+    print("Installing Sphinx, MyST and Furo from PyPI into build-site/venv", flush=True)
+    make = [sys.executable, "-m", "venv", "--clear", str(BUILD / "venv")]
+    if subprocess.run(make, capture_output=True).returncode:
+        install("python3-venv")
+        subprocess.run(make, check=True)
+    pip = [PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "2"]
+    done = subprocess.run([*pip, "-r", REQUIREMENTS], capture_output=True, text=True)
+    if done.returncode and NO_NETWORK.search(done.stderr):
+        raise LeftOut("PyPI does not answer")
+    if done.returncode:
+        sys.exit(f"scripts/site: pip cannot install {REQUIREMENTS}\n{done.stderr.strip()}")
+    shutil.copy(REQUIREMENTS, stamp)
+
+
+def run(module, *arguments):
+    """Runs a Python module in the virtual environment; ends with its exit code if it fails."""
+    if code := subprocess.run([PYTHON, "-B", "-m", module, *arguments], cwd=ROOT).returncode:
+        sys.exit(code)
+
+
+def translations_behind():
+    """Says which pages in Chinese follow an English page that has changed since."""
+    for page in sorted((ROOT / "docs/zh").glob("*.md")):
+        first = page.read_text(encoding="utf-8").partition("\n")[0]
+        followed = re.fullmatch(r"<!-- follows (\S+) at (\w+) -->", first)
+        if not followed:
+            sys.exit(f"{page.relative_to(ROOT)}:1: <!-- follows PAGE at COMMIT --> is expected")
+        log = ["git", "log", "--oneline", f"{followed[2]}..HEAD", "--", followed[1]]
+        done = subprocess.run(log, cwd=ROOT, capture_output=True, text=True)
+        if done.stdout:
+            print(f"docs/zh/{page.name} may lag behind {followed[1]}: {' '.join(log)}")
+
+
+def main():
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/site",
+        description="Builds the pages of this repository as a site, build-site/html/index.html.",
+        epilog="Exit code: 0 all is well, 1 a page is not, 2 bad option or a machine that cannot. "
+        "--check, on a machine that cannot, says what it left out and exits with 0.",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="also open every page in headless Chromium: no error on the console, no formula "
+        "unrendered, no picture missing, no page wider than a phone; and say which pages in "
+        "Chinese may lag behind",
+    )
+    options = parser.parse_args()
+    try:
+        prepare()
+        print("Building the pages; a warning counts as an error", flush=True)
+        places = ["-c", "docs/site", "-d", BUILD / "doctrees", ROOT, BUILD / "html"]
+        run("sphinx", "-b", "html", "-q", "-n", "-W", "--keep-going", "-j", "auto", *places)
+        print("build-site/html/index.html is the site", flush=True)
+        if options.check:
+            translations_behind()
+            if not shutil.which("chromium") and not shutil.which("google-chrome"):
+                install("chromium")
+            run("lab.site.browser", BUILD / "html")
+    except LeftOut as reason:
+        if not options.check:
+            print(f"scripts/site: {reason}", file=sys.stderr)
+            return 2
+        print(f"left out: a part of the site's check, {reason}")
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Opens every page of the built site in headless Chromium, on a desk and on a phone.
+
+What fails: a message on the console, a request that finds nothing or leaves this machine, a formula
+that is not rendered, a picture that does not load, a page wider than its window, and a search that
+does not find what it should."""
+
+import asyncio
+import os
+import shutil
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from playwright.async_api import TimeoutError, async_playwright
+
+AT_ONCE = 3  # pages
+LEADS_ON = 'http-equiv="refresh"'  # in a page that is none
+WINDOWS = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+SEARCHES = {
+    "swizzle": "swizzle.html",
+    "注意力": "00_attention.html",
+    "共享内存": "cuda_in_one_hour.html",
+}
+# What a browser can see of a page that a parser cannot.
+LOOK = """async () => {
+    if (window.MathJax?.startup) { await MathJax.startup.promise; }
+    document.querySelectorAll('details').forEach((details) => { details.open = true; });
+    const problems = [];
+    for (const formula of document.querySelectorAll('.math')) {
+        if (!formula.querySelector('mjx-container') || formula.querySelector('mjx-merror')) {
+            problems.push(`a formula is not rendered: ${formula.textContent}`);
+        }
+    }
+    const text = document.createTreeWalker(document.querySelector('article'), NodeFilter.SHOW_TEXT);
+    while (text.nextNode()) {
+        const markup = text.currentNode.data.match(/\\$[^\\s$][^$]*\\$|.?\\*\\*.?/);
+        if (markup && !text.currentNode.parentElement.closest('pre, code, script, mjx-container')) {
+            problems.push(`markup as text: ${markup[0]}`);
+        }
+    }
+    for (const image of document.images) {
+        await image.decode().catch(() => problems.push(`no picture: ${image.src}`));
+        if (!image.alt) { problems.push(`a picture has no text: ${image.src}`); }
+    }
+    return problems;
+}"""
+WIDTH = "document.documentElement.scrollWidth"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, which a browser may keep, and does not say so."""
+
+    protocol_version = "HTTP/1.1"
+
+    def end_headers(self):
+        """The last line of a header."""
+        self.send_header("Cache-Control", "max-age=3600")
+        super().end_headers()
+
+    def log_message(self, *_):
+        """Says nothing."""
+
+
+async def look(context, address, names, problems):
+    """Opens one page after the other, of those that are left, and notes what is wrong with each."""
+    page, name = await context.new_page(), ""
+
+    def report(problem):
+        problems.append(f"{name}: {problem}")
+
+    def heard(message):
+        if message.type in ("error", "warning") and "favicon" not in message.location["url"]:
+            report(f"on the console: {message.text}")
+
+    page.on("console", heard)
+    page.on("pageerror", lambda error: report(f"a script fails: {error}"))
+    page.on("requestfailed", lambda request: report(f"a request fails: {request.url}"))
+    while names:
+        name = names.pop()
+        await page.set_viewport_size(WINDOWS[0])
+        await page.goto(address + name, wait_until="load")
+        for problem in await page.evaluate(LOOK):
+            report(problem)
+        for window in WINDOWS:
+            await page.set_viewport_size(window)
+            if (wide := await page.evaluate(WIDTH)) > window["width"]:
+                report(f"{wide} pixels wide in a window of {window['width']}")
+    await page.close()
+
+
+async def search(context, address, problems):
+    """Looks for a few words."""
+    page = await context.new_page()
+    for word, expected in SEARCHES.items():
+        await page.goto(f"{address}search.html?q={word}")
+        try:
+            await page.wait_for_selector(f"#search-results a[href*='{expected}']", timeout=20_000)
+        except TimeoutError:
+            problems.append(f"search.html: '{word}' does not find {expected}")
+
+
+async def check(folder, address):
+    """Returns what is wrong with the pages in a folder, and how many pages there are."""
+    paths = [path for path in sorted(folder.rglob("*.html")) if LEADS_ON not in path.read_text()]
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    count, problems = len(names), []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
+            args=["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+            + ["--no-sandbox"] * (os.getuid() == 0),
+        )
+        context = await browser.new_context()
+        await asyncio.gather(*(look(context, address, names, problems) for _ in range(AT_ONCE)))
+        await search(context, address, problems)
+        await browser.close()
+    return problems, count
+
+
+def main():
+    """Checks the site in the folder of the command line; returns the exit code."""
+    folder = Path(sys.argv[1]).resolve()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    problems, count = asyncio.run(check(folder, f"http://127.0.0.1:{server.server_port}/"))
+    print("\n".join(problems), file=sys.stderr, end="\n" * bool(problems))
+    print(f"{count} pages opened in Chromium: {len(problems) or 'no'} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""What the site adds to Sphinx: a page for each source file that a page links to, the place of each
+excerpt, the language of each page, and addresses of earlier days that lead on."""
+
+import gettext
+from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
+
+import sphinx
+from docutils import nodes
+from markupsafe import escape
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import TextLexer, get_lexer_for_filename
+from pygments.util import ClassNotFound
+from sphinx import addnodes
+from sphinx.search.zh import SearchChinese
+
+from lab.ladder import ROOT, ladder
+
+ZH = "docs/zh/"
+
+
+def fill_in_ladder(app, docname, source):
+    """The table of rungs on the first page."""
+    rows = [f"| [{rung.name}](/docs/{rung.name}.md) | {rung.idea} |" for rung in ladder()]
+    table = "\n".join(["| rung | the one idea |", "|---|---|", *rows])
+    source[0] = source[0].replace("@LADDER@", table)
+
+
+# ---------------------------------------------------------------- sources
+
+
+def lead_to_sources(app, doctree):
+    """Links to files and folders that are no pages lead to pages that show them, and so does the
+    line that is put above each excerpt."""
+    page = app.env.docname
+    folder = PurePosixPath(page).parent
+    shown = app.env.metadata[page].setdefault("sources", set())
+
+    def address(name):
+        if (ROOT / name / "README.md").is_file():
+            return relpath(name + "/README.html", folder)
+        shown.add(name)
+        return relpath(name + ".html", folder)
+
+    for link in list(doctree.findall(addnodes.download_reference)) + [
+        link for link in doctree.findall(addnodes.pending_xref) if link["reftype"] == "myst"
+    ]:
+        name = normpath(folder / link["reftarget"])
+        if link.get("refdomain") != "doc" and (ROOT / name).exists():
+            link.replace_self(nodes.reference("", "", *link.children, refuri=address(name)))
+
+    for comment in list(doctree.findall(nodes.raw)):
+        words = comment.astext().strip("<!-> \n").split()
+        code = comment.next_node(siblings=True, descend=False)
+        if words[:1] != ["excerpt:"] or not isinstance(code, nodes.literal_block):
+            continue
+        app.env.note_dependency(ROOT / words[1])
+        first = line_of(code.astext(), (ROOT / words[1]).read_text(encoding="utf-8"))
+        text = (
+            f"{words[1]}，第 {first} 行起" if page.startswith(ZH) else f"{words[1]}, line {first}"
+        )
+        link = nodes.reference("", text, refuri=f"{address(words[1])}#L-{first}")
+        comment.replace_self(nodes.paragraph("", "", link, classes=["excerpt"]))
+
+
+def line_of(excerpt, source):
+    """The line at which an excerpt, up to its first "// ...", begins in the source."""
+    lines = [line.strip() for line in source.splitlines()]
+    code = [line.strip() for line in excerpt.strip().split("// ...")[0].strip().splitlines()]
+    found = (i + 1 for i in range(len(lines)) if lines[i : i + len(code)] == code)
+    return next(found, 1)
+
+
+def source_pages(app):
+    """Yields a page for each linked file, and for each linked folder and the files in it."""
+    linked = set().union(*(of.get("sources", ()) for of in app.env.metadata.values()))
+    folders = {name: files_in(ROOT / name) for name in linked if (ROOT / name).is_dir()}
+    texts = linked.union(*folders.values()) - set(folders)
+    for name in sorted(texts):
+        path = ROOT / name
+        if app.env.path2doc(path) is None and (text := text_of(path)) is not None:
+            yield page(name, highlight(text, lexer(path.name), FORMATTER))
+    for folder, files in folders.items():
+        yield page(folder, "".join(entry(app, folder, name) for name in files))
+
+
+FORMATTER = HtmlFormatter(linenos="inline", linespans="L", cssclass="highlight source")
+
+
+def lexer(name):
+    """What Pygments knows of such a file."""
+    try:
+        return get_lexer_for_filename(name, stripnl=False)
+    except ClassNotFound:
+        return TextLexer(stripnl=False)
+
+
+def files_in(folder):
+    """The files below a folder, relative to the root."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path.relative_to(ROOT).as_posix() for path in paths if "__pycache__" not in path.parts]
+
+
+def text_of(path):
+    """The text of a file; None if it holds none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def entry(app, folder, name):
+    """A line of a folder's page."""
+    text, docname = escape(relpath(name, folder)), app.env.path2doc(ROOT / name)
+    if docname is None and text_of(ROOT / name) is None:
+        return f"<p>{text}, {(ROOT / name).stat().st_size:,} bytes</p>"
+    address = relpath((docname or name) + ".html", PurePosixPath(folder).parent)
+    return f'<p><a href="{escape(address)}">{text}</a></p>'
+
+
+def page(name, body):
+    """What Sphinx makes an HTML file of."""
+    return name, {"title": name, "body": f"<h1>{escape(name)}</h1>\n{body}"}, "page.html"
+
+
+# ---------------------------------------------------------------- languages, old addresses
+
+
+class Search(SearchChinese):
+    """Sphinx's Chinese and English, with queries taken apart as the pages are."""
+
+    language_name = "English"  # of the stemmer
+    js_splitter_code = """
+function splitQuery(query) {
+    const chinese = new Intl.Segmenter("zh", {granularity: "word"});
+    const words = query.split(/[^\\p{L}\\p{N}_]+/u);
+    return words.flatMap((word) => [...chinese.segment(word)].map((part) => part.segment));
+}
+"""
+
+
+def speak(app, pagename, templatename, context, doctree):
+    """A page knows its language and where it stands in the other one."""
+    chinese = pagename.startswith(ZH)
+    name = pagename.removeprefix(ZH if chinese else "docs/")
+    others = [name, f"docs/{name}", app.config.root_doc] if chinese else [ZH + name, ZH + "README"]
+    other = next(one for one in others if one in app.env.found_docs)
+    context["in_chinese"] = chinese
+    context["other_language"] = app.builder.get_relative_uri(pagename, other)
+    if chinese:
+        translations = gettext.translation(
+            "sphinx", Path(sphinx.__file__).parent / "locale", ["zh_CN"]
+        )
+        context.update(language="zh-CN", _=translations.gettext, gettext=translations.gettext)
+
+
+def old_addresses(app):
+    """Yields pages that lead on: to the first one, and from what rungs were called before, as
+    steps/renamed.txt says, to what they are called now."""
+    yield redirect("index", app.config.root_doc)
+    table = ROOT / "steps/renamed.txt"
+    lines = table.read_text(encoding="utf-8").splitlines() if table.is_file() else []
+    chapters = {rung.name.partition("_")[2]: rung.name for rung in ladder()}
+    for number, then, now in (line.split() for line in lines if line.strip(" ") and line[0] != "#"):
+        for folder in ("docs/", ZH):
+            old, new = f"{folder}{number}_{then}", folder + chapters[now]
+            if new in app.env.found_docs and old not in app.env.found_docs:
+                yield redirect(old, new)
+
+
+def redirect(old, new):
+    """A page that leads to another one."""
+    target = relpath(new + ".html", PurePosixPath(old).parent)
+    return old, {"title": new, "target": target}, "redirect.html"
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.add_search_language(Search)
+    app.connect("source-read", fill_in_ladder)
+    app.connect("doctree-read", lead_to_sources, priority=400)  # before links become downloads
+    app.connect("html-collect-pages", source_pages)
+    app.connect("html-collect-pages", old_addresses)
+    app.connect("html-page-context", speak, priority=900)  # after the theme
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
