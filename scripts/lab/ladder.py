@@ -66,8 +66,10 @@ def parse(text, root=ROOT):
     rungs = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            cells = [cell.strip() for cell in line.split("|", 5 if line.count("|") > 4 else 4)]
-            if len(cells) == 5:  # an earlier commit's, before rungs named their parents
+            cells = [cell.strip() for cell in line.split("|", 5)]
+            if len(cells) == 5 and cells[1].startswith(
+                "fp"
+            ):  # an earlier commit's, before rungs named their parents
                 cells.insert(1, "-")
             if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
                 raise LabError(

@@ -1,7 +1,7 @@
 """Pictures of what tensor cores read: fragments, ldmatrix, swizzled tiles, descriptors."""
 
-from lab.pictures.drawing import PALE, Drawing
 from lab.layouts import a_element, b_element, c_element, ldmatrix_element, swizzled
+from lab.pictures.drawing import PALE, Drawing
 
 LANES, HALVES, REGISTERS = range(32), range(2), range(4)
 SHOWN_LANE, SHOWN_CHUNK = 9, 2  # drawn apart from the others

@@ -354,7 +354,7 @@ def timeline():
     record = records.read("hopper_timeline")
     phases = [row for row in record["rows"] if row["kind"] == "phase"]
     ms = {row["program"]: row["ms"] for row in record["rows"] if "ms" in row}
-    ours = [program for program in ms if program[0].isdigit()]
+    ours = [row["program"] for row in record["rows"] if "ms" in row and row["kind"] != "library"]
     stamped = [program for program in ours if program.endswith("stamps")]
     plain = [program for program in ours if program not in stamped]
     captions = (

@@ -3,8 +3,7 @@
 import itertools
 
 import pytest
-from lab import figures, plots, record_tables, records
-from lab.__main__ import main
+from lab import figures, plots
 
 CASES = dict(figures.PLOTS)
 del CASES["training.svg"]  # which a newer matplotlib clips; lab figures --check looks at it
@@ -25,23 +24,3 @@ def test_labels_keep_their_distance_and_limits():
     assert plots.spread_out([20, 50, 80], 10, 0, 100) == [20, 50, 80]
     assert plots.spread_out([50, 50], 10, 0, 100) == [45, 55]
     assert plots.spread_out([99, 100], 10, 0, 100) == [90, 100]
-
-
-def test_figures_check(tmp_path, monkeypatch, capsys):
-    provenance, rows = record_tables.loaded("bench_h200")
-    for module in (records, figures):
-        monkeypatch.setattr(module, "RECORDS", tmp_path)
-    monkeypatch.setattr(figures, "FIGURES", tmp_path)
-    monkeypatch.setattr(figures, "PLOTS", {"ladder.svg": (plots.ladder, "r")})
-    for factor, code, said in (
-        (1, 0, "1 figures are as the records"),
-        (1.1, 1, "ladder.svg: not what the record says"),
-    ):
-        record_tables.read_records.clear()
-        changed = [row | {"tflops": factor * row.get("tflops", 0)} for row in rows]
-        records.save("r", provenance, changed)
-        if code == 0:
-            assert main(["figures"]) == 0
-        assert main(["figures", "--check"]) == code
-        assert said in "".join(capsys.readouterr())
-    record_tables.read_records.clear()
