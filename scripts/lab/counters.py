@@ -283,7 +283,7 @@ def main(options):
             ["", "GPU", "SIMT", ""],
             [
                 [
-                    f"{row['program'][:2]} {row['kernel']}, {row['counter']}",
+                    f"{row['program']} {row['kernel']}, {row['counter']}",
                     f"{row['gpu']:,}",
                     f"{row['simt']:,}",
                     "DIFFERENT"

@@ -486,12 +486,12 @@ def memory(provenance, rows):
     end_labels(axes, [label for label in labels if label[0] == N[-1]])
     for x, y, text, colour in labels:
         if x != N[-1]:  # above its end: what goes on lies lower
-            note(axes, text[:2], (x, y), (-4, 8), colour)
+            note(axes, NUMBERS.get(text, text), (x, y), (-4, 8), colour)
     for row in rows:
         if row["kind"] == "left out" and "N_q" in row and device:
             note(
                 axes,
-                f"rung {row['program'][:2]} does not fit",
+                f"{name(row)} does not fit",
                 (row["N_q"], device),
                 (0, 25),
                 "orange",
