@@ -1,15 +1,13 @@
-add_custom_target(rungs) # every rung, without the tests
-
-# flash_add_rungs(LADDER.TXT): every rung of the manifest, in order; the file itself says what its columns are.
-# A changed manifest configures anew.
-function(flash_add_rungs manifest)
+# flash_for_each_rung(LADDER.TXT function): calls function(NN_name types head_dims capability) for every rung of the
+# manifest, in order; the file itself says what its columns are. A changed manifest configures anew.
+function(flash_for_each_rung manifest function)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${manifest})
   file(STRINGS ${manifest} lines REGEX "^[^# ]")
   foreach(line IN LISTS lines)
     if(NOT line MATCHES "^([0-9][0-9][a-z]?_[a-z0-9_]+) *\\| *(-|[a-z0-9_]+) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *(-|[0-9.]+) *\\| *[^| ]")
       message(FATAL_ERROR "${manifest}: not a line of six columns, NN_name | parent | types | head dims | compute capability | idea:\n${line}")
     endif()
-    flash_add_rung(${CMAKE_MATCH_1} "${CMAKE_MATCH_3}" "${CMAKE_MATCH_4}" ${CMAKE_MATCH_5})
+    cmake_language(CALL ${function} ${CMAKE_MATCH_1} "${CMAKE_MATCH_3}" "${CMAKE_MATCH_4}" ${CMAKE_MATCH_5})
   endforeach()
 endfunction()
 
@@ -79,8 +77,8 @@ function(flash_add_rung name types head_dims capability)
     flash_discover_tests(test_${name} ${name})
   endif()
   add_test(NAME "${name}: runs its own kernel" COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DRUNG=${name}
-           -DPROGRAM=$<TARGET_FILE:test_${name}> -DLADDER=${PROJECT_SOURCE_DIR}/steps/ladder.txt
-           -P ${PROJECT_SOURCE_DIR}/common/cmake/OwnKernel.cmake)
+           -DPROGRAM=$<TARGET_FILE:test_${name}> -DLADDER=${CMAKE_CURRENT_SOURCE_DIR}/ladder.txt
+           -P ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/OwnKernel.cmake)
 
   flash_name_of_rung(short_name ${name})
   # The manifest repeats what main.cpp and the rung's header say; the program's own help must agree.

@@ -3,6 +3,9 @@ if(CMAKE_SOURCE_DIR STREQUAL CMAKE_BINARY_DIR)
   message(FATAL_ERROR "Build in a folder of its own: cmake -B build")
 endif()
 
+if(NOT FLASH_ROOT) # of the repository whose sources are built
+  get_filename_component(FLASH_ROOT ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
+endif()
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -19,7 +22,7 @@ option(FLASH_SANITIZE "Find memory errors and undefined behaviour at run time (A
 # Everything of ours links this; dependencies' headers are system headers and stay silent.
 # nvcc's own options stand in Backend.cmake: it takes none of these without a prefix.
 add_library(flash_settings INTERFACE)
-target_include_directories(flash_settings INTERFACE ${CMAKE_SOURCE_DIR})
+target_include_directories(flash_settings INTERFACE ${FLASH_ROOT})
 set(options -Wall -Wextra -Wpedantic -Wshadow)
 if(FLASH_WERROR)
   list(APPEND options -Werror)

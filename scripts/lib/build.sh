@@ -13,7 +13,7 @@ find_rung() {
     found=$(rungs | awk -v wanted="$1" '{ number = name = $0; sub(/_.*/, "", number); sub(/^[^_]*_/, "", name) }
         wanted == $0 || wanted == name || wanted == number || "0" wanted == number { print; exit }')
     if [[ -z $found ]]; then
-        before=$(awk -F ' *[|] *' -v wanted="$1" '$1 == wanted || $1 == "0" wanted { print "; " $1 "_" $2 " is called " $3 " now" }' \
+        before=$(awk -v wanted="$1" '$1 == wanted || $1 == "0" wanted { print "; " $1 "_" $2 " is called " $3 " now" }' \
             "$ROOT/steps/renamed.txt" 2>/dev/null || true)
         die "there is no rung '$1'$before; the rungs are $(rungs | paste -sd ' ')"
     fi

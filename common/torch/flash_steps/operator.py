@@ -1,4 +1,5 @@
-"""attention(): the Python side of the operators of common/torch/operator, which asks here which rung it shall run."""
+"""attention(): the Python side of the operators of common/torch/operator, which asks here which
+rung it shall run."""
 
 import ctypes
 import math
@@ -62,13 +63,14 @@ forward = torch.ops.flash_steps.attention.default
 def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, backward_rung=None):
     """O = softmax(scale Q K^T) V, computed by a rung of the ladder.
 
-    q (B, H, N_q, d), k and v (B, H_kv, N_kv, d), contiguous; head h reads head h / (H / H_kv) of k and v. `causal`:
-    query i sees key j if j <= i + N_kv - N_q. `scale`: 1 / sqrt(d) unless given. Tensors on a GPU go to the rung as
-    nvcc builds it, tensors on the CPU to a CPU rung or to a CUDA rung on the SIMT backend.
-    `rung` and `backward_rung`: number or name. Unless given, the highest rung that fits, and for the gradients the
-    fastest one, or, under torch.use_deterministic_algorithms(True), one that gives the same bits in every run.
-    `return_lse`: also LSE (B, H, N_q), the logarithm of each row's sum of exp(scores), which has no gradient.
-    Raises ValueError or TypeError.
+    q (B, H, N_q, d), k and v (B, H_kv, N_kv, d), contiguous; head h reads head h / (H / H_kv) of k
+    and v. `causal`: query i sees key j if j <= i + N_kv - N_q. `scale`: 1 / sqrt(d) unless given.
+    Tensors on a GPU go to the rung as nvcc builds it, tensors on the CPU to a CPU rung or to a CUDA
+    rung on the SIMT backend. `rung` and `backward_rung`: names, as "overlap". Unless given,
+    the highest rung that fits, and for the gradients the fastest one, or, under
+    torch.use_deterministic_algorithms(True), one that gives the same bits in every run.
+    `return_lse`: also LSE (B, H, N_q), the logarithm of each row's sum of exp(scores), which has no
+    gradient. Raises ValueError or TypeError.
     """
     o, lse = forward(
         q,

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 
 import pytest
 import torch
@@ -66,21 +67,26 @@ def tensors(q=(1, 4, 8, 32), k=(1, 2, 8, 32), v=None, dtype=torch.float32):
         (
             ValueError,
             *tensors(),
-            {"rung": 17},
-            "28_fixed_maximum computes in fp16 and bf16, and these tensors are fp32",
+            {"rung": "fixed_maximum"},
+            "fixed_maximum computes in fp16 and bf16, and these tensors are fp32",
         ),
         (
             ValueError,
             *tensors(),
             {"rung": "99"},
-            "there is no forward rung '99'; there are 01_naive_attention, 02",
+            "there is no forward rung '99'; there are naive_attention, safe",
         ),
-        (ValueError, *tensors(), {"rung": "23"}, "there is no forward rung '23'"),
+        (
+            ValueError,
+            *tensors(),
+            {"rung": "backward_cpu"},
+            "there is no forward rung 'backward_cpu'",
+        ),
         (
             ValueError,
             *tensors((1, 4, 8, 48), (1, 2, 8, 48)),
-            {"rung": "8"},
-            "13_flash_attention_2 takes head dims 32, 64, 128, and these tensors have 48",
+            {"rung": "flash_attention_2"},
+            "flash_attention_2 takes head dims 32, 64, 128, and these tensors have 48",
         ),
         (
             ValueError,
@@ -108,8 +114,8 @@ def test_devices():
 
 def test_backward_rung_that_does_not_fit():
     q, k, v = tensors()
-    o = attention(q.requires_grad_(), k, v, backward_rung="24")
-    with pytest.raises(ValueError, match="42_backward_two_kernels computes in fp16 and bf16"):
+    o = attention(q.requires_grad_(), k, v, backward_rung="backward_two_kernels")
+    with pytest.raises(ValueError, match="backward_two_kernels computes in fp16 and bf16"):
         o.sum().backward()
 
 
@@ -117,14 +123,39 @@ def test_gpu_is_asked_for_its_capability():
     from flash_steps.ladder import choose
 
     with pytest.raises(
-        ValueError,
-        match="31_wgmma_tma is for GPUs of compute capability 9.0, and this one has 10.0",
+        ValueError, match="wgmma_tma is for GPUs of compute capability 9.0, and this one has 10.0"
     ):
-        choose("19", False, "fp16", 64, (10, 0))
+        choose("wgmma_tma", False, "fp16", 64, (10, 0))
     with pytest.raises(
-        ValueError, match="05_one_pass_softmax runs on the CPU, and these tensors are on a GPU"
+        ValueError, match="one_pass_softmax runs on the CPU, and these tensors are on a GPU"
     ):
-        choose("5", False, "fp32", 64, (9, 0))
+        choose("one_pass_softmax", False, "fp32", 64, (9, 0))
+
+
+def test_a_number_is_refused_with_the_names_behind_it(tmp_path, monkeypatch):
+    from flash_steps import ladder
+
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "steps/ladder.txt").write_text(
+        "22_swizzle | - | fp16 | 64 | 8.0 | .\n34_overlap | - | fp16 | 64 | 9.0 | .\n"
+        "35_rest | - | fp16 | 64 | 9.0 | .\n"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(ladder, "ROOT", tmp_path)
+        ladder.ladder.cache_clear()
+        rungs = ladder.ladder()
+        assert ladder.why_unknown("22", rungs).endswith("; 22 is swizzle today")
+        (tmp_path / "steps/renamed.txt").write_text("# old\n22 overlap overlap\n09 old rest # a\n")
+        assert ladder.why_unknown("22", rungs) == (
+            "overlap: a rung goes by its name; 22 was overlap, which is 34_overlap now, "
+            "and 22 is swizzle today"
+        )
+        assert ladder.why_unknown("9", rungs).endswith("; 09 was old, which is 35_rest now")
+        assert ladder.why_unknown("34_overlap", rungs).endswith("; it is 34_overlap now")
+        assert ladder.why_unknown("overlaps", rungs).endswith("there are swizzle, overlap, rest")
+    ladder.ladder.cache_clear()
+    with pytest.raises(ValueError, match="rung 8: a rung goes by its name"):
+        attention(*tensors(), rung=8)
 
 
 @pytest.fixture
@@ -133,10 +164,24 @@ def empty_folder(tmp_path, monkeypatch):
     return tmp_path / "built"
 
 
-def a_rung(number):
+def a_rung(name):
     from flash_steps.ladder import ladder
 
-    return next(rung for rung in ladder() if rung.number == number)
+    return next(rung for rung in ladder() if rung.name == name)
+
+
+CPU, CUDA = "one_pass_softmax", "cuda_naive"
+
+
+def a_program(path, script):
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def gxx(tmp_path, script=""):
+    """A g++ that first runs a script."""
+    return a_program(tmp_path / "g++", f'{script}\nexec {shutil.which("g++")} "$@"')
 
 
 def test_no_compiler(empty_folder, monkeypatch):
@@ -144,18 +189,12 @@ def test_no_compiler(empty_folder, monkeypatch):
     with pytest.raises(
         library.BuildError, match="there is no no-such-compiler in PATH; apt-get install g"
     ):
-        library.library(a_rung("05"), None)
+        library.library(a_rung(CPU), None)
     monkeypatch.setenv("NVCC", "no-such-nvcc")
     with pytest.raises(
         library.BuildError, match="there is no no-such-nvcc in PATH; it comes with the CUDA Toolkit"
     ):
-        library.library(a_rung("17"), (8, 0))
-
-
-def a_compiler(path, script):
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return str(path)
+        library.library(a_rung(CUDA), (8, 0))
 
 
 def test_no_cmake(empty_folder, monkeypatch):
@@ -166,83 +205,68 @@ def test_no_cmake(empty_folder, monkeypatch):
         library.operator_library()
 
 
-def test_without_boost_the_message_names_it(empty_folder, tmp_path, monkeypatch):
-    """What ld says is no line with "error"; collect2's is, and says nothing."""
-    said = "/usr/bin/ld: cannot find -lboost_context: No such file or directory"
-    link = f'case "$*" in *-lboost_context*) echo "{said}"; echo "collect2: error: ld returned 1 exit status"; exit 1; esac'
-    monkeypatch.setenv("CXX", a_compiler(tmp_path / "g++", f'[ "$1" = --version ] && exit\n{link}'))
+@pytest.mark.parametrize(
+    "rung, package, debian",
+    [(CPU, "Eigen3", "libeigen3-dev"), (CUDA, "Boost", "libboost-context-dev")],
+)
+def test_the_message_names_the_package(rung, package, debian, empty_folder, tmp_path, monkeypatch):
+    """Where a library is missing; and nothing is downloaded in its place."""
+    without = f"-DCMAKE_DISABLE_FIND_PACKAGE_{package}=ON"
+    cmake = a_program(tmp_path / "cmake", f'exec {shutil.which("cmake")} "$@" {without}')
+    monkeypatch.setenv("CMAKE", cmake)
     with pytest.raises(library.BuildError) as raised:
-        library.library(a_rung("17"), None)
-    assert (
-        str(raised.value)
-        == f"{tmp_path / 'g++'} failed: {said}; apt-get install libboost-context-dev"
-    )
+        library.library(a_rung(rung), None)
+    assert str(raised.value) == f"a library is not installed: apt-get install {debian}"
 
 
-def test_a_gpu_needs_no_boost(empty_folder, tmp_path, monkeypatch):
-    """Nor a C++ compiler beside nvcc: the SIMT backend has no part in it."""
-    calls = tmp_path / "calls"
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc")
+def test_a_gpu_needs_no_boost(empty_folder, monkeypatch):
+    """Nor a C++ compiler other than nvcc's own: the SIMT backend has no part in it."""
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setenv(
-        "NVCC",
-        a_compiler(
-            tmp_path / "nvcc",
-            f"""echo "$*" >>{calls}
-[ "$1" = --version ] && exit
-for to; do :; done
-touch "$to"
-""",
-        ),
-    )
-    assert library.library(a_rung("22"), (9, 0)).is_file()
-    assert "34_overlap" in calls.read_text() and "-lboost" not in calls.read_text()
+    built = library.library(a_rung(CUDA), (8, 0))
+    assert built.is_file() and b"boost" not in built.read_bytes()
 
 
-def test_compiler_that_fails(empty_folder, tmp_path, monkeypatch):
-    compiler = a_compiler(
-        tmp_path / "g++",
-        "echo before\necho 'x.hpp:1: fatal error: Eigen/Dense: No such file or directory'\nexit 1",
-    )
-    monkeypatch.setenv("CXX", compiler)
+def test_compiler_that_fails(empty_folder, tmp_path, monkeypatch, capfd):
+    said = "x.hpp:1: fatal error: what/it/says: No such file or directory"
+    script = f'case "$*" in *one_pass*) echo before; echo "{said}"; exit 1;; esac'
+    monkeypatch.setenv("CXX", gxx(tmp_path, script))
     with pytest.raises(library.BuildError) as raised:
-        library.library(a_rung("05"), None)
-    assert str(raised.value) == (
-        f"{compiler} failed: x.hpp:1: fatal error: Eigen/Dense: No such file or directory; "
-        "apt-get install libeigen3-dev"
-    )
-    assert not list(empty_folder.glob("*.so")) and not [
-        path for path in empty_folder.iterdir() if path.is_dir()
-    ]
+        library.library(a_rung(CPU), None)
+    assert str(raised.value) == f"{tmp_path / 'g++'} failed: {said}"
+    assert not list(empty_folder.rglob("*_one_pass_softmax.so"))
+    assert capfd.readouterr().err.count("\n") == 1  # that it builds
+    gxx(tmp_path)
+    assert library.library(a_rung(CPU), None).is_file()
+
+
+def test_a_compiler_that_does_not_work(empty_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", a_program(tmp_path / "g++", "echo 'g++: error: broken'; exit 1"))
+    with pytest.raises(library.BuildError, match="g\\+\\+ failed: .*error: broken"):
+        library.library(a_rung(CPU), None)
 
 
 def test_folder_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(library, "FOLDER", tmp_path / "file")
     with pytest.raises(
-        library.BuildError, match="cannot build 05_one_pass_softmax into .*: File exists"
+        library.BuildError, match="cannot build .*one_pass_softmax into .*: Not a directory"
     ):
-        library.library(a_rung("05"), None)
+        library.library(a_rung(CPU), None)
 
 
 def build_in(folder, compiler, barrier):
     os.environ["CXX"] = compiler
+    os.environ.pop("CMAKE_CXX_COMPILER_LAUNCHER", None)  # ccache calls a compiler twice
     library.FOLDER = folder
     barrier.wait()
-    library.library(a_rung("05"), None)
+    library.library(a_rung(CPU), None)
 
 
 def test_two_processes_build_once(tmp_path):
-    """A compiler that counts its calls, and takes long enough for the second process to come in between."""
-    compiler = a_compiler(
-        tmp_path / "g++",
-        f"""[ "$1" = --version ] && exit
-echo call >>{tmp_path}/calls
-sleep 0.5
-for to; do :; done
-touch "$to"
-""",
-    )
-    (tmp_path / "built").mkdir()
+    """A compiler that counts its calls for the rung's kernel, and takes its time for each."""
+    script = f'case "$*" in *" -c "*one_pass_softmax.cpp*) echo call >>{tmp_path}/calls; sleep 0.5;; esac'
+    compiler = gxx(tmp_path, script)
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(2)
     pair = [
@@ -255,4 +279,4 @@ touch "$to"
         process.join()
     assert [process.exitcode for process in pair] == [0, 0]
     assert (tmp_path / "calls").read_text() == "call\n"
-    assert len(list((tmp_path / "built").glob("*.so"))) == 1
+    assert len(list((tmp_path / "built").glob("*/*.so"))) == 1

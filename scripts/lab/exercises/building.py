@@ -1,20 +1,20 @@
-"""A kernel compiled and linked into the program that judges it: one compiler call and one linker call, both taken from
-the build that CMake has made, with the kernel's file in the place of the rung's."""
+"""Kernels as programs that judge them: targets of CMake, which docs/exercises/CMakeLists.txt makes of
+a list in the build folder."""
 
 import contextlib
+import fcntl
 import functools
 import hashlib
-import json
 import re
-import shlex
+import shutil
 import subprocess
 import threading
 from pathlib import Path
 
-from lab.exercises.catalogue import ROOT, Refusal, ladder
+from lab.exercises.catalogue import ROOT, Refusal
 
 preparing, prepared = threading.Lock(), {"simt": set(), "cuda": set()}  # targets
-KEPT = 200  # programs, each of about a megabyte
+up_to_date = set()  # targets of preset simt that build_all has built
 
 
 def once(function):
@@ -38,7 +38,7 @@ def build_folder(preset):
 
 
 def prepare(preset, *rungs):
-    """Has everything built that kernels of these rungs are linked with. The first time this takes a minute or two."""
+    """Has everything built that kernels of these rungs are linked with, which takes minutes once."""
     with preparing:
         targets = [
             target
@@ -59,7 +59,8 @@ def prepare(preset, *rungs):
 
 
 def file_of(exercise, text):
-    """A file with this text. Equal kernels are one file, so that they are built and judged once; the rung's is its own."""
+    """A file with this text. Equal kernels are one file, so that they are built and judged once; the
+    rung's is its own."""
     if text == exercise.kernel:
         return exercise.rung.kernel_file
     folder = (
@@ -68,129 +69,100 @@ def file_of(exercise, text):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / exercise.file
     if not path.exists():
-        beside = path.with_name(
-            f"{path.name}.{threading.get_ident()}"
-        )  # another thread must not see half of it
+        # Another thread must not see half of it.
+        beside = path.with_name(f"{path.name}.{threading.get_ident()}")
         beside.write_text(text, encoding="utf-8")
         beside.rename(path)
     return path
 
 
-def compiler_call(rung, preset):
-    """How the build compiles the rung's kernel, as a list of words."""
-    commands = json.loads(
-        (build_folder(preset) / "compile_commands.json").read_text(encoding="utf-8")
-    )
-    watched = "_watched_kernel.dir" if rung.cuda and preset == "simt" else "_kernel.dir"
-    call = next(
-        one
-        for one in commands
-        if Path(one["file"]) == rung.kernel_file and f"{rung.program}{watched}" in one["command"]
-    )
-    return shlex.split(call["command"]), Path(call["directory"])
+def judge_of(rung, kernel):
+    """The target that judges a kernel. The judge of a rung holds the rung's own file; a copy of it
+    has another, since messages name the file that was compiled."""
+    name = f"exercise_{rung.program}"
+    own = kernel == rung.kernel_file
+    return name if own else f"{name}_{hashlib.sha256(str(kernel).encode()).hexdigest()[:12]}"
 
 
-def linker_call(rung, preset):
-    """How the build links the program that judges the rung, as a list of words, and the folder where it does so."""
-    build, target = build_folder(preset), f"exercise_{rung.program}"
-    script = build / f"docs/exercises/CMakeFiles/{target}.dir/link.txt"  # of make
-    if script.exists():
-        return shlex.split(
-            script.read_text(encoding="utf-8").splitlines()[-1]
-        ), build / "docs/exercises"
-    lines = subprocess.run(
-        ["ninja", "-C", str(build), "-t", "commands", target],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    words = shlex.split(lines.stdout.splitlines()[-1])
-    return words[words.index("&&") + 1 : -2], build  # between ": &&" and "&& :"
+@contextlib.contextmanager
+def locked(preset):
+    """The list of kernels, to be changed or built by one thread or process at a time."""
+    folder = build_folder(preset) / "exercises"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder / "kernels.txt"
 
 
-def run(words, folder):
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
-    return done.stdout + done.stderr if done.returncode else None
+def listed(path, kernels):
+    """Adds (rung, kernel) pairs to the list, whose change makes CMake configure anew."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    wanted = [
+        f"{judge_of(rung, kernel)}|{rung.program}|{kernel}"
+        for rung, kernel in kernels
+        if kernel != rung.kernel_file
+    ]
+    if new := sorted(set(wanted) - set(lines)):
+        path.write_text("\n".join([*lines, *new, ""]), encoding="utf-8")
 
 
-def after(words, option):
-    return words.index(option) + 1
+NOISE = re.compile(
+    r"^(\[.*\n|FAILED: .*\n.*\n|ninja: .*\n|\S*make.*\n)", re.M
+)  # of the build's own
 
 
-@once
-def precompiled(folder, cuda, cache, *words):
-    """The headers that kernels include, compiled once for all kernels with the same options: a path for -include, which
-    takes a second or two off each kernel. g++ reads the headers themselves where this does not fit."""
-    includes = {
-        line
-        for rung in ladder()
-        if rung.cuda == cuda
-        for line in re.findall(
-            r'^#include "common/.*', rung.kernel_file.read_text(encoding="utf-8"), re.M
-        )
-    }
-    text = "\n".join(sorted(includes)) + "\n"
-    below = b"".join(path.read_bytes() for path in sorted((ROOT / "common").rglob("*.hpp")))
-    header = (
-        cache / f"headers.{hashlib.sha256(f'{words}{text}'.encode() + below).hexdigest()[:16]}.hpp"
-    )
-    if not header.exists():
-        beside = header.with_suffix(".new")
-        beside.write_text(text, encoding="utf-8")
-        run([*words, "-x", "c++-header", "-c", str(beside), "-o", f"{header}.gch"], folder)
-        beside.rename(header)
-    return header
+def built(preset, targets, options=(), to_the_tool=()):
+    """What the compilers say, where the build fails."""
+    command = ["cmake", "--build", str(build_folder(preset)), *options, "--target", *targets]
+    command += ["--", *to_the_tool]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return NOISE.sub("", done.stdout + done.stderr) if done.returncode else None
+
+
+def build_all(kernels, jobs):
+    """Builds kernels, (rung, file) pairs, at once. Those that fail are left to compiled()."""
+    of_rungs = {}
+    for rung, kernel in kernels:
+        of_rungs.setdefault(rung, set()).add(judge_of(rung, kernel))
+    every = sorted(set().union(*of_rungs.values()))
+    ninja = (build_folder("simt") / "build.ninja").exists()
+    options = ["--parallel", str(jobs)]
+    with locked("simt") as path:
+        listed(path, kernels)
+        if not every or not built("simt", every, options, ["-k", "0"] if ninja else ["-k"]):
+            up_to_date.update(every)
+            return
+        for targets in of_rungs.values():
+            if not built("simt", targets, options):
+                up_to_date.update(targets)
 
 
 @once
 def compiled(rung, kernel, preset):
-    """(the program, None), or (None, what the compiler said). A kernel that was built before is not built again, nor is the
-    rung's own file. A copy of it is, since messages name the file that was compiled."""
-    judge = (
-        build_folder(preset) / f"docs/exercises/exercise_{rung.program}"
-    )  # built anew when anything below it has changed
-    if kernel == rung.kernel_file:
-        return judge, None
-    words, folder = compiler_call(rung, preset)
-    words = [word for word in words if "Werror" not in word]
-    if not rung.cuda:
-        words.insert(
-            words.index("-o"), "-O1"
-        )  # a third faster to compile than -O3, and small problems do not need more
-    key = hashlib.sha256(
-        f"{words} {kernel} {judge.stat().st_mtime_ns}".encode() + kernel.read_bytes()
-    ).hexdigest()[:16]
-    cache = build_folder(preset) / "exercises"
-    cache.mkdir(exist_ok=True)
-    program, object_file = cache / f"{rung.name}.{key}", cache / f"{rung.name}.{key}.o"
-    if program.exists():
+    """(the program, None), or (None, what the compiler said)."""
+    target = judge_of(rung, kernel)
+    program = build_folder(preset) / "docs/exercises" / target
+    if target in prepared[preset] or preset == "simt" and target in up_to_date:
         return program, None
-    words[after(words, "-o")] = str(object_file)
-    words[after(words, "-c")] = str(kernel)
-    if preset == "simt":
-        options = words[: words.index("-o")]
-        words[len(options) : len(options)] = [
-            "-include",
-            str(precompiled(folder, rung.cuda, cache, *options)),
-        ]
-    link, link_folder = linker_call(rung, preset)
-    own = rung.kernel_file.name + ".o"
-    link = [
-        str(object_file) if word.endswith(own) and "_kernel.dir" in word else word for word in link
-    ]
-    link[after(link, "-o")] = str(program)
-    complaint = run(words, folder) or run(link, link_folder)
-    object_file.unlink(missing_ok=True)
-    make_room(cache)
+    with locked(preset) as path:
+        listed(path, [(rung, kernel)])
+        complaint = built(preset, [target])
     return (None, complaint) if complaint else (program, None)
 
 
-def make_room(cache):
-    """Deletes the oldest programs. Other threads build and delete in the same folder meanwhile."""
-    programs = []
-    for path in cache.glob("[0-9]*"):
-        if path.suffix != ".o":
-            with contextlib.suppress(FileNotFoundError):  # another thread was faster
-                programs.append((path.stat().st_mtime, path))
-    for _, old in sorted(programs)[:-KEPT]:
-        old.unlink(missing_ok=True)
+def forget_all_but(kernels):
+    """Removes what earlier proofs have left: kernels, and their programs."""
+    proofs = build_folder("simt") / "exercises/proof"
+    wanted = {str(kernel) for _, kernel in kernels}
+    with locked("simt") as path:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        kept = []
+        for line in lines:
+            target, _, kernel = line.split("|")
+            if kernel in wanted or not kernel.startswith(f"{proofs}/"):
+                kept.append(line)
+            else:
+                (build_folder("simt") / "docs/exercises" / target).unlink(missing_ok=True)
+                shutil.rmtree(Path(kernel).parent, ignore_errors=True)
+        if kept != lines:
+            path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")

@@ -298,7 +298,7 @@ def main(arguments):
             wanted = [
                 one for one in every if not options.exercise or one.id.startswith(options.exercise)
             ]
-            return proof.prove(wanted, options.jobs)
+            return proof.prove(wanted, options.jobs, wanted == every)
         if not options.exercise:
             if options.gpu or options.solution or options.reset:
                 raise Refusal("which exercise? ./scripts/exercise lists all of them")

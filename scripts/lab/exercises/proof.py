@@ -46,40 +46,51 @@ def tried(exercise, text, expected):
     return None
 
 
-def complaints(exercise):
-    """All that is wrong with an exercise, and how many of its parts were tried."""
-    data, found = exercise.data, []
-    parts = [("the solution", exercise.solution, None)]
+def parts_of(exercise):
+    """What is tried of it: what, the text, and the message that it should get (None: it passes)."""
+    data, found = exercise.data, [("the solution", exercise.solution, None)]
     if exercise.kind == EXPLAIN:
-        parts.append(("the starter", exercise.starter, "no answer yet"))
-        parts += [
+        found.append(("the starter", exercise.starter, "no answer yet"))
+        return found + [
             (f"the answer {one['is']}", f"answer = {one['is']}\n", re.escape(one["says"].strip()))
             for one in data["mistake"]
         ]
-        if "measured" in data and abs(measured(exercise) - exercise.answer) > 1e-3 * abs(
-            exercise.answer
-        ):
+    found.append(("the starter", exercise.starter, data["expect"]))
+    return found + [
+        (one["what"], exercise.variant(one["edit"]), one["says"]) for one in data.get("wrong", ())
+    ]
+
+
+def complaints(exercise):
+    """All that is wrong with an exercise, and how many of its parts were tried."""
+    found, every = [], parts_of(exercise)
+    if exercise.kind == EXPLAIN and "measured" in exercise.data:
+        counted = measured(exercise)
+        if abs(counted - exercise.answer) > 1e-3 * abs(exercise.answer):
             found.append(
-                f"the answer is {exercise.answer:.10g}, and the counters say "
-                f"{measured(exercise):.10g}"
+                f"the answer is {exercise.answer:.10g}, and the counters say {counted:.10g}"
             )
-    else:
-        parts.append(("the starter", exercise.starter, data["expect"]))
-        parts += [
-            (one["what"], exercise.variant(one["edit"]), one["says"])
-            for one in data.get("wrong", ())
-        ]
-    for what, text, expected in parts:
+    for what, text, expected in every:
         if complaint := tried(exercise, text, expected):
             found.append(f"{what} {complaint}")
-    return found, len(parts)
+    return found, len(every)
 
 
-def prove(wanted, jobs):
+def prove(wanted, jobs, all_of_them):
     """Proves exercises, `jobs` at a time, and says how it went. The exit code."""
     began, wrong, tries = time.monotonic(), 0, 0
     print("building what judges them", flush=True)
     building.prepare("simt", *dict.fromkeys(one.rung for one in wanted if one.kind != EXPLAIN))
+    kernels = [
+        (one.rung, building.file_of(one, text))
+        for one in wanted
+        if one.kind != EXPLAIN
+        for _, text, _ in parts_of(one)
+    ]
+    if all_of_them:
+        building.forget_all_but(kernels)
+    print(f"building {len(set(kernels))} kernels", flush=True)
+    building.build_all(kernels, jobs)
 
     def one(exercise):
         start = time.monotonic()

@@ -1,126 +1,78 @@
-"""The chapters' build commands: taken apart, shared, and each mistake found."""
+"""The chapters' build commands are those of their kind, and each mistake is found."""
 
-import shutil
 from types import SimpleNamespace
 
 import pytest
 from lab.__main__ import main
-from lab.pages import build_commands
+from lab.ladder import ROOT, ladder
 
 
-def test_a_build_command_is_taken_apart(tmp_path):
-    for name in ("a/main.cpp", "a/kernel.cu", "b/x.cpp"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    objects, *link = build_commands.taken_apart(
-        "g++ -O1 -x c++ a/*.cu a/*.cpp b/*.cpp -x none -lm -o a", tmp_path
-    )
-    assert objects == [
-        ("g++", ("-O1",), "a/kernel.cu", ("-x", "c++")),
-        ("g++", ("-O1",), "a/main.cpp", ()),
-        ("g++", ("-O1",), "b/x.cpp", ()),
-    ]
-    assert link == ["g++", ["-O1"], ["-lm"], "a"]
-    objects, *_ = build_commands.taken_apart(
-        "g++ -g -x c++ -c a/kernel.cu -o k.o\ng++ k.o b/x.cpp -o a", tmp_path
-    )
-    assert objects == [("g++", ("-g",), "a/kernel.cu", ("-x", "c++")), ("g++", (), "b/x.cpp", ())]
-    assert build_commands.taken_apart("cmake --preset cpu", tmp_path) is None
+def test_the_chapters_commands_differ_in_the_rungs_name_alone():
+    kinds, problems = build_commands.by_kind(ROOT, ladder())
+    assert not problems
+    assert len(kinds) == 4  # the CPU, SIMT, sm_80 and sm_90, sm_90a
+    for general in kinds:
+        assert general.endswith("-o NN_name")
 
 
-@pytest.mark.parametrize(
-    "compiler, source, wanted",
-    [
-        ("nvcc", "steps/01_a/main.cpp", ("g++", ("-O0", "-fopenmp", "-g"))),
-        ("g++", "steps/01_a/a.cu", ("g++", ("-O0", "-fopenmp", "-g"))),
-        (
-            "nvcc",
-            "steps/01_a/a.cu",
-            ("nvcc", ("-O3", "--generate-code=arch=compute_80", "-Xcompiler", "-fopenmp", "-g")),
-        ),
-        ("nvcc", "common/cuda/a.cu", ("nvcc", ("-O3", "-Xcompiler", "-fopenmp", "-g"))),
-    ],
-)
-def test_sources_are_shared_where_options_do_not_matter(compiler, source, wanted, monkeypatch):
-    monkeypatch.setattr(build_commands, "fast", lambda: ["--fast"])
-    two = ["-O3", "--generate-code=80", "--generate-code=90"]
-    assert build_commands.what_matters("nvcc", two, "steps/01_a/a.cu") == ("nvcc", (*two, "--fast"))
-    given = {
-        "g++": ["-g", "-fopenmp", "-O3"],
-        "nvcc": ["-O3", "--generate-code=arch=compute_80", "-Xcompiler", "-fopenmp", "-g"],
-    }
-    assert build_commands.what_matters(compiler, given[compiler], source) == wanted
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """Builds a tree with chapters of two rungs on the CPU, of these commands."""
+
+    def made(*commands):
+        sources = {
+            "common/part.cpp": "int part() { return 0; }\n",
+            "reference/.keep": "",
+            "README.md": "",
+        }
+        for number, command in enumerate(commands, 1):
+            name = f"0{number}_a"
+            block = f"<!-- build -->\n```sh\n{command}\n```\n" if command else ""
+            sources[f"docs/{name}.md"] = block
+            sources[f"steps/{name}/main.cpp"] = (
+                "#include <cstdio>\nint part();\nint main() {\n#ifndef WRONG\n"
+                f'std::puts("{name}");\n#endif\nreturn part(); }}\n'
+            )
+        for name, text in sources.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        rungs = [
+            SimpleNamespace(name=f"0{number}_a", capability="")
+            for number in range(1, len(commands) + 1)
+        ]
+        monkeypatch.setattr(build_commands, "ROOT", tmp_path)
+        monkeypatch.setattr(build_commands, "ladder", lambda: rungs)
+
+    return made
 
 
-def test_pages_without_a_command(tmp_path):
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").touch()
-    (tmp_path / "docs/01_a.md").write_text(
-        "<!-- build -->\n```sh\ng++ \\\n  steps/01_a/*.cpp\n```\n"
-    )
-    (tmp_path / "docs/02_b.md").write_text("```sh\ng++ steps/02_b/*.cpp\n```\n")
-    commands, problems = build_commands.read_pages(tmp_path, {"01_a", "02_b"})
-    assert (
-        commands == [("docs/01_a.md", "g++    steps/01_a/*.cpp")]
-        and len(problems) == 1
-        and "02_b" in problems[0]
-    )
+GOOD = "g++ -O1 steps/01_a/*.cpp \\\n  common/*.cpp -o 01_a"
 
 
 @pytest.mark.parametrize(
     "commands, code, says",
     [
-        (["g++ -O1 steps/01_a/*.cpp common/*.cpp -o 01_a"], 0, "1 of 1"),
-        (
-            [
-                "g++ -O1 steps/01_a/*.cpp common/*.cpp -o 01_a",
-                "g++ -O1 -DWRONG steps/01_a/*.cpp common/*.cpp -o 01_a",
-            ],
-            1,
-            "1 of 2",
-        ),
-        (["g++ -O1 steps/01_a/*.cpp common/*.cpp -o 01_a"] * 2, 0, "2 of 2"),
+        ([GOOD], 0, "1 of 1 build"),
+        ([GOOD, GOOD.replace("01_a", "02_a")], 0, "1 of 1 build"),
+        ([GOOD, GOOD.replace("01_a", "02_a").replace("O1", "O2")], 1, "not those of 01_a.md"),
+        ([GOOD, GOOD], 1, "no <!-- build --> block builds steps/02_a"),
+        ([""], 1, "no <!-- build --> block builds steps/01_a"),
+        (["g++ -DWRONG" + GOOD[3:]], 1, "--help ends with 0"),
         (["false # steps/01_a/"], 1, "exit code 1"),
         (["true # steps/01_a/"], 1, "no program"),
-        (["echo steps/01_a/"], 1, "steps/01_a/"),
-        (["true"], 1, "builds steps/01_a"),
+        (["echo a warning # steps/01_a/"], 1, "a warning"),
+        (["no-such-compiler steps/01_a/"], 0, "left out: there is no no-such-compiler here"),
     ],
 )
-def test_build_commands_share_objects_and_not_mistakes(
-    tmp_path, stand_in, monkeypatch, capsys, commands, code, says
-):
-    real = shutil.which("g++")
-    stand_in("g++", f'echo "$*" >> {tmp_path}/calls\nexec {real} "$@"')
-    for name, text in {
-        "docs/01_a.md": "".join(f"<!-- build -->\n```sh\n{one}\n```\n" for one in commands),
-        "README.md": "",
-        "common/part.cpp": "int part() { return 0; }\n",
-        "reference/.keep": "",
-        "steps/01_a/main.cpp": '#include <cstdio>\nint part();\nint main() {\n#ifndef WRONG\nputs("01_a");\n#endif\nreturn part(); }\n',
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.delenv("CMAKE_CXX_COMPILER_LAUNCHER", raising=False)
-    monkeypatch.setattr(build_commands, "ROOT", tmp_path)
-    monkeypatch.setattr(
-        build_commands,
-        "output_of",
-        lambda command, folder=tmp_path, run=build_commands.output_of: run(command, folder),
-    )
-    monkeypatch.setattr(build_commands, "ladder", lambda: [SimpleNamespace(name="01_a")])
+def test_one_command_of_each_kind_runs(tree, capsys, commands, code, says):
+    tree(*commands)
     assert main(["check-build-commands"]) == code
     assert says in capsys.readouterr().out
-    if commands[0].startswith("g++"):
-        assert (tmp_path / "calls").read_text().count("-c common/part.cpp") == len(set(commands))
 
 
-def test_a_command_that_fails_speaks_or_leaves_nothing(tmp_path):
-    (tmp_path / "a").mkdir()
-    assert "exit code 3" in build_commands.output_of(["sh", "-c", "exit 3"])
-    assert build_commands.output_of(["sh", "-c", "echo a warning"]) == "a warning"
-    assert (
-        build_commands.apart("true")
-        == build_commands.check_programs(tmp_path)
-        == "it leaves no program behind"
-    )
-    assert build_commands.apart("cp /bin/true program") == ""
+def test_all_commands_run_when_asked_for(tree, capsys):
+    tree(GOOD, GOOD.replace("01_a", "02_a"))
+    assert main(["check-build-commands", "--all"]) == 0
+    assert "2 of 2 build" in capsys.readouterr().out
+    assert main(["check-build-commands", "--only", "02_a"]) == 0
+    assert "1 of 1 build" in capsys.readouterr().out

@@ -178,7 +178,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(self.run_script("step", "99", "--causal").stdout, "<--causal>")
 
     def test_step_refuses_what_is_no_rung(self):
-        (self.clone / "steps/renamed.txt").write_text("03 | one | first\n")
+        (self.clone / "steps/renamed.txt").write_text("03 one first\n")
         self.put("broken")
         for name, said in (
             ("3", "; 03_one is called first now; the rungs"),
