@@ -147,11 +147,11 @@ def test_a_number_is_refused_with_the_names_behind_it(tmp_path, monkeypatch):
         assert ladder.why_unknown("22", rungs).endswith("; 22 is swizzle today")
         (tmp_path / "steps/renamed.txt").write_text("# old\n22 overlap overlap\n09 old rest # a\n")
         assert ladder.why_unknown("22", rungs) == (
-            "overlap: a rung goes by its name; 22 was overlap, which is 34_overlap now, "
+            "rung 22: a rung goes by its name; 22 was overlap, which is 34_overlap now, "
             "and 22 is swizzle today"
         )
         assert ladder.why_unknown("9", rungs).endswith("; 09 was old, which is 35_rest now")
-        assert ladder.why_unknown("34_overlap", rungs).endswith("; it is 34_overlap now")
+        assert ladder.why_unknown("22_overlap", rungs).endswith("; it is 34_overlap now")
         assert ladder.why_unknown("overlaps", rungs).endswith("there are swizzle, overlap, rest")
     ladder.ladder.cache_clear()
     with pytest.raises(ValueError, match="rung 8: a rung goes by its name"):
