@@ -1,5 +1,4 @@
-"""Compiles the kernels of the CUDA rungs for every GPU that the ladder is meant for, and shows what
-ptxas made of them.
+"""Compiles the CUDA rungs for every GPU of the ladder, and shows what ptxas made of them.
 
 A kernel file is compiled to machine code of one architecture at a time; a warning is an error. No
 GPU is needed, and nothing is run. The table names, for each rung and architecture, the most
@@ -31,8 +30,7 @@ OPTIONS = (
 
 
 def suits(rung, architecture):
-    """Whether a rung is compiled for it: wgmma exists in Hopper's code alone, all else from the
-    capability on."""
+    """Whether a rung is compiled for it: wgmma exists in Hopper's code alone."""
     asked = int(rung.capability.replace(".", ""))
     return int(architecture) == asked if asked == 90 else int(architecture) >= asked
 

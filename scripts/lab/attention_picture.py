@@ -1,10 +1,8 @@
 """Shows what the words of a text attend to, in one head.
 
-No rung keeps the attention matrix P; every rung returns LSE, and that is enough to have P back, row
-by row:
+No rung keeps the attention matrix P; every rung returns LSE, and that is enough to have P back:
     P[i][j] = exp(scale * q_i . k_j - LSE[i])
-RESULT is what a rung wrote with --output; the q and k that it was given are read from --input
-again:
+RESULT is what a rung wrote with --output; the q and k that it was given are read from --input:
 
   ./scripts/step one_pass_softmax --input reference/data/minilm_layer1.safetensors --output /tmp/05.safetensors
   ./scripts/lab/run attention-picture /tmp/05.safetensors --query book --svg /tmp/picture.svg
@@ -133,8 +131,7 @@ class Picture:
         return [i for i, t in enumerate(self.tokens) if t == token]
 
     def choose_groups(self, recommended):
-        """(name, positions) of words that come back: the recommended ones, or the first eight of 3
-        letters or more."""
+        """(name, positions) of words that come back: the recommended ones, or the first eight."""
         candidates = recommended or dict.fromkeys(
             t for t in self.tokens if len(t) >= 3 and t.isalpha()
         )
@@ -200,8 +197,7 @@ def attention(Q, K, LSE, scale, causal):
 
 
 def terminal_reads_utf8():
-    """By the locale's name: Python itself writes UTF-8 even where the locale, C or POSIX, knows
-    ASCII only."""
+    """By the locale's name: Python writes UTF-8 even where the locale knows ASCII only."""
     # In UTF-8 mode LC_CTYPE may be Python's own setting, not the user's.
     names = ("LC_ALL", "LANG") if sys.flags.utf8_mode else ("LC_ALL", "LC_CTYPE", "LANG")
     locale = next((os.environ[name] for name in names if os.environ.get(name)), "")

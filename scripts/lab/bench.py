@@ -1,5 +1,4 @@
-"""Times every built rung on the same problems, beside the ceilings of this machine and PyTorch's
-attention.
+"""Times every built rung on the same problems, beside this machine's ceilings and PyTorch.
 
 fp32 where a rung has it, bf16 for the rungs that use tensor cores. Problems: (B, H, N, d) = (4, 16,
 4096, 64) and (100, 1, 4096, 32), full. Every result is checked against the float64 reference on the
@@ -9,11 +8,10 @@ processor. Without a GPU PyTorch stands beside them; CUDA rungs are left out. Ce
 first and last, the better counts, by small programs that g++ and nvcc compile on the fly.
 
 --series: time against N. 16,384 tokens in sequences of 512 to 16,384, 32 heads, d = 64, as the
-papers measure. The
-rungs on the processor run once, and of each head some 256 rows are checked.
+papers measure. The rungs on the processor run once, and of each head some 256 rows are checked.
+
 --memory: memory against N, of standard attention (naive_attention and cuda_naive) and of tiles (05, 08 and the
-last): (1, 8, N, 64), N
-from 1024 on, until standard attention no longer fits.
+last): (1, 8, N, 64), N from 1024 on, until standard attention no longer fits.
 
 Prints a table; the folder `bench` in the build folder gets the record, and a page with pictures
 where matplotlib is (apt install python3-matplotlib). Build the target rungs first, by the preset
@@ -61,7 +59,7 @@ class Plan(NamedTuple):
     name: str  # its files begin with it
     problems: tuple  # (B, H, N, d)
     quick: tuple  # much smaller problems in their place, for a trial
-    rungs: tuple = ()  # those that take part; empty: all
+    rungs: tuple = ()  # those that take part, by name; empty: all
     # backend: how many runs, where it is not as many as a good median takes; 0: one, warm
     runs: dict = {}
     check_rows: int = 0  # of each head; 0: all
@@ -178,12 +176,8 @@ def rungs_to_time(folder, only, plan, gpu):
     timed, left_out, rungs = [], [], [rung for rung in ladder() if not rung.backward]
     backend_of_kernels = harness.cache(folder).get("FLASH_BACKEND", "cpu")
     for rung in rungs:
-        if (
-            only not in rung.name
-            or plan.rungs
-            and rung.name not in plan.rungs
-            and not ("last" in plan.rungs and rung is rungs[-1])
-        ):
+        name = "last" if rung is rungs[-1] else rung.name
+        if only not in rung.name or plan.rungs and name not in plan.rungs:
             continue
         backend, path = (
             backend_of_kernels if rung.cuda else "cpu",
@@ -208,8 +202,7 @@ def rungs_to_time(folder, only, plan, gpu):
 
 
 def measure_ceilings(gpu, best):
-    """Raises what `best` has, {unit: speed}, to what is measured now: heat and other programs can
-    only lower it."""
+    """Raises what `best` has, {unit: speed}: heat and other programs can only lower it."""
     sources = [("ceilings.cpp", ["g++", "-std=gnu++20", "-O3", "-march=native", "-fopenmp"])]
     if gpu:
         hopper = records.asked("compute_cap")[0] == "9.0"

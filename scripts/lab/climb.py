@@ -1,5 +1,4 @@
-"""Runs every built rung on the real and on a random input, and prints the table. scripts/tour calls
-it.
+"""Runs every built rung on the real and on a random input, and prints the table of scripts/tour.
 
     python3 -m lab.climb LADDER.TXT RUNGS.TSV REAL.safetensors OUTPUT.safetensors
 

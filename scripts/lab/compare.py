@@ -1,5 +1,4 @@
-"""Times rungs beside PyTorch's attention: same tensors, same run, interleaved, each program checked
-first.
+"""Times rungs beside PyTorch's attention: same tensors, same run, interleaved, each checked first.
 
 The 24 cases have 16,384 tokens and heads x d = 2048: d = 64 and 128, full and causal, N = 512 to
 16384. Tensor-core rungs stand beside FlashAttention-2 and cuDNN; with --dtype fp32 the fp32 rungs
@@ -15,18 +14,19 @@ against float64, on the tensors that are timed.
     lab compare --dtype fp32 cuda_naive flash_attention_1 flash_attention_2 double_buffer --problem 4,16,4096,64 --problem 100,1,4096,32
     lab compare --training           a loop of PyTorch, by the wall clock
 
-Needs a GPU, nvcc and a python3 with PyTorch. Rungs on the CPU: ./scripts/bench --programs
-build-cpu.
+Needs a GPU, nvcc and a python3 with PyTorch. ./scripts/bench times rungs on the CPU.
 """
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from lab import build, cli, harness, timing, training
 from lab.ladder import ROOT, LabError, Rung, WrongResult, cuda_rungs
 
 TOKENS, HIDDEN = 16384, 2048
+SLOW = ("cuda_naive", "flash_attention_1", "flash_attention_2")  # and left out in fp32
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
@@ -115,29 +115,19 @@ def variants(options):
         return [
             build.Variant(rung.name, rung)
             for rung in cuda_rungs()
-            if rung.tensor == tensor and not rung.backward and (tensor or rung.number >= "16")
+            if rung.tensor == tensor and not rung.backward and (tensor or rung.name not in SLOW)
         ]
     found = []
     for text in options.rungs:
         folder = Path(text).resolve()
-        if (
-            "/" in text and folder.parent != ROOT / "steps"
-        ):  # a rung of another checkout, or of a study
-            like = [
-                rung for rung in cuda_rungs() if folder.name.endswith(rung.name)
-            ]  # wgmma needs code of its own
+        if "/" in text and folder.parent != ROOT / "steps":  # of another checkout, or of a study
+            types = ("fp16", "bf16") if tensor else ("fp32",)
             number, _, name = folder.name.partition("_")
-            rung = Rung(
-                number,
-                name,
-                "",
-                ("fp16", "bf16") if tensor else ("fp32",),
-                (),
-                like[0].capability if like else "8.0",
-                "",
-                folder,
-            )
-            if not rung.kernel_file or rung.kernel_file.suffix != ".cu" or not name:
+            rung = Rung(number, name, "", types, (), "8.0", "", folder)
+            like = [one for one in cuda_rungs() if one.name == name]
+            if like:  # wgmma needs code of its own
+                rung = replace(rung, capability=like[0].capability)
+            if not name or not rung.kernel_file or rung.kernel_file.suffix != ".cu":
                 raise LabError(f"{text} is no folder NN_name with a kernel file")
             of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")
         else:

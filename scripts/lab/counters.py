@@ -1,5 +1,4 @@
-"""Compares the counts of the SIMT backend with those of a GPU, kernel by kernel, for every CUDA
-rung.
+"""Compares what the SIMT backend counts with what a GPU does, kernel by kernel of every CUDA rung.
 
 Runs each rung on the same problems twice: on the GPU under ncu, and on the CPU with --profile.
 Equal must be
@@ -111,8 +110,7 @@ def parsed(output, metrics=records.METRICS):
 
 
 def ncu(command, kernels="", metrics=records.METRICS):
-    """[(kernel, counts)] of the launches of a command; `kernels`: only those that the regular
-    expression names."""
+    """[(kernel, counts)] of a command's launches; `kernels` is a regular expression."""
     build.require("ncu")
     full = [
         "ncu",
@@ -198,8 +196,7 @@ def of_gpu(counts):
 
 
 def of_simt(total):
-    """The same of the JSON of --profile. cp.async loads global memory, and stores to shared memory
-    apart."""
+    """The same of the JSON of --profile, where cp.async stores to shared memory apart."""
     parts = [total[name] for name in ("shared_load", "shared_store", "async_store")]
     ideal = sum(part["ideal"] for part in parts)
     return {

@@ -10,8 +10,7 @@ from lab.ladder import ROOT, LabError
 
 
 class Refused(LabError):
-    """A rung does not run this problem; says why. `wrong` when it ran and its result is wrong, or
-    it crashed."""
+    """Why a rung does not run this problem. `wrong`: it ran and its result is wrong."""
 
     def __init__(self, reason, wrong=False):
         super().__init__(reason)
@@ -64,8 +63,7 @@ def title(row):
 
 
 def arguments_of(case, dtype="fp32"):
-    """Of a row's problem. The harness draws Q and K from N(0, 1), so the scale sets the spread of
-    the scores."""
+    """Of a row's problem. Q and K are drawn from N(0, 1): the scale sets the scores' spread."""
     return [
         "--batch",
         case["B"],

@@ -46,8 +46,7 @@ class Rung:
 
     @property
     def kernel_file(self):
-        """The .cu file; of a rung on the CPU the .cpp file beside main.cpp. None where there is
-        neither."""
+        """The .cu file; on the CPU the .cpp file beside main.cpp. None where there is neither."""
         found = sorted(self.folder.glob("*.cu")) or sorted(self.folder.glob("*.cpp"))
         return next((path for path in found if path.name != "main.cpp"), None)
 

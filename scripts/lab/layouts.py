@@ -29,15 +29,13 @@ def c_element(lane, register):
 
 
 def ldmatrix_element(lane, register, half, transposed):
-    """(matrix, row, column) of what a lane receives; the matrices are 8 x 8, and register i comes
-    from matrix i."""
+    """(matrix, row, column) of what a lane receives; register i comes from matrix i, 8 x 8."""
     row, column = lane // 4, 2 * (lane % 4) + half
     return (register, column, row) if transposed else (register, row, column)
 
 
 def swizzled(d, rows, row, chunk):
-    """The byte at which chunk `chunk` (8 elements of 16 bits) of row `row` begins, in a tile of
-    `rows` rows of d."""
+    """Where chunk `chunk`, 8 elements of 16 bits, of a row begins in a tile of rows of d."""
     if d == 32:  # two rows of 64 bytes share the width of the banks
         return 64 * row + 16 * (chunk ^ row // 2 % 4)
     half, column = divmod(chunk, 8)  # d = 128: two tiles of 64 columns, one after the other
@@ -45,8 +43,7 @@ def swizzled(d, rows, row, chunk):
 
 
 def expected():
-    """{beginning of a line: {what it tries: what it finds}}, as show_layouts prints them, in
-    numbers."""
+    """{beginning of a line of show_layouts: {numbers tried: numbers found}}."""
     in_a = itertools.product(LANES, range(4), HALVES)
     in_b = list(itertools.product(LANES, range(2), HALVES))
     in_c = {c_element(*place): place for place in itertools.product(LANES, range(4))}

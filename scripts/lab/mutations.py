@@ -101,8 +101,7 @@ def mutants(source):
 
 
 def with_switches(source):
-    """The kernel with its mutants in it, from 1 on. flash_mutant(n), a function, says whether n is
-    the one to be."""
+    """The kernel with its mutants, from 1 on. flash_mutant(n) says whether n is the one."""
     text, at = "bool flash_mutant(int number); // of steps/tests/mutations.cpp\n", 0
     for number, one in enumerate(mutants(source), 1):
         text += f"{source[at : one.start]}if (!flash_mutant({number})) {{ {one.text} }}"

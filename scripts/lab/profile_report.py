@@ -1,5 +1,6 @@
-"""What the SIMT backend counted, for people: a summary of each kernel, and the source with the
-counts beside each line, as text and as one HTML page. Everything comes from the NAME.profile.json
+"""What the SIMT backend counted, for people: a summary, and counts beside each line of source.
+
+The listing is written as text and as one HTML page. Everything comes from the NAME.profile.json
 that a program's --profile writes.
 """
 
@@ -78,8 +79,7 @@ def marks(line):
 
 
 def lines_that_matter(kernel):
-    """[(line, its share of sectors, of wavefronts)]: a twentieth of the kernel's traffic of either
-    kind, or a mark."""
+    """[(line, its share of sectors, of wavefronts)] of lines with a twentieth, or a mark."""
     sectors, wavefronts = (
         together(kernel["total"], GLOBAL)["sectors"],
         together(kernel["total"], SHARED)["wavefronts"],
@@ -163,8 +163,7 @@ def summary(document):
 
 
 def listings(document):
-    """{file: [(number, source text, counts or {})]}, kernels together; of an unreadable file,
-    counted lines."""
+    """{file: [(number, source text, counts or {})]}; of an unreadable file, counted lines."""
     files = {}
     for kernel in document["kernels"]:
         for line in kernel["lines"]:
@@ -277,8 +276,7 @@ def source_html(source):
 
 
 def bar(kind, counts, parts, unit, most):
-    """A count with a bar behind it, as long as its part of the largest one; empty when nothing was
-    counted."""
+    """A count with a bar behind it, relative to the largest; empty when nothing was counted."""
     own = together(counts, parts)
     if not own["requests"]:
         return "<td>"
@@ -308,8 +306,7 @@ def marks_html(counts):
 
 
 def lines_html(kernel, anchors, sources):
-    """A table of the lines that make up most of a kernel's traffic, each with a link to its place
-    below."""
+    """A table of the lines that matter, each with a link to its place below."""
     yield (
         f"<h2>{html.escape(kernel['name'])}</h2>\n<div class=scroll><table class=totals><tr><th "
         "class=left>"

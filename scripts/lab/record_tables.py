@@ -33,9 +33,6 @@ def order_of_rungs():
     return {rung.name: place for place, rung in enumerate(ladder.ladder())}
 
 
-FP32 = {rung.name for rung in ladder.ladder() if not rung.tensor}
-
-
 def loaded(record):
     """(provenance, rows) of a record: of its name, or of what scripts/bench has just measured."""
     if not isinstance(record, dict):
@@ -45,7 +42,7 @@ def loaded(record):
     return record["provenance"], record["rows"]
 
 
-def at(where):
+def with_columns(where):
     return {"N_q" if key == "N" else key: value for key, value in where.items()}
 
 
@@ -56,12 +53,12 @@ def rows(record, program="", kinds=("rung", "library", "variant"), **where):
         for row in loaded(record)[1]
         if row["kind"] in kinds
         and row["program"].startswith(program)
-        and all(row.get(key) == value for key, value in at(where).items())
+        and all(row.get(key) == value for key, value in with_columns(where).items())
     ]
     return [row for row in found if row["program"] == program] or found
 
 
-def some(record, *arguments, **where):
+def needed_rows(record, *arguments, **where):
     found = rows(record, *arguments, **where)
     if not found:
         said = [*map(str, arguments), *(f"{key}={value}" for key, value in where.items())]
@@ -70,14 +67,14 @@ def some(record, *arguments, **where):
 
 
 def first_problem(record):
-    first = some(record)[0]
+    first = needed_rows(record)[0]
     return {key: first[key] for key in PROBLEM if key in first}
 
 
 def ms(record, program, **where):
     """The time of the one row of a program."""
-    where = first_problem(record) | at(where)
-    found = some(record, program, **where)
+    where = first_problem(record) | with_columns(where)
+    found = needed_rows(record, program, **where)
     if len(found) != 1:
         raise ValueError(f"the record {record} has {len(found)} rows of {program} with {where}")
     return found[0]["ms"]
@@ -85,7 +82,7 @@ def ms(record, program, **where):
 
 def mean(record, program, **where):
     """The geometric mean of TFLOP/s over all its rows with these values."""
-    return geometric_mean([row["tflops"] for row in some(record, program, **where)])
+    return geometric_mean([row["tflops"] for row in needed_rows(record, program, **where)])
 
 
 def machine(record):
@@ -122,7 +119,7 @@ def size(number):
     return f"{three_digits(number / unit)} {text}"
 
 
-def shown(value, form=""):
+def formatted(value, form=""):
     """By a format; without one three digits of a fraction."""
     return (
         format(value, form)
@@ -145,26 +142,31 @@ def table(header, lines, left=0):
 
 def label(program):
     """A program as tables write it."""
-    known = program in order_of_rungs()
-    return f"`{program}`" if known else re.sub(r"^FA(?=\d$)", "FlashAttention-", program)
+    if program in order_of_rungs():
+        return f"`{program}`"
+    return re.sub(r"^FA(?=\d$)", "FlashAttention-", program)
+
+
+def mask(causal):
+    return "causal" if causal else "full"
 
 
 def unique(values):
     return list(dict.fromkeys(values))
 
 
-def text(row, expression):
+def evaluated(row, expression):
     """An expression over the columns of a row, "EXPRESSION" or "EXPRESSION : FORMAT"; else ""."""
     expression, _, form = expression.partition(" : ")
     try:
-        return shown(eval(expression, {"__builtins__": {}, **NAMES}, row), form)
+        return formatted(eval(expression, {"__builtins__": {}, **NAMES}, row), form)
     except (NameError, ZeroDivisionError):
         return ""
 
 
 def key_of(row, names):
     """The values of columns ("program, kernel"), as a table names them."""
-    of = {"program": label(row["program"]), "causal": "causal" if row.get("causal") else "full"}
+    of = {"program": label(row["program"]), "causal": mask(row.get("causal"))}
     return tuple(
         f"{value:.15g}"
         if isinstance(value := of.get(name, row.get(name, "")), float)
@@ -173,10 +175,20 @@ def key_of(row, names):
     )
 
 
+def grid(head, lines, columns, cell, left=0):
+    """A table with a line for each of `lines`, {key: its first cell}, and a column for each of
+    `columns`, {key: its head}; cell(line, column) is what stands where they meet."""
+    return table(
+        [head, *columns.values()],
+        [[first, *(cell(line, column) for column in columns)] for line, first in lines.items()],
+        left,
+    )
+
+
 def pivot(record, down, across, value, head="", mean_of="", **where):
     """A line for each value of the columns `down`, a column for each of `across`; `value` is
-    text()'s. With `mean_of` also the geometric mean of that column."""
-    found = [row for row in some(record, **where) if text(row, value)]
+    evaluated()'s. With `mean_of` also the geometric mean of that column."""
+    found = [row for row in needed_rows(record, **where) if evaluated(row, value)]
     of = {(key_of(row, down), key_of(row, across)): row for row in found}
     if len(of) != len(found):
         raise ValueError(
@@ -186,32 +198,28 @@ def pivot(record, down, across, value, head="", mean_of="", **where):
     columns, lines = unique(key_of(row, across) for row in found), []
     for name in unique(key_of(row, down) for row in found):
         cells = [of.get((name, column)) for column in columns]
-        lines.append([*name, *(text(row, value) if row else "" for row in cells)])
+        lines.append([*name, *(evaluated(row, value) if row else "" for row in cells)])
         if mean_of:
-            lines[-1].append(
-                f"{geometric_mean([row[mean_of] for row in cells]):.0f}"
-                if None not in cells
-                else ""
-            )
-    heads = (
-        [head]
-        if head
-        else [one[0] if one.startswith("N_") else one.replace("_", " ") for one in down.split(", ")]
-    )
-    return table(
-        [*heads, *(" ".join(column) for column in columns), *["geo. mean"] * bool(mean_of)], lines
-    )
+            means = "" if None in cells else geometric_mean([row[mean_of] for row in cells])
+            lines[-1].append(means and f"{means:.0f}")
+    names = [one[0] if one.startswith("N_") else one.replace("_", " ") for one in down.split(", ")]
+    heads = [*([head] if head else names), *map(" ".join, columns), *["geo. mean"] * bool(mean_of)]
+    return table(heads, lines)
 
 
 def view(record, name, program="", **where):
-    """A line for each kernel, and the columns of VIEWS[name]; for the tensor cores only kernels
-    with an mma."""
+    """A line for each kernel (with an mma, for the tensor cores), columns by VIEWS[name]."""
     lines = []
-    for row in some(record, program, kinds=("rung",) if name == "tiles" else ("kernel",), **where):
+    for row in needed_rows(
+        record, program, kinds=("rung",) if name == "tiles" else ("kernel",), **where
+    ):
         if name != "tensor cores" or mmas(row):
             first = [] if name == "tiles" else [f"{label(row['program'])} {row['kernel']}"]
             lines.append(
-                [*first, *(text(row | {"mmas": mmas(row)}, one) for one in VIEWS[name].values())]
+                [
+                    *first,
+                    *(evaluated(row | {"mmas": mmas(row)}, one) for one in VIEWS[name].values()),
+                ]
             )
     return table([*["kernel"] * (name != "tiles"), *VIEWS[name]], lines, name != "tiles")
 
@@ -322,6 +330,15 @@ def speed_columns(found, ceilings):
         same = [one for one in found if is_library(one) and one.get("dtype") == row.get("dtype")]
         return sorted(same, key=lambda one: one["ms"]) if row.get("backend") != "cpu" else []
 
+    def before(row):
+        rungs = [one for one in reversed(found) if not is_library(one)]
+        place = order_of_rungs()
+        if is_library(row):
+            return []
+        return [one for one in rungs if place[one["program"]] < place[row["program"]]]
+
+    first = [one for one in found if one["program"] == "cuda_naive"]
+
     def share(row):
         unit = row.get("unit", "ffma_flops" if row.get("dtype") == "fp32" else "mma_sync_flops")
         return (
@@ -337,19 +354,8 @@ def speed_columns(found, ceilings):
         "spread": lambda row: f"{100 * row['spread']:.1f}%",
         "TFLOP/s": lambda row: three_digits(row["tflops"]),
         "GB/s": lambda row: three_digits(row["compulsory_bytes"] / row["ms"] / 1e6),
-        "x the rung before": times(
-            lambda row: (
-                []
-                if is_library(row)
-                else [
-                    one
-                    for one in reversed(found)
-                    if not is_library(one)
-                    and order_of_rungs()[one["program"]] < order_of_rungs()[row["program"]]
-                ]
-            )
-        ),
-        "x cuda_naive": times(lambda _: [one for one in found if one["program"] == "cuda_naive"]),
+        "x the rung before": times(before),
+        "x cuda_naive": times(lambda _: first),
         "x the best library": times(best),
     }
 
@@ -360,7 +366,7 @@ def speeds(
     **where,
 ):
     """All programs on one problem, in short."""
-    found = some(record, **first_problem(record) | at(where))
+    found = needed_rows(record, **first_problem(record) | with_columns(where))
     of = speed_columns(found, ceilings_of(record))
     return table(
         ["rung", *heads], [[name_of(row), *(of[head](row) for head in heads)] for row in found], 1
@@ -368,21 +374,11 @@ def speeds(
 
 
 def details(record, **where):
-    return speeds(
-        record,
-        (
-            "type",
-            "ms",
-            "spread",
-            "TFLOP/s",
-            "GB/s",
-            "of its unit",
-            "x the rung before",
-            "x cuda_naive",
-            "x the best library",
-        ),
-        **where,
-    )
+    """All programs on one problem, with all that speed_columns() has."""
+    found = needed_rows(record, **first_problem(record) | with_columns(where))
+    heads = ["type", "ms", "spread", "TFLOP/s", "GB/s", "of its unit", "x the rung before"]
+    heads += ["x cuda_naive"] * any(row["program"] == "cuda_naive" for row in found)
+    return speeds(record, (*heads, "x the best library"), **where)
 
 
 def ladder_table():
@@ -420,7 +416,7 @@ def side_by_side(*names):
     found = [
         row | {"machine": machine(name)}
         for name in names
-        for row in some(name, **first_problem(name))
+        for row in needed_rows(name, **first_problem(name))
     ]
     return pivot(
         {"provenance": {}, "rows": [row for row in found if row["backend"] != "cpu"]},
@@ -432,43 +428,41 @@ def side_by_side(*names):
 
 
 def against_N(record, cell, **where):
-    """A line for each program and type, a column for each N; the cells are "ms", "TFLOP/s" or
-    "bytes"."""
-    found, refused = some(record, **where), rows(record, kinds=("left out",))
-    lengths, lines = sorted({row["N_q"] for row in found + refused if "N_q" in row}), []
+    """Programs and types against N; the cells are "ms", "TFLOP/s" or "bytes"."""
+    found, refused = needed_rows(record, **where), rows(record, kinds=("left out",))
+    too_large = {(row["program"], row.get("N_q")) for row in refused}
+    of = {(row["program"], row.get("dtype", ""), row["N_q"]): row for row in found}
 
-    def shown_at(of, N):
-        if N not in of:
-            return "does not fit" * any(
-                (row["program"], row.get("N_q")) == (name, N) for row in refused
-            )
-        return {
-            "ms": milliseconds,
-            "TFLOP/s": lambda row: three_digits(row["tflops"]),
-            "bytes": lambda row: (
-                size(row["compulsory_bytes"] + row["extra_bytes"]) if "extra_bytes" in row else "?"
-            ),
-        }[cell](of[N])
+    def size_of(row):
+        return size(row["compulsory_bytes"] + row["extra_bytes"]) if "extra_bytes" in row else "?"
 
-    for name, dtype in unique((row["program"], row.get("dtype", "")) for row in found):
-        of = {
-            row["N_q"]: row
-            for row in found
-            if (row["program"], row.get("dtype", "")) == (name, dtype)
-        }
-        lines.append([name_of(next(iter(of.values()))), dtype, *(shown_at(of, N) for N in lengths)])
-    return table(["rung", "type", *(f"N = {N:,.0f}" for N in lengths)], lines, 1)
+    write = {"ms": milliseconds, "TFLOP/s": lambda row: three_digits(row["tflops"])}.get(
+        cell, size_of
+    )
+
+    def shown_at(name, dtype, N):
+        row = of.get((name, dtype, N))
+        return write(row) if row else "does not fit" * ((name, N) in too_large)
+
+    lengths = sorted({row["N_q"] for row in found + refused if "N_q" in row})
+    names = {(row["program"], row.get("dtype", "")): name_of(row) for row in found}
+    return table(
+        ["rung", "type", *(f"N = {N:,}" for N in lengths)],
+        [[name, of[1], *(shown_at(*of, N) for N in lengths)] for of, name in names.items()],
+        1,
+    )
 
 
 def problem(row):
-    mask = "causal" if row["causal"] else "full"
-    return f"(B, H, N, d) = ({row['B']}, {row['H']}, {row['N_q']}, {row['d']}), {mask}"
+    return (
+        f"(B, H, N, d) = ({row['B']}, {row['H']}, {row['N_q']}, {row['d']}), {mask(row['causal'])}"
+    )
 
 
 def bench_tables(record):
     """{title: lines} of all that scripts/bench measures: details of each problem, against N,
     counters and ceilings."""
-    first = {problem(row): row for row in reversed(some(record))}  # of each problem
+    first = {problem(row): row for row in reversed(needed_rows(record))}  # of each problem
     if len({row["N_q"] for row in first.values()}) > 1:
         cells = ["bytes"] if "memory" in loaded(record)[0]["command"] else ["ms", "TFLOP/s"]
         return {f"{cell} against N": against_N(record, cell) for cell in cells}
@@ -487,7 +481,7 @@ def simt(record, names):
     regular expression names."""
     found = [
         row
-        for row in some(record, problem=rows(record)[0]["problem"])
+        for row in needed_rows(record, problem=rows(record)[0]["problem"])
         if re.match(names, row["counter"])
     ]
     return pivot(
@@ -499,27 +493,18 @@ def simt(record, names):
 
 
 def registers(record):
-    """Of all kernels of a rung the most registers of a thread, and what is spilled, by
-    architecture."""
-    of = {}
-    for row in some(record):
-        most, spilled = of.get((row["program"], row["architecture"]), (0, 0))
-        of[row["program"], row["architecture"]] = (
-            max(most, row["registers"]),
-            spilled + row["spill_stores"],
-        )
-    cells = {
-        key: f"{most}" + f", {spilled} B spilled" * (spilled > 0)
-        for key, (most, spilled) in of.items()
-    }
-    architectures = unique(architecture for _, architecture in of)
-    return table(
-        ["rung", *(f"sm_{one}" for one in architectures)],
-        [
-            [label(rung), *(cells.get((rung, one), "") for one in architectures)]
-            for rung in sorted({rung for rung, _ in of})
-        ],
-    )
+    """By architecture, the most registers of a rung's kernels, and what they spill."""
+    found = needed_rows(record)
+
+    def cell(rung, architecture):
+        of = rows(record, rung, architecture=architecture)
+        spilled = sum(row["spill_stores"] for row in of)
+        most = max((row["registers"] for row in of), default="")
+        return f"{most}" + f", {spilled} B spilled" * (spilled > 0)
+
+    names = {rung: label(rung) for rung in sorted({row["program"] for row in found})}
+    columns = {one: f"sm_{one}" for one in unique(row["architecture"] for row in found)}
+    return grid("rung", names, columns, cell)
 
 
 # ---------------- comparisons and experiments
@@ -547,7 +532,7 @@ def ratios(record, program, other, **where):
     }
     found = [
         theirs[case] / row["ms"]
-        for row in some(record, program, **where)
+        for row in needed_rows(record, program, **where)
         if (case := tuple(row.get(name) for name in key)) in theirs
     ]
     if not found:
@@ -555,109 +540,87 @@ def ratios(record, program, other, **where):
     return found
 
 
+def groups_of(found):
+    """{(d, causal): "d=64 causal"} of rows."""
+    groups = unique((row["d"], row["causal"]) for row in found)
+    return {(d, causal): f"d={d:.0f} {mask(causal)}" for d, causal in groups}
+
+
 def factors(record, library, **where):
-    """How many times as fast as a library each rung is: geometric means by head dim and mask, and
-    over all."""
-    found = [row for row in some(record, **where) if not is_library(row)]
-    groups, lines = unique((row["d"], row["causal"]) for row in found), []
-    for name in unique(row["program"] for row in found):
+    """How many times as fast as a library each rung is: geometric means by head dim and mask."""
+    found = [row for row in needed_rows(record, **where) if not is_library(row)]
+    names = {row["program"]: label(row["program"]) for row in found}
+    count = len(ratios(record, found[-1]["program"], library, **where))
+
+    def cell(name, group):
+        if isinstance(group, tuple):
+            of = ratios(record, name, library, **where, d=group[0], causal=group[1])
+            return f"{geometric_mean(of):.2f}"
         whole = ratios(record, name, library, **where)
-        means = [
-            geometric_mean(ratios(record, name, library, **where, d=d, causal=causal))
-            for d, causal in groups
-        ]
-        lines.append(
-            [
-                label(name),
-                *(f"{one:.2f}" for one in means),
-                f"{geometric_mean(whole):.3f}",
-                f"{min(whole):.2f}",
-            ]
-        )
-    return table(
-        [
-            "rung",
-            *(f"d={d:.0f} {'causal' if causal else 'full'}" for d, causal in groups),
-            f"all {len(whole)}",
-            "least",
-        ],
-        lines,
-    )
+        return f"{min(whole):.2f}" if group == "least" else f"{geometric_mean(whole):.3f}"
+
+    columns = groups_of(found) | {"all": f"all {count}", "least": "least"}
+    return grid("rung", names, columns, cell)
 
 
 def by_length(record, program, library, **where):
     """How many times as fast as a library a program is: by head dim and mask against N, and the
     geometric mean over N >= 1024."""
-    found, lines = some(record, program, **where), []
+    found = needed_rows(record, program, **where)
     lengths = unique(row["N_q"] for row in found)
-    for d, causal in unique((row["d"], row["causal"]) for row in found):
-        of = {
-            N: ratios(record, program, library, **where, d=d, causal=causal, N=N)[0]
-            for N in lengths
-        }
-        mean = geometric_mean([ratio for N, ratio in of.items() if N >= 1024])
-        lines.append(
-            [
-                f"d = {d}, {'causal' if causal else 'full'}",
-                *(f"{ratio:.2f}" for ratio in of.values()),
-                f"{mean:.2f}",
-            ]
-        )
-    return table(["N", *map(str, lengths), "geo. mean, N >= 1024"], lines, 1)
+
+    def cell(group, N):
+        d, causal = group
+        of = [
+            ratios(record, program, library, **where, d=d, causal=causal, N=one)[0]
+            for one in ([N] if N else [one for one in lengths if one >= 1024])
+        ]
+        return f"{geometric_mean(of):.2f}"
+
+    lines = {(d, causal): f"d = {d}, {mask(causal)}" for d, causal in groups_of(found)}
+    columns = {N: str(N) for N in lengths} | {None: "geo. mean, N >= 1024"}
+    return grid("N", lines, columns, cell, 1)
 
 
 def means(record, *programs, **where):
     """TFLOP/s of these programs: geometric means over N by head dim and mask, and over all."""
-    found = [row for program in programs for row in some(record, program, **where)]
-    groups = unique((row["d"], row["causal"]) for row in found)
-    return table(
-        [
-            "TFLOP/s",
-            *(f"d={d:.0f} {'causal' if causal else 'full'}" for d, causal in groups),
-            "all",
-        ],
-        [
-            [
-                label(name),
-                *(f"{mean(record, name, **where, d=d, causal=causal):.0f}" for d, causal in groups),
-                f"{mean(record, name, **where):.0f}",
-            ]
-            for name in unique(row["program"] for row in found)
-        ],
-        1,
-    )
+    found = [row for program in programs for row in needed_rows(record, program, **where)]
+
+    def cell(name, group):
+        only_of = dict(zip(("d", "causal"), group))
+        return f"{mean(record, name, **where, **only_of):.0f}"
+
+    names = {row["program"]: label(row["program"]) for row in found}
+    return grid("TFLOP/s", names, groups_of(found) | {(): "all"}, cell, 1)
 
 
 def by_spread(record, other, programs=(), **where):
-    """How many times as fast as another program each rung is, against the spread of the scores:
-    geometric means."""
+    """The same against another program and the spread of the scores."""
+    found = needed_rows(record, **where)
     names = unique(
         row["program"]
-        for row in some(record, **where)
+        for row in found
         if not is_library(row) and (not programs or row["program"] in programs)
     )
-    groups = [
-        (d, name) for d in unique(row["d"] for row in rows(record, **where)) for name in names
-    ]
-    return table(
-        ["standard deviation", *(f"d={d:.0f}: {label(name)}" for d, name in groups)],
-        [
-            [
-                f"{sigma:.15g}",
-                *(
-                    f"{geometric_mean(ratios(record, name, other, **where, d=d, sigma=sigma)):.2f}"
-                    for d, name in groups
-                ),
-            ]
-            for sigma in sorted({row["sigma"] for row in rows(record, **where)})
-        ],
-    )
+
+    def cell(sigma, column):
+        d, name = column
+        return f"{geometric_mean(ratios(record, name, other, **where, d=d, sigma=sigma)):.2f}"
+
+    lines = {sigma: f"{sigma:.15g}" for sigma in sorted({row["sigma"] for row in found})}
+    columns = {
+        (d, name): f"d={d:.0f}: {label(name)}"
+        for d in unique(row["d"] for row in found)
+        for name in names
+    }
+    return grid("standard deviation", lines, columns, cell)
 
 
 def neighbours(record, before, after):
     """Two rungs against N."""
     pairs = [
-        (row["N_q"], row["ms"], ms(record, after, N=row["N_q"])) for row in some(record, before)
+        (row["N_q"], row["ms"], ms(record, after, N=row["N_q"]))
+        for row in needed_rows(record, before)
     ]
     return table(
         ["N", before, after, f"{after} / {before}"],
@@ -667,18 +630,14 @@ def neighbours(record, before, after):
 
 def growth(record):
     """By what the time of each rung grows when N doubles."""
-    rungs = unique(row["program"] for row in some(record))
-    lengths = [N for N in unique(row["N_q"] for row in rows(record)) if rows(record, N=N // 2)]
-    return table(
-        ["N", *map(label, rungs)],
-        [
-            [
-                f"{N // 2} to {N}",
-                *(f"{ms(record, rung, N=N) / ms(record, rung, N=N // 2):.2f}" for rung in rungs),
-            ]
-            for N in lengths
-        ],
-    )
+    found = needed_rows(record)
+    lengths = [N for N in unique(row["N_q"] for row in found) if rows(record, N=N // 2)]
+
+    def cell(N, rung):
+        return f"{ms(record, rung, N=N) / ms(record, rung, N=N // 2):.2f}"
+
+    lines = {N: f"{N // 2} to {N}" for N in lengths}
+    return grid("N", lines, {row["program"]: label(row["program"]) for row in found}, cell)
 
 
 def experiments(record, rung):
@@ -686,70 +645,58 @@ def experiments(record, rung):
     columns are left out."""
     about = {
         row["program"]: row
-        for row in reversed(some(record, kinds=("build",)))
+        for row in reversed(needed_rows(record, kinds=("build",)))
         if row["rung"] == rung
     }
     names = [name for name in reversed(about) if rows(record, name)]
-    groups = unique((row["d"], row["causal"]) for row in some(record, names[0]))
-    lines, largest = [], max(d for d, _ in groups)
+    timed = needed_rows(record, names[0])
+    groups, fp32 = groups_of(timed), timed[0]["dtype"] == "fp32"
+    dims = [d for d in (256, 128, 64, 32) if d <= max(d for d, _ in groups) or d <= 128]
 
-    def mean_speed(name, **where):
-        return (
-            f"{mean(record, name, **where):.{1 if rung in FP32 else 0}f}"
-            if rows(record, name, **where)
-            else ""
-        )
+    def speed(name, d, causal):
+        of = rows(record, name, d=d, causal=causal)
+        return f"{geometric_mean([row['tflops'] for row in of]):.{int(fp32)}f}" if of else ""
 
-    def mean_ratio(name, other, least=0):
-        dims = [d for d in unique(d for d, _ in groups) if d >= least and rows(record, other, d=d)]
-        return (
-            f"{geometric_mean(sum((ratios(record, name, other, d=d) for d in dims), [])):.3f}"
-            if dims
-            else ""
-        )
+    def times(name, other, least=0):
+        of = unique(d for d, _ in groups if d >= least and rows(record, other, d=d))
+        found = sum((ratios(record, name, other, d=d) for d in of), [])
+        return f"{geometric_mean(found):.3f}" if found else ""
 
-    for name in names:
-        of = [
-            row
-            for d in (256, 128, 64, 32)
-            for row in rows(record, name, kinds=("build",))
-            if row.get("d") == d
-        ]
+    def spilled(row):
+        if row["spill_stores"]:
+            return f"{row['spill_stores']} at {row['d']}"
+        return f"stack {row['stack']} at {row['d']}" if row["stack"] else ""
+
+    def line(name):
+        builds = rows(record, name, kinds=("build",))
+        of = [row for d in dims for row in builds if row.get("d") == d]
         counts = next(iter(rows(record, name, kinds=("kernel",))), {})
-        lines.append(
-            {
-                "change": (about[name].get("what") or f"`{rung}`")
-                + " (wrong on purpose)" * bool(about[name].get("wrong")),
-                "predicted": about[name].get("predicted", ""),
-                "x the rung": mean_ratio(name, names[0]),
-                "x FA2, d = 64 and 128": mean_ratio(name, "FA2", 64) if rung not in FP32 else "",
-                "registers at d = 256, 128, 64, 32"
-                if largest > 128
-                else "registers at d = 128, 64, 32": ", ".join(f"{row['registers']}" for row in of),
-                "bytes spilled": ", ".join(
-                    f"{row['spill_stores']} at {row['d']}"
-                    if row["spill_stores"]
-                    else f"stack {row['stack']} at {row['d']}"
-                    for row in of
-                    if row["spill_stores"] or row["stack"]
-                ),
-                "instructions per mma, 128, 64": ", ".join(
-                    text(row, "instructions / mma : .2f")
-                    for row in of
-                    if row.get("mma") and row["d"] in (64, 128)
-                ),
-                "wavefronts per load": text(
-                    counts, "shared_load_wavefronts / shared_load_requests : .2f"
-                ),
-                "ms": text(rows(record, name)[0], "ms : .1f")
-                if len(rows(record, name)) == 1
-                else "",
-                **{
-                    f"TFLOP/s, d={d}" + " causal" * causal: mean_speed(name, d=d, causal=causal)
-                    for d, causal in groups
-                },
-            }
-        )
+        per_mma = [row for row in of if row.get("mma") and row["d"] in (64, 128)]
+        own = rows(record, name)
+        wrong = " (wrong on purpose)" * bool(about[name].get("wrong"))
+        return {
+            "change": (about[name].get("what") or f"`{rung}`") + wrong,
+            "predicted": about[name].get("predicted", ""),
+            "x the rung": times(name, names[0]),
+            "x FA2, d = 64 and 128": "" if fp32 else times(name, "FA2", 64),
+            f"registers at d = {', '.join(map(str, dims))}": ", ".join(
+                f"{row['registers']}" for row in of
+            ),
+            "bytes spilled": ", ".join(filter(None, map(spilled, of))),
+            "instructions per mma, 128, 64": ", ".join(
+                evaluated(row, "instructions / mma : .2f") for row in per_mma
+            ),
+            "wavefronts per load": evaluated(
+                counts, "shared_load_wavefronts / shared_load_requests : .2f"
+            ),
+            "ms": evaluated(own[0], "ms : .1f") if len(own) == 1 else "",
+            **{
+                f"TFLOP/s, d={d}" + " causal" * causal: speed(name, d, causal)
+                for d, causal in groups
+            },
+        }
+
+    lines = [line(name) for name in names]
     heads = [head for head in lines[0] if any(line[head] for line in lines)]
     return table(heads, [[line[head] for head in heads] for line in lines], 2)
 

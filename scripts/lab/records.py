@@ -123,8 +123,7 @@ def text_of(record):
 
 
 def write(path, provenance, rows, notes=""):
-    """Beside, then renamed: a file that is there stays whole whatever happens meanwhile. None and
-    NaN are left out."""
+    """Beside, then renamed: a file that is there stays whole. None and NaN are left out."""
     rows = [
         {name: value for name, value in row.items() if value is not None and value == value}
         for row in rows
@@ -208,8 +207,7 @@ def clock_and_power():
 
 
 def provenance(command, commit="", gpu=None, **more):
-    """Where and how something was measured; `commit` when the sources travelled without their
-    history."""
+    """Where and how something was measured; `commit` of sources without their history."""
     found = {
         "command": command,
         "date": datetime.date.today().isoformat(),

@@ -1,5 +1,4 @@
-"""Runs every CUDA rung on a GPU under compute-sanitizer: memcheck, racecheck and synccheck must
-report nothing.
+"""Runs every CUDA rung on a GPU under compute-sanitizer, whose tools must report nothing.
 
 Each rung runs on ragged, causal and grouped problems in every head dim and type it has, and on rows
 that see no key. A run counts as clean when the tool reports nothing and the rung's result is right.
@@ -39,8 +38,7 @@ PROBLEMS = (
 
 
 def reported(output):
-    """How many errors or hazards the tool's summary counts; None without one: a tool that did not
-    run says nothing."""
+    """What the tool's summary counts; None without one: it did not run."""
     return max(map(int, re.findall(r"SUMMARY: (\d+) (?:errors?|hazards?)", output)), default=None)
 
 
@@ -49,8 +47,7 @@ def clean(returncode, output):
 
 
 def ask(sanitizer):
-    """Its version, and the options that have it check Hopper's units, as far as this version knows
-    them."""
+    """Its version, and those of its options that check Hopper's units."""
     said = subprocess.run([sanitizer, "--help"], stdout=subprocess.PIPE, text=True).stdout
     version = re.search(r"Version ([\d.]+)", said)
     return version[1] if version else "unknown", [

@@ -1,5 +1,4 @@
-"""Counts the instructions in the loops of a kernel that hold tensor-core products: what the
-compiler made of them.
+"""Counts the instructions in the loops of a kernel that hold tensor-core products.
 
 FILE is what cuobjdump --dump-sass prints, or a program, library or cubin, for which cuobjdump has
 to be installed (it comes with the CUDA Toolkit). Of each kernel, every innermost loop with HMMA (or

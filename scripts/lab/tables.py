@@ -21,8 +21,7 @@ CODE = re.compile(r"^ *(`{3,})[^\n]*\n.*?^ *\1 *$|`[^`\n]+`", re.M | re.S)
 
 
 class Page:
-    """The text of a page with its tables made anew; `differs` and `wrong` are lines of the form
-    FILE:LINE: what."""
+    """A page with its tables made anew; `differs` and `wrong` are lines FILE:LINE: what."""
 
     def __init__(self, name, text):
         self.name, self.old, self.differs, self.wrong = name, text, [], []

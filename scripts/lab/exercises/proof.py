@@ -32,8 +32,7 @@ def measured(exercise):
 
 
 def tried(exercise, text, expected):
-    """What is wrong with a grading: None when it ends as expected (a pattern of its message; None:
-    it passes)."""
+    """What is wrong with a grading. `expected` is a pattern of its message; None: it passes."""
     failure = grading.failure_of(exercise, building.file_of(exercise, text))
     if expected is None:
         return None if failure is None else f"does not pass: {failure}"

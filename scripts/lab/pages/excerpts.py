@@ -1,18 +1,21 @@
 """Checks what the pages of this repository quote and what they link to.
 
-Excerpts. In docs/*.md every fenced block in cpp or cuda says where it comes from, on the line
-before it:
+Excerpts: in docs/*.md every fenced block in cpp or cuda says, on the line above, where it is from:
     <!-- excerpt: steps/05_one_pass_softmax/one_pass_softmax.hpp -->
 Its lines must stand in that file as they are, one after the other, apart from indentation that they
-all share. A line "// ..." leaves some lines out. A block that is no excerpt says so: <!--
-illustration -->.
+all share. A line "// ..." leaves some lines out. A block that is no excerpt says so, by
+<!-- illustration -->.
+
 --write takes what has changed over from the source, in docs/zh too: of each part between two
 "// ..." it looks for the part's first and last line. Where one of these has changed, or the text
-between them is another, a hand must do it. Output. A python block after <!-- run --> is run, and
-the text block that follows it must be what it prints. Links. In docs/*.md, README.md and
-CONTRIBUTING.md every relative link or image must exist, its #anchor too. Completeness. Every page
-of docs/ is linked from docs/README.md, every figure of docs/figures from a page. Formulas. In $...$
-no backslash before punctuation, as in "\\,": GitHub's Markdown drops it.
+between them is quite another, a hand must do it.
+
+Output: a python block after <!-- run --> runs, and the next text block must be what it prints.
+
+Links: every relative link or image must exist, its #anchor too, and every page of docs/ is linked
+from docs/README.md, every figure of docs/figures from a page.
+
+Formulas: in $...$ no backslash before punctuation, as in "\\,", which GitHub's Markdown drops.
 """
 
 import difflib
@@ -29,21 +32,18 @@ CODE = {"cpp", "c++", "cc", "cuda", "cu"}  # languages that need an excerpt or i
 COMMENT = re.compile(r"\s*<!--\s*(excerpt|illustration|build|run)\b\s*:?\s*(.*?)\s*-->\s*$")
 FENCE = re.compile(r"\s*(`{3,}|~{3,})\s*(\S*)")
 ELLIPSIS = re.compile(r"\s*//\s*(\.\.\.|\u2026)\s*$")
-VERBATIM = re.compile(
-    r"<!--.*?-->|(`+)(?:(?!\n\s*\n).)*?\1", re.DOTALL
-)  # comments; `code`, in one paragraph
+# Comments, and `code` in one paragraph.
+VERBATIM = re.compile(r"<!--.*?-->|(`+)(?:(?!\n\s*\n).)*?\1", re.DOTALL)
 LINKS = (
-    re.compile(
-        r"\]\(\s*<?([^\s)>]+)>?(?:\s+\"[^\"]*\")?\s*\)"
-    ),  # [text](target), also ![image](target)
+    # [text](target), also ![image](target)
+    re.compile(r"\]\(\s*<?([^\s)>]+)>?(?:\s+\"[^\"]*\")?\s*\)"),
     re.compile(r"^\s*\[[^\]]+\]:\s+<?([^\s>]+)", re.MULTILINE),  # [name]: target
     re.compile(r"<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=\"([^\"]+)\""),
 )
 
 
 class Page:
-    """A Markdown file, taken apart into fenced blocks and prose; `problems` are (line, what is
-    wrong)."""
+    """A Markdown file: fenced blocks and prose. `problems` are (line, what is wrong)."""
 
     def __init__(self, path):
         self.path, self.blocks, self.problems = path, [], []
@@ -163,8 +163,7 @@ def parts_of(block):
 
 
 def place_of(part, source, begin):
-    """(first, end) of the lines of a source, from `begin` on, that are a part's; None where they
-    are not there."""
+    """(first, end) of a part's lines in a source, from `begin` on; None where they are not."""
     wanted, length = dedent(part), len(part)
     for first in range(begin, len(source) - length + 1):
         lines = source[first : first + length]
@@ -174,8 +173,7 @@ def place_of(part, source, begin):
 
 
 def changed_place_of(part, source, begin):
-    """The same for a part that the source has changed, but for its first and last line; None where
-    that is unclear."""
+    """The same by the part's first and last line; None where that is unclear."""
     bare, wanted = [line.strip() for line in source], [line.strip() for line in part]
     ends = [end for end in range(begin, len(bare)) if bare[end] == wanted[-1]]
 

@@ -58,8 +58,7 @@ def without_numbers(line):
 
 
 def shown_of_profile(said, printed):
-    """The lines of a page with the numbers that are printed today. Raises ValueError where one is
-    not to be found."""
+    """The page's lines with the numbers printed today. Raises ValueError where one is gone."""
     lines, shown = iter(printed.splitlines()), []
     for line in said.splitlines():
         if not line.startswith(NOT_EVERYWHERE):

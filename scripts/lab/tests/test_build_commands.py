@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from lab.__main__ import main
 from lab.ladder import ROOT, ladder
+from lab.pages import build_commands
 
 
 def test_the_chapters_commands_differ_in_the_rungs_name_alone():
@@ -37,7 +38,7 @@ def tree(tmp_path, monkeypatch):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
         rungs = [
-            SimpleNamespace(name=f"0{number}_a", capability="")
+            SimpleNamespace(program=f"0{number}_a", capability="")
             for number in range(1, len(commands) + 1)
         ]
         monkeypatch.setattr(build_commands, "ROOT", tmp_path)

@@ -28,8 +28,7 @@ def asked_for(tmp_path, *options):
 
 
 def test_headers_of_boost_alone_are_not_enough(tmp_path):
-    """Debian's libboost-dev is often there already, and says that Boost is found; SIMT links
-    Boost.Context."""
+    """Debian's libboost-dev says that Boost is found; SIMT links Boost.Context."""
     (tmp_path / "BoostConfig.cmake").write_text("set(Boost_FOUND TRUE)\n")
     (tmp_path / "BoostConfigVersion.cmake").write_text(
         "set(PACKAGE_VERSION 1.74.0)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n"
