@@ -1,12 +1,11 @@
 """Plots of records by matplotlib, as SVG that follows the reader's page, light or dark.
 
-A plot takes (provenance, rows) and returns a Figure of about 620 pixels, so that its letters can still be read when a
-phone shows it half as wide. Labels stand at the ends of lines or in columns, where nothing crosses them; what would not
-fit on the page is an error.
+A plot takes (provenance, rows) and returns a Figure of about 620 pixels, so that its letters can
+still be read when a phone shows it half as wide. Labels stand at the ends of lines or in columns,
+where nothing crosses them; what would not fit on the page is an error.
 """
 
 import io
-import json
 import math
 import re
 
@@ -15,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from lab import ladder as rungs
+from lab import ladder as ladder_file
 from lab import record_tables as pages
 from lab.record_tables import (
     PROBLEM,
@@ -28,8 +27,7 @@ from lab.record_tables import (
 )
 from lab.theme import FONT, LIGHT, themed
 
-NUMBERS = {rung.name: rung.number for rung in rungs.ladder()}
-
+NUMBERS = {rung.name: rung.number for rung in ladder_file.ladder()}
 CYCLE = ("blue", "orange", "green", "red", "brown", "teal", "pink")
 UNIT = {
     "cpu_fma_flops": ("note", "the cores"),
@@ -38,31 +36,24 @@ UNIT = {
     "wgmma_flops": ("green", "wgmma"),
 }
 WIDTH = 620
-PAPER = {
-    "facecolor": LIGHT["page"],
-    "edgecolor": "none",
-    "pad": 0.5,
-}  # under a label, so that no line crosses it
+PAPER = {"facecolor": LIGHT["page"], "edgecolor": "none", "pad": 0.5}  # under a label
+GRID = {"axes.grid": True, "axes.axisbelow": True, "grid.color": LIGHT["grid"]}
+NO_TICKS = {f"{axis}tick.{kind}.size": 0 for axis in "xy" for kind in ("major", "minor")}
 matplotlib.rcParams.update(
     {
         "svg.fonttype": "none",
         "svg.hashsalt": "flash",
         "font.size": 13,
         "text.color": LIGHT["ink"],
-        "axes.grid": True,
         "axes.edgecolor": LIGHT["grid"],
         "axes.labelcolor": LIGHT["note"],
         "axes.linewidth": 0.75,
-        "axes.axisbelow": True,
+        "grid.linewidth": 0.75,
         "xtick.color": LIGHT["note"],
         "ytick.color": LIGHT["note"],
-        "grid.color": LIGHT["grid"],
-        "grid.linewidth": 0.75,
-        "xtick.major.size": 0,
-        "ytick.major.size": 0,
-        "xtick.minor.size": 0,
-        "ytick.minor.size": 0,
         "path.simplify": False,
+        **GRID,
+        **NO_TICKS,
     }
 )
 
@@ -76,9 +67,8 @@ def page(height, title, notes, left=64, right=24, bottom=52, panels=(1, 1), **op
     FigureCanvasAgg(figure)
     figure.text(16 / WIDTH, 1 - 28 / height, title, fontsize=16, fontweight="bold")
     for line, note in enumerate(notes):
-        figure.text(
-            16 / WIDTH, 1 - (48 + 17 * line) / height, note, color=LIGHT["note"], fontsize=12
-        )
+        at = 16 / WIDTH, 1 - (48 + 17 * line) / height
+        figure.text(*at, note, color=LIGHT["note"], fontsize=12)
     top = 64 + 17 * len(notes) + (16 if panels != (1, 1) else 0)
     axes = figure.subplots(*panels, squeeze=False, **options)
     figure.subplots_adjust(left / WIDTH, bottom / height, 1 - right / WIDTH, 1 - top / height)
@@ -91,23 +81,21 @@ def page(height, title, notes, left=64, right=24, bottom=52, panels=(1, 1), **op
 
 def source(provenance, *notes):
     """The notes, then when and where it was measured."""
-    gpu = (
-        f"{provenance['gpu']} (CUDA {provenance.get('cuda', '?')})" if provenance.get("gpu") else ""
-    )
-    cpu = (
-        f"{provenance['cores']} cores of {provenance['processor']}"
-        if provenance.get("processor") and (not gpu or "bench" in provenance["command"])
-        else ""
-    )
+    gpu, cpu = "", ""
+    if provenance.get("gpu"):
+        gpu = f"{provenance['gpu']} (CUDA {provenance.get('cuda', '?')})"
+    if provenance.get("processor") and (not gpu or "bench" in provenance["command"]):
+        cpu = f"{provenance['cores']} cores of {provenance['processor']}"
     where = ", ".join(filter(None, (gpu, cpu.replace("(R)", "").replace(" Processor", ""))))
     command = re.match(r"\S+(?: (?:\w\S*|--series|--memory))?", provenance["command"])[0]
     return [*notes, f"{command}, {provenance['date']}; {where}"]
 
 
 def spread_out(places, gap, low, high):
-    """Places at least `gap` apart and within [low, high], near the wanted ones; in the same order as these."""
+    """Places at least `gap` apart and within [low, high], near the wanted ones and in their
+    order."""
     order = sorted(range(len(places)), key=lambda index: places[index])
-    groups = []  # [sum, count] of places less their rank's gaps; neighbours that overlap share their mean
+    groups = []  # [sum, count] of places less their rank's gaps; overlapping ones share their mean
     for rank, index in enumerate(order):
         groups.append([places[index] - rank * gap, 1])
         while len(groups) > 1 and groups[-2][0] * groups[-1][1] > groups[-1][0] * groups[-2][1]:
@@ -120,19 +108,18 @@ def spread_out(places, gap, low, high):
 
 
 def end_labels(axes, labels, least=14, gap=15):
-    """Texts of (x, y, text, colour) in a column to the right of these points, with thin lines to where they belong."""
+    """Texts of (x, y, text, colour) in a column to the right of these points, with thin lines to
+    where they belong."""
     if not labels:
         return
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # from here on the places stay
-    box, wanted = (
-        axes.get_window_extent(),
-        [axes.transData.transform((x, y)) for x, y, *_ in labels],
-    )
+    box = axes.get_window_extent()
+    wanted = [axes.transData.transform((x, y)) for x, y, *_ in labels]
     ys = spread_out([y for _, y in wanted], gap, box.y0, box.y1)
-    column = max(x for x, _ in wanted) + max(
-        least, min(40, max(abs(y - at[1]) for y, at in zip(ys, wanted)))
-    )
-    for at, y, (*_, text, colour) in zip(wanted, ys, labels):
+    farthest = max(abs(y - at[1]) for y, at in zip(ys, wanted, strict=True))
+    column = max(x for x, _ in wanted) + max(least, min(40, farthest))
+    line = {"arrowstyle": "-", "lw": 0.75, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
+    for at, y, (*_, text, colour) in zip(wanted, ys, labels, strict=True):
         axes.annotate(
             text,
             at,
@@ -144,15 +131,14 @@ def end_labels(axes, labels, least=14, gap=15):
             color=LIGHT[colour],
             annotation_clip=False,
             bbox=PAPER,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": LIGHT[colour],
-                "lw": 0.75,
-                "shrinkA": 1,
-                "shrinkB": 3,
-                "relpos": (0, 0.5),
-            },
+            arrowprops=line | {"color": LIGHT[colour]},
         )
+
+
+def note(axes, text, at, offset, colour):
+    """A text that ends near a point."""
+    style = {"ha": "right", "color": LIGHT[colour], "fontsize": 12, "bbox": PAPER}
+    axes.annotate(text, at, offset, textcoords="offset points", **style)
 
 
 def log_axis(axis, ticks=None, text="{:g}"):
@@ -167,30 +153,23 @@ def log_axis(axis, ticks=None, text="{:g}"):
 
 
 def decades(values):
+    """The powers of ten between which all values lie."""
     return 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))
 
 
 def table_of_dots(title, notes, rows, columns, xlabel):
-    """One line per row: its name, dots on a logarithmic axis, and the numbers themselves in columns to the right.
+    """One line per row: its name, dots on a logarithmic axis, and the numbers in columns.
 
     rows     (name, colour, {column: value}, {column: a limit, drawn as a tick})
     columns  {column: its colour, or "" for the row's}"""
     figure, axes = page(150 + 22 * len(rows), title, notes, left=196, right=16 + 60 * len(columns))
     log_axis(axes.xaxis)
     axes.set_yticks(range(len(rows)), [name for name, *_ in rows], color=LIGHT["ink"])
-    axes.set(
-        ylim=(len(rows) - 0.4, -0.6),
-        xlabel=xlabel,
-        xlim=decades(
-            [value for *_, values, limits in rows for value in (*values.values(), *limits.values())]
-        ),
-    )
+    shown = [value for *_, dots, limits in rows for value in (*dots.values(), *limits.values())]
+    axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=xlabel, xlim=decades(shown))
     for number, (column, own) in enumerate(columns.items()):
-        place = {
-            "x": 1 + (52 + 60 * number) / axes.get_window_extent().width,
-            "transform": axes.get_yaxis_transform(),
-            "ha": "right",
-        }
+        x = 1 + (52 + 60 * number) / axes.get_window_extent().width
+        place = {"x": x, "transform": axes.get_yaxis_transform(), "ha": "right"}
         axes.text(y=-0.75, s=column, va="bottom", color=LIGHT[own or "note"], fontsize=12, **place)
         for line, (_, colour, values, limits) in enumerate(rows):
             colour = LIGHT[own or colour]
@@ -198,31 +177,22 @@ def table_of_dots(title, notes, rows, columns, xlabel):
                 axes.plot([limits[column]] * 2, [line - 0.33, line + 0.33], color=colour, lw=2)
             if column in values:
                 axes.plot(values[column], line, "o", color=colour, ms=7)
-                axes.text(
-                    y=line, s=three_digits(values[column]), va="center", color=colour, **place
-                )
+                number_text = three_digits(values[column])
+                axes.text(y=line, s=number_text, va="center", color=colour, **place)
     return figure
 
 
 def lines(axes, rows, x, y, style, name):
-    """A line for each program and type, by style(row) = (colour, kind of line). Returns labels for the ends."""
+    """A line for each program and type, by style(row) = (colour, kind of line). Returns labels for
+    the ends."""
     labels = []
-    for key in unique((row["program"], row.get("dtype")) for row in rows):
-        of = sorted(
-            (row for row in rows if (row["program"], row.get("dtype")) == key),
-            key=lambda row: row[x],
-        )
+    for program, dtype in unique((row["program"], row.get("dtype")) for row in rows):
+        of = [row for row in rows if (row["program"], row.get("dtype")) == (program, dtype)]
+        of.sort(key=lambda row: row[x])
         colour, kind = style(of[0])
-        axes.plot(
-            [row[x] for row in of],
-            [y(row) for row in of],
-            kind,
-            color=LIGHT[colour],
-            marker="o",
-            ms=4,
-            lw=1.75,
-        )
-        labels.append((of[-1][x], y(of[-1]), name(of[0]), colour))
+        xs, ys = [row[x] for row in of], [y(row) for row in of]
+        axes.plot(xs, ys, kind, color=LIGHT[colour], marker="o", ms=4, lw=1.75)
+        labels.append((xs[-1], ys[-1], name(of[0]), colour))
     return labels
 
 
@@ -230,16 +200,14 @@ def lines(axes, rows, x, y, style, name):
 
 
 def timed(rows, **where):
-    return [
-        row
-        for row in rows
-        if row["kind"] in ("rung", "library")
-        and "ms" in row
-        and all(row.get(key) == value for key, value in where.items())
-    ]
+    """The rows of rungs and libraries with a time, and with these values."""
+    kinds = "rung", "library"
+    found = [row for row in rows if row["kind"] in kinds and "ms" in row]
+    return [row for row in found if all(row.get(key) == where[key] for key in where)]
 
 
 def on_first_problem(rows):
+    """Those on the problem of the first one."""
     first = timed(rows)[0]
     return timed(rows, **{key: first.get(key) for key in PROBLEM})
 
@@ -256,155 +224,123 @@ def counted(rows):
 
 
 def name(row):
-    """A rung "07 flash attention 1", a library by its name."""
+    """A rung "flash attention 1", a library by its name."""
     return row["program"].replace("_", " ") if row["kind"] == "rung" else row["program"]
 
 
 def number(row):
-    """Where a rung stands in the ladder, "34"; a library by its name. For plots too dense for names."""
+    """Where a rung stands in the ladder, "34"; a library by its name. For plots too dense for
+    names."""
     return NUMBERS.get(row["program"], row["program"])
 
 
 def typed(of):
+    """The same with the type."""
     return lambda row: f"{of(row)}, {row['dtype']}"
 
 
 def dram_bytes(c):
+    """Bytes from and to DRAM."""
     return c["dram_read_bytes"] + c["dram_write_bytes"]
 
 
 def l2_bytes(c):
+    """Bytes between L1 and L2."""
     return 32 * (c["l2_read_sectors"] + c["l2_write_sectors"])
 
 
-BC_OF_07 = 64  # keys of a tile of flash_attention_1 at d = 64
-
-
-def formulas(row, c):
+def formulas(row, c, Bc_of_flash_attention_1=64):
     """(bytes between L1 and L2 or None, bytes from and to DRAM) that the chapters' formulas give.
 
-    06: S and P are written and read; its L1 serves most requests. 07: K and V once, O and Q once for each tile of Bc
-    keys. From 08 on DRAM has each tensor once, and every block reads all of K and V of its head."""
+    cuda_naive: S and P are written and read; its L1 serves most requests. flash_attention_1: K and
+    V once, O and Q once for each tile of Bc keys. Of later rungs DRAM has each tensor once, and
+    every block reads all of K and V of its head."""
     heads, N, own = row["B"] * row["H"], row["N_q"], row["compulsory_bytes"]
     matrix = N * row["d"] * (4 if row["dtype"] == "fp32" else 2)  # Q, K, V or O of one head
     if row["program"] == "cuda_naive":
         return None, 4 * heads * N * N * 4 + own
     if row["program"] == "flash_attention_1":
-        return (heads * matrix * (3 + 3 * -(-N // BC_OF_07)),) * 2
+        return (heads * matrix * (3 + 3 * math.ceil(N / Bc_of_flash_attention_1)),) * 2
     return 2 * c["blocks"] * matrix + own if "blocks" in c else None, own
+
+
+def colours_of(rows):
+    """{program: colour}: libraries grey and purple, rungs each their own, the last the first."""
+    libraries = sorted({row["program"] for row in rows if row["kind"] != "rung"}, reverse=True)
+    rungs = sorted(
+        {row["program"] for row in rows if row["kind"] == "rung"},
+        key=lambda program: order_of_rungs().get(program, -1),
+        reverse=True,
+    )
+    colours = dict(zip(libraries, ("note", "purple") * 4, strict=False))
+    return colours | dict(zip(rungs, CYCLE * 4, strict=False))
 
 
 # ---------------------------------------------------------------- the plots
 
 
 def ladder(provenance, rows):
+    """TFLOP/s of every rung on one problem."""
     found, reached = on_first_problem(rows), ceilings_of({"provenance": provenance, "rows": rows})
-    used = [
-        unit for unit in UNIT if reached.get(unit) and any(row.get("unit") == unit for row in found)
-    ]
+    units = {row.get("unit") for row in found}
+    used = [unit for unit in UNIT if reached.get(unit) and unit in units]
     ticks = ", ".join(f"{UNIT[unit][1]} {three_digits(reached[unit] / 1e12)}" for unit in used)
-    return table_of_dots(
-        "The ladder: every rung on one problem",
-        source(provenance, problem(found[0]), f"Ticks: what a unit reaches by itself: {ticks}"),
-        [
-            (
-                typed(name)(row),
-                UNIT[row["unit"]][0] if row["kind"] == "rung" else "purple",
-                {"TFLOP/s": row["tflops"]},
-                {"TFLOP/s": reached[row["unit"]] / 1e12} if row.get("unit") in used else {},
-            )
-            for row in found
-        ],
-        {"TFLOP/s": ""},
-        "TFLOP/s",
-    )
+    notes = problem(found[0]), f"Ticks: what a unit reaches by itself: {ticks}"
+
+    def dot(row):
+        colour = UNIT[row["unit"]][0] if row["kind"] == "rung" else "purple"
+        limits = {"TFLOP/s": reached[row["unit"]] / 1e12} if row.get("unit") in used else {}
+        return typed(name)(row), colour, {"TFLOP/s": row["tflops"]}, limits
+
+    title = "The ladder: every rung on one problem"
+    dots = [dot(row) for row in found]
+    return table_of_dots(title, source(provenance, *notes), dots, {"TFLOP/s": ""}, "TFLOP/s")
 
 
 def traffic(provenance, rows):
+    """Bytes of every CUDA rung on one problem."""
     found = {row["program"]: row for row in on_first_problem(rows)}
-    columns, made = {"L1-L2": "purple", "DRAM": "orange"}, []
+    columns, dots = {"L1-L2": "purple", "DRAM": "orange"}, []
     for program, c in counted(rows).items():
-        limits = {
-            column: value / 1e9
-            for column, value in zip(columns, formulas(found[program], c))
-            if value
-        }
-        made.append(
-            (
-                name(found[program]),
-                "",
-                {"L1-L2": l2_bytes(c) / 1e9, "DRAM": dram_bytes(c) / 1e9},
-                limits,
-            )
-        )
-    notes = source(
-        provenance,
-        problem(on_first_problem(rows)[0]),
-        "Dots: counted by ncu, between L1 and L2 and from and to DRAM. Ticks: the chapters' formulas",
-    )
-    return table_of_dots("Traffic of every CUDA rung", notes, made, columns, "GB")
+        predicted = zip(columns, formulas(found[program], c), strict=True)
+        limits = {column: value / 1e9 for column, value in predicted if value}
+        values = {"L1-L2": l2_bytes(c) / 1e9, "DRAM": dram_bytes(c) / 1e9}
+        dots.append((name(found[program]), "", values, limits))
+    dotted = "Dots: counted by ncu, between L1 and L2 and from and to DRAM"
+    text = f"{dotted}. Ticks: the chapters' formulas"
+    notes = source(provenance, problem(on_first_problem(rows)[0]), text)
+    return table_of_dots("Traffic of every CUDA rung", notes, dots, columns, "GB")
 
 
 def roofline(provenance, rows):
+    """TFLOP/s of every CUDA rung against its FLOP per byte of DRAM."""
     reached, counts = ceilings_of({"provenance": provenance, "rows": rows}), counted(rows)
     found = [row for row in on_first_problem(rows) if row["program"] in counts]
-    figure, axes = page(
-        440,
-        "Roofline: speed against operations per byte",
-        source(provenance, problem(found[0])),
-        right=200,
-    )
-    at = [
-        (
-            row["tflops"] * row["ms"] * 1e9 / dram_bytes(counts[row["program"]]),
-            row["tflops"],
-            number(row),
-            UNIT[row["unit"]][0],
-        )
-        for row in found
-    ]
-    units = [
-        (reached[unit], *UNIT[unit])
-        for unit in UNIT
-        if unit in reached and any(row["unit"] == unit for row in found)
-    ]
-    (left, right), highest, copy = (
-        decades([x for x, *_ in at]),
-        max(units)[0],
-        reached["copy_bytes_per_s"],
-    )
-    log_axis(axes.xaxis), log_axis(axes.yaxis)
-    axes.set(
-        xlim=(left, right),
-        ylim=(0.6, 1000),
-        xlabel="FLOP per byte from or to DRAM, counted by ncu",
-        ylabel="TFLOP/s",
-    )
-    axes.plot(
-        [left, highest / copy],
-        [left * copy / 1e12, highest / 1e12],
-        "--",
-        color=LIGHT["note"],
-        lw=1.5,
-    )
+    notes = source(provenance, problem(found[0]))
+    figure, axes = page(440, "Roofline: speed against operations per byte", notes, right=200)
+    at = []
+    for row in found:
+        intensity = row["tflops"] * row["ms"] * 1e9 / dram_bytes(counts[row["program"]])
+        at.append((intensity, row["tflops"], number(row), UNIT[row["unit"]][0]))
+    used = [unit for unit in UNIT if unit in reached and unit in {row["unit"] for row in found}]
+    units = [(reached[unit], *UNIT[unit]) for unit in used]
+    (left, right), copy = decades([x for x, *_ in at]), reached["copy_bytes_per_s"]
+    highest = max(units)[0]
+    log_axis(axes.xaxis)
+    log_axis(axes.yaxis)
+    xlabel = "FLOP per byte from or to DRAM, counted by ncu"
+    axes.set(xlim=(left, right), ylim=(0.6, 1000), xlabel=xlabel, ylabel="TFLOP/s")
+    slope = [left, highest / copy], [left * copy / 1e12, highest / 1e12]
+    axes.plot(*slope, "--", color=LIGHT["note"], lw=1.5)
     middle = math.sqrt(left * highest / copy)
-    axes.annotate(
-        f"DRAM, {copy / 1e9:.0f} GB/s",
-        (middle, middle * copy / 1e12),
-        (10, -14),
-        textcoords="offset points",
-        color=LIGHT["note"],
-        fontsize=12,
-    )
-    for value, colour, _ in units:
+    text = {"textcoords": "offset points", "color": LIGHT["note"], "fontsize": 12}
+    roof = f"DRAM, {copy / 1e9:.0f} GB/s"
+    axes.annotate(roof, (middle, middle * copy / 1e12), (10, -14), **text)
+    labels = []
+    for value, colour, text in units:
         axes.plot([value / copy, right], [value / 1e12] * 2, "--", color=LIGHT[colour], lw=1.5)
-    end_labels(
-        axes,
-        [
-            (right, value / 1e12, f"{text}, {three_digits(value / 1e12)}", colour)
-            for value, colour, text in units
-        ],
-    )
+        labels.append((right, value / 1e12, f"{text}, {three_digits(value / 1e12)}", colour))
+    end_labels(axes, labels)
     for x, y, _, colour in at:
         axes.plot(x, y, "o", color=LIGHT[colour], ms=7)
     for few in (True, False):  # those that move much stand apart from those that do not
@@ -413,136 +349,81 @@ def roofline(provenance, rows):
 
 
 def time(provenance, rows):
+    """Milliseconds against N."""
     found = timed(rows)
     first, programs = found[0], unique((row["program"], row["dtype"]) for row in found)
-    notes = source(
-        provenance,
-        f"{first['B'] * first['N_q']:,.0f} tokens in sequences of N, H = {first['H']:.0f}, "
-        f"d = {first['d']:.0f}, full",
-    )
-    figure, axes = page(
-        190 + 16 * len(programs), "Time against N: every rung and library", notes, right=216
-    )
+    tokens = f"{first['B'] * first['N_q']:,.0f} tokens in sequences of N"
+    notes = source(provenance, f"{tokens}, H = {first['H']:.0f}, d = {first['d']:.0f}, full")
+    title = "Time against N: every rung and library"
+    figure, axes = page(190 + 16 * len(programs), title, notes, right=216)
     log_axis(axes.yaxis)
     log_axis(axes.xaxis, sorted({row["N_q"] for row in found}), "{:,.0f}")
     axes.set(xlabel="N", ylabel="ms")
-    end_labels(
-        axes,
-        lines(
-            axes,
-            found,
-            "N_q",
-            lambda row: row["ms"],
-            lambda row: (
-                ("purple", ":") if row["kind"] == "library" else (UNIT[row["unit"]][0], "-")
-            ),
-            typed(name),
-        ),
-    )
+
+    def style(row):
+        return ("purple", ":") if row["kind"] == "library" else (UNIT[row["unit"]][0], "-")
+
+    end_labels(axes, lines(axes, found, "N_q", lambda row: row["ms"], style, typed(name)))
     return figure
 
 
 def memory(provenance, rows):
+    """Bytes held against N."""
     found = [row for row in timed(rows) if "extra_bytes" in row]
-    needed = lambda row: row["compulsory_bytes"] + row["extra_bytes"]
     first, device = found[0], float((provenance.get("memory") or "0").split()[0]) * 2**20
     N = sorted({row["N_q"] for row in rows if "N_q" in row})
-    square = {
-        row["program"]
-        for row in found
-        if row["extra_bytes"] > row["compulsory_bytes"] and row["N_q"] > N[1]
-    }
-    notes = source(
-        provenance,
-        f"Q, K, V, O, LSE and what a rung held besides; B = 1, H = {first['H']:.0f}, "
-        f"d = {first['d']:.0f}, full",
-    )
-    figure, axes = page(
-        470, "Memory against N: standard attention and tiles", notes, left=76, right=216
-    )
+    extra = [row for row in found if row["extra_bytes"] > row["compulsory_bytes"]]
+    square = {row["program"] for row in extra if row["N_q"] > N[1]}
+
+    def needed(row):
+        return row["compulsory_bytes"] + row["extra_bytes"]
+
+    def style(row):
+        return ("orange" if row["program"] in square else "blue", "-")
+
+    text = "Q, K, V, O, LSE and what a rung held besides; B = 1"
+    notes = source(provenance, f"{text}, H = {first['H']:.0f}, d = {first['d']:.0f}, full")
+    title = "Memory against N: standard attention and tiles"
+    figure, axes = page(470, title, notes, left=76, right=216)
     log_axis(axes.yaxis)
     log_axis(axes.xaxis, N[::2], "{:,.0f}")
-    axes.yaxis.set_major_formatter(
-        lambda value, _: size(value).replace(".00", "").replace(".0", "")
-    )
-    axes.set(
-        xlabel="N",
-        ylim=(
-            0.5 * decades([needed(row) for row in found])[0],
-            4e12 if device else 10 * max(map(needed, found)),
-        ),
-    )
-    labels = lines(
-        axes,
-        found,
-        "N_q",
-        needed,
-        lambda row: ("orange" if row["program"] in square else "blue", "-"),
-        typed(name),
-    )
+    axes.yaxis.set_major_formatter(lambda value, _: re.sub(r"\.0+", "", size(value)))
+    held = [needed(row) for row in found]
+    axes.set(xlabel="N", ylim=(0.5 * decades(held)[0], 4e12 if device else 10 * max(held)))
+    labels = lines(axes, found, "N_q", needed, style, typed(name))
     if device:
         axes.plot([N[0], N[-1]], [device] * 2, ":", color=LIGHT["purple"], lw=2)
         labels.append((N[-1], device, f"all memory of the GPU, {device / 1e9:.0f} GB", "purple"))
     end_labels(axes, [label for label in labels if label[0] == N[-1]])
     for x, y, text, colour in labels:
         if x != N[-1]:  # above its end: what goes on lies lower
-            note(axes, NUMBERS.get(text, text), (x, y), (-4, 8), colour)
+            note(axes, text.partition(" ")[0], (x, y), (-4, 8), colour)
     for row in rows:
         if row["kind"] == "left out" and "N_q" in row and device:
-            note(axes, f"{name(row)} does not fit", (row["N_q"], device), (0, 25), "orange")
+            text = f"{name(row)} does not fit"
+            note(axes, text, (row["N_q"], device), (0, 25), "orange")
             axes.plot(row["N_q"], device, "x", color=LIGHT["orange"], ms=8, mew=2)
     return figure
-
-
-def note(axes, text, at, offset, colour):
-    axes.annotate(
-        text,
-        at,
-        offset,
-        textcoords="offset points",
-        ha="right",
-        color=LIGHT[colour],
-        fontsize=12,
-        bbox=PAPER,
-    )
-
-
-def colours_of(rows):
-    """{program: colour}: libraries grey and purple, rungs each their own, the last the first."""
-    programs = unique(row["program"] for row in rows)
-    place = order_of_rungs()
-    libraries = sorted((one for one in programs if one not in place), reverse=True)
-    rungs = sorted((one for one in programs if one in place), key=place.get, reverse=True)
-    return dict(zip(libraries, ("note", "purple") * 4)) | dict(zip(rungs, CYCLE * 4))
 
 
 def comparison(provenance, rows):
     """TFLOP/s against N, a panel for each head dim and mask."""
     found = timed(rows)
     groups, colours = unique((row["d"], row["causal"]) for row in found), colours_of(found)
-    first, height = found[0], -(-len(groups) // 2)
-    figure, panels = page(
-        130 + 250 * height,
-        f"TFLOP/s against N, {first['dtype']}",
-        source(
-            provenance,
-            f"{first['B'] * first['N_q']:,.0f} tokens, heads x d = {first['H'] * first['d']:,.0f}, medians",
-        ),
-        panels=(height, 2),
-        right=92,
-    )
+    first, height = found[0], math.ceil(len(groups) / 2)
+    tokens = f"{first['B'] * first['N_q']:,.0f} tokens"
+    notes = source(provenance, f"{tokens}, heads x d = {first['H'] * first['d']:,.0f}, medians")
+    title, panels = f"TFLOP/s against N, {first['dtype']}", (height, 2)
+    figure, panels = page(130 + 250 * height, title, notes, panels=panels, right=92)
     figure.subplots_adjust(wspace=0.6, hspace=0.36)
-    for axes, (d, causal) in zip(panels, groups):
+
+    def style(row):
+        return colours[row["program"]], "--" if row["kind"] == "library" else "-"
+
+    for axes, (d, causal) in zip(panels, groups, strict=False):
         of = [row for row in found if (row["d"], row["causal"]) == (d, causal)]
         axes.set_title(f"d = {d:.0f}, {'causal' if causal else 'full'}", fontsize=13, loc="left")
-        labels = lines(
-            axes,
-            of,
-            "N_q",
-            lambda row: row["tflops"],
-            lambda row: (colours[row["program"]], "--" if row["kind"] == "library" else "-"),
-            number,
-        )
+        labels = lines(axes, of, "N_q", lambda row: row["tflops"], style, number)
         log_axis(axes.xaxis, sorted({row["N_q"] for row in of})[::-2][::-1], "{:,.0f}")
         axes.set_ylim(0, 1.05 * max(row["tflops"] for row in found))
         end_labels(axes, labels)
@@ -550,73 +431,49 @@ def comparison(provenance, rows):
 
 
 def spread(provenance, rows):
-    """TFLOP/s against the standard deviation of the scores: libraries, and the last two rungs in fp16 and in bf16."""
+    """TFLOP/s against the standard deviation of the scores: libraries, and the last two rungs in
+    fp16 and in bf16."""
     found = [row for row in timed(rows, causal=False) if row.get("sigma")]
     if not found:
         raise ValueError("no row of this record has a sigma")
-    last = sorted(
-        {row["program"] for row in found if row["kind"] == "rung"}, key=order_of_rungs().get
-    )[-2:]
+    ours = {row["program"] for row in found if row["kind"] == "rung"}
+    last = sorted(ours, key=order_of_rungs().get)[-2:]
     longest = max(row["N_q"] for row in found)
-    found = [
-        row
-        for row in found
-        if row["N_q"] == longest
-        and (row["program"] in last or row["kind"] == "library" and row["dtype"] == "bf16")
-    ]
+    found = [row for row in found if row["N_q"] == longest]
+    ours = [row for row in found if row["program"] in last]
+    found = [row for row in found if row["kind"] == "library" and row["dtype"] == "bf16"] + ours
     dims, colours = sorted({row["d"] for row in found}), colours_of(found)
-    figure, panels = page(
-        390,
-        "Speed against the spread of the scores",
-        source(
-            provenance,
-            f"N = {longest:,.0f}, full; Q is multiplied so that the scores have this standard deviation",
-            "Solid: bf16, dashed: fp16",
-        ),
-        panels=(1, len(dims)),
-        right=116,
-        sharey=True,
-    )
+    text = "full; Q is multiplied so that the scores have this standard deviation"
+    notes = source(provenance, f"N = {longest:,.0f}, {text}", "Solid: bf16, dashed: fp16")
+    title, panels = "Speed against the spread of the scores", (1, len(dims))
+    figure, panels = page(390, title, notes, panels=panels, right=116, sharey=True)
     figure.subplots_adjust(wspace=0.75)
-    for axes, d in zip([panels] if len(dims) == 1 else panels, dims):
+
+    def style(row):
+        return colours[row["program"]], "--" if row["dtype"] == "fp16" else "-"
+
+    for axes, d in zip([panels] if len(dims) == 1 else panels, dims, strict=True):
         axes.set_title(f"d = {d:.0f}", fontsize=13, loc="left")
-        labels = lines(
-            axes,
-            [row for row in found if row["d"] == d],
-            "sigma",
-            lambda row: row["tflops"],
-            lambda row: (colours[row["program"]], "--" if row["dtype"] == "fp16" else "-"),
-            typed(number),
-        )
-        log_axis(
-            axes.xaxis,
-            [one for one in (1, 2, 4, 8, 16) if one <= max(row["sigma"] for row in found)],
-        )
-        axes.set(
-            ylim=(0, 1.05 * max(row["tflops"] for row in found)),
-            xlabel="standard deviation of the scores",
-        )
+        of = [row for row in found if row["d"] == d]
+        labels = lines(axes, of, "sigma", lambda row: row["tflops"], style, typed(number))
+        widest = max(row["sigma"] for row in found)
+        log_axis(axes.xaxis, [one for one in (1, 2, 4, 8, 16) if one <= widest])
+        fastest = max(row["tflops"] for row in found)
+        axes.set(ylim=(0, 1.05 * fastest), xlabel="standard deviation of the scores")
         end_labels(axes, labels)
     return figure
 
 
 def training(provenance, rows):
     """The losses of two trainings step by step, and how far apart they are."""
-    ours, theirs = (
-        {row["step"]: row["loss"] for row in rows if row["program"] == which}
-        for which in ("ours", "sdpa")
-    )
-    figure, (above, below) = page(
-        470,
-        "One model, trained twice from the same seed",
-        source(
-            provenance, "Loss per letter, with attention by a rung of the ladder and by PyTorch"
-        ),
-        panels=(2, 1),
-        right=150,
-        sharex=True,
-        height_ratios=(3, 2),
-    )
+    losses = {"ours": {}, "sdpa": {}}
+    for row in rows:
+        losses[row["program"]][row["step"]] = row["loss"]
+    ours, theirs = losses.values()
+    text = "Loss per letter, with attention by a rung of the ladder and by PyTorch"
+    layout = {"panels": (2, 1), "sharex": True, "height_ratios": (3, 2)}
+    title = "One model, trained twice from the same seed"
+    figure, (above, below) = page(470, title, source(provenance, text), right=150, **layout)
     figure.subplots_adjust(hspace=0.25)
     for of, colour, kind in ((ours, "blue", "-"), (theirs, "orange", ":")):
         above.plot(list(of), list(of.values()), kind, color=LIGHT[colour], lw=2.5)
@@ -626,13 +483,8 @@ def training(provenance, rows):
     above.set(ylabel="loss", ylim=(0, None))
     below.set(ylabel="difference", xlabel="step")
     last = max(ours)
-    end_labels(
-        above,
-        [
-            (last, ours[last], "the ladder's", "blue"),
-            (last, theirs[last], "PyTorch's, dotted", "orange"),
-        ],
-    )
+    ends = (ours, "the ladder's", "blue"), (theirs, "PyTorch's, dotted", "orange")
+    end_labels(above, [(last, of[last], text, colour) for of, text, colour in ends])
     end_labels(below, [(last, apart[last], "how far apart", "green")])
     return figure
 
@@ -646,69 +498,38 @@ def texts_of(figure):
     found = [text for owner in (figure, *figure.axes) for text in owner.texts]
     for axes in figure.axes:
         found += [axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]
-        found += [
-            tick.label1
-            for axis in (axes.xaxis, axes.yaxis)
-            for tick in axis.get_major_ticks()
-            if tick.label1.get_visible()
-            and min(axis.get_view_interval()) <= tick.get_loc() <= max(axis.get_view_interval())
-        ]
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            found += [tick.label1 for tick in ticks if tick.label1.get_visible()]
     return [(text.get_text(), Text.get_window_extent(text)) for text in found if text.get_text()]
 
 
 def outside(figure):
     """Texts of a figure that the page would clip."""
+    right, top = figure.bbox.width + 1, figure.bbox.height + 1
     return [
         text
         for text, box in texts_of(figure)
-        if box.x0 < 0
-        or box.y0 < 0
-        or box.x1 > figure.bbox.width + 1
-        or box.y1 > figure.bbox.height + 1
+        if box.x0 < 0 or box.y0 < 0 or box.x1 > right or box.y1 > top
     ]
 
 
-def data(figure):
-    """What is drawn, apart from how: the points of every line, and the texts."""
-
-    def rounded(values):
-        return [float(f"{value:.4g}") for value in values]
-
-    return {
-        "lines": [
-            [rounded(line.get_xdata()), rounded(line.get_ydata())]
-            for axes in figure.axes
-            for line in axes.lines
-        ],
-        "texts": [text.get_text() for owner in (figure, *figure.axes) for text in owner.texts],
-    }
-
-
 def svg(figure):
-    """The text of the file: self-contained, its colours those of the page, its data inside."""
+    """The text of the file: self-contained, its colours those of the page."""
+
+    def font(match):
+        return f"font-weight: {match[1]}; " * bool(match[1]) + f"font-size: {match[2]}"
+
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     text = file.getvalue()
-    text = re.sub(
-        r"font: (?:(\d00) )?[^;\"]*?(\d+px)[^;\"]*",
-        lambda match: f"font-weight: {match[1]}; " * bool(match[1]) + f"font-size: {match[2]}",
-        text[text.index("<svg") :],
-    )
-    text = re.sub(
-        r'width="[\d.]+pt"|height="[\d.]+pt"', lambda match: match[0].replace("pt", ""), text, 2
-    )
+    text = text[text.index("<svg") :]
+    text = re.sub(r"font: (?:(\d00) )?[^;\"]*?(\d+px)[^;\"]*", font, text)
+    text = re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', text, count=2)
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.S)
-    drawn = json.dumps(data(figure), ensure_ascii=False).replace("&", "&amp;").replace("<", "&lt;")
-    head = text.index(">") + 1
-    return themed(
-        f'{text[: head - 1]} {FONT}>\n<metadata id="data">{drawn}</metadata>{text[head:]}'
-    )
-
-
-def data_of(text):
-    """The data of a file's text; None without any."""
-    found = re.search(r'<metadata id="data">(.*?)</metadata>', text, re.S)
-    return json.loads(found[1].replace("&lt;", "<").replace("&amp;", "&")) if found else None
+    head, body = text.split(">", 1)
+    return themed(f"{head} {FONT}>{body}")
 
 
 def pictures(record):
@@ -727,23 +548,20 @@ def pictures(record):
 
 
 def bench_page(record, folder):
-    """The page that scripts/bench leaves in a build folder: pictures and tables. Returns the page's path."""
+    """The page that scripts/bench leaves in a build folder: pictures and tables. Returns the page's
+    path."""
     provenance = record["provenance"]
-    kind = next((kind for kind in ("series", "memory") if kind in provenance["command"]), "bench")
-    parts = [
-        f"# What `{provenance['command']}` measured",
-        source(provenance)[0] + f", commit {provenance['commit']}",
-    ]
-    if "--quick" in provenance["command"]:
-        parts.append(
-            "With `--quick`: smaller problems than those of the README; compare nothing with it."
-        )
+    command, commit = provenance["command"], provenance["commit"]
+    kind = next((kind for kind in ("series", "memory") if kind in command), "bench")
+    parts = [f"# What `{command}` measured", f"{source(provenance)[0]}, commit {commit}"]
+    if "--quick" in command:
+        smaller = "smaller problems than those of the README; compare nothing with it."
+        parts.append(f"With `--quick`: {smaller}")
     for file, (title, plot) in pictures(record).items():
         (folder / file).write_text(svg(plot(provenance, record["rows"])), encoding="utf-8")
         parts.append(f"![{title}]({file})")
-    parts += [
-        f"## {title}\n\n" + "\n".join(lines) for title, lines in pages.bench_tables(record).items()
-    ]
+    for title, rows in pages.bench_tables(record).items():
+        parts.append(f"## {title}\n\n" + "\n".join(rows))
     page_file = folder / f"{kind}.md"
     page_file.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return page_file

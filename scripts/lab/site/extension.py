@@ -10,8 +10,7 @@ from docutils import nodes
 from markupsafe import escape
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import TextLexer, get_lexer_for_filename
-from pygments.util import ClassNotFound
+from pygments.lexers import TextLexer, find_lexer_class_for_filename
 from sphinx import addnodes
 from sphinx.search.zh import SearchChinese
 
@@ -57,10 +56,7 @@ def lead_to_sources(app, doctree):
             continue
         app.env.note_dependency(ROOT / words[1])
         first = line_of(code.astext(), (ROOT / words[1]).read_text(encoding="utf-8"))
-        text = (
-            f"{words[1]}，第 {first} 行起" if page.startswith(ZH) else f"{words[1]}, line {first}"
-        )
-        link = nodes.reference("", text, refuri=f"{address(words[1])}#L-{first}")
+        link = nodes.reference("", f"{words[1]}:{first}", refuri=f"{address(words[1])}#L-{first}")
         comment.replace_self(nodes.paragraph("", "", link, classes=["excerpt"]))
 
 
@@ -77,23 +73,14 @@ def source_pages(app):
     linked = set().union(*(of.get("sources", ()) for of in app.env.metadata.values()))
     folders = {name: files_in(ROOT / name) for name in linked if (ROOT / name).is_dir()}
     texts = linked.union(*folders.values()) - set(folders)
+    formatter = HtmlFormatter(linenos="inline", linespans="L", cssclass="highlight source")
     for name in sorted(texts):
         path = ROOT / name
         if app.env.path2doc(path) is None and (text := text_of(path)) is not None:
-            yield page(name, highlight(text, lexer(path.name), FORMATTER))
+            lexer = find_lexer_class_for_filename(path.name) or TextLexer
+            yield page(name, highlight(text, lexer(stripnl=False), formatter))
     for folder, files in folders.items():
         yield page(folder, "".join(entry(app, folder, name) for name in files))
-
-
-FORMATTER = HtmlFormatter(linenos="inline", linespans="L", cssclass="highlight source")
-
-
-def lexer(name):
-    """What Pygments knows of such a file."""
-    try:
-        return get_lexer_for_filename(name, stripnl=False)
-    except ClassNotFound:
-        return TextLexer(stripnl=False)
 
 
 def files_in(folder):
@@ -112,11 +99,11 @@ def text_of(path):
 
 def entry(app, folder, name):
     """A line of a folder's page."""
-    text, docname = escape(relpath(name, folder)), app.env.path2doc(ROOT / name)
-    if docname is None and text_of(ROOT / name) is None:
-        return f"<p>{text}, {(ROOT / name).stat().st_size:,} bytes</p>"
-    address = relpath((docname or name) + ".html", PurePosixPath(folder).parent)
-    return f'<p><a href="{escape(address)}">{text}</a></p>'
+    text = escape(relpath(name, folder))
+    if text_of(ROOT / name) is None:
+        return f"<p>{text}</p>"
+    shown = app.env.path2doc(ROOT / name) or name
+    return f'<p><a href="{relpath(shown + ".html", PurePosixPath(folder).parent)}">{text}</a></p>'
 
 
 def page(name, body):
