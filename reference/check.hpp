@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "common/harness/verdict.hpp"
+#include "common/harness/program/verdict.hpp"
 
 namespace flash::reference {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/harness/verdict.hpp"
+#include "common/harness/program/verdict.hpp"
 
 namespace flash::reference {
 

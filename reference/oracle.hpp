@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "common/harness/verdict.hpp"
+#include "common/harness/program/verdict.hpp"
 
 namespace flash::reference {
 

@@ -8,7 +8,7 @@
 #include <exception>
 #include <vector>
 
-#include "common/harness/verdict.hpp"
+#include "common/harness/program/verdict.hpp"
 
 namespace flash::reference {
 

@@ -1,4 +1,4 @@
-# cmake -DNM=nm -DPROGRAM=foreign_program -DCXX=c++ -DROOT=folder -DRUNGS=NN_name,NN_name -P KernelsAlone.cmake
+# cmake -DNM=nm -DPROGRAM=kernels_alone -DCXX=c++ -DROOT=folder -DRUNGS=NN_name,NN_name -P KernelsAlone.cmake
 #
 # Fails unless the kernels of the CUDA rungs know nothing above common/cuda (and its twin, common/simt): their files
 # include nothing else, and a program that was linked with them holds no code of the harness or the reference.

@@ -1,4 +1,4 @@
-// The device vocabulary: all that a kernel file includes.
+// CUDA for kernels: all that a kernel file includes.
 //
 // Kernels are written in ordinary CUDA. Two spellings differ, because the language's own need nvcc:
 //
@@ -9,13 +9,13 @@
 // it on the CPU.
 #pragma once
 
-#include "common/cuda/sizes.hpp"
-#include "common/cuda/workspace.hpp"
+#include "common/cuda/launch/sizes.hpp"
+#include "common/cuda/launch/workspace.hpp"
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 
-#include "common/cuda/launch.hpp"
+#include "common/cuda/launch/launch.hpp"
 #else
-#include "common/simt/vocabulary/cuda_on_cpu.hpp"
+#include "common/simt/cuda_on_cpu.hpp"
 #endif

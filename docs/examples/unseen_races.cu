@@ -2,13 +2,12 @@
 // repaired. The SIMT backend names the mistake and its line. From the repository's root, for a GPU
 // and for the CPU:
 //
-//     nvcc -std=c++20 -O2 -gencode arch=compute_90a,code=sm_90a -I. docs/examples/unseen_races.cu
-//     common/cuda/*.cu
+//     nvcc -std=c++20 -O2 -arch=sm_90a -I. docs/examples/unseen_races.cu common/cuda/*/*.cu
 //     ./a.out slot        # or wait, or fence; then the same with "repaired" behind it
 //
-//     g++ -std=c++20 -O1 -g -fsanitize=thread -I. -Wno-unknown-pragmas -x c++ -c
-//     docs/examples/unseen_races.cu g++ -std=c++20 -O2 -I. unseen_races.o $(ls common/simt/*/*.cpp
-//     | grep -v /tests/) -lboost_context -ldw -lpthread FLASH_SIMT_DETECT=1 ./a.out slot
+//     g++ -std=c++20 -O1 -g -fsanitize=thread -I. -w -x c++ -c docs/examples/unseen_races.cu
+//     g++ -std=c++20 -O2 -I. unseen_races.o common/simt/*/*.cpp -lboost_context -ldw -lpthread
+//     FLASH_SIMT_DETECT=1 ./a.out slot
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -16,12 +15,12 @@
 
 #include "common/attention.hpp"
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/device_buffer.hpp"
-#include "common/cuda/mbarrier.hpp"
-#include "common/cuda/tma.hpp"
-#include "common/cuda/wgmma.hpp"
+#include "common/cuda/launch/device_buffer.hpp"
+#include "common/cuda/ptx/mbarrier.hpp"
+#include "common/cuda/ptx/tma.hpp"
+#include "common/cuda/ptx/wgmma.hpp"
 #ifdef __CUDACC__
-#include "common/cuda/error.hpp"
+#include "common/cuda/launch/error.hpp"
 #endif
 
 namespace {

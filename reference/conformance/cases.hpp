@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/rung.hpp"
+#include "common/harness/program/rung.hpp"
 
 namespace flash::conformance {
 

@@ -9,8 +9,8 @@
 #include <random>
 #include <utility>
 
-#include "common/harness/random.hpp"
-#include "common/harness/safetensors.hpp"
+#include "common/harness/files/safetensors.hpp"
+#include "common/harness/program/random.hpp"
 #include "reference/gradients.hpp"
 #include "reference/products.hpp"
 

@@ -7,7 +7,7 @@
 #include <exception>
 #include <span>
 
-#include "common/harness/device_run.hpp"
+#include "common/harness/program/device_run.hpp"
 
 namespace flash::conformance {
 namespace {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/harness/progress.hpp"
+#include "common/harness/program/progress.hpp"
 #include "reference/conformance/judge.hpp"
 
 namespace flash {

@@ -2,7 +2,7 @@
 // rung computes them.
 #pragma once
 
-#include "common/harness/rung.hpp"
+#include "common/harness/program/rung.hpp"
 
 namespace flash::tests {
 

@@ -1,4 +1,4 @@
-// Every input that fuzzing found worth keeping, again, in every test run.
+// One input for each answer of the reader, of those that fuzzing found, in every test run.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdint>
 #include <filesystem>
@@ -18,5 +18,5 @@ TEST_CASE("the safetensors reader survives the fuzzing corpus") {
                                      bytes.size()) == 0);
         ++files;
     }
-    CHECK(files > 100);
+    CHECK(files > 30);
 }

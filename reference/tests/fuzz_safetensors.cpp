@@ -1,18 +1,16 @@
 // Fuzz target for the safetensors reader: whatever the bytes are, they are either refused with an
 // Error, or every tensor can be read and has the size that its shape says. The corpus is replayed
 // by fuzz_replay.cpp in every test run; to search for more (clang with its compiler-rt; from the
-// repository's root, all in one command):
+// repository's root, each in one line):
 //
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -o
-//   /tmp/fuzz_safetensors
-//     reference/tests/fuzz_safetensors.cpp
-//   common/harness/{safetensors_reader,safetensors_header,convert,text}.cpp &&
-//   /tmp/fuzz_safetensors -max_total_time=600 -max_len=4096 -malloc_limit_mb=1 -rss_limit_mb=512
-//   -dict=reference/tests/fuzz_safetensors.dict reference/tests/corpus/safetensors
+//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I.
+//     reference/tests/fuzz_safetensors.cpp -o /tmp/fuzz
+//     common/harness/files/{safetensors_reader,safetensors_header,convert,text}.cpp
+//   /tmp/fuzz -max_total_time=600 -max_len=4096 -malloc_limit_mb=1 -rss_limit_mb=512
+//     -dict=reference/tests/fuzz_safetensors.dict reference/tests/corpus/safetensors
 //
 // No input of 4 KiB justifies an allocation of 1 MiB. A finding is written to the current folder;
-// new inputs go to the corpus, which `/tmp/fuzz_safetensors -merge=1 SMALL_FOLDER
-// reference/tests/corpus/safetensors` makes small again.
+// an input that the reader answers in a new way joins the corpus.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -21,8 +19,8 @@
 #include <string>
 
 #include "common/attention.hpp"
-#include "common/harness/safetensors.hpp"
-#include "common/harness/safetensors_header.hpp"
+#include "common/harness/files/safetensors.hpp"
+#include "common/harness/files/safetensors_header.hpp"
 
 namespace {
 

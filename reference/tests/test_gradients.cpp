@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/safetensors.hpp"
+#include "common/harness/files/safetensors.hpp"
 #include "reference/gradients.hpp"
 #include "reference/oracle.hpp"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/safetensors.hpp"
+#include "common/harness/files/safetensors.hpp"
 #include "reference/oracle.hpp"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/harness/progress.hpp"
+#include "common/harness/program/progress.hpp"
 #include "reference/conformance/judge.hpp"
 #include "reference/tests/defective_attention.hpp"
 

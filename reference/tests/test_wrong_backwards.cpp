@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/progress.hpp"
+#include "common/harness/program/progress.hpp"
 #include "reference/conformance/judge.hpp"
 #include "reference/tests/defective_backward.hpp"
 

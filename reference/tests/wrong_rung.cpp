@@ -1,6 +1,6 @@
 // A rung that drops the last key, registered like any other: its conformance test must fail, and
 // say why.
-#include "common/harness/rung.hpp"
+#include "common/harness/program/rung.hpp"
 #include "reference/check.hpp"
 #include "reference/tests/defective_attention.hpp"
 

@@ -210,7 +210,7 @@ def measure_ceilings(gpu, best):
             ("ceilings.cu", ["nvcc", "-std=c++20", "-O3", build.target("9.0" if hopper else "8.0")])
         )
     for name, compiler in sources:
-        source = ROOT / "common/harness/ceilings" / name
+        source = ROOT / "common/ceilings" / name
         machine = records.processor(), records.first_line("nvidia-smi", "-L")
         key = build.fingerprint(source.read_text(encoding="utf-8"), compiler, machine)
         program = build.FOLDER / f"{source.stem}-{key}"

@@ -19,7 +19,6 @@ from lab.ladder import ROOT, LabError
 from lab.records import asked, first_line
 
 FOLDER = ROOT / "build-lab"
-ENTRY = "common/harness/entry/rung_entry.cu"
 # What ptxas says of a kernel, with the option -v.
 PTXAS = re.compile(
     r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<stack>\d+) bytes stack frame, "
@@ -66,13 +65,18 @@ def fingerprint(*texts):
     return hashlib.sha256("\0".join(map(str, texts)).encode()).hexdigest()[:16]
 
 
+def device_sources(root):
+    """What is linked with a kernel, wherever the tree of that commit has it."""
+    found = [*root.glob("common/*/entry/rung_entry.cu"), *sorted(root.glob("common/cuda/**/*.cu"))]
+    return [str(path.relative_to(root)) for path in found]
+
+
 @functools.cache
 def sources(root):
     """Text of everything but the kernel that goes into a library."""
-    files = sorted(
-        path for folder in ("common", "common/cuda") for path in (root / folder).glob("*.[hc]*")
-    )
-    return "".join(path.read_text(encoding="utf-8") for path in [*files, root / ENTRY])
+    headers = [*root.glob("common/*.hpp"), *root.glob("common/cuda/**/*.hpp")]
+    files = [*sorted(headers), *(root / one for one in device_sources(root))]
+    return "".join(path.read_text(encoding="utf-8") for path in files)
 
 
 def build(variant, folder=FOLDER):
@@ -106,15 +110,7 @@ def build(variant, folder=FOLDER):
         kernel.parent.mkdir(parents=True, exist_ok=True)
         kernel.write_text(text, encoding="utf-8")
         beside = library.with_suffix(".new.so")
-        command = [
-            "nvcc",
-            *options,
-            "-o",
-            str(beside),
-            ENTRY,
-            str(kernel),
-            *(str(path.relative_to(root)) for path in sorted((root / "common/cuda").glob("*.cu"))),
-        ]
+        command = ["nvcc", *options, "-o", str(beside), str(kernel), *device_sources(root)]
         done = subprocess.run(
             command,
             cwd=root,

@@ -39,7 +39,7 @@ STATEMENT = re.compile(
     r"(?<=[{};)])\s*((?:\w+(?:::|\.|->))*"
     r"\w*(?:(?<!a)sync|commit|wait|arrive|fence|barrier|semaphore|clear)\w*(?:<[^;<>]*>)?\([^;{}]*\);)"
 )
-INCLUDE = re.compile(r'#include "(common/cuda/\w+\.hpp)"\n')
+INCLUDE = re.compile(r'#include "(common/cuda/derived/\w+\.hpp)"\n')
 LINE = re.compile(r'#line (\d+) "(\S+)"\n')
 
 
@@ -62,19 +62,19 @@ class Mutant(NamedTuple):
 def kernel_of(rung):
     """A rung's kernel file, with the parts in place that it shares with other kernels.
 
-    These are the headers of common/cuda that no other header includes and that wrap no instruction.
+    These are the headers of common/cuda/derived that no other of them includes.
     """
     headers = {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-        for path in ROOT.glob("common/cuda/*.hpp")
+        for path in ROOT.glob("common/cuda/derived/*.hpp")
     }
     included = {name for text in headers.values() for name in INCLUDE.findall(text)}
     kernel = rung.kernel_file.relative_to(ROOT)
 
     def text_of(match):
-        header = headers[match[1]]
-        if match[1] in included or re.search(r"\basm\b", header):
+        if match[1] in included:
             return match[0]
+        header = headers[match[1]]
         after = match.string.count("\n", 0, match.end()) + 1
         return (
             f'#line 1 "{match[1]}"\n{header.replace("#pragma once", "")}#line {after} "{kernel}"\n'

@@ -99,7 +99,7 @@ def unseen(options):
             "-o",
             str(program),
             "docs/examples/unseen_races.cu",
-            *map(str, ROOT.glob("common/cuda/*.cu")),
+            *map(str, ROOT.glob("common/cuda/*/*.cu")),
         ],
         cwd=ROOT,
         check=True,

@@ -29,7 +29,7 @@
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/exp2.hpp"
+#include "common/cuda/ptx/exp2.hpp"
 
 namespace double_buffer {
 namespace {

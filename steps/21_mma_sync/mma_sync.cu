@@ -2,8 +2,8 @@
 //
 // The idea: a tensor core multiplies a 16 x 16 by a 16 x 8 matrix in one instruction per warp, 4096
 // FLOPs where a multiply-add of 32 lanes makes 64. Its operands are fp16 or bf16, its sums fp32.
-// Each lane holds fixed elements of each operand (drawn in common/cuda/mma.hpp), and the rows of Q
-// that a warp owns stay its own from S to O:
+// Each lane holds fixed elements of each operand (drawn in common/cuda/ptx/mma.hpp), and the rows
+// of Q that a warp owns stay its own from S to O:
 //
 //      S tile (fp32)    n:   8 columns   8 columns      one lane: c[0] c[1] | c[0] c[1]   row g
 //                            mma's C     mma's C                  c[2] c[3] | c[2] c[3]   row g + 8
@@ -24,7 +24,7 @@
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/mma.hpp"
+#include "common/cuda/ptx/mma.hpp"
 
 namespace mma_sync {
 namespace {

@@ -25,8 +25,8 @@
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/ldmatrix.hpp"
-#include "common/cuda/mma.hpp"
+#include "common/cuda/ptx/ldmatrix.hpp"
+#include "common/cuda/ptx/mma.hpp"
 
 namespace swizzle {
 namespace {

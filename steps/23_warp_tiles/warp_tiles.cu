@@ -20,9 +20,9 @@
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/ldmatrix.hpp"
-#include "common/cuda/mma.hpp"
-#include "common/cuda/swizzle.hpp"
+#include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/ptx/ldmatrix.hpp"
+#include "common/cuda/ptx/mma.hpp"
 
 namespace warp_tiles {
 namespace {

@@ -19,12 +19,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/cuda/cp_async.hpp"
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/exp2.hpp"
-#include "common/cuda/ldmatrix.hpp"
-#include "common/cuda/mma.hpp"
-#include "common/cuda/swizzle.hpp"
+#include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/ptx/cp_async.hpp"
+#include "common/cuda/ptx/exp2.hpp"
+#include "common/cuda/ptx/ldmatrix.hpp"
+#include "common/cuda/ptx/mma.hpp"
 
 namespace lean_softmax {
 namespace {

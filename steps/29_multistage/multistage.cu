@@ -25,15 +25,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/cuda/cp_async.hpp"
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/exp2.hpp"
-#include "common/cuda/fixed_maximum.hpp"
-#include "common/cuda/ldmatrix.hpp"
-#include "common/cuda/mbarrier.hpp"
-#include "common/cuda/mma.hpp"
-#include "common/cuda/swizzle.hpp"
-#include "common/cuda/tile_order.hpp"
+#include "common/cuda/derived/fixed_maximum.hpp"
+#include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/derived/tile_order.hpp"
+#include "common/cuda/ptx/cp_async.hpp"
+#include "common/cuda/ptx/exp2.hpp"
+#include "common/cuda/ptx/ldmatrix.hpp"
+#include "common/cuda/ptx/mbarrier.hpp"
+#include "common/cuda/ptx/mma.hpp"
 
 namespace multistage {
 namespace {

@@ -28,14 +28,14 @@
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/exp2.hpp"
-#include "common/cuda/mbarrier.hpp"
-#include "common/cuda/mma.hpp"
-#include "common/cuda/swizzle.hpp"
-#include "common/cuda/tile_order.hpp"
-#include "common/cuda/tma.hpp"
-#include "common/cuda/warpgroup.hpp"
-#include "common/cuda/wgmma.hpp"
+#include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/derived/tile_order.hpp"
+#include "common/cuda/ptx/exp2.hpp"
+#include "common/cuda/ptx/mbarrier.hpp"
+#include "common/cuda/ptx/mma.hpp"
+#include "common/cuda/ptx/tma.hpp"
+#include "common/cuda/ptx/warpgroup.hpp"
+#include "common/cuda/ptx/wgmma.hpp"
 
 namespace warp_specialization {
 namespace {

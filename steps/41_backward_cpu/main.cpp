@@ -1,6 +1,6 @@
 #include "steps/41_backward_cpu/backward_cpu.hpp"
 
-#include "common/harness/rung.hpp"
+#include "common/harness/program/rung.hpp"
 #include "reference/gradients.hpp"
 
 int main(int argc, char** argv) {

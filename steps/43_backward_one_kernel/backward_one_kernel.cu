@@ -10,15 +10,15 @@
 // sectors.
 #include "steps/43_backward_one_kernel/backward_one_kernel.hpp"
 
-#include "common/cuda/cp_async.hpp"
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/exp2.hpp"
-#include "common/cuda/ldmatrix.hpp"
-#include "common/cuda/mma.hpp"
-#include "common/cuda/reduction.hpp"
-#include "common/cuda/swizzle.hpp"
-#include "common/cuda/tile_order.hpp"
-#include "common/cuda/unpack.hpp"
+#include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/derived/tile_order.hpp"
+#include "common/cuda/ptx/cp_async.hpp"
+#include "common/cuda/ptx/exp2.hpp"
+#include "common/cuda/ptx/ldmatrix.hpp"
+#include "common/cuda/ptx/mma.hpp"
+#include "common/cuda/ptx/reduction.hpp"
+#include "common/cuda/ptx/unpack.hpp"
 
 namespace backward_one_kernel {
 namespace {

@@ -12,18 +12,18 @@
 // mma. (Roles: Bauer and others, 2011.)
 #include "steps/44_backward_roles/backward_roles.hpp"
 
-#include "common/cuda/around_backward.hpp"
-#include "common/cuda/cp_async.hpp"
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/exp2.hpp"
-#include "common/cuda/ldmatrix.hpp"
-#include "common/cuda/mbarrier.hpp"
-#include "common/cuda/mma.hpp"
-#include "common/cuda/reduction.hpp"
-#include "common/cuda/swizzle.hpp"
-#include "common/cuda/tile_order.hpp"
-#include "common/cuda/unpack.hpp"
-#include "common/cuda/warpgroup.hpp"
+#include "common/cuda/derived/around_backward.hpp"
+#include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/derived/tile_order.hpp"
+#include "common/cuda/ptx/cp_async.hpp"
+#include "common/cuda/ptx/exp2.hpp"
+#include "common/cuda/ptx/ldmatrix.hpp"
+#include "common/cuda/ptx/mbarrier.hpp"
+#include "common/cuda/ptx/mma.hpp"
+#include "common/cuda/ptx/reduction.hpp"
+#include "common/cuda/ptx/unpack.hpp"
+#include "common/cuda/ptx/warpgroup.hpp"
 
 namespace backward_roles {
 namespace {

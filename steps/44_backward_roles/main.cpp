@@ -1,7 +1,7 @@
 #include "steps/44_backward_roles/backward_roles.hpp"
 
-#include "common/harness/device_backend.hpp"
-#include "common/harness/rung.hpp"
+#include "common/harness/backends/device_backend.hpp"
+#include "common/harness/program/rung.hpp"
 #include "reference/gradients.hpp"
 
 int main(int argc, char** argv) {

@@ -16,19 +16,19 @@
 // and additions.
 #include "steps/46_backward_late_dq/backward_late_dq.hpp"
 
-#include "common/cuda/around_backward.hpp"
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/exp2.hpp"
-#include "common/cuda/mbarrier.hpp"
-#include "common/cuda/mma.hpp"
-#include "common/cuda/ring.hpp"
-#include "common/cuda/store_tile.hpp"
-#include "common/cuda/swizzle.hpp"
-#include "common/cuda/tile_order.hpp"
-#include "common/cuda/tma.hpp"
-#include "common/cuda/unpack.hpp"
-#include "common/cuda/warpgroup.hpp"
-#include "common/cuda/wgmma.hpp"
+#include "common/cuda/derived/around_backward.hpp"
+#include "common/cuda/derived/ring.hpp"
+#include "common/cuda/derived/store_tile.hpp"
+#include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/derived/tile_order.hpp"
+#include "common/cuda/ptx/exp2.hpp"
+#include "common/cuda/ptx/mbarrier.hpp"
+#include "common/cuda/ptx/mma.hpp"
+#include "common/cuda/ptx/tma.hpp"
+#include "common/cuda/ptx/unpack.hpp"
+#include "common/cuda/ptx/warpgroup.hpp"
+#include "common/cuda/ptx/wgmma.hpp"
 
 namespace backward_late_dq {
 namespace {

@@ -11,20 +11,20 @@
 // deterministic mode (Shah and others).
 #include "steps/47_backward_ordered/backward_ordered.hpp"
 
-#include "common/cuda/around_backward.hpp"
-#include "common/cuda/backward_steps.hpp"
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/exp2.hpp"
-#include "common/cuda/mbarrier.hpp"
-#include "common/cuda/mma.hpp"
-#include "common/cuda/ring.hpp"
-#include "common/cuda/semaphore.hpp"
-#include "common/cuda/store_tile.hpp"
-#include "common/cuda/swizzle.hpp"
-#include "common/cuda/tma.hpp"
-#include "common/cuda/unpack.hpp"
-#include "common/cuda/warpgroup.hpp"
-#include "common/cuda/wgmma.hpp"
+#include "common/cuda/derived/around_backward.hpp"
+#include "common/cuda/derived/backward_steps.hpp"
+#include "common/cuda/derived/ring.hpp"
+#include "common/cuda/derived/store_tile.hpp"
+#include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/ptx/exp2.hpp"
+#include "common/cuda/ptx/mbarrier.hpp"
+#include "common/cuda/ptx/mma.hpp"
+#include "common/cuda/ptx/semaphore.hpp"
+#include "common/cuda/ptx/tma.hpp"
+#include "common/cuda/ptx/unpack.hpp"
+#include "common/cuda/ptx/warpgroup.hpp"
+#include "common/cuda/ptx/wgmma.hpp"
 
 namespace backward_ordered {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/harness/random.hpp"
+#include "common/harness/program/random.hpp"
 #include "steps/01_naive_attention/naive_attention.hpp"
 #include "steps/02_safe_softmax/safe_softmax.hpp"
 #include "steps/03_three_pass_softmax/three_pass_softmax.hpp"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/rung.hpp"
-#include "common/harness/verdict.hpp"
+#include "common/harness/program/rung.hpp"
+#include "common/harness/program/verdict.hpp"
 
 namespace flash::tests {
 

@@ -2,7 +2,7 @@
 
 #include <random>
 
-#include "common/cuda/device_buffer.hpp"
+#include "common/cuda/launch/device_buffer.hpp"
 #include "common/simt/machine/simt_options.hpp"
 
 namespace flash::tests {

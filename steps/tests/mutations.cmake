@@ -2,7 +2,7 @@
 # program (lab mutations --generate), and the environment chooses.
 if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
   set(lab ${CMAKE_COMMAND} -E env PYTHONPATH=${PROJECT_SOURCE_DIR}/scripts ${Python3_EXECUTABLE} -B -m lab)
-  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/common/cuda/*.hpp)
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/common/cuda/*/*.hpp)
   add_custom_target(mutations)
   get_property(rungs GLOBAL PROPERTY FLASH_CUDA_RUNGS)
   foreach(rung IN LISTS rungs)

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/ldmatrix.hpp"
-#include "common/cuda/mma.hpp"
-#include "common/cuda/swizzle.hpp"
-#include "common/harness/device_backend.hpp"
+#include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/ptx/ldmatrix.hpp"
+#include "common/cuda/ptx/mma.hpp"
+#include "common/harness/backends/device_backend.hpp"
 
 namespace {
 

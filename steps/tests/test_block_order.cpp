@@ -1,5 +1,5 @@
-// In which order blocks take their tiles (common/cuda/tile_order.hpp): a result tells nothing of
-// it.
+// In which order blocks take their tiles (common/cuda/derived/tile_order.hpp): a result tells
+// nothing of it.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "common/cuda/device_buffer.hpp"
-#include "common/cuda/tile_order.hpp"
+#include "common/cuda/derived/tile_order.hpp"
+#include "common/cuda/launch/device_buffer.hpp"
 #include "common/simt/machine/fault.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "steps/42_backward_two_kernels/backward_two_kernels.hpp"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/cuda/sizes.hpp"
-#include "common/harness/device_backend.hpp"
+#include "common/cuda/launch/sizes.hpp"
+#include "common/harness/backends/device_backend.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/report/profile.hpp"
 #include "reference/check.hpp"

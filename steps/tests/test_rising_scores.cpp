@@ -11,8 +11,8 @@
 #include <random>
 #include <vector>
 
-#include "common/harness/convert.hpp"
-#include "common/harness/device_backend.hpp"
+#include "common/harness/backends/device_backend.hpp"
+#include "common/harness/files/convert.hpp"
 #include "reference/check.hpp"
 #include "reference/conformance/judge.hpp"
 #include "steps/27_lazy_maximum/lazy_maximum.hpp"

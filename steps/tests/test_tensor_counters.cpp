@@ -7,8 +7,8 @@
 #include <array>
 #include <random>
 
-#include "common/cuda/device_buffer.hpp"
-#include "common/cuda/sizes.hpp"
+#include "common/cuda/launch/device_buffer.hpp"
+#include "common/cuda/launch/sizes.hpp"
 #include "common/simt/machine/fault.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/report/profile.hpp"

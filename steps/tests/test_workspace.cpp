@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "common/cuda/device_buffer.hpp"
-#include "common/cuda/workspace.hpp"
+#include "common/cuda/launch/device_buffer.hpp"
+#include "common/cuda/launch/workspace.hpp"
 #include "common/rung_function.hpp"
 #include "common/types.hpp"
 #include "steps/11_cuda_naive/cuda_naive.hpp"

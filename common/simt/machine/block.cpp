@@ -4,10 +4,12 @@
 #include <cstdlib>
 #include <exception>
 #include <map>
+#include <ranges>
 #include <sstream>
 #include <utility>
 
-#include "common/simt/machine/origin.hpp"
+#include "common/simt/machine/location_id.hpp"
+#include "common/simt/machine/workforce.hpp"
 
 namespace flash::simt {
 namespace {
@@ -21,6 +23,11 @@ unsigned any_bit(uint32_t bits, unsigned random) {
         bits &= bits - 1;
     }
     return lowest(bits);
+}
+
+/// The states of the instructions that a block has used.
+auto used(const std::vector<std::unique_ptr<InstructionState>>& states) {
+    return states | std::views::filter([](const auto& state) { return state != nullptr; });
 }
 
 } // namespace
@@ -66,12 +73,11 @@ void Block::prepare() {
               (index_.x + 0x9e3779b97f4a7c15u * (index_.y + 0x9e3779b97f4a7c15u * index_.z));
     finished_ = 0;
     barrier_ = {};
-    mbarriers_.clear();
     holds_ = 0;
     warpgroups_.fill({});
-    named_barriers_.fill({});
-    registers_.reset(thread_count_);
-    at_semaphores_.clear();
+    for (const auto& state : used(states_)) {
+        state->begin_block(thread_count_);
+    }
     works_ = 0;
     ready_warps_ = 0;
     warps_.fill({});
@@ -103,37 +109,14 @@ void Block::serve(Thread& thread) {
             stop(Fault(FaultKind::invalid_access, "the kernel could not be executed: " + failure));
         }
         if (options().detect) {
-            check_left(thread);
+            for (const auto& state : used(states_)) {
+                state->check_leaving(*this, thread.number);
+            }
         }
         finish_current();
         thread.fiber.switch_to(finished_ < thread_count_ && ready_warps_ != 0
                                    ? (current_ = &next())->fiber
                                    : scheduler_);
-    }
-}
-
-/// A thread leaves the kernel: it has waited for all that it has started.
-void Block::check_left(const Thread& thread) {
-    if (!thread.copies.pending.empty() && thread.copies.announced.empty()) {
-        stop({FaultKind::async_copy_in_flight,
-              "a thread leaves the kernel before its cp.async has landed",
-              here("starts the copy", thread.copies.pending.front().work.site),
-              "the shared memory may be another block's by then: wait for all groups "
-              "(cp_async_wait<0>)"});
-    }
-    if (!thread.stores.pending.empty()) {
-        const AsyncWork& store = thread.stores.pending.front().work;
-        stop({FaultKind::async_copy_in_flight,
-              std::string("a thread leaves the kernel before its ") + store.operation +
-                  " has read shared memory",
-              here("starts it", store.site),
-              "the shared memory may be another block's by then: commit, and wait for all groups "
-              "(bulk_wait_read<0>)"});
-    }
-    if (thread.wgmma_over < thread.wgmma_open) {
-        stop({FaultKind::wgmma_in_flight, "a thread leaves the kernel before its wgmma is over",
-              here("starts it", thread.wgmma_begun),
-              "its accumulators are lost: commit, and wait for all groups (wgmma_wait<0>)"});
     }
 }
 
@@ -166,50 +149,51 @@ void Block::release(unsigned warp, uint32_t lanes) {
 
 /// The current thread comes where `count` threads meet, the first of them `first`; true when it is
 /// the last. Then all may go on. `apart` says what is wrong when some are elsewhere.
-bool Block::assemble(Assembly& assembly, unsigned first, unsigned count, const char* operation,
-                     Site site, const char* apart) {
-    if (assembly.arrived == 0) {
-        assembly.operation = operation;
-        assembly.site = site;
-    } else if (!(assembly.site == site) || assembly.operation != operation) {
+bool Block::arrive(PendingBarrier& barrier, unsigned first, unsigned count, const char* operation,
+                   SourceLocation location, const char* apart) {
+    if (barrier.arrived == 0) {
+        barrier.operation = operation;
+        barrier.location = location;
+    } else if (!(barrier.location == location) || barrier.operation != operation) {
         const auto warp =
-            std::ranges::find_if(assembly.lanes, [](uint32_t lanes) { return lanes != 0; });
-        stop_divergent(operation, site,
-                       static_cast<unsigned>(warp - assembly.lanes.begin()) * 32 + lowest(*warp),
-                       assembly.operation, assembly.site, apart);
+            std::ranges::find_if(barrier.lanes, [](uint32_t lanes) { return lanes != 0; });
+        stop_divergent(operation, location,
+                       static_cast<unsigned>(warp - barrier.lanes.begin()) * 32 + lowest(*warp),
+                       barrier.operation, barrier.location, apart);
     }
     const unsigned own = current_->number / 32;
-    assembly.lanes[own] |= 1u << current_->number % 32;
-    if (assembly.lanes[own] == warps_[own].alive) {
+    barrier.lanes[own] |= 1u << current_->number % 32;
+    if (barrier.lanes[own] == warps_[own].alive) {
         observers_.tell(&Observer::warp_together, own);
     }
-    if (++assembly.arrived < count) {
+    if (++barrier.arrived < count) {
         return false;
     }
-    assembly.arrived = 0;
+    barrier.arrived = 0;
     for (unsigned warp = first / 32; warp * 32 < first + count; ++warp) {
-        release(warp, std::exchange(assembly.lanes[warp], 0));
+        release(warp, std::exchange(barrier.lanes[warp], 0));
     }
     return true;
 }
 
-void Block::stop_unnamed(const char* operation, Site site) {
+void Block::stop_unnamed(const char* operation, SourceLocation location) {
     refuse(FaultKind::divergent_barrier,
            "lane " + std::to_string(current_->number % 32) + " calls " + operation +
                " with a mask that does not name it",
-           operation, site);
+           operation, location);
 }
 
-void Block::stop_divergent(const char* operation, Site site, unsigned other,
-                           const char* other_operation, Site other_site, const char* apart) {
-    stop({FaultKind::divergent_barrier, apart, here(std::string("calls ") + operation, site),
-          place(other, std::string("waits in ") + other_operation, Origin::of(other_site))});
+void Block::stop_divergent(const char* operation, SourceLocation location, unsigned other,
+                           const char* other_operation, SourceLocation other_site,
+                           const char* apart) {
+    stop({FaultKind::divergent_barrier, apart, here(std::string("calls ") + operation, location),
+          place(other, std::string("waits in ") + other_operation, LocationId::of(other_site))});
 }
 
 /// Lanes have met: the last one executes for all.
 void Block::complete(unsigned warp_number, size_t slot) {
     Warp& warp = warps_[warp_number];
-    const Rendezvous meeting = warp.pending[slot];
+    const PendingCollective meeting = warp.pending[slot];
     warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(slot));
     if (meeting.combine != nullptr) {
         meeting.combine(warp.operands, meeting.arrived);
@@ -217,57 +201,53 @@ void Block::complete(unsigned warp_number, size_t slot) {
     if (meeting.arrived == warp.alive) {
         observers_.tell(&Observer::warp_together, warp_number);
     }
-    observers_.tell(&Observer::meet, meeting.kind, warp_number, meeting.arrived, meeting.site);
+    observers_.tell(&Observer::meet, meeting.kind, warp_number, meeting.arrived, meeting.location);
     release(warp_number, meeting.arrived);
 }
 
-int Block::barrier(const char* operation, Site site, bool predicate) {
+int Block::barrier(const char* operation, SourceLocation location, bool predicate) {
     holds_ += predicate ? 1 : 0;
-    if (assemble(barrier_, 0, thread_count_, operation, site,
-                 "threads of one block are at different barriers")) {
-        observers_.tell(&Observer::barrier, site);
+    if (arrive(barrier_, 0, thread_count_, operation, location,
+               "threads of one block are at different barriers")) {
+        observers_.tell(&Observer::barrier, location);
         barrier_result_ = std::exchange(holds_, 0);
     }
     yield();
     return barrier_result_;
 }
 
-void Block::meet_warpgroup(const char* operation, Site site, void* operand,
+void Block::meet_warpgroup(const char* operation, SourceLocation location, void* operand,
                            WarpgroupCombine combine) {
     const unsigned first = current_->number / 128 * 128;
     if (first + 128 > thread_count_) {
         refuse(FaultKind::divergent_barrier,
                std::string(operation) +
                    " is for warpgroups of 128 threads, and the last ones of this block are fewer",
-               operation, site);
+               operation, location);
     }
     Warpgroup& own = warpgroups_[first / 128];
     own.operands[current_->number - first] = operand;
-    if (assemble(own.assembly, first, 128, operation, site,
-                 "threads of one warpgroup that must meet are at different places")) {
-        combine(first, own.operands, site);
+    if (arrive(own.barrier, first, 128, operation, location,
+               "threads of one warpgroup that must meet are at different places")) {
+        combine(first, own.operands, location);
     }
     yield();
 }
 
-void Block::wait_for(const SemaphoreWait& wait) {
-    if (!wait.over()) {
-        at_semaphores_.push_back(wait);
-        yield();
-    }
+bool Block::stopped_for_blocks() const {
+    return std::ranges::any_of(used(states_),
+                               [](const auto& state) { return state->waits_for_blocks(); });
 }
 
 /// Nobody can run but those who wait for other blocks: true when one of them can go on.
 bool Block::await_other_blocks() {
-    const auto go_on = [this](const SemaphoreWait& wait) {
-        const bool over = wait.over();
-        if (over) {
-            release(wait.thread);
+    return stopped_for_blocks() && workforce().wait_until([this] {
+        bool released = false;
+        for (const auto& state : used(states_)) {
+            released |= state->release_threads(*this);
         }
-        return over;
-    };
-    return !at_semaphores_.empty() &&
-           workforce().wait_until([&] { return std::erase_if(at_semaphores_, go_on) > 0; });
+        return released;
+    });
 }
 
 void Block::finish_current() {
@@ -278,7 +258,7 @@ void Block::finish_current() {
     warp.alive &= ~(1u << current_->number % 32);
     // lanes that have left are not waited for, in any meeting
     for (size_t i = 0; i < warp.pending.size();) {
-        const Rendezvous& meeting = warp.pending[i];
+        const PendingCollective& meeting = warp.pending[i];
         if (meeting.arrived == (meeting.mask & warp.alive)) {
             complete(number, i); // takes it out of the list
         } else {
@@ -304,9 +284,9 @@ void Block::end_phase(const void* barrier, std::vector<WaitingThread>& waiting) 
     }
 }
 
-void Block::refuse(FaultKind kind, const std::string& summary, const char* operation, Site site,
-                   const char* hint) {
-    stop({kind, summary, here(std::string("calls ") + operation, site), hint});
+void Block::refuse(FaultKind kind, const std::string& summary, const char* operation,
+                   SourceLocation location, const char* hint) {
+    stop({kind, summary, here(std::string("calls ") + operation, location), hint});
 }
 
 /// Nobody can run, and not all have finished: tells who waits where.
@@ -315,74 +295,41 @@ Fault Block::stuck() const {
         finished_ > 0 && barrier_.arrived > 0 && barrier_.arrived + finished_ == thread_count_;
     struct Waiting {
         const char* operation;
-        Site site;
+        SourceLocation location;
         unsigned first;
         unsigned count = 0;
     };
     std::map<std::string, Waiting> places;
-    const auto add = [&](const char* operation, Site site, const std::string& state, unsigned warp,
-                         uint32_t lanes) {
+    const auto add = [&](const char* operation, SourceLocation location, const std::string& state,
+                         unsigned warp, uint32_t lanes) {
         if (lanes != 0) {
-            const SourceLine line = resolve({Origin::of(site)}).front();
+            const SourceLine line = resolve({LocationId::of(location)}).front();
             const std::string place = std::string(operation) + " at " + line.file + ":" +
                                       std::to_string(line.line) + state;
-            places.try_emplace(place, Waiting{operation, site, warp * 32 + lowest(lanes)});
+            places.try_emplace(place, Waiting{operation, location, warp * 32 + lowest(lanes)});
             places.at(place).count += static_cast<unsigned>(std::popcount(lanes));
-        }
-    };
-    const auto add_all = [&](const char* operation, const std::string& state,
-                             const std::vector<WaitingThread>& waiting) {
-        for (const auto& [thread, site] : waiting) {
-            add(operation, site, " (" + state + ")", thread / 32, 1u << thread % 32);
         }
     };
     const auto so_many = [](auto some, auto all) {
         return std::to_string(some) + " of " + std::to_string(all);
     };
     for (unsigned number = 0; number < warps_.size(); ++number) {
-        add(barrier_.operation, barrier_.site, "", number, barrier_.lanes[number]);
-        for (const Rendezvous& meeting : warps_[number].pending) {
+        add(barrier_.operation, barrier_.location, "", number, barrier_.lanes[number]);
+        for (const PendingCollective& meeting : warps_[number].pending) {
             std::ostringstream mask;
             mask << " with mask 0x" << std::hex << meeting.mask;
-            add(meeting.operation, meeting.site, mask.str(), number, meeting.arrived);
+            add(meeting.operation, meeting.location, mask.str(), number, meeting.arrived);
         }
-        const Assembly& assembly = warpgroups_[number / 4].assembly;
-        add(assembly.operation, assembly.site,
-            " (" + so_many(assembly.arrived, 128) + " have come)", number, assembly.lanes[number]);
+        const PendingBarrier& barrier = warpgroups_[number / 4].barrier;
+        add(barrier.operation, barrier.location,
+            " (" + so_many(barrier.arrived, 128) + " have come)", number, barrier.lanes[number]);
     }
-    for (const auto& [address, mbarrier] : mbarriers_) {
-        std::string state = so_many(mbarrier.arrived, mbarrier.expected) + " have arrived";
-        if (mbarrier.announced != 0) {
-            state +=
-                ", " + std::to_string(mbarrier.announced) + " will when their copies have landed";
-        }
-        if (mbarrier.expected_bytes != 0 || mbarrier.came_bytes() != 0) {
-            state += "; " + std::to_string(mbarrier.came_bytes()) + " bytes came, " +
-                     std::to_string(mbarrier.expected_bytes) + " are expected";
-        }
-        add_all("mbarrier_wait", state, mbarrier.waiting);
+    std::vector<Waiter> waiters;
+    for (const auto& state : used(states_)) {
+        state->add_waiters(waiters);
     }
-    for (size_t id = 0; id < named_barriers_.size(); ++id) {
-        const NamedBarrier& barrier = named_barriers_[id];
-        add_all("named_barrier_sync",
-                "barrier " + std::to_string(id) + ": " +
-                    so_many(barrier.arrived, barrier.expected) + " have come",
-                barrier.waiting);
-    }
-    for (const Registers::Wanted& wanted : registers_.wanted) {
-        const unsigned own = registers_.of_thread[wanted.warpgroup];
-        add_all("take_registers",
-                "from " + std::to_string(own) + " registers a thread to " +
-                    std::to_string(wanted.registers) + " takes " +
-                    std::to_string((wanted.registers - own) * 128) + ", and " +
-                    std::to_string(registers_.free) + " are free",
-                wanted.waiting);
-    }
-    for (const SemaphoreWait& wait : at_semaphores_) {
-        add_all("semaphore_wait",
-                "it is " + std::to_string(wait.now()) + ", " + std::to_string(wait.value) +
-                    " is waited for, and no block that has begun will add to it",
-                {{wait.thread, wait.site}});
+    for (const auto& [thread, operation, location, state] : waiters) {
+        add(operation, location, " (" + state + ")", thread / 32, 1u << thread % 32);
     }
     std::string text =
         left ? "threads wait at a barrier that others of the block left the kernel without reaching"
@@ -398,9 +345,9 @@ Fault Block::stuck() const {
         text += "\n  " + plural(finished_, "thread") + " left the kernel, the first is " +
                 to_string(dim3(gone->index));
     }
-    return {
-        left ? FaultKind::missing_barrier : FaultKind::deadlock, text,
-        place(first->first, std::string("waits in ") + first->operation, Origin::of(first->site))};
+    return {left ? FaultKind::missing_barrier : FaultKind::deadlock, text,
+            place(first->first, std::string("waits in ") + first->operation,
+                  LocationId::of(first->location))};
 }
 
 } // namespace flash::simt

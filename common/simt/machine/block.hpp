@@ -5,22 +5,21 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "common/simt/machine/bulk_copies.hpp"
+#include "common/simt/machine/async_work.hpp"
+#include "common/simt/machine/collective.hpp"
 #include "common/simt/machine/device_memory.hpp"
 #include "common/simt/machine/fiber.hpp"
 #include "common/simt/machine/grid.hpp"
-#include "common/simt/machine/mbarriers.hpp"
+#include "common/simt/machine/instruction_state.hpp"
 #include "common/simt/machine/observer.hpp"
-#include "common/simt/machine/semaphores.hpp"
 #include "common/simt/machine/shared_memory.hpp"
 #include "common/simt/machine/simt_options.hpp"
-#include "common/simt/machine/warpgroups.hpp"
-#include "common/simt/machine/wgmma.hpp"
 
 namespace flash::simt {
 
@@ -31,45 +30,38 @@ struct Thread {
     const void* stack_top = nullptr;
     bool finished = false;
     bool locals_observed = false; // an observer asks for accesses to its local variables
-    AsyncCopies copies{};
-    BulkStores stores{};
-    uint32_t wgmma_groups = 0; // committed
-    uint32_t wgmma_open = 0;   // with the one that the last product is in
-    uint32_t wgmma_over = 0;   // waited for
-    Site wgmma_begun{};        // the last product
 };
 
 enum class Space : uint8_t { global, shared, elsewhere };
 
 /// Lanes of a warp that have arrived at one collective.
-struct Rendezvous {
-    Meeting kind;
+struct PendingCollective {
+    CollectiveKind kind;
     uint32_t mask;    // who must come
     uint32_t arrived; // who has
     const char* operation;
-    Site site;
+    SourceLocation location;
     Combine combine;
 };
 
 struct Warp {
     uint32_t ready = 0; // lanes that can run
     uint32_t alive = 0; // lanes that have not left the kernel
-    std::vector<Rendezvous> pending;
+    std::vector<PendingCollective> pending;
     Operands operands{}; // a lane waits in one meeting at a time
 };
 
 /// Threads of several warps that have arrived at one place.
-struct Assembly {
+struct PendingBarrier {
     const char* operation = "";
-    Site site;
+    SourceLocation location;
     unsigned arrived = 0;
     std::array<uint32_t, 32> lanes{}; // of each warp of the block
 };
 
 struct Warpgroup {
-    Assembly assembly;
+    PendingBarrier barrier;
     WarpgroupOperands operands{};
-    TensorCores tensor_cores;
 };
 
 /// Runs blocks one after the other on the OS thread that made it. Everything that a kernel calls
@@ -90,7 +82,20 @@ class Block {
     Thread& current() const { return *current_; }
     Thread& thread(unsigned number) { return threads_[number]; }
     unsigned thread_count() const { return thread_count_; }
-    MBarriers& mbarriers() { return mbarriers_; }
+
+    /// What the block remembers of an instruction.
+    template <class State> State& state() {
+        const size_t index = state_index<State>();
+        if (index >= states_.size()) {
+            states_.resize(index + 1);
+        }
+        if (states_[index] == nullptr) {
+            states_[index] = std::make_unique<State>();
+            states_[index]->begin_block(thread_count_);
+        }
+        return static_cast<State&>(*states_[index]);
+    }
+
     const Launch& launch() const { return *launch_; }
     uint3 index() const { return index_; }
     const Kernel& kernel() const { return *kernel_; }
@@ -102,34 +107,28 @@ class Block {
     }
 
     /// All threads of the block meet; returns for how many of them `predicate` holds.
-    int barrier(const char* operation, Site site, bool predicate);
+    int barrier(const char* operation, SourceLocation location, bool predicate);
 
     /// The lanes of `mask` meet; the last one executes `combine` for all of them.
-    void collective(Meeting kind, const char* operation, Site site, uint32_t mask, void* operand,
-                    Combine combine);
+    void collective(CollectiveKind kind, const char* operation, SourceLocation location,
+                    uint32_t mask, void* operand, Combine combine);
 
     /// The 128 threads of the current one's warpgroup meet; the last one executes `combine` for all
     /// of them.
-    void meet_warpgroup(const char* operation, Site site, void* operand, WarpgroupCombine combine);
-
-    TensorCores& tensor_cores(unsigned warpgroup) { return warpgroups_[warpgroup].tensor_cores; }
-    NamedBarrier& named_barrier(int id) { return named_barriers_[static_cast<size_t>(id)]; }
-    Registers& registers() { return registers_; }
+    void meet_warpgroup(const char* operation, SourceLocation location, void* operand,
+                        WarpgroupCombine combine);
 
     /// A work of the current thread begins beside it, or `count` of them; they are numbered from
     /// that on.
-    AsyncWork new_work(const char* operation, Site site, uint32_t count = 1) {
-        return {std::exchange(works_, works_ + count), current_->number, operation, site};
+    AsyncWork new_work(const char* operation, SourceLocation location, uint32_t count = 1) {
+        return {std::exchange(works_, works_ + count), current_->number, operation, location};
     }
 
-    /// All have come to an mbarrier or a named barrier: those who wait there go on.
+    /// All have come to a barrier: those who wait there go on.
     void end_phase(const void* barrier, std::vector<WaitingThread>& waiting);
 
-    /// Lets others go on until the semaphore has its value.
-    void wait_for(const SemaphoreWait& wait);
-
-    /// Whether the block that has just run stopped because it waited for others.
-    bool stopped_at_semaphore() const { return !at_semaphores_.empty(); }
+    /// Whether the block that has just run stopped because it waited for other blocks.
+    bool stopped_for_blocks() const;
 
     /// Lets others go on; returns when it is the current thread's turn again.
     void yield();
@@ -140,32 +139,31 @@ class Block {
 
     /// Stops it, too: the current thread "calls <operation>", which cannot be.
     [[noreturn]] void refuse(FaultKind kind, const std::string& summary, const char* operation,
-                             Site site, const char* hint = "");
+                             SourceLocation location, const char* hint = "");
 
     /// What a thread, or the current one, does at a line.
-    Place place(unsigned thread, const std::string& action, Origin origin) const {
+    ThreadAction place(unsigned thread, const std::string& action, LocationId origin) const {
         return {dim3(index_), dim3(threads_[thread].index), action, origin};
     }
-    Place here(const std::string& action, Site site) const {
-        return place(current_->number, action, Origin::of(site));
+    ThreadAction here(const std::string& action, SourceLocation location) const {
+        return place(current_->number, action, LocationId::of(location));
     }
 
     const Stacks& stacks() const { return stacks_; }
 
   private:
     void prepare();
-    bool assemble(Assembly& assembly, unsigned first, unsigned count, const char* operation,
-                  Site site, const char* apart);
+    bool arrive(PendingBarrier& barrier, unsigned first, unsigned count, const char* operation,
+                SourceLocation location, const char* apart);
     unsigned choose();
     Thread& next();
     void finish_current();
     [[noreturn]] void serve(Thread& thread);
-    void check_left(const Thread& thread);
     void complete(unsigned warp, size_t slot);
-    [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, Site site);
-    [[noreturn, gnu::cold]] void stop_divergent(const char* operation, Site site, unsigned other,
-                                                const char* other_operation, Site other_site,
-                                                const char* apart);
+    [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, SourceLocation location);
+    [[noreturn, gnu::cold]] void stop_divergent(const char* operation, SourceLocation location,
+                                                unsigned other, const char* other_operation,
+                                                SourceLocation other_site, const char* apart);
     void release(unsigned warp, uint32_t lanes);
     bool await_other_blocks();
     Fault stuck() const;
@@ -181,14 +179,11 @@ class Block {
     uint32_t ready_warps_ = 0;
     unsigned thread_count_ = 0;
     unsigned finished_ = 0;
-    Assembly barrier_;
+    PendingBarrier barrier_;
     int holds_ = 0;          // predicates among those that have come to the barrier
     int barrier_result_ = 0; // of the last time it was complete
-    MBarriers mbarriers_;
     std::array<Warpgroup, 8> warpgroups_;
-    std::array<NamedBarrier, 16> named_barriers_;
-    Registers registers_;
-    std::vector<SemaphoreWait> at_semaphores_;
+    std::vector<std::unique_ptr<InstructionState>> states_; // null: not used yet
     uint32_t works_ = 0;
     Thread* current_ = nullptr;
     const Launch* launch_ = nullptr;
@@ -230,22 +225,22 @@ class Block {
     }
 }
 
-[[gnu::always_inline]] inline void Block::collective(Meeting kind, const char* operation, Site site,
-                                                     uint32_t mask, void* operand,
-                                                     Combine combine) {
+[[gnu::always_inline]] inline void Block::collective(CollectiveKind kind, const char* operation,
+                                                     SourceLocation location, uint32_t mask,
+                                                     void* operand, Combine combine) {
     Warp& warp = warps_[current_->number / 32];
     const unsigned lane = current_->number % 32;
     if ((mask >> lane & 1) == 0) {
-        stop_unnamed(operation, site);
+        stop_unnamed(operation, location);
     }
-    auto meeting = std::ranges::find(warp.pending, mask, &Rendezvous::mask);
+    auto meeting = std::ranges::find(warp.pending, mask, &PendingCollective::mask);
     if (meeting == warp.pending.end()) {
-        meeting = warp.pending.insert(meeting, {kind, mask, 0, operation, site, combine});
-    } else if (!(meeting->site == site) || meeting->combine != combine) {
-        stop_divergent(operation, site,
+        meeting = warp.pending.insert(meeting, {kind, mask, 0, operation, location, combine});
+    } else if (!(meeting->location == location) || meeting->combine != combine) {
+        stop_divergent(operation, location,
                        current_->number - lane +
                            static_cast<unsigned>(std::countr_zero(meeting->arrived)),
-                       meeting->operation, meeting->site,
+                       meeting->operation, meeting->location,
                        "lanes of one warp that must meet are at different places");
     }
     meeting->arrived |= 1u << lane;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/simt/machine/origin.hpp"
+#include "common/simt/machine/location_id.hpp"
 
 namespace flash::simt {
 

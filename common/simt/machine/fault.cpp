@@ -5,7 +5,7 @@
 namespace flash::simt {
 namespace {
 
-std::string describe(const Place& place) {
+std::string describe(const ThreadAction& place) {
     const std::string where =
         place.line.line > 0 ? place.line.file + ":" + std::to_string(place.line.line)
                             : "a line that is not known (" + std::string(why_unresolved) + ")";
@@ -15,11 +15,11 @@ std::string describe(const Place& place) {
 
 } // namespace
 
-Fault::Fault(FaultKind what, std::string summary_text, Place place, std::string help)
+Fault::Fault(FaultKind what, std::string summary_text, ThreadAction place, std::string help)
     : KernelFault(summary_text), kind(what), summary(std::move(summary_text)),
       hint(std::move(help)), where(std::move(place)) {}
 
-Fault::Fault(FaultKind what, std::string summary_text, Place place, Place other_place,
+Fault::Fault(FaultKind what, std::string summary_text, ThreadAction place, ThreadAction other_place,
              std::string help)
     : Fault(what, std::move(summary_text), std::move(place), std::move(help)) {
     has_other = true;
@@ -27,7 +27,7 @@ Fault::Fault(FaultKind what, std::string summary_text, Place place, Place other_
 }
 
 Fault completed(Fault fault) {
-    std::vector<Origin> origins{fault.where.origin};
+    std::vector<LocationId> origins{fault.where.origin};
     if (fault.has_other) {
         origins.push_back(fault.other.origin);
     }

@@ -5,7 +5,7 @@
 
 #include "common/attention.hpp"
 #include "common/simt/machine/dim3.hpp"
-#include "common/simt/machine/origin.hpp"
+#include "common/simt/machine/location_id.hpp"
 
 namespace flash::simt {
 
@@ -25,10 +25,10 @@ enum class FaultKind {
 };
 
 /// What a thread did, and where.
-struct Place {
+struct ThreadAction {
     dim3 block, thread;
     std::string action; // "writes 4 bytes"
-    Origin origin;
+    LocationId origin;
     SourceLine line = {}; // of the origin; found out last, because that takes time
 };
 
@@ -37,12 +37,12 @@ struct Fault : KernelFault {
     std::string summary; // what is wrong, in a line or a few
     std::string hint;    // what would help; may be empty
     std::string kernel;
-    Place where;
+    ThreadAction where;
     bool has_other = false; // the second thread of a race or a divergent barrier
-    Place other;
+    ThreadAction other;
 
-    Fault(FaultKind what, std::string summary_text, Place place = {}, std::string help = "");
-    Fault(FaultKind what, std::string summary_text, Place place, Place other_place,
+    Fault(FaultKind what, std::string summary_text, ThreadAction place = {}, std::string help = "");
+    Fault(FaultKind what, std::string summary_text, ThreadAction place, ThreadAction other_place,
           std::string help = "");
 };
 

@@ -6,12 +6,12 @@
 #include <optional>
 #include <string>
 
-#include "common/simt/machine/audience.hpp"
 #include "common/simt/machine/block.hpp"
-#include "common/simt/machine/semaphores.hpp"
+#include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
 #include "common/simt/machine/workers.hpp"
+#include "common/simt/machine/workforce.hpp"
 
 namespace flash::simt {
 namespace {
@@ -23,10 +23,11 @@ std::string sizes(dim3 size) {
 /// The limits of compute capability 8.0, except for shared memory, which can be chosen.
 void check(const Launch& launch, const Kernel& kernel) {
     const auto refuse = [&](const std::string& reason) {
-        Fault fault(FaultKind::launch, "cannot launch " + kernel.name + "\nat " + launch.site.file +
-                                           ":" + std::to_string(launch.site.line) + ": " + reason);
+        Fault fault(FaultKind::launch, "cannot launch " + kernel.name + "\nat " +
+                                           launch.location.file + ":" +
+                                           std::to_string(launch.location.line) + ": " + reason);
         fault.kernel = kernel.name;
-        fault.where.line = {launch.site.file, launch.site.line};
+        fault.where.line = {launch.location.file, launch.location.line};
         throw fault;
     };
     if (volume(launch.grid) == 0 || volume(launch.block) == 0) {
@@ -95,7 +96,7 @@ void run(const Launch& launch) {
     const bool observed = chosen.detect || chosen.count;
     if (observed) {
         require_instrumented();
-        audience->begin_launch();
+        observer_factory->begin_launch();
     }
 
     const uint64_t blocks = volume(launch.grid);
@@ -107,7 +108,7 @@ void run(const Launch& launch) {
     std::optional<Fault> fault;
     const auto work = [&](Block& block) {
         const AtWork at_work;
-        block.observe(observed ? audience->observers(block) : Observers());
+        block.observe(observed ? observer_factory->observers(block) : Observers());
         while (true) {
             uint64_t turn = 0;
             {
@@ -121,7 +122,7 @@ void run(const Launch& launch) {
                     block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)))) {
                 const std::lock_guard lock(mutex);
                 // A block that waits for one that went wrong is not what is to be reported.
-                const bool waits = block.stopped_at_semaphore();
+                const bool waits = block.stopped_for_blocks();
                 if (!fault || (waits == faulty_waits ? turn < faulty : faulty_waits)) {
                     faulty = turn;
                     faulty_waits = waits;
@@ -136,11 +137,11 @@ void run(const Launch& launch) {
         throw completed(std::move(*fault));
     }
     if (observed) {
-        audience->end_launch(launch, kernel);
+        observer_factory->end_launch(launch, kernel);
     }
 }
 
-constinit Audience* audience = nullptr;
+constinit ObserverFactory* observer_factory = nullptr;
 
 void require_instrumented() {
     if (!is_instrumented()) {

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "common/simt/machine/dim3.hpp"
-#include "common/simt/machine/site.hpp"
+#include "common/simt/machine/source_location.hpp"
 
 namespace flash::simt {
 
@@ -14,7 +14,7 @@ struct Launch {
     const void* kernel; // its address, for its name
     dim3 grid, block;
     size_t smem_bytes; // dynamic shared memory
-    Site site;
+    SourceLocation location;
     void (*call)(const void* context);
     const void* context;
     size_t context_bytes;

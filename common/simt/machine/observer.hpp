@@ -8,23 +8,27 @@
 #include <type_traits>
 #include <vector>
 
-#include "common/simt/machine/async_copies.hpp"
-#include "common/simt/machine/async_work.hpp"
+#include "common/simt/machine/collective.hpp"
 #include "common/simt/machine/fault.hpp"
-#include "common/simt/machine/meetings.hpp"
-#include "common/simt/machine/origin.hpp"
-#include "common/simt/machine/site.hpp"
+#include "common/simt/machine/location_id.hpp"
+#include "common/simt/machine/source_location.hpp"
 
 namespace flash::simt {
 
-enum class Kind : uint8_t { load, store, atomic };
+// What instructions tell of themselves (common/simt/instructions).
+struct AsyncCopy;
+struct BulkLoad;
+struct BulkStore;
+struct Wgmma;
+
+enum class AccessKind : uint8_t { load, store, atomic };
 
 /// One access of one thread.
 struct AccessEvent {
     const char* address;
     unsigned bytes;
-    Kind kind;
-    Origin origin;
+    AccessKind kind;
+    LocationId origin;
 };
 
 /// A row of 16 bytes that a lane names and its warp reads.
@@ -49,7 +53,7 @@ class Observer {
     virtual void access_local(unsigned /*thread*/, const AccessEvent&) {}
 
     /// Lanes of a warp read rows together, 8 to a matrix.
-    virtual void load_matrices(std::span<const MatrixRow>, Site) {}
+    virtual void load_matrices(std::span<const MatrixRow>, SourceLocation) {}
 
     virtual void start_copy(const AsyncCopy&) {}
     virtual void wait_for_copies(unsigned /*thread*/, uint32_t /*count*/) {} // its first ones
@@ -85,8 +89,8 @@ class Observer {
                                 unsigned /*value*/) {}
     virtual void add_to_semaphore(unsigned /*thread*/, const unsigned* /*semaphore*/) {}
 
-    virtual void barrier(Site) {} // all threads of the block have met
-    virtual void meet(Meeting, unsigned /*warp*/, uint32_t /*lanes*/, Site) {}
+    virtual void barrier(SourceLocation) {} // all threads of the block have met
+    virtual void meet(CollectiveKind, unsigned /*warp*/, uint32_t /*lanes*/, SourceLocation) {}
 
     /// The lanes of a warp that are left have all come to one place, or there are none left.
     virtual void warp_together(unsigned /*warp*/) {}

@@ -8,7 +8,7 @@
 
 namespace flash {
 
-/// Made by make_tensor_map (common/cuda/tensor_map.hpp). Dimensions are innermost first.
+/// Made by make_tensor_map (common/cuda/launch/tensor_map.hpp). Dimensions are innermost first.
 struct alignas(64) TensorMap { // as on a GPU
     char* base;
     int64_t sizes[5];   // in elements

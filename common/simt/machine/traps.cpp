@@ -57,8 +57,8 @@ void handle(int signal, siginfo_t* info, void* context) {
          : has_address  ? "an access to an address that is neither in global nor in shared memory"
                         : "an access to an address that is misaligned or no address at all",
          block.place(block.current().number, "makes it",
-                     Origin::of_code(static_cast<const char*>(program_counter(context)) + 1,
-                                     executable().load_address))});
+                     LocationId::of_code(static_cast<const char*>(program_counter(context)) + 1,
+                                         executable().load_address))});
 }
 
 } // namespace

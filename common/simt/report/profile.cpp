@@ -6,7 +6,7 @@ std::vector<KernelProfile> profile() {
     std::vector<KernelProfile> kernels;
     for (const KernelTally& known : tallies()) {
         KernelProfile& kernel = kernels.emplace_back(KernelProfile{known, {}, {}, {}});
-        std::vector<Origin> origins;
+        std::vector<LocationId> origins;
         for (const auto& [origin, counters] : known.tally.lines) {
             origins.push_back(origin);
             kernel.total += counters;

@@ -13,15 +13,15 @@ const size_t base = executable().load_address;
 
 /// Apart from note(), so that nothing is saved and restored where nobody listens.
 template <void (Observer::*event)(unsigned, const AccessEvent&)>
-[[gnu::noinline]] void tell(const void* address, unsigned bytes, Kind kind,
+[[gnu::noinline]] void tell(const void* address, unsigned bytes, AccessKind kind,
                             const void* return_address) {
     Caller().tells(event, {static_cast<const char*>(address), bytes, kind,
-                           Origin::of_code(return_address, base)});
+                           LocationId::of_code(return_address, base)});
 }
 
 /// Most accesses are to local variables: addresses from the frame of this call up to the top of the
 /// thread's stack.
-[[gnu::always_inline]] inline void note(const void* address, unsigned bytes, Kind kind,
+[[gnu::always_inline]] inline void note(const void* address, unsigned bytes, AccessKind kind,
                                         const void* return_address) {
     if (active_observers != nullptr) {
         const Thread& thread = current_block().current();
@@ -34,7 +34,7 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
 }
 
 /// A copy of a struct: the accesses that a GPU needs for it, given its address.
-[[gnu::always_inline]] inline void note_range(const void* address, size_t size, Kind kind,
+[[gnu::always_inline]] inline void note_range(const void* address, size_t size, AccessKind kind,
                                               const void* return_address) {
     const auto* const begin = static_cast<const char*>(address);
     const size_t low_bits = reinterpret_cast<size_t>(address) | size;
@@ -55,14 +55,14 @@ using namespace flash::simt;
         note(address, size, kind, __builtin_return_address(0));                                    \
     }
 #define FLASH_SIMT_CALLBACKS(size)                                                                 \
-    FLASH_SIMT_CALLBACK(read, size, Kind::load)                                                    \
-    FLASH_SIMT_CALLBACK(write, size, Kind::store)                                                  \
-    FLASH_SIMT_CALLBACK(unaligned_read, size, Kind::load)                                          \
-    FLASH_SIMT_CALLBACK(unaligned_write, size, Kind::store)
+    FLASH_SIMT_CALLBACK(read, size, AccessKind::load)                                              \
+    FLASH_SIMT_CALLBACK(write, size, AccessKind::store)                                            \
+    FLASH_SIMT_CALLBACK(unaligned_read, size, AccessKind::load)                                    \
+    FLASH_SIMT_CALLBACK(unaligned_write, size, AccessKind::store)
 
 // std::atomic and shared_ptr become calls too, in the host's part of a kernel file as well.
 #define FLASH_SIMT_NOTE_ATOMIC(bits, Type)                                                         \
-    note(const_cast<Type*>(address), bits / 8, Kind::atomic, __builtin_return_address(0))
+    note(const_cast<Type*>(address), bits / 8, AccessKind::atomic, __builtin_return_address(0))
 #define FLASH_SIMT_ATOMIC_UPDATE(bits, Type, name)                                                 \
     Type __tsan_atomic##bits##_##name(volatile Type* address, Type value, int) {                   \
         FLASH_SIMT_NOTE_ATOMIC(bits, Type);                                                        \
@@ -109,10 +109,10 @@ FLASH_SIMT_ATOMIC_CALLBACKS(32, uint32_t)
 FLASH_SIMT_ATOMIC_CALLBACKS(64, uint64_t)
 
 void __tsan_read_range(void* address, unsigned long size) {
-    note_range(address, size, Kind::load, __builtin_return_address(0));
+    note_range(address, size, AccessKind::load, __builtin_return_address(0));
 }
 void __tsan_write_range(void* address, unsigned long size) {
-    note_range(address, size, Kind::store, __builtin_return_address(0));
+    note_range(address, size, AccessKind::store, __builtin_return_address(0));
 }
 
 void __tsan_init() { start_watching(); }

@@ -71,7 +71,7 @@ BufferTraffic& Counting::traffic_of(const Buffer& buffer) {
 
 void Counting::access(unsigned thread, const AccessEvent& access) {
     Space space = block_.space_of(access.address);
-    if (space == Space::elsewhere && access.kind == Kind::atomic) {
+    if (space == Space::elsewhere && access.kind == AccessKind::atomic) {
         space = Space::global; // a __device__ variable
     }
     if (space != Space::elsewhere) {
@@ -81,8 +81,8 @@ void Counting::access(unsigned thread, const AccessEvent& access) {
 }
 
 /// The 8 rows of one matrix are one wavefront if their 16-byte pieces lie in different banks.
-void Counting::load_matrices(std::span<const MatrixRow> rows, Site site) {
-    SharedTraffic& traffic = line(Origin::of(site)).shared_load;
+void Counting::load_matrices(std::span<const MatrixRow> rows, SourceLocation location) {
+    SharedTraffic& traffic = line(LocationId::of(location)).shared_load;
     ++traffic.requests;
     for (size_t first = 0; first < rows.size(); first += 8) {
         uint32_t words[32] = {};
@@ -96,12 +96,12 @@ void Counting::load_matrices(std::span<const MatrixRow> rows, Site site) {
 
 void Counting::start_copy(const AsyncCopy& copy) {
     const unsigned thread = copy.work.thread;
-    const Origin origin = Origin::of(copy.work.site);
+    const LocationId origin = LocationId::of(copy.work.location);
     const auto bytes = static_cast<uint8_t>(copy.bytes);
     if (copy.global != nullptr) {
-        log(thread, {origin, Kind::load, Space::global, bytes, true}, copy.global);
+        log(thread, {origin, AccessKind::load, Space::global, bytes, true}, copy.global);
     }
-    log(thread, {origin, Kind::store, Space::shared, bytes, true}, copy.shared);
+    log(thread, {origin, AccessKind::store, Space::shared, bytes, true}, copy.shared);
 }
 
 /// One request of TMA, in the traffic of its buffer; returns its bytes.
@@ -125,21 +125,21 @@ uint64_t Counting::count_chunks(const std::vector<Chunk>& chunks,
 }
 
 void Counting::start_load(const BulkLoad& load) {
-    line(Origin::of(load.work.site)).tma_load += {1, load.bytes};
+    line(LocationId::of(load.work.location)).tma_load += {1, load.bytes};
     count_chunks(load.inside, &BufferTraffic::load);
 }
 
 void Counting::start_store(const BulkStore& store) {
-    Counters& own = line(Origin::of(store.work.site));
+    Counters& own = line(LocationId::of(store.work.location));
     (store.adds ? own.bulk_reduce : own.tma_store) +=
         {1, count_chunks(store.chunks, &BufferTraffic::store)};
 }
 
-void Counting::meet(Meeting meeting, unsigned, uint32_t, Site site) {
-    Counters& own = line(Origin::of(site));
-    ++(meeting == Meeting::mma        ? own.mma
-       : meeting == Meeting::ldmatrix ? own.ldmatrix
-                                      : own.collectives);
+void Counting::meet(CollectiveKind meeting, unsigned, uint32_t, SourceLocation location) {
+    Counters& own = line(LocationId::of(location));
+    ++(meeting == CollectiveKind::mma        ? own.mma
+       : meeting == CollectiveKind::ldmatrix ? own.ldmatrix
+                                             : own.collectives);
 }
 
 void Counting::warp_together(unsigned warp) {
@@ -150,7 +150,7 @@ void Counting::warp_together(unsigned warp) {
 
 void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values) {
     Counters& own_line = line(key.origin);
-    if (key.kind == Kind::atomic) {
+    if (key.kind == AccessKind::atomic) {
         ++own_line.atomics;
         if (key.space == Space::global) {
             own_line.global_atomic += request(lanes, values, key.bytes);
@@ -161,13 +161,13 @@ void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Value
         const uint64_t bytes = static_cast<uint64_t>(std::popcount(lanes)) * key.bytes;
         const Wavefronts passes = wavefronts(lanes, values, key.bytes);
         own_line.cp_async += key.async ? 1 : 0;
-        (key.async                ? own_line.async_store
-         : key.kind == Kind::load ? own_line.shared_load
-                                  : own_line.shared_store) +=
+        (key.async                      ? own_line.async_store
+         : key.kind == AccessKind::load ? own_line.shared_load
+                                        : own_line.shared_store) +=
             {1, bytes, passes.needed, passes.ideal};
         return;
     }
-    (key.kind == Kind::load ? own_line.global_load : own_line.global_store) +=
+    (key.kind == AccessKind::load ? own_line.global_load : own_line.global_store) +=
         request(lanes, values, key.bytes);
     // Lanes that were put together may yet use different buffers: one function is called for K,
     // then for V, say.
@@ -181,7 +181,8 @@ void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Value
         const uint32_t own = lanes_inside(*buffer, arena_.begin, left, values);
         left &= ~own;
         BufferTraffic& traffic = traffic_of(*buffer);
-        (key.kind == Kind::load ? traffic.load : traffic.store) += request(own, values, key.bytes);
+        (key.kind == AccessKind::load ? traffic.load : traffic.store) +=
+            request(own, values, key.bytes);
     }
 }
 

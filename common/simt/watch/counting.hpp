@@ -6,6 +6,9 @@
 #include <map>
 #include <string>
 
+#include "common/simt/instructions/cp_async.hpp"
+#include "common/simt/instructions/tma.hpp"
+#include "common/simt/instructions/wgmma.hpp"
 #include "common/simt/machine/block.hpp"
 #include "common/simt/watch/counters.hpp"
 #include "common/simt/watch/warp_log.hpp"
@@ -21,7 +24,7 @@ struct BufferTraffic {
 /// What was counted during a launch, on one OS thread or on all. Buffers by their number, in the
 /// order of allocation.
 struct Tally {
-    std::map<Origin, Counters> lines;
+    std::map<LocationId, Counters> lines;
     std::map<uint64_t, BufferTraffic> buffers;
     Tally& operator+=(const Tally& other);
 };
@@ -35,19 +38,20 @@ class Counting final : public Observer {
 
     void begin_block() override;
     void access(unsigned thread, const AccessEvent& access) override;
-    void load_matrices(std::span<const MatrixRow> rows, Site site) override;
+    void load_matrices(std::span<const MatrixRow> rows, SourceLocation location) override;
     void start_copy(const AsyncCopy& copy) override;
     void start_load(const BulkLoad& load) override;
     void start_store(const BulkStore& store) override;
     void start_wgmma(const Wgmma& product) override {
-        line(Origin::of(product.work.site)).wgmma[product.columns / 8] += 4;
+        line(LocationId::of(product.work.location)).wgmma[product.columns / 8] += 4;
     }
-    void barrier(Site site) override { ++line(Origin::of(site)).barriers; }
-    void meet(Meeting meeting, unsigned warp, uint32_t lanes, Site site) override;
+    void barrier(SourceLocation location) override { ++line(LocationId::of(location)).barriers; }
+    void meet(CollectiveKind meeting, unsigned warp, uint32_t lanes,
+              SourceLocation location) override;
     void warp_together(unsigned warp) override; // its requests are complete
 
   private:
-    Counters& line(Origin origin) { return tally_.lines[origin]; }
+    Counters& line(LocationId origin) { return tally_.lines[origin]; }
     BufferTraffic& traffic_of(const Buffer& buffer);
     void log(unsigned thread, RequestKey key, const char* address);
     uint64_t count_chunks(const std::vector<Chunk>& chunks,

@@ -5,8 +5,10 @@
 namespace flash::simt {
 namespace {
 
-const char* verb(Kind kind) {
-    return kind == Kind::load ? "reads" : kind == Kind::store ? "writes" : "updates atomically";
+const char* verb(AccessKind kind) {
+    return kind == AccessKind::load    ? "reads"
+           : kind == AccessKind::store ? "writes"
+                                       : "updates atomically";
 }
 
 std::string quantity(const AccessEvent& access) { return plural(access.bytes, "byte"); }
@@ -38,7 +40,7 @@ void Detector::begin_block() {
     unwritten_.reset();
     order_.begin_block(static_cast<unsigned>(volume(block_.launch().block)));
     blocks_.push_back(block_.index());
-    handovers_.clear();
+    barrier_clocks_.clear();
     registers_.assign(block_.thread_count(), {});
     channels_ = block_.thread_count();
     copy_channels_.assign(block_.thread_count(), 0);
@@ -54,26 +56,26 @@ std::optional<Fault> Detector::end_block() {
     return std::exchange(unwritten_, std::nullopt);
 }
 
-void Detector::barrier(Site) {
+void Detector::barrier(SourceLocation) {
     if (unwritten_) {
         block_.stop(std::move(*unwritten_));
     }
     order_.barrier();
 }
 
-void Detector::meet(Meeting meeting, unsigned warp, uint32_t lanes, Site) {
-    if (meeting == Meeting::sync) { // CUDA promises order for nothing else
+void Detector::meet(CollectiveKind meeting, unsigned warp, uint32_t lanes, SourceLocation) {
+    if (meeting == CollectiveKind::sync) { // CUDA promises order for nothing else
         order_.clocks().meet(warp, lanes);
     }
 }
 
-Place Detector::place_of(const Trace& trace, const Trace& now, const char* action) const {
+ThreadAction Detector::action_of(const Trace& trace, const Trace& now, const char* action) const {
     if (trace.engine != 0) {
         const Work& work = order_.work(trace);
         return work.kind == Work::copies
                    ? block_.place(work.thread, action, work.origin)
-                   : place_of(work,
-                              work.kind == Work::loads ? " that writes it" : " that reads it");
+                   : action_of(work,
+                               work.kind == Work::loads ? " that writes it" : " that reads it");
     }
     Trace other = trace;
     if (trace.warp == now.warp && trace.epoch == now.epoch && trace.lanes != now.lanes) {
@@ -81,31 +83,32 @@ Place Detector::place_of(const Trace& trace, const Trace& now, const char* actio
     }
     return {dim3(blocks_[order_.block_of(trace)]),
             dim3(element(block_.launch().block, thread_of(other))), action,
-            Origin::from(trace.origin)};
+            LocationId::from(trace.origin)};
 }
 
-Place Detector::place_of(const Order::Race& race, unsigned thread,
-                         const AccessEvent& access) const {
-    return place_of(*race.other, order_.now(thread, access.origin, access.kind),
-                    race.kind == Kind::store  ? "has written it"
-                    : race.kind == Kind::load ? "has read it"
-                                              : "has updated it atomically");
+ThreadAction Detector::action_of(const Order::Race& race, unsigned thread,
+                                 const AccessEvent& access) const {
+    return action_of(*race.other, order_.now(thread, access.origin, access.kind),
+                     race.kind == AccessKind::store  ? "has written it"
+                     : race.kind == AccessKind::load ? "has read it"
+                                                     : "has updated it atomically");
 }
 
-Place Detector::place_of(unsigned thread, const AccessEvent& access) const {
+ThreadAction Detector::action_of(unsigned thread, const AccessEvent& access) const {
     return block_.place(thread, std::string(verb(access.kind)) + " " + quantity(access),
                         access.origin);
 }
 
-Place Detector::place_of(const Work& work, const char* what) const {
+ThreadAction Detector::action_of(const Work& work, const char* what) const {
     return block_.place(work.thread, std::string("starts the ") + work.operation + what,
                         work.origin);
 }
 
 /// Of an access in whose place a thread has something else do it.
-Place Detector::place_of_actor(unsigned thread, const AccessEvent& access, const char* what) const {
+ThreadAction Detector::action_of_actor(unsigned thread, const AccessEvent& access,
+                                       const char* what) const {
     return actor_ == nullptr
-               ? place_of(thread, access)
+               ? action_of(thread, access)
                : block_.place(thread, std::string("starts the ") + actor_->operation + what,
                               access.origin);
 }
@@ -122,7 +125,7 @@ void Detector::note_unwritten(unsigned thread, const AccessEvent& access, const 
         unwritten_.emplace(FaultKind::uninitialised,
                            "read of shared memory that no thread of the block has written, " +
                                in(access, region),
-                           place_of_actor(thread, access, " that reads it"));
+                           action_of_actor(thread, access, " that reads it"));
     }
 }
 
@@ -142,7 +145,7 @@ void Detector::stop_outside(unsigned thread, const AccessEvent& access,
                         : plural(distance - region.bytes, "byte") + " past the end of ") +
                    std::string(region.name) + " (" + plural(region.bytes, "byte") + ")";
     }
-    block_.stop({FaultKind::out_of_bounds, summary, place_of(thread, access)});
+    block_.stop({FaultKind::out_of_bounds, summary, action_of(thread, access)});
 }
 
 void Detector::stop_race(unsigned thread, const AccessEvent& access, const Region& region,
@@ -155,7 +158,7 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
         if (copy.thread == thread || is_in_flight(copy)) {
             block_.stop({FaultKind::async_copy_in_flight,
                          "data of a cp.async used before its wait, " + in(access, region),
-                         place_of(thread, access),
+                         action_of(thread, access),
                          block_.place(copy.thread, "starts the copy", copy.origin),
                          "the thread that copies must wait for its group (cp_async_wait), then a "
                          "barrier lets the "
@@ -168,8 +171,8 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
         stop_async_race(thread, access, region, race);
     }
     block_.stop(
-        {FaultKind::race, "race: two threads, " + in(access, region), place_of(thread, access),
-         place_of(race, thread, access),
+        {FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
+         action_of(race, thread, access),
          same_warp ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would "
                      "order them"
          : same_block
@@ -202,15 +205,15 @@ void Detector::access(unsigned thread, const AccessEvent& access) {
     const Space space = block_.space_of(access.address);
     if (space == Space::elsewhere) {
         check_elsewhere(thread, access);
-    } else if (access.kind != Kind::load || !is_recalled(thread, access, space)) {
+    } else if (access.kind != AccessKind::load || !is_recalled(thread, access, space)) {
         check(thread, access, space);
     }
 }
 
-void Detector::load_matrices(std::span<const MatrixRow> rows, Site site) {
+void Detector::load_matrices(std::span<const MatrixRow> rows, SourceLocation location) {
     for (const MatrixRow& row : rows) {
-        access(row.thread,
-               {static_cast<const char*>(row.address), 16, Kind::load, Origin::of(site)});
+        access(row.thread, {static_cast<const char*>(row.address), 16, AccessKind::load,
+                            LocationId::of(location)});
     }
 }
 
@@ -235,7 +238,7 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
         block_.stop({FaultKind::misaligned,
                      "misaligned: an access of " + quantity(access) + " " + in(access, region) +
                          ", and its address is no multiple of " + std::to_string(access.bytes),
-                     place_of(thread, access)});
+                     action_of(thread, access)});
     }
     const bool shared = space == Space::shared;
     region.visit(access, [&](Cell& cell) { check_cell(thread, access, region, shared, cell); });
@@ -244,10 +247,10 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
 void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region,
                           bool shared, Cell& cell) {
     const Order::Load load(thread, access.origin, shared);
-    if (access.kind == Kind::load && order_.recall(cell, load)) {
+    if (access.kind == AccessKind::load && order_.recall(cell, load)) {
         return;
     }
-    if (shared && access.kind != Kind::store && !order_.of_this_block(order_.writer(cell))) {
+    if (shared && access.kind != AccessKind::store && !order_.of_this_block(order_.writer(cell))) {
         note_unwritten(thread, access, region);
     }
     const Trace now = order_.now(thread, access.origin, access.kind);
@@ -257,7 +260,7 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
     }
     const Cell before = cell;
     order_.remember(cell, access.kind, now);
-    if (access.kind == Kind::load) {
+    if (access.kind == AccessKind::load) {
         order_.learn(before, cell, load);
     }
 }
@@ -276,17 +279,17 @@ void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
         block_.stop({FaultKind::out_of_bounds,
                      "out of bounds: an address that is neither in global nor in shared memory, "
                      "nor a variable of the thread",
-                     place_of(thread, access)});
+                     action_of(thread, access)});
     }
 }
 
 void Detector::start_copy(const AsyncCopy& copy) {
     const unsigned thread = copy.work.thread;
-    const Origin origin = Origin::of(copy.work.site);
+    const LocationId origin = LocationId::of(copy.work.location);
     if (copy.global != nullptr) {
-        check(thread, {copy.global, copy.bytes, Kind::load, origin}, Space::global);
+        check(thread, {copy.global, copy.bytes, AccessKind::load, origin}, Space::global);
     }
-    const AccessEvent write{copy.shared, copy.bytes, Kind::store, origin};
+    const AccessEvent write{copy.shared, copy.bytes, AccessKind::store, origin};
     check(thread, write, Space::shared);
     const uint32_t work =
         begin_work(copy.work, channel_in(copy_channels_[thread]), copy.place, Work::copies);
@@ -300,25 +303,25 @@ void Detector::wait_for_copies(unsigned thread, uint32_t count) {
 }
 
 void Detector::release(unsigned thread, const void* barrier) {
-    order_.clocks().release(thread, handovers_[barrier].gathered);
+    order_.clocks().release(thread, barrier_clocks_[barrier].gathered);
 }
 
 void Detector::hand_on_copies(unsigned thread, uint32_t count, const void* barrier) {
-    raise(handovers_[barrier].gathered.known, channel_in(copy_channels_[thread]), count);
+    raise(barrier_clocks_[barrier].gathered.known, channel_in(copy_channels_[thread]), count);
 }
 
 /// Who waits for this phase has waited for those before.
 void Detector::end_phase(const void* barrier) {
-    Handover& handover = handovers_[barrier];
-    ++handover.phases;
-    if (handover.channel != 0) {
-        raise(handover.gathered.known, handover.channel, handover.phases);
+    BarrierClocks& clocks = barrier_clocks_[barrier];
+    ++clocks.phases;
+    if (clocks.channel != 0) {
+        raise(clocks.gathered.known, clocks.channel, clocks.phases);
     }
-    handover.handed_on = handover.gathered;
+    clocks.handed_on = clocks.gathered;
 }
 
 void Detector::acquire(unsigned thread, const void* barrier) {
-    order_.clocks().acquire(thread, handovers_[barrier].handed_on);
+    order_.clocks().acquire(thread, barrier_clocks_[barrier].handed_on);
 }
 
 } // namespace flash::simt

@@ -25,7 +25,7 @@ class Detector final : public Observer {
     std::optional<Fault> end_block() override;
     void access(unsigned thread, const AccessEvent& access) override;
     void access_local(unsigned thread, const AccessEvent& access) override;
-    void load_matrices(std::span<const MatrixRow> rows, Site site) override;
+    void load_matrices(std::span<const MatrixRow> rows, SourceLocation location) override;
     void start_copy(const AsyncCopy& copy) override;
     void wait_for_copies(unsigned thread, uint32_t count) override;
     void touch(unsigned thread, const AccessEvent& word) override { access(thread, word); }
@@ -45,8 +45,9 @@ class Detector final : public Observer {
     void fence_mbarriers(unsigned thread) override;
     void pass_semaphore(unsigned thread, const unsigned* semaphore, unsigned value) override;
     void add_to_semaphore(unsigned thread, const unsigned* semaphore) override;
-    void barrier(Site site) override;
-    void meet(Meeting meeting, unsigned warp, uint32_t lanes, Site site) override;
+    void barrier(SourceLocation location) override;
+    void meet(CollectiveKind meeting, unsigned warp, uint32_t lanes,
+              SourceLocation location) override;
 
   private:
     struct Region { // what an address lies in
@@ -58,24 +59,24 @@ class Detector final : public Observer {
             return access.address >= begin && access.address + access.bytes <= begin + bytes;
         }
         /// Calls `use(cell)` with each cell of an access.
-        template <class Use> void visit(const AccessEvent& access, Repeat& repeat, Use use) const {
-            shadow->visit(access.address, access.bytes, access.kind == Kind::store,
-                          [&](Cell& cell) { repeat(cell, use); });
+        template <class Use> void visit(const AccessEvent& access, CellMemo& memo, Use use) const {
+            shadow->visit(access.address, access.bytes, access.kind == AccessKind::store,
+                          [&](Cell& cell) { memo(cell, use); });
         }
         template <class Use> void visit(const AccessEvent& access, Use use) const {
-            Repeat repeat;
-            visit(access, repeat, use);
+            CellMemo memo;
+            visit(access, memo, use);
         }
     };
 
     /// What those who arrive at an mbarrier hand on to those who wait, for this phase and for the
     /// one before.
-    struct Handover {
+    struct BarrierClocks {
         Clocks::Knowledge gathered, handed_on;
         // Of an mbarrier, not of a named barrier:
         uint32_t channel = 0, phases = 0; // that have ended
         unsigned maker = 0;               // thread that initialised it
-        Origin made;
+        LocationId made;
         bool fenced = false; // so that TMA knows of it
     };
 
@@ -93,7 +94,7 @@ class Detector final : public Observer {
         std::vector<const char*> touched; // since then
     };
 
-    struct Readers { // for whom TMA or tensor cores read
+    struct AsyncReaders { // for whom TMA or tensor cores read
         unsigned first, threads;
         uint32_t work, works;
         const Clocks::Knowledge& known;
@@ -101,13 +102,13 @@ class Detector final : public Observer {
 
     bool is_recalled(unsigned thread, const AccessEvent& access, Space space);
     void check(unsigned thread, const AccessEvent& access, Space space);
-    void read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat);
+    void read_by(const AsyncReaders& readers, const AccessEvent& access, CellMemo& memo);
     void check_elsewhere(unsigned thread, const AccessEvent& access);
     std::optional<Fault> load_left_behind();
     uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, Work::Kind kind);
     bool is_in_flight(const Work& work) const; // nobody knows that it is over
     uint32_t channel_in(uint32_t& own) { return own = own == 0 ? channels_++ : own; }
-    void check_global(const AsyncWork& work, const Chunk& chunk, Kind kind);
+    void check_global(const AsyncWork& work, const Chunk& chunk, AccessKind kind);
     void check_turn(const AsyncWork& work, const Chunk& chunk);
     void read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps,
                        const std::vector<OperandRow>& rows, uint32_t work);
@@ -124,12 +125,14 @@ class Detector final : public Observer {
     Region look_up(const AccessEvent& access, Space space) const;
     void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
                     Cell& cell);
-    Place place_of(const Trace& trace, const Trace& now, const char* action) const;
+    ThreadAction action_of(const Trace& trace, const Trace& now, const char* action) const;
     // of the other one
-    Place place_of(const Order::Race& race, unsigned thread, const AccessEvent& access) const;
-    Place place_of(unsigned thread, const AccessEvent& access) const;
-    Place place_of(const Work& work, const char* what) const;
-    Place place_of_actor(unsigned thread, const AccessEvent& access, const char* what) const;
+    ThreadAction action_of(const Order::Race& race, unsigned thread,
+                           const AccessEvent& access) const;
+    ThreadAction action_of(unsigned thread, const AccessEvent& access) const;
+    ThreadAction action_of(const Work& work, const char* what) const;
+    ThreadAction action_of_actor(unsigned thread, const AccessEvent& access,
+                                 const char* what) const;
     [[noreturn, gnu::cold]] void stop_outside(unsigned thread, const AccessEvent& access,
                                               const Region& region) const;
     [[noreturn, gnu::cold]] void stop_race(unsigned thread, const AccessEvent& access,
@@ -140,7 +143,7 @@ class Detector final : public Observer {
     std::vector<uint3> blocks_; // of this launch, as they ran
     // a read of memory that nobody wrote, kept until the next barrier
     std::optional<Fault> unwritten_;
-    std::map<const void*, Handover> handovers_;
+    std::map<const void*, BarrierClocks> barrier_clocks_;
     // what is known after the first, second... addition
     std::map<const void*, std::vector<Order::Blocks>> semaphores_;
     std::vector<OwnRegisters> registers_; // of each thread of the block

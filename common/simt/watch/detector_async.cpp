@@ -19,7 +19,7 @@ template <class Use> void for_each_piece(const char* address, unsigned bytes, Us
 } // namespace
 
 void Detector::make_mbarrier(unsigned thread, const void* barrier) {
-    Handover& made = handovers_[barrier] = {};
+    BarrierClocks& made = barrier_clocks_[barrier] = {};
     made.channel = channels_++;
     made.maker = thread;
 }
@@ -30,48 +30,49 @@ void Detector::fence_proxy(unsigned thread) {
 }
 
 void Detector::fence_mbarriers(unsigned thread) {
-    for (auto& [address, handover] : handovers_) {
-        handover.fenced = handover.fenced || handover.maker == thread;
+    for (auto& [address, clocks] : barrier_clocks_) {
+        clocks.fenced = clocks.fenced || clocks.maker == thread;
     }
 }
 
 uint32_t Detector::begin_work(const AsyncWork& work, uint32_t channel, uint32_t number,
                               Work::Kind kind) {
-    order_.begin_work(work.number,
-                      {work.operation, work.thread, Origin::of(work.site), channel, number, kind});
+    order_.begin_work(work.number, {work.operation, work.thread, LocationId::of(work.location),
+                                    channel, number, kind});
     return work.number;
 }
 
 /// What TMA does to the tensor counts as done by the thread that starts it.
-void Detector::check_global(const AsyncWork& work, const Chunk& chunk, Kind kind) {
+void Detector::check_global(const AsyncWork& work, const Chunk& chunk, AccessKind kind) {
     for_each_piece(chunk.global, chunk.bytes, [&](const char* address, unsigned bytes) {
-        check(work.thread, {address, bytes, kind, Origin::of(work.site)}, Space::global);
+        check(work.thread, {address, bytes, kind, LocationId::of(work.location)}, Space::global);
     });
 }
 
 void Detector::start_load(const BulkLoad& load) {
-    const Handover& handover = handovers_[load.mbarrier];
-    if (!handover.fenced) {
+    const BarrierClocks& clocks = barrier_clocks_[load.mbarrier];
+    if (!clocks.fenced) {
         block_.stop({FaultKind::missing_fence,
                      "a tma_load for an mbarrier that TMA does not know of",
-                     block_.here("starts it", load.work.site),
+                     block_.here("starts it", load.work.location),
                      "fence_mbarrier_init() of the thread that initialises it, before the barrier "
                      "that follows"});
     }
     actor_ = &load.work;
     for (const Chunk& chunk : load.inside) {
-        check_global(load.work, chunk, Kind::load);
+        check_global(load.work, chunk, AccessKind::load);
     }
-    const uint32_t work = begin_work(load.work, handover.channel, Work::not_yet, Work::loads);
-    const AccessEvent all{load.shared, load.bytes, Kind::store, Origin::of(load.work.site)};
+    const uint32_t work = begin_work(load.work, clocks.channel, Work::not_yet, Work::loads);
+    const AccessEvent all{load.shared, load.bytes, AccessKind::store,
+                          LocationId::of(load.work.location)};
     const Region& region = find(load.work.thread, all, Space::shared);
-    const Trace now = order_.now(load.work.thread, all.origin, Kind::store);
+    const Trace now = order_.now(load.work.thread, all.origin, AccessKind::store);
     const Clocks::Knowledge& own = order_.clocks().common(load.work.thread, 1);
-    Repeat repeat;
+    CellMemo memo;
     for (unsigned offset = 0; offset < load.bytes; offset += 16) {
-        const AccessEvent access{load.shared + offset, 16, Kind::store, all.origin};
-        region.visit(access, repeat, [&](Cell& cell) {
-            if (const Order::Race race = order_.race(cell, Kind::store, now, true);
+        const AccessEvent access{load.shared + offset, 16, AccessKind::store, all.origin};
+        region.visit(access, memo, [&](Cell& cell) {
+            if (const Order::Race race = order_.race(cell, AccessKind::store, now, true);
                 race.other != nullptr) {
                 stop_race(load.work.thread, access, region, race);
             }
@@ -85,24 +86,25 @@ void Detector::start_load(const BulkLoad& load) {
 }
 
 void Detector::land(const BulkLoad& load) {
-    order_.end_work(load.work.number, handovers_[load.mbarrier].phases);
+    order_.end_work(load.work.number, barrier_clocks_[load.mbarrier].phases);
 }
 
 void Detector::start_store(const BulkStore& store) {
     actor_ = &store.work;
     const unsigned thread = store.work.thread;
-    const Readers readers{
+    const AsyncReaders readers{
         thread, 1,
         begin_work(store.work, channel_in(store_channels_[thread]), store.group, Work::reads), 1,
         order_.clocks().common(thread, 1)};
-    Repeat repeat;
+    CellMemo memo;
     for (const Chunk& chunk : store.chunks) {
         if (store.adds && !semaphores_.empty()) {
             check_turn(store.work, chunk);
         }
-        check_global(store.work, chunk, store.adds ? Kind::atomic : Kind::store);
+        check_global(store.work, chunk, store.adds ? AccessKind::atomic : AccessKind::store);
         for_each_piece(chunk.shared, chunk.bytes, [&](const char* address, unsigned bytes) {
-            read_by(readers, {address, bytes, Kind::load, Origin::of(store.work.site)}, repeat);
+            read_by(readers,
+                    {address, bytes, AccessKind::load, LocationId::of(store.work.location)}, memo);
         });
     }
     actor_ = nullptr;
@@ -110,15 +112,16 @@ void Detector::start_store(const BulkStore& store) {
 
 /// In a kernel whose blocks take turns, every sum has an order.
 void Detector::check_turn(const AsyncWork& work, const Chunk& chunk) {
-    const AccessEvent access{chunk.global, chunk.bytes, Kind::atomic, Origin::of(work.site)};
+    const AccessEvent access{chunk.global, chunk.bytes, AccessKind::atomic,
+                             LocationId::of(work.location)};
     const Region& region = find(work.thread, access, Space::global);
     region.visit(access, [&](Cell& cell) {
         if (const Trace* const before = order_.unordered_addition(cell); before != nullptr) {
             block_.stop({FaultKind::race,
                          "race: a sum in an order that depends on the run, " + in(access, region),
-                         place_of_actor(work.thread, access, " that adds to it"),
-                         place_of(*before, order_.now(work.thread, access.origin, access.kind),
-                                  "has added to it"),
+                         action_of_actor(work.thread, access, " that adds to it"),
+                         action_of(*before, order_.now(work.thread, access.origin, access.kind),
+                                   "has added to it"),
                          "its blocks take turns by semaphores, but no semaphore orders these two"});
         }
     });
@@ -141,17 +144,17 @@ void Detector::wait_for_stores(unsigned thread, uint32_t groups) {
 }
 
 /// What threads have TMA or their tensor cores read.
-void Detector::read_by(const Readers& readers, const AccessEvent& access, Repeat& repeat) {
+void Detector::read_by(const AsyncReaders& readers, const AccessEvent& access, CellMemo& memo) {
     const Region& region = find(readers.first, access, Space::shared);
-    region.visit(access, repeat, [&](Cell& cell) {
+    region.visit(access, memo, [&](Cell& cell) {
         if (!order_.of_this_block(order_.writer(cell))) {
             note_unwritten(readers.first, access, region);
         } else {
             if (!order_.knows_write(readers.known, cell) || order_.has_atomics(cell)) {
                 for (unsigned thread = readers.first; thread < readers.first + readers.threads;
                      ++thread) {
-                    const Trace now = order_.now(thread, access.origin, Kind::load);
-                    if (const Order::Race race = order_.race(cell, Kind::load, now, true);
+                    const Trace now = order_.now(thread, access.origin, AccessKind::load);
+                    if (const Order::Race race = order_.race(cell, AccessKind::load, now, true);
                         race.other != nullptr) {
                         stop_race(thread, access, region, race); // the one who does not know
                     }
@@ -168,11 +171,11 @@ void Detector::read_by(const Readers& readers, const AccessEvent& access, Repeat
 /// What `warps` warps have their tensor cores read, each as a work of its own.
 void Detector::read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps,
                              const std::vector<OperandRow>& rows, uint32_t work) {
-    const Readers readers{32 * first_warp, 32 * warps, work, warps,
-                          order_.clocks().common(32 * first_warp, 32 * warps)};
-    Repeat repeat;
+    const AsyncReaders readers{32 * first_warp, 32 * warps, work, warps,
+                               order_.clocks().common(32 * first_warp, 32 * warps)};
+    CellMemo memo;
     for (const OperandRow row : rows) {
-        read_by(readers, {row, 16, Kind::load, Origin::of(product.work.site)}, repeat);
+        read_by(readers, {row, 16, AccessKind::load, LocationId::of(product.work.location)}, memo);
     }
 }
 
@@ -212,7 +215,7 @@ void Detector::begin_registers(const Wgmma& product, unsigned thread_of_group, u
                      own.fenced
                          ? "a wgmma uses registers that were touched since the last wgmma_fence"
                          : "a wgmma without a wgmma_fence before",
-                     block_.place(thread, "starts it", Origin::of(product.work.site)),
+                     block_.place(thread, "starts it", LocationId::of(product.work.location)),
                      "wgmma_fence() between what touches the registers and the first wgmma that "
                      "uses them"});
     }
@@ -255,7 +258,7 @@ void Detector::access_local(unsigned thread, const AccessEvent& access) {
                 {FaultKind::wgmma_in_flight,
                  std::string(product.of_C ? "accumulators" : "registers of A") +
                      " of a wgmma touched before its wait",
-                 place_of(thread, access),
+                 action_of(thread, access),
                  block_.place(thread, "has started the wgmma", order_.works()[product.work].origin),
                  "wgmma_wait for its group first"});
         }
@@ -276,7 +279,7 @@ std::optional<Fault> Detector::load_left_behind() {
     for (const Work& work : order_.works()) {
         if (work.kind == Work::loads && is_in_flight(work)) {
             return Fault(FaultKind::async_copy_in_flight,
-                         "a block ends before a tma_load of it has landed", place_of(work, ""),
+                         "a block ends before a tma_load of it has landed", action_of(work, ""),
                          "the shared memory may be another block's by then: wait at its mbarrier");
         }
     }
@@ -285,7 +288,7 @@ std::optional<Fault> Detector::load_left_behind() {
 
 void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const Region& region,
                                const Order::Race& race) const {
-    const bool reads = access.kind == Kind::load;
+    const bool reads = access.kind == AccessKind::load;
     const bool lands = order_.is_work(*race.other, Work::loads);
     const bool is_read = order_.is_work(*race.other, Work::reads);
     FaultKind kind = FaultKind::race;
@@ -313,8 +316,8 @@ void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const
         hint = "who uses it must say when he is done: an mbarrier_arrive, or a barrier";
     }
     block_.stop({kind, summary + ", " + in(access, region),
-                 place_of_actor(thread, access, reads ? " that reads it" : " that writes it"),
-                 place_of(race, thread, access), hint});
+                 action_of_actor(thread, access, reads ? " that reads it" : " that writes it"),
+                 action_of(race, thread, access), hint});
 }
 
 void Detector::stop_unfenced(const AccessEvent& access, const Region& region,
@@ -323,8 +326,8 @@ void Detector::stop_unfenced(const AccessEvent& access, const Region& region,
     block_.stop({FaultKind::missing_fence,
                  std::string("a fence is missing between what a thread writes and a ") +
                      actor_->operation + ", " + in(access, region),
-                 place_of_actor(actor_->thread, access, ""),
-                 place_of(write, write, "has written it"),
+                 action_of_actor(actor_->thread, access, ""),
+                 action_of(write, write, "has written it"),
                  "TMA and wgmma see what threads write after a fence_proxy_async(): the thread "
                  "that wrote calls it, "
                  "before the barrier"});

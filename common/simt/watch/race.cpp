@@ -137,12 +137,12 @@ void Order::barrier() {
 
 /// Whether a read or an atomic operation races with an access of `kind`: two reads do not, nor two
 /// atomic operations.
-bool Order::races(const Trace& before, Kind kind, const Trace& now, bool shared) const {
-    return kind != (before.atomic != 0 ? Kind::atomic : Kind::load) &&
+bool Order::races(const Trace& before, AccessKind kind, const Trace& now, bool shared) const {
+    return kind != (before.atomic != 0 ? AccessKind::atomic : AccessKind::load) &&
            !ordered(before, now, shared);
 }
 
-const Trace* Order::unordered(const History& history, Kind kind, const Trace& now,
+const Trace* Order::unordered(const History& history, AccessKind kind, const Trace& now,
                               bool shared) const {
     if (races(history.last, kind, now, shared)) {
         return &history.last;
@@ -173,7 +173,7 @@ uint32_t Order::with_readers(uint32_t list, uint32_t work, uint32_t count) {
         return std::span(works_).subspan(first, number);
     };
     for (; list != 0; list = readers_[list].next) {
-        const Readers& known = readers_[list];
+        const ReaderList& known = readers_[list];
         const bool over =
             std::ranges::all_of(all(known.first, known.count), [&](const Work& before) {
                 return std::ranges::count(all(work, count), before.channel, &Work::channel) != 0;
@@ -189,18 +189,19 @@ uint32_t Order::with_readers(uint32_t list, uint32_t work, uint32_t count) {
     return result;
 }
 
-Order::Race Order::race_with_readers(const Cell& cell, Kind kind, const Trace& now, bool shared) {
+Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Trace& now,
+                                     bool shared) {
     const History& past = pasts_[cell.since];
-    for (uint32_t i = kind == Kind::load ? 0 : readers(past); i != 0; i = readers_[i].next) {
+    for (uint32_t i = kind == AccessKind::load ? 0 : readers(past); i != 0; i = readers_[i].next) {
         for (uint32_t work = 0; work < readers_[i].count; ++work) {
             reader_ = trace_of(readers_[i].first + work);
             if (!ordered(reader_, now, shared)) {
-                return {&reader_, Kind::load};
+                return {&reader_, AccessKind::load};
             }
         }
     }
     const Trace* const other = unordered(past, kind, now, shared);
-    return {other, other != nullptr && other->atomic != 0 ? Kind::atomic : Kind::load};
+    return {other, other != nullptr && other->atomic != 0 ? AccessKind::atomic : AccessKind::load};
 }
 
 /// Not like the last one: that goes to the list, and what the list has of this one comes forward.

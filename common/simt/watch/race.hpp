@@ -27,6 +27,9 @@
 #include <utility>
 #include <vector>
 
+#include "common/simt/instructions/cp_async.hpp"
+#include "common/simt/instructions/tma.hpp"
+#include "common/simt/instructions/wgmma.hpp"
 #include "common/simt/machine/device_memory.hpp"
 #include "common/simt/machine/observer.hpp"
 #include "common/simt/watch/clocks.hpp"
@@ -40,9 +43,11 @@ struct Trace {
     uint32_t origin = 0;
     uint32_t lanes = 0;
     uint32_t clock : 25 = 0;
-    uint32_t engine : 1 = 0; // a work's (cp.async, TMA, wgmma): `lanes` is its number
+    uint32_t engine : 1 = 0; // a work's (cp.async, TMA, wgmma)
     uint32_t warp : 5 = 0;
     uint32_t atomic : 1 = 0; // an atomic operation
+
+    uint32_t work() const { return lanes; } // with `engine`: the number of the work
 };
 
 /// The thread that made it; of several lanes, the first.
@@ -59,7 +64,7 @@ inline bool alike(const Trace& a, const Trace& b) {
 struct History {
     Trace last;
     uint32_t more = 0;         // others in the epoch of the last one: a list in Order's pool
-    uint32_t readers = 0;      // works that read: a list of Readers
+    uint32_t readers = 0;      // works that read: a list of ReaderList
     uint32_t readers_from = 0; // epoch in which their block began
     uint32_t atomics = 0;      // whether there are atomic operations among them
     Trace other_block;         // one in another block of the launch
@@ -77,7 +82,7 @@ static_assert(sizeof(Cell) == 8);
 
 /// Values with numbers; the empty one is 0. A value that was numbered before has that number again,
 /// as a rule.
-template <class T> class Numbered {
+template <class T> class Interned {
   public:
     const T& operator[](uint32_t number) const { return all_[number]; }
     uint32_t count() const { return static_cast<uint32_t>(all_.size()); }
@@ -116,7 +121,7 @@ template <class T> class Numbered {
 
 /// Neighbouring cells are alike, as a rule. What was done with one, which nothing but the cell
 /// decides, is done with the next one by a copy.
-class Repeat {
+class CellMemo {
   public:
     template <class Use> void operator()(Cell& cell, Use use) {
         if (known_ && cell == before_) {
@@ -206,7 +211,7 @@ struct Work {
     };
     const char* operation = "";
     unsigned thread = 0; // that began it
-    Origin origin;
+    LocationId origin;
     uint32_t channel = 0;      // on which it ends,
     uint32_t number = not_yet; // and with which of its numbers
     Kind kind = reads;
@@ -214,7 +219,7 @@ struct Work {
 
 /// A list of works that read. Equal lists have one number, so that memory that was read alike has
 /// the same past.
-struct Readers {
+struct ReaderList {
     uint32_t first = 0, count = 0; // works that read together
     uint32_t next = 0;             // where the list goes on; 0: it ends
 };
@@ -236,9 +241,9 @@ class Order {
     const Clocks& clocks() const { return clocks_; }
 
     /// An access that a thread makes now.
-    Trace now(unsigned thread, Origin origin, Kind kind) const {
-        return {epoch_, origin.number(), 1u << thread % 32,   clocks_.clock(thread),
-                0,      thread / 32,     kind == Kind::atomic};
+    Trace now(unsigned thread, LocationId origin, AccessKind kind) const {
+        return {epoch_, origin.number(), 1u << thread % 32,         clocks_.clock(thread),
+                0,      thread / 32,     kind == AccessKind::atomic};
     }
 
     /// Works of cp.async, TMA and wgmma, by their numbers.
@@ -251,7 +256,7 @@ class Order {
         ++moment_;
     }
     const std::vector<Work>& works() const { return works_; }
-    const Work& work(const Trace& trace) const { return works_[trace.lanes]; }
+    const Work& work(const Trace& trace) const { return works_[trace.work()]; }
     bool is_work(const Trace& trace, Work::Kind kind) const {
         return trace.engine != 0 && work(trace).kind == kind;
     }
@@ -294,15 +299,15 @@ class Order {
     /// memory, where what earlier blocks did is of no concern.
     struct Race {
         const Trace* other = nullptr;
-        Kind kind = Kind::load; // of the other access
+        AccessKind kind = AccessKind::load; // of the other access
     };
-    Race race(const Cell& cell, Kind kind, const Trace& now, bool shared);
-    void remember(Cell& cell, Kind kind, const Trace& now);
+    Race race(const Cell& cell, AccessKind kind, const Trace& now, bool shared);
+    void remember(Cell& cell, AccessKind kind, const Trace& now);
 
     /// A load by a thread at a line, to be recalled.
     struct Load {
         uint64_t bits;
-        Load(unsigned thread, Origin origin, bool shared)
+        Load(unsigned thread, LocationId origin, bool shared)
             : bits(uint64_t{origin.number()} | uint64_t{thread} << 32 | uint64_t{shared} << 42) {}
     };
 
@@ -368,15 +373,16 @@ class Order {
         return {epoch_, works_[work].origin.number(), work, 0, 1, works_[work].thread / 32};
     }
     bool ordered(const Trace& before, const Trace& now, bool shared) const;
-    bool races(const Trace& before, Kind kind, const Trace& now, bool shared) const;
-    Race race_with_readers(const Cell& cell, Kind kind, const Trace& now, bool shared);
+    bool races(const Trace& before, AccessKind kind, const Trace& now, bool shared) const;
+    Race race_with_readers(const Cell& cell, AccessKind kind, const Trace& now, bool shared);
     bool known(const Trace& before) const;
-    const Trace* unordered(const History& history, Kind kind, const Trace& now, bool shared) const;
+    const Trace* unordered(const History& history, AccessKind kind, const Trace& now,
+                           bool shared) const;
     void add(History& history, const Trace& now);
     void add_other(History& history, const Trace& now);
 
-    Numbered<Trace> writes_;
-    Numbered<History> pasts_;
+    Interned<Trace> writes_;
+    Interned<History> pasts_;
     uint32_t block_writes_ = 1, epoch_writes_ = 1; // the numbers of writes from their beginning on
     size_t enough_ = 0; // numbers, before those that no cell has are given up
     std::array<Step, 1024> steps_{};
@@ -390,17 +396,17 @@ class Order {
     unsigned threads_ = 0;
     Clocks clocks_;
     std::vector<Work> works_; // of this block
-    Numbered<Readers> readers_;
+    Interned<ReaderList> readers_;
     Trace reader_; // the work that race() found
     // of this epoch; the first one is not used. Cells share lists, so they never change
     std::vector<Node> pool_;
-    std::vector<Trace> rewritten_; // a list that add_other() writes anew
-    std::vector<Readers> others_;  // the same for with_readers()
+    std::vector<Trace> rewritten_;   // a list that add_other() writes anew
+    std::vector<ReaderList> others_; // the same for with_readers()
 };
 
 inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) const {
     if (before.engine != 0 && of_this_block(before)) [[unlikely]] {
-        const Work& work = works_[before.lanes];
+        const Work& work = works_[before.work()];
         return clocks_.knows_end(thread_of(now), work.channel, work.number);
     }
     if (before.epoch != now.epoch) {
@@ -410,12 +416,13 @@ inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) c
     return others == 0 || clocks_.knows(thread_of(now), before.warp, others, before.clock);
 }
 
-inline Order::Race Order::race(const Cell& cell, Kind kind, const Trace& now, bool shared) {
+inline Order::Race Order::race(const Cell& cell, AccessKind kind, const Trace& now, bool shared) {
     if (!ordered(writer(cell), now, shared)) [[unlikely]] {
-        return {&writer(cell), Kind::store};
+        return {&writer(cell), AccessKind::store};
     }
-    return kind == Kind::load && !has_atomics(cell) ? Race{}
-                                                    : race_with_readers(cell, kind, now, shared);
+    return kind == AccessKind::load && !has_atomics(cell)
+               ? Race{}
+               : race_with_readers(cell, kind, now, shared);
 }
 
 inline void Order::add(History& history, const Trace& now) {
@@ -436,14 +443,14 @@ inline void Order::add(History& history, const Trace& now) {
     }
 }
 
-inline void Order::remember(Cell& cell, Kind kind, const Trace& now) {
-    if (kind == Kind::store) {
+inline void Order::remember(Cell& cell, AccessKind kind, const Trace& now) {
+    if (kind == AccessKind::store) {
         // All that came before is ordered before this, or it would have been a race: who races with
         // them later, races with this as well.
         write(cell, now);
     } else {
         History past = pasts_[cell.since];
-        past.atomics |= kind == Kind::atomic ? 1 : 0;
+        past.atomics |= kind == AccessKind::atomic ? 1 : 0;
         add(past, now);
         set_since(cell, past);
     }

@@ -19,8 +19,8 @@ namespace flash::simt {
 
 /// What the accesses of one request have in common.
 struct RequestKey {
-    Origin origin;
-    Kind kind;
+    LocationId origin;
+    AccessKind kind;
     Space space;
     uint8_t bytes;
     bool async; // part of a cp.async

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <optional>
 
-#include "common/simt/machine/audience.hpp"
+#include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/watch/detector.hpp"
 
 namespace flash::simt {
@@ -15,7 +15,7 @@ namespace {
 thread_local std::optional<Detector> detector;
 thread_local std::optional<Counting> counting;
 
-class Watch final : public Audience {
+class Watch final : public ObserverFactory {
   public:
     void begin_launch() override { counted_.clear(); }
 
@@ -61,7 +61,7 @@ class Watch final : public Audience {
 
 void start_watching() {
     static Watch watch;
-    audience = &watch;
+    observer_factory = &watch;
 }
 
 std::vector<KernelTally>& tallies() {

@@ -1,5 +1,5 @@
-// The audience that a program with instrumented kernels has: a detector and counters for each
-// block.
+// The factory of observers that a program with instrumented kernels has: a detector and counters
+// for each block.
 #pragma once
 
 #include <string>

@@ -32,7 +32,7 @@ using Text = c10::string_view;
 
 // ---- The rungs.
 
-/// A rung, as Python describes it. The functions are those of common/harness/entry/rung_entry.cu.
+/// A rung, as Python describes it. The functions are those of common/torch/entry/rung_entry.cu.
 struct Found {
     int (*attention)(int bf16, const int64_t* sizes, float scale, int causal, void* const* tensors,
                      void* workspace, int device, void* stream, char* message, size_t message_size);

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/device_run.hpp"
+#include "common/harness/program/device_run.hpp"
 #include "reference/conformance/judge.hpp"
 
 #ifdef FLASH_EXERCISE_SIMT // the kernel runs on the SIMT backend: it can be watched

@@ -8,7 +8,7 @@ KERNEL = """#line 1 "steps/a/kernel.cu"
 __global__ void kernel(int rows) { // __syncthreads();
     for (int j0 = 0; j0 < N_kv; j0 += Bc) {
         flash::cp_async_wait<0>();
-#line 8 "common/cuda/part.hpp"
+#line 8 "common/cuda/derived/part.hpp"
         __syncthreads(); // the tile is there
     }
 #line 6 "steps/a/kernel.cu"
@@ -40,7 +40,7 @@ def test_every_cuda_rung_has_mutants_and_each_stands_where_it_says():
             file = (
                 rung.kernel_file
                 if name == rung.kernel_file.name
-                else mutations.ROOT / "common/cuda" / name
+                else mutations.ROOT / "common/cuda/derived" / name
             )
             assert one.text.splitlines()[0] in file.read_text().splitlines()[int(number) - 1]
 

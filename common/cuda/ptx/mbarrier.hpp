@@ -1,0 +1,97 @@
+// mbarrier: a barrier in shared memory at which arriving and waiting are two different things, so
+// that the threads that fill a buffer and the threads that read it need not meet. (PTX ISA,
+// "mbarrier".)
+//
+// A barrier counts arrivals. When all that it expects have come, its phase ends and the next
+// begins: phase 0, 1, 2, ... A thread waits for the end of a phase by the phase's parity, 0 or 1.
+// Of a new barrier, phase 0 is under way, and waiting for parity 1 (the phase before) returns at
+// once.
+#pragma once
+
+#include <cstdint>
+
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/launch/source_location.hpp"
+
+#ifdef __CUDACC__
+
+namespace flash {
+
+/// `arrivals` is how many arrivals end a phase. One thread calls it, before a __syncthreads().
+__device__ __forceinline__ void mbarrier_init(uint64_t* barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(barrier))),
+                 "r"(arrivals)
+                 : "memory");
+}
+
+/// One arrival. What the thread read and wrote before it is done when the phase ends.
+__device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier, SourceLocation = {}) {
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(barrier)))
+                 : "memory");
+}
+
+/// One arrival; the phase then also waits until `bytes` more have been copied by the copies that
+/// name this barrier (tma_load). Too few or too many bytes, and the phase never ends.
+__device__ __forceinline__ void mbarrier_expect_tx(uint64_t* barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(barrier))),
+                 "r"(bytes)
+                 : "memory");
+}
+
+/// Makes new barriers known to the copy engine, which is not a thread and waits at no
+/// __syncthreads(). The thread that called mbarrier_init calls it afterwards.
+__device__ __forceinline__ void fence_mbarrier_init() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/// One arrival, which takes place by itself when all cp.async copies that this thread has started
+/// are complete.
+__device__ __forceinline__ void cp_async_mbarrier_arrive(uint64_t* barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(barrier)))
+                 : "memory");
+}
+
+/// Waits for the end of the phase of this parity, 0 or 1.
+__device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity) {
+    const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
+    uint32_t done = 0;
+    do {
+#if __CUDA_ARCH__ >= 900 // sleeps in the hardware for a while before it answers no
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 "
+                     "%0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(address), "r"(parity)
+                     : "memory");
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 "
+                     "%0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(address), "r"(parity)
+                     : "memory");
+#endif
+    } while (done == 0);
+}
+
+} // namespace flash
+
+#else
+#include "common/simt/instructions/mbarrier.hpp"
+#endif
+
+namespace flash {
+
+/// One arrival per warp, lane 0's, for what the warp has done as one: all 32 lanes call it,
+/// together, after a wgmma_wait. It does not speak for what each lane has read or written by
+/// itself. Then every thread arrives.
+__device__ inline void mbarrier_arrive_warp(uint64_t* barrier,
+                                            SourceLocation location = SourceLocation::here()) {
+    if (threadIdx.x % 32 == 0) {
+        mbarrier_arrive(barrier, location);
+    }
+}
+
+} // namespace flash

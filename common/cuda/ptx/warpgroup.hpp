@@ -1,0 +1,39 @@
+// Warpgroups that play different roles: barriers for some of a block's threads, and registers that
+// move from one warpgroup to another. (PTX ISA, "bar", "setmaxnreg".)
+#pragma once
+
+#ifdef __CUDACC__
+
+namespace flash {
+
+/// Waits until `threads` threads, a multiple of 32, have come to barrier `id`, by this call or by
+/// the next. `id` is 1 to 15: 0 is that of __syncthreads(). All lanes of a warp call it together.
+__device__ __forceinline__ void named_barrier_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// Comes to barrier `id` and goes on.
+__device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// From here on each thread of the warpgroup has `registers` registers, fewer than before; the rest
+/// can be taken by other warpgroups of the block. A multiple of 8, from 24 to 256. The whole
+/// warpgroup calls it.
+template <int registers> __device__ __forceinline__ void give_registers() {
+    static_assert(registers % 8 == 0 && registers >= 24 && registers <= 256);
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+/// From here on each thread of the warpgroup has `registers` registers, more than before. Waits
+/// until others have given so many; what a block was launched with is all there is.
+template <int registers> __device__ __forceinline__ void take_registers() {
+    static_assert(registers % 8 == 0 && registers >= 24 && registers <= 256);
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+} // namespace flash
+
+#else
+#include "common/simt/instructions/warpgroup.hpp"
+#endif

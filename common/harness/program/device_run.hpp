@@ -1,0 +1,89 @@
+// One rung on one problem: inputs converted and uploaded, outputs poisoned, canaries around
+// everything.
+// The command line, the benchmark and the conformance suite all run a rung through this class.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/harness/program/rung.hpp"
+
+namespace flash {
+
+/// Q, K, V, O and LSE of one problem in the memory of the rung's backend; for a backward rung O and
+/// LSE are inputs, as is dO, and dQ, dK and dV are the outputs.
+///
+/// Each tensor sits inside a larger allocation, `margin` bytes before it and after it. Margins of
+/// inputs hold NaN, so that a read outside shows in the result; margins of outputs hold a pattern,
+/// so that a write outside is found.
+/// The rung's workspace, if it takes one, is surrounded likewise.
+class DeviceRun {
+  public:
+    /// Bytes; a multiple of 256 keeps the tensors aligned.
+    static constexpr size_t default_margin = 4096;
+
+    /// Throws Error when the rung does not support the type or head dim, or when memory does not
+    /// suffice.
+    DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs,
+              size_t margin = default_margin);
+
+    /// Fills the outputs with NaN, the workspace with garbage that is another one each time, and
+    /// rewrites the canaries.
+    void poison();
+
+    /// Runs the rung once and waits for its end.
+    void run();
+
+    /// Seconds of one run, caches flushed before it.
+    double time();
+
+    std::vector<float> o() const { return values(outputs_[0]); } // converted to float
+    std::vector<float> lse() const { return values(outputs_[1]); }
+
+    struct Gradients {
+        std::vector<float> d_q, d_k, d_v;
+    };
+    Gradients gradients() const {
+        return {values(outputs_[0]), values(outputs_[1]), values(outputs_[2])};
+    }
+
+    /// The first output, O or dQ, in the rung's own type, bit by bit, for comparing repeated runs.
+    std::vector<std::byte> o_bits() const { return bits(outputs_[0]); }
+
+    /// Bytes of the rung's workspace.
+    size_t workspace_bytes() const { return workspace_ ? workspace_->bytes : 0; }
+
+    /// Empty when every byte outside outputs and workspace still holds its canary and no input has
+    /// changed; else says which tensor's surroundings were written, and at which offset.
+    std::string damage() const;
+
+  private:
+    void launch(); // the rung's function; its work may still be going on when this returns
+
+    struct Tensor {
+        const char* name;
+        DType dtype;
+        size_t bytes; // without the margins
+        std::unique_ptr<Memory> memory;
+        std::vector<std::byte> uploaded; // of an input, margins included
+    };
+    void poison(Tensor& tensor, std::span<const uint16_t> pattern);
+    template <class T> T* data(const Tensor& tensor) const {
+        return reinterpret_cast<T*>(static_cast<char*>(tensor.memory->data()) + margin_);
+    }
+    std::vector<std::byte> bits(const Tensor& tensor) const;
+    std::vector<float> values(const Tensor& tensor) const;
+
+    Rung rung_;
+    Problem problem_;
+    DType dtype_;
+    size_t margin_;
+    std::vector<Tensor> inputs_, outputs_; // in the order of the rung's parameters
+    std::optional<Tensor> workspace_;
+    int poisonings_ = 0;
+};
+
+} // namespace flash

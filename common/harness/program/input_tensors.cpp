@@ -1,0 +1,195 @@
+#include "common/harness/program/input_tensors.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <initializer_list>
+
+#include "common/harness/files/safetensors.hpp"
+#include "common/harness/program/random.hpp"
+
+namespace flash {
+namespace {
+
+/// Sizes from the file; a size that was also given as an option must agree.
+void take_shape(Problem& problem, const Options& options) {
+    const std::string& path = *options.input;
+    const SafetensorsReader file(path);
+    const auto shape = [&](const char* name) -> const std::vector<int64_t>& {
+        const TensorInfo& info = file.info(name);
+        if (info.shape.size() != 4) {
+            throw Error(path + ": " + name + " has the shape " + format_shape(info.shape) +
+                        ", but 4 dimensions are needed: (batch, heads, length, head dim)");
+        }
+        return info.shape;
+    };
+    const auto &q = shape("q"), &k = shape("k"), &v = shape("v");
+    const std::string shapes =
+        "q " + format_shape(q) + ", k " + format_shape(k) + ", v " + format_shape(v);
+    const auto agree = [&](bool equal, const char* rule) {
+        if (!equal) {
+            throw Error(path + ": the shapes disagree: " + shapes + "\n" + rule);
+        }
+    };
+    agree(k == v, "k and v must have the same shape, (B, H_kv, N_kv, d)");
+    agree(q[0] == k[0], "q and k must have the same batch, their first dimension");
+    agree(q[3] == k[3], "q and k must have the same head dim, their last dimension");
+    problem.batch = q[0];
+    problem.heads = q[1];
+    problem.q_len = q[2];
+    problem.head_dim = q[3];
+    problem.kv_heads = k[1];
+    problem.kv_len = k[2];
+
+    const auto same = [&](const char* option, const std::optional<int64_t>& wanted, int64_t size) {
+        if (wanted && *wanted != size) {
+            throw Error(std::string(option) + " " + std::to_string(*wanted) + " disagrees with " +
+                        path + ": " + shapes + "\nleave " + option +
+                        " out: with --input the shape comes from the file");
+        }
+    };
+    same("--batch", options.batch, problem.batch);
+    same("--heads", options.heads, problem.heads);
+    same("--kv-heads", options.kv_heads, problem.kv_heads);
+    same("--q-len", options.q_len, problem.q_len);
+    same("--kv-len", options.kv_len, problem.kv_len);
+    same("--head-dim", options.head_dim, problem.head_dim);
+}
+
+int64_t usual_head_dim(const Rung& rung) {
+    const bool has_64 = rung.head_dims.empty() || std::ranges::count(rung.head_dims, 64) > 0;
+    return has_64 ? 64 : rung.head_dims.front();
+}
+
+/// Rounds to `type`, in place.
+void convert(std::vector<float>& values, DType type, const std::string& tensor) {
+    for (size_t i = 0; i < values.size(); ++i) {
+        const float rounded = round_to(type, values[i]);
+        if (std::isinf(rounded) && std::isfinite(values[i])) {
+            throw Error(tensor + " holds " + std::to_string(values[i]) + " (element " +
+                        std::to_string(i) + "), too large for " + dtype_name(type) +
+                        (type == DType::fp16
+                             ? ", whose largest value is 65504; try --dtype bf16 or fp32"
+                             : "; try --dtype fp32"));
+        }
+        values[i] = rounded;
+    }
+}
+
+/// The tensors, one after the other, become one sequence of numbers. Its parts are independent, so
+/// that they can be made side by side; the values depend on the seed alone, not on the number of
+/// threads.
+void fill_with_normal_numbers(std::initializer_list<std::vector<float>*> tensors, DType dtype,
+                              uint64_t seed, const Progress& progress) {
+    constexpr int64_t part_size = 1 << 20;
+    int64_t size = 0;
+    for (const std::vector<float>* tensor : tensors) {
+        size += static_cast<int64_t>(tensor->size());
+    }
+    const int64_t parts = (size + part_size - 1) / part_size;
+    std::atomic<int64_t> done = 0;
+#ifdef _OPENMP
+#pragma omp parallel for schedule(dynamic)
+#endif
+    for (int64_t part = 0; part < parts; ++part) {
+        NormalGenerator normal(seed, static_cast<uint32_t>(part));
+        int64_t first = part * part_size; // of the part, seen from the tensor's start
+        int64_t left = std::min(part_size, size - first);
+        for (std::vector<float>* tensor : tensors) {
+            const auto end = static_cast<int64_t>(tensor->size());
+            for (; left > 0 && first < end; ++first, --left) {
+                (*tensor)[static_cast<size_t>(first)] = round_to(dtype, normal());
+            }
+            first -= end;
+        }
+        progress(static_cast<double>(++done) / static_cast<double>(parts));
+    }
+}
+
+/// O, LSE and dO of a backward rung, where the file holds them; one that it holds must have its
+/// shape.
+void read_for_backward(SafetensorsReader& file, const Problem& p, const std::string& path,
+                       HostTensors& tensors) {
+    const std::vector<int64_t> q_shape = {p.batch, p.heads, p.q_len, p.head_dim};
+    const std::vector<int64_t> lse_shape = {p.batch, p.heads, p.q_len};
+    const auto read = [&](const char* name, std::vector<float>& values,
+                          const std::vector<int64_t>& shape, DType dtype) {
+        if (!file.tensors().contains(name)) {
+            return;
+        }
+        if (file.info(name).shape != shape) {
+            throw Error(path + ": " + name + " has the shape " +
+                        format_shape(file.info(name).shape) + ", but with this q it must have " +
+                        format_shape(shape));
+        }
+        values = file.read(name);
+        convert(values, dtype, path + ": " + name);
+    };
+    read("do", tensors.d_o, q_shape, tensors.dtype);
+    if (file.tensors().contains("o") != file.tensors().contains("lse")) {
+        throw Error(
+            path +
+            ": holds one of o and lse; a backward rung needs both, or none and makes them itself");
+    }
+    read("o", tensors.o, q_shape, tensors.dtype);
+    read("lse", tensors.lse, lse_shape, DType::fp32);
+}
+
+} // namespace
+
+Problem make_problem(const Rung& rung, const Options& options) {
+    Problem problem;
+    if (options.input) {
+        if (options.seed) {
+            throw Error(
+                "--seed makes random input, --input reads it from a file: give one of them");
+        }
+        take_shape(problem, options);
+    } else {
+        problem.batch = options.batch.value_or(1);
+        problem.heads = options.heads.value_or(4);
+        problem.kv_heads = options.kv_heads.value_or(problem.heads);
+        problem.q_len = options.q_len.value_or(256);
+        problem.kv_len = options.kv_len.value_or(problem.q_len);
+        problem.head_dim = options.head_dim.value_or(usual_head_dim(rung));
+    }
+    problem.causal = options.causal;
+    problem.scale = options.scale.value_or(default_scale(std::max<int64_t>(problem.head_dim, 1)));
+    validate(problem);
+    return problem;
+}
+
+HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype,
+                         const Options& options, const Progress& progress) {
+    HostTensors tensors;
+    tensors.dtype = dtype;
+    if (options.input) {
+        SafetensorsReader file(*options.input);
+        double done = 0;
+        for (auto [name, values] :
+             {std::pair{"q", &tensors.q}, {"k", &tensors.k}, {"v", &tensors.v}}) {
+            *values = file.read(name);
+            convert(*values, dtype, *options.input + ": " + name);
+            progress(++done / 3);
+        }
+        if (rung.is_backward()) {
+            read_for_backward(file, problem, *options.input, tensors);
+        }
+        if (rung.is_backward() && tensors.d_o.empty()) {
+            tensors.d_o.resize(static_cast<size_t>(problem.q_size()));
+            fill_with_normal_numbers({&tensors.d_o}, dtype, 0, progress);
+        }
+        return tensors;
+    }
+    tensors.q.resize(static_cast<size_t>(problem.q_size()));
+    tensors.k.resize(static_cast<size_t>(problem.kv_size()));
+    tensors.v.resize(static_cast<size_t>(problem.kv_size()));
+    if (rung.is_backward()) {
+        tensors.d_o.resize(static_cast<size_t>(problem.q_size()));
+    }
+    fill_with_normal_numbers({&tensors.q, &tensors.k, &tensors.v, &tensors.d_o}, dtype,
+                             options.seed.value_or(0), progress);
+    return tensors;
+}
+
+} // namespace flash

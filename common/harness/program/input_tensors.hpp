@@ -1,0 +1,31 @@
+// The problem and its tensors, from the options: random, or out of a file.
+#pragma once
+
+#include <vector>
+
+#include "common/harness/program/command_line.hpp"
+#include "common/harness/program/verdict.hpp"
+
+namespace flash {
+
+/// Q, K and V, every value exactly representable in `dtype`.
+struct HostTensors {
+    DType dtype = DType::fp32;
+    std::vector<float> q, k, v;
+    // for a backward rung; O and LSE are empty when the file holds none
+    std::vector<float> o, lse, d_o;
+
+    Inputs view() const { return {dtype, q, k, v, o, lse, d_o}; }
+};
+
+/// The problem that the options, and the header of the file they name, describe. Reads no tensor
+/// yet, so that a problem that is too large can be refused before. Throws Error when shapes
+/// disagree or a value makes no sense.
+Problem make_problem(const Rung& rung, const Options& options);
+
+/// For a backward rung dO is made as well, random where the file holds none. Throws Error when a
+/// tensor cannot be read, or when a finite value of the file is too large for `dtype`.
+HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype,
+                         const Options& options, const Progress& progress);
+
+} // namespace flash

@@ -1,0 +1,64 @@
+#include "common/harness/program/limits.hpp"
+
+#include <algorithm>
+
+#include "common/harness/backends/host_memory.hpp"
+#include "common/harness/files/text.hpp"
+
+namespace flash {
+
+void require_supported(const Rung& rung, const Problem& problem, DType type) {
+    if (!rung.supports(type)) {
+        std::string known;
+        for (const DType supported : rung.dtypes()) {
+            known += std::string(known.empty() ? "" : ", ") + dtype_name(supported);
+        }
+        throw Error(rung.name + " has no " + dtype_name(type) + " version; it supports " + known);
+    }
+    if (!rung.head_dims.empty() && std::ranges::count(rung.head_dims, problem.head_dim) == 0) {
+        std::string known;
+        for (const int supported : rung.head_dims) {
+            known += (known.empty() ? "" : ", ") + std::to_string(supported);
+        }
+        throw Error(rung.name + " has no version for head dim " + std::to_string(problem.head_dim) +
+                    "; it supports " + known);
+    }
+}
+
+void require_memory(const Rung& rung, const Problem& problem, DType type, size_t margin,
+                    double host_bytes) {
+    // In double: no sum can overflow, and nobody minds the last byte.
+    const auto size = [](int64_t elements) { return static_cast<double>(elements); };
+    // Q, O, dO, dQ, and K, V, dK, dV; or Q, O and K, V
+    const double pairs = rung.is_backward() ? 4 : 2;
+    const double tensors =
+        pairs * (size(problem.q_size()) + size(problem.kv_size())) * dtype_bytes(type) +
+        size(problem.lse_size()) * sizeof(float) + (4 * pairs + 2) * static_cast<double>(margin);
+    const auto require = [](double wanted, size_t available, const std::string& where,
+                            const std::string& why) {
+        if (wanted > static_cast<double>(available)) {
+            throw Error("not enough memory" + where + ": this problem needs " +
+                        format_bytes(wanted) + why + ", " +
+                        format_bytes(static_cast<double>(available)) +
+                        " is available\ntry a smaller --batch, --heads, --q-len or --kv-len");
+        }
+    };
+    Backend& backend = rung.backend();
+    const size_t available = backend.available_bytes();
+    const std::string where = backend.uses_host_memory() ? "" : " on the device";
+    double wanted = tensors;
+    if (backend.uses_host_memory()) {
+        wanted += host_bytes;
+    } else {
+        require(host_bytes, available_host_memory(), " on the host", "");
+    }
+    // The tensors first: when they fit, the rung can compute its workspace without an overflow.
+    require(wanted, available, where, "");
+    if (rung.workspace_bytes != nullptr) {
+        const double workspace = size(rung.workspace_bytes(problem));
+        require(wanted + workspace, available, where,
+                " (" + format_bytes(workspace) + " of it is workspace of " + rung.name + ")");
+    }
+}
+
+} // namespace flash

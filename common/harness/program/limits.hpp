@@ -1,0 +1,20 @@
+// What a rung can be asked for: its types, its head dims, and what fits in memory.
+#pragma once
+
+#include <cstddef>
+
+#include "common/harness/program/rung.hpp"
+
+namespace flash {
+
+/// Throws Error, listing what is supported, when the rung has no function for `type` or no such
+/// head dim.
+void require_supported(const Rung& rung, const Problem& problem, DType type);
+
+/// Throws Error when the rung's inputs and outputs (each with two margins of `margin` bytes) and
+/// the rung's workspace exceed what its backend has left. `host_bytes` more are counted when the
+/// backend is the host itself.
+void require_memory(const Rung& rung, const Problem& problem, DType type, size_t margin,
+                    double host_bytes = 0);
+
+} // namespace flash

@@ -1,0 +1,106 @@
+#include "common/simt/instructions/collectives.hpp"
+
+#include <bit>
+
+#include "common/simt/machine/block.hpp"
+
+namespace flash::simt {
+namespace {
+
+struct Vote {
+    bool predicate;
+    uint32_t result;
+};
+
+struct Exchange {
+    uint64_t bits;
+    int source; // lane to take from
+    uint64_t result;
+};
+
+template <class Use> void for_each_lane(uint32_t lanes, Use use) {
+    for (; lanes != 0; lanes &= lanes - 1) {
+        use(static_cast<size_t>(std::countr_zero(lanes)));
+    }
+}
+
+/// The lane that `lane` reads from; a source outside its segment of `width` lanes means its own
+/// value.
+int source_lane(Shuffle kind, int lane, int argument, int width) {
+    const int first = lane & ~(width - 1);
+    switch (kind) {
+    case Shuffle::index:
+        return first + (argument & (width - 1));
+    case Shuffle::up:
+        return lane - argument < first ? lane : lane - argument;
+    case Shuffle::down:
+        return lane + argument >= first + width ? lane : lane + argument;
+    default: {
+        const int source = lane ^ argument;
+        // a lower segment may be read, a higher one not
+        return source >= first + width ? lane : source;
+    }
+    }
+}
+
+} // namespace
+
+uint32_t vote(const char* operation, uint32_t mask, bool predicate, SourceLocation location) {
+    Vote own{predicate, 0};
+    const RuntimeCode runtime;
+    current_block().collective(
+        CollectiveKind::collective, operation, location, mask, &own,
+        [](const Operands& operands, uint32_t lanes) {
+            uint32_t bits = 0;
+            for_each_lane(lanes, [&](size_t lane) {
+                bits |= static_cast<const Vote*>(operands[lane])->predicate ? 1u << lane : 0;
+            });
+            for_each_lane(lanes,
+                          [&](size_t lane) { static_cast<Vote*>(operands[lane])->result = bits; });
+        });
+    return own.result;
+}
+
+uint64_t exchange(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int width,
+                  SourceLocation location) {
+    constexpr const char* names[] = {"__shfl_sync", "__shfl_up_sync", "__shfl_down_sync",
+                                     "__shfl_xor_sync"};
+    Block& block = current_block();
+    const int lane = static_cast<int>(block.current().number % 32);
+    Exchange own{bits, source_lane(kind, lane, argument, width), 0};
+    const RuntimeCode runtime;
+    block.collective(CollectiveKind::collective, names[static_cast<int>(kind)], location, mask,
+                     &own, [](const Operands& operands, uint32_t lanes) {
+                         for_each_lane(lanes, [&](size_t own_lane) {
+                             auto& receiver = *static_cast<Exchange*>(operands[own_lane]);
+                             const auto source = static_cast<size_t>(receiver.source) % 32;
+                             // A lane that takes no part has nothing to give; on a GPU the value is
+                             // undefined.
+                             const bool gives = (lanes >> source & 1) != 0;
+                             receiver.result =
+                                 gives ? static_cast<const Exchange*>(operands[source])->bits
+                                       : ~uint64_t{0};
+                         });
+                     });
+    return own.result;
+}
+
+} // namespace flash::simt
+
+using namespace flash::simt;
+
+void __syncthreads(SourceLocation location) {
+    const RuntimeCode runtime;
+    current_block().barrier("__syncthreads", location, false);
+}
+
+int __syncthreads_or(int predicate, SourceLocation location) {
+    const RuntimeCode runtime;
+    return current_block().barrier("__syncthreads_or", location, predicate != 0) != 0;
+}
+
+void __syncwarp(unsigned mask, SourceLocation location) {
+    const RuntimeCode runtime;
+    current_block().collective(CollectiveKind::sync, "__syncwarp", location, mask, nullptr,
+                               nullptr);
+}

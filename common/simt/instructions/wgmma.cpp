@@ -1,0 +1,312 @@
+#include "common/simt/instructions/wgmma.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "common/simt/instructions/tma.hpp" // swizzle_128
+#include "common/simt/machine/block.hpp"
+
+namespace flash::simt {
+namespace {
+
+constexpr uint64_t swizzle_128_bytes = 1; // in bits 62 and 63
+
+struct Descriptor {
+    char* start;
+    size_t leading, stride; // bytes
+};
+
+[[noreturn]] void refuse(FaultKind kind, const std::string& summary, SourceLocation location) {
+    current_block().refuse(kind, summary, "wgmma", location);
+}
+
+void check_start(const SharedMemory& shared, const char* start, SourceLocation location) {
+    if ((reinterpret_cast<size_t>(start) & 0x380) != 0) {
+        const auto place =
+            start - (shared.is_dynamic(start) ? shared.dynamic() : shared.segment().begin);
+        refuse(FaultKind::misaligned,
+               "misaligned: a tile under the 128-byte swizzle begins at a multiple of 1024 bytes, "
+               "and this operand of "
+               "wgmma at byte " +
+                   std::to_string(place) + " of shared memory",
+               location);
+    }
+}
+
+Descriptor decode(uint64_t bits, SourceLocation location) {
+    const SharedMemory& shared = current_block().shared();
+    if (bits >> 62 != swizzle_128_bytes) {
+        refuse(FaultKind::invalid_access,
+               "a descriptor of wgmma without the 128-byte swizzle (bits 62 and 63 are 1)",
+               location);
+    }
+    char* const start = shared.at_window_address((bits & 0xffff) << 4);
+    check_start(shared, start, location);
+    return {start, (bits >> 16 & 0x3fff) << 4, (bits >> 32 & 0x3fff) << 4};
+}
+
+OperandRow row_at(const Descriptor& operand, size_t offset, SourceLocation location) {
+    const auto* const row =
+        reinterpret_cast<OperandRow>(swizzle_128(reinterpret_cast<size_t>(operand.start + offset)));
+    const SharedMemory& shared = current_block().shared();
+    const bool inside =
+        shared.is_dynamic(row)
+            ? row >= shared.dynamic() && row + 16 <= shared.dynamic() + shared.dynamic_bytes()
+            : shared.is_static(row);
+    if (!inside) {
+        refuse(FaultKind::out_of_bounds,
+               "out of bounds: a descriptor of wgmma leads to byte " +
+                   std::to_string(row - shared.dynamic()) + " of the dynamic shared memory (" +
+                   plural(shared.dynamic_bytes(), "byte") + ")",
+               location);
+    }
+    return row;
+}
+
+/// Rows of A or columns of B, `count` of them from `first` on, with their 16 k. As a rule k is
+/// contiguous: two pieces of 8 for each. Transposed, rows or columns are: 64 of them in 128 bytes,
+/// pieces of 8 for each k.
+std::vector<OperandRow> rows_of(const Descriptor& operand, unsigned first, unsigned count,
+                                bool transposed, SourceLocation location) {
+    std::vector<OperandRow> rows;
+    for (unsigned k = 0; transposed && k < 16; ++k) {
+        for (unsigned piece = first / 8; piece < (first + count) / 8; ++piece) {
+            rows.push_back(row_at(operand,
+                                  piece / 8 * operand.leading + k / 8 * operand.stride +
+                                      k % 8 * 128 + piece % 8 * 16,
+                                  location));
+        }
+    }
+    for (unsigned i = first; !transposed && i < first + count; ++i) {
+        for (unsigned half = 0; half < 2; ++half) {
+            rows.push_back(
+                row_at(operand, i / 8 * operand.stride + i % 8 * 128 + half * 16, location));
+        }
+    }
+    return rows;
+}
+
+/// Element `k` of row or column `i` of `count`, in what rows_of gave.
+template <class T>
+float element(const std::vector<OperandRow>& rows, unsigned i, unsigned k, unsigned count,
+              bool transposed) {
+    T value;
+    std::memcpy(&value,
+                transposed ? rows[k * (count / 8) + i / 8] + i % 8 * sizeof(T)
+                           : rows[i * 2 + k / 8] + k % 8 * sizeof(T),
+                sizeof value);
+    return to_float(value);
+}
+
+/// C of the thread as wgmma spreads it: warp w has rows 16 w to 16 w + 15, as the C fragments of
+/// mma_m16n8k16.
+template <class Use> void for_each_of_thread(unsigned thread, unsigned columns, Use use) {
+    const unsigned row = thread / 32 * 16 + thread % 32 / 4;
+    for (unsigned i = 0; i < columns / 2; ++i) {
+        use(i, (row + 8 * (i % 4 / 2)) * columns + 8 * (i / 4) + 2 * (thread % 4) + i % 2);
+    }
+}
+
+/// Products of two 16-bit values are exact in fp32; sums are rounded one by one.
+template <class T> void multiply(const Wgmma& product, float* C) {
+    const unsigned columns = product.columns;
+    static thread_local float A[64][16];
+    static thread_local float B[16][256];
+    if (product.fragments.empty()) {
+        for (unsigned row = 0; row < 64; ++row) {
+            for (unsigned k = 0; k < 16; ++k) {
+                A[row][k] = element<T>(product.A[row / 16], row % 16, k, 16, product.A_transposed);
+            }
+        }
+    } else {
+        for (unsigned thread = 0; thread < warpgroup_threads; ++thread) {
+            const unsigned row = thread / 32 * 16 + thread % 32 / 4;
+            for (unsigned i = 0; i < 4; ++i) {
+                const uint32_t pair = product.fragments[thread][i];
+                float* const two = &A[row + 8 * (i % 2)][2 * (thread % 4) + 8 * (i / 2)];
+                two[0] = to_float(T{static_cast<uint16_t>(pair)});
+                two[1] = to_float(T{static_cast<uint16_t>(pair >> 16)});
+            }
+        }
+    }
+    for (unsigned k = 0; k < 16; ++k) {
+        for (unsigned column = 0; column < columns; ++column) {
+            B[k][column] = element<T>(product.B, column, k, columns, product.B_transposed);
+        }
+    }
+    for (unsigned row = 0; row < 64; ++row) {
+        float sums[256] = {};
+        for (unsigned k = 0; k < 16; ++k) {
+            for (unsigned column = 0; column < columns; ++column) {
+                sums[column] += A[row][k] * B[k][column];
+            }
+        }
+        float* const own = C + row * columns;
+        for (unsigned column = 0; column < columns; ++column) {
+            own[column] = product.accumulate ? own[column] + sums[column] : sums[column];
+        }
+    }
+}
+
+Accumulators& accumulators_of(TensorCores& cores, const Wgmma& product) {
+    return *std::ranges::find_if(cores.accumulators,
+                                 [&](const Accumulators& one) { return one.C == product.C; });
+}
+
+void execute(TensorCores& cores, const Wgmma& product) {
+    float* const C = accumulators_of(cores, product).values.data();
+    product.type == DType::fp16 ? multiply<Half>(product, C) : multiply<Bfloat16>(product, C);
+}
+
+void hand_out(Accumulators& from, unsigned thread) {
+    for_each_of_thread(thread, from.columns,
+                       [&](unsigned i, unsigned place) { from.C[thread][i] = from.values[place]; });
+    from.handed_out.set(thread);
+}
+
+/// The registers of a product that none under way uses: their values go to the tensor cores.
+void gather(TensorCores& cores, const Wgmma& product) {
+    Accumulators made{product.C, product.columns, std::vector<float>(64 * product.columns), 0, {}};
+    for (unsigned thread = 0; thread < warpgroup_threads; ++thread) {
+        for_each_of_thread(thread, product.columns, [&](unsigned i, unsigned place) {
+            made.values[place] = made.C[thread][i];
+            made.C[thread][i] = std::numeric_limits<float>::quiet_NaN(); // until somebody waits
+        });
+    }
+    cores.accumulators.push_back(std::move(made));
+}
+
+/// All threads of the warpgroup have come: begins the product.
+void begin(unsigned first_thread, const WarpgroupOperands& operands, SourceLocation location) {
+    Block& block = current_block();
+    const auto call = [&](unsigned thread) -> const WgmmaCall& {
+        return *static_cast<const WgmmaCall*>(operands[thread]);
+    };
+    const WgmmaCall& one = call(0);
+    Wgmma product;
+    product.work = block.new_work("wgmma", location, 4);
+    product.work.thread = first_thread;
+    WgmmaState& state = block.state<WgmmaState>();
+    product.group = state.groups[first_thread].committed;
+    product.type = one.type;
+    product.columns = one.columns;
+    product.accumulate = one.accumulate;
+    product.A_transposed = one.A_transposed;
+    product.B_transposed = one.B_transposed;
+    for (unsigned thread = 0; thread < warpgroup_threads; ++thread) {
+        const WgmmaCall& own = call(thread);
+        WgmmaGroups& groups = state.groups[first_thread + thread];
+        if (own.columns != one.columns || own.A != one.A || own.B != one.B ||
+            own.accumulate != one.accumulate || groups.committed != product.group) {
+            refuse(FaultKind::divergent_barrier,
+                   "threads of one warpgroup call wgmma with different operands or after different "
+                   "numbers of commits",
+                   location);
+        }
+        groups.begun = location;
+        groups.open = product.group + 1;
+        product.C[thread] = own.C;
+        if (own.fragment != nullptr) {
+            product.registers[thread] = own.fragment;
+            auto& fragment = product.fragments.emplace_back();
+            std::copy_n(own.fragment, 4, fragment.begin());
+        }
+    }
+    if (one.fragment == nullptr) {
+        const Descriptor A = decode(one.A, location);
+        for (unsigned warp = 0; warp < 4; ++warp) {
+            product.A[warp] = rows_of(A, 16 * warp, 16, one.A_transposed, location);
+        }
+    }
+    product.B = rows_of(decode(one.B, location), 0, one.columns, one.B_transposed, location);
+    block.observers().tell(&Observer::start_wgmma, product);
+    TensorCores& cores = state.cores[first_thread / warpgroup_threads];
+    std::erase_if(cores.accumulators, [&](Accumulators& known) { // some have waited, some have not
+        return known.handed_out.any() && known.C == product.C;
+    });
+    if (std::ranges::none_of(cores.accumulators,
+                             [&](const Accumulators& known) { return known.C == product.C; })) {
+        gather(cores, product);
+    }
+    accumulators_of(cores, product).last_group = product.group;
+    if (options().cp_async == CpAsync::late) {
+        cores.pending.push_back(std::move(product));
+        return;
+    }
+    execute(cores, product);
+    Accumulators& done = accumulators_of(cores, product);
+    for (unsigned thread = 0; thread < warpgroup_threads; ++thread) {
+        hand_out(done, thread);
+    }
+    cores.accumulators.clear();
+}
+
+} // namespace
+
+void WgmmaState::check_leaving(Block& block, unsigned thread) const {
+    const WgmmaGroups& own = groups[thread];
+    if (own.over < own.open) {
+        block.stop({FaultKind::wgmma_in_flight,
+                    "a thread leaves the kernel before its wgmma is over",
+                    block.here("starts it", own.begun),
+                    "its accumulators are lost: commit, and wait for all groups (wgmma_wait<0>)"});
+    }
+}
+
+uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_bytes,
+                          SourceLocation location) {
+    const RuntimeCode runtime;
+    const auto* const start = static_cast<const char*>(shared);
+    const Block& block = current_block();
+    if (block.space_of(start) != Space::shared) {
+        refuse(FaultKind::out_of_bounds,
+               "out of bounds: a descriptor of wgmma for an address outside shared memory",
+               location);
+    }
+    check_start(block.shared(), start, location);
+    const auto field = [](size_t bytes) { return static_cast<uint64_t>(bytes >> 4); };
+    return field(block.shared().window_address(start)) |
+           field(static_cast<size_t>(leading_bytes) & 0x3ffff) << 16 |
+           field(static_cast<size_t>(stride_bytes) & 0x3ffff) << 32 | swizzle_128_bytes << 62;
+}
+
+void start_wgmma(const WgmmaCall& call, SourceLocation location) {
+    const RuntimeCode runtime;
+    WgmmaCall own = call;
+    current_block().meet_warpgroup("wgmma", location, &own, begin);
+}
+
+void wgmma_fence() { Caller().tells(&Observer::fence_wgmma); }
+
+void wgmma_commit() {
+    const Caller caller;
+    ++caller.block.state<WgmmaState>().groups[caller.thread.number].committed;
+}
+
+void wait_wgmma(unsigned in_flight) {
+    const Caller caller;
+    const unsigned thread = caller.thread.number;
+    WgmmaState& state = caller.block.state<WgmmaState>();
+    if (state.groups[thread].committed <= in_flight) {
+        return;
+    }
+    const uint32_t groups = state.groups[thread].committed - in_flight;
+    state.groups[thread].over = groups;
+    TensorCores& cores = state.cores[thread / warpgroup_threads];
+    const auto end =
+        std::ranges::find_if(cores.pending, [&](const Wgmma& one) { return one.group >= groups; });
+    std::for_each(cores.pending.begin(), end,
+                  [&](const Wgmma& product) { execute(cores, product); });
+    cores.pending.erase(cores.pending.begin(), end);
+    std::erase_if(cores.accumulators, [&](Accumulators& one) {
+        const unsigned own = thread % warpgroup_threads;
+        if (one.last_group < groups && !one.handed_out.test(own)) {
+            hand_out(one, own);
+        }
+        return one.handed_out.all();
+    });
+    caller.tells(&Observer::wait_for_wgmma, groups);
+}
+
+} // namespace flash::simt

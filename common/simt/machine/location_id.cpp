@@ -1,0 +1,117 @@
+#include "common/simt/machine/location_id.hpp"
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "common/simt/machine/debug_info.hpp"
+
+namespace flash::simt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint32_t site_bit = 0x80000000u;
+
+struct Sites {
+    std::mutex mutex;
+    std::vector<SourceLocation> by_number;
+    std::map<std::pair<const char*, int>, uint32_t> numbers;
+};
+
+Sites& sites() {
+    static Sites known;
+    return known;
+}
+
+SourceLocation site_of(LocationId origin) {
+    const std::lock_guard lock(sites().mutex);
+    return sites().by_number[origin.number() & ~site_bit];
+}
+
+/// Lines in these are the runtime, not the kernel: `float4`'s copy, a shuffle's wrapper, a
+/// standard header.
+bool is_runtime(const std::string& file) {
+    const bool tests = file.find("common/tests/simt/") != std::string::npos;
+    return !tests && (file.find("common/simt/") != std::string::npos ||
+                      file.find("common/cuda/") != std::string::npos ||
+                      file.find("common/types.hpp") != std::string::npos ||
+                      file.starts_with("/usr/include/") || file.starts_with("/usr/lib/"));
+}
+
+/// Short, and the same for one file however it was named: relative to the current folder when it
+/// lies inside.
+std::string shorten(const std::string& file) {
+    const fs::path path = fs::path(file).lexically_normal();
+    const fs::path relative = path.lexically_relative(fs::current_path());
+    return path.is_relative() || relative.empty() || *relative.begin() == ".." ? path.string()
+                                                                               : relative.string();
+}
+
+/// The kernel's line of an instruction that ends at this address, as a call does before the one it
+/// returns to.
+SourceLine look_up(uint32_t end) {
+    for (const SourceLine& line : lines_at(uint64_t{end} - 1)) {
+        if (line.line > 0 && !is_runtime(line.file)) {
+            return {shorten(line.file), line.line};
+        }
+    }
+    return {};
+}
+
+/// Sites hold the name that the compiler was given, debug information an absolute one.
+std::string match(const std::string& file, const std::map<uint32_t, SourceLine>& known) {
+    for (const auto& [address, line] : known) {
+        if (line.file.ends_with("/" + file)) {
+            return line.file;
+        }
+    }
+    return file;
+}
+
+} // namespace
+
+LocationId LocationId::of(SourceLocation location) {
+    struct Recent {
+        SourceLocation location;
+        LocationId origin;
+    };
+    static constinit thread_local std::array<Recent, 64> all_recent{}; // by line
+    Recent& recent = all_recent[static_cast<size_t>(location.line) % all_recent.size()];
+    if (recent.location.line != location.line || recent.location.file != location.file) {
+        Sites& known = sites();
+        const std::lock_guard lock(known.mutex);
+        const auto [found, is_new] =
+            known.numbers.try_emplace({location.file, location.line},
+                                      static_cast<uint32_t>(known.by_number.size()) | site_bit);
+        if (is_new) {
+            known.by_number.push_back(location);
+        }
+        recent = {location, LocationId(found->second)};
+    }
+    return recent.origin;
+}
+
+std::vector<SourceLine> resolve(const std::vector<LocationId>& origins) {
+    static std::mutex one_at_a_time;
+    static std::map<uint32_t, SourceLine> known;
+    const std::lock_guard lock(one_at_a_time);
+    for (const LocationId origin : origins) {
+        if ((origin.number() & site_bit) == 0 && !known.contains(origin.number())) {
+            known.emplace(origin.number(), look_up(origin.number()));
+        }
+    }
+    std::vector<SourceLine> lines;
+    for (const LocationId origin : origins) {
+        if ((origin.number() & site_bit) == 0) {
+            lines.push_back(known[origin.number()]);
+        } else {
+            const SourceLocation location = site_of(origin);
+            lines.push_back({match(shorten(location.file), known), location.line});
+        }
+    }
+    return lines;
+}
+
+} // namespace flash::simt

@@ -1,0 +1,152 @@
+// A rung as a function of C, so that Python can call it on tensors that are already where the rung
+// works. scripts/lab and common/torch compile this file once for each rung: with nvcc for a GPU,
+// with g++ for the CPU. They define
+//   RUNG_HEADER     "steps/NN_name/name.hpp"
+//   RUNG            its namespace, stepNN
+//   RUNG_FP32       where it computes in fp32 alone
+//   RUNG_BACKWARD   where it computes gradients
+//   RUNG_ON_SIMT    where the SIMT backend runs it
+#include RUNG_HEADER
+
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+
+#include "common/attention.hpp"
+#include "common/rung_function.hpp"
+#include "common/types.hpp"
+#if defined(__CUDACC__)
+#include "common/cuda/launch/error.hpp"
+#include "common/cuda/launch/stream.hpp"
+#elif defined(RUNG_ON_SIMT)
+#include <algorithm>
+#include <list>
+#include <vector>
+
+#include "common/cuda/launch/device_buffer.hpp"
+#endif
+
+namespace of_no_rung {
+/// Is called where the rung has none of its own, since that is no template, and preferred.
+template <class Problem> int64_t workspace_bytes(const Problem&) { return 0; }
+} // namespace of_no_rung
+using namespace of_no_rung;
+using namespace RUNG;
+
+namespace {
+
+template <class T> T* at(void* tensor) { return static_cast<T*>(tensor); }
+
+#ifdef RUNG_BACKWARD
+template <class T> flash::Backward<T> function() { return RUNG::attention_backward; }
+#else
+template <class T> flash::Forward<T> function() { return RUNG::attention; }
+#endif
+
+template <class T> void start(const flash::Problem& p, void* const* x, void* workspace) {
+#ifdef RUNG_BACKWARD
+    function<T>()(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]),
+                  at<T>(x[5]), at<T>(x[6]), at<T>(x[7]), at<T>(x[8]), workspace);
+#else
+    function<T>()(p, at<T>(x[0]), at<T>(x[1]), at<T>(x[2]), at<T>(x[3]), at<float>(x[4]),
+                  workspace);
+#endif
+}
+
+/// What the caller brings; a CPU rung allocates its workspace itself.
+template <class T> int64_t workspace_of(const flash::Problem& p) {
+    return function<T>().takes_workspace() ? workspace_bytes(p) : 0;
+}
+
+#ifdef RUNG_ON_SIMT
+/// The emulated GPU has a memory of its own, in which it knows where each tensor ends: copied there
+/// and back. It has a workspace of its own, too.
+template <class T> void run(const flash::Problem& p, void* const* x, void*) {
+    const int64_t q = p.q_size() * int64_t{sizeof(T)}, kv = p.kv_size() * int64_t{sizeof(T)};
+    const int64_t lse = p.lse_size() * int64_t{sizeof(float)};
+#ifdef RUNG_BACKWARD
+    const char* const names[] = {"Q", "K", "V", "O", "LSE", "dO", "dQ", "dK", "dV"};
+    const int64_t bytes[] = {q, kv, kv, q, lse, q, q, kv, kv};
+    const size_t inputs = 6;
+#else
+    const char* const names[] = {"Q", "K", "V", "O", "LSE"};
+    const int64_t bytes[] = {q, kv, kv, q, lse};
+    const size_t inputs = 3;
+#endif
+    std::list<flash::DeviceBuffer<char>> buffers; // a list, because they do not move
+    std::vector<void*> on_device;
+    for (size_t i = 0; i < std::size(bytes); ++i) {
+        on_device.push_back(buffers.emplace_back(bytes[i], names[i]).data());
+        if (i < inputs) {
+            std::copy_n(at<char>(x[i]), bytes[i], at<char>(on_device[i]));
+        }
+    }
+    const flash::DeviceBuffer<char> workspace(workspace_of<T>(p), "the workspace");
+    start<T>(p, on_device.data(), workspace.data());
+    for (size_t i = inputs; i < std::size(bytes); ++i) {
+        std::copy_n(at<char>(on_device[i]), bytes[i], at<char>(x[i]));
+    }
+}
+#else
+template <class T> void run(const flash::Problem& p, void* const* x, void* workspace) {
+    start<T>(p, x, workspace);
+}
+#endif
+
+void work_on([[maybe_unused]] int device, [[maybe_unused]] void* stream) {
+#ifdef __CUDACC__
+    FLASH_CHECK_CUDA(cudaSetDevice(device));
+    flash::current_stream = static_cast<cudaStream_t>(stream);
+#endif
+}
+
+flash::Problem problem(const int64_t* sizes, float scale, int causal) {
+    return {.batch = sizes[0],
+            .heads = sizes[1],
+            .kv_heads = sizes[2],
+            .q_len = sizes[3],
+            .kv_len = sizes[4],
+            .head_dim = sizes[5],
+            .scale = scale,
+            .causal = causal != 0};
+}
+
+} // namespace
+
+/// Bytes of the workspace that the caller brings, 0 if none is needed. `sizes` are B, H, H_kv, N_q,
+/// N_kv, d.
+extern "C" int64_t rung_workspace_bytes([[maybe_unused]] const int64_t* sizes,
+                                        [[maybe_unused]] int causal) {
+#if defined(RUNG_ON_SIMT)
+    return 0;
+#elif defined(RUNG_FP32)
+    return workspace_of<float>(problem(sizes, 1, causal));
+#else
+    return workspace_of<flash::Half>(problem(sizes, 1, causal));
+#endif
+}
+
+/// Starts the rung on a stream of a GPU, and does not wait for its end; on the CPU it has ended on
+/// return. `tensors` are Q, K, V, O and LSE, for a backward rung Q, K, V, O, LSE, dO, dQ, dK and
+/// dV. `workspace` begins at a multiple of 256 bytes, and belongs to this call until its work has
+/// ended. Returns 0, or 1 with the reason in `message`.
+extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int causal,
+                              void* const* tensors, void* workspace, int device, void* stream,
+                              char* message, size_t message_size) {
+    try {
+        const flash::Problem p = problem(sizes, scale, causal);
+        flash::validate(p);
+        work_on(device, stream);
+#ifdef RUNG_FP32
+        run<float>(p, tensors, workspace);
+        (void)bf16;
+#else
+        bf16 != 0 ? run<flash::Bfloat16>(p, tensors, workspace)
+                  : run<flash::Half>(p, tensors, workspace);
+#endif
+        return 0;
+    } catch (const std::exception& error) {
+        std::snprintf(message, message_size, "%s", error.what());
+        return 1;
+    }
+}
