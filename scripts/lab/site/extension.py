@@ -21,9 +21,11 @@ ZH = "docs/zh/"
 
 def fill_in_ladder(app, docname, source):
     """The table of rungs on the first page."""
-    rows = [f"| [{rung.name}](/docs/{rung.name}.md) | {rung.idea} |" for rung in ladder()]
-    table = "\n".join(["| rung | the one idea |", "|---|---|", *rows])
-    source[0] = source[0].replace("@LADDER@", table)
+    if docname == app.config.root_doc:
+        app.env.note_dependency(ROOT / "steps/ladder.txt")
+        rows = [f"| [{rung.name}](/docs/{rung.name}.md) | {rung.idea} |" for rung in ladder()]
+        table = "\n".join(["| rung | the one idea |", "|---|---|", *rows])
+        source[0] = source[0].replace("@LADDER@", table)
 
 
 # ---------------------------------------------------------------- sources
