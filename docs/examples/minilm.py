@@ -106,9 +106,8 @@ def main(options):
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    AttentionInterface.register(
-        "a_rung", ours(options)
-    )  # a name with "flash" in it would mean that package
+    # A name with "flash" in it would mean that package.
+    AttentionInterface.register("a_rung", ours(options))
     theirs = list(embeddings(options, "eager"))
     start, worst = time.monotonic(), 0
     for sentence, (tokens, right), (_, found) in zip(

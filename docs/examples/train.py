@@ -180,9 +180,8 @@ def train(options, which, say=lambda line: print(line, flush=True)):
         f"{sum(weight.numel() for weight in model.parameters()):,} parameters, "
         f"{len(text):,} letters of text"
     )
-    draw = torch.Generator().manual_seed(
-        options.seed
-    )  # the same batches for both kinds of attention
+    # The same batches for both kinds of attention.
+    draw = torch.Generator().manual_seed(options.seed)
     optimizer = torch.optim.AdamW(model.parameters(), options.rate)
     slower = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / options.steps)
     losses, start = [], time.monotonic()

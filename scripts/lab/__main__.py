@@ -71,9 +71,8 @@ def main(arguments=None):
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         for verb, (module, text) in VERBS.items():
-            if (
-                verb in arguments[:1]
-            ):  # only the verb at hand is imported: measuring needs no matplotlib
+            # Only the verb at hand is imported: measuring needs no matplotlib.
+            if verb in arguments[:1]:
                 module = importlib.import_module(f"lab.{module}")
                 own = verbs.add_parser(
                     verb,

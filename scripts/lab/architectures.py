@@ -19,14 +19,9 @@ from lab.ladder import ROOT, LabError, cuda_rungs
 
 ARCHITECTURES = "80,86,89,90,100,120"
 OPTIONS = (
-    "-std=c++20",
-    "-O3",
-    "-I.",
-    "-cubin",
-    "-Xptxas=-v",
-    "--Werror=all-warnings",
-    "-Xcompiler=-Wall,-Wextra,-Wshadow,-Werror",
-)
+    "-std=c++20 -O3 -I. -cubin -Xptxas=-v --Werror=all-warnings "
+    "-Xcompiler=-Wall,-Wextra,-Wshadow,-Werror"
+).split()
 
 
 def suits(rung, architecture):
@@ -117,23 +112,15 @@ def main(options):
     found = [row for one in work for row in rows[one]]
     if options.kernels:
         names = ("registers", "stack", "spill_stores", "spill_loads", "static_shared")
-        print(
-            *cli.table(
-                ["kernel", *names],
-                [
-                    [f"sm_{row['architecture']} {row['kernel']}", *(row[name] for name in names)]
-                    for row in found
-                ],
-            ),
-            sep="\n",
-        )
+        lines = [
+            [f"sm_{row['architecture']} {row['kernel']}", *(row[name] for name in names)]
+            for row in found
+        ]
+        cli.print_table(["kernel", *names], lines)
     columns = list(dict.fromkeys(one for one, _ in work))
-    print(
-        *cli.table(
-            ["most registers", *(f"sm_{one}" for one in columns)],
-            [[rung.name, *(cell(rows.get((one, rung), [])) for one in columns)] for rung in rungs],
-        ),
-        sep="\n",
+    cli.print_table(
+        ["most registers", *(f"sm_{one}" for one in columns)],
+        [[rung.name, *(cell(rows.get((one, rung), [])) for one in columns)] for rung in rungs],
     )
     print(f"{len(work) - failed} of {len(work)} compile without a warning")
     if not failed:

@@ -83,13 +83,9 @@ class Picture:
             )
 
         recommended = str(given.metadata.get("picture_head", ""))
-        self.head = (
-            args.head
-            if args.head is not None
-            else int(recommended)
-            if recommended.isdecimal()
-            else 0
-        )
+        self.head = int(recommended) if recommended.isdecimal() else 0
+        if args.head is not None:
+            self.head = args.head
         if not 0 <= self.head < heads:
             raise LabError(f"there is no head {self.head}: {args.input} has heads 0 to {heads - 1}")
         layer = given.metadata.get("layer")

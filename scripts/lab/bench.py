@@ -33,23 +33,10 @@ from lab.ladder import ROOT, LabError, ladder
 
 FOLDERS = ("build-cuda", "build-simt", "build-cpu")
 FLAGS = (
-    "CMAKE_BUILD_TYPE",
-    "CMAKE_CXX_FLAGS",
-    "CMAKE_CXX_FLAGS_RELEASE",
-    "CMAKE_CUDA_FLAGS",
-    "CMAKE_CUDA_FLAGS_RELEASE",
-    "CMAKE_CUDA_ARCHITECTURES",
-    "FLASH_NATIVE",
-)
-UNITS = (
-    "cpu_fma_flops",
-    "ffma_flops",
-    "ex2_per_s",
-    "mma_sync_flops",
-    "wgmma_flops",
-    "copy_bytes_per_s",
-    "cpu_copy_bytes_per_s",
-)
+    "CMAKE_BUILD_TYPE CMAKE_CXX_FLAGS CMAKE_CXX_FLAGS_RELEASE CMAKE_CUDA_FLAGS "
+    "CMAKE_CUDA_FLAGS_RELEASE CMAKE_CUDA_ARCHITECTURES FLASH_NATIVE"
+).split()
+UNITS = tuple(record_tables.UNITS)
 LONGEST_ON_CPU = 16384  # of --memory: N^2 grows faster than anybody's patience
 
 
@@ -186,12 +173,7 @@ def rungs_to_time(folder, only, plan, gpu):
         if rung.cuda and backend == "cpu":
             left_out.append((rung.name, "needs the simt or cuda backend"))
         elif backend == "simt":
-            left_out.append(
-                (
-                    rung.name,
-                    "is executed thread by thread by the SIMT backend, whose time says nothing",
-                )
-            )
+            left_out.append((rung.name, "is emulated by the SIMT backend, whose time says nothing"))
         elif backend == "cuda" and not gpu:
             left_out.append((rung.name, "needs a GPU, and nvidia-smi finds none"))
         elif not path:
@@ -232,13 +214,9 @@ def unit_of(rung):
     """The unit that does a rung's products."""
     if not rung.cuda:
         return "cpu_fma_flops"
-    return (
-        "ffma_flops"
-        if not rung.tensor
-        else "wgmma_flops"
-        if rung.capability == "9.0"
-        else "mma_sync_flops"
-    )
+    if not rung.tensor:
+        return "ffma_flops"
+    return "wgmma_flops" if rung.capability == "9.0" else "mma_sync_flops"
 
 
 def compulsory_bytes(case, dtype):
@@ -250,13 +228,8 @@ def time_rung(rung, path, backend, case, plan, check):
     """A row of the record. Raises Refused."""
     runs = plan.runs.get(backend)
     how_often = ["--bench"] if runs is None else ["--repetitions", runs] if runs else []
-    checking = (
-        ["--no-check"]
-        if not check
-        else ["--check-rows", plan.check_rows]
-        if plan.check_rows
-        else []
-    )
+    rows = ["--check-rows", plan.check_rows] if plan.check_rows else []
+    checking = rows if check else ["--no-check"]
     report = harness.report_of(path, *harness.arguments_of(case, rung.dtype), *how_often, *checking)
     bench = report["benchmark"] or {"seconds": [report["seconds"]], "peak_memory_bytes": None}
     verdict = report["check"]
@@ -325,9 +298,8 @@ class Bench:
         flags = {
             name: value for name, value in harness.cache(folder).items() if name in FLAGS and value
         }
-        command = (
-            "scripts/bench" + f" --{plan.name}" * (plan is not BENCH) + " --quick" * options.quick
-        )
+        command = "scripts/bench"
+        command += f" --{plan.name}" * (plan is not BENCH) + " --quick" * options.quick
         self.provenance = records.provenance(
             command,
             options.commit,
@@ -399,9 +371,8 @@ class Bench:
                 self.keep()
             if self.torch:
                 say(f"PyTorch on {harness.title(case)}")
-                self.rows += (time_libraries if self.on_gpu else time_pytorch_on_cpu)(
-                    self.torch, case
-                )
+                time_them = time_libraries if self.on_gpu else time_pytorch_on_cpu
+                self.rows += time_them(self.torch, case)
                 self.keep()
         return right
 
@@ -419,15 +390,9 @@ class Bench:
                 except LabError as failure:  # the times are worth keeping without it
                     say(f"  left out: {failure}")
                     continue
+                about = {"program": rung.name, "kind": "kernel", "dtype": rung.dtype}
                 self.rows += [
-                    {
-                        "program": rung.name,
-                        "kind": "kernel",
-                        "dtype": rung.dtype,
-                        **self.problems[0],
-                        "kernel": kernel,
-                        **found,
-                    }
+                    about | self.problems[0] | {"kernel": kernel} | found
                     for kernel, found in counts.items()
                 ]
 

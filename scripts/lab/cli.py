@@ -68,3 +68,7 @@ def table(header, rows):
         yield "  ".join(
             [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:]))]
         ).rstrip()
+
+
+def print_table(header, rows):
+    print(*table(header, rows), sep="\n")

@@ -17,22 +17,11 @@ from lab.safetensors import SafetensorsFile
 # Sizes at which each rung takes moments. The SIMT backend executes a CUDA kernel thread by thread,
 # so it gets less.
 RANDOM = {
-    "cpu": ["--heads", "8", "--q-len", "1024", "--head-dim", "64"],
-    "simt": ["--heads", "2", "--q-len", "256", "--head-dim", "64"],
-    "cuda": ["--heads", "16", "--q-len", "4096", "--head-dim", "64"],
+    "cpu": "--heads 8 --q-len 1024 --head-dim 64".split(),
+    "simt": "--heads 2 --q-len 256 --head-dim 64".split(),
+    "cuda": "--heads 16 --q-len 4096 --head-dim 64".split(),
 }
-HEADING = (
-    "",
-    "input",
-    "O error",
-    "allowed",
-    "LSE error",
-    "allowed",
-    "time",
-    "GFLOP/s",
-    "speed",
-    "",
-)
+HEADING = ("", *"input,O error,allowed,LSE error,allowed,time,GFLOP/s,speed".split(","), "")
 WIDTHS = (2, 8, 9, 9, 9, 9, 10, 8, 7, 8)
 
 
@@ -128,9 +117,8 @@ def show(label, report, seconds_before):
         for name in check
         if name.endswith("_error")
     ]
-    errors = errors[:1] + [
-        max(errors[1:], key=lambda pair: pair[0] / pair[1])
-    ]  # of dK and dV the one nearer its bound
+    # Of dK and dV the one nearer its bound.
+    errors = errors[:1] + [max(errors[1:], key=lambda pair: pair[0] / pair[1])]
     row(
         (
             "",

@@ -67,17 +67,11 @@ for ours, theirs in ("load", "ld"), ("store", "st"), ("add", "red"):
         f"TMA_{ours}_bytes": f"l1tex__m_{way}_bytes_mem_global_op_tma_{theirs}.sum",
     }
 # KiB of shared memory of a block, by compute capability: rungs may choose their tiles by it.
-SHARED_KIB = {
-    "8.0": 163,
-    "8.7": 163,
-    "9.0": 227,
-    "10.0": 227,
-    "10.3": 227,
-    "8.6": 99,
-    "8.9": 99,
-    "12.0": 99,
-    "12.1": 99,
-}
+SHARED_KIB = (
+    dict.fromkeys(("8.0", "8.7"), 163)
+    | dict.fromkeys(("9.0", "10.0", "10.3"), 227)
+    | dict.fromkeys(("8.6", "8.9", "12.0", "12.1"), 99)
+)
 
 
 def metrics_of(rung):
@@ -112,22 +106,12 @@ def parsed(output, metrics=records.METRICS):
 def ncu(command, kernels="", metrics=records.METRICS):
     """[(kernel, counts)] of a command's launches; `kernels` is a regular expression."""
     build.require("ncu")
-    full = [
-        "ncu",
-        "--csv",
-        "--page",
-        "raw",
-        "--print-units",
-        "base",
-        "--clock-control",
-        "none",
-        "--print-metric-instances",
-        "details",
-        *(["-k", f"regex:{kernels}"] if kernels else []),
-        "--metrics",
-        ",".join(metrics.values()),
-        *map(str, command),
-    ]
+    flags = (
+        "--csv --page raw --print-units base --clock-control none --print-metric-instances details"
+    )
+    only = ["-k", f"regex:{kernels}"] if kernels else []
+    asked = ["--metrics", ",".join(metrics.values())]
+    full = ["ncu", *flags.split(), *only, *asked, *map(str, command)]
     done = subprocess.run(full, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise LabError(
@@ -175,9 +159,8 @@ def totals(document):
 
 def of_gpu(counts):
     """What both sides count, under the same names."""
-    counts = Counter(
-        {name.replace("_", " "): int(number) for name, number in counts.items()}
-    )  # all else is 0
+    # All else is 0.
+    counts = Counter({name.replace("_", " "): int(number) for name, number in counts.items()})
     wgmma = [name for name in counts if name.startswith("wgmma")]
     counts["mma"] = (
         counts["tensor pipe"] - counts["tensor pipe moves"] - sum(counts[name] for name in wgmma)
@@ -275,29 +258,24 @@ def main(options):
                 count(gpu, *problem, metrics=metrics_of(rung)),
                 totals(document.result()),
             )
-    print(
-        *cli.table(
-            ["", "GPU", "SIMT", ""],
-            [
-                [
-                    f"{row['program']} {row['kernel']}, {row['counter']}",
-                    f"{row['gpu']:,}",
-                    f"{row['simt']:,}",
-                    "DIFFERENT"
-                    if not agrees(row)
-                    else "equal"
-                    if row["gpu"] == row["simt"]
-                    else "as written",
-                ]
-                for row in rows
-            ],
-        ),
-        sep="\n",
-    )
-    different, must = (
-        sum(not agrees(row) for row in rows),
-        sum(row["must_be_equal"] for row in rows),
-    )
+
+    def verdict(row):
+        if not agrees(row):
+            return "DIFFERENT"
+        return "equal" if row["gpu"] == row["simt"] else "as written"
+
+    lines = [
+        [
+            f"{row['program']} {row['kernel']}, {row['counter']}",
+            f"{row['gpu']:,}",
+            f"{row['simt']:,}",
+            verdict(row),
+        ]
+        for row in rows
+    ]
+    cli.print_table(["", "GPU", "SIMT", ""], lines)
+    different = sum(not agrees(row) for row in rows)
+    must = sum(row["must_be_equal"] for row in rows)
     print(f"\n{must - different} of {must} counts that must agree do.")
     cli.save(options, rows)
     return 1 if different else 0

@@ -19,14 +19,8 @@ from pathlib import Path
 from lab import cli, counters, harness, profile_report, records
 from lab.ladder import cuda_rungs
 
-PROBLEM = (
-    "--heads",
-    "2",
-    "--q-len",
-    "200",
-    "--head-dim",
-    "64",
-)  # the SIMT backend executes thread by thread
+# The SIMT backend executes thread by thread.
+PROBLEM = ("--heads", "2", "--q-len", "200", "--head-dim", "64")
 
 
 def common(counts):
@@ -54,28 +48,21 @@ def on_gpu(kernel):
 def lines(columns):
     """A table for each kernel: `columns` is {side: {kernel: {label: number}}}. What is 0 on all
     sides is left out."""
+
+    def cell(side, label):
+        number = side.get(label, "")
+        return (
+            f"{number:.2f}" if isinstance(number, float) else f"{number:,}" if number != "" else ""
+        )
+
     for kernel in next(iter(columns.values())):
         sides = [side.get(kernel, {}) for side in columns.values()]
-        labels = dict.fromkeys(
-            label for side in sides for label in side if any(other.get(label) for other in sides)
-        )
+        labels = dict.fromkeys(label for side in sides for label in side)
+        labels = [label for label in labels if any(side.get(label) for side in sides)]
         yield ""
         yield from cli.table(
             [kernel, *columns],
-            [
-                [
-                    label,
-                    *(
-                        f"{side[label]:,}"
-                        if type(side.get(label)) is int
-                        else f"{side[label]:.2f}"
-                        if label in side
-                        else ""
-                        for side in sides
-                    ),
-                ]
-                for label in labels
-            ],
+            [[label, *(cell(side, label) for side in sides)] for label in labels],
         )
 
 
@@ -95,21 +82,14 @@ def main(options):
         return profile_report.main(options.rung)
     (rung,) = cuda_rungs([options.rung])
     arguments, columns = options.arguments or list(PROBLEM), {}
-    gpu, simt = (
-        harness.program(options.programs, rung.name),
-        harness.program(options.simt_programs, rung.name),
-    )
-    missing = (
-        "nvidia-smi finds no GPU"
-        if not records.has_gpu()
-        else "there is no ncu (it comes with the CUDA Toolkit)"
-        if not shutil.which("ncu")
-        else ""
-        if gpu
-        else f"{rung.name} is not in {options.programs}"
-    )
-    if missing:
-        cli.say(f"GPU left out: {missing}")
+    gpu = harness.program(options.programs, rung.name)
+    simt = harness.program(options.simt_programs, rung.name)
+    if not records.has_gpu():
+        cli.say("GPU left out: nvidia-smi finds no GPU")
+    elif not shutil.which("ncu"):
+        cli.say("GPU left out: there is no ncu (it comes with the CUDA Toolkit)")
+    elif not gpu:
+        cli.say(f"GPU left out: {rung.name} is not in {options.programs}")
     else:
         found = counters.count(gpu, *arguments, metrics=records.METRICS | counters.metrics_of(rung))
         columns["GPU"] = {kernel: on_gpu(counts) for kernel, counts in found.items()}

@@ -60,9 +60,8 @@ def short(file):
 def events(counts):
     named = [(counts[name], noun) for name, noun in EVENTS.items() if counts.get(name)]
     named += [(counts[name]["requests"], noun) for name, noun in ENGINE.items() if counts.get(name)]
-    shapes = sorted(
-        counts.get("wgmma", {}), key=lambda shape: (len(shape), shape)
-    )  # by their columns
+    # By their columns.
+    shapes = sorted(counts.get("wgmma", {}), key=lambda shape: (len(shape), shape))
     named += [(counts["wgmma"][shape], f"wgmma {shape}") for shape in shapes]
     return ", ".join(
         f"{count:,} {noun}{'s' * (count != 1 and not noun.startswith(INSTRUCTIONS))}"

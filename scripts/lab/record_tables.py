@@ -121,13 +121,9 @@ def size(number):
 
 def formatted(value, form=""):
     """By a format; without one three digits of a fraction."""
-    return (
-        format(value, form)
-        if form
-        else three_digits(value)
-        if isinstance(value, float)
-        else str(value)
-    )
+    if form:
+        return format(value, form)
+    return three_digits(value) if isinstance(value, float) else str(value)
 
 
 def table(header, lines, left=0):
@@ -278,16 +274,9 @@ VIEWS = {
         **{
             one.replace("_", " "): f"stall_{one} : .1f"
             for one in (
-                "lg_throttle",
-                "long_scoreboard",
-                "mio_throttle",
-                "short_scoreboard",
-                "math_pipe_throttle",
-                "wait",
-                "barrier",
-                "gmma",
-                "not_selected",
-            )
+                "lg_throttle long_scoreboard mio_throttle short_scoreboard math_pipe_throttle "
+                "wait barrier gmma not_selected"
+            ).split()
         },
         "a scheduler issues": "issue_active_percent / 100 : .0%",
     },
@@ -484,12 +473,13 @@ def simt(record, names):
         for row in needed_rows(record, problem=rows(record)[0]["problem"])
         if re.match(names, row["counter"])
     ]
+    # GPU / SIMT where they differ.
     return pivot(
         {"provenance": {}, "rows": found},
         "program, kernel",
         "counter",
         "' / '.join(unique((f'{gpu:,.15g}', f'{simt:,.15g}')))",
-    )  # GPU / SIMT where they differ
+    )
 
 
 def registers(record):

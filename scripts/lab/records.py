@@ -48,17 +48,9 @@ METRICS = {
     **{
         f"stall_{reason}": f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
         for reason in (
-            "barrier",
-            "long_scoreboard",
-            "short_scoreboard",
-            "mio_throttle",
-            "lg_throttle",
-            "math_pipe_throttle",
-            "wait",
-            "not_selected",
-            "sleeping",
-            "gmma",
-        )
+            "barrier long_scoreboard short_scoreboard mio_throttle lg_throttle math_pipe_throttle "
+            "wait not_selected sleeping gmma"
+        ).split()
     },
     "warps_per_issue": "smsp__average_warps_active_per_issue_active.ratio",
     "issue_active_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",

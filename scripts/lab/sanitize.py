@@ -33,8 +33,8 @@ PROBLEMS = (
     "--batch 2 --heads 2 --q-len 97 --kv-len 161",  # ragged
     "--heads 2 --q-len 200 --kv-len 200 --causal",
     "--heads 4 --kv-heads 2 --q-len 70 --kv-len 300 --causal",  # grouped
-    "--heads 1 --q-len 260 --kv-len 70 --causal",
-)  # rows without keys
+    "--heads 1 --q-len 260 --kv-len 70 --causal",  # rows without keys
+)
 
 
 def reported(output):
@@ -56,17 +56,8 @@ def ask(sanitizer):
 
 
 def under(sanitizer, tool, path, arguments, checks=()):
-    command = [
-        sanitizer,
-        "--tool",
-        tool,
-        *TOOLS[tool],
-        *checks,
-        "--error-exitcode",
-        "99",
-        str(path),
-        *arguments,
-    ]
+    options = [*TOOLS[tool], *checks, "--error-exitcode", "99"]
+    command = [sanitizer, "--tool", tool, *options, str(path), *arguments]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -90,13 +81,7 @@ def unseen(options):
     program = build.FOLDER / "unseen_races"
     subprocess.run(
         [
-            "nvcc",
-            "-std=c++20",
-            "-O2",
-            "-gencode",
-            "arch=compute_90a,code=sm_90a",
-            "-I.",
-            "-o",
+            *"nvcc -std=c++20 -O2 -gencode arch=compute_90a,code=sm_90a -I. -o".split(),
             str(program),
             "docs/examples/unseen_races.cu",
             *map(str, ROOT.glob("common/cuda/*/*.cu")),

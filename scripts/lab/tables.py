@@ -53,9 +53,8 @@ class Page:
     def made(self, match):
         expression = match["expression"]
         try:
-            new = (
-                "\n".join(eval(expression, {"__builtins__": {}, **record_tables.NAMES})) + "\n"
-            )  # the pages are our own
+            # The pages are our own.
+            new = "\n".join(eval(expression, {"__builtins__": {}, **record_tables.NAMES})) + "\n"
         except Exception as error:  # whatever an expression can do wrong
             self.wrong.append(f"{self.place(match)}: {expression}: {type(error).__name__}: {error}")
             return match["old"]

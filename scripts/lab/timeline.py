@@ -79,18 +79,8 @@ def phases(program, stamps):
 def counted(name):
     """Rows of what ncu counts in a run."""
     cli.say(f"ncu: {name}")
-    command = [
-        sys.executable,
-        "-B",
-        "-m",
-        "lab",
-        "experiments",
-        *NAMES,
-        "--once",
-        name,
-        "--problem",
-        "4,16,4096,128",
-    ]
+    lab = [sys.executable, "-B", "-m", "lab", "experiments"]
+    command = [*lab, *NAMES, "--once", name, "--problem", "4,16,4096,128"]
     return [
         {"program": name, "kind": "kernel", "kernel": kernel, **CASE, **counts}
         for kernel, counts in counters.ncu(command, "persistent_blocks|overlap|cudnn")
@@ -145,18 +135,13 @@ def main(options):
             ]
         )
         cli.save(options, rows, torch=torch.__version__, rounds=30)
-        print(
-            *cli.table(
-                ["ncu", "tensor cores, %", "exponentials, %"],
-                [
-                    [
-                        f"{row['program']} {row['kernel'][:40]}",
-                        f"{row['tensor_active_percent']:.1f}",
-                        f"{row['xu_percent']:.1f}",
-                    ]
-                    for row in found
-                ],
-            ),
-            sep="\n",
-        )
+        lines = [
+            [
+                f"{row['program']} {row['kernel'][:40]}",
+                f"{row['tensor_active_percent']:.1f}",
+                f"{row['xu_percent']:.1f}",
+            ]
+            for row in found
+        ]
+        cli.print_table(["ncu", "tensor cores, %", "exponentials, %"], lines)
     return 0

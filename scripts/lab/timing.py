@@ -248,11 +248,8 @@ def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, patter
             tensor.copy_(source[index[0]][:, index[1]][:, :, index[2]])
         q *= math.sqrt(real_q.shape[-1] / d)
     q *= sigma
-    if kind in (
-        "rising",
-        "low",
-        "sink",
-    ):  # one column of Q is 1, so that of K is what it adds to the score, times sqrt(d)
+    # One column of Q is 1, so that of K is what it adds to the score, times sqrt(d).
+    if kind in ("rising", "low", "sink"):
         q[..., 0] = 1
         k[..., 0] = 0
         if kind == "rising":

@@ -8,9 +8,8 @@ if sys.version_info < (3, 11):  # noqa: UP036 (it says so)
         file=sys.stderr,
     )
     sys.exit(2)
-signal.signal(
-    signal.SIGPIPE, signal.SIG_DFL
-)  # `| head` ends it without a word, like any other program
+# `| head` ends it without a word, like any other program.
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 from lab.exercises.command import main  # noqa: E402  (only now: older ones cannot read it)
 
 sys.exit(main(sys.argv[1:]))

@@ -67,9 +67,8 @@ class Exercise:
     kind = property(lambda self: self.data["kind"])
     text = property(lambda self: self.data["text"].strip())
     hints = property(lambda self: [" ".join(hint.split()) for hint in self.data["hints"]])
-    name = property(
-        lambda self: f"{self.id}_{self.folder.name.split('_', 1)[1]}"
-    )  # of its working copy
+    # Of its working copy.
+    name = property(lambda self: f"{self.id}_{self.folder.name.split('_', 1)[1]}")
     file = property(
         lambda self: "answer.txt" if self.kind == EXPLAIN else self.rung.kernel_file.name
     )

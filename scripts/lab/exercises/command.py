@@ -82,12 +82,9 @@ def listing(every, progress):
             rung = one.rung
             print(colour("1", rung.name))
         state = progress.of(one)
-        tries = (
-            f"{state['tries']} {'try' if state['tries'] == 1 else 'tries'}"
-            if state["tries"]
-            else "begun"
-        )
-        mark = colour("32", "done") if state["done"] else tries if state["last"] else ""
+        mark = colour("32", "done") if state["done"] else "begun" if state["last"] else ""
+        if state["tries"] and not state["done"]:
+            mark = f"{state['tries']} {'try' if state['tries'] == 1 else 'tries'}"
         print(f"  {one.id:<24}{one.kind:<17}{one.title:<48}{mark}")
     done = sum(progress.of(one)["done"] for one in every)
     print(

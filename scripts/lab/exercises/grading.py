@@ -30,11 +30,12 @@ COSTS = (
     ("wavefronts of shared stores", "shared_store.wavefronts + async_store.wavefronts"),
     ("mma instructions", "mma"),
     ("bytes that TMA loads", "tma_load.bytes"),
+    # What rungs on the CPU read.
     ("bytes of Q", "Q"),
     ("bytes of K", "K"),
     ("bytes of V", "V"),
     ("bytes of the workspace", "workspace"),
-)  # CPU
+)
 
 # What a failure teaches: (what the message holds, its name, why it matters).
 LESSONS = (
@@ -286,9 +287,8 @@ def value(counters, name):
     for part in name.split("+"):
         one = counters
         for key in part.strip().split("."):
-            one = one.get(
-                key, {}
-            )  # of TMA and wgmma there is an entry only if there is something to count
+            # Of TMA and wgmma there is an entry only if there is something to count.
+            one = one.get(key, {})
         total += one or 0
     return total
 
@@ -405,9 +405,8 @@ def kernel_failure(exercise, file, preset, talk):
         with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
             cause = detected(program, *exercise.data.get("detect", (dims[0], 128)))
             outcome.append(cause.name if cause else "no fault")
-        if cause and (
-            not failure or not re.match(r"(O|LSE|d[QKV]) at", cause.said)
-        ):  # it is nearer to the cause
+        # It is nearer to the cause.
+        if cause and (not failure or not re.match(r"(O|LSE|d[QKV]) at", cause.said)):
             also = failure and failure.name != cause.name
             wrong = f"\nThe result is wrong as well: {failure.said}" if also else ""
             failure = Failure(cause.name, cause.said + wrong, cause.where, cause.why)

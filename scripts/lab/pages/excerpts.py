@@ -106,9 +106,8 @@ class Page:
         """What a link's #part can be: headings as GitHub names them, and explicit ids."""
         names, seen = set(re.findall(r"<[^>]*\b(?:id|name)=\"([^\"]+)\"", self.prose)), {}
         for heading in re.findall(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$", self.prose, re.M):
-            text = re.sub(
-                r"<[^>]*>", "", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-            )  # a link counts as its text
+            # A link counts as its text.
+            text = re.sub(r"<[^>]*>", "", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading))
             name = re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
             seen[name] = seen.get(name, -1) + 1
             names.add(f"{name}-{seen[name]}" if seen[name] else name)
@@ -304,9 +303,8 @@ def main(options):
                     problems.append((block["line"], problem))
         linked[page.path] = set()
         for number, target in page.links():
-            if not re.match(
-                r"[a-z][a-z0-9+.-]*:", target, re.I
-            ):  # no http:, https:, mailto:, data:
+            # No http:, https:, mailto:, data:
+            if not re.match(r"[a-z][a-z0-9+.-]*:", target, re.I):
                 counts["link"] += 1
                 linked[page.path].add(
                     (page.path.parent / unquote(target.partition("#")[0])).resolve()

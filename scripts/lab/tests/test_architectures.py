@@ -8,10 +8,8 @@ import subprocess
 import pytest
 from lab.ladder import ROOT
 
-OLD, NEW = (
-    "50 60 70 75 80 86 87 89 90",
-    "75 80 86 87 88 89 90 100 110 103 120 121",
-)  # what CUDA 12.4 and 13.0 know
+# What CUDA 12.4 and 13.0 know.
+OLD, NEW = ("50 60 70 75 80 86 87 89 90", "75 80 86 87 88 89 90 100 110 103 120 121")
 
 
 @pytest.mark.parametrize(

@@ -132,11 +132,8 @@ def test_architectures(stand_in, tmp_path, capsys):
         and "left out: sm_120" in said
         and "1 of 1 compile without a warning" in said
     )
-    for broken in (
-        "echo error: no; exit 1",
-        "true",
-        f"cat {tmp_path}/said; exit 2",
-    ):  # an error, silence, a warning
+    # An error, silence, a warning.
+    for broken in ("echo error: no; exit 1", "true", f"cat {tmp_path}/said; exit 2"):
         stand_in("nvcc", nvcc.format(broken))
         assert main(["architectures", "flash_attention_1", "--arch", "80"]) == 1
     assert main(["architectures", "--arch", "x"]) == main(["architectures", "--arch", "120"]) == 2

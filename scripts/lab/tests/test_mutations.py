@@ -63,6 +63,5 @@ def test_mutants_that_survive_are_told(stand_in, tmp_path, capsys):
         said.count("NOT CAUGHT") == 1 and "1 not caught" in said and "in-order, late: race" in said
     )
     program.write_text("#!/bin/sh\nexit 1\n")
-    assert (
-        main(["mutations", "flash_attention_1", "--programs", str(tmp_path)]) == 2
-    )  # it fails without a mutation
+    # It fails without a mutation.
+    assert main(["mutations", "flash_attention_1", "--programs", str(tmp_path)]) == 2
