@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "common/harness/files/text.hpp"
@@ -14,7 +15,9 @@ namespace {
 /// CLI11 checks the type; the message says what would work.
 template <class T> CLI::Validator number(const std::string& kind) {
     const auto check = [kind](std::string& text) {
-        const bool valid = CLI::TypeValidator<T>("")(text).empty() && !text.empty();
+        const bool negative = text.starts_with('-'); // CLI11 2.1 takes -1 for 2^64 - 1
+        const bool valid = CLI::TypeValidator<T>("")(text).empty() && !text.empty() &&
+                           !(negative && std::is_unsigned_v<T>);
         return valid ? std::string() : "needs " + kind + ", got " + in_quotes(text);
     };
     return CLI::Validator(check, "");

@@ -237,9 +237,11 @@ TEST_CASE("fault: too much shared memory, too many threads", "[faults]") {
     in_every_way([] {
         float* const none = nullptr;
         const auto refusal = [&](unsigned size, size_t shared) {
-            // launch
-            const Fault fault = fault_of(
-                [&] { launch(nothing, 1, size, shared, static_cast<const float*>(none), none); });
+            const auto run = [&] {
+                // launch
+                launch(nothing, 1, size, shared, static_cast<const float*>(none), none);
+            };
+            const Fault fault = fault_of(run);
             CHECK(fault.kind == FaultKind::launch);
             CHECK_THAT(fault.what(),
                        ContainsSubstring("test_fault_list.cpp:" +

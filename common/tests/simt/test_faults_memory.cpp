@@ -84,8 +84,8 @@ __global__ void uninitialised_in_second_block(float* out) {
     out[blockIdx.x] = total[0 * threadIdx.x]; // stale read
 }
 
-// copy left alone
 template <bool wait> __global__ void leave_without_wait(const float* in) {
+    // copy left alone
     cp_async_16(flash::dynamic_shared<float>() + 4 * threadIdx.x, in + 4 * threadIdx.x);
     cp_async_commit();
     if constexpr (wait) {

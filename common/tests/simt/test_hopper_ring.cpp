@@ -155,10 +155,9 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
     for (int r = 0; r < 2; ++r) {
         const int row = threadIdx.x % 128 / 32 * 16 + lane / 4 + 8 * r;
         for (int n = 0; n < columns / 8; ++n) {
-            // write of C
-            *reinterpret_cast<uint32_t*>(own_C + SwizzledTile<64, 64>::offset(row, n) +
-                                         4 * (lane % 4)) =
-                pack<Bfloat16>(C_reg[n][2 * r], C_reg[n][2 * r + 1]); // read of C
+            char* const to = own_C + SwizzledTile<64, 64>::offset(row, n) + 4 * (lane % 4);
+            const auto two = pack<Bfloat16>(C_reg[n][2 * r], C_reg[n][2 * r + 1]); // read of C
+            *reinterpret_cast<uint32_t*>(to) = two;                                // write of C
         }
     }
     if (broken != Broken::proxy_fence) {
