@@ -8,20 +8,13 @@ Shared memory that a kernel asks for when it is launched: ./scripts/step --prese
 --profile.
 """
 
-import concurrent.futures
 import re
 import subprocess
-import tempfile
-import time
 
 from lab import build, cli
-from lab.ladder import ROOT, LabError, cuda_rungs
+from lab.ladder import LabError, cuda_rungs
 
 ARCHITECTURES = "80,86,89,90,100,120"
-OPTIONS = (
-    "-std=c++20 -O3 -I. -cubin -Xptxas=-v --Werror=all-warnings "
-    "-Xcompiler=-Wall,-Wextra,-Wshadow,-Werror"
-).split()
 
 
 def suits(rung, architecture):
@@ -30,34 +23,11 @@ def suits(rung, architecture):
     return int(architecture) == asked if asked == 90 else int(architecture) >= asked
 
 
-def compile_for(architecture, rung):
-    """(seconds, what was wrong or "", rows)"""
-    start, code = time.monotonic(), "90a" if rung.capability == "9.0" else architecture
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [
-                "nvcc",
-                *OPTIONS,
-                f"--generate-code=arch=compute_{code},code=sm_{code}",
-                rung.kernel_file,
-                "-o",
-                f"{folder}/kernel.cubin",
-            ],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-    about = {"program": rung.name, "kind": "rung", "architecture": architecture}
-    rows = [about | row for row in build.ptxas_rows(done.stdout)]
-    wrong = (
-        ""
-        if done.returncode == 0 and rows
-        else f"FAILED, or ptxas said nothing of a kernel:\n{done.stdout.strip()}"
-    )
-    return time.monotonic() - start, wrong, rows
+def variant(architecture, rung):
+    """The rung as it is, for that GPU; a warning is an error."""
+    code = "90a" if rung.capability == "9.0" else architecture
+    name = f"{rung.name}-sm_{code}"
+    return build.Variant(name, rung, architecture=f"{code}-real", werror=True)
 
 
 def cell(rows):
@@ -96,19 +66,18 @@ def main(options):
         raise LabError(
             f"nothing to compile: this nvcc knows none of {options.arch}, or no rung is for them"
         )
+    variants = {one: variant(*one) for one in work}
+    built, wrong = build.try_all(list(variants.values()), max(1, options.jobs))
     rows, failed = {}, 0
-    with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
-        running = {pool.submit(compile_for, *one): one for one in work}
-        for number, done in enumerate(concurrent.futures.as_completed(running), 1):
-            (architecture, rung), (seconds, wrong, rows[running[done]]) = (
-                running[done],
-                done.result(),
-            )
-            failed += bool(wrong)
-            cli.say(
-                f"{number} of {len(work)}: sm_{architecture} {rung.name} "
-                f"{wrong or f'compiles ({seconds:.0f} s)'}"
-            )
+    for one in work:
+        architecture, rung = one
+        said = built.get(variants[one].name, ("", ""))[1]
+        about = {"program": rung.name, "kind": "rung", "architecture": architecture}
+        rows[one] = [about | row for row in build.ptxas_rows(said)]
+        if not rows[one]:
+            failed += 1
+            why = wrong.get(variants[one], "ptxas said nothing of a kernel")
+            cli.say(f"sm_{architecture} {rung.name} FAILED:\n{why}")
     found = [row for one in work for row in rows[one]]
     if options.kernels:
         names = ("registers", "stack", "spill_stores", "spill_loads", "static_shared")
@@ -124,5 +93,5 @@ def main(options):
     )
     print(f"{len(work) - failed} of {len(work)} compile without a warning")
     if not failed:
-        cli.save(options, found, gpu=False, flags=" ".join(OPTIONS))
+        cli.save(options, found, gpu=False, flags="as common/torch/CMakeLists.txt builds a library")
     return 1 if failed else 0

@@ -1,9 +1,9 @@
-"""The one place that builds variants of a kernel: a rung's .cu file, as it is or changed, into a shared library.
+"""Variants of a kernel as shared libraries: a rung's .cu file, as it is or changed.
 
-What is built lies in build-lab/ under a name that is a fingerprint of all that went into it, so nothing is built twice.
+CMake builds them, by the project of common/torch. They lie in build-lab/ under a name that is a
+fingerprint of all that went into them, since an experiment's sources are gone when it has been run.
 """
 
-import concurrent.futures
 import functools
 import hashlib
 import os
@@ -11,12 +11,11 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab.ladder import ROOT, LabError
-from lab.records import asked, first_line
+from lab.records import asked
 
 FOLDER = ROOT / "build-lab"
 # What ptxas says of a kernel, with the option -v.
@@ -30,12 +29,14 @@ PTXAS = re.compile(
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel to build: a rung of the ladder or of a folder elsewhere, as it is or with another text."""
+    """A kernel to build: a rung of the ladder or of a folder elsewhere, or another text for it."""
 
     name: str
     rung: object  # ladder.Rung
     text: str = ""
     root: Path = ROOT  # of the sources around it
+    architecture: str = ""  # as CMake names it; that of this computer's GPU unless given
+    werror: bool = False  # whether a warning is an error
 
     def source(self):
         return self.text or self.rung.kernel_file.read_text(encoding="utf-8")
@@ -47,18 +48,19 @@ def require(tool, comes_with="the CUDA Toolkit"):
 
 
 def target(capability="8.0"):
-    """nvcc's option for the GPU of this computer, or for what the rung was written for where there is none. Where nvcc
-    does not know the GPU yet: the newest PTX that it can run, which the driver compiles when the program starts."""
+    """What CMake calls the GPU of this computer, or what the rung was written for where there is
+    none. Where nvcc does not know the GPU yet: the newest PTX that it can run, which the driver
+    compiles when the program starts."""
     if capability == "9.0":
-        return "--generate-code=arch=compute_90a,code=sm_90a"  # wgmma exists in this code alone
+        return "90a-real"  # wgmma exists in this code alone
     here = asked("compute_cap")[0].replace(".", "")
     if not here.isdigit():
-        return "-arch=sm_90"
+        return "90"
     listed = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True).stdout
     older = [
         number for number in map(int, re.findall(r"compute_(\d+)", listed)) if number <= int(here)
     ]
-    return "-arch=native" if not older or max(older) == int(here) else f"-arch=compute_{max(older)}"
+    return f"{here}-real" if not older or max(older) == int(here) else f"{max(older)}-virtual"
 
 
 def fingerprint(*texts):
@@ -74,79 +76,115 @@ def device_sources(root):
 @functools.cache
 def sources(root):
     """Text of everything but the kernel that goes into a library."""
-    headers = [*root.glob("common/*.hpp"), *root.glob("common/cuda/**/*.hpp")]
-    files = [*sorted(headers), *(root / one for one in device_sources(root))]
-    return "".join(path.read_text(encoding="utf-8") for path in files)
+    common = root / "common"
+    files = [*common.glob("*.hpp"), *(common / "cuda").rglob("*.[hc]*")]
+    files += [*common.rglob("rung_entry.cu"), ROOT / "common/torch/CMakeLists.txt"]
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(files))
 
 
-def build(variant, folder=FOLDER):
-    """(library, what nvcc said), from build-lab/ if it is there. Raises LabError when it does not compile."""
-    rung, text, root = variant.rung, variant.source(), variant.root
-    header = rung.kernel_file.with_suffix(".hpp")
-    options = [
-        "-std=c++20",
-        "-O3",
-        target(rung.capability),
-        "-shared",
-        "-Xcompiler=-fPIC",
-        "-Xptxas=-v",
-        "-I.",
-        f'-DRUNG_HEADER="{os.path.relpath(header, root)}"',
-        f"-DRUNG={rung.name}",
-        *([] if rung.tensor else ["-DRUNG_FP32"]),
-        *(["-DRUNG_BACKWARD"] if rung.backward else []),
-    ]
-    key = fingerprint(
-        text,
-        header.read_text(encoding="utf-8"),
-        options,
-        first_line("nvidia-smi", "-L"),
-        sources(root),
-    )
-    library, log = folder / f"{variant.name}-{key}.so", folder / f"{variant.name}-{key}.log"
-    if not library.is_file() or not log.is_file():
-        require("nvcc")
-        kernel = folder / f"{variant.name}-{key}" / rung.kernel_file.name
+def file_name(variant, architecture):
+    """Of a variant's library, without its ending: also the name of its target."""
+    header = variant.rung.kernel_file.with_suffix(".hpp").read_text(encoding="utf-8")
+    key = fingerprint(variant.source(), header, architecture, variant.werror, sources(variant.root))
+    return f"{variant.name.replace('@', '-')}-{key}"
+
+
+def cmake(variants, root, architecture, werror, jobs, folder):
+    """Builds variants of one tree for one GPU: {variant: what went wrong}."""
+    of_tree = folder if root == ROOT else root / "build-lab"  # a worktree takes its own along
+    where = of_tree / f"cmake-{architecture}{'-werror' * werror}"
+    where.mkdir(parents=True, exist_ok=True)
+    lines, names = [], {}
+    for one in variants:
+        names[one] = name = file_name(one, architecture)
+        kernel = where / "kernels" / name / one.rung.kernel_file.name
         kernel.parent.mkdir(parents=True, exist_ok=True)
-        kernel.write_text(text, encoding="utf-8")
-        beside = library.with_suffix(".new.so")
-        command = ["nvcc", *options, "-o", str(beside), str(kernel), *device_sources(root)]
-        done = subprocess.run(
-            command,
-            cwd=root,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        if done.returncode:
-            raise LabError(
-                f"{variant.name} does not compile:\n{' '.join(command)}\n{done.stdout.strip()}"
-            )
-        log.write_text(done.stdout, encoding="utf-8")
-        beside.rename(library)
-    return library, log.read_text(encoding="utf-8")
+        kernel.write_text(one.source(), encoding="utf-8")
+        header, types = one.rung.kernel_file.with_suffix(".hpp"), " ".join(one.rung.types)
+        # At some commits it had the rung's number.
+        namespace = re.search(r"^namespace (\w+) {", header.read_text(encoding="utf-8"), re.M)[1]
+        told = (name, one.rung.program, namespace, types, one.rung.capability, header, kernel)
+        lines.append("|".join(map(str, told)) + "\n")
+    (where / "variants.txt").write_text("".join(lines), encoding="utf-8")
+    options = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "CMAKE_CUDA_ARCHITECTURES": architecture,
+        "CMAKE_CUDA_FLAGS": "-Xptxas=-v",
+        "CMAKE_LIBRARY_OUTPUT_DIRECTORY": folder.resolve(),
+        "FLASH_BACKEND": "cuda",
+        "FLASH_ROOT": root,
+        "FLASH_VARIANTS": where / "variants.txt",
+        "FLASH_WERROR": "ON" if werror else "OFF",
+    }
+    told = [f"-D{name}={value}" for name, value in options.items()]
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    configure = ["cmake", "-S", ROOT / "common/torch", "-B", where, *generator, *told]
+    done = subprocess.run(configure, capture_output=True, text=True)
+    if done.returncode:
+        raise LabError(f"CMake cannot configure common/torch:\n{done.stderr.strip()}")
+    build = ["cmake", "--build", where, "--parallel", str(jobs), "--target", *names.values()]
+    keep_going = ["--", "-k", "0"] if generator else ["--", "-k"]
+    done = subprocess.Popen(
+        [*build, *keep_going],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    said = []
+    for line in done.stdout:
+        said.append(line)
+        if line.startswith("["):
+            print(line, end="", file=sys.stderr, flush=True)
+    done.wait()
+    wrong = {}
+    for one, name in names.items():
+        logs = sorted((where / f"CMakeFiles/{name}.dir").rglob(f"{one.rung.kernel_file.name}*.log"))
+        if not logs or not (folder / f"{name}.so").is_file():
+            wrong[one] = "".join(said).strip()
+        else:
+            shutil.copyfile(logs[0], folder / f"{name}.log")
+    return wrong
 
 
-def build_all(variants, jobs=None, folder=FOLDER):
-    """{name: (library, what nvcc said)}, several compilers at once."""
-    built = {}
-    with concurrent.futures.ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
-        start = time.monotonic()
-        running = {pool.submit(build, one, folder): one for one in variants}
-        for number, done in enumerate(concurrent.futures.as_completed(running), 1):
-            name = running[done].name
-            try:
-                built[name] = done.result()
-            except LabError:
-                pool.shutdown(cancel_futures=True)
-                raise
-            print(
-                f"{number} of {len(variants)} built: {name} ({time.monotonic() - start:.0f} s)",
-                file=sys.stderr,
-            )
-    return {one.name: built[one.name] for one in variants}
+def try_all(variants, jobs=None, folder=None):
+    """({variant's name: (library, what nvcc said)}, {variant: what went wrong}). What was built once
+    is taken from build-lab/."""
+    require("nvcc")
+    folder = folder or FOLDER
+    groups, names, wrong = {}, {}, {}
+    for one in variants:
+        architecture = one.architecture or target(one.rung.capability)
+        names[one] = name = file_name(one, architecture)
+        if not (folder / f"{name}.so").is_file() or not (folder / f"{name}.log").is_file():
+            groups.setdefault((one.root, architecture, one.werror), []).append(one)
+    folder.mkdir(parents=True, exist_ok=True)
+    for (root, architecture, werror), group in groups.items():
+        jobs = jobs or len(os.sched_getaffinity(0))
+        wrong |= cmake(group, root, architecture, werror, jobs, folder)
+    built = {
+        one.name: (folder / f"{name}.so", (folder / f"{name}.log").read_text(encoding="utf-8"))
+        for one, name in names.items()
+        if one not in wrong
+    }
+    return built, wrong
+
+
+def build_all(variants, jobs=None, folder=None):
+    """{name: (library, what nvcc said)}. Raises LabError where one does not compile."""
+    built, wrong = try_all(variants, jobs, folder)
+    for one, said in wrong.items():
+        raise LabError(f"{one.name} does not compile:\n{said}")
+    return built
+
+
+def program(folder, target):
+    """The file of a program that a build folder has a target for; None where it cannot be built."""
+    if not (folder / "CMakeCache.txt").is_file():
+        return None
+    done = subprocess.run(["cmake", "--build", folder, "--target", target], capture_output=True)
+    places = [path for path in folder.glob(f"*/{target}") if path.is_file()]
+    return places[0] if done.returncode == 0 and places else None
 
 
 def demangled(names):

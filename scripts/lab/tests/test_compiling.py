@@ -60,21 +60,35 @@ def test_what_a_patch_must_say_and_what_it_needs(tmp_path, monkeypatch):
         experiments.build_all(EVERY[:1])
 
 
-def test_a_variant_is_built_once(tmp_path, stand_in, capsys):
-    stand_in(
-        "nvcc",
-        f'echo x >> {tmp_path}/calls\nwhile [ "$1" != -o ]; do shift; done\n'
-        f'touch "$2"\ncat <<END\n{PTXAS}\nEND',
-    )
+CMAKE = """#!/usr/bin/env python3
+import pathlib, sys
+words, folder = sys.argv[1:], pathlib.Path({folder!r})
+if words[0] == "--build":
+    name = words[words.index("--target") + 1]
+    if (folder / "broken").exists():
+        sys.exit("FAILED: no such kernel")
+    log = pathlib.Path(words[1]) / f"CMakeFiles/{{name}}.dir/kernels/{kernel}.o.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text({said!r})
+    (folder / f"{{name}}.so").touch()
+    with open(folder / "calls", "a") as calls:
+        calls.write("x")
+"""
+
+
+def test_a_variant_is_built_once(tmp_path, stand_in):
+    folder, rung = tmp_path / "built", cuda_rungs(["flash_attention_2"])[0]
+    said = CMAKE.format(folder=str(folder), kernel=rung.kernel_file.name, said=PTXAS)
+    stand_in("cmake", said)
+    stand_in("nvcc", "exit 0")
     stand_in("nvidia-smi", "exit 9")
-    one, folder = build.Variant("a", cuda_rungs(["flash_attention_2"])[0]), tmp_path / "built"
-    library, said = build.build(one, folder)
-    assert build.build(one, folder)[0] == library and (tmp_path / "calls").read_text() == "x\n"
-    assert library.is_file() and [found["registers"] for found in build.ptxas_rows(said)] == [
-        104,
-        168,
-    ]
-    assert build.ptxas_rows(said)[0] | {"kernel": ""} == {
+    one = build.Variant("a", rung)
+    library, said = build.build_all([one], 1, folder)["a"]
+    assert build.build_all([one], 1, folder)["a"][0] == library
+    assert library.is_file() and (folder / "calls").read_text() == "x"
+    rows = build.ptxas_rows(said)
+    assert [row["registers"] for row in rows] == [104, 168]
+    assert rows[0] | {"kernel": ""} == {
         "kernel": "",
         "registers": 104,
         "stack": 8,
@@ -82,19 +96,20 @@ def test_a_variant_is_built_once(tmp_path, stand_in, capsys):
         "spill_loads": 12,
         "static_shared": 96,
     }
-    stand_in("nvcc", "echo no such kernel; exit 1")
+    other = build.Variant("b", rung, text="another")
+    (folder / "broken").touch()
     with pytest.raises(LabError, match="b does not compile:(.|\n)*no such kernel"):
-        build.build_all([build.Variant("b", one.rung)], 1, folder)
+        build.build_all([one, other], 1, folder)
 
 
 @pytest.mark.parametrize(
     "listed, capability, expected",
     [
-        ("80 90", "9.0", "-arch=native"),
-        ("80 90", "12.0", "-arch=compute_90"),
-        ("80 120", "12.1", "-arch=compute_120"),
-        ("", "8.9", "-arch=native"),
-        ("80 90", "", "-arch=sm_90"),
+        ("80 90", "9.0", "90-real"),
+        ("80 90", "12.0", "90-virtual"),
+        ("80 120", "12.1", "120-virtual"),
+        ("", "8.9", "89-real"),
+        ("80 90", "", "90"),
     ],
 )
 def test_nvcc_is_asked_for_what_the_gpu_can_run(stand_in, listed, capability, expected):
@@ -119,12 +134,18 @@ def test_instructions_of_the_innermost_loop_with_products(tmp_path, capsys):
     )
 
 
-def test_architectures(stand_in, tmp_path, capsys):
-    (tmp_path / "said").write_text(PTXAS)
-    nvcc = (
-        'case "$*" in\n--list-gpu-code) echo sm_80; echo sm_90 ;;\n--version) ;;\n*) {0} ;;\nesac'
-    )
-    stand_in("nvcc", nvcc.format(f"cat {tmp_path}/said"))
+def test_architectures(stand_in, tmp_path, monkeypatch, capsys):
+    kernel = cuda_rungs(["flash_attention_1"])[0].kernel_file.name
+
+    def compilers(said):
+        folder = tmp_path / f"built{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        monkeypatch.setattr(build, "FOLDER", folder)
+        stand_in("cmake", CMAKE.format(folder=str(folder), kernel=kernel, said=said))
+        return folder
+
+    stand_in("nvcc", '[ "$1" = --list-gpu-code ] && echo sm_80 sm_90')
+    compilers(PTXAS)
     assert main(["architectures", "flash_attention_1", "--kernels", "--arch", "80,120"]) == 0
     said = capsys.readouterr().out
     assert (
@@ -132,10 +153,10 @@ def test_architectures(stand_in, tmp_path, capsys):
         and "left out: sm_120" in said
         and "1 of 1 compile without a warning" in said
     )
-    # An error, silence, a warning.
-    for broken in ("echo error: no; exit 1", "true", f"cat {tmp_path}/said; exit 2"):
-        stand_in("nvcc", nvcc.format(broken))
-        assert main(["architectures", "flash_attention_1", "--arch", "80"]) == 1
+    compilers("")  # ptxas is silent
+    assert main(["architectures", "flash_attention_1", "--arch", "80"]) == 1
+    (compilers(PTXAS) / "broken").touch()  # an error; or a warning, which is one
+    assert main(["architectures", "flash_attention_1", "--arch", "80"]) == 1
     assert main(["architectures", "--arch", "x"]) == main(["architectures", "--arch", "120"]) == 2
     hopper, ampere = (SimpleNamespace(capability=capability) for capability in ("9.0", "8.0"))
     assert [architectures.suits(hopper, one) for one in ("80", "90", "100")] == [False, True, False]
