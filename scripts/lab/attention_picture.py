@@ -4,7 +4,8 @@ No rung keeps the attention matrix P; every rung returns LSE, and that is enough
     P[i][j] = exp(scale * q_i . k_j - LSE[i])
 RESULT is what a rung wrote with --output; the q and k that it was given are read from --input:
 
-  ./scripts/step one_pass_softmax --input reference/data/minilm_layer1.safetensors --output /tmp/05.safetensors
+  ./scripts/step one_pass_softmax --input reference/data/minilm_layer1.safetensors \\
+      --output /tmp/05.safetensors
   ./scripts/lab/run attention-picture /tmp/05.safetensors --query book --svg /tmp/picture.svg
 """
 

@@ -3,15 +3,17 @@
 fp32 where a rung has it, bf16 for the rungs that use tensor cores. Problems: (B, H, N, d) = (4, 16,
 4096, 64) and (100, 1, 4096, 32), full. Every result is checked against the float64 reference on the
 problem that is timed. Medians of at least 20 runs with cold caches; a row whose spread, (longest -
-shortest) / median, is beyond 5% is marked "noisy". naive_attention to one_pass_softmax run on all cores of the
-processor. Without a GPU PyTorch stands beside them; CUDA rungs are left out. Ceilings are measured
-first and last, the better counts, by small programs that g++ and nvcc compile on the fly.
+shortest) / median, is beyond 5% is marked "noisy". naive_attention to one_pass_softmax run on all
+cores of the processor. Without a GPU PyTorch stands beside them; CUDA rungs are left out. Ceilings
+are measured first and last, the better counts, by small programs that g++ and nvcc compile on the
+fly.
 
 --series: time against N. 16,384 tokens in sequences of 512 to 16,384, 32 heads, d = 64, as the
 papers measure. The rungs on the processor run once, and of each head some 256 rows are checked.
 
---memory: memory against N, of standard attention (naive_attention and cuda_naive) and of tiles (05, 08 and the
-last): (1, 8, N, 64), N from 1024 on, until standard attention no longer fits.
+--memory: memory against N, of standard attention (naive_attention and cuda_naive) and of tiles
+(one_pass_softmax, flash_attention_2 and the last): (1, 8, N, 64), N from 1024 on, until standard
+attention no longer fits.
 
 Prints a table; the folder `bench` in the build folder gets the record, and a page with pictures
 where matplotlib is (apt install python3-matplotlib). Build the target rungs first, by the preset
@@ -184,7 +186,8 @@ def rungs_to_time(folder, only, plan, gpu):
 
 
 def measure_ceilings(gpu, best):
-    """Raises what `best` has, {unit: speed}, to what is measured now: heat and other programs can only lower it."""
+    """Raises what `best` has, {unit: speed}, to what is measured now: heat and other programs can
+    only lower it."""
     for target, folder in [("ceilings_cpu", ""), *[("ceilings_gpu", "build-cuda")] * bool(gpu)]:
         folders = [ROOT / folder] if folder else [ROOT / name for name in FOLDERS]
         program = next((built for one in folders if (built := build.program(one, target))), None)

@@ -148,8 +148,8 @@ def cmake(variants, root, architecture, werror, jobs, folder):
 
 
 def try_all(variants, jobs=None, folder=None):
-    """({variant's name: (library, what nvcc said)}, {variant: what went wrong}). What was built once
-    is taken from build-lab/."""
+    """({variant's name: (library, what nvcc said)}, {variant: what went wrong}). What was built
+    once is taken from build-lab/."""
     require("nvcc")
     folder = folder or FOLDER
     groups, names, wrong = {}, {}, {}

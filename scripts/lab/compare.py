@@ -7,11 +7,11 @@ of the programs where Python finds the wheel fa3-fwd. Each program is held to th
 against float64, on the tensors that are timed.
 
     lab compare                      all tensor-core rungs, 24 cases, bf16
-    lab compare block_order lean_softmax --dtype fp16 --lengths 4096,16384 --sigma 1,2,3,4,6,8,12,16,24
+    lab compare block_order lean_softmax --dtype fp16 --lengths 4096,16384 --sigma 1,2,4,8,16
     lab compare lean_softmax --pattern random,rising:50,sink:first,sink:middle,sink:last,real
-    lab compare lean_softmax before/steps/26_lean_softmax    a kernel file of another folder beside today's
-    lab compare backward_two_kernels backward_one_kernel backward_roles --group 8   gradients; FLOPs count 2.5 times the forward pass
-    lab compare --dtype fp32 cuda_naive flash_attention_1 flash_attention_2 double_buffer --problem 4,16,4096,64 --problem 100,1,4096,32
+    lab compare lean_softmax before/steps/26_lean_softmax    a kernel of another folder beside it
+    lab compare backward_one_kernel backward_roles --group 8    gradients: 2.5 times the FLOPs
+    lab compare --dtype fp32 flash_attention_2 double_buffer --problem 4,16,4096,64
     lab compare --training           a loop of PyTorch, by the wall clock
 
 Needs a GPU, nvcc and a python3 with PyTorch. ./scripts/bench times rungs on the CPU.

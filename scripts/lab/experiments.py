@@ -1,10 +1,11 @@
 """Builds the experiments of docs/experiments and times them beside the rungs that they change.
 
-An experiment is a patch to a rung's kernel as it was at a commit: one idea taken out or put in. This builds each of
-them, and the rung as it was, from a git worktree of that commit, in build-lab/. It prints what nvcc made of them:
-registers, spills, and, where cuobjdump is installed, instructions per product of the tensor cores. That needs no GPU.
-Where there is one, and a python3 with PyTorch, every variant is held to the suite's rule, except those that are wrong
-on purpose, and timed on the same tensors, interleaved. --counters counts with ncu.
+An experiment is a patch to a rung's kernel as it was at a commit: one idea taken out or put in.
+This builds each of them, and the rung as it was, from a git worktree of that commit, in build-lab/.
+It prints what nvcc made of them: registers, spills, and, where cuobjdump is installed, instructions
+per product of the tensor cores. That needs no GPU. Where there is one, and a python3 with PyTorch,
+every variant is held to the suite's rule, except those that are wrong on purpose, and timed on the
+same tensors, interleaved. --counters counts with ncu.
 """
 
 import math
@@ -37,7 +38,8 @@ HEAD = re.compile(r"^(What|Predicted|Commit|Wrong on purpose|\+\+\+ b)[:/]\s*(\S
 
 @dataclass(frozen=True)
 class Experiment(build.Variant):
-    """What a patch says of itself; a rung as it is has none. `rung`, `text` and `root` are known at the commit alone."""
+    """What a patch says of itself; a rung as it is has none. `rung`, `text` and `root` are known at
+    the commit alone."""
 
     kernel: Path = Path()  # "steps/NN_name/name.cu"
     commit: str = ""
@@ -71,12 +73,14 @@ def read_experiment(path):
 
 
 def chosen(names, folder=PATCHES):
-    """For each rung that is asked for itself, as it was at a commit, then its experiments of this commit."""
+    """For each rung that is asked for itself, as it was at a commit, then its experiments of this
+    commit."""
     known = [read_experiment(path) for path in sorted(folder.glob("*.patch"))]
     for name in names:
         if not any(name in (one.name, rung_of(one.kernel)) for one in known):
             raise LabError(
-                f"there is no experiment '{name}', and no rung of that name that has one; see --list"
+                f"there is no experiment '{name}', and no rung of that name that has one; see "
+                "--list"
             )
     found = [one for one in known if not names or {one.name, rung_of(one.kernel)} & set(names)]
     variants, kernels = [], dict.fromkeys((one.kernel, one.commit) for one in found)
@@ -101,7 +105,8 @@ def worktree(commit):
         try:
             if (added := git("worktree", "add", "--detach", folder, commit)).returncode:
                 raise LabError(
-                    f"experiments need a git clone with the whole history; of commit {commit} there is no "
+                    f"experiments need a git clone with the whole history; of commit {commit} "
+                    "there is no "
                     f"worktree: {added.stderr.strip().splitlines()[-1]}"
                 )
             yield Path(folder).resolve()
@@ -110,14 +115,15 @@ def worktree(commit):
 
 
 def at_commit(variants, tree):
-    """The variants of a commit, with their rungs and kernels, from its worktree, which stays as it is."""
-    ladder = parse(
-        (tree / "steps/ladder.txt").read_text(encoding="utf-8"), tree
-    )  # the commit's own
+    """The variants of a commit, with their rungs and kernels, from its worktree, which stays as it
+    is."""
+    # The commit's own.
+    ladder = parse((tree / "steps/ladder.txt").read_text(encoding="utf-8"), tree)
     for one in variants:
         if one.patch and (done := git("apply", str(one.patch), folder=tree)).returncode:
             raise LabError(
-                f"{one.patch.name} does not apply to commit {one.commit}: {done.stderr.strip().splitlines()[0]}"
+                f"{one.patch.name} does not apply to commit {one.commit}: "
+                f"{done.stderr.strip().splitlines()[0]}"
             )
         rung = next(rung for rung in ladder if rung.folder.name == one.kernel.parent.name)
         yield replace(one, rung=rung, text=rung.kernel_file.read_text(encoding="utf-8"), root=tree)
@@ -125,7 +131,7 @@ def at_commit(variants, tree):
 
 
 def build_all(variants, jobs=None):
-    """(the variants with their rungs, {name: (library, what nvcc said)}), each built at its commit."""
+    """(the variants with their rungs, {name: (library, what nvcc said)}), built at its commit."""
     with ExitStack() as stack:
         trees = {
             commit: stack.enter_context(worktree(commit))
@@ -140,7 +146,8 @@ def build_all(variants, jobs=None):
 
 
 def build_rows(variant, library, said):
-    """What the compiler made of each kernel of a variant. Of a kernel for several types the one for bf16."""
+    """What the compiler made of each kernel of a variant. Of a kernel for several types the one for
+    bf16."""
     loops = sass.best_loops(library) if variant.rung.tensor and shutil.which("cuobjdump") else {}
     rows = {}
     for row in build.ptxas_rows(said):
@@ -149,7 +156,8 @@ def build_rows(variant, library, said):
         if "Half" in name or f"{namespace}::" not in name:
             continue
         instructions, mma = loops.get(name, (None, None))
-        # Where a rung has several tiles for a head dim, the largest: it is what a GPU with room for it takes.
+        # Where a rung has several tiles for a head dim, the largest: it is what a GPU with room for
+        # it takes.
         size, d = int((of and of["Bc"]) or 0), int(of["d"]) if of else None
         key = d, name.split("<")[0]
         if size >= rows.get(key, (0,))[0]:
@@ -173,16 +181,16 @@ def build_rows(variant, library, said):
 
 
 def ragged_errors(torch, functions, tensor, head_dims):
-    """{name: its largest error as a part of its bound}, over head dims, types, masks and lengths, and large scores."""
+    """{name: its largest error as a part of its bound}, over head dims, types, masks and lengths,
+    and large scores."""
     generator = torch.Generator(device="cuda").manual_seed(2)
     largest = dict.fromkeys(functions, 0.0)
     for dtype in (torch.bfloat16, torch.float16) if tensor else (torch.float32,):
         for d in head_dims:
             for N_q, N_kv, sigma in RAGGED:
                 q, k, v = timing.tensors(torch, generator, dtype, 2, 3, 3, N_q, N_kv, d, sigma)
-                for causal in (False, True)[
-                    : 2 if N_q <= N_kv else 1
-                ]:  # else there are rows that see no key: NaN here
+                # Else there are rows that see no key: NaN here.
+                for causal in (False, True)[: 2 if N_q <= N_kv else 1]:
                     for name, share in timing.largest_errors(
                         torch, functions, set(functions), q, k, v, causal
                     ).items():
@@ -200,7 +208,8 @@ def problems(options, rung):
 
 
 def measure(torch, variants, built, options):
-    """(rows of times, names of those that are wrong): groups of variants that have the same problems."""
+    """(rows of times, names of those that are wrong): groups of variants that have the same
+    problems."""
     rows, wrong, groups = [], {}, {}
     for one in variants:
         key = (
@@ -246,7 +255,8 @@ def measure(torch, variants, built, options):
 
 
 def counted(variants, options):
-    """Rows of what ncu counts in a run of each variant on each problem: a process of its own, which runs it once."""
+    """Rows of what ncu counts in a run of each variant on each problem: a process of its own, which
+    runs it once."""
     rows = []
     for one in variants:
         for B, H, N, d, causal in [(*shape, False) for shape in options.problem or [COURSE[:4]]]:
@@ -350,7 +360,8 @@ def table(rows):
 
 
 def times_table(rows, variants):
-    """Lines: of each variant the times of its rung over its own, over all cases of a head dim and mask."""
+    """Lines: of each variant the times of its rung over its own, over all cases of a head dim and
+    mask."""
     for one in variants:
         if not one.patch:
             rung = one.name  # its experiments follow

@@ -66,9 +66,8 @@ def parse(text, root=ROOT):
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
             cells = [cell.strip() for cell in line.split("|", 5)]
-            if len(cells) == 5 and cells[1].startswith(
-                "fp"
-            ):  # an earlier commit's, before rungs named their parents
+            # An earlier commit's, before rungs named their parents.
+            if len(cells) == 5 and cells[1].startswith("fp"):
                 cells.insert(1, "-")
             if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
                 raise LabError(
@@ -99,8 +98,8 @@ def former_names(root=ROOT):
 
 
 def find(wanted, rungs, what="rung"):
-    """The rung that `wanted` names, as overlap, 34_overlap or steps/34_overlap/. Raises ValueError: numbers changed
-    their meaning once, so a number alone names nothing here."""
+    """The rung that `wanted` names, as overlap, 34_overlap or steps/34_overlap/. Raises ValueError:
+    numbers changed their meaning once, so a number alone names nothing here."""
     key = wanted.rstrip("/").split("/")[-1]
     for rung in rungs:
         if key in (rung.name, rung.program):

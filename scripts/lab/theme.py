@@ -19,12 +19,14 @@ COLOURS = {
     "pale-purple": ("#fbefff", "#3c1e70"),
 }
 LIGHT = {name: pair[0] for name, pair in COLOURS.items()}
-FONT = "font-family=\"-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif\""  # of a file's first element
+# of a file's first element
+FONT = "font-family=\"-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif\""
 
 
 def themed(svg):
-    """The text of a figure whose elements have the light colours, each in a style="...", made to follow dark pages: a rule
-    for each colour. What knows no such rules (PDF, previews, some Git hosts) shows the light figure."""
+    """The text of a figure whose elements have the light colours, each in a style="...", made to
+    follow dark pages: a rule for each colour. What knows no such rules (PDF, previews, some Git
+    hosts) shows the light figure."""
     rules = [
         f'[style*="{what}: {light}"] {{ {what}: {dark} !important }}'
         for light, dark in COLOURS.values()

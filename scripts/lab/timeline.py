@@ -1,10 +1,10 @@
 """When the consumers of a block ask for products, wait and compute, by the clock of their SM.
 
-Three kernels, each with a patch of docs/experiments that notes clocks: persistent_blocks, the same with
-exclusive exponentials, and overlap, all as they were at the patches' commit. They are timed beside
-themselves without stamps, because stamps cost time. --counters has ncu say how long the tensor
-cores and the unit for exponentials work, in cuDNN too. Needs a GPU of compute capability 9.0, nvcc,
-and PyTorch.
+Three kernels, each with a patch of docs/experiments that notes clocks: persistent_blocks, the same
+with exclusive exponentials, and overlap, all as they were at the patches' commit. They are timed
+beside themselves without stamps, because stamps cost time. --counters has ncu say how long the
+tensor cores and the unit for exponentials work, in cuDNN too. Needs a GPU of compute capability
+9.0, nvcc, and PyTorch.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""attention() against float64 and against PyTorch's rules for operators, on the CPU and on a GPU."""
+"""attention() against float64 and against PyTorch's rules for operators, on CPU and GPU."""
 
 import math
 import sysconfig
@@ -159,7 +159,11 @@ def test_gradients_are_the_differences():
     q, k, v, _ = problem(1, 2, 1, 4, 6, d=5)
     for causal in (False, True):
         assert torch.autograd.gradcheck(
-            lambda q, k, v: attention(q, k, v, causal), (q, k, v), eps=1e-2, atol=2e-3, rtol=1e-2
+            lambda q, k, v, causal=causal: attention(q, k, v, causal),
+            (q, k, v),
+            eps=1e-2,
+            atol=2e-3,
+            rtol=1e-2,
         )
 
 
@@ -229,7 +233,7 @@ def test_compiled_into_a_cuda_graph():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_stream_of_the_caller():
-    """Q is written on another stream after a long wait: a rung on any other would read too early."""
+    """Q is written on another stream after a long wait: any other would read too early."""
     q, k, v, do = (
         tensor.detach() for tensor in problem(1, 2, 2, 64, 64, dtype=torch.float16, device="cuda")
     )

@@ -53,7 +53,8 @@ def tensors(q=(1, 4, 8, 32), k=(1, 2, 8, 32), v=None, dtype=torch.float32):
             tensors(q=(1, 8, 4, 32))[0].mT.mT.transpose(1, 2),
             *tensors()[1:],
             {},
-            "q is not contiguous; a rung reads rows that lie one after the other: pass q.contiguous()",
+            "q is not contiguous; a rung reads rows that lie one after the other: pass "
+            "q.contiguous()",
         ),
         (
             ValueError,
@@ -265,7 +266,8 @@ def build_in(folder, compiler, barrier):
 
 def test_two_processes_build_once(tmp_path):
     """A compiler that counts its calls for the rung's kernel, and takes its time for each."""
-    script = f'case "$*" in *" -c "*one_pass_softmax.cpp*) echo call >>{tmp_path}/calls; sleep 0.5;; esac'
+    count = f"echo call >>{tmp_path}/calls; sleep 0.5"
+    script = f'case "$*" in *" -c "*one_pass_softmax.cpp*) {count};; esac'
     compiler = gxx(tmp_path, script)
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(2)

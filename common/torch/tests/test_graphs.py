@@ -65,7 +65,7 @@ def spoil(calls):
 
 
 def at_once(*works):
-    """Runs each on a stream of its own. The GPU sleeps until all are queued: they begin together."""
+    """Runs each on a stream of its own. The GPU sleeps until all are queued, to begin at once."""
     torch.cuda._sleep(2_000_000)
     asleep = torch.cuda.current_stream().record_event()
     for work in works:
@@ -89,9 +89,8 @@ def two_graphs(work_of, rung):
     works = [work_of(rung, seed) for seed in (1, 2)]
     rights = [[result.clone() for result in work()] for work in works]
     graphs = [captured(works[0])]
-    for _ in range(
-        CALLS - 4
-    ):  # and the four of captured(): CALLS of them from one graph's last to the other's
+    # And the four of captured(): CALLS of them from one graph's last to the other's.
+    for _ in range(CALLS - 4):
         works[0]()
     graphs.append(captured(works[1]))
     for _ in range(REPLAYS):

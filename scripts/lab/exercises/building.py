@@ -1,5 +1,6 @@
-"""Kernels as programs that judge them: targets of CMake, which docs/exercises/CMakeLists.txt makes of
-a list in the build folder."""
+"""Kernels as programs that judge them: targets of CMake, which docs/exercises/CMakeLists.txt makes
+of a list in the build folder.
+"""
 
 import contextlib
 import fcntl
@@ -38,7 +39,7 @@ def build_folder(preset):
 
 
 def prepare(preset, *rungs):
-    """Has everything built that kernels of these rungs are linked with, which takes minutes once."""
+    """Has everything built that kernels of these rungs are linked with, minutes of work, once."""
     with preparing:
         targets = [
             target
@@ -59,8 +60,8 @@ def prepare(preset, *rungs):
 
 
 def file_of(exercise, text):
-    """A file with this text. Equal kernels are one file, so that they are built and judged once; the
-    rung's is its own."""
+    """A file with this text. Equal kernels are one file, so that they are built and judged once;
+    the rung's is its own."""
     if text == exercise.kernel:
         return exercise.rung.kernel_file
     folder = (
@@ -106,9 +107,8 @@ def listed(path, kernels):
         path.write_text("\n".join([*lines, *new, ""]), encoding="utf-8")
 
 
-NOISE = re.compile(
-    r"^(\[.*\n|FAILED: .*\n.*\n|ninja: .*\n|\S*make.*\n)", re.M
-)  # of the build's own
+# Of the build's own.
+NOISE = re.compile(r"^(\[.*\n|FAILED: .*\n.*\n|ninja: .*\n|\S*make.*\n)", re.M)
 
 
 def built(preset, targets, options=(), to_the_tool=()):

@@ -18,8 +18,8 @@ COPIES = Path(os.environ.get("FLASH_EXERCISES") or ROOT / "exercises")
 HELP = """Exercises that grade themselves, without a GPU.
 
   ./scripts/exercise                              the list
-  ./scripts/exercise flash_attention_2            the first exercise of flash_attention_2 that is not done yet
-  ./scripts/exercise flash_attention_2.1          makes your working copy under exercises/, then grades it
+  ./scripts/exercise flash_attention_2            its first exercise that is not done yet
+  ./scripts/exercise flash_attention_2.1          makes your copy in exercises/, then grades it
   ./scripts/exercise flash_attention_1.2 12800    answers a question"""
 
 
@@ -49,7 +49,7 @@ class Progress:
         self.carry_over()
 
     def carry_over(self):
-        """What was done when exercises went by numbers, 08.1, goes by names, flash_attention_2.1."""
+        """What was done when an exercise went by its number goes by its name."""
         former = former_names()
         for old in [key for key in self.all if key.partition(".")[0] in former]:
             number, _, which = old.partition(".")

@@ -15,7 +15,8 @@ def test_the_ladder_is_that_of_the_folders():
 
 def test_lines_of_the_ladder():
     one, two = parse(
-        "# comment\n\n01_a | - | fp32 | any | - | an idea\n12c_b|a|fp16 bf16|32 64|9.0|more | less\n"
+        "# comment\n\n01_a | - | fp32 | any | - | an idea\n12c_b|a|fp16 bf16|32 64|9.0|more | "
+        "less\n"
     )
     assert (one.number, one.name, one.parent) == ("01", "a", "")
     assert (one.head_dims, one.cuda, one.dtype) == ((), False, "fp32")

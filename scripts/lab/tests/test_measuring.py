@@ -127,7 +127,7 @@ ANSWER = f"echo '{json.dumps(REPORT)}'"
 
 @pytest.fixture
 def bench_on(stand_in, tmp_path, monkeypatch, capsys):
-    """bench_on(*arguments) runs lab bench on rung one_pass_softmax; `answer` is what the rung does."""
+    """bench_on(*arguments) runs lab bench on one_pass_softmax; `answer` is what it does."""
     ceilings = {"cpu_fma_flops": 1e12}
     monkeypatch.setattr(bench, "measure_ceilings", lambda gpu, best: best.update(ceilings))
     monkeypatch.setattr(bench, "write_page", lambda path: None)
