@@ -1,5 +1,5 @@
 // Runs another program's main with its kernels watched: the first fault ends it, and what was
-// counted is written when it ends. docs/examples/run links this file with --wrap=main, which calls
+// counted is written when it ends. scripts/simt links this file with --wrap=main, which calls
 // __wrap_main in the place of main.
 #include <cstdio>
 #include <fstream>

@@ -1,4 +1,4 @@
-// Which mutant of a kernel runs: FLASH_MUTANT in the environment. See steps/tests/mutations.py.
+// Which mutant of a kernel runs: FLASH_MUTANT in the environment. See scripts/lab/mutations.py.
 #include <cstdlib>
 
 bool flash_mutant(int number);

@@ -2,7 +2,7 @@
 // works. scripts/lab and common/torch compile this file once for each rung: with nvcc for a GPU,
 // with g++ for the CPU. They define
 //   RUNG_HEADER     "steps/NN_name/name.hpp"
-//   RUNG            its namespace, stepNN
+//   RUNG            its namespace, which has its name
 //   RUNG_FP32       where it computes in fp32 alone
 //   RUNG_BACKWARD   where it computes gradients
 //   RUNG_ON_SIMT    where the SIMT backend runs it
