@@ -492,7 +492,8 @@ def registers(record):
         most = max((row["registers"] for row in of), default="")
         return f"{most}" + f", {spilled} B spilled" * (spilled > 0)
 
-    names = {rung: label(rung) for rung in sorted({row["program"] for row in found})}
+    in_order = sorted({row["program"] for row in found}, key=order_of_rungs().get)
+    names = {rung: label(rung) for rung in in_order}
     columns = {one: f"sm_{one}" for one in unique(row["architecture"] for row in found)}
     return grid("rung", names, columns, cell)
 
