@@ -111,7 +111,7 @@ def test_gradients_come_from_the_fastest_rung_or_from_an_ordered_one():
     from flash_steps.ladder import ROOT, choose, is_ordered, ladder
 
     names = {
-        gpu: [choose("", True, "bf16", 64, gpu, ordered).short for ordered in (False, True)]
+        gpu: [choose("", True, "bf16", 64, gpu, ordered).name for ordered in (False, True)]
         for gpu in [(9, 0), (8, 0), (12, 0), None]
     }
     assert names[9, 0] == names[None] == ["backward_late_dq", "backward_ordered"]

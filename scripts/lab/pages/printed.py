@@ -23,7 +23,7 @@ COMMAND = re.compile(
     r"^<!-- prints -->\n```sh\n(.*?)^```$.*?^```text\n(?P<said>.*?)^```$", re.S | re.M
 )
 PROFILE = re.compile(
-    r"^```sh\n\./scripts/profile (\d[^#\n]*)\n```\n\n```text\n(?P<said>.*?)^```$", re.M | re.S
+    r"^```sh\n\./scripts/profile ([a-z][^#\n]*)\n```\n\n```text\n(?P<said>.*?)^```$", re.M | re.S
 )
 NOT_EVERYWHERE = "GPU left out"  # how a line begins that some machines do not print
 
