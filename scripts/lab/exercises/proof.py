@@ -103,7 +103,7 @@ def prove(wanted, jobs, all_of_them):
             exercise, (found, parts, seconds) = under_way[done], done.result()
             wrong, tries = wrong + bool(found), tries + parts
             print(
-                f"{exercise.id:<6}{exercise.title:<50}{'WRONG' if found else 'proved'}, {parts} "
+                f"{exercise.id:<26}{exercise.title:<50}{'WRONG' if found else 'proved'}, {parts} "
                 f"parts, {seconds:.0f} s",
                 flush=True,
             )
