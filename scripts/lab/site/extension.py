@@ -23,7 +23,7 @@ def fill_in_ladder(app, docname, source):
     """The table of rungs on the first page."""
     if docname == app.config.root_doc:
         app.env.note_dependency(ROOT / "steps/ladder.txt")
-        rows = [f"| [{rung.name}](/docs/{rung.name}.md) | {rung.idea} |" for rung in ladder()]
+        rows = [f"| [{rung.name}](/docs/{rung.program}.md) | {rung.idea} |" for rung in ladder()]
         table = "\n".join(["| rung | the one idea |", "|---|---|", *rows])
         source[0] = source[0].replace("@LADDER@", table)
 
@@ -150,7 +150,7 @@ def old_addresses(app):
     yield redirect("index", app.config.root_doc)
     table = ROOT / "steps/renamed.txt"
     lines = table.read_text(encoding="utf-8").splitlines() if table.is_file() else []
-    chapters = {rung.name.partition("_")[2]: rung.name for rung in ladder()}
+    chapters = {rung.name: rung.program for rung in ladder()}
     for number, then, now in (line.split() for line in lines if line.strip(" ") and line[0] != "#"):
         for folder in ("docs/", ZH):
             old, new = f"{folder}{number}_{then}", folder + chapters[now]
