@@ -150,6 +150,7 @@ __device__ void accumulate(float (&Sum)[2][Tiles::d / 8][4],
 template <class T, class Tiles>
 __device__ void add_to_dQ(float* dQ_sum, int strip, Shared<Tiles>& smem, int step) {
     constexpr int d = Tiles::d, parts = Tiles::warps / (Tiles::Br / 32), n8 = d / 8 / parts;
+    static_assert(n8 % 2 == 0, "an ldmatrix_x4 of K brings B for two m16n8k16");
     const int lane = threadIdx.x % 32, rows16 = threadIdx.x / 32 / parts * 2,
               part = threadIdx.x / 32 % parts;
     // dS^T becomes dS as ldmatrix transposes it: keys are rows in memory, and columns of A.
