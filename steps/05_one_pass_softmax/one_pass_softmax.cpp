@@ -50,9 +50,9 @@ Partial attend_tile(const Problem& p, int64_t i0, int64_t j0, const ConstMatrixV
 Partial merge(const Partial& a, const Partial& b) {
     Partial c{a.m.cwiseMax(b.m), Vector(a.l.rows()), Matrix(a.O.rows(), a.O.cols())};
     for (int64_t r = 0; r < c.m.rows(); ++r) {
-        // 1 for the side that has the maximum,
+        // 1 for the side that has the maximum, less than 1 for the other one
         const float a_factor = std::exp(a.m(r) - shift(c.m(r)));
-        const float b_factor = std::exp(b.m(r) - shift(c.m(r))); // less than 1 for the other one
+        const float b_factor = std::exp(b.m(r) - shift(c.m(r)));
         c.l(r) = a_factor * a.l(r) + b_factor * b.l(r);
         c.O.row(r) = a_factor * a.O.row(r) + b_factor * b.O.row(r);
     }

@@ -167,7 +167,7 @@ __global__ __launch_bounds__(threads) void mma_sync(const T* Q, const T* K, cons
                                                     float* LSE, int Tr, int group, int N_q,
                                                     int N_kv, float scale, bool causal) {
     const int warp = threadIdx.x / 32;
-    // the lane's place in a fragment: row g and g + 8 of A and C,
+    // the lane's place in a fragment: rows g and g + 8 of A and C
     const int g = threadIdx.x % 32 / 4;
     const int t = threadIdx.x % 4;         // columns 2t and 2t + 1
     const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0 and row0 + 8

@@ -151,9 +151,9 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
     const int row0 = threadIdx.x / 32 * warp_rows + threadIdx.x % 32 / 4;
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x < slots) {
-        // every thread arrives: by its copies here,
+        // full: every thread arrives by its own copies
         flash::mbarrier_init(&smem.full[threadIdx.x], threads);
-        // and when it is through with the tile there
+        // empty: every thread arrives when it is through with the tile
         flash::mbarrier_init(&smem.empty[threadIdx.x], threads);
     }
     __syncthreads(); // the barriers are there for all

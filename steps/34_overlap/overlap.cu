@@ -35,9 +35,9 @@
 namespace overlap {
 namespace {
 
-// tiles of K, and tiles of V, that are in shared memory,
+// tiles of K, and as many of V, in shared memory
 template <int d> constexpr int slots = d == 64 ? 4 : 2;
-template <int d> constexpr int Q_slots = d == 256 ? 1 : 2; // and of Q
+template <int d> constexpr int Q_slots = d == 256 ? 1 : 2; // tiles of Q
 constexpr int warpgroup = 128;                             // threads
 constexpr int warpgroup_Br = 64;                           // queries of a warpgroup
 
@@ -49,7 +49,7 @@ template <int d> constexpr int consumer_registers = d == 64 ? 112 : 240;
 constexpr int producer_registers = 24;
 template <int d> constexpr int threads = warpgroup*(consumers<d> + 1);
 template <int d> constexpr int registers = 65536 / threads<d> / 8 * 8;
-// the first one's named barrier, after those of each warpgroup
+// the named barrier of the first warpgroup's turn, behind the one that each warpgroup has
 template <int d> constexpr int turn = 1 + consumers<d>;
 template <int d> constexpr int Br = consumers<d>* warpgroup_Br;       // queries
 template <int d> using Q_tile = flash::SwizzledTile<d, warpgroup_Br>; // of one warpgroup, and its O

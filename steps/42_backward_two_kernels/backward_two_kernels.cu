@@ -142,9 +142,9 @@ __global__ __launch_bounds__(threads,
                                                    int N_kv, float scale, bool causal) {
     using Side = Q_side<d>;
     constexpr int M = Side::M, Br = Side::own, Bc = Side::other, KV_bytes = Side::Other::bytes;
-    // the lane's place in a fragment: columns 2t and 2t + 1 of C, and
+    // the lane's columns in a C fragment are 2t and 2t + 1
     const int t = threadIdx.x % 4;
-    // this row of the tile of Q, and every 8th
+    // its rows in the tile of Q: this one and every 8th
     const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
     char* Q_smem = flash::dynamic_shared<char>();
     char* dO_smem = Q_smem + Side::Own::bytes;

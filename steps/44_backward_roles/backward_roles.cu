@@ -191,9 +191,9 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(Task<T> task) {
     if (threadIdx.x < 2) {
         // one arrival per thread, by its copies
         flash::mbarrier_init(&smem.landed[threadIdx.x], threads);
-        // one per thread: owners of dK, and
+        // one arrival per thread that owns dK
         flash::mbarrier_init(&smem.dS_there[threadIdx.x], threads / 2);
-        flash::mbarrier_init(&smem.done[threadIdx.x], threads); // all
+        flash::mbarrier_init(&smem.done[threadIdx.x], threads); // all threads
     }
     __syncthreads(); // the barriers are there for all
     Walk<T, Tiles> walk(task);
