@@ -1,9 +1,9 @@
-// naive_attention: the whole matrices S, P and O, one after the other.
+// naive_attention: attention as it is defined. The matrices S, P and O, one after the other.
 //
-// The idea: attention as it is defined, one line of Eigen for each of S, P and O.
-// Look at: the N_q x N_kv matrices S and P. Each has N_q * N_kv floats, and each is written to
-// memory and read again. What is missing, on purpose: the row maximum. exp(x) exceeds the largest
-// float above x = 88.72; from there on the row sum is infinite, and inf / inf is NaN.
+// The idea: none. The first product, the softmax and the second product are five lines of Eigen.
+// Look at: S and P. Each has N_q x N_kv floats, and each is written to memory and read again.
+// Left out on purpose: the row maximum. Above x = 88.72, exp(x) exceeds the largest float. The row
+// sum is then infinite, and inf / inf is NaN.
 #include "steps/01_naive_attention/naive_attention.hpp"
 
 #include <omp.h>

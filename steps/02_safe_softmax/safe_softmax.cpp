@@ -1,13 +1,11 @@
 // safe_softmax: a softmax that cannot overflow.
 //
-// The idea: subtract the maximum of each row of scores before the exponential. The softmax stays
-// the same, because exp(x - m) / sum exp(x - m) = exp(x) / sum exp(x), and no exponential exceeds 1
-// any more.
-// Against naive_attention: four lines, those with `m` or `shift`.
-// Look at: LSE, which gets m back, and at `shift`: a query that sees no key has m = -inf, and -inf
-// - -inf is NaN.
-// Gained: right results for logits of any size. S is read once more than in naive_attention, for
-// the maximum.
+// The idea: subtract the maximum of each row of scores before the exponential. That does not change
+// the softmax, because exp(x - m) / sum exp(x - m) = exp(x) / sum exp(x). And no exponential
+// exceeds 1 any more. Parent: naive_attention. New: four lines, those with `m` or `shift`. Look at:
+// LSE, which gets m back, and `shift`. A query that sees no key has m = -inf, and subtracting -inf
+// from -inf gives NaN. Gained: right results for scores of any size. It costs one more walk over
+// each row of S.
 #include "steps/02_safe_softmax/safe_softmax.hpp"
 
 #include <omp.h>

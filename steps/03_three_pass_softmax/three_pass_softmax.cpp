@@ -3,12 +3,12 @@
 // The idea: never hold S or P. Take Br queries at a time, walk over the keys in tiles of Bc, and
 // compute the scores of a tile whenever they are needed: for the row maximum, for the row sum, and
 // for the output.
-// Against safe_softmax: the N_q x N_kv matrices are gone. One Br x Bc tile of scores is computed
-// three times instead.
-// Look at: the three loops over j, and which of them reads V.
-// Gained: extra memory falls from O(N^2) to one tile per thread. Counter: for each tile of Q, K is
-// read three times and V once. The price: 8 N_q N_kv d floating-point operations instead of 4 N_q
-// N_kv d.
+// Parent: safe_softmax. New: there are no N_q x N_kv matrices. One Br x Bc tile of scores is
+// computed three times instead.
+// Look at: the three loops over j, what each of them keeps, and which of them reads V.
+// Gained: memory that does not grow with N, one tile per thread. Counter: for each tile of Q, K is
+// read three times and V once. The price: 8 N_q N_kv d floating-point operations instead of
+// 4 N_q N_kv d.
 #include "steps/03_three_pass_softmax/three_pass_softmax.hpp"
 
 #include "common/cpu/head.hpp"
@@ -23,8 +23,8 @@ using flash::Problem;
 
 namespace {
 
-/// What to subtract from the scores of a row: its maximum, but 0 if it sees no key, because -inf -
-/// -inf is NaN.
+/// What to subtract from the scores of a row: its maximum. For a row that sees no key, that is
+/// -inf, and subtracting it would give NaN: 0 instead.
 float shift(float m) { return m == -infinity ? 0 : m; }
 
 /// O and LSE of tile i of the queries of one head.

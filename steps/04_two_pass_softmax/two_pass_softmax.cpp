@@ -1,13 +1,13 @@
-// two_pass_softmax: softmax in two passes: the online sum.
+// two_pass_softmax: softmax in two passes, by the online sum.
 //
-// The idea: find the maximum and the sum in one pass. Keep the sum relative to the maximum so far;
-// when the maximum grows from m to m_new, every term exp(x - m) in the sum has to become exp(x -
-// m_new), and one factor does that to all of them: l = l * exp(m - m_new) + sum of exp(x - m_new)
-// over the new scores.
-// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3.)
-// Against three_pass_softmax: passes 1 and 2 became one loop.
-// Look at: the three lines with m_new.
+// The idea: find the maximum and the sum in one pass. Keep the sum relative to the maximum so far.
+// When the maximum grows from m to m_new, every term exp(x - m) in the sum has to become
+// exp(x - m_new), and one factor does that to all of them:
+//     l = l * exp(m - m_new) + sum of exp(x - m_new) over the new scores
+// Parent: three_pass_softmax. New: its passes 1 and 2 are one loop.
+// Look at: the three lines with m_new, and their order.
 // Gained: one of three computations of S. Counter: for each tile of Q, K is read twice and V once.
+// First: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3.
 #include "steps/04_two_pass_softmax/two_pass_softmax.hpp"
 
 #include "common/cpu/head.hpp"
@@ -22,8 +22,8 @@ using flash::Problem;
 
 namespace {
 
-/// What to subtract from the scores of a row: its maximum, but 0 if it sees no key, because -inf -
-/// -inf is NaN.
+/// What to subtract from the scores of a row: its maximum. For a row that sees no key, that is
+/// -inf, and subtracting it would give NaN: 0 instead.
 float shift(float m) { return m == -infinity ? 0 : m; }
 
 /// O and LSE of tile i of the queries of one head.

@@ -1,14 +1,15 @@
-// one_pass_softmax: softmax and output in one pass: the FlashAttention recurrence.
+// one_pass_softmax: softmax and output in one pass, the FlashAttention recurrence.
 //
-// The idea: what saves the sum in two_pass_softmax saves the output too. When the maximum grows,
-// multiply both by exp(m - m_new). Then (m, l, O) of some keys is all that has to be known about
-// them: `merge` combines the (m, l, O) of two sets of keys into that of both together, and
-// attention is the merge over all tiles of keys. (Dao et al., "FlashAttention", 2022, algorithm 1;
-// the merge also joins the parts when keys are split over processors, as Flash-Decoding does.)
-// Against two_pass_softmax: no second pass; O is rescaled along with l.
+// The idea: what repairs the sum in two_pass_softmax also repairs the output. When the maximum
+// grows, multiply both by exp(m - m_new). Then (m, l, O) is all that has to be known about a set of
+// keys: `merge` combines the (m, l, O) of two sets into that of their union, and attention is the
+// merge over all tiles of keys.
+// Parent: two_pass_softmax. New: there is no second pass; O is rescaled along with l.
 // Look at: merge. It is associative, so any order of tiles, and any tree, gives the same result up
 // to rounding.
 // Gained: the second computation of S. Counter: for each tile of Q, K and V are read once.
+// First: Dao et al., "FlashAttention", 2022, algorithm 1. Flash-Decoding uses the same merge to
+// join the parts when keys are split over processors.
 #include "steps/05_one_pass_softmax/one_pass_softmax.hpp"
 
 #include "common/cpu/head.hpp"
@@ -23,8 +24,8 @@ using flash::Problem;
 
 namespace {
 
-/// What to subtract from the scores of a row: its maximum, but 0 if it sees no key, because -inf -
-/// -inf is NaN.
+/// What to subtract from the scores of a row: its maximum. For a row that sees no key, that is
+/// -inf, and subtracting it would give NaN: 0 instead.
 float shift(float m) { return m == -infinity ? 0 : m; }
 
 } // namespace
