@@ -9,7 +9,7 @@
 //          for each tile i of Q                                  Tc = ceil(N_kv / Bc) of K and V
 //              load Q_i;  O_i, l_i, m_i from memory, and back
 //
-// Against cuda_naive: nothing of size N_q x N_kv goes to memory; factors come from shared memory.
+// Parent: cuda_naive. New: one kernel, and nothing of size N_q x N_kv goes to memory any more.
 // Look at: what the inner loop reads and writes. It runs over Q, so O, l and m make a round trip to
 // memory for each of the Tc tiles of K.
 // Cost: those round trips; and a head is one block, so 64 heads use 64 of an H200's 132 SMs.

@@ -11,9 +11,9 @@
 //              load K_j, V_j;  m, l, O <- merge
 //          O / l and LSE to memory, once
 //
-// Against flash_attention_1: O, l and m make no round trip; a row is divided by l once, at the end;
-// there are Tr times as many blocks; a pair of tiles takes two barriers of the block, not three
-// (though it has half as many keys); only tiles on an edge are masked.
+// Parent: flash_attention_1. New: O, l and m make no round trip; a row is divided by l at the end,
+// once; there are Tr times as many blocks; a pair of tiles takes two barriers of the block, not
+// three (though it has half as many keys); only tiles on an edge are masked.
 // Look at: O_reg, and which barrier a warp waits at for whom.
 // Gained: every SM has work. Counter: each element of O is written once, where it was Tc + 1 times;
 // K and V are read Tr times instead.
