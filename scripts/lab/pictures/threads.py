@@ -190,18 +190,19 @@ def draw_banks(drawing, top, caption, d, stride, x, rows=32):
         drawing.note(left + cell * (bank + 0.5), top + 32, bank, "middle", 11)
     drawing.note(left - 10, top + 32, "bank", "end", 11)
     top += 38
-    for word in range(-(-rows * stride // 32) * 32):
-        row, item = divmod(word, stride)
-        if row >= rows:
-            continue
-        padding = item >= d
-        fill = colour if word in words else "grid" if padding else None
-        at = left + cell * (word % 32), top + high * (word // 32)
-        drawing.rect(*at, cell - 1, high - 1.2, fill, colour if word in words else "grid")
+    lines = -(-rows * stride // 32)
+    across = "".join(f"M{left} {top + high * line:g}h{cell * 32:g}" for line in range(lines + 1))
+    down = "".join(f"M{left + cell * bank:g} {top}v{high * lines:g}" for bank in range(33))
+    drawing.path(across + down, "grid", 0.7)
+    for row, word in enumerate(words):
+        padding = range(row * stride + d, (row + 1) * stride)
+        for item, fill in ((word, colour), *((item, "grid") for item in padding)):
+            at = left + cell * (item % 32), top + high * (item // 32)
+            drawing.rect(*at, cell, high, fill, "page")
     for row in (0, rows - 1):
         y = top + high * (words[row] // 32) + 7
         drawing.note(left - 10, y, f"row {row}", "end", 11)
-    y = top + high * (-(-rows * stride // 32)) + 6
+    y = top + high * lines + 6
     drawing.note(left - 10, y + 12, "asked", "end", 11)
     for bank in range(32):
         text = asked[bank] or "\u00b7"
