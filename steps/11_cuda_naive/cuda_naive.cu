@@ -1,13 +1,13 @@
-// cuda_naive: the same three matrices on a GPU, one thread per element.
+// cuda_naive: safe_softmax on a GPU. Thousands of threads, and each computes one element.
 //
-// The idea: S = Q K^T, P = softmax(S) and O = P V are three kernels, one after the other. In the
-// two products each thread computes one element, and neighbouring threads compute neighbouring
-// elements of a row. So the lanes of a warp write S and O, and read V, in full 32-byte sectors:
-// these accesses are coalesced. Those of Q and K are not, since neighbouring keys are different
-// rows. Against safe_softmax, whose algorithm this is: thousands of threads in place of a few, and
-// the online sum of two_pass_softmax. Look at: which index threadIdx.x runs along, in each kernel.
-// Cost: S and P, N_q x N_kv floats each, are written to memory and read back. flash_attention_1
-// avoids that.
+// The idea: S = Q K^T, P = softmax(S) and O = P V are three kernels, launched one after the other.
+// In the two products every element has a thread of its own, and neighbouring threads compute
+// neighbouring elements of a row. So a warp writes S and O, and reads V, in full 32-byte sectors:
+// these accesses are coalesced. Its reads of Q and K are not, because its lanes read one column.
+// A row of P is normalised by a block, which merges maxima and sums as one_pass_softmax does.
+// Look at: which index threadIdx.x runs along in each kernel.
+// Cost: S and P, N_q x N_kv floats a head, travel to memory and back (flash_attention_1 stops
+// that), and each multiply-add fetches both of its factors from L1.
 #include "steps/11_cuda_naive/cuda_naive.hpp"
 
 #include <algorithm>
@@ -30,8 +30,8 @@ constexpr unsigned every_lane = 0xffffffff;
 
 /// S = scale Q K^T, and -inf where query i does not see key j. One thread per element; x runs along
 /// the keys.
-/// The grid's y and z end at 65535, rows and heads do not: a block takes every gridDim-th tile of
-/// each.
+/// The grid's y and z end at 65535, but rows and heads do not. So each block takes every gridDim-th
+/// tile of both.
 __global__ void scores(const float* Q, const float* K, float* S, int heads, int group, int N_q,
                        int N_kv, int d, float scale, bool causal) {
     const int j = blockIdx.x * score_keys + threadIdx.x;

@@ -1,7 +1,7 @@
-// flash_attention_1: One kernel; S and P exist only a tile at a time, in shared memory.
+// flash_attention_1: One kernel in place of three. S and P exist one tile at a time, on the chip.
 //
-// The idea: a block keeps a tile of K and V in shared memory and passes all tiles of Q by it. Each
-// pass computes one tile of S and adds it to O by one_pass_softmax's recurrence. (Dao et al.,
+// The idea: a block keeps a tile of K and V in shared memory and lets all tiles of Q pass by. Each
+// pass computes one tile of S and merges it into O, as one_pass_softmax does. (Dao et al.,
 // "FlashAttention", 2022, algorithm 1.)
 //
 //      for each tile j of K, V                S_ij = Q_i K_j^T   one block per head
@@ -9,10 +9,10 @@
 //          for each tile i of Q                                  Tc = ceil(N_kv / Bc) of K and V
 //              load Q_i;  O_i, l_i, m_i from memory, and back
 //
-// Against cuda_naive: nothing of size N_q x N_kv is in memory any more; scores are never read back.
-// Look at: what the inner loop reads and writes. O, l and m make Tc round trips, because it runs
-// over Q.
-// Cost: those round trips, and a head has one block only: 64 heads use 64 of an H200's 132 SMs.
+// Parent: cuda_naive. New: one kernel, and nothing of size N_q x N_kv goes to memory any more.
+// Look at: what the inner loop reads and writes. It runs over Q, so O, l and m make a round trip to
+// memory for each of the Tc tiles of K.
+// Cost: those round trips; and a head is one block, so 64 heads use 64 of an H200's 132 SMs.
 #include "steps/12_flash_attention_1/flash_attention_1.hpp"
 
 #include <cmath>
@@ -22,7 +22,7 @@
 namespace flash_attention_1 {
 namespace {
 
-constexpr int threads = 1024; // a head has one block, so the block is as large as can be
+constexpr int threads = 1024; // a head has only one block, so the block is as large as allowed
 constexpr int warps = threads / 32;
 constexpr unsigned every_lane = 0xffffffff;
 
@@ -31,11 +31,11 @@ constexpr unsigned every_lane = 0xffffffff;
 template <int d> struct Tile {
     static constexpr int Br = d == 128 ? 32 : 64; // queries
     static constexpr int Bc = 64;                 // keys
-    // The lanes of a warp read one column of K, 32 rows apart. An odd row length puts these rows in
-    // 32 different banks.
+    // The lanes of a warp read one column of K, each from a row of its own. With an odd row length
+    // these 32 numbers lie in 32 different banks.
     static constexpr int K_stride = d + 1;
 
-    static constexpr int Q_smem = 0; // offsets, in floats
+    static constexpr int Q_smem = 0; // where each tile begins, in floats
     static constexpr int K_smem = Q_smem + Br * d;
     static constexpr int V_smem = K_smem + Bc * K_stride;
     static constexpr int S_smem = V_smem + Bc * d;
@@ -115,7 +115,7 @@ __global__ __launch_bounds__(threads) void flash_attention_1(const float* Q, con
         for (int i0 = first; i0 < N_q; i0 += Br) {
             const int rows = min(Br, N_q - i0);
             load_tile<d>(Q_smem, d, Q + int64_t{i0} * d, Br, rows);
-            // Q_smem, K_smem and V_smem are complete; S_smem and the factors are read no more
+            // Q_smem, K_smem and V_smem are complete; nobody still reads S_smem or the factors
             __syncthreads();
 
             for (int e = threadIdx.x; e < Br * Bc; e += threads) {

@@ -1,9 +1,9 @@
-// flash_attention_2: The loops are swapped, and O stays in registers.
+// flash_attention_2: The loops are swapped. A block owns a tile of Q, and O stays in registers.
 //
-// The idea: a block keeps a tile of Q and passes all tiles of K and V by it, so its rows of O, l
-// and m are nobody else's and need no memory until they are final. Within the block each warp has
-// rows of its own, so that nothing but K and V is shared between warps. (Dao, "FlashAttention-2",
-// 2023, algorithm 1 and section 3.3.)
+// The idea: a block keeps a tile of Q and lets all tiles of K and V pass by. Its rows of O, l and m
+// belong to no other block, so they need no memory until they are final. Inside the block each warp
+// owns some of these rows, so that warps share nothing but K and V. (Dao, "FlashAttention-2", 2023,
+// algorithm 1 and section 3.3.)
 //
 //      one block per tile i of Q              grid: B * H * Tr blocks
 //          load Q_i                           Tr = ceil(N_q / Br) tiles of Q
@@ -11,12 +11,12 @@
 //              load K_j, V_j;  m, l, O <- merge
 //          O / l and LSE to memory, once
 //
-// Against flash_attention_1: O, l and m make no round trip; one division per row, at the end; Tr
-// times as many blocks; two barriers per pair of tiles in place of three (of half as many keys);
-// and only tiles on an edge are masked.
-// Look at: O_reg, and what a warp has to wait for.
-// Gained: every SM works. Counter: each element of O is written once; K and V are read Tr times
-// instead.
+// Parent: flash_attention_1. New: O, l and m make no round trip; a row is divided by l at the end,
+// once; there are Tr times as many blocks; a pair of tiles takes two barriers of the block, not
+// three (though it has half as many keys); only tiles on an edge are masked.
+// Look at: O_reg, and which barrier a warp waits at for whom.
+// Gained: every SM has work. Counter: each element of O is written once, where it was Tc + 1 times;
+// K and V are read Tr times instead.
 #include "steps/13_flash_attention_2/flash_attention_2.hpp"
 
 #include <cmath>
@@ -36,11 +36,11 @@ template <int d> struct Tile {
     static constexpr int Br = 64; // queries
     static constexpr int Bc = 32; // keys: one per lane
     static constexpr int warp_rows = Br / warps;
-    // The lanes of a warp read one column of K, 32 rows apart. An odd row length puts these rows in
-    // 32 different banks.
+    // The lanes of a warp read one column of K, each from a row of its own. With an odd row length
+    // these 32 numbers lie in 32 different banks.
     static constexpr int K_stride = d + 1;
 
-    static constexpr int Q_smem = 0; // offsets, in floats
+    static constexpr int Q_smem = 0; // where each tile begins, in floats
     static constexpr int K_smem = Q_smem + Br * d;
     static constexpr int V_smem = K_smem + Bc * K_stride;
     static constexpr int P_smem = V_smem + Bc * d;
@@ -105,8 +105,8 @@ __global__ __launch_bounds__(threads) void flash_attention_2(const float* Q, con
     float m_reg[T::warp_rows];
     float l_reg[T::warp_rows];
     float O_reg[T::warp_rows][d / 32]; // lane: columns lane, lane + 32, ...
-    // Unrolled here and below, because registers have no addresses: an index into a register array
-    // must be a constant.
+    // Unrolled here and below: registers have no addresses, so an index into a register array must
+    // be known to the compiler.
 #pragma unroll
     for (int r = 0; r < T::warp_rows; ++r) {
         m_reg[r] = -INFINITY;

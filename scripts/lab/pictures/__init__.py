@@ -1,10 +1,13 @@
 """The pictures of docs/figures that show an idea or a layout: functions that return SVG."""
 
-from lab.pictures import memory, tensor_cores, time
+from lab.pictures import memory, tensor_cores, threads, time
 
 PICTURES = {
     f"{function.__name__}.svg": function
     for function in (
+        threads.grid_block_warp,
+        threads.xor_shuffle,
+        threads.banks,
         memory.memory_pyramid,
         memory.latency_hiding,
         memory.coalescing,
