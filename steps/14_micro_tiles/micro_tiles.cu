@@ -31,7 +31,7 @@ template <int d> struct Tile {
     static constexpr int LC = d == 128 ? 16 : 8; // lanes that share a query
     static constexpr int LR = 32 / LC;           // lanes that share a key
     static constexpr int R = 8;                  // queries of a thread, LR apart
-    static constexpr int C = d == 128 ? 4 : 8;   // keys of a thread, LC apart
+    static constexpr int C = d == 128 ? 4 : 8;   // keys of a thread, LC apart: 8 would not fit
     static constexpr int N = d / LC;             // columns of O of a thread, LC apart
     static constexpr int warp_rows = LR * R;
     static constexpr int Br = warps * warp_rows; // queries

@@ -30,7 +30,7 @@ template <int d> struct Tile {
     static constexpr int LC = d == 128 ? 16 : 8; // lanes that share a query
     static constexpr int LR = 32 / LC;           // lanes that share a key
     static constexpr int R = 8;                  // queries of a thread, LR apart
-    static constexpr int C = d == 128 ? 4 : 8;   // keys of a thread, LC apart
+    static constexpr int C = d == 128 ? 4 : 8;   // keys of a thread, LC apart: 8 would not fit
     static constexpr int N = d / LC;             // columns of O of a thread
     static constexpr int warp_rows = LR * R;
     static constexpr int Br = warps * warp_rows; // queries
@@ -76,10 +76,11 @@ struct Square {
     int place; // in shared memory the four rows are neighbours, from here on
 };
 
-/// A tile has `columns` columns. Rows of a square are LR or LC `apart`: one lane will read them at
-/// once. Eight threads store at the same time, so their squares, four below each other and two side
-/// by side, go to different banks.
+/// A thread's square in a tile of `columns` columns. Its rows are LR or LC `apart`, because one
+/// lane will read them at once.
 __device__ Square square(int number, int columns, int apart) {
+    // Eight threads store at the same time: four squares below each other by two side by side go to
+    // different banks.
     const int eight = number / 8;
     const int eights_across = columns / 8;
     const int across = number % 2 + 2 * (eight % eights_across);

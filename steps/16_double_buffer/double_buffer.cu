@@ -10,8 +10,8 @@
 // arithmetic being the limit now: lanes in the order in which a load takes the fewest wavefronts,
 // multiply-adds in a zigzag that spares them a register, and 2^x in place of e^x.
 // Look at: where the load of a slice stands, where its store stands, and what lies between them.
-// Gained: nobody waits for memory, so arithmetic is the limit. Counter: one barrier per slice, and
-// a third fewer wavefronts of shared memory.
+// Gained: warps hardly wait for memory, so arithmetic is the limit. Counter: on a GPU, the stall
+// reason long scoreboard; and a load of shared memory takes two wavefronts on average, not three.
 #include "steps/16_double_buffer/double_buffer.hpp"
 
 #include <cmath>
@@ -60,8 +60,8 @@ template <int d, int warps> struct alignas(16) Shared {
     float P[warps][T::Bc][T::warp_rows + 8]; // transposed: of each warp its own rows
 };
 
-/// The maximum over the LC lanes that share a query; each of them gets it. In their numbers lane_c
-/// takes the bits from 2 to LC.
+/// The maximum over the LC lanes that share a query; each of them gets it. Their numbers differ in
+/// lane_c, which takes the bits 2 to LC.
 template <int LC> __device__ float row_max(float x) {
     for (int distance = LC; distance > 1; distance /= 2) {
         x = fmaxf(x, __shfl_xor_sync(every_lane, x, distance));
@@ -87,10 +87,11 @@ struct Square {
     int place; // in shared memory the four rows are neighbours, from here on
 };
 
-/// A tile has `columns` columns. Rows of a square are LR or LC `apart`: one lane will read them at
-/// once. Eight threads store at the same time, so their squares, four below each other and two side
-/// by side, go to different banks.
+/// A thread's square in a tile of `columns` columns. Its rows are LR or LC `apart`, because one
+/// lane will read them at once.
 __device__ Square square(int number, int columns, int apart) {
+    // Eight threads store at the same time: four squares below each other by two side by side go to
+    // different banks.
     const int eight = number / 8;
     const int eights_across = columns / 8;
     const int across = number % 2 + 2 * (eight % eights_across);
@@ -178,7 +179,12 @@ __global__ __launch_bounds__(32 * warps) void double_buffer(const float* Q, cons
     const int lane = threadIdx.x % 32;
     // A load of 16 bytes per lane takes four wavefronts, but two if each lane's neighbour, or each
     // lane's next but one, asks for the same bytes. So neighbours share their keys, and next but
-    // ones their queries.
+    // ones their queries. Of LR = 4 by LC = 8 lanes:
+    //
+    //      0  2  4  6 ..  14     lane_r = 0, lane_c = 0 .. 7
+    //      1  3  5  7 ..  15     lane_r = 1
+    //     16 18 20 22 ..  30     lane_r = 2
+    //     17 19 21 23 ..  31     lane_r = 3
     const int lane_r = lane % 2 + lane / (2 * LC) * 2;
     const int lane_c = lane / 2 % LC;
     // the thread's rows in the tile of Q: row0, row0 + LR, ...
