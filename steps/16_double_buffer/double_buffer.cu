@@ -218,6 +218,7 @@ __global__ __launch_bounds__(32 * warps) void double_buffer(const float* Q, cons
     }
 
     load_transposed<d, Br, LR>(smem.Q, Q, rows - 1);
+
     alignas(16) float next[4][4]; // what the thread has loaded of the slice after this one
     int now = 0;                  // which of the two slices is read
     const Square k = square(threadIdx.x, T::slice, LC);
@@ -285,7 +286,8 @@ __global__ __launch_bounds__(32 * warps) void double_buffer(const float* Q, cons
                 O_reg[i][n] *= keep;
             }
         }
-        // Nobody reads the P before any more: since then the block has met at the slices of K.
+
+        // No lane still reads the P of the pass before: since then the block has met at slices of K.
 #pragma unroll
         for (int n = 0; n < C; ++n) {
             for (int i = 0; i < R; i += 4) {
