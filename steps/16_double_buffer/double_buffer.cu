@@ -287,7 +287,7 @@ __global__ __launch_bounds__(32 * warps) void double_buffer(const float* Q, cons
             }
         }
 
-        // No lane still reads the P of the pass before: since then the block has met at slices of K.
+        // Nobody still reads the last P: since then the block has met at the slices of K.
 #pragma unroll
         for (int n = 0; n < C; ++n) {
             for (int i = 0; i < R; i += 4) {
