@@ -6,6 +6,8 @@
 #include "steps/11_cuda_naive/cuda_naive.hpp"
 #include "steps/12_flash_attention_1/flash_attention_1.hpp"
 #include "steps/13_flash_attention_2/flash_attention_2.hpp"
+#include "steps/14_micro_tiles/micro_tiles.hpp"
+#include "steps/15_wide_loads/wide_loads.hpp"
 #include "steps/16_double_buffer/double_buffer.hpp"
 #include "steps/tests/column_order.hpp"
 #include "steps/tests/count_kernels.hpp"
@@ -23,7 +25,7 @@ Problem one_head(int64_t N_q, int64_t N_kv, int64_t d) {
 
 constexpr uint64_t floats(int64_t count) { return static_cast<uint64_t>(count) * 4; } // bytes
 
-/// The one kernel of flash_attention_1, flash_attention_2 or double_buffer.
+/// The one kernel of flash_attention_1 to double_buffer.
 KernelProfile only_kernel(Forward<float> attention, const Problem& p) {
     const std::vector<KernelProfile> kernels = count_kernels(attention, p);
     REQUIRE(kernels.size() == 1);
@@ -94,14 +96,16 @@ TEST_CASE("flash_attention_1 keeps S and P on the chip, and takes O through memo
     CHECK(buffer(kernel, "V").load.bytes == floats(p.kv_size()));
 }
 
-TEST_CASE("flash_attention_2 and double_buffer write O and LSE once, and read K and V for each "
-          "tile of Q") {
+TEST_CASE("flash_attention_2 to double_buffer write O and LSE once, and read K and V for each tile "
+          "of Q") {
     struct Claim {
         Forward<float> attention;
         int64_t Br, Bc;   // of d = 64
         bool whole_tiles; // rows beyond the last are asked for, too: they repeat it
     };
     const Claim claim = GENERATE(Claim{flash_attention_2::attention, 64, 32, false},
+                                 Claim{micro_tiles::attention, 128, 64, false},
+                                 Claim{wide_loads::attention, 128, 64, true},
                                  Claim{double_buffer::attention, 128, 64, true});
     const int64_t N = GENERATE(1, 64, 100, 192, 257);
     const Problem p = one_head(N, N + 31, 64);
@@ -121,8 +125,8 @@ TEST_CASE("flash_attention_2 and double_buffer write O and LSE once, and read K 
     CHECK(buffer(kernel, "l").bytes + buffer(kernel, "m").bytes + buffer(kernel, "S").bytes == 0);
 }
 
-TEST_CASE(
-    "with a causal mask flash_attention_2 and double_buffer leave out the tiles that no row sees") {
+TEST_CASE("with a causal mask flash_attention_2 to double_buffer leave out the tiles that no row "
+          "sees") {
     const Problem full = one_head(512, 512, 32);
     Problem causal = full;
     causal.causal = true;
@@ -131,11 +135,13 @@ TEST_CASE(
     // Tiles of 64 x 32: tile row i of 8 sees 2 i + 2 of 16 tiles of K, 72 of 128 in all.
     CHECK(buffer(all, "K").load.bytes == 128 * floats(32 * 32));
     CHECK(buffer(some, "K").load.bytes == 72 * floats(32 * 32));
-    CHECK(buffer(only_kernel(double_buffer::attention, causal), "K").load.bytes ==
+    const auto larger_tiles = GENERATE(as<Forward<float>>{}, micro_tiles::attention,
+                                       wide_loads::attention, double_buffer::attention);
+    CHECK(buffer(only_kernel(larger_tiles, causal), "K").load.bytes ==
           20 * floats(64 * 32)); // 128 x 64: row i of 4 sees 2 i + 2 of 8
 }
 
-TEST_CASE("double_buffer reads shared memory at least seven times less than flash_attention_2") {
+TEST_CASE("micro_tiles reads shared memory at least seven times less than flash_attention_2") {
     const int64_t N = GENERATE(128, 256, 384);
     const Problem p = one_head(N, N, 64);
     const auto loaded = [&](Forward<float> attention) {
@@ -145,7 +151,22 @@ TEST_CASE("double_buffer reads shared memory at least seven times less than flas
     const auto N2d = static_cast<uint64_t>(N * N * 64);
     // q and k; v, and p for two columns of O, or for each
     CHECK(loaded(flash_attention_2::attention) >= N2d * 8 + N2d * 6);
-    CHECK(loaded(double_buffer::attention) == N2d * 1 + N2d * 1); // (8 + 8) numbers for 8 x 8
+    CHECK(loaded(micro_tiles::attention) == N2d * 1 + N2d * 1); // (8 + 8) numbers for 8 x 8
+}
+
+TEST_CASE("wide_loads makes a quarter of the requests of micro_tiles, for the same bytes") {
+    const int64_t d = GENERATE(32, 64, 128);
+    const Problem p = one_head(256, 256, d); // whole tiles
+    const auto four = only_kernel(micro_tiles::attention, p).total;
+    const auto sixteen = only_kernel(wide_loads::attention, p).total;
+    CHECK(four.shared_load.requests == 4 * sixteen.shared_load.requests);
+    CHECK(four.shared_store.requests == 4 * sixteen.shared_store.requests);
+    CHECK(four.global_load.requests == 4 * sixteen.global_load.requests);
+    CHECK(four.shared_load.bytes == sixteen.shared_load.bytes);
+    CHECK(four.shared_store.bytes == sixteen.shared_store.bytes);
+    CHECK(four.global_load.bytes == sixteen.global_load.bytes);
+    CHECK(four.global_load.sectors == sixteen.global_load.sectors);
+    CHECK(four.barriers == sixteen.barriers);
 }
 
 TEST_CASE(
@@ -181,23 +202,33 @@ TEST_CASE(
     CHECK(kernel.total.barriers == static_cast<uint64_t>(pairs * (tile.d + tile.Bc) / slice));
 }
 
-TEST_CASE(
-    "double_buffer has micro-tiles of 8 x 8 at every head dim; of O they are 8 x 4 at d = 32") {
+TEST_CASE("micro-tiles are 8 x 8, but of O 8 x 4 at d = 32, and of S 8 x 4 at d = 128 before "
+          "double_buffer") {
+    struct Claim {
+        Forward<float> attention;
+        bool slices; // of K are in shared memory, not whole tiles
+    };
+    const Claim claim =
+        GENERATE(Claim{micro_tiles::attention, false}, Claim{wide_loads::attention, false},
+                 Claim{double_buffer::attention, true});
     const SharedLimit limit(GENERATE(163, 227));
     const int64_t d = GENERATE(32, 64, 128);
     const int64_t N = 256; // whole tiles
     const Problem p = one_head(N, N, d);
     const auto multiply_adds = static_cast<uint64_t>(N * N * d); // of each product
     // (8 + 8) numbers of 4 bytes for 8 * 8 multiply-adds, or (8 + 4) for 8 * 4
-    const uint64_t QK_bytes = multiply_adds;
-    const uint64_t PV_bytes = d == 32 ? multiply_adds * 3 / 2 : multiply_adds;
-    CHECK(only_kernel(double_buffer::attention, p).total.shared_load.bytes == QK_bytes + PV_bytes);
+    const uint64_t square = multiply_adds;
+    const uint64_t half = multiply_adds * 3 / 2;
+    const uint64_t QK_bytes = d == 128 && !claim.slices ? half : square;
+    const uint64_t PV_bytes = d == 32 ? half : square;
+    CHECK(only_kernel(claim.attention, p).total.shared_load.bytes == QK_bytes + PV_bytes);
 }
 
 TEST_CASE("no line of cuda_naive to double_buffer has conflicts between banks") {
     const auto attention =
         GENERATE(as<Forward<float>>{}, cuda_naive::attention, flash_attention_1::attention,
-                 flash_attention_2::attention, double_buffer::attention);
+                 flash_attention_2::attention, micro_tiles::attention, wide_loads::attention,
+                 double_buffer::attention);
     const SharedLimit limit(GENERATE(163, 227));
     const int64_t d = GENERATE(32, 64, 128);
     for (const KernelProfile& kernel : count_kernels(attention, one_head(150, 150, d))) {

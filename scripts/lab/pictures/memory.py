@@ -221,16 +221,38 @@ def tile_sizes():
     return drawing.svg()
 
 
-def micro_tile(R=8, C=8, LR=4, LC=8, d=64, shown=5):
+def outer_product():
+    """How many multiply-adds 2, 4 and 16 numbers pay for."""
+    drawing = Drawing(
+        298,
+        "Reads grow with the side, work with the area",
+        "Orange: numbers fetched from shared memory. Blue: multiply-adds.",
+        WIDTH,
+    )
+    for left, side, cell in ((30, 1, 20), (166, 2, 20), (310, 8, 16)):
+        x, y = left + 26, 104
+        for at in range(side):
+            drawing.rect(x + cell * at, y - cell - 4, cell, cell, "orange", "page")
+            drawing.rect(x - cell - 4, y + cell * at, cell, cell, "orange", "page")
+        for row in range(side):
+            for column in range(side):
+                drawing.rect(x + cell * column, y + cell * row, cell, cell, "blue", "page")
+        work = f"{side * side} multiply-add{'s' if side > 1 else ''}"
+        for line, text in enumerate((f"{2 * side} numbers,", work)):
+            drawing.text(left, 258 + 18 * line, text)
+    return drawing.svg()
+
+
+def micro_tile(R=8, C=8, LR=4, LC=8, d=64, shown=9):
     """Which elements of a warp's tile of S one lane owns, and what it reads for them: R x C, LR and
     LC apart."""
-    lanes = [(lane // 16 * 2 + lane % 2, lane % 16 // 2) for lane in range(32)]
+    lanes = [(lane // LC, lane % LC) for lane in range(32)]
     rows, columns, cell, left, top = LR * R, LC * C, 6.5, 62, 124
     drawing = Drawing(
         524,
-        f"double_buffer: who owns what of a warp's tile of S (d = {d})",
+        f"micro_tiles: a lane's part of its warp's S (d = {d})",
         f"{rows} queries x {columns} keys; a lane owns {R} x {C} of them, {LR} and {LC} apart.\n"
-        f"Blue: lane {shown}'s scores. Orange: the numbers that it reads per step.",
+        f"Blue: lane {shown}'s scores. Orange: the numbers that it reads per column.",
         WIDTH,
     )
     own_rows = [lanes[shown][0] + LR * i for i in range(R)]
@@ -261,12 +283,47 @@ def micro_tile(R=8, C=8, LR=4, LC=8, d=64, shown=5):
         drawing.rect(x, y, big, big, *("pale-blue", "blue") if lane == shown else (None, "grid"))
         drawing.text(x + big / 2, y + 17, lane, anchor="middle", size=12)
     texts = (
-        f"Per step a lane reads {R} + {C}",
+        f"Per column a lane reads {R} + {C}",
         f"numbers and makes {R} x {C} = {R * C}",
         "multiply-adds, so each number",
         f"is used {R} times.",
     )
     drawing.lines(from_left + big * LC + 22, corner + 22, texts, 20, 13)
+    return drawing.svg()
+
+
+def transposed_square(LR=4):
+    """Four rows of memory, in which one column is 4 numbers far apart, become four rows of shared
+    memory, in which it is 16 bytes side by side."""
+    drawing = Drawing(
+        330,
+        "wide_loads: a 4 x 4 square is turned on its way in",
+        "A colour is a column of Q. One thread loads 16 bytes of each of four\n"
+        "rows, and stores 16 bytes of each of four columns.",
+        WIDTH,
+    )
+    fills, cell, top = ("blue", "orange", "green", "purple"), 34, 128
+
+    def square(left, caption, names, turned, apart):
+        drawing.bold(left, top - 22, caption)
+        for row in range(4):
+            y = top + apart * row
+            drawing.note(left - 8, y + 22, names[row], "end")
+            for column in range(4):
+                letter, number = (column, row) if turned else (row, column)
+                x = left + cell * column
+                drawing.rect(x, y, cell, cell, fills[number], "page", 'rx="3"')
+                text = f"{'abcd'[letter]}{number}"
+                drawing.text(x + cell / 2, y + 22, text, "page", "middle", 12)
+
+    rows = ["row 0", *(f"row {LR * i}" for i in range(1, 4))]
+    square(70, "memory", rows, False, 42)
+    drawing.arrow(222, top + 80, 268, top + 80)
+    drawing.note(246, top + 70, "one thread", "middle")
+    drawing.note(246, top + 98, "16 registers", "middle")
+    square(352, "shared memory", [f"column {x}" for x in range(4)], True, 42)
+    drawing.note(24, 316, f"four queries of one lane, {LR} apart")
+    drawing.note(330, 316, "the same, side by side")
     return drawing.svg()
 
 

@@ -54,6 +54,55 @@ def pipeline(copy=5, store=2, work=10):
     return drawing.svg()
 
 
+def slices(load=6, store=2, work=9, softmax=7):
+    """A pair of tiles in wide_loads, and in double_buffer, where a tile is two slices."""
+    left, unit, end = 92, 7.9, 536
+    drawing = Drawing(
+        338,
+        "One block in time (a drawing, not measured)",
+        "Red: a barrier. wide_loads loads a tile and then multiplies it;\n"
+        "double_buffer loads a slice while it multiplies the one before.",
+    )
+
+    def box(colours, start, length, y, text):
+        x, shown = left + unit * start, min(unit * length, end - left - unit * start)
+        if shown > 0:
+            drawing.box(x, y, shown, 28, *colours, text if shown == unit * length else "")
+
+    def barrier(at, y):
+        if left + unit * at < end:
+            drawing.path(f"M{left + unit * at:g} {y - 4}V{y + 72}", "red", 2.5)
+
+    for y, rung in ((112, "wide_loads"), (222, "double_buffer")):
+        drawing.bold(24, y - 10, rung)
+        drawing.note(24, y + 19, "loads")
+        drawing.note(24, y + 55, "arithmetic")
+    time = 0
+    for tile in "KVKV":
+        barrier(time, 112)  # nobody reads the tile before
+        box(QK, time, load, 112, f"load {tile}")
+        box(QK, time + load, store, 112, "st")
+        time += load + store
+        barrier(time, 112)  # the tile is complete
+        box(PV, time, 2 * work, 148, f"multiply {tile}")
+        time += 2 * work
+        if tile == "K":
+            box(SOFTMAX, time, softmax, 148, "softmax")
+            time += softmax
+    time, plan = 0, ["K 0", "K 1", "V 0", "V 1"] * 2
+    for number, this in enumerate(plan[:-1]):
+        barrier(time, 222)  # this slice is complete, and nobody reads the one before
+        box(QK, time, load, 222, f"load {plan[number + 1]}")
+        box(PV, time, work, 258, this)
+        box(QK, time + work, store, 222, "st")
+        time += work + store
+        if this == "K 1":
+            box(SOFTMAX, time, softmax, 258, "softmax")
+            time += softmax
+    drawing.time(left, end, 310)
+    return drawing.svg()
+
+
 def block_order(places=16, heads=12, Tr=8):
     """Who works when, on a small GPU: in order, longest first head by head, and in waves of twice
     the places."""
