@@ -204,7 +204,7 @@ def warp_tiles():
         452,
         "What one ldmatrix.x4 of K feeds",
         "The scores of one block and one tile of K: each frame is the result of one mma,\n"
-        "16 queries x 8 keys. Red: the scores of one warp. Blue: those that one fetch feeds.",
+        "16 queries x 8 keys. Red: one warp's scores. Blue: what one fetch feeds.",
     )
     draw_block(drawing, 78, "swizzle", warps=4, warp_rows=16, Bc=64)
     draw_block(drawing, 344, "warp_tiles", warps=4, warp_rows=32, Bc=64)
