@@ -125,7 +125,6 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
         const float rise = top >= lowest ? top + room : 0.0f;
         // m may fall in the first tile: O = l = 0
         const float keep = flash::fast_exp2(fminf(-rise * scale_log2, 0.0f));
-        const bool drop = keep < negligible; // infinity or NaN times 0 is not 0
         m_reg[i][row % 2] += rise;
         l_reg[i][c] *= keep;
 #pragma unroll
