@@ -21,6 +21,7 @@ PICTURES = {
         tensor_cores.descriptors,
         time.pipeline,
         time.block_order,
+        time.issue_slots,
         time.window,
         time.late_vote,
         time.drift,
