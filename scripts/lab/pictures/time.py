@@ -116,8 +116,8 @@ def issue_slots(busy=6.6, end=32):
         "how long the tensor core works on it. Blue: everything else.",
     )
     for y, rung, each in (
-        (124, "block_order: 8 instructions per mma", 8),
-        (230, "lean_softmax: fewer than 5", 4.7),
+        (124, "block_order, d = 64: 7.4 instructions per mma", 7.4),
+        (230, "lean_softmax, d = 64: 4.3", 4.3),
     ):
         drawing.bold(24, y - 12, rung)
         drawing.note(24, y + 16, "issues")
