@@ -1,14 +1,16 @@
 """Times rungs beside PyTorch's attention: same tensors, same run, interleaved, each checked first.
 
 The 24 cases have 16,384 tokens and heads x d = 2048: d = 64 and 128, full and causal, N = 512 to
-16384. Tensor-core rungs stand beside FlashAttention-2 and cuDNN; with --dtype fp32 the fp32 rungs
-from 09 on stand beside the memory-efficient kernel. In bf16 FlashAttention-3's forward pass is one
-of the programs where Python finds the wheel fa3-fwd. Each program is held to the suite's rule,
-against float64, on the tensors that are timed.
+16384. Tensor-core rungs stand beside FlashAttention-2, cuDNN and, where Python finds Triton, the
+kernel of docs/examples/triton_attention.py; with --dtype fp32 the fp32 rungs from 09 on stand
+beside the memory-efficient kernel. In bf16 FlashAttention-3's forward pass is one of the programs
+where Python finds the wheel fa3-fwd. Each program is held to the suite's rule, against float64, on
+the tensors that are timed.
 
     lab compare                      all tensor-core rungs, 24 cases, bf16
     lab compare block_order lean_softmax --dtype fp16 --lengths 4096,16384 --sigma 1,2,4,8,16
     lab compare lean_softmax --pattern random,rising:50,sink:first,sink:middle,sink:last,real
+    lab compare lean_softmax overlap    beside the libraries, and Triton as a row `Triton`
     lab compare lean_softmax before/steps/26_lean_softmax    a kernel of another folder beside it
     lab compare backward_one_kernel backward_roles --group 8    gradients: 2.5 times the FLOPs
     lab compare --dtype fp32 flash_attention_2 double_buffer --problem 4,16,4096,64
@@ -224,6 +226,9 @@ def main(options):
     of_library = timing.backward_library if backward else timing.library
     programs = {name: of_library(name, options.dtype) for name in timing.LIBRARIES[options.dtype]}
     versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+    if options.dtype != "fp32" and not backward:
+        triton, version = timing.triton_kernel()
+        programs, versions = programs | triton, versions | version
     if options.dtype == "bf16" and not backward:
         fa3, version = timing.flash_attention_3()
         programs, versions = programs | fa3, versions | version

@@ -299,7 +299,7 @@ def is_library(row):
 
 
 def name_of(row):
-    whose = "PyTorch, " * (row["program"] != "FA3")
+    whose = "PyTorch, " * (row["program"] not in ("FA3", "Triton"))
     return whose + label(row["program"]) if is_library(row) else label(row["program"])
 
 

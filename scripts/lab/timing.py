@@ -8,6 +8,7 @@ gradients.
 
 import ctypes
 import importlib.metadata
+import importlib.util
 import math
 import random
 import re
@@ -145,6 +146,30 @@ def flash_attention_3():
         return flash_attn_func(*kept["own"], causal=causal).transpose(1, 2)
 
     return {"FA3": attention}, {"fa3": version}
+
+
+def triton_kernel():
+    """{"Triton": f(q, k, v, causal, o, lse) -> O} of docs/examples, and {"triton": its version}.
+
+    Both are empty where Python has no Triton; PyTorch for CUDA brings one.
+    """
+    try:
+        version = importlib.metadata.version("triton")
+        path = ROOT / "docs/examples/triton_attention.py"
+        spec = importlib.util.spec_from_file_location("triton_attention", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        cli.say(f"Triton left out: {error}")
+        return {}, {}
+
+    def attention(q, k, v, causal, *_):
+        try:
+            return module.attention(q, k, v, causal)[0]
+        except (KeyError, module.triton.TritonError) as error:  # no tiles for this d, or no room
+            raise RuntimeError(f"no such case: {error}") from None
+
+    return {"Triton": attention}, {"triton": version}
 
 
 def backward_library(name, dtype):

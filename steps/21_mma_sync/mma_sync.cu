@@ -12,9 +12,10 @@
 //                                                                      a[1] | a[3]        row g + 8
 //
 // So P becomes the next operand by rounding alone: no shared memory, no shuffle.
-// Against double_buffer: half the bytes (16-bit tensors); S_reg, O_reg and Q_reg are fragments of a
-// warp, not micro-tiles of a thread; P_smem is gone; a row is shared by 4 lanes, not 8. The steps
-// of the loop are functions now, because they are what the rungs from here on change.
+// Parent: double_buffer, of which only the order of the loops is left: this is a new kernel.
+// New: tensors have half the bytes; S_reg, O_reg and Q_reg are fragments of a warp, not micro-tiles
+// of a thread; P_smem is gone; a row is shared by 4 lanes, not 8. The steps of the loop are
+// functions, because they are what the rungs from here on change.
 // Look at: which two elements each 32-bit load of K and each pair of 16-bit loads of V brings, and
 // where they come from.
 // Gained: the arithmetic is nearly free, so the bank conflicts decide everything. Counters: mma
@@ -35,6 +36,13 @@ constexpr int warp_rows = 16;         // one m16 tile per warp
 constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 constexpr unsigned every_lane = 0xffffffff;
+
+/// Dynamic shared memory: tiles of Q, K and V, row by row. 48 KiB at d = 128.
+template <class T, int d> struct Shared {
+    alignas(16) T Q[Br * d];
+    alignas(16) T K[Bc * d];
+    alignas(16) T V[Bc * d];
+};
 
 /// The maximum over the 4 lanes that share a row; each of them gets it.
 __device__ float row_max(float x) {
@@ -171,17 +179,17 @@ __global__ __launch_bounds__(threads) void mma_sync(const T* Q, const T* K, cons
     const int g = threadIdx.x % 32 / 4;
     const int t = threadIdx.x % 4;         // columns 2t and 2t + 1
     const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0 and row0 + 8
-    T* Q_smem = flash::dynamic_shared<T>();
-    T* K_smem = Q_smem + Br * d;
-    T* V_smem = K_smem + Bc * d;
+    auto& smem = *flash::dynamic_shared<Shared<T, d>>();
 
-    const int64_t head = blockIdx.x / Tr;
+    const int head = blockIdx.x / Tr;
     const int i0 = blockIdx.x % Tr * Br;
-    Q += (head * N_q + i0) * d;
-    O += (head * N_q + i0) * d;
-    K += head / group * N_kv * d;
-    V += head / group * N_kv * d;
-    LSE += head * N_q + i0;
+    const int64_t first_row = int64_t{head} * N_q + i0;
+    const int64_t first_key = int64_t{head / group} * N_kv;
+    Q += first_row * d;
+    K += first_key * d;
+    V += first_key * d;
+    O += first_row * d;
+    LSE += first_row;
     const int rows = min(Br, N_q - i0);
 
     // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never
@@ -196,12 +204,12 @@ __global__ __launch_bounds__(threads) void mma_sync(const T* Q, const T* K, cons
     float l_reg[2] = {};
     float O_reg[d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
 
-    load_tile<d, Br>(Q_smem, Q, rows);
-    __syncthreads();           // Q_smem is complete
+    load_tile<d, Br>(smem.Q, Q, rows);
+    __syncthreads();           // smem.Q is complete
     uint32_t Q_reg[d / 16][4]; // A fragments: 16 rows x 16 columns each
 #pragma unroll
     for (int k = 0; k < d / 16; ++k) {
-        const T* row = Q_smem + row0 * d + 16 * k + 2 * t;
+        const T* row = smem.Q + row0 * d + 16 * k + 2 * t;
         Q_reg[k][0] = load2(row);
         Q_reg[k][1] = load2(row + 8 * d);
         Q_reg[k][2] = load2(row + 8);
@@ -209,18 +217,18 @@ __global__ __launch_bounds__(threads) void mma_sync(const T* Q, const T* K, cons
     }
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        __syncthreads(); // slower warps still read K_smem and V_smem of the pass before
-        load_tile<d, Bc>(K_smem, K + int64_t{j0} * d, N_kv - j0);
-        load_tile<d, Bc>(V_smem, V + int64_t{j0} * d, N_kv - j0);
-        __syncthreads(); // K_smem and V_smem are complete
+        __syncthreads(); // slower warps still read smem.K and smem.V of the pass before
+        load_tile<d, Bc>(smem.K, K + int64_t{j0} * d, N_kv - j0);
+        load_tile<d, Bc>(smem.V, V + int64_t{j0} * d, N_kv - j0);
+        __syncthreads(); // smem.K and smem.V are complete
 
         float S_reg[Bc / 8][4]; // S, then P in its place
-        multiply_QK<d>(S_reg, Q_reg, K_smem);
+        multiply_QK<d>(S_reg, Q_reg, smem.K);
         if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
             mask(S_reg, N_kv - j0, first_row_keys + row0 - j0);
         }
         softmax<d>(S_reg, m_reg, l_reg, O_reg, scale);
-        multiply_PV<d>(O_reg, S_reg, V_smem);
+        multiply_PV<d>(O_reg, S_reg, smem.V);
     }
 
 #pragma unroll
@@ -250,10 +258,8 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, floa
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q");
-    // tiles of Q, K and V: 48 KiB at d = 128
-    constexpr int smem_bytes = (Br + 2 * Bc) * d * sizeof(T);
-    flash::launch(mma_sync<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, Tr, group, N_q,
-                  N_kv, p.scale, p.causal);
+    flash::launch(mma_sync<T, d>, blocks, threads, sizeof(Shared<T, d>), Q, K, V, O, LSE, Tr, group,
+                  N_q, N_kv, p.scale, p.causal);
 }
 
 } // namespace

@@ -15,8 +15,8 @@
 //
 // A row is still 128 whole bytes, so writing a tile is free of conflicts too, and no byte is spent
 // on padding.
-// Against mma_sync: load2 and the 16-bit loads of V become ldmatrix_x4; the tiles are stored
-// swizzled; places in shared memory are counted in bytes.
+// Parent: mma_sync. New: load2 and the 16-bit loads of V become ldmatrix_x4; the tiles are stored
+// swizzled, so places in shared memory are counted in bytes.
 // Look at: swizzled, and which row each lane names to ldmatrix.
 // Gained: four times the speed. Counter: wavefronts per request to shared memory, all of them at
 // their minimum.
@@ -25,6 +25,7 @@
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/derived/epilogue.hpp"
 #include "common/cuda/ptx/ldmatrix.hpp"
 #include "common/cuda/ptx/mma.hpp"
 
@@ -36,6 +37,13 @@ constexpr int threads = 32 * warps;
 constexpr int warp_rows = 16;         // one m16 tile per warp
 constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
+
+/// Dynamic shared memory: tiles of Q, K and V. 48 KiB at d = 128.
+template <int d> struct Shared {
+    alignas(16) char Q[Br * d * 2]; // bytes of 16-bit elements
+    alignas(16) char K[Bc * d * 2];
+    alignas(16) char V[Bc * d * 2];
+};
 
 /// Where chunk `chunk` (8 elements, 16 bytes) of row `row` lies in a tile of `rows` rows of d
 /// elements, in bytes.
@@ -91,20 +99,6 @@ __device__ void multiply_QK(float (&S_reg)[Bc / 8][4], const uint32_t (&Q_reg)[d
     }
 }
 
-/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by
-/// causality 8 more, and no row more than `N_left`.
-__device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
-    const int t = threadIdx.x % 4;
-#pragma unroll
-    for (int n = 0; n < Bc / 8; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            if (8 * n + 2 * t + c % 2 >= min(N_left, visible + c / 2 * 8)) {
-                S_reg[n][c] = -INFINITY;
-            }
-        }
-    }
-}
-
 /// S of an m16 tile becomes P, relative to the running maximum m; what was summed up so far, l and
 /// O, is rescaled to it.
 template <int d>
@@ -147,11 +141,8 @@ __device__ void multiply_PV(float (&O_reg)[d / 8][4], const float (&P)[Bc / 8][4
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        // Two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys.
-        const uint32_t P_reg[4] = {flash::pack<T>(P[2 * k][0], P[2 * k][1]),
-                                   flash::pack<T>(P[2 * k][2], P[2 * k][3]),
-                                   flash::pack<T>(P[2 * k + 1][0], P[2 * k + 1][1]),
-                                   flash::pack<T>(P[2 * k + 1][2], P[2 * k + 1][3])};
+        uint32_t P_reg[4]; // an A fragment: 16 rows x 16 keys
+        flash::pack_A<T>(P_reg, P[2 * k], P[2 * k + 1]);
 #pragma unroll
         for (int n = 0; n < d / 8; n += 2) {
             // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of
@@ -171,20 +162,19 @@ __global__ __launch_bounds__(threads) void swizzle(const T* Q, const T* K, const
                                                    float scale, bool causal) {
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
-    const int g = lane / 4; // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4; // columns 2t and 2t + 1
+    const int g = lane / 4; // the lane's place in a fragment: rows g and g + 8 of A and C
     const int row0 = warp_rows * warp + g; // the lane's rows in the tile of Q: row0 and row0 + 8
-    char* Q_smem = flash::dynamic_shared<char>();
-    char* K_smem = Q_smem + Br * d * sizeof(T);
-    char* V_smem = K_smem + Bc * d * sizeof(T);
+    auto& smem = *flash::dynamic_shared<Shared<d>>();
 
-    const int64_t head = blockIdx.x / Tr;
+    const int head = blockIdx.x / Tr;
     const int i0 = blockIdx.x % Tr * Br;
-    Q += (head * N_q + i0) * d;
-    O += (head * N_q + i0) * d;
-    K += head / group * N_kv * d;
-    V += head / group * N_kv * d;
-    LSE += head * N_q + i0;
+    const int64_t first_row = int64_t{head} * N_q + i0;
+    const int64_t first_key = int64_t{head / group} * N_kv;
+    Q += first_row * d;
+    K += first_key * d;
+    V += first_key * d;
+    O += first_row * d;
+    LSE += first_row;
     const int rows = min(Br, N_q - i0);
 
     // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never
@@ -199,48 +189,33 @@ __global__ __launch_bounds__(threads) void swizzle(const T* Q, const T* K, const
     float l_reg[2] = {};
     float O_reg[d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
 
-    load_tile<d, Br>(Q_smem, Q, rows);
-    __syncthreads();           // Q_smem is complete
+    load_tile<d, Br>(smem.Q, Q, rows);
+    __syncthreads();           // smem.Q is complete
     uint32_t Q_reg[d / 16][4]; // A fragments: 16 rows x 16 columns each
 #pragma unroll
     for (int k = 0; k < d / 16; ++k) {
         // Lanes 0-15 name the 16 rows of columns 0-7 of the fragment, lanes 16-31 those of columns
         // 8-15.
         flash::ldmatrix_x4(
-            Q_reg[k], Q_smem + swizzled<d, Br>(warp_rows * warp + lane % 16, 2 * k + lane / 16));
+            Q_reg[k], smem.Q + swizzled<d, Br>(warp_rows * warp + lane % 16, 2 * k + lane / 16));
     }
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        __syncthreads(); // slower warps still read K_smem and V_smem of the pass before
-        load_tile<d, Bc>(K_smem, K + int64_t{j0} * d, N_kv - j0);
-        load_tile<d, Bc>(V_smem, V + int64_t{j0} * d, N_kv - j0);
-        __syncthreads(); // K_smem and V_smem are complete
+        __syncthreads(); // slower warps still read smem.K and smem.V of the pass before
+        load_tile<d, Bc>(smem.K, K + int64_t{j0} * d, N_kv - j0);
+        load_tile<d, Bc>(smem.V, V + int64_t{j0} * d, N_kv - j0);
+        __syncthreads(); // smem.K and smem.V are complete
 
         float S_reg[Bc / 8][4]; // S, then P in its place
-        multiply_QK<T, d>(S_reg, Q_reg, K_smem);
+        multiply_QK<T, d>(S_reg, Q_reg, smem.K);
         if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
-            mask(S_reg, N_kv - j0, first_row_keys + row0 - j0);
+            flash::mask(S_reg, N_kv - j0, first_row_keys + row0 - j0);
         }
         softmax<d>(S_reg, m_reg, l_reg, O_reg, scale);
-        multiply_PV<T, d>(O_reg, S_reg, V_smem);
+        multiply_PV<T, d>(O_reg, S_reg, smem.V);
     }
 
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        const int row = row0 + 8 * r;
-        if (row < rows) {
-            // a row that sees no key gets O = 0
-            const float normalise = l_reg[r] == 0 ? 0.0f : 1 / l_reg[r];
-#pragma unroll
-            for (int n = 0; n < d / 8; ++n) {
-                *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) =
-                    flash::pack<T>(O_reg[n][2 * r] * normalise, O_reg[n][2 * r + 1] * normalise);
-            }
-            if (t == 0) {
-                LSE[row] = m_reg[r] + logf(l_reg[r]);
-            }
-        }
-    }
+    flash::store_O_and_LSE(O, LSE, O_reg, m_reg, l_reg, row0, rows);
 }
 
 template <class T, int d>
@@ -252,10 +227,8 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, floa
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q");
-    // tiles of Q, K and V: 48 KiB at d = 128
-    constexpr int smem_bytes = (Br + 2 * Bc) * d * sizeof(T);
-    flash::launch(swizzle<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, Tr, group, N_q, N_kv,
-                  p.scale, p.causal);
+    flash::launch(swizzle<T, d>, blocks, threads, sizeof(Shared<d>), Q, K, V, O, LSE, Tr, group,
+                  N_q, N_kv, p.scale, p.causal);
 }
 
 } // namespace

@@ -11,8 +11,8 @@
 // The price is registers. O, S and Q of 32 rows need more than the 255 that a thread has at d =
 // 128. So Q stays in shared memory, and its fragments are fetched again for each K tile: one
 // ldmatrix per Bc / 8 mma.
-// Against swizzle: a dimension [M] on every register array, and Br = 128; fragments of Q come from
-// shared memory.
+// Parent: swizzle. New: a dimension [M] on every register array, and Br = 128; fragments of Q come
+// from shared memory.
 // Look at: the loops over i, and what stands outside of them.
 // Gained: shared memory no longer sets the pace. Counter: wavefronts of shared loads per mma.
 #include "steps/23_warp_tiles/warp_tiles.hpp"
@@ -20,6 +20,7 @@
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/derived/epilogue.hpp"
 #include "common/cuda/derived/swizzle.hpp"
 #include "common/cuda/ptx/ldmatrix.hpp"
 #include "common/cuda/ptx/mma.hpp"
@@ -34,34 +35,36 @@ constexpr int warp_rows = 16 * M;
 constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 
-template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
-template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
+/// Dynamic shared memory: tiles of Q, K and V. 64 KiB at d = 128.
+template <int d> struct Shared {
+    flash::SwizzledTile<d, Br> Q;
+    flash::SwizzledTile<d, Bc> K, V;
+};
 
-/// Copies `rows` rows of d elements into shared memory, 16 bytes at a time, and zeros in place of
-/// rows from `valid` on.
+/// Copies a tile into shared memory, 16 bytes at a time, and zeros in place of rows from `valid`
+/// on. `from` is the tile's first element in global memory.
 template <int d, int rows, class T>
-__device__ void load_tile(char* smem, const T* from, int valid) {
-    constexpr int chunks = d / 8;
-    constexpr int step = threads / chunks; // rows that the block copies at once
-    const int chunk = threadIdx.x % chunks;
+__device__ void load_tile(flash::SwizzledTile<d, rows>& tile, const T* from, int valid) {
+    constexpr int step = threads / (d / 8); // rows that the block copies at once
+    const int chunk = threadIdx.x % (d / 8);
 #pragma unroll // so that all loads are under way before the first store waits for its data
     for (int r0 = 0; r0 < rows; r0 += step) {
-        const int r = r0 + threadIdx.x / chunks;
+        const int r = r0 + threadIdx.x / (d / 8);
         const uint4 zeros = make_uint4(0, 0, 0, 0);
-        *reinterpret_cast<uint4*>(smem + flash::SwizzledTile<d, rows>::offset(r, chunk)) =
+        *reinterpret_cast<uint4*>(tile.data + tile.offset(r, chunk)) =
             r < valid ? *reinterpret_cast<const uint4*>(from + r * d + 8 * chunk) : zeros;
     }
 }
 
 /// S_reg = Q K^T: the warp's 32 queries and the tile's keys. C fragments, 16 rows x 8 keys each.
 template <class T, int d>
-__device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, const char* K_smem) {
+__device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const flash::SwizzledTile<d, Br>& Q,
+                            const flash::SwizzledTile<d, Bc>& K) {
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int n = 0; n < Bc / 8; ++n) {
+    for (int n = 0; n < Bc / 8; ++n) {
+        for (int i = 0; i < M; ++i) {
             for (int c = 0; c < 4; ++c) {
                 S_reg[i][n][c] = 0;
             }
@@ -70,12 +73,11 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, co
 #pragma unroll
     for (int k = 0; k < d / 16; ++k) {
         uint32_t Q_reg[M][4]; // A fragments: 16 rows x 16 columns each
-#pragma unroll
         for (int i = 0; i < M; ++i) {
             // Lanes 0-15 name the 16 rows of columns 0-7 of the fragment, lanes 16-31 those of
             // columns 8-15.
             const int row = warp_rows * warp + 16 * i + lane % 16;
-            flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_tile<d>::offset(row, 2 * k + lane / 16));
+            flash::ldmatrix_x4(Q_reg[i], Q.data + Q.offset(row, 2 * k + lane / 16));
         }
 #pragma unroll
         for (int n = 0; n < Bc / 8; n += 2) {
@@ -84,25 +86,10 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, co
             // neighbours in a column: no transposition.
             const int key = 8 * n + lane / 16 * 8 + lane % 8;
             uint32_t K_reg[4];
-            flash::ldmatrix_x4(K_reg, K_smem + KV_tile<d>::offset(key, 2 * k + lane / 8 % 2));
-#pragma unroll
+            flash::ldmatrix_x4(K_reg, K.data + K.offset(key, 2 * k + lane / 8 % 2));
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[i], {K_reg[0], K_reg[1]});
                 flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[i], {K_reg[2], K_reg[3]});
-            }
-        }
-    }
-}
-
-/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by
-/// causality 8 more, and no row more than `N_left`.
-__device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
-    const int t = threadIdx.x % 4;
-#pragma unroll
-    for (int n = 0; n < Bc / 8; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            if (8 * n + 2 * t + c % 2 >= min(N_left, visible + c / 2 * 8)) {
-                S_reg[n][c] = -INFINITY;
             }
         }
     }
@@ -146,27 +133,20 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
 /// O_reg += P V.
 template <class T, int d>
 __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], const float (&P)[M][Bc / 8][4],
-                            const char* V_smem) {
+                            const flash::SwizzledTile<d, Bc>& V) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
-        uint32_t P_reg[M][4];
-#pragma unroll
+        uint32_t P_reg[M][4]; // A fragments: 16 rows x 16 keys each
         for (int i = 0; i < M; ++i) {
-            for (int a = 0; a < 4; ++a) {
-                const auto& C = P[i][2 * k + a / 2];
-                P_reg[i][a] = flash::pack<T>(C[a % 2 * 2], C[a % 2 * 2 + 1]);
-            }
+            flash::pack_A<T>(P_reg[i], P[i][2 * k], P[i][2 * k + 1]);
         }
 #pragma unroll
         for (int n = 0; n < d / 8; n += 2) {
             // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of
             // chunk n + 1. A lane needs elements one below the other: transposed.
             uint32_t V_reg[4];
-            flash::ldmatrix_x4_trans(
-                V_reg, V_smem + KV_tile<d>::offset(16 * k + lane % 16, n + lane / 16));
-#pragma unroll
+            flash::ldmatrix_x4_trans(V_reg, V.data + V.offset(16 * k + lane % 16, n + lane / 16));
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                 flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
@@ -179,23 +159,20 @@ template <class T, int d>
 __global__ __launch_bounds__(threads, 2) void warp_tiles(const T* Q, const T* K, const T* V, T* O,
                                                          float* LSE, int Tr, int group, int N_q,
                                                          int N_kv, float scale, bool causal) {
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    const int g = lane / 4; // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4; // columns 2t and 2t + 1
+    const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
     // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
-    const int row0 = warp_rows * warp + g;
-    char* Q_smem = flash::dynamic_shared<char>();
-    char* K_smem = Q_smem + Q_tile<d>::bytes;
-    char* V_smem = K_smem + KV_tile<d>::bytes;
+    const int row0 = threadIdx.x / 32 * warp_rows + g;
+    auto& smem = *flash::dynamic_shared<Shared<d>>();
 
-    const int64_t head = blockIdx.x / Tr;
+    const int head = blockIdx.x / Tr;
     const int i0 = blockIdx.x % Tr * Br;
-    Q += (head * N_q + i0) * d;
-    O += (head * N_q + i0) * d;
-    K += head / group * N_kv * d;
-    V += head / group * N_kv * d;
-    LSE += head * N_q + i0;
+    const int64_t first_row = int64_t{head} * N_q + i0;
+    const int64_t first_key = int64_t{head / group} * N_kv;
+    Q += first_row * d;
+    K += first_key * d;
+    V += first_key * d;
+    O += first_row * d;
+    LSE += first_row;
     const int rows = min(Br, N_q - i0);
 
     // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never
@@ -214,43 +191,28 @@ __global__ __launch_bounds__(threads, 2) void warp_tiles(const T* Q, const T* K,
         m_reg[i][0] = m_reg[i][1] = -INFINITY;
     }
 
-    load_tile<d, Br>(Q_smem, Q, rows);
+    load_tile(smem.Q, Q, rows);
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        __syncthreads(); // slower warps still read K_smem and V_smem of the pass before
-        load_tile<d, Bc>(K_smem, K + int64_t{j0} * d, N_kv - j0);
-        load_tile<d, Bc>(V_smem, V + int64_t{j0} * d, N_kv - j0);
-        __syncthreads(); // K_smem and V_smem are complete, and so is Q_smem
+        __syncthreads(); // slower warps still read smem.K and smem.V of the pass before
+        load_tile(smem.K, K + int64_t{j0} * d, N_kv - j0);
+        load_tile(smem.V, V + int64_t{j0} * d, N_kv - j0);
+        __syncthreads(); // smem.K and smem.V are complete, and so is smem.Q
 
         float S_reg[M][Bc / 8][4]; // S, then P in its place
-        multiply_QK<T, d>(S_reg, Q_smem, K_smem);
+        multiply_QK<T>(S_reg, smem.Q, smem.K);
 #pragma unroll
         for (int i = 0; i < M; ++i) {
             if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
-                mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
+                flash::mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
             }
             softmax<d>(S_reg[i], m_reg[i], l_reg[i], O_reg[i], scale);
         }
-        multiply_PV<T, d>(O_reg, S_reg, V_smem);
+        multiply_PV<T>(O_reg, S_reg, smem.V);
     }
 
 #pragma unroll
     for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            const int row = row0 + 16 * i + 8 * r;
-            if (row < rows) {
-                // a row that sees no key gets O = 0
-                const float normalise = l_reg[i][r] == 0 ? 0.0f : 1 / l_reg[i][r];
-#pragma unroll
-                for (int n = 0; n < d / 8; ++n) {
-                    *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) = flash::pack<T>(
-                        O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
-                }
-                if (t == 0) {
-                    LSE[row] = m_reg[i][r] + logf(l_reg[i][r]);
-                }
-            }
-        }
+        flash::store_O_and_LSE(O, LSE, O_reg[i], m_reg[i], l_reg[i], row0 + 16 * i, rows);
     }
 }
 
@@ -263,10 +225,8 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, floa
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q");
-    // tiles of Q, K and V: 64 KiB at d = 128
-    constexpr int smem_bytes = (Br + 2 * Bc) * d * sizeof(T);
-    flash::launch(warp_tiles<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, Tr, group, N_q,
-                  N_kv, p.scale, p.causal);
+    flash::launch(warp_tiles<T, d>, blocks, threads, sizeof(Shared<d>), Q, K, V, O, LSE, Tr, group,
+                  N_q, N_kv, p.scale, p.causal);
 }
 
 } // namespace

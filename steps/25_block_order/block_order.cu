@@ -1,5 +1,4 @@
-// block_order: The longest start first, and those that run together share K
-// and V in L2.
+// block_order: The longest blocks start first, and those that run together share K and V in L2.
 //
 // The idea: with a causal mask the last tile of Q sees all keys and the first hardly any, so blocks
 // are of very unequal length. Blocks start in the order of blockIdx, each as soon as a place on an
@@ -13,7 +12,10 @@
 //      in order   h0: i0 i1 .. i127 | h1: i0 i1 .. i127 | ... : the longest start last
 //      here       wave of h0 .. h3: i127 of each, i126 of each, .. i0 of each | wave of h4 ..
 //
-// Against async_copy: which head and which tile of Q a block takes. Nothing in the loop changes.
+// Without a mask all blocks are equally long, and heads follow one another: then one head's K and V
+// at a time are in L2.
+// Parent: async_copy. New: which head and which tile of Q a block takes. Nothing in the loop
+// changes.
 // Look at: the six lines that turn blockIdx.x into head and i0, and the launcher's choice of
 // wave_heads.
 // Gained: speed with a causal mask, where SMs used to stand idle at the end. Counter: the share of
@@ -24,6 +26,7 @@
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/derived/epilogue.hpp"
 #include "common/cuda/derived/swizzle.hpp"
 #include "common/cuda/ptx/cp_async.hpp"
 #include "common/cuda/ptx/ldmatrix.hpp"
@@ -39,18 +42,21 @@ constexpr int warp_rows = 16 * M;
 constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 
-template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
-template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
+/// Dynamic shared memory: Q, and two tiles each of K and V. 96 KiB at d = 128.
+template <int d> struct Shared {
+    flash::SwizzledTile<d, Br> Q;
+    flash::SwizzledTile<d, Bc> K[2], V[2];
+};
 
 /// S_reg = Q K^T: the warp's 32 queries and the tile's keys. C fragments, 16 rows x 8 keys each.
 template <class T, int d>
-__device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, const char* K_smem) {
+__device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const flash::SwizzledTile<d, Br>& Q,
+                            const flash::SwizzledTile<d, Bc>& K) {
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int n = 0; n < Bc / 8; ++n) {
+    for (int n = 0; n < Bc / 8; ++n) {
+        for (int i = 0; i < M; ++i) {
             for (int c = 0; c < 4; ++c) {
                 S_reg[i][n][c] = 0;
             }
@@ -59,12 +65,11 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, co
 #pragma unroll
     for (int k = 0; k < d / 16; ++k) {
         uint32_t Q_reg[M][4]; // A fragments: 16 rows x 16 columns each
-#pragma unroll
         for (int i = 0; i < M; ++i) {
             // Lanes 0-15 name the 16 rows of columns 0-7 of the fragment, lanes 16-31 those of
             // columns 8-15.
             const int row = warp_rows * warp + 16 * i + lane % 16;
-            flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_tile<d>::offset(row, 2 * k + lane / 16));
+            flash::ldmatrix_x4(Q_reg[i], Q.data + Q.offset(row, 2 * k + lane / 16));
         }
 #pragma unroll
         for (int n = 0; n < Bc / 8; n += 2) {
@@ -73,25 +78,10 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, co
             // neighbours in a column: no transposition.
             const int key = 8 * n + lane / 16 * 8 + lane % 8;
             uint32_t K_reg[4];
-            flash::ldmatrix_x4(K_reg, K_smem + KV_tile<d>::offset(key, 2 * k + lane / 8 % 2));
-#pragma unroll
+            flash::ldmatrix_x4(K_reg, K.data + K.offset(key, 2 * k + lane / 8 % 2));
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[i], {K_reg[0], K_reg[1]});
                 flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[i], {K_reg[2], K_reg[3]});
-            }
-        }
-    }
-}
-
-/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by
-/// causality 8 more, and no row more than `N_left`.
-__device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
-    const int t = threadIdx.x % 4;
-#pragma unroll
-    for (int n = 0; n < Bc / 8; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            if (8 * n + 2 * t + c % 2 >= min(N_left, visible + c / 2 * 8)) {
-                S_reg[n][c] = -INFINITY;
             }
         }
     }
@@ -135,27 +125,20 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
 /// O_reg += P V.
 template <class T, int d>
 __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], const float (&P)[M][Bc / 8][4],
-                            const char* V_smem) {
+                            const flash::SwizzledTile<d, Bc>& V) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
-        uint32_t P_reg[M][4];
-#pragma unroll
+        uint32_t P_reg[M][4]; // A fragments: 16 rows x 16 keys each
         for (int i = 0; i < M; ++i) {
-            for (int a = 0; a < 4; ++a) {
-                const auto& C = P[i][2 * k + a / 2];
-                P_reg[i][a] = flash::pack<T>(C[a % 2 * 2], C[a % 2 * 2 + 1]);
-            }
+            flash::pack_A<T>(P_reg[i], P[i][2 * k], P[i][2 * k + 1]);
         }
 #pragma unroll
         for (int n = 0; n < d / 8; n += 2) {
             // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of
             // chunk n + 1. A lane needs elements one below the other: transposed.
             uint32_t V_reg[4];
-            flash::ldmatrix_x4_trans(
-                V_reg, V_smem + KV_tile<d>::offset(16 * k + lane % 16, n + lane / 16));
-#pragma unroll
+            flash::ldmatrix_x4_trans(V_reg, V.data + V.offset(16 * k + lane % 16, n + lane / 16));
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                 flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
@@ -169,15 +152,10 @@ __global__ __launch_bounds__(threads, 2) void block_order(const T* Q, const T* K
                                                           float* LSE, int heads, int wave_heads,
                                                           int Tr, int group, int N_q, int N_kv,
                                                           float scale, bool causal) {
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    const int g = lane / 4; // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4; // columns 2t and 2t + 1
+    const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
     // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
-    const int row0 = warp_rows * warp + g;
-    char* Q_smem = flash::dynamic_shared<char>();
-    char* K_smem = Q_smem + Q_tile<d>::bytes; // two tiles, and two of V
-    char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
+    const int row0 = threadIdx.x / 32 * warp_rows + g;
+    auto& smem = *flash::dynamic_shared<Shared<d>>();
 
     // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each
     // head first.
@@ -185,14 +163,13 @@ __global__ __launch_bounds__(threads, 2) void block_order(const T* Q, const T* K
     const int first_head = wave * wave_heads;
     const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
     const int in_wave = blockIdx.x - first_head * Tr;
-    const int64_t head = first_head + in_wave % wave_size;
+    const int head = first_head + in_wave % wave_size;
     const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
-    const int copy_row = threadIdx.x / (d / 8); // where the thread's first 16 bytes of a tile are
-    const int copy_chunk = threadIdx.x % (d / 8);
-    const int64_t KV_from = (head / group * N_kv + copy_row) * d + 8 * copy_chunk;
-    Q += (head * N_q + i0 + copy_row) * d + 8 * copy_chunk;
-    O += (head * N_q + i0) * d;
-    LSE += head * N_q + i0;
+    const int64_t first_row = int64_t{head} * N_q + i0;
+    const int64_t first_key = int64_t{head / group} * N_kv;
+    Q += first_row * d;
+    O += first_row * d;
+    LSE += first_row;
     const int rows = min(Br, N_q - i0);
 
     // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never
@@ -211,63 +188,44 @@ __global__ __launch_bounds__(threads, 2) void block_order(const T* Q, const T* K
         m_reg[i][0] = m_reg[i][1] = -INFINITY;
     }
 
-    const int copy_to = KV_tile<d>::offset(copy_row, copy_chunk);
-    const auto start_tile = [&](int j0, int buffer) { // buffer: 0 or KV_tile<d>::bytes
-        const int64_t from = KV_from + int64_t{j0} * d;
-        flash::start_copy<d, Bc, threads>(K_smem + buffer + copy_to, K + from,
-                                          N_kv - copy_row - j0);
-        flash::start_copy<d, Bc, threads>(V_smem + buffer + copy_to, V + from,
-                                          N_kv - copy_row - j0);
+    const auto start_KV = [&](int j0, int buffer) {
+        const int64_t from = (first_key + j0) * d;
+        flash::start_tile<threads>(smem.K[buffer], K + from, N_kv - j0);
+        flash::start_tile<threads>(smem.V[buffer], V + from, N_kv - j0);
     };
-    flash::start_copy<d, Br, threads>(Q_smem + Q_tile<d>::offset(copy_row, copy_chunk), Q,
-                                      rows - copy_row);
+    flash::start_tile<threads>(smem.Q, Q, rows);
     if (keys > 0) {
-        start_tile(0, 0);
+        start_KV(0, 0);
     }
     flash::cp_async_commit(); // Q, and K and V of the first tile
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        const int now = j0 / Bc % 2 * KV_tile<d>::bytes; // which of the two buffers
-        flash::cp_async_wait<0>(); // this thread's copies of tile j0 have landed
+        const int now = j0 / Bc % 2; // which of the two buffers
+        flash::cp_async_wait<0>();   // this thread's copies of tile j0 have landed
         // so have all other threads'; and no warp still reads the tile before, in the other buffer
         __syncthreads();
         if (j0 + Bc < keys) {
-            start_tile(j0 + Bc, KV_tile<d>::bytes - now);
+            start_KV(j0 + Bc, 1 - now);
             flash::cp_async_commit();
         }
 
         float S_reg[M][Bc / 8][4]; // S, then P in its place
-        multiply_QK<T, d>(S_reg, Q_smem, K_smem + now);
+        multiply_QK<T>(S_reg, smem.Q, smem.K[now]);
 #pragma unroll
         for (int i = 0; i < M; ++i) {
             if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
-                mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
+                flash::mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
             }
             softmax<d>(S_reg[i], m_reg[i], l_reg[i], O_reg[i], scale);
         }
-        multiply_PV<T, d>(O_reg, S_reg, V_smem + now);
+        multiply_PV<T>(O_reg, S_reg, smem.V[now]);
     }
     // with no key to see, Q is still landing: a block must not leave before its copies have
     flash::cp_async_wait<0>();
 
 #pragma unroll
     for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            const int row = row0 + 16 * i + 8 * r;
-            if (row < rows) {
-                // a row that sees no key gets O = 0
-                const float normalise = l_reg[i][r] == 0 ? 0.0f : 1 / l_reg[i][r];
-#pragma unroll
-                for (int n = 0; n < d / 8; ++n) {
-                    *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) = flash::pack<T>(
-                        O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
-                }
-                if (t == 0) {
-                    LSE[row] = m_reg[i][r] + logf(l_reg[i][r]);
-                }
-            }
-        }
+        flash::store_O_and_LSE(O, LSE, O_reg[i], m_reg[i], l_reg[i], row0 + 16 * i, rows);
     }
 }
 
@@ -281,12 +239,11 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, floa
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    // Q, and two tiles each of K and V: 96 KiB at d = 128
-    constexpr int smem_bytes = (Br + 4 * Bc) * d * sizeof(T);
-    const int places = flash::resident_blocks(block_order<T, d>, threads, smem_bytes);
-    const int wave_heads = std::clamp(2 * places / Tr, 1, heads);
-    flash::launch(block_order<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, heads,
-                  wave_heads, Tr, group, N_q, N_kv, p.scale, p.causal);
+    const auto kernel = block_order<T, d>;
+    const int places = flash::resident_blocks(kernel, threads, sizeof(Shared<d>));
+    const int wave_heads = p.causal ? std::clamp(2 * places / Tr, 1, heads) : 1;
+    flash::launch(kernel, blocks, threads, sizeof(Shared<d>), Q, K, V, O, LSE, heads, wave_heads,
+                  Tr, group, N_q, N_kv, p.scale, p.causal);
 }
 
 } // namespace

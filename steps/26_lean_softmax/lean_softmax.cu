@@ -11,16 +11,17 @@
 //   - Addresses. A lane computes where its row of the first fragment lies; the others are an XOR
 //     and a constant away.
 //
-// Against block_order: the above. m is in units of log2 now.
+// Parent: block_order. New: the above; m is in units of log2.
 // Look at: softmax, which has lost its last loop, and the addresses in multiply_QK and multiply_PV.
 // Gained: as fast as FlashAttention-2, or faster. Counter: instructions per mma.
 #include "steps/26_lean_softmax/lean_softmax.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/derived/epilogue.hpp"
 #include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/derived/tile_order.hpp"
 #include "common/cuda/ptx/cp_async.hpp"
 #include "common/cuda/ptx/exp2.hpp"
 #include "common/cuda/ptx/ldmatrix.hpp"
@@ -39,23 +40,26 @@ constexpr int Bc = 64;                // keys
 /// Two elements of T that are 1, in one register.
 template <class T> constexpr uint32_t ones = flash::from_float<T>(1).bits * 0x10001u;
 
-template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
-template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
+/// Dynamic shared memory: Q, and two tiles each of K and V. 96 KiB at d = 128.
+template <int d> struct Shared {
+    flash::SwizzledTile<d, Br> Q;
+    flash::SwizzledTile<d, Bc> K[2], V[2];
+};
 
 /// S_reg = Q K^T: the warp's 32 queries and the tile's keys. C fragments, 16 rows x 8 keys each.
 template <class T, int d>
-__device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, const char* K_smem) {
+__device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const flash::SwizzledTile<d, Br>& Q,
+                            const flash::SwizzledTile<d, Bc>& K) {
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     // Lanes 0-15 name the 16 rows of columns 0-7 of a fragment of Q, lanes 16-31 those of columns
     // 8-15. B = K^T for 16 keys: lanes 0-7 name keys 0-7 of chunk 2k, 8-15 the same of chunk 2k +
     // 1, the rest keys 8-15.
-    const int Q_lane = Q_tile<d>::offset(warp_rows * warp + lane % 16, lane / 16);
-    const int K_lane = KV_tile<d>::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const int Q_lane = Q.offset(warp_rows * warp + lane % 16, lane / 16);
+    const int K_lane = K.offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
-    for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int n = 0; n < Bc / 8; ++n) {
+    for (int n = 0; n < Bc / 8; ++n) {
+        for (int i = 0; i < M; ++i) {
             for (int c = 0; c < 4; ++c) {
                 S_reg[i][n][c] = 0;
             }
@@ -64,32 +68,16 @@ __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const char* Q_smem, co
 #pragma unroll
     for (int k = 0; k < d / 16; ++k) {
         uint32_t Q_reg[M][4]; // A fragments: 16 rows x 16 columns each
-#pragma unroll
         for (int i = 0; i < M; ++i) {
-            flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_tile<d>::fragment(Q_lane, 16 * i, k));
+            flash::ldmatrix_x4(Q_reg[i], Q.data + Q.fragment(Q_lane, 16 * i, k));
         }
 #pragma unroll
         for (int n = 0; n < Bc / 8; n += 2) {
             uint32_t K_reg[4];
-            flash::ldmatrix_x4(K_reg, K_smem + KV_tile<d>::fragment(K_lane, 8 * n, k));
-#pragma unroll
+            flash::ldmatrix_x4(K_reg, K.data + K.fragment(K_lane, 8 * n, k));
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[i], {K_reg[0], K_reg[1]});
                 flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[i], {K_reg[2], K_reg[3]});
-            }
-        }
-    }
-}
-
-/// Hides keys. Row g of an m16 tile sees `visible` keys from the tile of K on, row g + 8 by
-/// causality 8 more, and no row more than `N_left`.
-__device__ void mask(float (&S_reg)[Bc / 8][4], int N_left, int visible) {
-    const int t = threadIdx.x % 4;
-#pragma unroll
-    for (int n = 0; n < Bc / 8; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            if (8 * n + 2 * t + c % 2 >= min(N_left, visible + c / 2 * 8)) {
-                S_reg[n][c] = -INFINITY;
             }
         }
     }
@@ -107,6 +95,7 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
         for (int n = 0; n < Bc / 8; ++n) {
             m_new = fmaxf(m_new, fmaxf(S_reg[n][2 * r], S_reg[n][2 * r + 1]));
         }
+        // scale > 0: the maximum may be scaled in its place
         m_new = fmaxf(m_reg[r], flash::row_max(m_new) * scale_log2);
         // no key to see: any number, but -inf - -inf is NaN
         m_new = m_new == -INFINITY ? 0.0f : m_new;
@@ -129,28 +118,22 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
 /// O_reg += P V, and l_reg += P times ones: a C fragment whose every column is the row sum.
 template <class T, int d>
 __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4],
-                            const float (&P)[M][Bc / 8][4], const char* V_smem) {
+                            const float (&P)[M][Bc / 8][4], const flash::SwizzledTile<d, Bc>& V) {
     const int lane = threadIdx.x % 32;
     // B = V, 16 keys and 16 columns: lanes 0-15 name the keys of chunk n, 16-31 those of chunk n +
     // 1.
-    const int V_lane = KV_tile<d>::offset(lane % 16, lane / 16);
+    const int V_lane = V.offset(lane % 16, lane / 16);
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
-        uint32_t P_reg[M][4];
-#pragma unroll
+        uint32_t P_reg[M][4]; // A fragments: 16 rows x 16 keys each
         for (int i = 0; i < M; ++i) {
-            for (int a = 0; a < 4; ++a) {
-                const auto& C = P[i][2 * k + a / 2];
-                P_reg[i][a] = flash::pack<T>(C[a % 2 * 2], C[a % 2 * 2 + 1]);
-            }
+            flash::pack_A<T>(P_reg[i], P[i][2 * k], P[i][2 * k + 1]);
             flash::mma_m16n8k16<T>(l_reg[i], P_reg[i], {ones<T>, ones<T>});
         }
 #pragma unroll
         for (int n = 0; n < d / 8; n += 2) {
             uint32_t V_reg[4];
-            flash::ldmatrix_x4_trans(V_reg, V_smem + KV_tile<d>::fragment(V_lane, 16 * k, n / 2));
-#pragma unroll
+            flash::ldmatrix_x4_trans(V_reg, V.data + V.fragment(V_lane, 16 * k, n / 2));
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                 flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
@@ -161,32 +144,21 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4],
 
 template <class T, int d>
 __global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* K, const T* V, T* O,
-                                                           float* LSE, int heads, int wave_heads,
-                                                           int Tr, int group, int N_q, int N_kv,
+                                                           float* LSE, flash::TileOrder order,
+                                                           int group, int N_q, int N_kv,
                                                            float scale_log2, bool causal) {
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    const int g = lane / 4; // the lane's place in a fragment: row g and g + 8 of A and C,
-    const int t = lane % 4; // columns 2t and 2t + 1
+    const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
     // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
-    const int row0 = warp_rows * warp + g;
-    char* Q_smem = flash::dynamic_shared<char>();
-    char* K_smem = Q_smem + Q_tile<d>::bytes; // two tiles, and two of V
-    char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
+    const int row0 = threadIdx.x / 32 * warp_rows + g;
+    auto& smem = *flash::dynamic_shared<Shared<d>>();
 
-    // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each
-    // head first.
-    const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
-    const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
-    const int in_wave = blockIdx.x - first_head * Tr;
-    const int64_t head = first_head + in_wave % wave_size;
-    const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
-    // the thread's first 16 bytes
-    const int copy_row = threadIdx.x / (d / 8), copy_chunk = threadIdx.x % (d / 8);
-    const int64_t KV_from = (head / group * N_kv + copy_row) * d + 8 * copy_chunk;
-    Q += (head * N_q + i0 + copy_row) * d + 8 * copy_chunk;
-    O += (head * N_q + i0) * d;
-    LSE += head * N_q + i0;
+    const auto [head, tile] = flash::tile_of(blockIdx.x, order);
+    const int i0 = tile * Br;
+    const int64_t first_row = int64_t{head} * N_q + i0;
+    const int64_t first_key = int64_t{head / group} * N_kv;
+    Q += first_row * d;
+    O += first_row * d;
+    LSE += first_row;
     const int rows = min(Br, N_q - i0);
 
     // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never
@@ -206,81 +178,61 @@ __global__ __launch_bounds__(threads, 2) void lean_softmax(const T* Q, const T* 
         m_reg[i][0] = m_reg[i][1] = -INFINITY;
     }
 
-    const int copy_to = KV_tile<d>::offset(copy_row, copy_chunk);
-    const auto start_tile = [&](int j0, int buffer) { // buffer: 0 or KV_tile<d>::bytes
-        const int64_t from = KV_from + int64_t{j0} * d;
-        flash::start_copy<d, Bc, threads>(K_smem + buffer + copy_to, K + from,
-                                          N_kv - copy_row - j0);
-        flash::start_copy<d, Bc, threads>(V_smem + buffer + copy_to, V + from,
-                                          N_kv - copy_row - j0);
+    const auto start_KV = [&](int j0, int buffer) {
+        const int64_t from = (first_key + j0) * d;
+        flash::start_tile<threads>(smem.K[buffer], K + from, N_kv - j0);
+        flash::start_tile<threads>(smem.V[buffer], V + from, N_kv - j0);
     };
-    flash::start_copy<d, Br, threads>(Q_smem + Q_tile<d>::offset(copy_row, copy_chunk), Q,
-                                      rows - copy_row);
+    flash::start_tile<threads>(smem.Q, Q, rows);
     if (keys > 0) {
-        start_tile(0, 0);
+        start_KV(0, 0);
     }
     flash::cp_async_commit(); // Q, and K and V of the first tile
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        const int now = j0 / Bc % 2 * KV_tile<d>::bytes; // which of the two buffers
-        flash::cp_async_wait<0>(); // this thread's copies of tile j0 have landed
+        const int now = j0 / Bc % 2; // which of the two buffers
+        flash::cp_async_wait<0>();   // this thread's copies of tile j0 have landed
         // so have all other threads'; and no warp still reads the tile before, in the other buffer
         __syncthreads();
         if (j0 + Bc < keys) {
-            start_tile(j0 + Bc, KV_tile<d>::bytes - now);
+            start_KV(j0 + Bc, 1 - now);
             flash::cp_async_commit();
         }
 
         float S_reg[M][Bc / 8][4]; // S, then P in its place
-        multiply_QK<T, d>(S_reg, Q_smem, K_smem + now);
+        multiply_QK<T>(S_reg, smem.Q, smem.K[now]);
 #pragma unroll
         for (int i = 0; i < M; ++i) {
             if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
-                mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
+                flash::mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
             }
             softmax<d>(S_reg[i], m_reg[i], l_reg[i], O_reg[i], scale_log2);
         }
-        multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
+        multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
     }
     // with no key to see, Q is still landing: a block must not leave before its copies have
     flash::cp_async_wait<0>();
 
 #pragma unroll
     for (int i = 0; i < M; ++i) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            const int row = row0 + 16 * i + 8 * r;
-            if (row < rows) {
-                const float l = l_reg[i][2 * r];
-                const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
-#pragma unroll
-                for (int n = 0; n < d / 8; ++n) {
-                    *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) = flash::pack<T>(
-                        O_reg[i][n][2 * r] * normalise, O_reg[i][n][2 * r + 1] * normalise);
-                }
-                if (t == 0) {
-                    LSE[row] = m_reg[i][r] * flash::ln_2 + logf(l);
-                }
-            }
-        }
+        const float l[2] = {l_reg[i][0], l_reg[i][2]};
+        const float m[2] = {m_reg[i][0] * flash::ln_2, m_reg[i][1] * flash::ln_2};
+        flash::store_O_and_LSE(O, LSE, O_reg[i], m, l, row0 + 16 * i, rows);
     }
 }
 
 template <class T, int d>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
-    const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
+    const int N_q = flash::as_int(p.q_len, "q-len");
+    const int N_kv = flash::as_int(p.kv_len, "kv-len");
     // query heads to one K/V head
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
-    const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
-    // One dimension for tiles and heads, because y and z of a grid end at 65535.
-    const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    // Q, and two tiles each of K and V: 96 KiB at d = 128
-    constexpr int smem_bytes = (Br + 4 * Bc) * d * sizeof(T);
-    const int places = flash::resident_blocks(lean_softmax<T, d>, threads, smem_bytes);
-    const int wave_heads = std::clamp(2 * places / Tr, 1, heads);
-    flash::launch(lean_softmax<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, heads,
-                  wave_heads, Tr, group, N_q, N_kv, p.scale * flash::log2_e, p.causal);
+    const auto kernel = lean_softmax<T, d>;
+    const int places = flash::resident_blocks(kernel, threads, sizeof(Shared<d>));
+    const flash::TileOrder order =
+        flash::order_in_waves(p, p.heads, flash::ceil_div(N_q, Br), places);
+    flash::launch(kernel, order.blocks(), threads, sizeof(Shared<d>), Q, K, V, O, LSE, order, group,
+                  N_q, N_kv, p.scale * flash::log2_e, p.causal);
 }
 
 } // namespace

@@ -1,31 +1,34 @@
-// fixed_maximum: After the first tile, nothing stands between the two products but
-// exponentials.
+// fixed_maximum: P V no longer waits to hear whether the maximum holds.
 //
-// The idea: lazy_maximum asks before each P V whether m still holds, and P V must wait for the
-// answer. Here the question comes after P V, and a tile whose weights did not fit is mended:
+// The idea: lazy_maximum asks before each P V whether m still holds, and P V waits for the answer.
+// It is nearly always yes. So here P V is computed first, as if m held, and the question comes
+// afterwards. A tile whose weights were too large is repaired:
 //
 //      lazy_maximum   Q K^T - m | signs, vote | exp2 | P V
 //      here           Q K^T - m .. exp2 .. P V | vote
 //
-//   - The product with ones gives each tile's own row sums for nothing: columns 1 and 3 of l start
-//     at 0 in every tile.
-//   - A sum that is too large tells that weights have left their window. fp16 saturates them at
-//     65504, so O stays finite. S is computed again, m is raised, O gets what the weights lacked,
-//     and the warp goes on as in lazy_maximum.
-// In one straight run of instructions the compiler mixes the exponentials of some scores with the
-// products of others.
+//   - How the warp knows: the product with ones already sums up each row of P. Columns 1 and 3 of l
+//     start at 0 in every tile, so they hold the sums of this tile alone.
+//   - What is repaired: the same P V is subtracted again, and then the tile is computed as in
+//     lazy_maximum, which raises m first. A warp that had to do so asks first from there on.
+//   - Why O survives: weights that fp16 cannot hold saturate at 65504, so O stays finite. In bf16
+//     they may be infinite, but then O of the rows so far no longer counts, and is dropped.
+//
+// Within one straight run of instructions the compiler mixes the exponentials of some scores with
+// the products of others, and that is what is gained.
 // A fixed maximum, and recomputation where it fails, were published with FlashDecoding++ (2023).
-// Against lazy_maximum: two kinds of tiles, the mending of one, none beyond the mask, Q in
-// registers if d <= 64. Look at: what becomes of O when a weight is infinite. Gained: speed, as
-// long as scores do not rise by more than the window.
+// Parent: lazy_maximum. New: tiles that are computed before they are asked about, and the repair.
+// Look at: what becomes of O when a weight is infinite. Gained: speed, as long as scores do not
+// rise by more than the window. In bf16 |V| must stay below 5e18, or a repair may overflow.
 #include "steps/28_fixed_maximum/fixed_maximum.hpp"
 
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/derived/epilogue.hpp"
 #include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/derived/tile_order.hpp"
 #include "common/cuda/ptx/cp_async.hpp"
 #include "common/cuda/ptx/exp2.hpp"
 #include "common/cuda/ptx/ldmatrix.hpp"
@@ -34,122 +37,117 @@
 namespace fixed_maximum {
 namespace {
 
-constexpr int warps = 4, threads = 32 * warps;
+constexpr int warps = 4;
+constexpr int threads = 32 * warps;
 constexpr int M = 2; // m16 tiles per warp
 constexpr int warp_rows = 16 * M;
 constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 
-/// Weights should be below 2^window, and are 2^top_weight for the largest score when m is raised:
-/// scores may rise by 16 powers of two in fp16, and by 80 in bf16. A tile's sum of `limit` tells
-/// that a weight was too large. In the first tile, a score `far_below` m (2.5 such rises below its
-/// row's largest) tells that later ones will be.
+/// Weights should be below 2^window. When m is raised, a row's largest becomes 2^top_weight, so
+/// scores may rise by 16 powers of two in fp16 before a tile has to be repaired, and by 80 in bf16,
+/// which has the exponents of fp32.
 constexpr float window = 16;
-template <class T> constexpr bool is_fp16 = flash::dtype_of<T> == flash::DType::fp16;
-template <class T> constexpr float top_weight = is_fp16<T> ? 0 : -64; // in log2
-template <class T> constexpr float limit = is_fp16<T> ? 65504 : 0x1p22f;
-// as large as an element of P can be
-template <class T> constexpr float most = is_fp16<T> ? 65504 : FLT_MAX;
-template <class T> constexpr float far_below = is_fp16<T> ? -56 : -280;
+template <class T>
+constexpr float top_weight = flash::dtype_of<T> == flash::DType::fp16 ? 0 : -64; // in log2
 
-/// Where a tile is mended, O and l of a row that keeps less than this are dropped: they may be
-/// infinite. Before, N keys summed up to less than N 2^window; now one key alone weighs
-/// 2^top_weight. So less than N 2^(80 - 122) of the sum is lost, 2^-11 of it with 2^31 keys.
+/// A weight that does not fit fp16 counts as 65504. So a row of P that sums up to less has none.
+constexpr float limit = 65504;
+
+/// Where m rises so far that a row keeps less than this, O and l are dropped: they may be infinite.
+/// N keys summed up to less than N 2^window, and now one key weighs 2^top_weight. So less than
+/// N 2^(16 + 64 - 122) of the sum is lost, 2^-11 of it with 2^31 keys.
 constexpr float negligible = 0x1p-122f;
 
-template <int d> using Q_tile = flash::SwizzledTile<d, Br>;
-template <int d> using KV_tile = flash::SwizzledTile<d, Bc>;
-
-/// Columns 16 k to 16 k + 15 of the warp's rows of Q.
-template <int d> __device__ void load_Q(uint32_t (&Q_reg)[M][4], const char* Q_smem, int k) {
-    const int Q_lane = Q_tile<d>::lane_of_A(threadIdx.x / 32 * warp_rows, threadIdx.x % 32);
-    for (int i = 0; i < M; ++i) {
-        flash::ldmatrix_x4(Q_reg[i], Q_smem + Q_tile<d>::fragment(Q_lane, 16 * i, k));
-    }
-}
+/// Dynamic shared memory: Q, and two tiles each of K and V. 96 KiB at d = 128.
+template <int d> struct Shared {
+    flash::SwizzledTile<d, Br> Q;
+    flash::SwizzledTile<d, Bc> K[2], V[2];
+};
 
 /// S_reg = Q K^T - m: the warp's 32 queries and the tile's keys. C fragments, 16 rows x 8 keys
 /// each.
 template <class T, int d>
 __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M][2],
-                            uint32_t (&Q_reg)[d / 16][M][4], const char* Q_smem,
-                            const char* K_smem) {
-    const int K_lane = KV_tile<d>::lane_of_B(threadIdx.x % 32);
+                            const flash::SwizzledTile<d, Br>& Q,
+                            const flash::SwizzledTile<d, Bc>& K) {
+    const int Q_lane = Q.lane_of_A(threadIdx.x / 32 * warp_rows, threadIdx.x % 32);
+    const int K_lane = K.lane_of_B(threadIdx.x % 32);
 #pragma unroll
     for (int n = 0; n < Bc / 8; ++n) {
-        for (int e = 0; e < 4 * M; ++e) {
-            S_reg[e / 4][n][e % 4] = -m_reg[e / 4][e % 4 / 2];
+        for (int i = 0; i < M; ++i) {
+            for (int c = 0; c < 4; ++c) {
+                S_reg[i][n][c] = -m_reg[i][c / 2];
+            }
         }
     }
 #pragma unroll
     for (int k = 0; k < d / 16; ++k) {
-        if constexpr (d > 64) { // else it is in registers since the first tile
-            load_Q<d>(Q_reg[k], Q_smem, k);
+        uint32_t Q_reg[M][4]; // A fragments: 16 rows x 16 columns each
+        for (int i = 0; i < M; ++i) {
+            flash::ldmatrix_x4(Q_reg[i], Q.data + Q.fragment(Q_lane, 16 * i, k));
         }
 #pragma unroll
         for (int n = 0; n < Bc / 8; n += 2) {
             uint32_t K_reg[4];
-            flash::ldmatrix_x4(K_reg, K_smem + KV_tile<d>::fragment(K_lane, 8 * n, k));
+            flash::ldmatrix_x4(K_reg, K.data + K.fragment(K_lane, 8 * n, k));
             for (int i = 0; i < M; ++i) {
-                flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[k][i], {K_reg[0], K_reg[1]});
-                flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[k][i], {K_reg[2], K_reg[3]});
+                flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[i], {K_reg[0], K_reg[1]});
+                flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[i], {K_reg[2], K_reg[3]});
             }
         }
     }
 }
 
-/// The weight of s, a score less m.
-template <class T> __device__ float weight(float s, float scale_log2) {
-    return flash::fast_exp2(fmaf(s, scale_log2, window));
-}
-
 /// Raises m of each row whose largest weight is above 2^top_weight (of every row in the first tile)
-/// to make it that. S, O and l follow. `mend`: O and l have this tile's weights, as far as they did
-/// fit, and S becomes what they lack.
-template <bool mend, class T, int d>
+/// to make it that. S, O, l follow.
+template <class T, int fragments>
 __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2],
-                              float (&l_reg)[M][4], float (&O_reg)[M][d / 8][4], float scale_log2,
-                              bool first) {
+                              float (&l_reg)[M][4], float (&O_reg)[M][fragments][4],
+                              float scale_log2, bool first) {
+    const float room = (window - top_weight<T>) / scale_log2; // scores from such a weight up to m
+    // a row that sees no key has top = -inf, and keeps m = 0
+    const float lowest = first ? -FLT_MAX : -room;
 // rows g and g + 8 of each m16 tile: elements c and c + 1 of C
 #pragma unroll
     for (int row = 0; row < 2 * M; ++row) {
-        const int i = row / 2, c = row % 2 * 2;
+        const int i = row / 2;
+        const int c = row % 2 * 2;
         float top = S_reg[i][0][c];
 #pragma unroll
         for (int n = 0; n < Bc / 8; ++n) {
             top = fmaxf(top, fmaxf(S_reg[i][n][c], S_reg[i][n][c + 1]));
         }
-        top = flash::row_max(top); // of a row that sees no key: -inf, and m stays 0
-        const float room = (window - top_weight<T>) / scale_log2; // scores from there up to m
-        const float rise = top >= (first ? -FLT_MAX : -room) ? top + room : 0.0f;
+        top = flash::row_max(top);
+        const float rise = top >= lowest ? top + room : 0.0f;
         // m may fall in the first tile: O = l = 0
-        float keep = flash::fast_exp2(fminf(-rise * scale_log2, 0.0f));
-        keep = mend && keep < negligible ? 0.0f : keep;
+        const float keep = flash::fast_exp2(fminf(-rise * scale_log2, 0.0f));
+        const bool drop = keep < negligible; // infinity or NaN times 0 is not 0
         m_reg[i][row % 2] += rise;
-        l_reg[i][c] = mend && keep == 0 ? 0.0f : l_reg[i][c] * keep; // not infinity times 0
+        l_reg[i][c] = drop ? 0.0f : l_reg[i][c] * keep;
 #pragma unroll
         for (int n = 0; n < Bc / 8; ++n) {
-            for (int e = c; e < c + 2; ++e) {
-                const float had = keep * fminf(weight<T>(S_reg[i][n][e], scale_log2), most<T>);
-                S_reg[i][n][e] -= rise;
-                S_reg[i][n][e] =
-                    mend ? weight<T>(S_reg[i][n][e], scale_log2) - had : S_reg[i][n][e];
-            }
+            S_reg[i][n][c] -= rise;
+            S_reg[i][n][c + 1] -= rise;
         }
 #pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
-            O_reg[i][n][c] = mend && keep == 0 ? 0.0f : O_reg[i][n][c] * keep;
-            O_reg[i][n][c + 1] = mend && keep == 0 ? 0.0f : O_reg[i][n][c + 1] * keep;
+        for (int n = 0; n < fragments; ++n) {
+            O_reg[i][n][c] = drop ? 0.0f : O_reg[i][n][c] * keep;
+            O_reg[i][n][c + 1] = drop ? 0.0f : O_reg[i][n][c + 1] * keep;
         }
     }
 }
 
-/// S becomes P.
-template <class T> __device__ void exponentials(float (&S_reg)[M][Bc / 8][4], float scale_log2) {
+/// S becomes P: the weight of each score less m. Where `sign` is -1, the weights are negative.
+template <int sign = 1>
+__device__ void exponentials(float (&S_reg)[M][Bc / 8][4], float scale_log2) {
 #pragma unroll
     for (int n = 0; n < Bc / 8; ++n) {
-        for (int e = 0; e < 4 * M; ++e) {
-            S_reg[e / 4][n][e % 4] = weight<T>(S_reg[e / 4][n][e % 4], scale_log2);
+        for (int i = 0; i < M; ++i) {
+            for (int c = 0; c < 4; ++c) {
+                const float exponent = fmaf(S_reg[i][n][c], scale_log2, window);
+                S_reg[i][n][c] = sign * flash::fast_exp2(exponent);
+            }
         }
     }
 }
@@ -157,23 +155,19 @@ template <class T> __device__ void exponentials(float (&S_reg)[M][Bc / 8][4], fl
 /// O_reg += P V, and l_reg += P times ones: a C fragment whose every column is the row sum.
 template <class T, int d>
 __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4],
-                            const float (&P)[M][Bc / 8][4], const char* V_smem) {
-    const int V_lane = KV_tile<d>::lane_of_A(0, threadIdx.x % 32);
+                            const float (&P)[M][Bc / 8][4], const flash::SwizzledTile<d, Bc>& V) {
+    const int V_lane = V.lane_of_B_transposed(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
-        uint32_t P_reg[M][4];
+        uint32_t P_reg[M][4]; // A fragments: 16 rows x 16 keys each
         for (int i = 0; i < M; ++i) {
-            for (int a = 0; a < 4; ++a) {
-                const auto& C = P[i][2 * k + a / 2];
-                P_reg[i][a] = flash::pack_saturated<T>(C[a % 2 * 2], C[a % 2 * 2 + 1]);
-            }
+            flash::pack_A_saturated<T>(P_reg[i], P[i][2 * k], P[i][2 * k + 1]);
             flash::mma_m16n8k16<T>(l_reg[i], P_reg[i], {flash::ones<T>, flash::ones<T>});
         }
 #pragma unroll
         for (int n = 0; n < d / 8; n += 2) {
             uint32_t V_reg[4];
-            flash::ldmatrix_x4_trans(V_reg, V_smem + KV_tile<d>::fragment(V_lane, 16 * k, n / 2));
+            flash::ldmatrix_x4_trans(V_reg, V.data + V.fragment(V_lane, 16 * k, n / 2));
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                 flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
@@ -184,29 +178,20 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4],
 
 template <class T, int d>
 __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(
-    const T* Q, const T* K, const T* V, T* O, float* LSE, int heads, int wave_heads, int Tr,
-    int group, int N_q, int N_kv, float scale_log2, bool causal) {
-    // the lane's columns in a C fragment are 2t and 2t + 1, its rows in the tile of Q
-    const int t = threadIdx.x % 4;
-    // row0, row0 + 8, row0 + 16, row0 + 24
-    const int row0 = threadIdx.x / 32 * warp_rows + threadIdx.x % 32 / 4;
-    char* Q_smem = flash::dynamic_shared<char>();
-    char* K_smem = Q_smem + Q_tile<d>::bytes; // two tiles, and two of V
-    char* V_smem = K_smem + 2 * KV_tile<d>::bytes;
+    const T* Q, const T* K, const T* V, T* O, float* LSE, flash::TileOrder order, int group,
+    int N_q, int N_kv, float scale_log2, bool causal) {
+    const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
+    // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
+    const int row0 = threadIdx.x / 32 * warp_rows + g;
+    auto& smem = *flash::dynamic_shared<Shared<d>>();
 
-    // Blocks start in the order of blockIdx: wave by wave, in a wave the last tile of Q of each
-    // head first.
-    const int first_head = blockIdx.x / (wave_heads * Tr) * wave_heads;
-    const int wave_size = min(wave_heads, heads - first_head); // the last wave may have fewer heads
-    const int in_wave = blockIdx.x - first_head * Tr;
-    const int64_t head = first_head + in_wave % wave_size;
-    const int i0 = (Tr - 1 - in_wave / wave_size) * Br;
-    // the thread's first 16 bytes
-    const int copy_row = threadIdx.x / (d / 8), copy_chunk = threadIdx.x % (d / 8);
-    const int64_t KV_from = (head / group * N_kv + copy_row) * d + 8 * copy_chunk;
-    Q += (head * N_q + i0 + copy_row) * d + 8 * copy_chunk;
-    O += (head * N_q + i0) * d;
-    LSE += head * N_q + i0;
+    const auto [head, tile] = flash::tile_of(blockIdx.x, order);
+    const int i0 = tile * Br;
+    const int64_t first_row = int64_t{head} * N_q + i0;
+    const int64_t first_key = int64_t{head / group} * N_kv;
+    Q += first_row * d;
+    O += first_row * d;
+    LSE += first_row;
     const int rows = min(Br, N_q - i0);
 
     // Query i sees key j if j <= i + (N_kv - N_q): tiles beyond the last query's last key are never
@@ -221,110 +206,86 @@ __global__ __launch_bounds__(threads, d == 32 ? 3 : 2) void fixed_maximum(
     float m_reg[M][2] = {};
     float l_reg[M][4] = {};        // C fragments
     float O_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
-    uint32_t Q_reg[d / 16][M][4];  // A fragments: 16 rows x 16 columns each
-    int lazy_until = Bc;           // keys; in the first tile every m is raised
+    bool repaired = false;         // has the warp repaired a tile?
 
-    const int copy_to = KV_tile<d>::offset(copy_row, copy_chunk);
-    const auto start_tile = [&](int j0, int buffer) { // buffer: 0 or KV_tile<d>::bytes
-        const int64_t from = KV_from + int64_t{j0} * d;
-        flash::start_copy<d, Bc, threads>(K_smem + buffer + copy_to, K + from,
-                                          N_kv - copy_row - j0);
-        flash::start_copy<d, Bc, threads>(V_smem + buffer + copy_to, V + from,
-                                          N_kv - copy_row - j0);
+    const auto start_KV = [&](int j0, int buffer) {
+        const int64_t from = (first_key + j0) * d;
+        flash::start_tile<threads>(smem.K[buffer], K + from, N_kv - j0);
+        flash::start_tile<threads>(smem.V[buffer], V + from, N_kv - j0);
     };
-    flash::start_copy<d, Br, threads>(Q_smem + Q_tile<d>::offset(copy_row, copy_chunk), Q,
-                                      rows - copy_row);
-    start_tile(0, 0);
+    flash::start_tile<threads>(smem.Q, Q, rows);
+    if (keys > 0) {
+        start_KV(0, 0);
+    }
     flash::cp_async_commit(); // Q, and K and V of the first tile
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        const int now = j0 / Bc % 2 * KV_tile<d>::bytes; // which of the two buffers
-        flash::cp_async_wait<0>(); // this thread's copies of tile j0 have landed
+        const int now = j0 / Bc % 2; // which of the two buffers
+        flash::cp_async_wait<0>();   // this thread's copies of tile j0 have landed
         // so have all other threads'; and no warp still reads the tile before, in the other buffer
         __syncthreads();
         if (j0 + Bc < keys) {
-            start_tile(j0 + Bc, KV_tile<d>::bytes - now);
+            start_KV(j0 + Bc, 1 - now);
             flash::cp_async_commit();
         }
-        if (d <= 64 && j0 == 0) {
-#pragma unroll
-            for (int k = 0; k < d / 16; ++k) {
-                load_Q<d>(Q_reg[k], Q_smem, k);
+
+        float S_reg[M][Bc / 8][4]; // S, then P in its place
+        // an edge: some row does not see the whole tile
+        const bool edge = j0 + Bc > whole;
+        bool ask_first = j0 == 0 || edge || repaired;
+        if (!ask_first) { // first P V, then the question whether m was large enough
+            multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
+            exponentials(S_reg, scale_log2);
+            l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
+            multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
+            const float largest_sum =
+                fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3]));
+            if (__any_sync(0xffffffff, largest_sum >= limit)) {
+                // take it back: S again, which P has overwritten, and the same weights, subtracted
+                multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
+                exponentials<-1>(S_reg, scale_log2);
+                multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
+                ask_first = repaired = true;
             }
         }
-        float S_reg[M][Bc / 8][4];                // S, then P in its place
-        if (j0 < lazy_until || j0 + Bc > whole) { // as in lazy_maximum: first m, then P V
-            if (j0 >= first_row_keys + (row0 | (warp_rows - 1))) {
-                continue; // beyond the mask for all rows of this warp
-            }
-            multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now);
-            if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
+        if (ask_first) { // as in lazy_maximum: first m, then P V
+            multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
+            if (edge) {
                 for (int i = 0; i < M; ++i) {
                     flash::mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
                 }
             }
             if (j0 == 0 || !flash::all_negative(S_reg)) {
-                raise_maximum<false, T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
-                // two of the lane's scores
-                const float low = fminf(S_reg[0][0][0], S_reg[1][0][2]) * scale_log2;
-                lazy_until = __any_sync(0xffffffff, low < far_below<T>) ? keys : lazy_until;
+                raise_maximum<T>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
             }
-            exponentials<T>(S_reg, scale_log2);
-            multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
-        } else { // first P V, then the question whether m was large enough
-            multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now);
-            exponentials<T>(S_reg, scale_log2);
-            l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
-            multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
-            // the largest
-            const float sum =
-                fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3]));
-            if (__any_sync(0xffffffff, sum >= limit<T>)) {
-                // it was overwritten by P
-                multiply_QK<T, d>(S_reg, m_reg, Q_reg, Q_smem, K_smem + now);
-                raise_maximum<true, T, d>(S_reg, m_reg, l_reg, O_reg, scale_log2, false);
-                multiply_PV<T, d>(O_reg, l_reg, S_reg, V_smem + now);
-                lazy_until = keys;
-            }
+            exponentials(S_reg, scale_log2);
+            multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
         }
     }
-    // with no key to see, copies are still landing: a block must not leave before them
+    // with no key to see, Q is still landing: a block must not leave before its copies have
     flash::cp_async_wait<0>();
 
 #pragma unroll
-    for (int r = 0; r < 2 * M; ++r) {
-        const int row = row0 + 8 * r;
-        if (row < rows) {
-            const int c = r % 2 * 2; // the row's elements in C fragments: c and c + 1
-            const float l = l_reg[r / 2][c];
-            const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
-#pragma unroll
-            for (int n = 0; n < d / 8; ++n) {
-                *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) = flash::pack<T>(
-                    O_reg[r / 2][n][c] * normalise, O_reg[r / 2][n][c + 1] * normalise);
-            }
-            if (t == 0) {
-                LSE[row] = (m_reg[r / 2][r % 2] * scale_log2 - window) * flash::ln_2 + logf(l);
-            }
-        }
+    for (int i = 0; i < M; ++i) {
+        const float l[2] = {l_reg[i][0], l_reg[i][2]};
+        const float m[2] = {flash::ln_2 * (m_reg[i][0] * scale_log2 - window),
+                            flash::ln_2 * (m_reg[i][1] * scale_log2 - window)};
+        flash::store_O_and_LSE(O, LSE, O_reg[i], m, l, row0 + 16 * i, rows);
     }
 }
 
 template <class T, int d>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
-    const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
+    const int N_q = flash::as_int(p.q_len, "q-len");
+    const int N_kv = flash::as_int(p.kv_len, "kv-len");
     // query heads to one K/V head
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
-    const int Tr = static_cast<int>(flash::ceil_div(N_q, Br));
-    // One dimension for tiles and heads, because y and z of a grid end at 65535.
-    const int blocks = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    // Q, and two tiles each of K and V: 96 KiB at d = 128
-    constexpr int smem_bytes = (Br + 4 * Bc) * d * sizeof(T);
-    const int places = flash::resident_blocks(fixed_maximum<T, d>, threads, smem_bytes);
-    const int wave_heads = std::clamp(2 * places / Tr, 1, heads);
-    flash::launch(fixed_maximum<T, d>, blocks, threads, smem_bytes, Q, K, V, O, LSE, heads,
-                  wave_heads, Tr, group, N_q, N_kv, p.scale * flash::log2_e, p.causal);
+    const auto kernel = fixed_maximum<T, d>;
+    const int places = flash::resident_blocks(kernel, threads, sizeof(Shared<d>));
+    const flash::TileOrder order =
+        flash::order_in_waves(p, p.heads, flash::ceil_div(N_q, Br), places);
+    flash::launch(kernel, order.blocks(), threads, sizeof(Shared<d>), Q, K, V, O, LSE, order, group,
+                  N_q, N_kv, p.scale * flash::log2_e, p.causal);
 }
 
 } // namespace

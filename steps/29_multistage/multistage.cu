@@ -1,5 +1,4 @@
-// multistage: A warp waits until its tile is there, and no longer for the rest of
-// its block.
+// multistage: A warp waits until its tile is there, and no longer for the rest of its block.
 //
 // The idea: __syncthreads() lets no warp begin a tile before all have left the one before. Here a
 // tile of K and V has a slot of shared memory, one of four (of two in small blocks at d = 128), and
@@ -10,27 +9,26 @@
 //
 //   - Copies run two tiles ahead. A slot that is refilled was left a whole tile ago, so nearly
 //     always nobody waits.
-//   - Warps drift apart by two tiles and more: one computes exponentials while another's products
+//   - Warps drift apart by two tiles and more: one computes flash::exponentials while another's
+//   products
 //     run.
 //   - So one block may fill an SM, and no second one is needed to work while the first one waits.
 //     At d = 128 eight warps share each tile, and half as many copies bring as many keys.
+//
 // Several tiles in flight behind cp.async are CUTLASS's "multistage" pipeline; mbarriers came with
 // the A100 (2020).
-// Against fixed_maximum: barriers per tile, up to four slots, eight warps at d = 128, m raised
-// without touching S. The order of the blocks is from common/cuda.
+// Parent: fixed_maximum. New: two barriers per slot in place of one per block, up to four slots,
+// eight warps at d = 128; a warp that sees nothing of a tile leaves it out.
 // Look at: which warp waits, and for what. Gained: speed at d = 128, for long heads, where a block
 // may have 193 KiB.
 #include "steps/29_multistage/multistage.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/derived/epilogue.hpp"
 #include "common/cuda/derived/fixed_maximum.hpp"
 #include "common/cuda/derived/swizzle.hpp"
 #include "common/cuda/derived/tile_order.hpp"
 #include "common/cuda/ptx/cp_async.hpp"
-#include "common/cuda/ptx/exp2.hpp"
 #include "common/cuda/ptx/ldmatrix.hpp"
 #include "common/cuda/ptx/mbarrier.hpp"
 #include "common/cuda/ptx/mma.hpp"
@@ -44,93 +42,72 @@ constexpr int Bc = 64; // keys
 
 /// What a block's size decides: 256 queries in 193 KiB of shared memory at d = 128, or 128 in at
 /// most 97 KiB.
-template <int d_, int warps_> struct Tiles {
-    static constexpr int d = d_, warps = warps_, threads = 32 * warps;
+template <int d_, int warps> struct Tiles {
+    static constexpr int d = d_;
+    static constexpr int threads = 32 * warps;
     static constexpr int Br = warp_rows * warps;                 // queries
     static constexpr int slots = d == 128 && warps == 4 ? 2 : 4; // for tiles of K, and of V
     static constexpr int ahead = slots / 2 * Bc; // keys: so far in advance a tile is copied
     static constexpr int blocks = d == 32 ? 3 : 8 / warps; // per SM
-    using Q = flash::SwizzledTile<d, Br>;
-    using KV = flash::SwizzledTile<d, Bc>;
 };
 
+/// Dynamic shared memory: Q, slots for tiles of K and V, and two barriers for each slot.
 template <class Tiles> struct Shared {
-    alignas(1024) char Q[Tiles::Q::bytes];
-    alignas(1024) char K[Tiles::slots][Tiles::KV::bytes], V[Tiles::slots][Tiles::KV::bytes];
+    flash::SwizzledTile<Tiles::d, Tiles::Br> Q;
+    flash::SwizzledTile<Tiles::d, Bc> K[Tiles::slots], V[Tiles::slots];
     uint64_t full[Tiles::slots], empty[Tiles::slots];
 };
 
-/// Columns 16 k to 16 k + 15 of the warp's rows of Q.
-template <class Tiles> __device__ void load_Q(uint32_t (&Q_reg)[M][4], const char* Q_smem, int k) {
-    const int Q_lane = Tiles::Q::lane_of_A(threadIdx.x / 32 * warp_rows, threadIdx.x % 32);
-    for (int i = 0; i < M; ++i) {
-        flash::ldmatrix_x4(Q_reg[i], Q_smem + Tiles::Q::fragment(Q_lane, 16 * i, k));
-    }
-}
-
 /// S_reg = Q K^T - m: the warp's 32 queries and the tile's keys. C fragments, 16 rows x 8 keys
 /// each.
-template <class T, class Tiles>
+template <class T, int d, int Br>
 __device__ void multiply_QK(float (&S_reg)[M][Bc / 8][4], const float (&m_reg)[M][2],
-                            uint32_t (&Q_reg)[Tiles::d / 16][M][4], const char* Q_smem,
-                            const char* K_smem) {
-    const int K_lane = Tiles::KV::lane_of_B(threadIdx.x % 32);
+                            const flash::SwizzledTile<d, Br>& Q,
+                            const flash::SwizzledTile<d, Bc>& K) {
+    const int Q_lane = Q.lane_of_A(threadIdx.x / 32 * warp_rows, threadIdx.x % 32);
+    const int K_lane = K.lane_of_B(threadIdx.x % 32);
 #pragma unroll
     for (int n = 0; n < Bc / 8; ++n) {
-        for (int e = 0; e < 4 * M; ++e) {
-            S_reg[e / 4][n][e % 4] = -m_reg[e / 4][e % 4 / 2];
+        for (int i = 0; i < M; ++i) {
+            for (int c = 0; c < 4; ++c) {
+                S_reg[i][n][c] = -m_reg[i][c / 2];
+            }
         }
     }
 #pragma unroll
-    for (int k = 0; k < Tiles::d / 16; ++k) {
-        if constexpr (Tiles::d > 64) { // else it is in registers since the first tile
-            load_Q<Tiles>(Q_reg[k], Q_smem, k);
+    for (int k = 0; k < d / 16; ++k) {
+        uint32_t Q_reg[M][4]; // A fragments: 16 rows x 16 columns each
+        for (int i = 0; i < M; ++i) {
+            flash::ldmatrix_x4(Q_reg[i], Q.data + Q.fragment(Q_lane, 16 * i, k));
         }
 #pragma unroll
         for (int n = 0; n < Bc / 8; n += 2) {
             uint32_t K_reg[4];
-            flash::ldmatrix_x4(K_reg, K_smem + Tiles::KV::fragment(K_lane, 8 * n, k));
+            flash::ldmatrix_x4(K_reg, K.data + K.fragment(K_lane, 8 * n, k));
             for (int i = 0; i < M; ++i) {
-                flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[k][i], {K_reg[0], K_reg[1]});
-                flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[k][i], {K_reg[2], K_reg[3]});
+                flash::mma_m16n8k16<T>(S_reg[i][n], Q_reg[i], {K_reg[0], K_reg[1]});
+                flash::mma_m16n8k16<T>(S_reg[i][n + 1], Q_reg[i], {K_reg[2], K_reg[3]});
             }
-        }
-    }
-}
-
-/// S becomes P.
-template <class T>
-__device__ void exponentials(float (&S_reg)[M][Bc / 8][4], const float (&shift)[M][2],
-                             float scale_log2) {
-#pragma unroll
-    for (int n = 0; n < Bc / 8; ++n) {
-        for (int e = 0; e < 4 * M; ++e) {
-            S_reg[e / 4][n][e % 4] =
-                flash::weight<T>(S_reg[e / 4][n][e % 4], scale_log2, shift[e / 4][e % 4 / 2]);
         }
     }
 }
 
 /// O_reg += P V, and l_reg += P times ones: a C fragment whose every column is the row sum.
-template <class T, class Tiles>
-__device__ void multiply_PV(float (&O_reg)[M][Tiles::d / 8][4], float (&l_reg)[M][4],
-                            const float (&P)[M][Bc / 8][4], const char* V_smem) {
-    const int V_lane = Tiles::KV::lane_of_A(0, threadIdx.x % 32);
+template <class T, int d>
+__device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4],
+                            const float (&P)[M][Bc / 8][4], const flash::SwizzledTile<d, Bc>& V) {
+    const int V_lane = V.lane_of_B_transposed(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Bc / 16; ++k) {
-        // two C fragments side by side, rounded, are an A fragment of 16 rows x 16 keys
-        uint32_t P_reg[M][4];
+        uint32_t P_reg[M][4]; // A fragments: 16 rows x 16 keys each
         for (int i = 0; i < M; ++i) {
-            for (int a = 0; a < 4; ++a) {
-                const auto& C = P[i][2 * k + a / 2];
-                P_reg[i][a] = flash::pack_saturated<T>(C[a % 2 * 2], C[a % 2 * 2 + 1]);
-            }
+            flash::pack_A_saturated<T>(P_reg[i], P[i][2 * k], P[i][2 * k + 1]);
             flash::mma_m16n8k16<T>(l_reg[i], P_reg[i], {flash::ones<T>, flash::ones<T>});
         }
 #pragma unroll
-        for (int n = 0; n < Tiles::d / 8; n += 2) {
+        for (int n = 0; n < d / 8; n += 2) {
             uint32_t V_reg[4];
-            flash::ldmatrix_x4_trans(V_reg, V_smem + Tiles::KV::fragment(V_lane, 16 * k, n / 2));
+            flash::ldmatrix_x4_trans(V_reg, V.data + V.fragment(V_lane, 16 * k, n / 2));
             for (int i = 0; i < M; ++i) {
                 flash::mma_m16n8k16<T>(O_reg[i][n], P_reg[i], {V_reg[0], V_reg[1]});
                 flash::mma_m16n8k16<T>(O_reg[i][n + 1], P_reg[i], {V_reg[2], V_reg[3]});
@@ -143,12 +120,14 @@ template <class T, class Tiles>
 __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
     const T* Q, const T* K, const T* V, T* O, float* LSE, flash::TileOrder order, int group,
     int N_q, int N_kv, float scale_log2, bool causal) {
-    constexpr int d = Tiles::d, Br = Tiles::Br, threads = Tiles::threads, slots = Tiles::slots,
-                  ahead = Tiles::ahead;
-    // the lane's columns in a C fragment are 2t and 2t + 1, its rows in the tile of Q
-    const int t = threadIdx.x % 4;
-    // row0, row0 + 8, row0 + 16, row0 + 24
-    const int row0 = threadIdx.x / 32 * warp_rows + threadIdx.x % 32 / 4;
+    constexpr int d = Tiles::d;
+    constexpr int Br = Tiles::Br;
+    constexpr int threads = Tiles::threads;
+    constexpr int slots = Tiles::slots;
+    constexpr int ahead = Tiles::ahead;
+    const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
+    // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
+    const int row0 = threadIdx.x / 32 * warp_rows + g;
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x < slots) {
         // full: every thread arrives by its own copies
@@ -161,6 +140,8 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
     const auto [head, tile] = flash::tile_of(blockIdx.x, order);
     const int i0 = tile * Br;
     const int64_t first_row = int64_t{head} * N_q + i0;
+    const int64_t first_key = int64_t{head / group} * N_kv;
+    Q += first_row * d;
     O += first_row * d;
     LSE += first_row;
     const int rows = min(Br, N_q - i0);
@@ -177,74 +158,67 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
     float m_reg[M][2] = {};
     float l_reg[M][4] = {};        // C fragments
     float O_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
-    uint32_t Q_reg[d / 16][M][4];  // A fragments: 16 rows x 16 columns each
-    int lazy_until = Bc;           // keys; in the first tile every m is raised
+    bool repaired = false;         // has the warp repaired a tile?
 
-    const auto start_tile = [&](int j0) {
-        const int slot = j0 / Bc % slots, round = j0 / Bc / slots;
+    const auto start_KV = [&](int j0) {
+        const int slot = j0 / Bc % slots;
+        const int round = j0 / Bc / slots;
         // in round 0 there is nothing to wait for
         flash::mbarrier_wait(&smem.empty[slot], (round + 1) % 2);
-        const int64_t from = (int64_t{head / group} * N_kv + j0) * d;
-        flash::start_tile<d, Bc, threads>(smem.K[slot], K + from, N_kv - j0);
-        flash::start_tile<d, Bc, threads>(smem.V[slot], V + from, N_kv - j0);
+        const int64_t from = (first_key + j0) * d;
+        flash::start_tile<threads>(smem.K[slot], K + from, N_kv - j0);
+        flash::start_tile<threads>(smem.V[slot], V + from, N_kv - j0);
         // when all copies of this thread have landed
         flash::cp_async_mbarrier_arrive(&smem.full[slot]);
     };
     if (keys > 0) {
-        flash::start_tile<d, Br, threads>(smem.Q, Q + first_row * d, rows);
+        flash::start_tile<threads>(smem.Q, Q, rows);
     }
     for (int j0 = 0; j0 < min(ahead, keys); j0 += Bc) {
-        start_tile(j0); // the first one's arrival is that of Q, too
+        start_KV(j0); // the first one's arrival is that of Q, too
     }
 
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        const int slot = j0 / Bc % slots, round = j0 / Bc / slots;
-        flash::mbarrier_wait(&smem.full[slot], round % 2);
+        const int slot = j0 / Bc % slots;
+        const int round = j0 / Bc / slots;
+        flash::mbarrier_wait(&smem.full[slot], round % 2); // all copies of this tile have landed
         if (j0 + ahead < keys) {
-            start_tile(j0 + ahead);
+            start_KV(j0 + ahead);
         }
-        if (d <= 64 && j0 == 0) {
-#pragma unroll
-            for (int k = 0; k < d / 16; ++k) {
-                load_Q<Tiles>(Q_reg[k], smem.Q, k);
+
+        float S_reg[M][Bc / 8][4]; // S, then P in its place
+        // an edge: some row does not see the whole tile
+        const bool edge = j0 + Bc > whole;
+        // beyond the mask for all rows of this warp, which then only copies for the others
+        const bool beyond = j0 >= first_row_keys + (row0 | (warp_rows - 1));
+        bool ask_first = j0 == 0 || edge || repaired;
+        if (!ask_first) { // first P V, then the question whether m was large enough
+            multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
+            flash::exponentials(S_reg, scale_log2);
+            l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
+            multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
+            const float largest_sum =
+                fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3]));
+            if (__any_sync(0xffffffff, largest_sum >= flash::limit)) {
+                // take it back: S again, which P has overwritten, and the same weights, subtracted
+                multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
+                flash::exponentials<-1>(S_reg, scale_log2);
+                multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
+                ask_first = repaired = true;
             }
         }
-        // S, then P in its place; what to add to its exponents
-        float S_reg[M][Bc / 8][4], shift[M][2] = {};
-        if (j0 >= first_row_keys + (row0 | (warp_rows - 1))) {
-            // beyond the mask for all rows of this warp: it only copies for the others
-        } else if (j0 < lazy_until || j0 + Bc > whole) { // as in lazy_maximum: first m, then P V
-            multiply_QK<T, Tiles>(S_reg, m_reg, Q_reg, smem.Q, smem.K[slot]);
-            if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
+        if (ask_first && !beyond) { // as in lazy_maximum: first m, then P V
+            multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
+            if (edge) {
                 for (int i = 0; i < M; ++i) {
                     flash::mask(S_reg[i], N_kv - j0, first_row_keys + row0 + 16 * i - j0);
                 }
             }
             if (j0 == 0 || !flash::all_negative(S_reg)) {
-                flash::raise_maximum<false, T>(S_reg, shift, m_reg, l_reg, O_reg, scale_log2,
-                                               j0 == 0);
-                // two of the lane's scores
-                const float low = fminf(S_reg[0][0][0] * scale_log2 + shift[0][0],
-                                        S_reg[1][0][2] * scale_log2 + shift[1][1]);
-                lazy_until = __any_sync(0xffffffff, low < flash::far_below<T>) ? keys : lazy_until;
+                flash::raise_maximum<T>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
             }
-            exponentials<T>(S_reg, shift, scale_log2);
-            multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
-        } else { // first P V, then the question whether m was large enough
-            multiply_QK<T, Tiles>(S_reg, m_reg, Q_reg, smem.Q, smem.K[slot]);
-            exponentials<T>(S_reg, shift, scale_log2);
-            l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
-            multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
-            // the largest
-            const float sum =
-                fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3]));
-            if (__any_sync(0xffffffff, sum >= flash::limit<T>)) {
-                // it was overwritten by P
-                multiply_QK<T, Tiles>(S_reg, m_reg, Q_reg, smem.Q, smem.K[slot]);
-                flash::raise_maximum<true, T>(S_reg, shift, m_reg, l_reg, O_reg, scale_log2, false);
-                multiply_PV<T, Tiles>(O_reg, l_reg, S_reg, smem.V[slot]);
-                lazy_until = keys;
-            }
+            flash::exponentials(S_reg, scale_log2);
+            multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
         }
         if constexpr (slots > 2) {
             __syncwarp(); // redundant: for ptxas alone, see docs/notes_mma.md on spills
@@ -253,38 +227,26 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
     }
 
 #pragma unroll
-    for (int r = 0; r < 2 * M; ++r) {
-        const int row = row0 + 8 * r;
-        if (row < rows) {
-            const int c = r % 2 * 2; // the row's elements in C fragments: c and c + 1
-            const float l = l_reg[r / 2][c];
-            const float normalise = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
-#pragma unroll
-            for (int n = 0; n < d / 8; ++n) {
-                *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) = flash::pack<T>(
-                    O_reg[r / 2][n][c] * normalise, O_reg[r / 2][n][c + 1] * normalise);
-            }
-            if (t == 0) {
-                LSE[row] =
-                    (m_reg[r / 2][r % 2] * scale_log2 - flash::window) * flash::ln_2 + logf(l);
-            }
-        }
+    for (int i = 0; i < M; ++i) {
+        const float l[2] = {l_reg[i][0], l_reg[i][2]};
+        const float m[2] = {flash::ln_2 * (m_reg[i][0] * scale_log2 - flash::window),
+                            flash::ln_2 * (m_reg[i][1] * scale_log2 - flash::window)};
+        flash::store_O_and_LSE(O, LSE, O_reg[i], m, l, row0 + 16 * i, rows);
     }
 }
 
 template <class T, class Tiles>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
-    const int N_q = flash::as_int(p.q_len, "q-len"), N_kv = flash::as_int(p.kv_len, "kv-len");
+    const int N_q = flash::as_int(p.q_len, "q-len");
+    const int N_kv = flash::as_int(p.kv_len, "kv-len");
     // query heads to one K/V head
     const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
-    const int Tr = static_cast<int>(flash::ceil_div(N_q, Tiles::Br));
-    const int blocks = flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q");
-    const int heads = blocks / Tr;
-    const int places =
-        flash::resident_blocks(multistage<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
-    const flash::TileOrder order{heads, std::clamp(2 * places / Tr, 1, heads), Tr}; // block_order
-    flash::launch(multistage<T, Tiles>, blocks, Tiles::threads, sizeof(Shared<Tiles>), Q, K, V, O,
-                  LSE, order, group, N_q, N_kv, p.scale * flash::log2_e, p.causal);
+    const auto kernel = multistage<T, Tiles>;
+    const int places = flash::resident_blocks(kernel, Tiles::threads, sizeof(Shared<Tiles>));
+    const flash::TileOrder order =
+        flash::order_in_waves(p, p.heads, flash::ceil_div(N_q, Tiles::Br), places);
+    flash::launch(kernel, order.blocks(), Tiles::threads, sizeof(Shared<Tiles>), Q, K, V, O, LSE,
+                  order, group, N_q, N_kv, p.scale * flash::log2_e, p.causal);
 }
 
 } // namespace

@@ -20,13 +20,15 @@
 namespace flash {
 
 /// A tile of `height` rows of d elements of 16 bits; all offsets are bytes from its start, which is
-/// a multiple of 1024.
+/// a multiple of 1024. An object of this type is a tile in shared memory.
 template <int d, int height> struct SwizzledTile {
     static constexpr int columns = d;
     static constexpr int rows = height;
     static constexpr int row_bytes = d < 64 ? 2 * d : 128; // of a half, if d = 128
     static constexpr int chunks = row_bytes / 16;          // in such a row
     static constexpr int bytes = 2 * d * rows;
+
+    alignas(1024) char data[bytes];
 
     /// Where chunk `chunk` of row `row` lies.
     static FLASH_DEVICE int offset(int row, int chunk) {
@@ -50,6 +52,9 @@ template <int d, int height> struct SwizzledTile {
         return offset(row + lane % 16, lane / 16);
     }
 
+    /// V as B, 16 keys and two chunks: the transposing ldmatrix takes rows in the order of A.
+    static FLASH_DEVICE int lane_of_B_transposed(int lane) { return lane_of_A(0, lane); }
+
     /// Of K as B, 16 keys: lanes 0-7 name keys 0-7 of chunk 0, lanes 8-15 the same of chunk 1, the
     /// rest keys 8-15.
     static FLASH_DEVICE int lane_of_B(int lane) {
@@ -72,26 +77,20 @@ __device__ inline void store_C(char* smem, int row, const float (&C)[fragments][
 }
 
 /// Starts copying a thread's part of a tile into shared memory, as `async_copy` does it: 16 bytes
-/// of every `step`th row. `from` is the thread's first 16 bytes in global memory, `smem` their
-/// place in the tile; rows from `valid` on, counted from the thread's first, become zeros.
-template <int d, int rows, int threads, class T>
-FLASH_DEVICE void start_copy(char* smem, const T* from, int valid) {
+/// of every `step`th row. `from` is the tile's first element in global memory; rows from `valid` on
+/// become zeros.
+template <int threads, int d, int rows, class T>
+FLASH_DEVICE void start_tile(SwizzledTile<d, rows>& tile, const T* from, int valid) {
     constexpr int step = threads / (d / 8); // rows that the block copies at once
     static_assert(step % 8 == 0, "8 rows further down, the swizzle is the same");
+    const int row = threadIdx.x / (d / 8); // where the thread's first 16 bytes are
+    const int chunk = threadIdx.x % (d / 8);
+    from += row * d + 8 * chunk;
+    char* to = tile.data + tile.offset(row, chunk);
 #pragma unroll
     for (int r = 0; r < rows; r += step) {
-        cp_async_16(smem + r * SwizzledTile<d, rows>::row_bytes, from + r * d, r < valid);
+        cp_async_16(to + r * tile.row_bytes, from + r * d, r < valid - row);
     }
-}
-
-/// The same for a whole tile: `from` is its first element, `smem` its first byte; rows from `valid`
-/// on become zeros.
-// of the thread's first 16 bytes
-template <int d, int rows, int threads, class T>
-FLASH_DEVICE void start_tile(char* smem, const T* from, int valid) {
-    const int row = threadIdx.x / (d / 8), chunk = threadIdx.x % (d / 8);
-    start_copy<d, rows, threads>(smem + SwizzledTile<d, rows>::offset(row, chunk),
-                                 from + row * d + 8 * chunk, valid - row);
 }
 
 } // namespace flash

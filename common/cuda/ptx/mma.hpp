@@ -172,6 +172,26 @@ template <class T> __device__ inline uint4 pack_8(const float (&x)[8], float fac
                       pack<T>(x[4] * factor, x[5] * factor), pack<T>(x[6] * factor, x[7] * factor));
 }
 
+/// Two C fragments that lie side by side, rounded to T, as one A fragment, as `mma_sync` derives
+/// it.
+template <class T>
+__device__ inline void pack_A(uint32_t (&A)[4], const float (&left)[4], const float (&right)[4]) {
+    A[0] = pack<T>(left[0], left[1]);
+    A[1] = pack<T>(left[2], left[3]);
+    A[2] = pack<T>(right[0], right[1]);
+    A[3] = pack<T>(right[2], right[3]);
+}
+
+/// The same, saturated: what is too large for T becomes its largest number.
+template <class T>
+__device__ inline void pack_A_saturated(uint32_t (&A)[4], const float (&left)[4],
+                                        const float (&right)[4]) {
+    A[0] = pack_saturated<T>(left[0], left[1]);
+    A[1] = pack_saturated<T>(left[2], left[3]);
+    A[2] = pack_saturated<T>(right[0], right[1]);
+    A[3] = pack_saturated<T>(right[2], right[3]);
+}
+
 /// C fragments that lie side by side, rounded to T, as A fragments: two of 8 columns make one of
 /// 16.
 template <class T, int k16>

@@ -27,6 +27,7 @@ PICTURES = {
         time.slices,
         time.pipeline,
         time.block_order,
+        time.issue_slots,
         time.window,
         time.late_vote,
         time.drift,

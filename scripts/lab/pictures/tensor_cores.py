@@ -24,24 +24,33 @@ def fill(drawing, x, y, held):
         drawing.mark(*mark)
 
 
-def matrix(drawing, x, y, columns, held, caption, across, down, first=0):
-    """A matrix of 16 rows whose every cell says which lane holds it."""
+def matrix(drawing, x, y, columns, held, caption, across, down="", rows=range(16), first=0):
+    """A matrix whose every cell says which lane holds it; rows: those that are drawn, from the
+    top."""
     drawing.bold(x, y - 38, caption)
     drawing.note(x, y - 21, across)
-    drawing.note(x - 26, y + 8 * CELL_H, down, "middle", turn=-90)
     for column in range(columns):
         drawing.note(x + CELL_W * (column + 0.5), y - 5, first + column, "middle", 11)
-    for row in range(16):
-        drawing.note(x - 10, y + CELL_H * row + 13, row, "middle", 11)
-    fill(drawing, x, y, held)
+    if down:
+        drawing.note(x - 26, y + len(rows) * CELL_H / 2, down, "middle", turn=-90)
+        for line, row in enumerate(rows):
+            drawing.note(x - 6, y + CELL_H * line + 13, row, "end", 11)
+    lines = {row: line for line, row in enumerate(rows)}
+    drawn = [
+        (lane, register, [(lines[row], column) for row, column in cells])
+        for lane, register, cells in held
+        if all(row in lines for row, _ in cells)
+    ]
+    fill(drawing, x, y, drawn)
 
 
-def legend(drawing, y, text):
+def legend(drawing, y, text, x=150):
     """Which colour is which register."""
     drawing.note(24, y, text, size=13)
     for register in REGISTERS:
-        drawing.rect(150 + 64 * register, y - 13, CELL_W, CELL_H, PALE[register], "note")
-        drawing.note(150 + 64 * register + CELL_W + 6, y, f"[{register}]", size=13)
+        left = x + 64 * register
+        drawing.rect(left, y - 13, CELL_W, CELL_H, PALE[register], "note")
+        drawing.note(left + CELL_W + 6, y, f"[{register}]", size=13)
 
 
 def held_in(element, registers):
@@ -54,26 +63,42 @@ def held_in(element, registers):
 
 
 def fragments():
-    """A x B = C, and then two C side by side that become an A."""
+    """A x B = C, each beside those whose rows and columns it shares; then two C become an A."""
     a, b = held_in(a_element, REGISTERS), held_in(b_element, HALVES)
     c = [(lane, register, [c_element(lane, register)]) for lane in LANES for register in REGISTERS]
-    drawing = Drawing(
-        1136,
-        "mma.sync m16n8k16: which lane holds which element",
-        f"A number is a lane, a frame one register. Lane {SHOWN_LANE}'s registers are red.",
+    g, t = divmod(SHOWN_LANE, 4)
+    drawing = Drawing(1206, "mma m16n8k16: which lane holds what", "A number in a cell is a lane.")
+    left, right, upper, lower = 56, 372, 130, 462
+    texts = (
+        "A colour is one register of the lane:",
+        "",
+        "",
+        f"Red is what lane {SHOWN_LANE} holds:",
+        f"g = {SHOWN_LANE} / 4 = {g},  t = {SHOWN_LANE} mod 4 = {t}.",
+        "",
+        "A: rows g and g + 8; columns 2t, 2t + 1,",
+        "and the same two 8 columns on",
+        "B: A's columns are its rows;",
+        "and one column, g",
+        "C: A's rows; columns 2t and 2t + 1",
     )
-    legend(drawing, 82, "register of the lane")
-    left, right, query, key = 52, 402, "row (query)", "column (key)"
-    matrix(drawing, left, 150, 16, a, "A, 16 x 16: Q", "k (head dim)", query)
-    matrix(drawing, right, 150, 8, b, "B, 16 x 8: K transposed", key, "k")
-    matrix(drawing, left, 498, 8, c, "C = A B, fp32: S of keys 0 to 7", key, query)
-    matrix(drawing, left + 240, 498, 8, c, "C of the next mma, keys 8 to 15", key, "", 8)
-    matrix(drawing, left, 846, 16, a, "P, 16 x 16: A of the next product", "k (key)", query)
-    middle = 8 * CELL_H
-    drawing.text(left + 16 * CELL_W + 14, 157 + middle, "×", anchor="middle", size=20)
-    drawing.text(left + 432, 498 + middle, "round", anchor="middle")
-    drawing.text(left + 432, 520 + middle, "↓", anchor="middle", size=20)
-    drawing.text(left + 8 * CELL_W + 22, 498 + middle, "and", anchor="middle")
+    drawing.lines(24, 110, texts, 22, 13)
+    legend(drawing, 136, "", 24)
+    query, key = "row: a query", "column: a key"
+    matrix(drawing, right, upper, 8, b, "B, 16 x 8: K transposed", key, "row: head dim")
+    matrix(drawing, left, lower, 16, a, "A, 16 x 16: Q", "column: head dim", query)
+    matrix(drawing, right, lower, 8, c, "C = A B: S, in fp32", key)
+
+    rows = (*range(4), *range(8, 12))  # enough to see all registers
+    upper, lower, height = lower + 368, lower + 572, len(rows) * CELL_H
+    drawing.bold(24, upper - 64, "Two results side by side are the next A: nothing moves")
+    matrix(drawing, left, upper, 8, c, "C of keys 0 to 7", key, query, rows)
+    matrix(drawing, left + 150, upper, 8, c, "C of keys 8 to 15", key, "", rows, 8)
+    matrix(drawing, left, lower, 16, a, "A: P, rounded to 16 bits", "column: a key", query, rows)
+    drawing.arrow(left + 330, upper + height / 2, left + 330, lower + height / 2)
+    texts = ("round, and pack:", "left C to [0] and [1],", "right C to [2] and [3]")
+    drawing.lines(left + 342, lower - 60, texts)
+    drawing.note(24, lower + height + 20, "Rows 4 to 7 and 12 to 15 are left out.")
     return drawing.svg()
 
 
@@ -81,7 +106,7 @@ def ldmatrix():
     """The ldmatrix for Q, K and V: who names which row, and who receives which element."""
     drawing = Drawing(
         1134,
-        "ldmatrix.x4: who names a row, and who receives its elements",
+        "ldmatrix.x4: who names a row, who receives it",
         "Beside a row of 16 bytes: the lane that names it. In a cell: the lane that\n"
         f"receives it, two elements per register. What lane {SHOWN_LANE} receives is red.",
     )
@@ -128,9 +153,8 @@ def swizzle():
     drawing = Drawing(
         560,
         "A tile in shared memory, 128 bytes wide",
-        "A frame is 16 bytes, which is 4 banks; a number is a chunk of its row. Blue: chunk\n"
-        f"{SHOWN_CHUNK} of 8 rows, which ldmatrix wants at once. Below: how many lie in these "
-        "banks.",
+        "A frame is 16 bytes, or 4 banks; its number is a chunk of the row. Blue:\n"
+        f"chunk {SHOWN_CHUNK} of 8 rows, wanted at once. Below: how many lie in these banks.",
     )
 
     def as_in_memory(d, rows, row, chunk):
@@ -180,7 +204,7 @@ def warp_tiles():
         452,
         "What one ldmatrix.x4 of K feeds",
         "The scores of one block and one tile of K: each frame is the result of one mma,\n"
-        "16 queries x 8 keys, for each 16 columns of Q and K. Red: the scores of one warp.",
+        "16 queries x 8 keys. Red: one warp's scores. Blue: what one fetch feeds.",
     )
     draw_block(drawing, 78, "swizzle", warps=4, warp_rows=16, Bc=64)
     draw_block(drawing, 344, "warp_tiles", warps=4, warp_rows=32, Bc=64)
@@ -201,7 +225,7 @@ def draw_block(drawing, x, rung, warps, warp_rows, Bc):
         drawing.note(x - 8, top + height * i + 19, f"row {16 * i}", "end", 11)
     drawing.mark(x, top, width * Bc / 8, height * M)
     below = top + height * M * warps + 24
-    drawing.text(x, below, f"16 keys x 16 columns of K: {2 * M} mma", "blue")
+    drawing.text(x, below, f"a fetch of 16 keys: {2 * M} mma", "blue")
 
 
 def descriptors(Bc=96, stride=1024, step_of_K=32, step_of_V=2048):

@@ -154,6 +154,42 @@ def placed(blocks, places):
     return done
 
 
+def issue_slots(busy=6.6, end=32):
+    """One scheduler and its tensor core, clock by clock: too many instructions to an mma, and few
+    enough."""
+    left, unit = 104, 13.5
+    drawing = Drawing(
+        340,
+        "What one scheduler issues, clock by clock",
+        "A drawing, not measured. A small box is an instruction. Green: an mma, and\n"
+        "how long the tensor core works on it. Blue: everything else.",
+    )
+    for y, rung, each in (
+        (124, "block_order, d = 64: 7.4 instructions per mma", 7.4),
+        (230, "lean_softmax, d = 64: 4.3", 4.3),
+    ):
+        drawing.bold(24, y - 12, rung)
+        drawing.note(24, y + 16, "issues")
+        drawing.note(24, y + 46, "tensor core")
+        free, number, issued = 0, 0, 0
+        while free < end:
+            start = max(free, issued)
+            others = int((number + 1) * (each - 1)) - int(number * (each - 1))
+            for slot in range(1 + others):
+                if start + slot < end:
+                    colours = PV if slot == 0 else QK
+                    drawing.box(left + unit * (start + slot), y, unit, 22, *colours)
+            shown = min(busy, end - start)
+            drawing.box(
+                left + unit * start, y + 30, unit * shown, 22, *PV, "mma" if shown == busy else ""
+            )
+            free, number, issued = start + busy, number + 1, start + 1 + others
+    drawing.note(left, 190, "the tensor core waits for the scheduler")
+    drawing.note(left, 296, "the scheduler waits for the tensor core")
+    drawing.time(left, left + unit * end, 312, "clocks")
+    return drawing.svg()
+
+
 def window(sigma=8, tiles=24, Bc=64, fp16=14, bf16=30):
     """Limits of one row: every tile's largest score, lean_softmax's running maximum, and
     lazy_maximum's limit m, which lies higher than the maximum by so much."""
