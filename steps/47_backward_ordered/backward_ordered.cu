@@ -58,9 +58,9 @@ struct Task {
 
 template <int d> struct Shared {
     alignas(1024) char K[consumers][KV_tile<d>::bytes], V[consumers][KV_tile<d>::bytes];
-    flash::Ring<slots, 2 * Q_tile<d>::bytes> Q;  // and dO behind it
-    alignas(1024) char dS[2][dS_tile<d>::bytes]; // of this step, and of the one before
-    alignas(16) float dQ[Br<d> * d];             // a tile, in the order in which it lies in dQ_sum
+    flash::Ring<slots, char[2 * Q_tile<d>::bytes]> Q; // and dO behind it
+    alignas(1024) char dS[2][dS_tile<d>::bytes];      // of this step, and of the one before
+    alignas(16) float dQ[Br<d> * d]; // a tile, in the order in which it lies in dQ_sum
     alignas(16) flash::TwoRows rows[slots][Br<d> / 2]; // LSE and delta, which come and go with them
     int i0[slots];                                     // their first query
     uint64_t KV_full, dQ_full, dQ_empty;
@@ -80,15 +80,16 @@ __device__ void fetch(const Task& task, const flash::Steps& steps, Shared<d>& sm
     flash::RingPlace<slots> at;
     for (int i0 = steps.first; i0 <= steps.last; i0 += Br<d>) {
         for (int head = steps.head; head < steps.head + task.group; ++head, at.next()) {
-            uint64_t* full = &smem.Q.full[at.slot];
+            uint64_t* full = &smem.Q.full[at.stage];
             // all warps have read the slot's tiles and rows
-            flash::mbarrier_wait(&smem.Q.empty[at.slot], at.phase ^ 1);
-            smem.i0[at.slot] = i0;
+            flash::mbarrier_wait(&smem.Q.empty[at.stage], at.phase ^ 1);
+            smem.i0[at.stage] = i0;
             flash::mbarrier_expect_tx(full, sizeof(smem.Q.tile[0]) + sizeof(smem.rows[0]));
-            flash::tma_load<4>(smem.Q.tile[at.slot], task.Q, {0, i0, 0, head}, full);
-            flash::tma_load<4>(smem.Q.tile[at.slot] + Q_tile<d>::bytes, task.dO, {0, i0, 0, head},
+            flash::tma_load<4>(smem.Q.tile[at.stage], task.Q, {0, i0, 0, head}, full);
+            flash::tma_load<4>(smem.Q.tile[at.stage] + Q_tile<d>::bytes, task.dO, {0, i0, 0, head},
                                full);
-            flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0) / 2,
+            flash::bulk_load(smem.rows[at.stage],
+                             task.Rows + (int64_t{head} * task.padded + i0) / 2,
                              sizeof(smem.rows[0]), full);
         }
     }
@@ -194,12 +195,12 @@ __device__ void compute(const Task& task, const flash::Steps& steps, Shared<d>& 
     flash::RingPlace<slots> at;
     int step = 1;
     for (; step <= task.group * ((steps.last - steps.first) / Br + 1); ++step, at.next()) {
-        const int now = at.slot * sizeof(smem.Q.tile[0]);
+        const int now = at.stage * sizeof(smem.Q.tile[0]);
         // C fragments of S^T and dP^T: 16 keys x 8 queries each
         float S_reg[Br / 8][4], dP_reg[Br / 8][4];
         float dQ_reg[8][4]; // C fragments, 16 queries x 8 columns each, of the step before
         // the tiles of Q and dO have landed, and their rows
-        flash::mbarrier_wait(&smem.Q.full[at.slot], at.phase);
+        flash::mbarrier_wait(&smem.Q.full[at.stage], at.phase);
         start_dQ<T, d>(dQ_reg, dS_desc, K_desc, role, step - 1);
         flash::start_ABt<T, d>(S_reg, K_own, flash::advance(Q_desc, now));
         flash::wgmma_wait<1>(dQ_reg);
@@ -208,7 +209,7 @@ __device__ void compute(const Task& task, const flash::Steps& steps, Shared<d>& 
         }
         flash::wgmma_wait<0>(S_reg);
         flash::start_ABt<T, d>(dP_reg, V_own, flash::advance(dO_desc, now));
-        const flash::TwoRows* rows = smem.rows[at.slot] + t;
+        const flash::TwoRows* rows = smem.rows[at.stage] + t;
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             for (int c = 0; c < 4; ++c) {
@@ -220,7 +221,7 @@ __device__ void compute(const Task& task, const flash::Steps& steps, Shared<d>& 
         // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that pads
         // it, by none.
         const int on_diagonal =
-            task.causal ? smem.i0[at.slot] + (task.N_kv - task.N_q) - steps.j0 : Bc;
+            task.causal ? smem.i0[at.stage] + (task.N_kv - task.N_q) - steps.j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
             for (int e = 0; e < Br / 2; ++e) { // element e % 4 of fragment e / 4
@@ -252,10 +253,10 @@ __device__ void compute(const Task& task, const flash::Steps& steps, Shared<d>& 
         flash::fence_proxy_async();
         flash::named_barrier_arrive(dS_written(role, step), 2 * warpgroup);
         flash::start_AB<T>(dK_reg, dS_reg, flash::advance(Q_desc, now)); // dK += dS^T Q
-        flash::mbarrier_arrive(&smem.Q.empty[at.slot]); // this thread has read LSE and delta,
+        flash::mbarrier_arrive(&smem.Q.empty[at.stage]); // this thread has read LSE and delta,
         flash::wgmma_wait<0>(dK_reg);
         // and this warp's products no longer read Q and dO
-        flash::mbarrier_arrive_warp(&smem.Q.empty[at.slot]);
+        flash::mbarrier_arrive_warp(&smem.Q.empty[at.stage]);
     }
     float dQ_reg[8][4];
     start_dQ<T, d>(dQ_reg, dS_desc, K_desc, role, step - 1);
