@@ -85,7 +85,6 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
     flash::Rows rows;
     float keep[2];
     float O_reg[d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
-
     float S_reg[Bc / 8][4];     // C fragments: 16 rows x 8 keys each
     uint32_t P_reg[Bc / 16][4]; // A fragments: 16 rows x 16 keys each
 
@@ -121,9 +120,10 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
         flash::start_AB<T>(O_reg, P_reg, V_before);   // O += P V of the tile before
         // the next one's turn
         flash::named_barrier_arrive(Tiles::turn + next_role, 2 * warpgroup);
-        flash::wgmma_wait<1>(S_reg); // S is there, while P V goes on
-        smem.K.release(KV);          // this warp's product no longer reads the tile of K
-        if (j0 + Bc > whole) {       // an edge, as above
+        // S is there, while P V goes on
+        flash::wgmma_wait<1>(S_reg);
+        smem.K.release(KV);    // this warp's product no longer reads the tile of K
+        if (j0 + Bc > whole) { // an edge, as above
             flash::mask(S_reg, task.N_kv - j0, visible_keys(task, i0 + row) - j0);
         }
         const bool raised = flash::softmax(S_reg, rows, keep, task.scale_log2);
@@ -186,8 +186,8 @@ __global__ __launch_bounds__(Tiles::threads, 1) void overlap(const __grid_consta
     }
     flash::take_registers<Tiles::consumer_registers>();
     if (threadIdx.x / warpgroup == Tiles::consumers - 1) {
-        flash::named_barrier_arrive(Tiles::turn,
-                                    2 * warpgroup); // the first turn is the first one's
+        // the first turn is the first one's
+        flash::named_barrier_arrive(Tiles::turn, 2 * warpgroup);
     }
     const int tiles = task.order.heads * task.order.Tr;
     flash::RingPlace<Tiles::Q_stages> Q;
