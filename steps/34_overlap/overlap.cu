@@ -8,16 +8,12 @@
 //      persistent_blocks   S0 | softmax | P V0 | S1 | softmax | P V1 | ..
 //      here                S1 and P V0 | softmax of S1 | S2 and P V1 | softmax of S2 ..
 //
-// The warpgroups also take turns at asking for products, so one's softmax falls into the time of
-// the other's products.
-//
 // Against persistent_blocks: the consumers' loop runs one tile behind itself, and O is rescaled
 // after P V. Each tile of V stays longer, so the ring has four stages where they fit, at d = 64.
 // From persistent_blocks, by way of derived/persistent.hpp: the shared memory and the producer.
 // Look at: which registers each product owns, and until when.
 // Gained: cycles in which tensor cores are active.
-// First published: FlashAttention-3 (2024), sections 3.1, "ping-pong", and 3.2, "intra-warpgroup
-// pipelining".
+// First published: FlashAttention-3 (2024), section 3.2, "intra-warpgroup pipelining".
 #include "steps/34_overlap/overlap.hpp"
 
 #include <algorithm>
@@ -57,8 +53,6 @@ template <int head_dim> struct Tiles {
     static constexpr int consumer_registers = d == 64 ? 112 : 240;
     static_assert(consumers * consumer_registers + producer_registers <=
                   (consumers + 1) * registers);
-    // The named barrier of the first consumer's turn. Each has one of its own before that.
-    static constexpr int turn = 1 + consumers;
 };
 
 /// A consumer's part in a tile of Q: 64 rows of O.
@@ -88,17 +82,12 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
     float S_reg[Bc / 8][4];     // C fragments: 16 rows x 8 keys each
     uint32_t P_reg[Bc / 16][4]; // A fragments: 16 rows x 16 keys each
 
-    const int next_role = (role + 1) % Tiles::consumers;
     flash::RingPlace<Tiles::stages> before = KV; // the tile whose P V has not been asked for yet
     int j0 = 0;
     if (keys > 0) {      // the first tile, which has no P V beside it
         smem.K.wait(KV); // the tile of K has landed
-        // the warpgroup before has asked for its products
-        flash::named_barrier_sync(Tiles::turn + role, 2 * warpgroup);
         const uint64_t K_now = flash::advance(K_desc, KV.stage * KV_tile::bytes);
         flash::start_ABt<T, d>(S_reg, Q_desc, K_now); // S = Q K^T
-        // the next one's turn
-        flash::named_barrier_arrive(Tiles::turn + next_role, 2 * warpgroup);
         flash::wgmma_wait<0>(S_reg);
         smem.K.release(KV); // this warp's product no longer reads the tile of K
         if (Bc > whole) {   // an edge: some row does not see the whole tile
@@ -112,14 +101,10 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
     }
     for (; j0 < keys; j0 += Bc) {
         smem.K.wait(KV); // the tile of K has landed
-        // the warpgroup before has asked for its products
-        flash::named_barrier_sync(Tiles::turn + role, 2 * warpgroup);
         const uint64_t K_now = flash::advance(K_desc, KV.stage * KV_tile::bytes);
         const uint64_t V_before = flash::advance(V_desc, before.stage * KV_tile::bytes);
         flash::start_ABt<T, d>(S_reg, Q_desc, K_now); // S = Q K^T of this tile
         flash::start_AB<T>(O_reg, P_reg, V_before);   // O += P V of the tile before
-        // the next one's turn
-        flash::named_barrier_arrive(Tiles::turn + next_role, 2 * warpgroup);
         // S is there, while P V goes on
         flash::wgmma_wait<1>(S_reg);
         smem.K.release(KV);    // this warp's product no longer reads the tile of K
@@ -146,11 +131,9 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
         flash::wgmma_wait<0>(O_reg);
         smem.V.release(before); // as above
     }
-    // no row here sees the other tiles; each is given back once it has landed, and the turns pass
+    // no row here sees the other tiles; each is given back once it has landed
     for (; j0 < loaded; j0 += Bc) {
-        smem.K.wait(KV); // redundant: the turns imply it
-        flash::named_barrier_sync(Tiles::turn + role, 2 * warpgroup);        // as above
-        flash::named_barrier_arrive(Tiles::turn + next_role, 2 * warpgroup); // as above
+        smem.K.wait(KV);    // the tile of K has landed
         smem.K.release(KV); // the producer counts on this warp, too
         smem.V.wait(KV);    // the tile of V has landed
         smem.V.release(KV); // likewise
@@ -185,10 +168,6 @@ __global__ __launch_bounds__(Tiles::threads, 1) void overlap(const __grid_consta
         return;
     }
     flash::take_registers<Tiles::consumer_registers>();
-    if (threadIdx.x / warpgroup == Tiles::consumers - 1) {
-        // the first turn is the first one's
-        flash::named_barrier_arrive(Tiles::turn, 2 * warpgroup);
-    }
     const int tiles = task.order.heads * task.order.Tr;
     flash::RingPlace<Tiles::Q_stages> Q;
     flash::RingPlace<Tiles::stages> KV;
