@@ -39,7 +39,7 @@ template <int d_> struct Tiles {
     static constexpr int d = d_;
     static constexpr int consumers = 2; // warpgroups that compute; one more fetches
     static constexpr int threads = warpgroup * (consumers + 1);
-    static constexpr int slots = 2; // tiles of Q, and of dO, that are in shared memory
+    static constexpr int stages = 2; // tiles of Q, and of dO, that are in shared memory
     static constexpr int Bc = 64 * consumers;
     static constexpr int Br = d == 64 ? 128 : 64; // as many as the registers of S and dP allow
     using KV = flash::SwizzledTile<d, 64>;        // of one consumer
@@ -63,16 +63,18 @@ struct Task {
     bool causal;
 };
 
-template <class Tiles> struct Shared {
-    alignas(1024) char K[Tiles::consumers][Tiles::KV::bytes];
-    alignas(1024) char V[Tiles::consumers][Tiles::KV::bytes];
-    flash::Ring<Tiles::slots, 2 * Tiles::Q::bytes> ring; // a tile of Q, and one of dO behind it
-    alignas(1024) char dS[2][Tiles::dS::bytes];          // of even and of odd steps
-    alignas(16) flash::TwoRows rows[Tiles::slots][Tiles::Br / 2]; // LSE and delta of a slot
-    uint64_t KV_full;
+/// What one step needs of the queries: it comes and goes together.
+template <class Tiles> struct Stage {
+    typename Tiles::Q Q, dO;
+    flash::TwoRows rows[Tiles::Br / 2]; // LSE and delta
+    static constexpr int bytes = 2 * Tiles::Q::bytes + Tiles::Br / 2 * sizeof(flash::TwoRows);
+};
 
-    __device__ char* Q(int slot) { return ring.tile[slot]; }
-    __device__ char* dO(int slot) { return ring.tile[slot] + Tiles::Q::bytes; }
+template <class Tiles> struct Shared {
+    typename Tiles::KV K[Tiles::consumers], V[Tiles::consumers];
+    flash::Ring<Tiles::stages, Stage<Tiles>> ring;
+    typename Tiles::dS dS[2]; // of even and of odd steps
+    uint64_t KV_full;
 };
 
 /// A block's way along the queries: from the last tile of Q to the first that sees one of its keys,
@@ -101,20 +103,20 @@ __device__ void fetch(const Task& task, const Steps& steps, Shared<Tiles>& smem)
     flash::mbarrier_expect_tx(&smem.KV_full, sizeof(smem.K) + sizeof(smem.V));
     for (int w = 0; w < Tiles::consumers; ++w) {
         const int key[] = {0, steps.j0 + 64 * w, 0, steps.kv_head};
-        flash::tma_load<4>(smem.K[w], task.K, key, &smem.KV_full);
-        flash::tma_load<4>(smem.V[w], task.V, key, &smem.KV_full);
+        flash::tma_load<4>(smem.K[w].data, task.K, key, &smem.KV_full);
+        flash::tma_load<4>(smem.V[w].data, task.V, key, &smem.KV_full);
     }
-    flash::RingPlace<Tiles::slots> at;
+    flash::RingPlace<Tiles::stages> at;
     for (int tile = 0, i0 = steps.i0; tile < steps.tiles; ++tile, i0 += steps.stride) {
         for (int head = steps.head; head < steps.head + steps.group; ++head, at.next()) {
-            uint64_t* full = &smem.ring.full[at.slot];
-            // all warps have read the slot's tiles and rows
-            flash::mbarrier_wait(&smem.ring.empty[at.slot], at.phase ^ 1);
-            flash::mbarrier_expect_tx(full, 2 * Tiles::Q::bytes + sizeof(smem.rows[0]));
-            flash::tma_load<4>(smem.Q(at.slot), task.Q, {0, i0, 0, head}, full);
-            flash::tma_load<4>(smem.dO(at.slot), task.dO, {0, i0, 0, head}, full);
-            flash::bulk_load(smem.rows[at.slot], task.Rows + (int64_t{head} * task.padded + i0) / 2,
-                             sizeof(smem.rows[0]), full);
+            uint64_t* full = &smem.ring.full[at.stage];
+            auto& stage = smem.ring.tile[at.stage];
+            smem.ring.acquire(at); // all warps have read the stage's tiles and rows
+            flash::mbarrier_expect_tx(full, stage.bytes);
+            flash::tma_load<4>(stage.Q.data, task.Q, {0, i0, 0, head}, full);
+            flash::tma_load<4>(stage.dO.data, task.dO, {0, i0, 0, head}, full);
+            flash::bulk_load(stage.rows, task.Rows + (int64_t{head} * task.padded + i0) / 2,
+                             sizeof(stage.rows), full);
         }
     }
 }
@@ -122,14 +124,14 @@ __device__ void fetch(const Task& task, const Steps& steps, Shared<Tiles>& smem)
 /// What a consumer thread owns. Of a C fragment of S^T it has keys g and g + 8, and queries 2t and
 /// 2t + 1.
 template <class Tiles> struct Place {
-    int role;     // which of the consumers; known to be the same in all of a warp
+    int role;     // which of the consumers
     int warp_row; // the warp's first row among the 64 of its warpgroup
     int row, t;   // the lane's g there
     // The warpgroup's square of dQ, 64 x 64: half of the rows, or else half of the columns
     int dQ_row, dQ_column;
 
     __device__ Place() {
-        role = __shfl_sync(~0u, threadIdx.x / warpgroup, 0);
+        role = flash::warpgroup_of_thread();
         warp_row = threadIdx.x % warpgroup / 32 * 16;
         row = warp_row + threadIdx.x % 32 / 4;
         t = threadIdx.x % 4;
@@ -144,18 +146,17 @@ template <class Tiles> struct Place {
 /// next 64 columns are a panel further on.
 template <class Tiles> struct Operands {
     uint64_t K_own, V_own; // the consumer's 64 keys
-    uint64_t Q, dO;        // of slot 0; a slot is slot_bytes
+    uint64_t Q, dO;        // of stage 0
     uint64_t dS, K;        // for the consumer's square of dQ: 64 queries of dS, or 64 columns of K
-    static constexpr int slot_bytes = 2 * Tiles::Q::bytes;
 
     __device__ Operands(Shared<Tiles>& smem, const Place<Tiles>& place) {
         constexpr int Q_panel = 128 * Tiles::Br, K_panel = 128 * 64, dS_panel = 128 * Tiles::Bc;
-        K_own = flash::wgmma_descriptor(smem.K[place.role], 0, 1024);
-        V_own = flash::wgmma_descriptor(smem.V[place.role], 0, 1024);
-        Q = flash::wgmma_descriptor(smem.Q(0), Q_panel, 1024);
-        dO = flash::wgmma_descriptor(smem.dO(0), Q_panel, 1024);
-        dS = flash::wgmma_descriptor(smem.dS[0] + place.dQ_row / 64 * dS_panel, 0, 1024);
-        K = flash::wgmma_descriptor(smem.K[0] + place.dQ_column / 64 * K_panel, 0, 1024);
+        K_own = flash::wgmma_descriptor(smem.K[place.role].data, 0, 1024);
+        V_own = flash::wgmma_descriptor(smem.V[place.role].data, 0, 1024);
+        Q = flash::wgmma_descriptor(smem.ring.tile[0].Q.data, Q_panel, 1024);
+        dO = flash::wgmma_descriptor(smem.ring.tile[0].dO.data, Q_panel, 1024);
+        dS = flash::wgmma_descriptor(smem.dS[0].data + place.dQ_row / 64 * dS_panel, 0, 1024);
+        K = flash::wgmma_descriptor(smem.K[0].data + place.dQ_column / 64 * K_panel, 0, 1024);
     }
     __device__ uint64_t dS_of(int step) const {
         return flash::advance(dS, step % 2 * Tiles::dS::bytes);
@@ -230,8 +231,8 @@ __device__ void store_gradients(const Task& task, const Steps& steps, Shared<Til
     using KV = typename Tiles::KV;
     const int role = place.role, key[] = {0, steps.j0 + 64 * role, 0, steps.kv_head};
     flash::scale_rows(dK_reg, {task.scale, task.scale});
-    flash::store_tile<T, KV>(task.dK, key, smem.K[role], place.row, dK_reg, barrier + role);
-    flash::store_tile<T, KV>(task.dV, key, smem.V[role], place.row, dV_reg, barrier + role);
+    flash::store_tile<T, KV>(task.dK, key, smem.K[role].data, place.row, dK_reg, barrier + role);
+    flash::store_tile<T, KV>(task.dV, key, smem.V[role].data, place.row, dV_reg, barrier + role);
 }
 
 /// A consumer's part: dK and dV of 64 keys, and half of each tile of dQ.
@@ -244,18 +245,17 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
     const int row = 64 * place.role + place.row, keys = min(Tiles::Bc, task.N_kv - steps.j0);
     float dK_reg[d / 8][4] = {}, dV_reg[d / 8][4] = {}; // C fragments: 16 keys x 8 columns each
     flash::mbarrier_wait(&smem.KV_full, 0);             // K and V have landed
-    flash::RingPlace<Tiles::slots> at;
+    flash::RingPlace<Tiles::stages> at;
     int step = 0;
     for (int tile = 0, i0 = steps.i0; tile < steps.tiles; ++tile, i0 += steps.stride) {
         for (int head = steps.head; head < steps.head + steps.group; ++head, ++step, at.next()) {
-            const int slot = at.slot * Operands<Tiles>::slot_bytes;
-            const uint64_t Q = flash::advance(operands.Q, slot),
-                           dO = flash::advance(operands.dO, slot);
-            const flash::TwoRows* rows = smem.rows[at.slot] + place.t;
+            const int stage = at.stage * sizeof(Stage<Tiles>);
+            const uint64_t Q = flash::advance(operands.Q, stage),
+                           dO = flash::advance(operands.dO, stage);
+            const flash::TwoRows* rows = smem.ring.tile[at.stage].rows + place.t;
             // C fragments of S^T and dP^T: 16 keys x 8 queries each
             float S_reg[Br / 8][4], dP_reg[Br / 8][4];
-            // the tiles of Q and dO have landed, and their rows
-            flash::mbarrier_wait(&smem.ring.full[at.slot], at.phase);
+            smem.ring.wait(at); // the tiles of Q and dO have landed, and their rows
             flash::start_ABt<T, d>(S_reg, operands.K_own, Q);
             flash::start_ABt<T, d>(dP_reg, operands.V_own, dO);
             flash::wgmma_wait<1>(S_reg); // dP goes on
@@ -272,7 +272,7 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
             gradient_of_scores<T>(dP_reg, P_kept, rows);
             uint32_t dS_reg[Br / 16][4];
             flash::pack_A<T>(dS_reg, dP_reg);
-            flash::store_C<T, typename Tiles::dS>(smem.dS[step % 2], row, dP_reg);
+            flash::store_C<T, typename Tiles::dS>(smem.dS[step % 2].data, row, dP_reg);
             flash::fence_proxy_async(); // wgmma sees what this thread has written,
             // and both halves of dS are there. The other tile of dS may now be written: who comes
             // here has waited for the dQ that read it.
@@ -287,10 +287,9 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
                 flash::add_to_sum(dQ + 128 * n, dQ_reg[n]);
             }
             // this thread has read LSE and delta,
-            flash::mbarrier_arrive(&smem.ring.empty[at.slot]);
+            flash::mbarrier_arrive(&smem.ring.empty[at.stage]);
             flash::wgmma_wait<0>(dK_reg);
-            // and this warp's products no longer read Q and dO
-            flash::mbarrier_arrive_warp(&smem.ring.empty[at.slot]);
+            smem.ring.release(at); // and this warp's products no longer read Q and dO
         }
     }
     flash::named_barrier_sync(through, both); // no warp's product still reads K or V

@@ -86,26 +86,25 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
 
     for (int x = threadIdx.x; x < Tiles::dS::bytes / 16; x += both) {
         // dS of the step before the first
-        reinterpret_cast<uint4*>(smem.dS[0])[x] = make_uint4(0, 0, 0, 0);
+        reinterpret_cast<uint4*>(smem.dS[0].data)[x] = make_uint4(0, 0, 0, 0);
     }
     flash::fence_proxy_async(); // wgmma sees what this thread has written
     flash::named_barrier_arrive(dS_written(place.role, 0), both);
 
     float dK_reg[d / 8][4] = {}, dV_reg[d / 8][4] = {}; // C fragments: 16 keys x 8 columns each
     flash::mbarrier_wait(&smem.KV_full, 0);             // K and V have landed
-    flash::RingPlace<Tiles::slots> at;
+    flash::RingPlace<Tiles::stages> at;
     int step = 1;
     for (int tile = 0, i0 = steps.i0; tile < steps.tiles; ++tile, i0 += steps.stride) {
         for (int head = steps.head; head < steps.head + steps.group; ++head, ++step, at.next()) {
-            const int slot = at.slot * Operands<Tiles>::slot_bytes;
-            const uint64_t Q = flash::advance(operands.Q, slot),
-                           dO = flash::advance(operands.dO, slot);
-            const flash::TwoRows* rows = smem.rows[at.slot] + place.t;
+            const int stage = at.stage * sizeof(Stage<Tiles>);
+            const uint64_t Q = flash::advance(operands.Q, stage),
+                           dO = flash::advance(operands.dO, stage);
+            const flash::TwoRows* rows = smem.ring.tile[at.stage].rows + place.t;
             // C fragments of S^T and dP^T: 16 keys x 8 queries each
             float S_reg[Br / 8][4], dP_reg[Br / 8][4];
             float dQ_reg[8][4]; // C fragments, 16 queries x 8 columns each, of the step before
-            // the tiles of Q and dO have landed, and their rows
-            flash::mbarrier_wait(&smem.ring.full[at.slot], at.phase);
+            smem.ring.wait(at); // the tiles of Q and dO have landed, and their rows
             // the other half of the last step's dS is there
             flash::named_barrier_sync(dS_written(1 - place.role, step - 1), both);
             start_dQ<T, Tiles>(dQ_reg, operands.dS_of(step - 1), operands.K);
@@ -129,16 +128,15 @@ __device__ void compute(const Task& task, const Steps& steps, Shared<Tiles>& sme
             gradient_of_scores<T>(dP_reg, P_kept, rows);
             uint32_t dS_reg[Br / 16][4];
             flash::pack_A<T>(dS_reg, dP_reg);
-            flash::store_C<T, typename Tiles::dS>(smem.dS[step % 2], row, dP_reg);
+            flash::store_C<T, typename Tiles::dS>(smem.dS[step % 2].data, row, dP_reg);
             // wgmma sees what this thread has written; of the others it asks a step later
             flash::fence_proxy_async();
             flash::named_barrier_arrive(dS_written(place.role, step), both);
             flash::start_AB<T>(dK_reg, dS_reg, Q); // dK += dS^T Q
             // this thread has read LSE and delta,
-            flash::mbarrier_arrive(&smem.ring.empty[at.slot]);
+            flash::mbarrier_arrive(&smem.ring.empty[at.stage]);
             flash::wgmma_wait<0>(dK_reg);
-            // and this warp's products no longer read Q and dO
-            flash::mbarrier_arrive_warp(&smem.ring.empty[at.slot]);
+            smem.ring.release(at); // and this warp's products no longer read Q and dO
         }
     }
     float dQ_reg[8][4];

@@ -27,6 +27,7 @@ template <int d, int height> struct SwizzledTile {
     static constexpr int row_bytes = d < 64 ? 2 * d : 128; // of a half, if d = 128
     static constexpr int chunks = row_bytes / 16;          // in such a row
     static constexpr int bytes = 2 * d * rows;
+    alignas(1024) char data[bytes]; // of a tile in shared memory
 
     /// Where chunk `chunk` of row `row` lies.
     static FLASH_DEVICE int offset(int row, int chunk) {
