@@ -51,11 +51,17 @@ template <int d, int height> struct SwizzledTile {
         return offset(row + lane % 16, lane / 16);
     }
 
+    /// V as B, 16 keys and two chunks: the transposing ldmatrix takes rows in the order of A.
+    static FLASH_DEVICE int lane_of_B_transposed(int lane) { return lane_of_A(0, lane); }
+
     /// Of K as B, 16 keys: lanes 0-7 name keys 0-7 of chunk 0, lanes 8-15 the same of chunk 1, the
     /// rest keys 8-15.
     static FLASH_DEVICE int lane_of_B(int lane) {
         return offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     }
+
+    /// An A that is stored as its transpose, 16 of its columns: rows in the order of B.
+    static FLASH_DEVICE int lane_of_A_transposed(int lane) { return lane_of_B(lane); }
 };
 
 /// Writes C fragments that lie side by side, rounded to T, to rows `row` (the lane's row g) and
@@ -93,6 +99,10 @@ FLASH_DEVICE void start_tile(char* smem, const T* from, int valid) {
     const int row = threadIdx.x / (d / 8), chunk = threadIdx.x % (d / 8);
     start_copy<d, rows, threads>(smem + SwizzledTile<d, rows>::offset(row, chunk),
                                  from + row * d + 8 * chunk, valid - row);
+}
+template <int threads, int d, int rows, class T>
+FLASH_DEVICE void start_tile(SwizzledTile<d, rows>& tile, const T* from, int valid) {
+    start_tile<d, rows, threads>(tile.data, from, valid);
 }
 
 } // namespace flash
