@@ -64,7 +64,11 @@ __device__ void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out)
             const int64_t row = int64_t{head} * task.padded + i0;
             flash::mbarrier_wait(&out.full, step % 2);          // all warps have stored it
             flash::semaphore_wait(&task.turns[row / 64], turn); // as many blocks have added
-            flash::bulk_reduce_add(task.dQ_sum + row * Tiles::d, out.tile, sizeof(out.tile));
+            if (turn == 0) {                                    // the first one begins the sum
+                flash::bulk_store(task.dQ_sum + row * Tiles::d, out.tile, sizeof(out.tile));
+            } else {
+                flash::bulk_reduce_add(task.dQ_sum + row * Tiles::d, out.tile, sizeof(out.tile));
+            }
             flash::bulk_commit();
             // TMA has read the tile: warps may store the next one, and the block may end
             flash::bulk_wait_read<0>();

@@ -19,6 +19,7 @@ PICTURES = {
         tensor_cores.swizzle,
         tensor_cores.warp_tiles,
         tensor_cores.descriptors,
+        tensor_cores.five_products,
         time.pipeline,
         time.block_order,
         time.window,
@@ -26,6 +27,7 @@ PICTURES = {
         time.drift,
         time.ring,
         time.overlap,
+        time.late_dq,
         time.timeline,
     )
 }
