@@ -37,7 +37,7 @@ PATIENCE = 300  # seconds
 
 STATEMENT = re.compile(
     r"(?<=[{};)])\s*((?:\w+(?:::|\.|->))*"
-    r"\w*(?:(?<!a)sync|commit|wait|arrive|fence|barrier|semaphore|clear)\w*(?:<[^;<>]*>)?\([^;{}]*\);)"
+    r"\w*(?:(?<!a)sync|commit|wait|arrive|acquire|release|fence|barrier|semaphore|clear)\w*(?:<[^;<>]*>)?\([^;{}]*\);)"
 )
 INCLUDE = re.compile(r'#include "(common/cuda/derived/\w+\.hpp)"\n')
 LINE = re.compile(r'#line (\d+) "(\S+)"\n')

@@ -4,152 +4,98 @@
 // next begins: barriers, Q and the first K on their way from memory, O on its way back. Here there
 // are only as many blocks as SMs. The producer draws the number of the next tile from a counter in
 // global memory as soon as it has started the last copies of this one, and fetches Q into a second
-// buffer; K and V go on through the same ring. The consumers find work when they return.
+// stage; K and V go on through the same ring. The consumers find work when they return.
 //
-// Who is done early draws more often, so the order of block_order and wgmma_tma works as before.
-// Against warp_specialization: a loop around each role, two buffers for Q (if d <= 128), and the
-// counter, which lies in memory that the caller brings, so that calls that run at the same time
-// draw from counters of their own.
-// Look at: which tiles are given to blocks, and which are drawn.
-// Gained: time at short N, if d <= 128.
-// First published: Gupta, Stuart and Owens, "A study of persistent threads style GPU programming"
-// (2012).
+// A block that is done early draws more often, so the order of block_order and wgmma_tma works as
+// before.
+//
+// Against warp_specialization: a loop around each role, a ring for Q, too (two stages, if d <=
+// 128), and the counter. It lies in memory that the caller brings, so that calls that run at the
+// same time draw from counters of their own. From warp_specialization, by way of derived/: the ring
+// and fetch. Look at: which tiles are given to blocks, and which are drawn. Gained: time at short
+// N, if d <= 128. First published: Gupta, Stuart and Owens, "A study of persistent threads style
+// GPU programming" (2012).
 #include "steps/33_persistent_blocks/persistent_blocks.hpp"
 
 #include <algorithm>
-#include <cfloat>
-#include <cmath>
 
 #include "common/cuda/cuda.hpp"
+#include "common/cuda/derived/fetch.hpp"
 #include "common/cuda/derived/ring.hpp"
-#include "common/cuda/derived/swizzle.hpp"
-#include "common/cuda/derived/tile_order.hpp"
-#include "common/cuda/ptx/exp2.hpp"
+#include "common/cuda/derived/store_tile.hpp"
+#include "common/cuda/derived/wgmma_forward.hpp"
 #include "common/cuda/ptx/mma.hpp"
-#include "common/cuda/ptx/tma.hpp"
 #include "common/cuda/ptx/warpgroup.hpp"
 #include "common/cuda/ptx/wgmma.hpp"
 
 namespace persistent_blocks {
 namespace {
 
-constexpr int slots = 2; // tiles of K, and tiles of V, that are in shared memory,
-template <int d> constexpr int Q_slots = d == 256 ? 1 : 2; // and of Q
-constexpr int warpgroup = 128;                             // threads
-constexpr int warpgroup_Br = 64;                           // queries of a warpgroup
+using flash::Task;
 
-// Consumers, the keys of a tile, and each thread's registers. All there is to distribute is what
-// the block starts with: 65536 / threads for each thread, rounded down to a multiple of 8.
-template <int d> constexpr int consumers = d == 64 ? 4 : 2;
-template <int d> constexpr int Bc = d == 128 ? 128 : 64;
-template <int d> constexpr int consumer_registers = d == 64 ? 112 : 240;
-constexpr int producer_registers = 24;
-template <int d> constexpr int threads = warpgroup*(consumers<d> + 1);
-template <int d> constexpr int registers = 65536 / threads<d> / 8 * 8;
+constexpr int warpgroup = 128; // threads
 
-template <int d> constexpr int Br = consumers<d>* warpgroup_Br;       // queries
-template <int d> using Q_tile = flash::SwizzledTile<d, warpgroup_Br>; // of one warpgroup, and its O
-template <int d> using KV_tile = flash::SwizzledTile<d, Bc<d>>;
+template <int head_dim> struct Tiles {
+    static constexpr int d = head_dim;
+    static constexpr int stages = 2; // tiles of K, and tiles of V, that are in shared memory
+    static constexpr int Q_stages = d == 256 ? 1 : 2; // tiles of Q
+    static constexpr int consumers = d == 64 ? 4 : 2;
+    static constexpr int Br = 64 * consumers;      // queries
+    static constexpr int Bc = d == 128 ? 128 : 64; // keys
+    using Q = flash::SwizzledTile<d, 64>;          // of one consumer, and its O
+    using KV = flash::SwizzledTile<d, Bc>;
 
-struct Task {
-    flash::TensorMap Q, K, V, O;
-    float* LSE;
-    flash::TileOrder order;
-    unsigned* drawn;      // how many tiles blocks have drawn
-    int group, N_q, N_kv; // group: query heads to one K/V head
-    float scale_log2;
-    bool causal;
+    static constexpr int threads = warpgroup * (consumers + 1);
+    // A thread's registers. All there is to distribute is what the block starts with: 65536 /
+    // threads for each thread, rounded down to a multiple of 8.
+    static constexpr int registers = 65536 / threads / 8 * 8;
+    static constexpr int producer_registers = 24;
+    static constexpr int consumer_registers = d == 64 ? 112 : 240;
+    static_assert(consumers * consumer_registers + producer_registers <=
+                  (consumers + 1) * registers);
 };
 
-template <int d> struct Shared {
-    flash::Ring<Q_slots<d>, consumers<d> * Q_tile<d>::bytes> Q; // a tile per consumer, in each slot
-    flash::Ring<slots, KV_tile<d>::bytes> K, V;
-    int numbers[Q_slots<d>]; // of the tiles in the slots of Q
+template <class Tiles> struct Shared {
+    using Q_tiles = typename Tiles::Q[Tiles::consumers];
+    flash::Ring<Tiles::Q_stages, Q_tiles> Q;
+    flash::Ring<Tiles::stages, typename Tiles::KV> K, V;
+    int number[Tiles::Q_stages]; // of the tile of Q in each stage
 };
 
-/// How many keys query i sees: key j if j <= i + (N_kv - N_q).
-__device__ int visible_keys(const Task& task, int i) {
-    return task.causal ? i + (task.N_kv - task.N_q) + 1 : task.N_kv;
-}
-
-/// S becomes P, and l adds up the lane's own part of the row sums. m is raised where a score asks
-/// for it, as in lazy_maximum: if in the warp some weight would not be less than 2^headroom, every
-/// row's m becomes its running maximum. Then the result is true, and `keep` is what remains of l
-/// and O, of which l is done here. `low`: in some row of the warp m + headroom is less than 0, so
-/// that the cheaper maximum would not tell whether a score is above it.
-template <int n_tiles>
-__device__ bool softmax(float (&S_reg)[n_tiles][4], float (&m_reg)[2], float (&l_reg)[2],
-                        float (&keep)[2], bool& low, float scale_log2) {
-    constexpr float headroom = 15; // fp16 ends at 2^16, and O needs room for V
-    float top[2];                  // of rows g and g + 8
-    if (low) {
-        flash::lane_max(S_reg, top);
-    } else {
-        flash::lane_max_if_positive(S_reg, top);
-    }
-    const bool raise = __any_sync(0xffffffff, top[0] * scale_log2 > m_reg[0] + headroom ||
-                                                  top[1] * scale_log2 > m_reg[1] + headroom);
-    if (raise) {
-        for (int r = 0; r < 2; ++r) {
-            const float m_new = fmaxf(m_reg[r], flash::row_max(top[r] * scale_log2));
-            keep[r] = flash::fast_exp2(m_reg[r] - m_new);
-            m_reg[r] = m_new;
-            l_reg[r] *= keep[r];
+/// The producer, one thread: it draws tiles of Q from a counter and fetches what they need. A
+/// number that no tile has tells the consumers that there are no more.
+template <class Tiles>
+__device__ void produce(const Task& task, unsigned* drawn, Shared<Tiles>& smem) {
+    const int tiles = task.order.heads * task.order.Tr;
+    flash::RingPlace<Tiles::Q_stages> Q;
+    flash::RingPlace<Tiles::stages> KV;
+    for (int number = blockIdx.x;; number = gridDim.x + atomicAdd(drawn, 1)) {
+        smem.Q.acquire(Q); // O, in Q's place, has been stored, and the number before has been read
+        smem.number[Q.stage] = number;
+        if (number >= tiles) {
+            flash::mbarrier_arrive(&smem.Q.full[Q.stage]); // the consumers may read the number
+            return;
         }
-        low = __any_sync(0xffffffff, m_reg[0] < -headroom || m_reg[1] < -headroom);
-    }
-#pragma unroll
-    for (int n = 0; n < n_tiles; ++n) {
-        for (int c = 0; c < 4; ++c) {
-            S_reg[n][c] = flash::fast_exp2(fmaf(S_reg[n][c], scale_log2, -m_reg[c / 2]));
-            l_reg[c / 2] += S_reg[n][c];
-        }
-    }
-    return raise;
-}
-
-/// The producer's part in a tile of Q.
-template <int d>
-__device__ void fetch(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot,
-                      flash::RingPlace<slots>& KV) {
-    const int i0 = tile.i * Br<d>;
-    // tiles beyond the last query's last are never loaded
-    const int keys = visible_keys(task, min(i0 + Br<d>, task.N_q) - 1);
-    flash::mbarrier_expect_tx(&smem.Q.full[Q_slot], sizeof(smem.Q.tile[Q_slot]));
-    for (int w = 0; w < consumers<d>; ++w) {
-        flash::tma_load<4>(smem.Q.tile[Q_slot] + w * Q_tile<d>::bytes, task.Q,
-                           {0, i0 + w * warpgroup_Br, 0, tile.head}, &smem.Q.full[Q_slot]);
-    }
-    for (int j0 = 0; j0 < keys; j0 += Bc<d>) {
-        // all warps have read the tile before
-        flash::mbarrier_wait(&smem.K.empty[KV.slot], KV.phase ^ 1);
-        flash::mbarrier_expect_tx(&smem.K.full[KV.slot], KV_tile<d>::bytes);
-        flash::tma_load<4>(smem.K.tile[KV.slot], task.K, {0, j0, 0, tile.head / task.group},
-                           &smem.K.full[KV.slot]);
-        flash::mbarrier_wait(&smem.V.empty[KV.slot], KV.phase ^ 1); // likewise
-        flash::mbarrier_expect_tx(&smem.V.full[KV.slot], KV_tile<d>::bytes);
-        flash::tma_load<4>(smem.V.tile[KV.slot], task.V, {0, j0, 0, tile.head / task.group},
-                           &smem.V.full[KV.slot]);
-        KV.next();
+        flash::fetch<Tiles>(task, flash::tile_of(number, task.order), smem.Q.tile[Q.stage],
+                            &smem.Q.full[Q.stage], smem.K, smem.V, KV);
+        Q.next();
     }
 }
 
 /// A consumer's part in a tile of Q: 64 rows of O.
-template <class T, int d>
-__device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int Q_slot,
-                        flash::RingPlace<slots>& KV) {
-    constexpr int Bc = persistent_blocks::Bc<d>;
-    // alike in a warp, as in warp_specialization
-    const int role = __shfl_sync(0xffffffff, threadIdx.x / warpgroup, 0);
-    // the lane's rows: this, and + 8
-    const int row = threadIdx.x % warpgroup / 32 * 16 + threadIdx.x % 32 / 4;
-    const int i0 = tile.i * Br<d> + role * warpgroup_Br;
-    // Of the keys that the producer loads, `keys` are seen by some row here, and `whole` by all of
-    // them.
-    const int loaded = visible_keys(task, min((tile.i + 1) * Br<d>, task.N_q) - 1);
-    const int keys = i0 < task.N_q ? visible_keys(task, min(i0 + warpgroup_Br, task.N_q) - 1) : 0;
-    const int whole = visible_keys(task, i0);
-    char* Q_smem = smem.Q.tile[Q_slot] + role * Q_tile<d>::bytes;
+template <class T, class Tiles>
+__device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem, int Q_stage,
+                        flash::RingPlace<Tiles::stages>& KV) {
+    constexpr int d = Tiles::d, Bc = Tiles::Bc;
+    using KV_tile = typename Tiles::KV;
+    const int role = flash::warpgroup_of_thread();
+    const int i0 = tile.i * Tiles::Br + role * Tiles::Q::rows;
+    const int warp = threadIdx.x % warpgroup / 32, lane = threadIdx.x % 32;
+    const int row = 16 * warp + lane / 4; // the lane's rows of the 64: this one, and row + 8
+    const int loaded = visible_keys(task, tile.i * Tiles::Br, (tile.i + 1) * Tiles::Br);
+    const int keys = visible_keys(task, i0, i0 + Tiles::Q::rows); // that some of the 64 rows see
+    const int whole = visible_keys(task, i0);                     // that all of them see
+    char* const Q_smem = smem.Q.tile[Q_stage][role].data;
 
     // Q, K: 16 elements of each row in a k16 step. V: 16 rows in a k16 step, its next 64 columns Bc
     // rows further on.
@@ -157,141 +103,98 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<d>& smem, int
     const uint64_t K_desc = flash::wgmma_descriptor(smem.K.tile, 0, 1024);
     const uint64_t V_desc = flash::wgmma_descriptor(smem.V.tile, 128 * Bc, 1024);
 
-    // of rows g and g + 8, in units of log2: scale * log2(e) * a score
-    float m_reg[2] = {-FLT_MAX, -FLT_MAX};
-    float l_reg[2] = {};
+    flash::Rows rows;
     float keep[2];
-    bool low = true;
     float O_reg[d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
 
     int j0 = 0;
     for (; j0 < keys; j0 += Bc) {
-        float S_reg[Bc / 8][4];                                // C fragments: 16 rows x 8 keys each
-        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase); // the tile of K has landed
-        // S = Q K^T
-        flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, KV.slot * KV_tile<d>::bytes));
+        const int stage_bytes = KV.stage * KV_tile::bytes; // from the first stage to this one
+
+        float S_reg[Bc / 8][4]; // C fragments: 16 rows x 8 keys each
+        smem.K.wait(KV);        // the tile of K has landed
+        flash::start_ABt<T, d>(S_reg, Q_desc, flash::advance(K_desc, stage_bytes)); // S = Q K^T
         flash::wgmma_wait<0>(S_reg);
-        // this warp's product no longer reads the tile of K
-        flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]);
+        smem.K.release(KV); // this warp's product no longer reads the tile of K
+
         if (j0 + Bc > whole) { // an edge: some row does not see the whole tile
             flash::mask(S_reg, task.N_kv - j0, visible_keys(task, i0 + row) - j0);
         }
-        if (softmax(S_reg, m_reg, l_reg, keep, low, task.scale_log2)) {
+        if (flash::softmax(S_reg, rows, keep, task.scale_log2)) {
             flash::scale_rows(O_reg, keep);
         }
         uint32_t P_reg[Bc / 16][4]; // A fragments: 16 rows x 16 keys each
         flash::pack_A<T>(P_reg, S_reg);
-        flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase); // the tile of V has landed
-        // O += P V
-        flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, KV.slot * KV_tile<d>::bytes));
+
+        smem.V.wait(KV); // the tile of V has landed
+        flash::start_AB<T>(O_reg, P_reg, flash::advance(V_desc, stage_bytes)); // O += P V
         flash::wgmma_wait<0>(O_reg);
-        // this warp's product no longer reads the tile of V
-        flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]);
+        smem.V.release(KV); // this warp's product no longer reads the tile of V
         KV.next();
     }
-    for (; j0 < loaded; j0 += Bc) { // no row here sees the other tiles
-        flash::mbarrier_wait(&smem.K.full[KV.slot], KV.phase);
-        flash::mbarrier_arrive_warp(&smem.K.empty[KV.slot]);
-        flash::mbarrier_wait(&smem.V.full[KV.slot], KV.phase);
-        flash::mbarrier_arrive_warp(&smem.V.empty[KV.slot]);
+    // no row here sees the other tiles; each is given back once it has landed
+    for (; j0 < loaded; j0 += Bc) {
+        smem.K.wait(KV);    // the tile of K has landed
+        smem.K.release(KV); // the producer counts on this warp, too
+        smem.V.wait(KV);    // the tile of V has landed
+        smem.V.release(KV); // likewise
         KV.next();
     }
 
-    // O goes to shared memory, to where the warpgroup's Q was, and TMA writes the rows that exist.
-    float normalise[2];
-    for (int r = 0; r < 2; ++r) {
-        const float l = flash::row_sum(l_reg[r]);
-        normalise[r] = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
-        if (threadIdx.x % 4 == 0 && i0 + row + 8 * r < task.N_q) {
-            task.LSE[int64_t{tile.head} * task.N_q + i0 + row + 8 * r] =
-                m_reg[r] * flash::ln_2 + logf(l);
-        }
-    }
-    flash::scale_rows(O_reg, normalise);
+    flash::finish(O_reg, rows, task, tile.head, i0 + row);
     flash::named_barrier_sync(1 + role, warpgroup); // redundant: each warp's rows of Q are its own
-    flash::store_C<T, Q_tile<d>>(Q_smem, row, O_reg);
-    flash::fence_proxy_async();                     // TMA sees what this thread has written,
-    flash::named_barrier_sync(1 + role, warpgroup); // and what the warpgroup's others have
-    if (threadIdx.x % warpgroup == 0) {
-        flash::tma_store<4>(task.O, {0, i0, 0, tile.head}, Q_smem);
-        flash::bulk_commit();
-        // the tile has been read: its place is free, and the block may leave
-        flash::bulk_wait_read<0>();
-    }
-    // of every thread: it has read the tile's number, too
-    flash::mbarrier_arrive(&smem.Q.empty[Q_slot]);
+    flash::store_tile<T, typename Tiles::Q>(task.O, {0, i0, 0, tile.head}, Q_smem, row, O_reg,
+                                            1 + role);
+    // every thread arrives: it has also read the tile's number
+    flash::mbarrier_arrive(&smem.Q.empty[Q_stage]);
 }
 
-template <class T, int d>
-__global__ __launch_bounds__(threads<d>,
-                             1) void persistent_blocks(const __grid_constant__ Task task) {
-    auto& smem = *flash::dynamic_shared<Shared<d>>();
+template <class T, class Tiles>
+__global__ __launch_bounds__(Tiles::threads,
+                             1) void persistent_blocks(const __grid_constant__ Task task,
+                                                       unsigned* drawn) {
+    auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x == 0) {
-        smem.Q.init(warpgroup * consumers<d>); // one arrival per thread
-        smem.K.init(4 * consumers<d>);         // one arrival per warp
-        smem.V.init(4 * consumers<d>);
+        smem.Q.init(warpgroup * Tiles::consumers); // one arrival per thread
+        smem.K.init(4 * Tiles::consumers);         // one arrival per warp
+        smem.V.init(4 * Tiles::consumers);
         flash::fence_mbarrier_init();
     }
     __syncthreads(); // the barriers are there for all
 
-    const int tiles = task.order.heads * task.order.Tr;
-    const int role = threadIdx.x / warpgroup;
-    flash::RingPlace<slots> KV;
-    flash::RingPlace<Q_slots<d>> Q;
-    static_assert(warpgroup * (consumers<d> * consumer_registers<d> + producer_registers) <=
-                  threads<d> * registers<d>);
-    if (role == consumers<d>) { // the producer
-        flash::give_registers<producer_registers>();
+    if (threadIdx.x / warpgroup == Tiles::consumers) { // the producer
+        flash::give_registers<Tiles::producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
-            for (int number = blockIdx.x;; number = gridDim.x + atomicAdd(task.drawn, 1)) {
-                // O, in its place, has been stored
-                flash::mbarrier_wait(&smem.Q.empty[Q.slot], Q.phase ^ 1);
-                smem.numbers[Q.slot] = number;
-                if (number >= tiles) {
-                    // the consumers shall see that there is no more
-                    flash::mbarrier_arrive(&smem.Q.full[Q.slot]);
-                    break;
-                }
-                fetch(task, flash::tile_of(number, task.order), smem, Q.slot, KV);
-                Q.next();
-            }
+            produce(task, drawn, smem);
         }
         return;
     }
-
-    flash::take_registers<consumer_registers<d>>();
+    flash::take_registers<Tiles::consumer_registers>();
+    const int tiles = task.order.heads * task.order.Tr;
+    flash::RingPlace<Tiles::Q_stages> Q;
+    flash::RingPlace<Tiles::stages> KV;
     while (true) {
-        flash::mbarrier_wait(&smem.Q.full[Q.slot], Q.phase); // Q and the tile's number have landed
-        if (smem.numbers[Q.slot] >= tiles) {
-            break;
+        smem.Q.wait(Q); // Q and the tile's number have landed
+        const int number = smem.number[Q.stage];
+        if (number >= tiles) {
+            return;
         }
-        compute<T>(task, flash::tile_of(smem.numbers[Q.slot], task.order), smem, Q.slot, KV);
+        compute<T>(task, flash::tile_of(number, task.order), smem, Q.stage, KV);
         Q.next();
     }
 }
 
-template <class T, int d>
+template <class T, class Tiles>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE,
          void* workspace) {
-    const int N_q = flash::as_int(p.q_len, "q-len");
-    const int N_kv = flash::as_int(p.kv_len, "kv-len");
-    const int heads = flash::as_int(p.batch * p.heads, "batch x heads");
-    // query heads to one K/V head
-    const int group = flash::as_int(p.heads / p.kv_heads, "heads / kv-heads");
-    const int Tr = static_cast<int>(flash::ceil_div(N_q, Br<d>));
-    const int tiles = flash::as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
-    const int places =
-        flash::resident_blocks(persistent_blocks<T, d>, threads<d>, sizeof(Shared<d>));
-    const flash::TileOrder order{heads, p.causal ? std::clamp(places / Tr, 1, heads) : 1, Tr};
-    unsigned* const drawn =
-        flash::Workspace(workspace).part<unsigned>(1, "the number of drawn tiles");
+    constexpr int smem_bytes = sizeof(Shared<Tiles>);
+    const auto kernel = persistent_blocks<T, Tiles>;
+    const int places = flash::resident_blocks(kernel, Tiles::threads, smem_bytes);
+    const Task task = flash::make_task<Tiles>(p, Q, K, V, O, LSE, places);
+    const int blocks = std::min(places, task.order.blocks());
+    auto* drawn = flash::Workspace(workspace).part<unsigned>(1, "the number of drawn tiles");
     flash::clear(drawn, 1);
-    flash::launch(persistent_blocks<T, d>, std::min(places, tiles), threads<d>, sizeof(Shared<d>),
-                  Task{flash::tile_map<Q_tile<d>>(Q, heads, N_q),
-                       flash::tile_map<KV_tile<d>>(K, heads / group, N_kv),
-                       flash::tile_map<KV_tile<d>>(V, heads / group, N_kv),
-                       flash::tile_map<Q_tile<d>>(O, heads, N_q), LSE, order, drawn, group, N_q,
-                       N_kv, p.scale * flash::log2_e, p.causal});
+    flash::launch(kernel, blocks, Tiles::threads, smem_bytes, task, drawn);
 }
 
 } // namespace
@@ -301,8 +204,8 @@ int64_t workspace_bytes(const flash::Problem&) { return flash::part_bytes<unsign
 template <class T>
 void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE,
                void* workspace) {
-    flash::for_head_dim<head_dims>(p.head_dim,
-                                   [&](auto d) { run<T, d>(p, Q, K, V, O, LSE, workspace); });
+    flash::for_head_dim<head_dims>(
+        p.head_dim, [&](auto d) { run<T, Tiles<d>>(p, Q, K, V, O, LSE, workspace); });
 }
 
 template decltype(attention<flash::Half>) attention<flash::Half>;

@@ -25,25 +25,36 @@ namespace {
 
 constexpr int warps = 4, threads = 32 * warps;
 
-/// A block owns `own` rows of one side, 16 M per warp, and walks along the other side in tiles of
-/// `other` rows. What a warp keeps in registers decides: one sum and two tiles of scores in the
+/// A block owns `rows` rows of one side, 16 M per warp, and walks along the other side in tiles of
+/// `along` rows. What a warp keeps in registers decides: one sum and two tiles of scores in the
 /// first kernel, two sums in the second.
-template <int d_, int M_, int other_> struct Side {
-    static constexpr int d = d_, M = M_, own = 16 * M * warps, other = other_;
-    using Own = flash::SwizzledTile<d, own>;
-    using Other = flash::SwizzledTile<d, other>;
-    // of shared memory: 96 KiB at d = 128
-    static constexpr int bytes = 2 * Own::bytes + 4 * Other::bytes;
+template <int d_, int M_, int along_> struct Tiles {
+    static constexpr int d = d_, M = M_, along = along_;
+    static constexpr int rows = 16 * M * warps;
+    using Owned = flash::SwizzledTile<d, rows>;
+    using Walked = flash::SwizzledTile<d, along>;
 };
-// of gradient_of_Q: Br = own, Bc = other
-template <int d> using Q_side = Side<d, 2, (d < 128 ? 64 : 32)>;
-// of gradients_of_K_V: Bc = own
-template <int d> using KV_side = Side<d, (d < 128 ? 2 : 1), (d < 128 ? 32 : 64)>;
+// of gradient_of_Q: it owns Br = rows queries, and walks along Bc = along keys at a time
+template <int d> using TilesOfQ = Tiles<d, 2, (d < 128 ? 64 : 32)>;
+// of gradients_of_K_V: it owns Bc = rows keys
+template <int d> using TilesOfKV = Tiles<d, (d < 128 ? 2 : 1), (d < 128 ? 32 : 64)>;
 
 /// What both kernels must know of a row of Q: LSE in units of log2, and delta. Both are 0 in rows
 /// that pad a tile.
 struct alignas(8) Row {
     float LSE_log2, delta;
+};
+
+/// Shared memory of the two kernels, 96 KiB at d = 128: even and odd tiles of the way have buffers
+/// of their own.
+template <class Tiles> struct SharedOfQ {
+    typename Tiles::Owned Q, dO;
+    typename Tiles::Walked K[2], V[2];
+};
+template <class Tiles> struct SharedOfKV {
+    typename Tiles::Owned K, V;
+    typename Tiles::Walked Q[2], dO[2];
+    Row rows[2][Tiles::along];
 };
 
 /// An element of S becomes P, and one of dP becomes dS = P (dP - delta). What a mask hides is
@@ -55,22 +66,24 @@ __device__ inline void to_P_and_dS(float& S, float& dP, Row row, float scale, bo
 }
 
 /// C += A B^T: the warp's 16 M rows of A, and all rows of the tile B.
-template <class T, class Side>
-__device__ void multiply(float (&C)[Side::M][Side::other / 8][4], const char* A_smem,
-                         const char* B_smem) {
-    const int A_lane = Side::Own::lane_of_A(16 * Side::M * (threadIdx.x / 32), threadIdx.x % 32);
-    const int B_lane = Side::Other::lane_of_B(threadIdx.x % 32);
+template <class T, class Tiles>
+__device__ void multiply(float (&C)[Tiles::M][Tiles::along / 8][4],
+                         const typename Tiles::Owned& A_smem,
+                         const typename Tiles::Walked& B_smem) {
+    const int A_lane =
+        Tiles::Owned::lane_of_A(16 * Tiles::M * (threadIdx.x / 32), threadIdx.x % 32);
+    const int B_lane = Tiles::Walked::lane_of_B(threadIdx.x % 32);
 #pragma unroll
-    for (int k = 0; k < Side::d / 16; ++k) {
-        uint32_t A_reg[Side::M][4]; // A fragments: 16 rows x 16 columns each
-        for (int i = 0; i < Side::M; ++i) {
-            flash::ldmatrix_x4(A_reg[i], A_smem + Side::Own::fragment(A_lane, 16 * i, k));
+    for (int k = 0; k < Tiles::d / 16; ++k) {
+        uint32_t A_reg[Tiles::M][4]; // A fragments: 16 rows x 16 columns each
+        for (int i = 0; i < Tiles::M; ++i) {
+            flash::ldmatrix_x4(A_reg[i], A_smem.data + Tiles::Owned::fragment(A_lane, 16 * i, k));
         }
 #pragma unroll
-        for (int n = 0; n < Side::other / 8; n += 2) {
+        for (int n = 0; n < Tiles::along / 8; n += 2) {
             uint32_t B_reg[4];
-            flash::ldmatrix_x4(B_reg, B_smem + Side::Other::fragment(B_lane, 8 * n, k));
-            for (int i = 0; i < Side::M; ++i) {
+            flash::ldmatrix_x4(B_reg, B_smem.data + Tiles::Walked::fragment(B_lane, 8 * n, k));
+            for (int i = 0; i < Tiles::M; ++i) {
                 flash::mma_m16n8k16<T>(C[i][n], A_reg[i], {B_reg[0], B_reg[1]});
                 flash::mma_m16n8k16<T>(C[i][n + 1], A_reg[i], {B_reg[2], B_reg[3]});
             }
@@ -79,24 +92,27 @@ __device__ void multiply(float (&C)[Side::M][Side::other / 8][4], const char* A_
 }
 
 /// Sum += P B, where P are C fragments of `multiply`: rounded, two side by side are an A fragment.
-template <class T, class Side>
-__device__ void accumulate(float (&Sum)[Side::M][Side::d / 8][4],
-                           const float (&P)[Side::M][Side::other / 8][4], const char* B_smem) {
-    const int B_lane = Side::Other::lane_of_A(0, threadIdx.x % 32); // B transposed is named as A is
+template <class T, class Tiles>
+__device__ void accumulate(float (&Sum)[Tiles::M][Tiles::d / 8][4],
+                           const float (&P)[Tiles::M][Tiles::along / 8][4],
+                           const typename Tiles::Walked& B_smem) {
+    const int B_lane = Tiles::Walked::lane_of_B_transposed(threadIdx.x % 32);
 #pragma unroll
-    for (int k = 0; k < Side::other / 16; ++k) {
-        uint32_t P_reg[Side::M][4];
-        for (int i = 0; i < Side::M; ++i) {
-            for (int a = 0; a < 4; ++a) {
-                P_reg[i][a] = flash::pack<T>(P[i][2 * k + a / 2][a % 2 * 2],
-                                             P[i][2 * k + a / 2][a % 2 * 2 + 1]);
+    for (int k = 0; k < Tiles::along / 16; ++k) {
+        uint32_t P_reg[Tiles::M][4];
+        for (int i = 0; i < Tiles::M; ++i) {
+            for (int right = 0; right < 2; ++right) { // the C fragment on the left, then the other
+                const float(&C)[4] = P[i][2 * k + right];
+                P_reg[i][2 * right] = flash::pack<T>(C[0], C[1]);     // row g
+                P_reg[i][2 * right + 1] = flash::pack<T>(C[2], C[3]); // row g + 8
             }
         }
 #pragma unroll
-        for (int n = 0; n < Side::d / 8; n += 2) {
+        for (int n = 0; n < Tiles::d / 8; n += 2) {
             uint32_t B_reg[4];
-            flash::ldmatrix_x4_trans(B_reg, B_smem + Side::Other::fragment(B_lane, 16 * k, n / 2));
-            for (int i = 0; i < Side::M; ++i) {
+            flash::ldmatrix_x4_trans(B_reg,
+                                     B_smem.data + Tiles::Walked::fragment(B_lane, 16 * k, n / 2));
+            for (int i = 0; i < Tiles::M; ++i) {
                 flash::mma_m16n8k16<T>(Sum[i][n], P_reg[i], {B_reg[0], B_reg[1]});
                 flash::mma_m16n8k16<T>(Sum[i][n + 1], P_reg[i], {B_reg[2], B_reg[3]});
             }
@@ -107,14 +123,17 @@ __device__ void accumulate(float (&Sum)[Side::M][Side::d / 8][4],
 /// The warp's rows of a sum, times `factor`, to the rows of X from the block's first one on.
 template <class T, int M, int n8>
 __device__ void store(T* X, const float (&Sum)[M][n8][4], float factor, int rows) {
-    for (int r = 0; r < 2 * M; ++r) {
-        const int row = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4 + 8 * r;
-        if (row < rows) {
+    const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    for (int i = 0; i < M; ++i) {
+        for (int r = 0; r < 2; ++r) { // rows g and g + 8 of a fragment
+            const int row = row0 + 16 * i + 8 * r;
+            if (row < rows) {
 #pragma unroll
-            for (int n = 0; n < n8; ++n) {
-                *reinterpret_cast<uint32_t*>(X + 8 * (row * n8 + n) + threadIdx.x % 4 * 2) =
-                    flash::pack<T>(Sum[r / 2][n][r % 2 * 2] * factor,
-                                   Sum[r / 2][n][r % 2 * 2 + 1] * factor);
+                for (int n = 0; n < n8; ++n) {
+                    const float* C = Sum[i][n] + 2 * r; // columns 2t and 2t + 1
+                    *reinterpret_cast<uint32_t*>(X + 8 * (row * n8 + n) + 2 * t) =
+                        flash::pack<T>(C[0] * factor, C[1] * factor);
+                }
             }
         }
     }
@@ -140,16 +159,13 @@ __global__ __launch_bounds__(threads,
                                                    const float* LSE, const T* dO, T* dQ, Row* Rows,
                                                    flash::TileOrder order, int group, int N_q,
                                                    int N_kv, float scale, bool causal) {
-    using Side = Q_side<d>;
-    constexpr int M = Side::M, Br = Side::own, Bc = Side::other, KV_bytes = Side::Other::bytes;
+    using Tiles = TilesOfQ<d>;
+    constexpr int M = Tiles::M, Br = Tiles::rows, Bc = Tiles::along;
+    auto& smem = *flash::dynamic_shared<SharedOfQ<Tiles>>();
     // the lane's columns in a C fragment are 2t and 2t + 1
     const int t = threadIdx.x % 4;
     // its rows in the tile of Q: this one and every 8th
     const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
-    char* Q_smem = flash::dynamic_shared<char>();
-    char* dO_smem = Q_smem + Side::Own::bytes;
-    char* K_smem = dO_smem + Side::Own::bytes; // two tiles, and two of V
-    char* V_smem = K_smem + 2 * KV_bytes;
 
     const auto [head, tile] = flash::tile_of(blockIdx.x, order);
     const int i0 = tile * Br;
@@ -163,15 +179,14 @@ __global__ __launch_bounds__(threads,
     const int keys = causal ? first_row_keys + rows - 1 : N_kv;
     const int whole = min(N_kv, first_row_keys); // keys that every row of the block sees
 
-    const auto start_keys = [&](int j0, int buffer) { // buffer: 0 or KV_bytes
-        flash::start_tile<d, Bc, threads>(K_smem + buffer, K + KV_from + int64_t{j0} * d,
-                                          N_kv - j0);
-        flash::start_tile<d, Bc, threads>(V_smem + buffer, V + KV_from + int64_t{j0} * d,
-                                          N_kv - j0);
+    const auto start_keys = [&](int j0, int buffer) { // buffer: 0 or 1
+        const int64_t from = KV_from + int64_t{j0} * d;
+        flash::start_tile<threads>(smem.K[buffer], K + from, N_kv - j0);
+        flash::start_tile<threads>(smem.V[buffer], V + from, N_kv - j0);
         flash::cp_async_commit();
     };
-    flash::start_tile<d, Br, threads>(Q_smem, Q + Q_from, rows);
-    flash::start_tile<d, Br, threads>(dO_smem, dO + Q_from, rows);
+    flash::start_tile<threads>(smem.Q, Q + Q_from, rows);
+    flash::start_tile<threads>(smem.dO, dO + Q_from, rows);
     start_keys(0, 0); // one group: Q, dO, and K and V of the first tile
 
     Row Row_reg[2 * M]; // of the lane's rows
@@ -188,29 +203,29 @@ __global__ __launch_bounds__(threads,
 
     float dQ_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
     for (int j0 = 0; j0 < keys; j0 += Bc) {
-        const int now = j0 / Bc % 2 * KV_bytes; // which of the two buffers
-        flash::cp_async_wait<0>();              // this thread's copies of tile j0 have landed
+        const int now = j0 / Bc % 2; // which of the two buffers
+        flash::cp_async_wait<0>();   // this thread's copies of tile j0 have landed
         // so have all other threads'; and no warp still reads the tile before, in the other buffer
         __syncthreads();
         if (j0 + Bc < keys) {
-            start_keys(j0 + Bc, KV_bytes - now);
+            start_keys(j0 + Bc, 1 - now);
         }
         float S_reg[M][Bc / 8][4] = {}, dP_reg[M][Bc / 8][4] = {}; // dP becomes dS in its place
-        multiply<T, Side>(S_reg, Q_smem, K_smem + now);
-        multiply<T, Side>(dP_reg, dO_smem, V_smem + now);
+        multiply<T, Tiles>(S_reg, smem.Q, smem.K[now]);
+        multiply<T, Tiles>(dP_reg, smem.dO, smem.V[now]);
 #pragma unroll
         for (int n = 0; n < Bc / 8; ++n) {
             for (int i = 0; i < M; ++i) {
                 for (int c = 0; c < 4; ++c) {
-                    const int visible = first_row_keys + row0 + 16 * i + c / 2 * 8 - j0;
-                    const bool hidden =
-                        j0 + Bc > whole && 8 * n + 2 * t + c % 2 >= min(N_kv - j0, visible);
+                    const int row = row0 + 16 * i + c / 2 * 8, column = 8 * n + 2 * t + c % 2;
+                    const int visible = min(N_kv - j0, first_row_keys + row - j0);
+                    const bool hidden = j0 + Bc > whole && column >= visible;
                     to_P_and_dS(S_reg[i][n][c], dP_reg[i][n][c], Row_reg[2 * i + c / 2], scale,
                                 hidden);
                 }
             }
         }
-        accumulate<T, Side>(dQ_reg, dP_reg, K_smem + now);
+        accumulate<T, Tiles>(dQ_reg, dP_reg, smem.K[now]);
     }
     // with no key to see, Q is still landing: a block must not leave before its copies have
     flash::cp_async_wait<0>();
@@ -225,16 +240,12 @@ __global__ __launch_bounds__(threads, 2) void gradients_of_K_V(const T* Q, const
                                                                T* dV, flash::TileOrder order,
                                                                int group, int N_q, int padded,
                                                                int N_kv, float scale, bool causal) {
-    using Side = KV_side<d>;
-    constexpr int M = Side::M, Bc = Side::own, Br = Side::other, Q_bytes = Side::Other::bytes;
+    using Tiles = TilesOfKV<d>;
+    constexpr int M = Tiles::M, Bc = Tiles::rows, Br = Tiles::along;
+    auto& smem = *flash::dynamic_shared<SharedOfKV<Tiles>>();
     const int t = threadIdx.x % 4; // columns 2t and 2t + 1 of C
     // its first row in the tile of K
     const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
-    char* K_smem = flash::dynamic_shared<char>();
-    char* V_smem = K_smem + Side::Own::bytes;
-    char* Q_smem = V_smem + Side::Own::bytes; // two tiles, and two of dO
-    char* dO_smem = Q_smem + 2 * Q_bytes;
-    Row* Rows_smem = reinterpret_cast<Row*>(dO_smem + 2 * Q_bytes); // of two tiles
 
     // numbered as tiles of Q, whose last is the longest
     const auto [kv_head, tile] = flash::tile_of(blockIdx.x, order);
@@ -252,16 +263,14 @@ __global__ __launch_bounds__(threads, 2) void gradients_of_K_V(const T* Q, const
         const int64_t head = int64_t{kv_head} * group + step / tiles;
         const int i0 = first + step % tiles * Br;
         if (const int r = 2 * threadIdx.x; r < Br) { // two rows in 16 bytes
-            flash::cp_async_16(Rows_smem + buffer * Br + r, Rows + head * padded + i0 + r);
+            flash::cp_async_16(smem.rows[buffer] + r, Rows + head * padded + i0 + r);
         }
-        flash::start_tile<d, Br, threads>(Q_smem + buffer * Q_bytes, Q + (head * N_q + i0) * d,
-                                          N_q - i0);
-        flash::start_tile<d, Br, threads>(dO_smem + buffer * Q_bytes, dO + (head * N_q + i0) * d,
-                                          N_q - i0);
+        flash::start_tile<threads>(smem.Q[buffer], Q + (head * N_q + i0) * d, N_q - i0);
+        flash::start_tile<threads>(smem.dO[buffer], dO + (head * N_q + i0) * d, N_q - i0);
         flash::cp_async_commit();
     };
-    flash::start_tile<d, Bc, threads>(K_smem, K + KV_from, keys);
-    flash::start_tile<d, Bc, threads>(V_smem, V + KV_from, keys);
+    flash::start_tile<threads>(smem.K, K + KV_from, keys);
+    flash::start_tile<threads>(smem.V, V + KV_from, keys);
     start_queries(0, 0); // one group: K, V, and the first tile
 
     float dK_reg[M][d / 8][4] = {}, dV_reg[M][d / 8][4] = {}; // C fragments
@@ -280,23 +289,23 @@ __global__ __launch_bounds__(threads, 2) void gradients_of_K_V(const T* Q, const
         const bool edge = causal && on_diagonal < Bc - 1;
 
         float P_reg[M][Br / 8][4] = {}, dS_reg[M][Br / 8][4] = {}; // at first S^T and dP^T
-        multiply<T, Side>(P_reg, K_smem, Q_smem + now * Q_bytes);
-        multiply<T, Side>(dS_reg, V_smem, dO_smem + now * Q_bytes);
+        multiply<T, Tiles>(P_reg, smem.K, smem.Q[now]);
+        multiply<T, Tiles>(dS_reg, smem.V, smem.dO[now]);
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
-            const float4 two =
-                *reinterpret_cast<const float4*>(Rows_smem + now * Br + 8 * n + 2 * t);
-            const Row column[2] = {{two.x, two.y}, {two.z, two.w}};
+            // the rows of columns 2t and 2t + 1
+            const float4 two = *reinterpret_cast<const float4*>(smem.rows[now] + 8 * n + 2 * t);
+            const Row of_column[2] = {{two.x, two.y}, {two.z, two.w}};
             for (int i = 0; i < M; ++i) {
                 for (int c = 0; c < 4; ++c) {
-                    const bool hidden =
-                        edge && row0 + 16 * i + c / 2 * 8 - on_diagonal > 8 * n + 2 * t + c % 2;
-                    to_P_and_dS(P_reg[i][n][c], dS_reg[i][n][c], column[c % 2], scale, hidden);
+                    const int row = row0 + 16 * i + c / 2 * 8, column = 8 * n + 2 * t + c % 2;
+                    const bool hidden = edge && row - on_diagonal > column;
+                    to_P_and_dS(P_reg[i][n][c], dS_reg[i][n][c], of_column[c % 2], scale, hidden);
                 }
             }
         }
-        accumulate<T, Side>(dV_reg, P_reg, dO_smem + now * Q_bytes);
-        accumulate<T, Side>(dK_reg, dS_reg, Q_smem + now * Q_bytes);
+        accumulate<T, Tiles>(dV_reg, P_reg, smem.dO[now]);
+        accumulate<T, Tiles>(dK_reg, dS_reg, smem.Q[now]);
     }
     store(dK + KV_from, dK_reg, scale, keys);
     store(dV + KV_from, dV_reg, 1, keys);
@@ -304,7 +313,7 @@ __global__ __launch_bounds__(threads, 2) void gradients_of_K_V(const T* Q, const
 
 /// Rows of all heads, padded to whole tiles of Q; they are as large for every head dim.
 int64_t rows_with_padding(const flash::Problem& p) {
-    return p.batch * p.heads * flash::ceil_div(p.q_len, Q_side<32>::own) * Q_side<32>::own;
+    return p.batch * p.heads * flash::ceil_div(p.q_len, TilesOfQ<32>::rows) * TilesOfQ<32>::rows;
 }
 
 } // namespace
@@ -323,20 +332,19 @@ void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T
 
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto head_dim) {
         constexpr int d = head_dim;
-        constexpr int Q_bytes = Q_side<d>::bytes;
-        // Row: of two tiles
-        constexpr int KV_bytes = KV_side<d>::bytes + 2 * KV_side<d>::other * sizeof(Row);
+        constexpr int Q_bytes = sizeof(SharedOfQ<TilesOfQ<d>>);
+        constexpr int KV_bytes = sizeof(SharedOfKV<TilesOfKV<d>>);
         const auto Q_order =
-            flash::order_in_waves(p, p.heads, flash::ceil_div(N_q, Q_side<d>::own),
+            flash::order_in_waves(p, p.heads, flash::ceil_div(N_q, TilesOfQ<d>::rows),
                                   flash::resident_blocks(gradient_of_Q<T, d>, threads, Q_bytes));
         const auto KV_order = flash::order_in_waves(
-            p, p.kv_heads, flash::ceil_div(N_kv, KV_side<d>::own),
+            p, p.kv_heads, flash::ceil_div(N_kv, TilesOfKV<d>::rows),
             flash::resident_blocks(gradients_of_K_V<T, d>, threads, KV_bytes));
         flash::launch(gradient_of_Q<T, d>, Q_order.blocks(), threads, Q_bytes, Q, K, V, O, LSE, dO,
                       dQ, Rows, Q_order, group, N_q, N_kv, p.scale, p.causal);
         flash::launch(gradients_of_K_V<T, d>, KV_order.blocks(), threads, KV_bytes, Q, K, V, dO,
                       static_cast<const Row*>(Rows), dK, dV, KV_order, group, N_q,
-                      Q_order.Tr * Q_side<d>::own, N_kv, p.scale, p.causal);
+                      Q_order.Tr * TilesOfQ<d>::rows, N_kv, p.scale, p.causal);
     });
 }
 

@@ -23,15 +23,14 @@
 namespace backward_one_kernel {
 namespace {
 
-/// A block owns Bc keys, 16 M per warp, and walks along the queries in tiles of Br. Two warps share
-/// 16 rows of dQ.
-template <int d_, int warps> struct Tiles {
-    static constexpr int d = d_, threads = 32 * warps, M = d < 128 ? 2 : 1, Bc = 16 * M * warps,
-                         Br = 8 * warps;
+/// A block owns Bc keys, 16 M per warp, and walks along the queries in tiles of Br.
+template <int d_, int warps_> struct Tiles {
+    static constexpr int d = d_, warps = warps_, threads = 32 * warps;
+    static constexpr int M = d < 128 ? 2 : 1;
+    static constexpr int Bc = 16 * M * warps, Br = 8 * warps;
     using KV = flash::SwizzledTile<d, Bc>;
     using Q = flash::SwizzledTile<d, Br>;
     using dS = flash::SwizzledTile<Br, Bc>; // transposed: a row is a key
-    static constexpr int bytes = 2 * KV::bytes + 4 * Q::bytes + 2 * dS::bytes + 2 * Br * 8;
 };
 
 /// What the loop must know of rows 2r and 2r + 1 of Q: LSE in units of log2, and delta; 0 in rows
@@ -40,22 +39,30 @@ struct alignas(16) TwoRows {
     float LSE_log2[2], delta[2];
 };
 
+/// Shared memory: even and odd steps have buffers of their own.
+template <class Tiles> struct Shared {
+    typename Tiles::KV K, V;
+    typename Tiles::Q Q[2], dO[2];
+    typename Tiles::dS dS[2];
+    TwoRows rows[2][Tiles::Br / 2];
+};
+
 /// C += A B^T: the warp's 16 M rows of A, and all rows of the tile B.
 template <class T, class Tiles>
-__device__ void multiply(float (&C)[Tiles::M][Tiles::Br / 8][4], const char* A_smem,
-                         const char* B_smem) {
+__device__ void multiply(float (&C)[Tiles::M][Tiles::Br / 8][4], const typename Tiles::KV& A_smem,
+                         const typename Tiles::Q& B_smem) {
     const int A_lane = Tiles::KV::lane_of_A(16 * Tiles::M * (threadIdx.x / 32), threadIdx.x % 32);
     const int B_lane = Tiles::Q::lane_of_B(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::d / 16; ++k) {
         uint32_t A_reg[Tiles::M][4]; // A fragments: 16 rows x 16 columns each
         for (int i = 0; i < Tiles::M; ++i) {
-            flash::ldmatrix_x4(A_reg[i], A_smem + Tiles::KV::fragment(A_lane, 16 * i, k));
+            flash::ldmatrix_x4(A_reg[i], A_smem.data + Tiles::KV::fragment(A_lane, 16 * i, k));
         }
 #pragma unroll
         for (int n = 0; n < Tiles::Br / 8; n += 2) {
             uint32_t B_reg[4];
-            flash::ldmatrix_x4(B_reg, B_smem + Tiles::Q::fragment(B_lane, 8 * n, k));
+            flash::ldmatrix_x4(B_reg, B_smem.data + Tiles::Q::fragment(B_lane, 8 * n, k));
             for (int i = 0; i < Tiles::M; ++i) {
                 flash::mma_m16n8k16<T>(C[i][n], A_reg[i], {B_reg[0], B_reg[1]});
                 flash::mma_m16n8k16<T>(C[i][n + 1], A_reg[i], {B_reg[2], B_reg[3]});
@@ -68,14 +75,16 @@ __device__ void multiply(float (&C)[Tiles::M][Tiles::Br / 8][4], const char* A_s
 /// and g + 8 of each.
 template <class T, class Tiles>
 __device__ void accumulate(float (&Sum)[Tiles::M][Tiles::d / 8][4],
-                           const uint32_t (&P)[Tiles::M][Tiles::Br / 8][2], const char* B_smem) {
-    const int B_lane = Tiles::Q::lane_of_A(0, threadIdx.x % 32); // B transposed is named as A is
+                           const uint32_t (&P)[Tiles::M][Tiles::Br / 8][2],
+                           const typename Tiles::Q& B_smem) {
+    const int B_lane = Tiles::Q::lane_of_B_transposed(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::Br / 16; ++k) {
 #pragma unroll
         for (int n = 0; n < Tiles::d / 8; n += 2) {
             uint32_t B_reg[4];
-            flash::ldmatrix_x4_trans(B_reg, B_smem + Tiles::Q::fragment(B_lane, 16 * k, n / 2));
+            flash::ldmatrix_x4_trans(B_reg,
+                                     B_smem.data + Tiles::Q::fragment(B_lane, 16 * k, n / 2));
             for (int i = 0; i < Tiles::M; ++i) {
                 const uint32_t A_reg[] = {P[i][2 * k][0], P[i][2 * k][1], P[i][2 * k + 1][0],
                                           P[i][2 * k + 1][1]};
@@ -88,53 +97,63 @@ __device__ void accumulate(float (&Sum)[Tiles::M][Tiles::d / 8][4],
 
 /// dS^T to shared memory: there all warps can read it.
 template <class Tiles>
-__device__ void publish(char* dS_smem, const uint32_t (&dS)[Tiles::M][Tiles::Br / 8][2]) {
+__device__ void publish(typename Tiles::dS& dS_smem,
+                        const uint32_t (&dS)[Tiles::M][Tiles::Br / 8][2]) {
     const int row0 = 16 * Tiles::M * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
     // 8 rows further down, the swizzle is the same
-    const int to = Tiles::dS::offset(row0, 0) + threadIdx.x % 4 * 4;
-    for (int r = 0; r < 2 * Tiles::M; ++r) {
+    char* to = dS_smem.data;
+    const int at = Tiles::dS::offset(row0, 0) + threadIdx.x % 4 * 4;
+    for (int i = 0; i < Tiles::M; ++i) {
+        for (int r = 0; r < 2; ++r) { // rows g and g + 8
+            const int down = (16 * i + 8 * r) * Tiles::dS::row_bytes;
 #pragma unroll
-        for (int n = 0; n < Tiles::Br / 8; ++n) {
-            *reinterpret_cast<uint32_t*>(dS_smem + (to ^ 16 * n) + 8 * r * Tiles::dS::row_bytes) =
-                dS[r / 2][n][r % 2];
+            for (int n = 0; n < Tiles::Br / 8; ++n) {
+                *reinterpret_cast<uint32_t*>(to + (at ^ 16 * n) + down) = dS[i][n][r];
+            }
         }
     }
 }
 
-/// dQ += dS K over the block's keys: 16 I rows and d / 2I columns per warp. dQ_sum is where the
-/// tile's rows begin. There, 16 rows by 8 columns are 128 floats in the order of a C fragment:
-/// lanes add side by side.
+/// dQ += dS K over the block's keys. dQ_sum is where the tile's rows begin. There, 16 rows by 8
+/// columns are 128 floats in the order of a C fragment: lanes add side by side.
 template <class T, class Tiles>
-__device__ void add_to_dQ(float* dQ_sum, const char* dS_smem, const char* K_smem) {
-    constexpr int I = Tiles::d < 128 ? 1 : 2, n8 = Tiles::d / (16 * I); // fragments of 8 columns
-    const int lane = threadIdx.x % 32, rows16 = threadIdx.x / (64 * I) * I,
-              part = threadIdx.x / 32 % (2 * I);
-    // dS^T becomes dS as ldmatrix transposes it: keys are rows in memory, and columns of A.
-    const int A_lane = Tiles::dS::lane_of_B(lane), B_lane = Tiles::KV::lane_of_A(0, lane);
+__device__ void add_to_dQ(float* dQ_sum, const typename Tiles::dS& dS_smem,
+                          const typename Tiles::KV& K_smem) {
+    constexpr int d = Tiles::d;
+    // The warps share the tile: a warp makes I strips of 16 rows, and its part of their columns.
+    constexpr int I = d < 128 ? 1 : 2;
+    constexpr int parts = Tiles::warps / (Tiles::Br / (16 * I));
+    constexpr int n8 = d / 8 / parts; // fragments of 8 columns
+    static_assert(n8 % 2 == 0, "an ldmatrix_x4 of K brings B for two m16n8k16");
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int strip0 = warp / parts * I, n0 = warp % parts * n8; // the first ones
+    const int A_lane = Tiles::dS::lane_of_A_transposed(lane);
+    const int B_lane = Tiles::KV::lane_of_B_transposed(lane);
     float dQ_reg[I][n8][4] = {};
 #pragma unroll
-    for (int k = 0; k < Tiles::Bc / 16; ++k) {
+    for (int k = 0; k < Tiles::Bc / 16; ++k) { // 16 keys: rows of dS^T, and of K
         uint32_t A_reg[I][4];
         for (int i = 0; i < I; ++i) {
-            flash::ldmatrix_x4_trans(A_reg[i],
-                                     dS_smem + Tiles::dS::fragment(A_lane, 16 * k, rows16 + i));
+            flash::ldmatrix_x4_trans(A_reg[i], dS_smem.data +
+                                                   Tiles::dS::fragment(A_lane, 16 * k, strip0 + i));
         }
 #pragma unroll
         for (int n = 0; n < n8; n += 2) {
             uint32_t B_reg[4];
-            flash::ldmatrix_x4_trans(
-                B_reg, K_smem + Tiles::KV::fragment(B_lane, 16 * k, (part * n8 + n) / 2));
+            flash::ldmatrix_x4_trans(B_reg, K_smem.data +
+                                                Tiles::KV::fragment(B_lane, 16 * k, (n0 + n) / 2));
             for (int i = 0; i < I; ++i) {
                 flash::mma_m16n8k16<T>(dQ_reg[i][n], A_reg[i], {B_reg[0], B_reg[1]});
                 flash::mma_m16n8k16<T>(dQ_reg[i][n + 1], A_reg[i], {B_reg[2], B_reg[3]});
             }
         }
     }
-    dQ_sum += 16 * rows16 * Tiles::d + 128 * part * n8;
+    dQ_sum += 16 * d * strip0 + 128 * n0;
 #pragma unroll
-    for (int f = 0; f < I * n8; ++f) {
-        flash::add_to_sum(dQ_sum + 16 * (f / n8) * Tiles::d + 128 * (f % n8),
-                          dQ_reg[f / n8][f % n8]);
+    for (int i = 0; i < I; ++i) {
+        for (int n = 0; n < n8; ++n) {
+            flash::add_to_sum(dQ_sum + 16 * d * i + 128 * n, dQ_reg[i][n]);
+        }
     }
 }
 
@@ -169,17 +188,12 @@ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T* K, const T
                                                  const TwoRows* Rows, float* dQ_sum, T* dK, T* dV,
                                                  flash::TileOrder order, int group, int N_q,
                                                  int padded, int N_kv, float scale, bool causal) {
-    constexpr int d = Tiles::d, M = Tiles::M, Bc = Tiles::Bc, Br = Tiles::Br,
-                  Q_bytes = Tiles::Q::bytes;
+    constexpr int d = Tiles::d, M = Tiles::M, Bc = Tiles::Bc, Br = Tiles::Br;
+    constexpr int threads = Tiles::threads;
+    auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     const int t = threadIdx.x % 4; // columns 2t and 2t + 1 of C
     // its first row in the tile of K
     const int row0 = 16 * M * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
-    char* K_smem = flash::dynamic_shared<char>();
-    char* V_smem = K_smem + Tiles::KV::bytes;
-    char* Q_smem = V_smem + Tiles::KV::bytes; // two tiles, and two of dO
-    char* dO_smem = Q_smem + 2 * Q_bytes;
-    char* dS_smem = dO_smem + 2 * Q_bytes;
-    TwoRows* Rows_smem = reinterpret_cast<TwoRows*>(dS_smem + 2 * Tiles::dS::bytes); // of two tiles
 
     // numbered as tiles of Q, whose last is the longest
     const auto [kv_head, tile] = flash::tile_of(blockIdx.x, order);
@@ -196,17 +210,15 @@ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T* K, const T
     const auto start_queries = [&](int buffer) { // 0 or 1
         const int64_t from = (int64_t{head} * N_q + next_i0) * d;
         if (const int r = threadIdx.x; r < Br / 2) {
-            flash::cp_async_16(Rows_smem + buffer * Br / 2 + r,
+            flash::cp_async_16(smem.rows[buffer] + r,
                                Rows + (int64_t{head} * padded + next_i0) / 2 + r);
         }
-        flash::start_tile<d, Br, Tiles::threads>(Q_smem + buffer * Q_bytes, Q + from,
-                                                 N_q - next_i0);
-        flash::start_tile<d, Br, Tiles::threads>(dO_smem + buffer * Q_bytes, dO + from,
-                                                 N_q - next_i0);
+        flash::start_tile<threads>(smem.Q[buffer], Q + from, N_q - next_i0);
+        flash::start_tile<threads>(smem.dO[buffer], dO + from, N_q - next_i0);
         flash::cp_async_commit();
     };
-    flash::start_tile<d, Bc, Tiles::threads>(K_smem, K + KV_from, keys);
-    flash::start_tile<d, Bc, Tiles::threads>(V_smem, V + KV_from, keys);
+    flash::start_tile<threads>(smem.K, K + KV_from, keys);
+    flash::start_tile<threads>(smem.V, V + KV_from, keys);
     start_queries(0); // one group: K, V, and the first tile
 
     float dK_reg[M][d / 8][4] = {}, dV_reg[M][d / 8][4] = {}; // C fragments
@@ -223,31 +235,38 @@ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T* K, const T
             start_queries(1 - now);
         }
         float S_reg[M][Br / 8][4] = {}, dP_reg[M][Br / 8][4] = {}; // S^T and dP^T, C fragments
-        multiply<T, Tiles>(S_reg, K_smem, Q_smem + now * Q_bytes);
-        const TwoRows* rows = Rows_smem + now * Br / 2 + t;
-// all elements, those of a column of two fragments first
+        multiply<T, Tiles>(S_reg, smem.K, smem.Q[now]);
+        const TwoRows* rows = smem.rows[now] + t;
 #pragma unroll
-        for (int e = 0; e < M * Br / 2; ++e) {
-            float& s = S_reg[e % M][e / M / 4][e / M % 4];
-            s = flash::fast_exp2(
-                fmaf(s, scale * flash::log2_e, -rows[e / M / 4 * 4].LSE_log2[e / M % 2]));
+        for (int n = 0; n < Br / 8; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                const float LSE_log2 = rows[4 * n].LSE_log2[c % 2];
+                for (int i = 0; i < M; ++i) {
+                    S_reg[i][n][c] =
+                        flash::fast_exp2(fmaf(S_reg[i][n][c], scale * flash::log2_e, -LSE_log2));
+                }
+            }
         }
         if (step > 0) { // exp needs other units than these products
-            add_to_dQ<T, Tiles>(dQ_last, dS_smem + (1 - now) * Tiles::dS::bytes, K_smem);
+            add_to_dQ<T, Tiles>(dQ_last, smem.dS[1 - now], smem.K);
         }
-        multiply<T, Tiles>(dP_reg, V_smem, dO_smem + now * Q_bytes);
+        multiply<T, Tiles>(dP_reg, smem.V, smem.dO[now]);
         // Row r of the tile of K is seen by the columns from r - on_diagonal on. Queries that pad a
         // tile add 0, as in backward_two_kernels. Keys that do would add dS times 0 to dQ, but
         // nothing keeps their P finite: they are hidden.
         const int on_diagonal = causal ? i0 + (N_kv - N_q) - j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
-            for (int e = 0; e < M * Br / 2; ++e) {
-                const int row = row0 + e % M * 16 + e / M / 2 % 2 * 8,
-                          column = e / M / 4 * 8 + 2 * t + e / M % 2;
-                if (row >= keys || row - on_diagonal > column) {
-                    // chosen: P of a row that sees no key is infinite
-                    S_reg[e % M][e / M / 4][e / M % 4] = 0;
+            for (int n = 0; n < Br / 8; ++n) {
+                for (int c = 0; c < 4; ++c) {
+                    const int column = 8 * n + 2 * t + c % 2;
+                    for (int i = 0; i < M; ++i) {
+                        const int row = row0 + 16 * i + c / 2 * 8;
+                        if (row >= keys || row - on_diagonal > column) {
+                            // chosen: P of a row that sees no key is infinite
+                            S_reg[i][n][c] = 0;
+                        }
+                    }
                 }
             }
         }
@@ -256,20 +275,22 @@ __launch_bounds__(Tiles::threads) void gradients(const T* Q, const T* K, const T
 #pragma unroll
         for (int n = 0; n < Br / 8; ++n) {
             const float2 delta = *reinterpret_cast<const float2*>(rows[4 * n].delta);
-            for (int r = 0; r < 2 * M; ++r) {
-                const float *P = S_reg[r / 2][n] + r % 2 * 2, *dP = dP_reg[r / 2][n] + r % 2 * 2;
-                P_reg[r / 2][n][r % 2] = flash::pack<T>(P[0], P[1]);
-                dS_reg[r / 2][n][r % 2] =
-                    flash::pack<T>(P[0] * (dP[0] - delta.x), P[1] * (dP[1] - delta.y));
+            for (int i = 0; i < M; ++i) {
+                for (int r = 0; r < 2; ++r) { // rows g and g + 8
+                    const float *P = S_reg[i][n] + 2 * r, *dP = dP_reg[i][n] + 2 * r;
+                    P_reg[i][n][r] = flash::pack<T>(P[0], P[1]);
+                    dS_reg[i][n][r] =
+                        flash::pack<T>(P[0] * (dP[0] - delta.x), P[1] * (dP[1] - delta.y));
+                }
             }
         }
-        publish<Tiles>(dS_smem + now * Tiles::dS::bytes, dS_reg);
-        accumulate<T, Tiles>(dV_reg, P_reg, dO_smem + now * Q_bytes);
-        accumulate<T, Tiles>(dK_reg, dS_reg, Q_smem + now * Q_bytes);
+        publish<Tiles>(smem.dS[now], dS_reg);
+        accumulate<T, Tiles>(dV_reg, P_reg, smem.dO[now]);
+        accumulate<T, Tiles>(dK_reg, dS_reg, smem.Q[now]);
         dQ_last = dQ_here;
     }
     __syncthreads(); // dS of the last tile is there
-    add_to_dQ<T, Tiles>(dQ_last, dS_smem + (steps - 1) % 2 * Tiles::dS::bytes, K_smem);
+    add_to_dQ<T, Tiles>(dQ_last, smem.dS[(steps - 1) % 2], smem.K);
     for (int i = 0; i < M; ++i) {
         flash::store_rows(dK + KV_from, dK_reg[i], scale, row0 + 16 * i, keys);
         flash::store_rows(dV + KV_from, dV_reg[i], 1, row0 + 16 * i, keys);
@@ -312,12 +333,13 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     TwoRows* const Rows = parts.part<TwoRows>(rows / 2, "LSE and delta");
     float* const dQ_sum = parts.part<float>(rows * d, "the sum of dQ");
     flash::launch(before<T, d>, blocks, 128, 0, O, LSE, dO, Rows, dQ_sum, N_q, padded);
-    const int places = flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, Tiles::bytes);
+    const int places =
+        flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
     const auto order =
         flash::order_in_waves(p, p.kv_heads, flash::ceil_div(N_kv, Tiles::Bc), places);
-    flash::launch(gradients<T, Tiles>, order.blocks(), Tiles::threads, Tiles::bytes, Q, K, V, dO,
-                  static_cast<const TwoRows*>(Rows), dQ_sum, dK, dV, order, group, N_q, padded,
-                  N_kv, p.scale, p.causal);
+    flash::launch(gradients<T, Tiles>, order.blocks(), Tiles::threads, sizeof(Shared<Tiles>), Q, K,
+                  V, dO, static_cast<const TwoRows*>(Rows), dQ_sum, dK, dV, order, group, N_q,
+                  padded, N_kv, p.scale, p.causal);
     flash::launch(after<T, d>, blocks, 128, 0, static_cast<const float*>(dQ_sum), dQ, N_q, padded,
                   p.scale);
 }
@@ -335,8 +357,9 @@ void attention_backward(const flash::Problem& p, const T* Q, const T* K, const T
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
         // 161 KiB at d = 128, which an RTX 4090 does not have
         using Most = Tiles<d, (d < 128 ? 4 : 8)>;
-        const auto fits = Most::bytes <= flash::max_shared_memory_per_block() ? run<T, Most>
-                                                                              : run<T, Tiles<d, 4>>;
+        const auto fits = sizeof(Shared<Most>) <= flash::max_shared_memory_per_block()
+                              ? run<T, Most>
+                              : run<T, Tiles<d, 4>>;
         fits(p, Q, K, V, O, LSE, dO, dQ, dK, dV, workspace);
     });
 }

@@ -30,8 +30,8 @@ namespace {
 
 /// A block owns Bc keys, 32 per pair of warps, and walks along the queries in tiles of Br.
 template <int d_, int pairs_, int Br_> struct Tiles {
-    static constexpr int d = d_, pairs = pairs_, Br = Br_, Bc = 32 * pairs, warps = 2 * pairs,
-                         threads = 32 * warps;
+    static constexpr int d = d_, pairs = pairs_, Br = Br_;
+    static constexpr int Bc = 32 * pairs, warps = 2 * pairs, threads = 32 * warps;
     using KV = flash::SwizzledTile<d, Bc>;
     using Q = flash::SwizzledTile<d, Br>;
     using dS = flash::SwizzledTile<Br, Bc>; // transposed: a row is a key
@@ -50,10 +50,10 @@ template <class T> struct Task {
 
 /// Shared memory: even and odd steps have buffers and barriers of their own, apart from P.
 template <class Tiles> struct Shared {
-    alignas(128) char K[Tiles::KV::bytes], V[Tiles::KV::bytes];
-    alignas(128) char Q[2][Tiles::Q::bytes], dO[2][Tiles::Q::bytes];
-    alignas(128) char dS[2][Tiles::dS::bytes];
-    uint4 P[Tiles::pairs][Tiles::Br / 8][32]; // A fragments: four registers of each lane
+    typename Tiles::KV K, V;
+    typename Tiles::Q Q[2], dO[2];
+    typename Tiles::dS dS[2];
+    uint4 P[Tiles::pairs][Tiles::Br / 16][2][32]; // A fragments: four registers of each lane
     flash::TwoRows rows[2][Tiles::Br / 2];
     // Q, dO and rows; dS of all pairs; all warps are through the step
     uint64_t landed[2], dS_there[2], done[2];
@@ -95,28 +95,28 @@ __device__ void fetch(Shared<Tiles>& smem, const Task<T>& task, const Walk<T, Ti
             flash::cp_async_16(smem.rows[buffer] + r,
                                task.Rows + (int64_t{tile.head} * task.padded + tile.i0) / 2 + r);
         }
-        flash::start_tile<d, Br, threads>(smem.Q[buffer], task.Q + from, rows);
-        flash::start_tile<d, Br, threads>(smem.dO[buffer], task.dO + from, rows);
+        flash::start_tile<threads>(smem.Q[buffer], task.Q + from, rows);
+        flash::start_tile<threads>(smem.dO[buffer], task.dO + from, rows);
         flash::cp_async_mbarrier_arrive(&smem.landed[buffer]);
     }
 }
 
 /// C = A B^T: the pair's 32 rows of A, and all rows of the tile B.
 template <class T, class Tiles>
-__device__ void multiply(float (&C)[2][Tiles::Br / 8][4], int pair, const char* A_smem,
-                         const char* B_smem) {
+__device__ void multiply(float (&C)[2][Tiles::Br / 8][4], int pair,
+                         const typename Tiles::KV& A_smem, const typename Tiles::Q& B_smem) {
     const int A_lane = Tiles::KV::lane_of_A(32 * pair, threadIdx.x % 32);
     const int B_lane = Tiles::Q::lane_of_B(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::d / 16; ++k) {
         uint32_t A_reg[2][4]; // A fragments: 16 rows x 16 columns each
         for (int i = 0; i < 2; ++i) {
-            flash::ldmatrix_x4(A_reg[i], A_smem + Tiles::KV::fragment(A_lane, 16 * i, k));
+            flash::ldmatrix_x4(A_reg[i], A_smem.data + Tiles::KV::fragment(A_lane, 16 * i, k));
         }
 #pragma unroll
         for (int n = 0; n < Tiles::Br / 8; n += 2) {
             uint32_t B_reg[4];
-            flash::ldmatrix_x4(B_reg, B_smem + Tiles::Q::fragment(B_lane, 8 * n, k));
+            flash::ldmatrix_x4(B_reg, B_smem.data + Tiles::Q::fragment(B_lane, 8 * n, k));
             for (int i = 0; i < 2; ++i) {
                 flash::mma_m16n8k16<T>(C[i][n], A_reg[i], {B_reg[0], B_reg[1]});
                 flash::mma_m16n8k16<T>(C[i][n + 1], A_reg[i], {B_reg[2], B_reg[3]});
@@ -128,14 +128,16 @@ __device__ void multiply(float (&C)[2][Tiles::Br / 8][4], int pair, const char* 
 /// Sum += A B, where the 32 rows of A are in registers: P^T or dS^T.
 template <class T, class Tiles>
 __device__ void accumulate(float (&Sum)[2][Tiles::d / 8][4],
-                           const uint32_t (&A_reg)[2][Tiles::Br / 16][4], const char* B_smem) {
-    const int B_lane = Tiles::Q::lane_of_A(0, threadIdx.x % 32); // B transposed is named as A is
+                           const uint32_t (&A_reg)[2][Tiles::Br / 16][4],
+                           const typename Tiles::Q& B_smem) {
+    const int B_lane = Tiles::Q::lane_of_B_transposed(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < Tiles::Br / 16; ++k) {
 #pragma unroll
         for (int n = 0; n < Tiles::d / 8; n += 2) {
             uint32_t B_reg[4];
-            flash::ldmatrix_x4_trans(B_reg, B_smem + Tiles::Q::fragment(B_lane, 16 * k, n / 2));
+            flash::ldmatrix_x4_trans(B_reg,
+                                     B_smem.data + Tiles::Q::fragment(B_lane, 16 * k, n / 2));
             for (int i = 0; i < 2; ++i) {
                 flash::mma_m16n8k16<T>(Sum[i][n], A_reg[i][k], {B_reg[0], B_reg[1]});
                 flash::mma_m16n8k16<T>(Sum[i][n + 1], A_reg[i][k], {B_reg[2], B_reg[3]});
@@ -144,41 +146,45 @@ __device__ void accumulate(float (&Sum)[2][Tiles::d / 8][4],
     }
 }
 
-/// dQ += dS K of a step, over the block's keys: 32 rows per warp, and some of the columns. strip:
-/// the tile's in dQ.
-// n8: fragments of columns
+/// dQ += dS K of a step, over the block's keys. strip: the tile's first 16 rows in dQ_sum.
 template <class T, class Tiles>
 __device__ void add_to_dQ(float* dQ_sum, int strip, Shared<Tiles>& smem, int step) {
-    constexpr int d = Tiles::d, parts = Tiles::warps / (Tiles::Br / 32), n8 = d / 8 / parts;
+    constexpr int d = Tiles::d;
+    // The warps share the tile: a warp makes two strips of 16 rows, and its part of their columns.
+    constexpr int parts = Tiles::warps / (Tiles::Br / 32);
+    constexpr int n8 = d / 8 / parts; // fragments of 8 columns
     static_assert(n8 % 2 == 0, "an ldmatrix_x4 of K brings B for two m16n8k16");
-    const int lane = threadIdx.x % 32, rows16 = threadIdx.x / 32 / parts * 2,
-              part = threadIdx.x / 32 % parts;
-    // dS^T becomes dS as ldmatrix transposes it: keys are rows in memory, and columns of A.
-    const int A_lane = Tiles::dS::lane_of_B(lane), B_lane = Tiles::KV::lane_of_A(0, lane);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int strip0 = warp / parts * 2, n0 = warp % parts * n8; // the first ones
+    const int A_lane = Tiles::dS::lane_of_A_transposed(lane);
+    const int B_lane = Tiles::KV::lane_of_B_transposed(lane);
+    const auto& dS_smem = smem.dS[step % 2];
     float dQ_reg[2][n8][4] = {};
     flash::mbarrier_wait(&smem.dS_there[step % 2], step / 2 % 2); // all owners of dK have stored it
 #pragma unroll
-    for (int k = 0; k < Tiles::Bc / 16; ++k) {
+    for (int k = 0; k < Tiles::Bc / 16; ++k) { // 16 keys: rows of dS^T, and of K
         uint32_t A_reg[2][4];
         for (int i = 0; i < 2; ++i) {
-            flash::ldmatrix_x4_trans(A_reg[i], smem.dS[step % 2] +
-                                                   Tiles::dS::fragment(A_lane, 16 * k, rows16 + i));
+            flash::ldmatrix_x4_trans(A_reg[i], dS_smem.data +
+                                                   Tiles::dS::fragment(A_lane, 16 * k, strip0 + i));
         }
 #pragma unroll
         for (int n = 0; n < n8; n += 2) {
             uint32_t B_reg[4];
-            flash::ldmatrix_x4_trans(
-                B_reg, smem.K + Tiles::KV::fragment(B_lane, 16 * k, (part * n8 + n) / 2));
+            flash::ldmatrix_x4_trans(B_reg, smem.K.data +
+                                                Tiles::KV::fragment(B_lane, 16 * k, (n0 + n) / 2));
             for (int i = 0; i < 2; ++i) {
                 flash::mma_m16n8k16<T>(dQ_reg[i][n], A_reg[i], {B_reg[0], B_reg[1]});
                 flash::mma_m16n8k16<T>(dQ_reg[i][n + 1], A_reg[i], {B_reg[2], B_reg[3]});
             }
         }
     }
-    dQ_sum += 16 * d * int64_t{strip + rows16} + 128 * part * n8;
+    dQ_sum += 16 * d * int64_t{strip + strip0} + 128 * n0;
 #pragma unroll
-    for (int f = 0; f < 2 * n8; ++f) {
-        flash::add_to_sum(dQ_sum + 16 * d * (f / n8) + 128 * (f % n8), dQ_reg[f / n8][f % n8]);
+    for (int i = 0; i < 2; ++i) {
+        for (int n = 0; n < n8; ++n) {
+            flash::add_to_sum(dQ_sum + 16 * d * i + 128 * n, dQ_reg[i][n]);
+        }
     }
 }
 
@@ -199,8 +205,8 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(Task<T> task) {
     Walk<T, Tiles> walk(task);
     const int64_t KV_from = (int64_t{walk.kv_head} * task.N_kv + walk.j0) * d;
     const int keys = min(Bc, task.N_kv - walk.j0);
-    flash::start_tile<d, Bc, threads>(smem.K, task.K + KV_from, keys);
-    flash::start_tile<d, Bc, threads>(smem.V, task.V + KV_from, keys);
+    flash::start_tile<threads>(smem.K, task.K + KV_from, keys);
+    flash::start_tile<threads>(smem.V, task.V + KV_from, keys);
     fetch(smem, task, walk, 0); // its arrival is that of K and V, too
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, t = lane % 4;
     const bool owns_dV = warp < Tiles::pairs; // or else dK
@@ -228,30 +234,40 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(Task<T> task) {
         alignas(16) uint32_t A_reg[2][Br / 16][4]; // P^T or dS^T, rounded: A fragments
         if (owns_dV) {
 #pragma unroll
-            for (int e = 0; e < Br; ++e) { // all elements, column by column
-                float& s = X_reg[e % 2][e / 8][e / 2 % 4];
-                s = flash::fast_exp2(
-                    fmaf(s, task.scale * flash::log2_e, -rows[e / 8 * 4].LSE_log2[e / 2 % 2]));
+            for (int n = 0; n < Br / 8; ++n) {
+                for (int c = 0; c < 4; ++c) {
+                    const float LSE_log2 = rows[4 * n].LSE_log2[c % 2];
+                    for (int i = 0; i < 2; ++i) {
+                        X_reg[i][n][c] = flash::fast_exp2(
+                            fmaf(X_reg[i][n][c], task.scale * flash::log2_e, -LSE_log2));
+                    }
+                }
             }
             // Row r of the tile of K is seen by the columns from r - on_diagonal on; a row that
             // pads it, by none.
             const int on_diagonal = task.causal ? i0 + (task.N_kv - task.N_q) - walk.j0 : Bc;
             if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
-                for (int e = 0; e < Br; ++e) {
-                    const int row = row0 + e % 2 * 16 + e / 4 % 2 * 8,
-                              column = e / 8 * 8 + 2 * t + e / 2 % 2;
-                    if (row >= keys || row - on_diagonal > column) {
-                        // chosen: P of a row that sees no key is infinite
-                        X_reg[e % 2][e / 8][e / 2 % 4] = 0;
+                for (int n = 0; n < Br / 8; ++n) {
+                    for (int c = 0; c < 4; ++c) {
+                        const int column = 8 * n + 2 * t + c % 2;
+                        for (int i = 0; i < 2; ++i) {
+                            const int row = row0 + 16 * i + c / 2 * 8;
+                            if (row >= keys || row - on_diagonal > column) {
+                                // chosen: P of a row that sees no key is infinite
+                                X_reg[i][n][c] = 0;
+                            }
+                        }
                     }
                 }
             }
             flash::pack_A<T>(A_reg[0], X_reg[0]);
             flash::pack_A<T>(A_reg[1], X_reg[1]);
 #pragma unroll
-            for (int f = 0; f < Br / 8; ++f) {
-                smem.P[pair][f][lane] = *reinterpret_cast<const uint4*>(A_reg[f % 2][f / 2]);
+            for (int k = 0; k < Br / 16; ++k) {
+                for (int i = 0; i < 2; ++i) {
+                    smem.P[pair][k][i][lane] = *reinterpret_cast<const uint4*>(A_reg[i][k]);
+                }
             }
             flash::named_barrier_arrive(1 + pair, 64); // P is there
             if (step > 0) {
@@ -260,25 +276,36 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(Task<T> task) {
             }
         } else {
             flash::named_barrier_sync(1 + pair, 64); // P is there
-// an A fragment of P^T, two C fragments of dP^T, an A fragment of dS^T
 #pragma unroll
-            for (int f = 0; f < Br / 8; ++f) {
-                const uint4 P4 = smem.P[pair][f][lane];
-                const uint32_t P_reg[] = {P4.x, P4.y, P4.z, P4.w};
-                for (int c = 0; c < 4; ++c) {
-                    const float *dP = X_reg[f % 2][f / 2 * 2 + c / 2] + c % 2 * 2,
-                                *delta = rows[f / 2 * 8 + c / 2 * 4].delta;
-                    const float2 P = flash::unpack<T>(P_reg[c]);
-                    A_reg[f % 2][f / 2][c] =
-                        flash::pack<T>(P.x * (dP[0] - delta[0]), P.y * (dP[1] - delta[1]));
+            for (int k = 0; k < Br / 16; ++k) {
+                for (int i = 0; i < 2; ++i) {
+                    const uint4 P4 = smem.P[pair][k][i][lane];
+                    const uint32_t P_reg[] = {P4.x, P4.y, P4.z, P4.w};
+                    // An A fragment of dS^T: two C fragments of dP^T, the left one first, and of
+                    // each rows g and g + 8.
+                    for (int right = 0; right < 2; ++right) {
+                        const float* delta = rows[4 * (2 * k + right)].delta;
+                        for (int r = 0; r < 2; ++r) {
+                            const float* dP = X_reg[i][2 * k + right] + 2 * r;
+                            const float2 P = flash::unpack<T>(P_reg[2 * right + r]);
+                            A_reg[i][k][2 * right + r] =
+                                flash::pack<T>(P.x * (dP[0] - delta[0]), P.y * (dP[1] - delta[1]));
+                        }
+                    }
                 }
             }
-// apart, so that no load of P waits for a store of dS
+            // apart, so that no load of P waits for a store of dS
 #pragma unroll
-            for (int e = 0; e < Br / 2; ++e) {
-                const int n = e / 4, r = e % 4, to = Tiles::dS::offset(row0, n % 2) + 4 * t;
-                *reinterpret_cast<uint32_t*>(smem.dS[now] + Tiles::dS::fragment(to, 8 * r, n / 2)) =
-                    A_reg[r / 2][n / 2][n % 2 * 2 + r % 2];
+            for (int n = 0; n < Br / 8; ++n) {
+                const int k = n / 2, right = n % 2;
+                const int to = Tiles::dS::offset(row0, right) + 4 * t;
+                for (int i = 0; i < 2; ++i) {
+                    for (int r = 0; r < 2; ++r) {
+                        const int at = Tiles::dS::fragment(to, 16 * i + 8 * r, k);
+                        *reinterpret_cast<uint32_t*>(smem.dS[now].data + at) =
+                            A_reg[i][k][2 * right + r];
+                    }
+                }
             }
             flash::mbarrier_arrive(&smem.dS_there[now]); // this thread's part of dS is stored
         }

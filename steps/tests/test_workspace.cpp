@@ -22,6 +22,7 @@
 #include "steps/42_backward_two_kernels/backward_two_kernels.hpp"
 #include "steps/43_backward_one_kernel/backward_one_kernel.hpp"
 #include "steps/44_backward_roles/backward_roles.hpp"
+#include "steps/45_backward_wgmma/backward_wgmma.hpp"
 #include "steps/46_backward_late_dq/backward_late_dq.hpp"
 #include "steps/47_backward_ordered/backward_ordered.hpp"
 
@@ -85,6 +86,10 @@ const Called rungs[] = {
     {.name = "backward_roles",
      .workspace_bytes = backward_roles::workspace_bytes,
      .backward = backward_roles::attention_backward<Bfloat16>,
+     .dQ_has_an_order = false},
+    {.name = "backward_wgmma",
+     .workspace_bytes = backward_wgmma::workspace_bytes,
+     .backward = backward_wgmma::attention_backward<Bfloat16>,
      .dQ_has_an_order = false},
     {.name = "backward_late_dq",
      .workspace_bytes = backward_late_dq::workspace_bytes,

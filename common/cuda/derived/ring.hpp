@@ -1,11 +1,12 @@
-// The ring that `warp_specialization` makes of `multistage`'s slots, for the rungs after it: slots
-// in shared memory that one side fills and the other reads.
+// The ring that `warp_specialization` makes of `multistage`'s stages, for the rungs after it:
+// stages in shared memory that one side fills and the other reads.
 //
-//                  full[slot]: landed               empty[slot]: read by all
-//      producer    ------------------> consumers    ------------------------> producer, next round
+//                  full: the tile has landed        empty: all have read it
+//      producer    ------------------> consumers    -----------------------> producer, next round
+//      acquire()                       wait(), release()
 //
-// Each slot's barriers end one phase each time that the slot comes round, so both sides flip the
-// parity they wait for when they return to slot 0.
+// Each stage's barriers end one phase each time that the stage comes round, so both sides flip the
+// parity they wait for when they return to stage 0.
 #pragma once
 
 #include "common/cuda/cuda.hpp"
@@ -13,30 +14,43 @@
 
 namespace flash {
 
-/// n slots of `bytes` bytes, with two barriers each. It lives in shared memory.
-template <int n, int bytes> struct Ring {
-    alignas(1024) char tile[n][bytes];
-    uint64_t full[n], empty[n];
-
-    /// `readers` arrivals empty a slot. One thread calls it, before a fence_mbarrier_init() and a
-    /// __syncthreads().
-    __device__ void init(int readers) {
-        for (int slot = 0; slot < n; ++slot) {
-            mbarrier_init(&full[slot], 1);
-            mbarrier_init(&empty[slot], readers);
-        }
+/// How far a thread has come in a ring.
+template <int stages> struct RingPlace {
+    int stage = 0;
+    int phase = 0; // the parity of `full` in this stage
+    __device__ void next() {
+        stage = (stage + 1) % stages;
+        phase ^= stage == 0;
     }
 };
 
-/// How far a thread has come in a ring of n slots.
-template <int n> struct RingPlace {
-    int slot = 0;
-    // parity of `full` in this slot; `empty` is one behind, so that a producer's first waits fall
-    // through
-    int phase = 0;
-    __device__ void next() {
-        slot = (slot + 1) % n;
-        phase ^= slot == 0;
+/// Stages with room for a Tile, and two barriers each. It lives in shared memory.
+template <int stages, class Tile> struct Ring {
+    using Place = RingPlace<stages>;
+    alignas(1024) Tile tile[stages];
+    uint64_t full[stages], empty[stages];
+
+    /// `readers` arrivals empty a stage. One thread calls it, before a fence_mbarrier_init() and a
+    /// __syncthreads().
+    __device__ void init(int readers) {
+        for (int stage = 0; stage < stages; ++stage) {
+            mbarrier_init(&full[stage], 1);
+            mbarrier_init(&empty[stage], readers);
+        }
+    }
+
+    /// The producer waits until all readers have released the stage. `empty` is one phase behind
+    /// `full`, so in the first round it waits for the phase before the first, and goes on at once.
+    __device__ void acquire(Place at, SourceLocation location = SourceLocation::here()) {
+        mbarrier_wait(&empty[at.stage], at.phase ^ 1, location);
+    }
+    /// A consumer waits until the stage's tile has landed.
+    __device__ void wait(Place at, SourceLocation location = SourceLocation::here()) {
+        mbarrier_wait(&full[at.stage], at.phase, location);
+    }
+    /// A consumer's warp, all of it, has read the tile: one arrival.
+    __device__ void release(Place at, SourceLocation location = SourceLocation::here()) {
+        mbarrier_arrive_warp(&empty[at.stage], location);
     }
 };
 

@@ -1,5 +1,5 @@
-// The way out that `warp_specialization` derives, for the rungs after it: sums leave by TMA,
-// through shared memory.
+// The way out that `wgmma_tma` derives, for the rungs after it: sums leave by TMA, through shared
+// memory.
 #pragma once
 
 #include "common/cuda/cuda.hpp"

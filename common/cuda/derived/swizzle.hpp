@@ -60,6 +60,9 @@ template <int d, int height> struct SwizzledTile {
     static FLASH_DEVICE int lane_of_B(int lane) {
         return offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     }
+
+    /// An A that is stored as its transpose, 16 of its columns: rows in the order of B.
+    static FLASH_DEVICE int lane_of_A_transposed(int lane) { return lane_of_B(lane); }
 };
 
 /// Writes C fragments that lie side by side, rounded to T, to rows `row` (the lane's row g) and

@@ -56,7 +56,7 @@ __device__ __forceinline__ void cp_async_mbarrier_arrive(uint64_t* barrier) {
 }
 
 /// Waits for the end of the phase of this parity, 0 or 1.
-__device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity) {
+__device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity, SourceLocation = {}) {
     const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
     uint32_t done = 0;
     do {

@@ -2,6 +2,8 @@
 // move from one warpgroup to another. (PTX ISA, "bar", "setmaxnreg".)
 #pragma once
 
+#include "common/cuda/cuda.hpp"
+
 #ifdef __CUDACC__
 
 namespace flash {
@@ -37,3 +39,14 @@ template <int registers> __device__ __forceinline__ void take_registers() {
 #else
 #include "common/simt/instructions/warpgroup.hpp"
 #endif
+
+namespace flash {
+
+/// The number of the thread's warpgroup. The shuffle tells the compiler that it is the same in all
+/// lanes of a warp: loop counts and descriptors that depend on it then stand in uniform registers,
+/// where wgmma reads them. All lanes of the warp call it together.
+__device__ inline int warpgroup_of_thread() {
+    return __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+}
+
+} // namespace flash

@@ -24,6 +24,7 @@ PICTURES = {
         tensor_cores.swizzle,
         tensor_cores.warp_tiles,
         tensor_cores.descriptors,
+        tensor_cores.five_products,
         time.slices,
         time.pipeline,
         time.block_order,
@@ -33,6 +34,7 @@ PICTURES = {
         time.drift,
         time.ring,
         time.overlap,
+        time.late_dq,
         time.timeline,
     )
 }

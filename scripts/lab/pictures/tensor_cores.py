@@ -277,3 +277,32 @@ def descriptors(Bc=96, stride=1024, step_of_K=32, step_of_V=2048):
 
 
 THICKER = 'stroke-width="1.2"'
+
+
+def five_products():
+    """Which warpgroup of backward_wgmma makes what out of which half of dS."""
+    drawing = Drawing(
+        372,
+        "One step of a block at d = 128: 128 keys, 64 queries",
+        "Blue: warpgroup 0 and its keys. Green: warpgroup 1. dV comes from P\n"
+        "as dK comes from dS. Red: what one warpgroup needs of the other.",
+    )
+    halves = ("pale-blue", "blue"), ("pale-green", "green")
+    drawing.bold(24, 100, "dS\u1d40, a row is a key")
+    for group, colours in enumerate(halves):
+        y = 112 + 80 * group
+        keys = f"keys {64 * group} to {64 * group + 63}"
+        drawing.box(24, y, 120, 76, *colours, keys)
+        drawing.arrow(150, y + 38, 206, y + 38)
+        drawing.box(212, y + 8, 130, 60, *colours, "dK += dS\u1d40 Q")
+        drawing.note(350, y + 30, "64 keys x 128: the warpgroup's")
+        drawing.note(350, y + 48, "own half of dS is enough")
+    drawing.mark(20, 108, 128, 164)
+    drawing.arrow(84, 274, 84, 296, "red")
+    for group, colours in enumerate(halves):
+        columns = f"columns {64 * group} to {64 * group + 63}"
+        drawing.box(24 + 164 * group, 302, 160, 44, *colours, columns)
+    drawing.text(360, 320, "dQ = dS K", style="font-weight: 600")
+    drawing.note(360, 338, "64 queries x 128: a sum over")
+    drawing.note(360, 356, "all keys, so all of dS")
+    return drawing.svg()

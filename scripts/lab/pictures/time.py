@@ -433,6 +433,113 @@ def in_turns():
     return boxes
 
 
+def late_dq():
+    """backward_wgmma and backward_late_dq in time."""
+    drawing = Drawing(
+        420,
+        "The backward pass in time (a drawing, not measured)",
+        "The tensor cores work in the order in which they are asked. Blue, green: products\n"
+        "of warpgroup 0 and 1. Red: nobody has asked for any, and the tensor cores wait.",
+    )
+    for y, caption, step in (
+        (118, "backward_wgmma: both meet in each step, then ask for dQ", step_with_meeting),
+        (268, "backward_late_dq: dQ of the step before comes first", step_with_late_dq),
+    ):
+        draw_steps(drawing, y, caption, followed_steps(step))
+    drawing.time(108, 530.4, 392)
+    return drawing.svg()
+
+
+def draw_steps(drawing, y, caption, boxes):
+    """What two warpgroups do, and what the tensor cores do for them."""
+    left, unit, until, busy = 108, 5.3, 80, 0
+    drawing.bold(24, y - 12, caption)
+    drawing.lines(24, y + 18, ("warpgroup 0", "warpgroup 1", "tensor cores"), 36)
+    for group, start, length, name, product in sorted(boxes, key=lambda box: box[1]):
+        stop = min(start + length, until)
+        if start >= until:
+            continue
+        if product and start > busy:
+            drawing.path(f"M{left + unit * busy:g} {y + 85}H{left + unit * start:g}", "red", 3)
+        busy = start + length if product else busy
+        place = left + unit * start, y + 36 * (2 if product else group), unit * (stop - start), 26
+        colours = (QK, PV)[group] if product else SOFTMAX
+        drawing.box(*place, *colours, name if stop - start > 3 else "")
+
+
+def step_with_meeting(group, step):
+    """What a warpgroup of backward_wgmma does in a step: each line is yielded, and gives a time."""
+    S = yield "ask", "S"
+    dP = yield "ask", "dP"
+    yield "wait", S
+    yield "work", "P", 9
+    yield "ask", "dV"
+    yield "wait", dP
+    yield "work", "dS", 7
+    yield "say", (group, step)
+    yield "need", (1 - group, step)
+    dQ = yield "ask", "dQ"
+    dK = yield "ask", "dK"
+    yield "wait", dQ
+    yield "work", "add", 4
+    yield "wait", dK
+
+
+def step_with_late_dq(group, step):
+    """The same of backward_late_dq."""
+    if step > 0:
+        yield "need", (1 - group, step - 1)
+        dQ = yield "ask", "dQ"
+    S = yield "ask", "S"
+    if step > 0:
+        yield "wait", dQ
+        yield "work", "", 2
+    yield "wait", S
+    dP = yield "ask", "dP"
+    yield "work", "P", 9
+    yield "ask", "dV"
+    yield "wait", dP
+    yield "work", "dS", 7
+    yield "say", (group, step)
+    dK = yield "ask", "dK"
+    yield "wait", dK
+
+
+def followed_steps(step_of, product=4, ahead=6, steps=4):
+    """[(group, start, length, name, whether it is a product)] of two warpgroups, of which the
+    second begins later by `ahead`. Whoever is earliest goes on."""
+    clock, said, tensor, boxes, blocked = [0, ahead], {}, 0, [], {}
+    ways = [iter(range(steps)) for _ in range(2)]
+    running, answers = [step_of(group, next(ways[group])) for group in range(2)], [None, None]
+    while any(running):
+        ready = [g for g in range(2) if running[g] and blocked.get(g) not in (None, *said)]
+        ready = [g for g in range(2) if running[g] and g not in ready]
+        group = min(ready, key=lambda g: clock[g])
+        if group in blocked:
+            clock[group] = max(clock[group], said[blocked.pop(group)])
+        try:
+            what, *of = running[group].send(answers[group])
+        except StopIteration:
+            step = next(ways[group], None)
+            running[group], answers[group] = step is not None and step_of(group, step), None
+            continue
+        answers[group] = None
+        if what == "ask":
+            tensor = max(tensor, clock[group]) + product
+            boxes.append((group, tensor - product, product, *of, True))
+            answers[group] = tensor
+        elif what == "work":
+            boxes.append((group, clock[group], of[1], of[0], False))
+            clock[group] += of[1]
+        elif what == "wait":
+            clock[group] = max(clock[group], *of)
+        elif what == "say":
+            said[of[0]] = clock[group]
+        else:
+            blocked[group] = of[0]
+    return boxes
+
+
 def timeline():
     """What the consumers of a block did, tile by tile, as they noted it (the record
     hopper_timeline): programs with stamps, and the same ones without."""

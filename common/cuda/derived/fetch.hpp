@@ -1,0 +1,39 @@
+// The producer's part that `warp_specialization` derives, for the rungs after it.
+#pragma once
+
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/derived/ring.hpp"
+#include "common/cuda/derived/tile_order.hpp"
+#include "common/cuda/derived/wgmma_forward.hpp"
+#include "common/cuda/ptx/mbarrier.hpp"
+#include "common/cuda/ptx/tma.hpp"
+
+namespace flash {
+
+/// The producer's part in a tile of Q, by one thread: it asks for every consumer's rows of Q, then
+/// for one tile of K and one of V after the other. `at` is where it goes on in their rings.
+template <class Tiles, class Q_tiles, class KV_ring>
+__device__ inline void fetch(const Task& task, Tile tile, Q_tiles& Q_smem, uint64_t* Q_full,
+                             KV_ring& K, KV_ring& V, typename KV_ring::Place& at) {
+    const int i0 = tile.i * Tiles::Br;
+    const int KV_head = tile.head / task.group;
+    const int keys = visible_keys(task, i0, i0 + Tiles::Br); // tiles beyond them are never loaded
+    mbarrier_expect_tx(Q_full, sizeof(Q_smem));
+    for (int w = 0; w < Tiles::consumers; ++w) {
+        const int first = i0 + w * Tiles::Q::rows;
+        tma_load<4>(Q_smem[w].data, task.Q, {0, first, 0, tile.head}, Q_full);
+    }
+    for (int j0 = 0; j0 < keys; j0 += Tiles::Bc) {
+        uint64_t* const K_full = &K.full[at.stage];
+        uint64_t* const V_full = &V.full[at.stage];
+        K.acquire(at); // all warps have read the tile of K before
+        mbarrier_expect_tx(K_full, Tiles::KV::bytes);
+        tma_load<4>(K.tile[at.stage].data, task.K, {0, j0, 0, KV_head}, K_full);
+        V.acquire(at); // all warps have read the tile of V before
+        mbarrier_expect_tx(V_full, Tiles::KV::bytes);
+        tma_load<4>(V.tile[at.stage].data, task.V, {0, j0, 0, KV_head}, V_full);
+        at.next();
+    }
+}
+
+} // namespace flash

@@ -1,0 +1,39 @@
+// What `persistent_blocks` derives, for the rung after it: a block's shared memory, and the
+// producer that draws one tile of Q after the other.
+#pragma once
+
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/derived/fetch.hpp"
+#include "common/cuda/derived/ring.hpp"
+#include "common/cuda/derived/wgmma_forward.hpp"
+
+namespace flash {
+
+template <class Tiles> struct PersistentShared {
+    using Q_tiles = typename Tiles::Q[Tiles::consumers];
+    Ring<Tiles::Q_stages, Q_tiles> Q;
+    Ring<Tiles::stages, typename Tiles::KV> K, V;
+    int number[Tiles::Q_stages]; // of the tile of Q in each stage
+};
+
+/// The producer, one thread: it draws tiles of Q from a counter and fetches what they need. A
+/// number that no tile has tells the consumers that there are no more.
+template <class Tiles>
+__device__ inline void produce(const Task& task, unsigned* drawn, PersistentShared<Tiles>& smem) {
+    const int tiles = task.order.heads * task.order.Tr;
+    RingPlace<Tiles::Q_stages> Q;
+    RingPlace<Tiles::stages> KV;
+    for (int number = blockIdx.x;; number = gridDim.x + atomicAdd(drawn, 1)) {
+        smem.Q.acquire(Q); // O, in Q's place, has been stored, and the number before has been read
+        smem.number[Q.stage] = number;
+        if (number >= tiles) {
+            mbarrier_arrive(&smem.Q.full[Q.stage]); // the consumers may read the number
+            return;
+        }
+        fetch<Tiles>(task, tile_of(number, task.order), smem.Q.tile[Q.stage], &smem.Q.full[Q.stage],
+                     smem.K, smem.V, KV);
+        Q.next();
+    }
+}
+
+} // namespace flash

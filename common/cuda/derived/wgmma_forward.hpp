@@ -1,0 +1,125 @@
+// What `wgmma_tma` derives, for the forward rungs after it: the task of a launch, the softmax of a
+// warpgroup's rows, and what is left to do when all keys are through.
+#pragma once
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/derived/tile_order.hpp"
+#include "common/cuda/ptx/exp2.hpp"
+#include "common/cuda/ptx/mma.hpp"
+#include "common/cuda/ptx/tma.hpp"
+
+namespace flash {
+
+struct Task {
+    TensorMap Q, K, V, O;
+    float* LSE;
+    TileOrder order;
+    int group, N_q, N_kv; // group: query heads to one K/V head
+    float scale_log2;
+    bool causal;
+};
+
+/// How many keys query i sees: key j if j <= i + (N_kv - N_q).
+__device__ inline int visible_keys(const Task& task, int i) {
+    return task.causal ? i + (task.N_kv - task.N_q) + 1 : task.N_kv;
+}
+
+/// How many keys some of the queries from i0 to i1 - 1 see. Queries beyond the last see none.
+__device__ inline int visible_keys(const Task& task, int i0, int i1) {
+    return i0 < task.N_q ? visible_keys(task, min(i1, task.N_q) - 1) : 0;
+}
+
+/// What a lane knows of its two rows of S and O, which are rows g and g + 8 of its warp's.
+struct Rows {
+    float m[2] = {-FLT_MAX, -FLT_MAX}; // in units of log2: scale * log2(e) * a score
+    float l[2] = {};                   // the lane's own part of the row sums
+    // In some row of the warp m + headroom is less than 0, so that the cheaper maximum would not
+    // tell whether a score is above it.
+    bool low = true;
+};
+
+/// S becomes P, and l adds up its rows. m is raised where a score asks for it, as in lazy_maximum:
+/// if in the warp some weight would not be less than 2^headroom, every row's m becomes its running
+/// maximum. Then, and only then, the result is true and `keep` is set: to what remains of l, where
+/// it is done here, and of O, where the caller does it.
+template <int fragments>
+__device__ inline bool softmax(float (&S_reg)[fragments][4], Rows& rows, float (&keep)[2],
+                               float scale_log2) {
+    constexpr float headroom = 15; // fp16 ends at 2^16, and O needs room for V
+    float top[2];
+    if (rows.low) {
+        lane_max(S_reg, top);
+    } else {
+        lane_max_if_positive(S_reg, top);
+    }
+    const bool too_large =
+        top[0] * scale_log2 > rows.m[0] + headroom || top[1] * scale_log2 > rows.m[1] + headroom;
+    const bool raise = __any_sync(0xffffffff, too_large);
+    if (raise) {
+        for (int r = 0; r < 2; ++r) {
+            const float m_new = fmaxf(rows.m[r], row_max(top[r] * scale_log2));
+            keep[r] = fast_exp2(rows.m[r] - m_new);
+            rows.m[r] = m_new;
+            rows.l[r] *= keep[r];
+        }
+        rows.low = __any_sync(0xffffffff, rows.m[0] < -headroom || rows.m[1] < -headroom);
+    }
+#pragma unroll
+    for (int n = 0; n < fragments; ++n) {
+        for (int c = 0; c < 4; ++c) {
+            const int r = c / 2; // elements 0 and 1 are row g's, 2 and 3 row g + 8's
+            S_reg[n][c] = fast_exp2(fmaf(S_reg[n][c], scale_log2, -rows.m[r]));
+            rows.l[r] += S_reg[n][c];
+        }
+    }
+    return raise;
+}
+
+/// All keys are through: O is divided by l, and LSE stored. i is the lane's first row in the head.
+template <int fragments>
+__device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, const Task& task,
+                              int head, int i) {
+    float normalise[2];
+    for (int r = 0; r < 2; ++r) {
+        const float l = row_sum(rows.l[r]);
+        normalise[r] = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
+        if (threadIdx.x % 4 == 0 && i + 8 * r < task.N_q) {
+            task.LSE[int64_t{head} * task.N_q + i + 8 * r] = rows.m[r] * ln_2 + logf(l);
+        }
+    }
+    scale_rows(O_reg, normalise);
+}
+
+/// The task of a launch whose blocks own Tiles::Br queries each. With a mask, waves of `places`
+/// blocks as in block_order; without one, one head after the other, so that the blocks that run at
+/// the same time read the same K and V, and find them in L2.
+template <class Tiles, class T>
+Task make_task(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE, int places) {
+    const int N_q = as_int(p.q_len, "q-len");
+    const int N_kv = as_int(p.kv_len, "kv-len");
+    const int heads = as_int(p.batch * p.heads, "batch x heads");
+    const int group = as_int(p.heads / p.kv_heads, "heads / kv-heads");
+    const int Tr = static_cast<int>(ceil_div(N_q, Tiles::Br));
+    as_int(int64_t{heads} * Tr, "batch x heads x tiles of Q");
+    const int wave_heads = p.causal ? std::clamp(places / Tr, 1, heads) : 1;
+    using Q_tile = typename Tiles::Q;
+    using KV_tile = typename Tiles::KV;
+    return {.Q = tile_map<Q_tile>(Q, heads, N_q),
+            .K = tile_map<KV_tile>(K, heads / group, N_kv),
+            .V = tile_map<KV_tile>(V, heads / group, N_kv),
+            .O = tile_map<Q_tile>(O, heads, N_q),
+            .LSE = LSE,
+            .order = {heads, wave_heads, Tr},
+            .group = group,
+            .N_q = N_q,
+            .N_kv = N_kv,
+            .scale_log2 = p.scale * log2_e,
+            .causal = p.causal};
+}
+
+} // namespace flash
