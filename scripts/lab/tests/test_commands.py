@@ -175,11 +175,11 @@ class Commands(unittest.TestCase):
         (self.clone / "steps/renamed.txt").write_text("03 one first\n")
         self.put("broken")
         for name, said in (
-            ("3", "; 03_one is called first now; the rungs"),
-            *(
-                (name, "the rungs are 01_first 02_second")
-                for name in ("3", "03_not_registered", "firs", "", "1000")
-            ),
+            ("3", "it was first once"),
+            ("03_not_registered", "there are first, second"),
+            ("1000", "there are first, second"),
+            ("firs", "did you mean first?"),
+            ("", "there is no rung ''"),
             ("-1", "unknown option"),
             ("1", "error: broken"),
         ):
