@@ -161,38 +161,26 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
         if backward
         else [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")]
     )
-    able = {}
+    able, errors = {}, {}
     for name, program in programs.items():
+        library = kinds[name] == "library"
         try:
-            program(q, k, v, case["causal"], *rest)
+            if name in unchecked:
+                program(q, k, v, case["causal"], *rest)
+            else:
+                errors[name] = timing.largest_error(
+                    torch, program, q, k, v, case["causal"], rest, with_lse=not library
+                )
+                if not errors[name] <= 1:
+                    raise WrongResult(
+                        f"{name} is wrong at {harness.title(case)}: its error is "
+                        f"{errors[name]:.2f} times the bound"
+                    )
             able[name] = program
-        except RuntimeError as error:
+        except (RuntimeError, WrongResult) as error:
+            if isinstance(error, WrongResult) and kinds[name] == "rung":
+                raise
             cli.say(f"  {name} left out: {str(error).splitlines()[0]}")
-    checked = {name: program for name, program in able.items() if name not in unchecked}
-    errors = (
-        timing.largest_gradient_errors(torch, checked, q, k, v, case["causal"], rest)
-        if backward
-        else timing.largest_errors(
-            torch,
-            checked,
-            {name for name in checked if kinds[name] != "library"},
-            q,
-            k,
-            v,
-            case["causal"],
-        )
-    )
-    for name, share in errors.items():
-        if not share <= 1:
-            wrong = (
-                f"{name} is wrong at {harness.title(case)}: its error is {share:.2f} times "
-                "the bound"
-            )
-            if kinds[name] == "rung":
-                raise WrongResult(wrong)
-            if kinds[name] == "library":
-                cli.say(f"  left out: {wrong}")
-                del able[name]
     milliseconds, state = timing.interleaved(
         torch,
         {name: (lambda f=f: f(q, k, v, case["causal"], *rest)) for name, f in able.items()},
@@ -205,9 +193,7 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
             "dtype": dtype,
             **case,
             **timing.row_of(values, timing.flops_of(case, backward)),
-            "of_allowed_error": round(errors[name], 4)
-            if math.isfinite(errors.get(name, math.nan))
-            else None,
+            "of_allowed_error": round(errors[name], 4) if name in errors else None,
             **state,
         }
         for name, values in milliseconds.items()

@@ -102,9 +102,9 @@ class SafetensorsFile:
         return list(struct.unpack(f"<{count}{FORMATS[dtype]}", data))
 
 
-def write(path, tensors, metadata):
+def write(path, tensors, metadata=()):
     """Writes {name: (dtype, shape, bytes)} and the metadata, a string for each key."""
-    header, offset = {"__metadata__": metadata}, 0
+    header, offset = {"__metadata__": dict(metadata)}, 0
     for name, (dtype, shape, data) in tensors.items():
         offsets = [offset, offset + len(data)]
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": offsets}
