@@ -216,7 +216,8 @@ def add_arguments(parser):
         "--build-only", action="store_true", help="build, say what nvcc made, leave"
     )
     parser.add_argument("--rounds", type=int, default=20, help="runs of each in each case (20)")
-    parser.add_argument("--counters", action="store_true", help="count with ncu, too: 10 s each")
+    counters = "count with ncu, too, 10 s each: of those whose name begins with TEXT (all)"
+    parser.add_argument("--counters", nargs="?", const="", metavar="TEXT", help=counters)
     parser.add_argument("--once", metavar="NAME", help="run this variant once; what ncu watches")
     cli.add(parser, "--problem", "--record", "--jobs")
 
@@ -261,7 +262,7 @@ def main(options):
         if not options.build_only:
             torch = timing.torch_with_gpu()
     except LabError as missing:
-        if options.record or options.counters:
+        if options.record or options.counters is not None:
             raise
         cli.say(f"nothing will run: {missing}")
     variants, built = build_all(variants, options.jobs)
@@ -270,7 +271,10 @@ def main(options):
     if torch:
         rows += (times := measure(torch, variants, built, options))
         print_times(times, variants)
-        for one in variants if options.counters else ():
+        wanted = options.counters
+        for one in variants:
+            if wanted is None or not one.name.startswith(wanted):
+                continue
             for shape in options.problem or [COURSE]:
                 rows += counted(options.names, one.name, shape, "|".join(GLOBAL.findall(one.text)))
         cli.save(options, rows, torch=torch.__version__, rounds=options.rounds)

@@ -6,6 +6,7 @@ where nothing crosses them; what would not fit on the page is an error.
 """
 
 import io
+import itertools
 import math
 import re
 
@@ -13,6 +14,7 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from lab import ladder as ladder_file
 from lab import record_tables as pages
@@ -505,14 +507,24 @@ def texts_of(figure):
     return [(text.get_text(), Text.get_window_extent(text)) for text in found if text.get_text()]
 
 
-def outside(figure):
-    """Texts of a figure that the page would clip."""
-    right, top = figure.bbox.width + 1, figure.bbox.height + 1
-    return [
+def crowded(figure):
+    """Texts of a figure that the page would clip, and pairs of which one covers the other."""
+    texts, bounds = texts_of(figure), figure.bbox.padded(1)
+    found = [
         text
-        for text, box in texts_of(figure)
-        if box.x0 < 0 or box.y0 < 0 or box.x1 > right or box.y1 > top
+        for text, box in texts
+        if not (
+            bounds.containsx(box.x0)
+            and bounds.containsx(box.x1)
+            and bounds.containsy(box.y0)
+            and bounds.containsy(box.y1)
+        )
     ]
+    for (text, one), (other, box) in itertools.combinations(texts, 2):
+        shared = Bbox.intersection(one, box)
+        if shared and shared.width >= 1 and shared.height >= 4:
+            found.append(f"{text} and {other}")
+    return found
 
 
 def svg(figure):
