@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lab.exercises import catalogue, grading, proof
 from lab.exercises.catalogue import EXPLAIN, ROOT, Refusal
-from lab.ladder import former_names
+from lab.ladder import former_names, unknown
 
 COPIES = Path(os.environ.get("FLASH_EXERCISES") or ROOT / "exercises")
 HELP = """Exercises that grade themselves, without a GPU.
@@ -104,11 +104,13 @@ def chosen(every, wanted, progress):
     if not found and number.zfill(2) in former_names():
         then = former_names()[number.zfill(2)][1]
         raise Refusal(
-            f"exercises go by the rung's name: {wanted} was {then}{'.' * bool(which)}{which}; "
-            "./scripts/exercise lists all of them"
+            f"exercises go by the rung's name: {wanted} was {then}{'.' * bool(which)}{which}"
         )
     if not found:
-        raise Refusal(f"there is no exercise '{wanted}'; ./scripts/exercise lists all of them")
+        known = dict.fromkeys(name for one in every for name in (one.id, one.rung.name))
+        if not difflib.get_close_matches(wanted, known, 1):
+            raise Refusal(f"there is no exercise '{wanted}'; ./scripts/exercise lists all of them")
+        raise Refusal(unknown("exercise", wanted, list(known)))
     return next((one for one in found if not progress.of(one)["done"]), found[0])
 
 

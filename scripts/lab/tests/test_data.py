@@ -19,22 +19,9 @@ def test_rungs_are_found_by_name_or_folder():
         cuda_rungs(["ovrlap"])
 
 
-@pytest.mark.parametrize("path", sorted(records.RECORDS.glob("*.json")), ids=lambda path: path.stem)
-def test_every_record_has_the_schema(path):
-    record = records.read(path.stem)
-    assert record["rows"] and {"command", "date", "commit"} <= record["provenance"].keys()
-    assert records.text_of(record) == path.read_text(encoding="utf-8")  # as save() writes it
-
-
 def test_what_is_no_record(tmp_path):
-    for row in (
-        {"program": "a", "kind": "rung", "speed": 1},
-        {"program": "a", "kind": "other"},
-        {"kind": "rung"},
-        {"program": "a", "kind": "rung", "ms": [1, 2]},
-    ):
-        with pytest.raises(ValueError):
-            records.write(tmp_path / "a.json", {}, [row])
+    with pytest.raises(ValueError, match="unknown columns"):
+        records.write(tmp_path / "a.json", {}, [{"program": "a", "kind": "rung", "speed": 1}])
     for text in ("{", "[]", '{"rows": [{"program": "a"}], "provenance": {}}', '{"rows": []}'):
         (tmp_path / "a.json").write_text(text)
         with pytest.raises(LabError, match="is not a record"):

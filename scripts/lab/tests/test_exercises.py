@@ -69,10 +69,8 @@ def test_right_numbers_pass(tmp_path, answer):
         ("201", "too large, by a factor of 1"),
         ("50", "too small"),
         ("nan", "no number"),
-        ("many", "no number"),
         ("__import__('os')", "no number"),
         ("1/0", "no number"),
-        ("[1]", "no number"),
     ],
 )
 def test_wrong_answers_get_their_message(tmp_path, answer, says):
@@ -133,11 +131,9 @@ def run(*words, copies):
 @pytest.mark.parametrize(
     "words, says",
     [
-        (["99"], "no exercise '99'"),
-        (["flash_attention_2.9"], "no exercise 'flash_attention_2.9'"),
-        (["nonsense"], "no exercise 'nonsense'"),
+        (["flash_attention_2.9"], "no exercise 'flash_attention_2.9'; did you mean"),
+        (["flash_atention_2"], "did you mean flash_attention_2?"),
         (["08.2"], "08.2 was flash_attention_2.2"),
-        (["--reset"], "which exercise?"),
         (["--reset", "flash_attention_2.1"], "no working copy"),
         (["flash_attention_2.1", "12"], "takes no answer"),
         (["--nonsense"], "unrecognized arguments"),

@@ -22,7 +22,6 @@ def test_help_and_bad_input(verb, capsys):
     [
         "compare --rounds 19",
         "compare --pattern rising:x",
-        "compare --group 3",
         "compare nowhere/12_no_such_rung",
         "bench --quick --record",
         "bench --output /nowhere/at/all.json",
