@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import os
 import re
 import subprocess
@@ -392,40 +393,32 @@ def answer_failure(exercise, file):
             "no answer yet",
             f"write it behind 'answer =', or give it: ./scripts/exercise {exercise.id} ANSWER",
         )
-    given, right, answer = given[1].strip().lower(), exercise.answer, exercise.data["answer"]
-    if isinstance(right, str):
-        if given not in exercise.data["choices"]:
-            return Failure(
-                "no such choice", f"'{given}' is none of {', '.join(exercise.data['choices'])}"
-            )
+    given, right, data = given[1].strip().lower(), exercise.answer, exercise.data
+    if "choices" in data:
+        if given not in data["choices"]:
+            said = f"'{given}' is none of {', '.join(data['choices'])}"
+            return Failure("no such choice", said)
+        name, said = "a wrong choice", f"it is not {given}"
+        known = [one["says"] for one in data.get("mistake", ()) if one["is"] == given]
         ok = given == right
     else:
         try:
             given = float(evaluate(given.replace(",", "").replace("^", "**")))
         except Exception:
             return Failure("no number", f"'{given}' is no number, nor something like 4 * 200 * 64")
-        tolerance = answer.get("tolerance", 0.001)
-        ok = abs(given - right) <= tolerance * abs(right)
-    if ok:
-        return None
-    wrong = "a wrong choice" if isinstance(right, str) else "a wrong number"
-    for known in exercise.data.get("mistake", ()):
-        is_it = (
-            known["is"] == given
-            if isinstance(right, str)
-            else abs(given - evaluate(str(known["is"]))) <= 1e-6 * abs(given)
+        name, said = (
+            "a wrong number",
+            f"{given:,.10g} is too {'large' if given > right else 'small'}",
         )
-        if is_it:
-            return Failure(wrong, known["says"].strip())
-    if isinstance(right, str):
-        return Failure(wrong, f"it is not {given}")
-    return Failure(
-        wrong,
-        f"{given:,.10g} is too {'large' if given > right else 'small'}"
-        + (
-            f", by a factor of {max(given / right, right / given):.3g}" if right * given > 0 else ""
-        ),
-    )
+        if right * given > 0:
+            said += f", by a factor of {max(given / right, right / given):.3g}"
+        known = [
+            one["says"]
+            for one in data.get("mistake", ())
+            if math.isclose(given, evaluate(str(one["is"])), rel_tol=1e-6)
+        ]
+        ok = math.isclose(given, right, rel_tol=data["answer"].get("tolerance", 0.001))
+    return None if ok else Failure(name, known[0].strip() if known else said)
 
 
 def failure_of(exercise, file, preset="simt", talk=None):
