@@ -20,7 +20,7 @@ from lab.ladder import ROOT, LabError
 from lab.safetensors import SafetensorsFile
 
 DEFAULT_INPUT = ROOT / "reference/data/minilm_layer1.safetensors"
-SHADES = {"utf-8": " \u2591\u2592\u2593\u2588", "ascii": " .:*#"}
+SHADES = " \u2591\u2592\u2593\u2588"
 SHADE_STEPS = (0.02, 0.05, 0.1, 0.2)  # attention from which on the next darker shade is used
 TOP = 4  # attended words named for each query
 
@@ -169,23 +169,15 @@ def attention(Q, K, LSE, scale, causal):
     return [[element(i, j) for j in range(len(K))] for i in range(len(Q))]
 
 
-def terminal_reads_utf8():
-    """By the locale's name: Python writes UTF-8 even where the locale knows ASCII only."""
-    names = ("LC_ALL", "LANG") if sys.flags.utf8_mode else ("LC_ALL", "LC_CTYPE", "LANG")
-    locale = next((os.environ[name] for name in names if os.environ.get(name)), "")
-    return "utf" in locale.lower()
-
-
 def print_terminal(picture):
     sys.stdout.reconfigure(errors="replace")
-    shades = SHADES["utf-8" if terminal_reads_utf8() else "ascii"]
     colour = (
         sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     )
     orange, grey, plain = ("\033[38;5;208m", "\033[2m", "\033[0m") if colour else ("", "", "")
 
     def shade(p):
-        return shades[sum(p >= step for step in SHADE_STEPS)]
+        return SHADES[sum(p >= step for step in SHADE_STEPS)]
 
     print(f"{picture.where}: what words attend to, by P = exp(scale q k^T - LSE)")
     print(
@@ -201,7 +193,7 @@ def print_terminal(picture):
             )
             print(f"  {name if i == at[0] else '':>{width}} {i:4} {orange}{cells.rstrip()}{plain}")
     legend = "  ".join(
-        f"{orange}{2 * s}{plain} {100 * step:.0f}%" for s, step in zip(shades[1:], SHADE_STEPS)
+        f"{orange}{2 * s}{plain} {100 * step:.0f}%" for s, step in zip(SHADES[1:], SHADE_STEPS)
     )
     indent = " " * (width + 8)
     print(f"{indent}{grey}each row is a query, each column a key, in the same order{plain}")

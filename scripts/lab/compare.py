@@ -48,8 +48,7 @@ def add_arguments(parser):
     add("--mask", choices=MASKS, default="both", help="(both)")
     add("--group", type=int, default=1, metavar="G", help="query heads per head of K and V (1)")
     add("--sigma", type=decimals, default=(1.0,), metavar="S,S", help="spread of scores (1)")
-    patterns = "random, real, rising:R, low:R, sink:first, sink:middle, sink:last (random)"
-    add("--pattern", default="random", metavar="P,P", help=patterns)
+    add("--pattern", default="random", metavar="P,P", help=timing.PATTERNS)
     add("--rounds", type=int, default=30, help="runs of each in each case, at least 20 (30)")
     training = "the operator in a loop that looks at the loss; RUNG: those it takes"
     add("--training", action="store_true", help=training)

@@ -65,15 +65,8 @@ def row_of(milliseconds, flops):
 
 
 def flops_of(case, backward=False):
-    return (
-        (10 if backward else 4)
-        * case["B"]
-        * case["H"]
-        * case["N_q"]
-        * case["N_kv"]
-        * case["d"]
-        / (2 if case["causal"] else 1)
-    )
+    flops = (10 if backward else 4) * case["B"] * case["H"] * case["N_q"] * case["N_kv"] * case["d"]
+    return flops / (2 if case["causal"] else 1)
 
 
 def summary(rows):
@@ -161,48 +154,41 @@ def rung(name, path):
     def attention(q, k, v, causal, *rest):
         batch, heads, N_q, d = q.shape
         sizes = (ctypes.c_int64 * 6)(batch, heads, k.shape[1], N_q, k.shape[2], d)
-        tensors = (ctypes.c_void_p * (3 + len(rest)))(
-            *(tensor.data_ptr() for tensor in (q, k, v, *rest))
+        tensors = [tensor.data_ptr() for tensor in (q, k, v, *rest)]
+        workspace = []
+        if workspace_bytes:
+            size = workspace_bytes(sizes, int(causal))
+            room = q.new_empty(size, dtype=torch.uint8)
+            workspace = [ctypes.c_void_p(room.data_ptr())]
+        code = function(
+            int("bfloat16" in str(q.dtype)),
+            sizes,
+            ctypes.c_float(1 / math.sqrt(d)),
+            int(causal),
+            (ctypes.c_void_p * len(tensors))(*tensors),
+            *workspace,
+            q.device.index,
+            None,
+            message,
+            ctypes.c_size_t(len(message)),
         )
-        workspace = (
-            [q.new_empty(workspace_bytes(sizes, int(causal)), dtype=torch.uint8)]
-            if workspace_bytes
-            else []
-        )
-        if (
-            function(
-                int("bfloat16" in str(q.dtype)),
-                sizes,
-                ctypes.c_float(1 / math.sqrt(d)),
-                int(causal),
-                tensors,
-                *(ctypes.c_void_p(one.data_ptr()) for one in workspace),
-                q.device.index,
-                None,
-                message,
-                ctypes.c_size_t(len(message)),
-            )
-            != 0
-        ):
+        if code:
             raise LabError(f"{name}: {message.value.decode()}")
         return rest[0] if len(rest) == 2 else rest[3:]
 
     return attention
 
 
+PATTERNS = "random, real, rising:R, low:R, sink:first, sink:middle, sink:last (sink:first:H)"
+
+
 def parse_pattern(text):
-    """The kind of a pattern and its numbers: "sink:first:50" is ("sink", "first", 50.0)."""
-    number = r"(\d+(?:\.\d+)?)"
-    if text in ("random", "real"):
-        return (text,)
-    if found := re.fullmatch(rf"(rising|low):{number}", text):
-        return found[1], float(found[2])
-    if found := re.fullmatch(rf"sink:(first|middle|last)(?::{number})?", text):
-        return "sink", found[1], float(found[2] or 50)
-    raise LabError(
-        f"pattern '{text}': random, real, rising:R, low:R or sink:first, sink:middle, sink:last "
-        "(sink:first:H)"
-    )
+    """The kind of a pattern and its number: "sink:first:50" is ("sink:first", 50.0)."""
+    found = re.fullmatch(r"(random|real|sink:(?:first|middle|last))(?::([\d.]+))?", text)
+    found = found or re.fullmatch(r"(rising|low):([\d.]+)", text)
+    if not found:
+        raise LabError(f"pattern '{text}': {PATTERNS}")
+    return found[1], float(found[2] or 50)
 
 
 def real_tensors(torch):
@@ -222,28 +208,25 @@ def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, patter
         torch.randn(shape, generator=generator, device="cuda")
         for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, d))
     )
-    kind, *details = parse_pattern(pattern)
+    kind, height = parse_pattern(pattern)
     if kind == "real":  # repeated along heads, rows and columns; the scores stay those of the layer
         real_q, real_k, real_v = real_tensors(torch)
         for tensor, source in ((q, real_q), (k, real_k), (v, real_v)):
-            index = [
-                torch.arange(tensor.shape[n + 1], device="cuda") % source.shape[n] for n in range(3)
-            ]
-            tensor.copy_(source[index[0]][:, index[1]][:, :, index[2]])
+            for n, size in enumerate(tensor.shape[1:]):
+                source = source.index_select(n, torch.arange(size, device="cuda") % source.shape[n])
+            tensor.copy_(source)
         q *= math.sqrt(real_q.shape[-1] / d)
     q *= sigma
-    # One column of Q is 1, so that of K is what it adds to the score, times sqrt(d).
-    if kind in ("rising", "low", "sink"):
-        q[..., 0] = 1
-        k[..., 0] = 0
+    if kind not in ("random", "real"):
+        # One column of Q is 1, so that of K is what it adds to the score, times sqrt(d).
+        q[..., 0], k[..., 0] = 1, 0
+        height *= math.sqrt(d)
         if kind == "rising":
-            k[..., 0] = torch.arange(N_kv, device="cuda") * (details[0] * math.sqrt(d) / N_kv)
+            k[..., 0] = torch.arange(N_kv, device="cuda") * (height / N_kv)
         elif kind == "low":
-            k[..., 0] = -details[0] * math.sqrt(d)
+            k[..., 0] = -height
         else:
-            k[..., {"first": 0, "middle": N_kv // 2, "last": -1}[details[0]], 0] = details[
-                1
-            ] * math.sqrt(d)
+            k[..., {"first": 0, "middle": N_kv // 2, "last": -1}[kind.split(":")[1]], 0] = height
     return tuple(tensor.to(dtype) for tensor in (q, k, v))
 
 
