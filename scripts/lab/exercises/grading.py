@@ -38,111 +38,74 @@ COSTS = (
     ("bytes of the workspace", "workspace"),
 )
 
-BARRIER = (
-    "a barrier that not all threads reach",
-    "__syncthreads waits for every thread of the block. On a GPU a thread that never comes means a "
-    "hang, or a barrier that lets the others through too early; CUDA calls both undefined.",
-)
-# What a failure teaches: {the kind that the judge says: (its name, why it matters)}. The kinds of
-# faults are those of common/simt/machine/fault.hpp, others of reference/conformance/judge.hpp.
+# What a failure teaches: the kinds that the judge says, the failure's name, and why it matters.
+# Kinds of faults are those of common/simt/machine/fault.hpp, others of conformance/judge.hpp.
+LESSONS_TEXT = """
+race: a race
+    Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may run
+    them either way round, so the result can be right today and wrong on the next GPU, or on the
+    next run. Each pair of lines needs a barrier (or a wait) between them.
+race_with_engine: a race with an engine
+    TMA and wgmma work beside the threads. What they read or write is theirs from the line that
+    starts them until somebody has waited for them, and whoever uses the place next must have
+    heard of that wait: through an mbarrier or a barrier.
+async_copy_in_flight: a copy that has not landed
+    cp.async only starts a copy. Until the thread has waited for it, shared memory holds what
+    was there before.
+tile_in_flight: a tile that has not landed
+    tma_load only starts a copy. Its mbarrier tells when the bytes are there, and only to those
+    who wait for the right phase.
+left_too_early: a block that leaves too early
+    When a block ends, its shared memory is the next block's. Engines that still use it read or
+    write a stranger's data.
+wgmma_in_flight: registers that a wgmma owns
+    From its start until wgmma_wait a product owns its registers: no thread may read or write C,
+    nor A where it lies in registers. wgmma_fence stands between the last touch and the product.
+missing_fence: a missing fence
+    A barrier orders threads. TMA and wgmma are none, and reach shared memory by another path,
+    so a fence must come first.
+uninitialised: a read of uninitialised shared memory
+    Shared memory is not zero when a block starts: it holds what the block before left there.
+divergent_barrier, missing_barrier: a barrier that not all threads reach
+    __syncthreads waits for every thread of the block. On a GPU a thread that never comes means
+    a hang, or a barrier that lets the others through too early; CUDA calls both undefined.
+deadlock: a deadlock
+    Threads wait for others, or for bytes, that will never come. The message says where each
+    group waits, and how many arrivals or bytes are there.
+out_of_bounds: an access out of bounds
+    On a GPU such an access reads a neighbour's data, or ends the program with an illegal
+    address.
+misaligned: a misaligned access
+    A vector access of 16 bytes needs an address that is a multiple of 16. A GPU stops with
+    'misaligned address'; the CPU that runs your kernel here would not have minded.
+damage: a write outside of O and LSE
+    Nothing else is the kernel's to write.
+other bits: another result in a second run
+    A kernel without a race gives the same bits each time.
+finite: a NaN that got lost
+    NaN in the input must show in the output. A comparison with NaN is false, so fmaxf and masks
+    can drop it silently.
+NaN: NaN
+    NaN comes from inf - inf, 0 * inf or 0 / 0. Ask which row it is: one that sees no key, or
+    one whose sum is 0 or infinite?
+one key: a wrong result for one key
+    With one key the softmax is 1, whatever the score is, so O is exactly V.
+O: a wrong result
+    LSE is right, and with it the scores, m and l. So look at what only O goes through: its
+    factors, P V, the last division, the store.
+O and LSE: a wrong result
+    LSE is wrong as well, and O follows from it: begin with the scores, m and l.
+LSE: a wrong LSE
+    O is right, so the scores are, and m and l agree with each other: O's division cancels a
+    factor that stays in LSE. The backward pass, and the merge of partial results, need LSE.
+gradient: a wrong gradient
+    Which of dQ, dK and dV are wrong, and which are right? Each has its own formula, and P is in
+    all of them. The first wrong element has i for a query, or j for a key.
+"""
 LESSONS = {
-    "race": (
-        "a race",
-        "Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may "
-        "run them either way round, so the result can be right today and wrong on the next GPU, or "
-        "on the next run. Each pair of lines needs a barrier (or a wait) between them.",
-    ),
-    "race_with_engine": (
-        "a race with an engine",
-        "TMA and wgmma work beside the threads. What they read or write is theirs from the line "
-        "that starts them until somebody has waited for them, and whoever uses the place next must "
-        "have heard of that wait: through an mbarrier or a barrier.",
-    ),
-    "async_copy_in_flight": (
-        "a copy that has not landed",
-        "cp.async only starts a copy. Until the thread has waited for it, shared memory holds what "
-        "was there before.",
-    ),
-    "tile_in_flight": (
-        "a tile that has not landed",
-        "tma_load only starts a copy. Its mbarrier tells when the bytes are there, and only to "
-        "those who wait for the right phase.",
-    ),
-    "left_too_early": (
-        "a block that leaves too early",
-        "When a block ends, its shared memory is the next block's. Engines that still use it read "
-        "or write a stranger's data.",
-    ),
-    "wgmma_in_flight": (
-        "registers that a wgmma owns",
-        "From its start until wgmma_wait a product owns its registers: no thread may read or write "
-        "C, nor A where it lies in registers. wgmma_fence stands between the last touch and the "
-        "product.",
-    ),
-    "missing_fence": (
-        "a missing fence",
-        "A barrier orders threads. TMA and wgmma are none, and reach shared memory by another "
-        "path, so a fence must come first.",
-    ),
-    "uninitialised": (
-        "a read of uninitialised shared memory",
-        "Shared memory is not zero when a block starts: it holds what the block before left there.",
-    ),
-    "divergent_barrier": BARRIER,
-    "missing_barrier": BARRIER,
-    "deadlock": (
-        "a deadlock",
-        "Threads wait for others, or for bytes, that will never come. The message says where each "
-        "group waits, and how many arrivals or bytes are there.",
-    ),
-    "out_of_bounds": (
-        "an access out of bounds",
-        "On a GPU such an access reads a neighbour's data, or ends the program with an illegal "
-        "address.",
-    ),
-    "misaligned": (
-        "a misaligned access",
-        "A vector access of 16 bytes needs an address that is a multiple of 16. A GPU stops with "
-        "'misaligned address'; the CPU that runs your kernel here would not have minded.",
-    ),
-    "damage": ("a write outside of O and LSE", "Nothing else is the kernel's to write."),
-    "other bits": (
-        "another result in a second run",
-        "A kernel without a race gives the same bits each time.",
-    ),
-    "finite": (
-        "a NaN that got lost",
-        "NaN in the input must show in the output. A comparison with NaN is false, so fmaxf and "
-        "masks can drop it silently.",
-    ),
-    "NaN": (
-        "NaN",
-        "NaN comes from inf - inf, 0 * inf or 0 / 0. Ask which row it is: one that sees no key, or "
-        "one whose sum is 0 or infinite?",
-    ),
-    "one key": (
-        "a wrong result for one key",
-        "With one key the softmax is 1, whatever the score is, so O is exactly V.",
-    ),
-    "O": (
-        "a wrong result",
-        "LSE is right, and with it the scores, m and l. So look at what only O goes through: its "
-        "factors, P V, the last division, the store.",
-    ),
-    "O and LSE": (
-        "a wrong result",
-        "LSE is wrong as well, and O follows from it: begin with the scores, m and l.",
-    ),
-    "LSE": (
-        "a wrong LSE",
-        "O is right, so the scores are, and m and l agree with each other: O's division cancels a "
-        "factor that stays in LSE. The backward pass, and the merge of partial results, need LSE.",
-    ),
-    "gradient": (
-        "a wrong gradient",
-        "Which of dQ, dK and dV are wrong, and which are right? Each has its own formula, and P is "
-        "in all of them. The first wrong element has i for a query, or j for a key.",
-    ),
+    kind: (name, " ".join(why.split()))
+    for kinds, name, why in re.findall(r"^(\w.*): (.*)\n((?: .*\n)+)", LESSONS_TEXT, re.M)
+    for kind in kinds.split(", ")
 }
 OF_VALUES = ("NaN", "one key", "O", "O and LSE", "LSE", "gradient")
 
