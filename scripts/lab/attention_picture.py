@@ -20,40 +20,22 @@ from lab.ladder import ROOT, LabError
 from lab.safetensors import SafetensorsFile
 
 DEFAULT_INPUT = ROOT / "reference/data/minilm_layer1.safetensors"
-SHADES = {"utf-8": " \u2591\u2592\u2593\u2588", "ascii": " .:*#"}
+SHADES = " \u2591\u2592\u2593\u2588"
 SHADE_STEPS = (0.02, 0.05, 0.1, 0.2)  # attention from which on the next darker shade is used
 TOP = 4  # attended words named for each query
 
 
 def add_arguments(parser):
-    parser.add_argument(
-        "result", metavar="RESULT", help="safetensors file with o and lse, from a rung's --output"
-    )
-    parser.add_argument(
-        "--input",
-        default=DEFAULT_INPUT,
-        metavar="FILE",
-        help="the rung's input: q, k, v, and the tokens in its metadata "
-        "(default: reference/data/minilm_layer1.safetensors)",
-    )
-    parser.add_argument(
-        "--head",
-        type=int,
-        metavar="H",
-        help="which head (default: the one that the input recommends, or 0)",
-    )
-    parser.add_argument(
-        "--query",
-        action="append",
-        metavar="WORD",
-        help="a word, or a token's position, whose attention to show; may be repeated "
-        "(default: words that the input recommends, or the first that come back)",
-    )
-    parser.add_argument("--svg", metavar="FILE", help="write a picture as well")
-    parser.add_argument(
-        "--scale", type=float, metavar="S", help="the rung's --scale (default 1/sqrt(d))"
-    )
-    parser.add_argument("--causal", action="store_true", help="the rung ran with --causal")
+    add = parser.add_argument
+    add("result", metavar="RESULT", help="what a rung wrote with --output: o and lse")
+    given = "the rung's input: q, k, v, and in its metadata the tokens (that of reference/data)"
+    add("--input", default=DEFAULT_INPUT, metavar="FILE", help=given)
+    add("--head", type=int, metavar="H", help="(the one that the input recommends, or 0)")
+    query = "a word, or a token's position, whose attention to show; may be repeated"
+    add("--query", action="append", metavar="WORD", help=query)
+    add("--svg", metavar="FILE", help="write a picture as well")
+    add("--scale", type=float, metavar="S", help="the rung's --scale (1/sqrt(d))")
+    add("--causal", action="store_true", help="the rung ran with --causal")
 
 
 def main(options):
@@ -68,21 +50,16 @@ class Picture:
 
     def __init__(self, args):
         given, result = SafetensorsFile(args.input), SafetensorsFile(args.result)
-        _, heads, q_len, d = shape4(given, "q")
-        _, kv_heads, kv_len, _ = shape4(given, "k")
+        (_, heads, N, d), of_k = shape4(given, "q"), shape4(given, "k")
         if result.shape("lse") != given.shape("q")[:3]:
             raise LabError(
                 f"lse in {args.result} has shape {result.shape('lse')}, but q in {args.input} has "
                 f"{given.shape('q')}: the rung ran on another input"
             )
-        self.tokens = text_list(given, "tokens", q_len)
-        self.words = text_list(given, "words", q_len) if "words" in given.metadata else self.tokens
-        if q_len != kv_len or heads % kv_heads != 0:
-            raise LabError(
-                f"{args.input} is no self-attention: q has shape {given.shape('q')}, k "
-                f"{given.shape('k')}"
-            )
-
+        self.tokens = text_list(given, "tokens", N)
+        self.words = text_list(given, "words", N) if "words" in given.metadata else self.tokens
+        if of_k[2] != N or heads % of_k[1] != 0:
+            raise LabError(f"{args.input} is no self-attention: its q and k do not fit")
         recommended = str(given.metadata.get("picture_head", ""))
         self.head = int(recommended) if recommended.isdecimal() else 0
         if args.head is not None:
@@ -92,25 +69,24 @@ class Picture:
         layer = given.metadata.get("layer")
         self.where = f"Head {self.head}" + (f" of layer {layer}" if layer else "")
 
-        kv_head = self.head // (heads // kv_heads)
-        if args.scale is not None and not 0 < args.scale < math.inf:
-            raise LabError(f"--scale must be finite and > 0, got {args.scale}")
-        Q = rows(given.floats("q", self.head * q_len * d, q_len * d), d)
-        K = rows(given.floats("k", kv_head * kv_len * d, kv_len * d), d)
-        LSE = result.floats("lse", self.head * q_len, q_len)
-        self.P = attention(Q, K, LSE, args.scale or 1 / math.sqrt(d), args.causal)
-        self.check(
-            Q,
-            rows(given.floats("v", kv_head * kv_len * d, kv_len * d), d),
-            rows(result.floats("o", self.head * q_len * d, q_len * d), d),
-            args.result,
+        kv_head = self.head // (heads // of_k[1])
+        Q, K, V, O = (
+            rows(file.floats(name, head * N * d, N * d), d)
+            for file, name, head in (
+                (given, "q", self.head),
+                (given, "k", kv_head),
+                (given, "v", kv_head),
+                (result, "o", self.head),
+            )
         )
-
+        LSE = result.floats("lse", self.head * N, N)
+        self.P = attention(Q, K, LSE, args.scale or 1 / math.sqrt(d), args.causal)
+        self.check(V, O, args.result)
         has_words = "picture_words" in given.metadata
         self.groups = self.choose_groups(text_list(given, "picture_words") if has_words else [])
         self.queries = self.choose_queries(args.query)
 
-    def check(self, Q, V, O, result_path):
+    def check(self, V, O, result_path):
         """P must be a softmax, and P V must be the O that the rung returned."""
         self.sum_error = worst(sum(row) - 1 for row in self.P if any(row))
         self.o_error = worst(
@@ -193,24 +169,15 @@ def attention(Q, K, LSE, scale, causal):
     return [[element(i, j) for j in range(len(K))] for i in range(len(Q))]
 
 
-def terminal_reads_utf8():
-    """By the locale's name: Python writes UTF-8 even where the locale knows ASCII only."""
-    # In UTF-8 mode LC_CTYPE may be Python's own setting, not the user's.
-    names = ("LC_ALL", "LANG") if sys.flags.utf8_mode else ("LC_ALL", "LC_CTYPE", "LANG")
-    locale = next((os.environ[name] for name in names if os.environ.get(name)), "")
-    return "utf" in locale.lower() and (sys.stdout.encoding or "").lower() == "utf-8"
-
-
 def print_terminal(picture):
     sys.stdout.reconfigure(errors="replace")
-    shades = SHADES["utf-8" if terminal_reads_utf8() else "ascii"]
     colour = (
         sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     )
     orange, grey, plain = ("\033[38;5;208m", "\033[2m", "\033[0m") if colour else ("", "", "")
 
     def shade(p):
-        return shades[sum(p >= step for step in SHADE_STEPS)]
+        return SHADES[sum(p >= step for step in SHADE_STEPS)]
 
     print(f"{picture.where}: what words attend to, by P = exp(scale q k^T - LSE)")
     print(
@@ -226,7 +193,7 @@ def print_terminal(picture):
             )
             print(f"  {name if i == at[0] else '':>{width}} {i:4} {orange}{cells.rstrip()}{plain}")
     legend = "  ".join(
-        f"{orange}{2 * s}{plain} {100 * step:.0f}%" for s, step in zip(shades[1:], SHADE_STEPS)
+        f"{orange}{2 * s}{plain} {100 * step:.0f}%" for s, step in zip(SHADES[1:], SHADE_STEPS)
     )
     indent = " " * (width + 8)
     print(f"{indent}{grey}each row is a query, each column a key, in the same order{plain}")
@@ -251,13 +218,9 @@ def write_svg(path, picture):
         groups=picture.groups,
         queries=picture.queries,
     )
-    beside = Path(f"{path}.part")
     try:
-        beside.write_text(svg, encoding="utf-8")
-        beside.replace(path)
+        Path(path).write_text(svg, encoding="utf-8")
     except OSError as error:
-        if beside.exists():
-            beside.unlink()
         raise LabError(f"cannot write {path}: {error.strerror}") from None
 
 

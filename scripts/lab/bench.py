@@ -34,10 +34,7 @@ from lab.cli import say
 from lab.ladder import ROOT, LabError, ladder
 
 FOLDERS = ("build-cuda", "build-simt", "build-cpu")
-FLAGS = (
-    "CMAKE_BUILD_TYPE CMAKE_CXX_FLAGS CMAKE_CXX_FLAGS_RELEASE CMAKE_CUDA_FLAGS "
-    "CMAKE_CUDA_FLAGS_RELEASE CMAKE_CUDA_ARCHITECTURES FLASH_NATIVE"
-).split()
+FLAGS = ("CMAKE_BUILD_TYPE", "CMAKE_CXX_FLAGS", "CMAKE_CUDA_FLAGS", "CMAKE_CUDA_ARCHITECTURES")
 UNITS = tuple(record_tables.UNITS)
 LONGEST_ON_CPU = 16384  # of --memory: N^2 grows faster than anybody's patience
 
@@ -54,9 +51,6 @@ class Plan(NamedTuple):
     check_rows: int = 0  # of each head; 0: all
     libraries: bool = True
     counters: bool = False  # count traffic with ncu, too
-    ends_when_refused: bool = (
-        False  # a rung that refuses a problem is not asked for the longer ones after it
-    )
 
 
 BENCH = Plan(
@@ -80,49 +74,24 @@ MEMORY = Plan(
     runs={"cpu": 1, "cuda": 1},
     check_rows=256,
     libraries=False,
-    ends_when_refused=True,
 )
 
 
 def add_arguments(parser):
-    parser.add_argument(
-        "--programs",
-        type=Path,
-        metavar="DIR",
-        help="build folder (the first there is of build-cuda, build-simt, build-cpu)",
-    )
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="only rungs whose name contains TEXT"
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="much smaller problems: a trial, its figures mean little",
-    )
+    add = parser.add_argument
+    folders = "build folder (the first there is of build-cuda, build-simt, build-cpu)"
+    add("--programs", type=Path, metavar="DIR", help=folders)
+    add("--only", default="", metavar="TEXT", help="only rungs whose name contains TEXT")
+    add("--quick", action="store_true", help="much smaller problems: a trial")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument(
-        "--series",
-        dest="plan",
-        action="store_const",
-        const=SERIES,
-        default=BENCH,
-        help="time against N",
-    )
-    kind.add_argument(
-        "--memory", dest="plan", action="store_const", const=MEMORY, help="memory against N"
-    )
-    parser.add_argument(
-        "--sigma", type=float, default=1.0, metavar="S", help="standard deviation of the scores (1)"
-    )
-    parser.add_argument(
-        "--no-check", action="store_true", help="do not compare with the float64 reference first"
-    )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the record as FILE")
-    parser.add_argument(
-        "--record",
-        action="store_true",
-        help="also write docs/records/bench_GPU.json (or series_GPU, memory_GPU)",
-    )
+    as_plan = {"dest": "plan", "action": "store_const", "default": BENCH}
+    kind.add_argument("--series", const=SERIES, help="time against N", **as_plan)
+    kind.add_argument("--memory", const=MEMORY, help="memory against N", **as_plan)
+    add("--sigma", type=float, default=1.0, metavar="S", help="spread of the scores (1)")
+    add("--no-check", action="store_true", help="do not compare with the reference first")
+    add("--output", type=Path, metavar="FILE", help="also write the record as FILE.json")
+    record = "also write docs/records/bench_GPU.json (or series_GPU, memory_GPU)"
+    add("--record", action="store_true", help=record)
     cli.add(parser, "--problem", "--commit")
     parser.epilog = (
         "Ctrl-C ends it early; what was measured by then is kept.\n"
@@ -132,22 +101,14 @@ def add_arguments(parser):
 
 def checked(options):
     """The build folder. Raises LabError when the options do not fit together."""
-    if options.quick and options.record:
+    if options.record and (options.quick or options.only or options.sigma != 1 or options.problem):
         raise LabError(
-            "--quick measures too small problems for a record; leave one of --quick and --record "
-            "out"
+            "a record is of all rungs on the usual problems: without --quick, --only, --sigma "
+            "and --problem"
         )
-    if options.record and (options.only or options.sigma != 1 or options.problem):
-        raise LabError(
-            "a record is of all rungs on the usual problems; leave --record or --only, --sigma and "
-            "--problem out"
-        )
-    if any(len(shape) != 4 or min(shape) < 1 for shape in options.problem or ()):
-        raise LabError("--problem B,H,N,D: four numbers from 1 on")
-    if options.output and (
-        options.output.suffix != ".json" or not options.output.resolve().parent.is_dir()
-    ):
-        raise LabError(f"--output {options.output}: a .json file in a folder that is there")
+    output = options.output
+    if output and (output.suffix != ".json" or not output.resolve().parent.is_dir()):
+        raise LabError(f"--output {output}: a .json file in a folder that is there")
     if not options.sigma > 0:
         raise LabError("--sigma must be above 0")
     folders = [options.programs] if options.programs else [ROOT / name for name in FOLDERS]
@@ -168,18 +129,18 @@ def rungs_to_time(folder, only, plan, gpu):
         name = "last" if rung is rungs[-1] else rung.name
         if only not in rung.name or plan.rungs and name not in plan.rungs:
             continue
-        backend, path = (
-            backend_of_kernels if rung.cuda else "cpu",
-            harness.program(folder, rung.name),
-        )
-        if rung.cuda and backend == "cpu":
-            left_out.append((rung.name, "needs the simt or cuda backend"))
-        elif backend == "simt":
-            left_out.append((rung.name, "is emulated by the SIMT backend, whose time says nothing"))
-        elif backend == "cuda" and not gpu:
-            left_out.append((rung.name, "needs a GPU, and nvidia-smi finds none"))
-        elif not path:
-            left_out.append((rung.name, f"is not built yet: cmake --build {folder} --target rungs"))
+        path, backend = harness.program(folder, rung.name), "cpu"
+        reason = "" if path else f"is not built: cmake --build {folder} --target rungs"
+        if rung.cuda:
+            backend = backend_of_kernels
+            reasons = {
+                "cpu": "needs the simt or cuda backend",
+                "simt": "is emulated by the SIMT backend, whose time says nothing",
+                "cuda": "" if gpu else "needs a GPU, and nvidia-smi finds none",
+            }
+            reason = reasons[backend] or reason
+        if reason:
+            left_out.append((rung.name, reason))
         else:
             timed.append((rung, path, backend))
     return timed, left_out
@@ -286,18 +247,15 @@ class Bench:
     def __init__(self, options, plan, rungs, left_out, folder):
         self.options, self.plan, self.rungs = options, plan, rungs
         self.on_gpu = any(backend == "cuda" for *_, backend in rungs)
-        flags = {
-            name: value for name, value in harness.cache(folder).items() if name in FLAGS and value
-        }
-        command = "scripts/bench"
-        command += f" --{plan.name}" * (plan is not BENCH) + " --quick" * options.quick
+        cache = harness.cache(folder)
+        command = f"scripts/bench --{plan.name}".removesuffix(" --bench")
         self.provenance = records.provenance(
-            command,
+            command + " --quick" * options.quick,
             options.commit,
             gpu=self.on_gpu,
             plan=plan.name,
             quick=options.quick,
-            flags=flags,
+            flags={name: cache[name] for name in FLAGS if cache.get(name)},
         )
         self.path, self.ceilings, self.torch = folder / "bench" / f"{plan.name}.json", {}, None
         shapes = options.problem or (plan.quick if options.quick else plan.problems)
@@ -313,21 +271,18 @@ class Bench:
                 say(f"left out: PyTorch: {missing}")
 
     def record(self):
-        ceilings = [
-            {"program": unit, "kind": "ceiling", "value": value}
-            for unit, value in self.ceilings.items()
+        """Times, of one problem after the other, then all else and the ceilings."""
+        titles = [harness.title(case) for case in self.problems]
+
+        def place(row):
+            problem = titles.index(harness.title(row)) if "N_q" in row else 0
+            counted = row["kind"] not in ("rung", "library")
+            return counted, problem, row["kind"] != "rung", row["program"]
+
+        ceilings = self.ceilings.items()
+        return sorted(self.rows, key=place) + [
+            {"program": unit, "kind": "ceiling", "value": value} for unit, value in ceilings
         ]
-        titles, kinds = [harness.title(case) for case in self.problems], list(records.KINDS)
-        order = sorted(
-            self.rows,
-            key=lambda row: (
-                kinds.index(row["kind"]) > 1,
-                titles.index(harness.title(row)) if "N_q" in row else 0,
-                kinds.index(row["kind"]),
-                row["program"],
-            ),
-        )
-        return order + ceilings
 
     def keep(self):
         records.write(self.path, self.provenance, self.record())
@@ -339,26 +294,22 @@ class Bench:
     def measure(self):
         """Whether all results were right."""
         right, ended = True, set()
-        for number, case in enumerate(self.problems):
-            for place, (rung, path, backend) in enumerate(self.rungs, 1 + number * len(self.rungs)):
+        for case in self.problems:
+            for rung, path, backend in self.rungs:
                 too_long = self.plan is MEMORY and backend == "cpu" and case["N_q"] > LONGEST_ON_CPU
                 if rung.name in ended or too_long:
                     continue
-                say(
-                    f"{place} of {len(self.problems) * len(self.rungs)}: {rung.name} on "
-                    f"{harness.title(case)}"
-                )
+                say(f"{rung.name} on {harness.title(case)}")
                 try:
                     row = time_rung(rung, path, backend, case, self.plan, not self.options.no_check)
-                    self.rows.append(row)
                     say(f"  {row['ms']:.3g} ms, {row['tflops']:.3g} TFLOP/s")
                 except harness.Refused as refused:
-                    self.rows.append(
-                        {"program": rung.name, "kind": "left out", **case, "reason": str(refused)}
-                    )
+                    row = {"program": rung.name, "kind": "left out", **case, "reason": str(refused)}
                     say(f"  left out: {refused}")
                     right = right and not refused.wrong
-                    ended |= {rung.name} if self.plan.ends_when_refused else set()
+                    if self.plan is MEMORY:  # longer ones do not fit either
+                        ended.add(rung.name)
+                self.rows.append(row)
                 self.keep()
             if self.torch:
                 say(f"PyTorch on {harness.title(case)}")
@@ -369,23 +320,22 @@ class Bench:
 
     def count(self):
         """What ncu counts of the CUDA rungs on the first problem."""
+        timed = {row["program"] for row in self.rows if "ms" in row}
         for rung, path, backend in self.rungs:
-            if backend == "cuda" and any(
-                row["program"] == rung.name for row in self.rows if "ms" in row
-            ):
-                say(f"ncu: {rung.name}")
-                try:
-                    counts = counters.count(
-                        path, *harness.arguments_of(self.problems[0], rung.dtype)
-                    )
-                except LabError as failure:  # the times are worth keeping without it
-                    say(f"  left out: {failure}")
-                    continue
-                about = {"program": rung.name, "kind": "kernel", "dtype": rung.dtype}
-                self.rows += [
-                    about | self.problems[0] | {"kernel": kernel} | found
-                    for kernel, found in counts.items()
-                ]
+            if backend != "cuda" or rung.name not in timed:
+                continue
+            say(f"ncu: {rung.name}")
+            try:
+                arguments = harness.arguments_of(self.problems[0], rung.dtype)
+                counts = counters.count(path, *arguments)
+            except LabError as failure:  # the times are worth keeping without it
+                say(f"  left out: {failure}")
+                continue
+            about = {"program": rung.name, "kind": "kernel", "dtype": rung.dtype}
+            self.rows += [
+                about | self.problems[0] | {"kernel": kernel} | found
+                for kernel, found in counts.items()
+            ]
 
 
 def write_page(path):

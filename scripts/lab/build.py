@@ -67,12 +67,6 @@ def fingerprint(*texts):
     return hashlib.sha256("\0".join(map(str, texts)).encode()).hexdigest()[:16]
 
 
-def device_sources(root):
-    """What is linked with a kernel, wherever the tree of that commit has it."""
-    found = [*root.glob("common/*/entry/rung_entry.cu"), *sorted(root.glob("common/cuda/**/*.cu"))]
-    return [str(path.relative_to(root)) for path in found]
-
-
 @functools.cache
 def sources(root):
     """Text of everything but the kernel that goes into a library."""
@@ -93,7 +87,6 @@ def cmake(variants, root, architecture, werror, jobs, folder):
     """Builds variants of one tree for one GPU: {variant: what went wrong}."""
     of_tree = folder if root == ROOT else root / "build-lab"  # a worktree takes its own along
     where = of_tree / f"cmake-{architecture}{'-werror' * werror}"
-    where.mkdir(parents=True, exist_ok=True)
     lines, names = [], {}
     for one in variants:
         names[one] = name = file_name(one, architecture)
@@ -122,28 +115,22 @@ def cmake(variants, root, architecture, werror, jobs, folder):
     done = subprocess.run(configure, capture_output=True, text=True)
     if done.returncode:
         raise LabError(f"CMake cannot configure common/torch:\n{done.stderr.strip()}")
-    build = ["cmake", "--build", where, "--parallel", str(jobs), "--target", *names.values()]
-    keep_going = ["--", "-k", "0"] if generator else ["--", "-k"]
-    done = subprocess.Popen(
-        [*build, *keep_going],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
+    command = ["cmake", "--build", where, "--parallel", str(jobs), "--target", *names.values()]
+    command += ["--", "-k", *["0"] * bool(generator)]  # keeps going
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     said = []
-    for line in done.stdout:
-        said.append(line)
-        if line.startswith("["):
-            print(line, end="", file=sys.stderr, flush=True)
-    done.wait()
+    with subprocess.Popen(command, text=True, errors="replace", **pipe) as done:
+        for line in done.stdout:
+            said.append(line)
+            if line.startswith("["):
+                print(line, end="", file=sys.stderr, flush=True)
     wrong = {}
     for one, name in names.items():
         logs = sorted((where / f"CMakeFiles/{name}.dir").rglob(f"{one.rung.kernel_file.name}*.log"))
-        if not logs or not (folder / f"{name}.so").is_file():
-            wrong[one] = "".join(said).strip()
-        else:
+        if logs and (folder / f"{name}.so").is_file():
             shutil.copyfile(logs[0], folder / f"{name}.log")
+        else:
+            wrong[one] = "".join(said).strip()
     return wrong
 
 
@@ -202,17 +189,12 @@ def demangled(names):
 
 def ptxas_rows(said):
     """Columns of a row for each kernel that ptxas speaks of."""
-    found = [
-        {
-            **{
-                key: int(value)
-                for key, value in match.groupdict().items()
-                if key not in ("kernel", "rest")
-            },
-            "kernel": match["kernel"],
-            "static_shared": int((re.search(r"(\d+) bytes smem", match["rest"]) or [0, 0])[1]),
-        }
-        for match in PTXAS.finditer(said)
-    ]
-    names = demangled([row["kernel"] for row in found])
-    return [row | {"kernel": names[row["kernel"]]} for row in found]
+    rows = []
+    for match in PTXAS.finditer(said):
+        row = match.groupdict()
+        kernel, rest = row.pop("kernel"), row.pop("rest")
+        shared = re.search(r"(\d+) bytes smem", rest)
+        row = {name: int(value) for name, value in row.items()}
+        rows.append(row | {"kernel": kernel, "static_shared": int(shared[1]) if shared else 0})
+    names = demangled([row["kernel"] for row in rows])
+    return [row | {"kernel": names[row["kernel"]]} for row in rows]

@@ -1,5 +1,6 @@
 """What several verbs share: options, tables for a terminal, saving what was measured."""
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -12,37 +13,36 @@ def numbers(text):
     return tuple(int(part) for part in text.split(","))
 
 
+def problem(text):
+    shape = numbers(text)
+    if len(shape) != 4 or min(shape) < 1:
+        raise argparse.ArgumentTypeError("four numbers from 1 on")
+    return shape
+
+
+JOBS = len(os.sched_getaffinity(0))
 OPTIONS = {
     "rungs": dict(nargs="*", metavar="RUNG", help="names (all CUDA rungs)"),
-    "--programs": dict(
-        type=Path,
-        default=ROOT / "build-cuda",
-        metavar="DIR",
-        help="build folder for the GPU (build-cuda)",
-    ),
-    "--simt-programs": dict(
-        type=Path, default=ROOT / "build-simt", metavar="DIR", help="that of SIMT (build-simt)"
-    ),
-    "--jobs": dict(
-        type=int,
-        default=len(os.sched_getaffinity(0)),
-        metavar="N",
-        help="how many at once (one per processor)",
-    ),
+    "--programs": dict(default="build-cuda", help="build folder for the GPU (build-cuda)"),
+    "--simt-programs": dict(default="build-simt", help="that of SIMT (build-simt)"),
+    "--jobs": dict(type=int, default=JOBS, metavar="N", help=f"how many at once ({JOBS})"),
     "--problem": dict(
-        type=numbers,
-        action="append",
-        metavar="B,H,N,D",
-        help="this in place of the usual; may be repeated",
+        type=problem, action="append", metavar="B,H,N,D", help="this in place of the usual; again"
     ),
     "--record": dict(metavar="NAME", help="also write docs/records/NAME.json"),
     "--commit": dict(default="", help="commit of the sources, where git cannot tell"),
 }
 
 
+def folder(text):
+    """A path; one of a build folder's name lies in the root."""
+    return ROOT / text if "/" not in text else Path(text)
+
+
 def add(parser, *names):
     for name in names:
-        parser.add_argument(name, **OPTIONS[name])
+        more = {"type": folder, "metavar": "DIR"} if name.endswith("programs") else {}
+        parser.add_argument(name, **OPTIONS[name], **more)
 
 
 def save(options, rows, **provenance):

@@ -19,7 +19,7 @@ the tensors that are timed.
 Needs a GPU, nvcc and a python3 with PyTorch. ./scripts/bench times rungs on the CPU.
 """
 
-import math
+import itertools
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -30,44 +30,30 @@ from lab.ladder import ROOT, LabError, Rung, WrongResult, cuda_rungs
 TOKENS, HIDDEN = 16384, 2048
 SLOW = ("cuda_naive", "flash_attention_1", "flash_attention_2")  # and left out in fp32
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+MASKS = {"full": (False,), "causal": (True,), "both": (False, True)}
 
 
 def decimals(text):
-    return tuple(float(part) for part in text.split(","))
+    """Spreads: all of them finite and above 0."""
+    found = tuple(float(part) for part in text.split(","))
+    if not all(0 < one < float("inf") for one in found):
+        raise ValueError
+    return found
 
 
 def add_arguments(parser):
-    parser.add_argument(
-        "rungs", nargs="*", metavar="RUNG", help="name or folder (those of the type)"
-    )
-    parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="(bf16)")
-    parser.add_argument(
-        "--head-dims", type=cli.numbers, default=(64, 128), metavar="D,D", help="(64,128)"
-    )
-    parser.add_argument(
-        "--lengths", type=cli.numbers, default=LENGTHS, metavar="N,N", help="(512 to 16384)"
-    )
-    parser.add_argument("--mask", choices=("full", "causal", "both"), default="both", help="(both)")
-    parser.add_argument(
-        "--group", type=int, default=1, metavar="G", help="query heads per head of K and V (1)"
-    )
-    parser.add_argument(
-        "--sigma", type=decimals, default=(1.0,), metavar="S,S", help="spread of the scores (1)"
-    )
-    parser.add_argument(
-        "--pattern",
-        default="random",
-        metavar="P,P",
-        help="random, real, rising:R, low:R, sink:first, sink:middle, sink:last (random)",
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=30, help="runs of each program in each case, at least 20 (30)"
-    )
-    parser.add_argument(
-        "--training",
-        action="store_true",
-        help="the operator in a loop that looks at the loss; RUNG: those it takes",
-    )
+    add = parser.add_argument
+    add("rungs", nargs="*", metavar="RUNG", help="name or folder (those of the type)")
+    add("--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="(bf16)")
+    add("--head-dims", type=cli.numbers, default=(64, 128), metavar="D,D", help="(64,128)")
+    add("--lengths", type=cli.numbers, default=LENGTHS, metavar="N,N", help="(512 to 16384)")
+    add("--mask", choices=MASKS, default="both", help="(both)")
+    add("--group", type=int, default=1, metavar="G", help="query heads per head of K and V (1)")
+    add("--sigma", type=decimals, default=(1.0,), metavar="S,S", help="spread of scores (1)")
+    add("--pattern", default="random", metavar="P,P", help=timing.PATTERNS)
+    add("--rounds", type=int, default=30, help="runs of each in each case, at least 20 (30)")
+    training = "the operator in a loop that looks at the loss; RUNG: those it takes"
+    add("--training", action="store_true", help=training)
     cli.add(parser, "--problem", "--record", "--commit")
 
 
@@ -75,38 +61,31 @@ def cases(options):
     """[problem with sigma and pattern] in the order in which they are timed. Raises LabError."""
     if options.rounds < 20:
         raise LabError("--rounds must be at least 20: the record is a median")
-    for d in options.head_dims:
-        if d < 1 or HIDDEN % d:
-            raise LabError(f"head dim {d}: heads x d = {HIDDEN}; give a --problem for others")
-    for N in options.lengths:
-        if not 1 <= N <= TOKENS:
-            raise LabError(f"length {N}: 1 to {TOKENS}; give a --problem for others")
-    shapes = options.problem or [
-        (TOKENS // N, HIDDEN // d, N, d) for d in options.head_dims for N in options.lengths
-    ]
+    shapes = options.problem or []
+    for d, N in itertools.product(options.head_dims, options.lengths) if not shapes else ():
+        if d < 1 or HIDDEN % d or not 1 <= N <= TOKENS:
+            raise LabError(
+                f"d = {d}, N = {N}: heads x d = {HIDDEN}, and N is 1 to {TOKENS}; give a "
+                "--problem for others"
+            )
+        shapes = [*shapes, (TOKENS // N, HIDDEN // d, N, d)]
     patterns = options.pattern.split(",")
     for pattern in patterns:
         timing.parse_pattern(pattern)
-    if not all(0 < sigma < math.inf for sigma in options.sigma):
-        raise LabError("--sigma must be above 0")
-    found = []
-    for shape in shapes:
-        if len(shape) != 4 or min(shape) < 1 or options.group < 1 or shape[1] % options.group:
-            raise LabError(
-                "--problem B,H,N,D: four numbers from 1 on, and --group must divide the heads "
-                f"({shape[1:2]})"
-            )
-        found += [
-            {
-                **harness.problem(*shape, causal),
-                "H_kv": shape[1] // options.group,
-                "sigma": sigma,
-                "pattern": pattern,
-            }
-            for causal in {"full": (False,), "causal": (True,), "both": (False, True)}[options.mask]
-            for sigma in options.sigma
-            for pattern in patterns
-        ]
+    if any(options.group < 1 or shape[1] % options.group for shape in shapes):
+        raise LabError("--group must divide the heads")
+    found = [
+        {
+            **harness.problem(*shape, causal),
+            "H_kv": shape[1] // options.group,
+            "sigma": sigma,
+            "pattern": pattern,
+        }
+        for shape in shapes
+        for causal in MASKS[options.mask]
+        for sigma in options.sigma
+        for pattern in patterns
+    ]
     return sorted(found, key=lambda case: (case["d"], case["causal"]))
 
 
@@ -163,38 +142,26 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
         if backward
         else [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")]
     )
-    able = {}
+    able, errors = {}, {}
     for name, program in programs.items():
+        library = kinds[name] == "library"
         try:
-            program(q, k, v, case["causal"], *rest)
+            if name in unchecked:
+                program(q, k, v, case["causal"], *rest)
+            else:
+                errors[name] = timing.largest_error(
+                    torch, program, q, k, v, case["causal"], rest, with_lse=not library
+                )
+                if not errors[name] <= 1:
+                    raise WrongResult(
+                        f"{name} is wrong at {harness.title(case)}: its error is "
+                        f"{errors[name]:.2f} times the bound"
+                    )
             able[name] = program
-        except RuntimeError as error:
+        except (RuntimeError, WrongResult) as error:
+            if isinstance(error, WrongResult) and kinds[name] == "rung":
+                raise
             cli.say(f"  {name} left out: {str(error).splitlines()[0]}")
-    checked = {name: program for name, program in able.items() if name not in unchecked}
-    errors = (
-        timing.largest_gradient_errors(torch, checked, q, k, v, case["causal"], rest)
-        if backward
-        else timing.largest_errors(
-            torch,
-            checked,
-            {name for name in checked if kinds[name] != "library"},
-            q,
-            k,
-            v,
-            case["causal"],
-        )
-    )
-    for name, share in errors.items():
-        if not share <= 1:
-            wrong = (
-                f"{name} is wrong at {harness.title(case)}: its error is {share:.2f} times "
-                "the bound"
-            )
-            if kinds[name] == "rung":
-                raise WrongResult(wrong)
-            if kinds[name] == "library":
-                cli.say(f"  left out: {wrong}")
-                del able[name]
     milliseconds, state = timing.interleaved(
         torch,
         {name: (lambda f=f: f(q, k, v, case["causal"], *rest)) for name, f in able.items()},
@@ -207,9 +174,7 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
             "dtype": dtype,
             **case,
             **timing.row_of(values, timing.flops_of(case, backward)),
-            "of_allowed_error": round(errors[name], 4)
-            if math.isfinite(errors.get(name, math.nan))
-            else None,
+            "of_allowed_error": round(errors[name], 4) if name in errors else None,
             **state,
         }
         for name, values in milliseconds.items()
@@ -235,18 +200,9 @@ def main(options):
     kinds = dict.fromkeys(programs, "library") | dict.fromkeys(built, "rung")
     programs |= {name: timing.rung(name, path) for name, (path, _) in built.items()}
     generator, rows = torch.Generator(device="cuda").manual_seed(1), []
+    how = options.dtype, options.rounds, generator
     for number, case in enumerate(wanted, 1):
-        found = measure(
-            torch,
-            programs,
-            kinds,
-            case,
-            options.dtype,
-            options.rounds,
-            generator,
-            backward=backward,
-        )
-        rows += found
+        rows += (found := measure(torch, programs, kinds, case, *how, backward=backward))
         shown = "  ".join(f"{row['program']} {row['tflops']:.4g}" for row in found)
         print(
             f"{number} of {len(wanted)}: {harness.title(case)}  {shown}  ({rows[-1]['clock']} MHz)",

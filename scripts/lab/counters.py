@@ -14,7 +14,6 @@ simt.
 """
 
 import csv
-import io
 import json
 import os
 import re
@@ -43,6 +42,7 @@ TRAFFIC = {
     "TMA store": ("bytes", "tma_store"),
     "TMA add": ("bytes", "bulk_reduce"),
 }
+COUNTED = [f"{ours} {what}" for ours, (unit, _) in TRAFFIC.items() for what in ("requests", unit)]
 SHOWN = ("shared load wavefronts", "shared store wavefronts")
 # wavefronts over wavefronts without conflicts, of all accesses to shared memory
 WAYS = "ways of bank conflicts"
@@ -81,25 +81,24 @@ def metrics_of(rung):
 
 def parsed(output, metrics=records.METRICS):
     """[(kernel, its counts)] of each launch, of what ncu --csv --page raw printed."""
-    lines = [line for line in output.splitlines() if line.startswith('"')]
-    found = []
-    for row in csv.DictReader(io.StringIO("\n".join(lines))):
-        if row["ID"]:  # else the line of units
-            name = re.match(r"(?:void )?(?:<?unnamed>::|\w+::)*(\w+)", row["Kernel Name"])[1]
-            counts = {
-                ours: float(row[theirs].split(" ")[0].replace(",", ""))
-                for ours, theirs in metrics.items()
-                if row.get(theirs)
-            }
-            for n, executed in re.findall(r"HGMMA\.64x(\d+)x16\S*: ([\d,]+)", row.get(OPCODES, "")):
-                counts[f"wgmma m64n{n}k16"] = int(executed.replace(",", ""))
-            counts |= {"polls": 1} if re.search(r"LDG?\.\S*STRONG", row.get(OPCODES, "")) else {}
-            found.append(
-                (
-                    name,
-                    counts | ({"seconds": counts["seconds"] / 1e9} if "seconds" in counts else {}),
-                )
-            )
+    lines, found = [line for line in output.splitlines() if line.startswith('"')], []
+    for row in csv.DictReader(lines):
+        if not row["ID"]:
+            continue  # the line of units
+        name = re.match(r"(?:void )?(?:<?unnamed>::|\w+::)*(\w+)", row["Kernel Name"])[1]
+        counts = {
+            ours: float(row[theirs].split(" ")[0].replace(",", ""))
+            for ours, theirs in metrics.items()
+            if row.get(theirs)
+        }
+        opcodes = row.get(OPCODES, "")
+        for n, executed in re.findall(r"HGMMA\.64x(\d+)x16\S*: ([\d,]+)", opcodes):
+            counts[f"wgmma m64n{n}k16"] = int(executed.replace(",", ""))
+        if re.search(r"LDG?\.\S*STRONG", opcodes):
+            counts["polls"] = 1
+        if "seconds" in counts:
+            counts["seconds"] /= 1e9
+        found.append((name, counts))
     return found
 
 
@@ -110,13 +109,12 @@ def ncu(command, kernels="", metrics=records.METRICS):
         "--csv --page raw --print-units base --clock-control none --print-metric-instances details"
     )
     only = ["-k", f"regex:{kernels}"] if kernels else []
-    asked = ["--metrics", ",".join(metrics.values())]
-    full = ["ncu", *flags.split(), *only, *asked, *map(str, command)]
+    full = ["ncu", *flags.split(), *only, "--metrics", ",".join(metrics.values())]
+    full += map(str, command)
     done = subprocess.run(full, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise LabError(
-            f"{' '.join(full)} failed with exit code {done.returncode}:\n{done.stdout[-2000:]}"
-        )
+        said = done.stdout[-2000:]
+        raise LabError(f"{' '.join(full)} failed with exit code {done.returncode}:\n{said}")
     return parsed(done.stdout, metrics)
 
 
@@ -132,21 +130,13 @@ def simt_document(path, arguments):
     """The profile that a run of the SIMT backend writes."""
     capability = records.asked("compute_cap")[0]
     own = {"FLASH_SIMT_SHARED_KIB": str(SHARED_KIB[capability])} if capability in SHARED_KIB else {}
+    command = [str(path), *arguments, "--no-check", "--profile"]
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(path), *arguments, "--no-check", "--profile"]
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**own, **os.environ},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        environment = {**own, **os.environ}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode != 0:
-            raise LabError(
-                f"{' '.join(command)} failed with exit code "
-                f"{done.returncode}:\n{done.stderr.strip()}"
-            )
+            said = f"exit code {done.returncode}:\n{done.stderr.strip()}"
+            raise LabError(f"{' '.join(command)} failed with {said}")
         return json.loads(next(Path(folder).glob("*.profile.json")).read_text(encoding="utf-8"))
 
 
@@ -159,41 +149,33 @@ def totals(document):
 
 def of_gpu(counts):
     """What both sides count, under the same names."""
-    # All else is 0.
+    # A Counter: all else is 0.
     counts = Counter({name.replace("_", " "): int(number) for name, number in counts.items()})
     wgmma = [name for name in counts if name.startswith("wgmma")]
-    counts["mma"] = (
-        counts["tensor pipe"] - counts["tensor pipe moves"] - sum(counts[name] for name in wgmma)
-    )
+    in_wgmma = sum(counts[name] for name in wgmma)
+    counts["mma"] = counts["tensor pipe"] - counts["tensor pipe moves"] - in_wgmma
     for what in ("requests", "sectors"):
         counts[f"atomic {what}"] += counts[f"answered {what}"]
     wavefronts = sum(counts[name] for name in SHOWN)
-    extra = counts["shared load conflicts"] + counts["shared store conflicts"]
-    traffic = [
-        f"{ours} {what}" for ours, (unit, _) in TRAFFIC.items() for what in ("requests", unit)
-    ]
-    return {
-        **{name: counts[name] for name in (*traffic, "mma", "ldmatrix", *wgmma, *SHOWN)},
-        WAYS: round(wavefronts / (wavefronts - extra), 2) if wavefronts else 0,
-    }
+    ideal = wavefronts - counts["shared load conflicts"] - counts["shared store conflicts"]
+    found = {name: counts[name] for name in (*COUNTED, "mma", "ldmatrix", *wgmma, *SHOWN)}
+    return found | {WAYS: round(wavefronts / ideal, 2) if wavefronts else 0}
 
 
 def of_simt(total):
     """The same of the JSON of --profile, where cp.async stores to shared memory apart."""
     parts = [total[name] for name in ("shared_load", "shared_store", "async_store")]
     ideal = sum(part["ideal"] for part in parts)
-    return {
-        **{
-            f"{ours} {what}": total.get(theirs, {}).get(what, 0)
-            for ours, (unit, theirs) in TRAFFIC.items()
-            for what in ("requests", unit)
-        },
-        "mma": total["mma"],
-        "ldmatrix": total["ldmatrix"],
-        **{f"wgmma {shape}": executed for shape, executed in total.get("wgmma", {}).items()},
-        **{name: total[name.rsplit(" ", 1)[0].replace(" ", "_")]["wavefronts"] for name in SHOWN},
-        WAYS: round(sum(part["wavefronts"] for part in parts) / ideal, 2) if ideal else 0,
+    found = {
+        f"{ours} {what}": total.get(theirs, {}).get(what, 0)
+        for ours, (unit, theirs) in TRAFFIC.items()
+        for what in ("requests", unit)
     }
+    found |= {"mma": total["mma"], "ldmatrix": total["ldmatrix"]}
+    found |= {f"wgmma {shape}": number for shape, number in total.get("wgmma", {}).items()}
+    found |= dict(zip(SHOWN, (part["wavefronts"] for part in parts)))
+    ways = sum(part["wavefronts"] for part in parts) / ideal if ideal else 0
+    return found | {WAYS: round(ways, 2)}
 
 
 def compared(name, problem, on_gpu, on_simt):
@@ -204,24 +186,14 @@ def compared(name, problem, on_gpu, on_simt):
     for kernel in on_gpu:
         gpu, simt = of_gpu(on_gpu[kernel]), of_simt(on_simt[kernel])
         simt[WAYS] = simt[WAYS] or int(gpu[WAYS] > 0)
-        free = (
-            *SHOWN,
-            *["global load requests", "global load sectors", WAYS] * ("polls" in on_gpu[kernel]),
-        )
-        rows += [
-            {
-                "program": name,
-                "kind": "rung",
-                "kernel": kernel,
-                "problem": problem,
-                "counter": one,
-                "gpu": gpu.get(one, 0),
-                "simt": simt.get(one, 0),
-                "must_be_equal": one not in free,
-            }
-            for one in gpu | simt
-            if gpu.get(one) or simt.get(one) and one != WAYS
-        ]
+        free = {*SHOWN}
+        if "polls" in on_gpu[kernel]:
+            free |= {"global load requests", "global load sectors", WAYS}
+        about = {"program": name, "kind": "rung", "kernel": kernel, "problem": problem}
+        for one in gpu | simt:
+            if gpu.get(one) or simt.get(one) and one != WAYS:
+                both = {"gpu": gpu.get(one, 0), "simt": simt.get(one, 0)}
+                rows.append(about | {"counter": one} | both | {"must_be_equal": one not in free})
     return rows
 
 
@@ -236,43 +208,27 @@ def add_arguments(parser):
 
 
 def main(options):
-    chosen, rows = cuda_rungs(options.rungs), []
+    chosen, runs, rows = cuda_rungs(options.rungs), [], []
     build.require("ncu")
-    runs = [
-        (
-            rung,
-            harness.need(options.programs, rung.name),
-            harness.need(options.simt_programs, rung.name),
-            problem.format([d for d in rung.head_dims if d != 64][-(number > 1)]).split(),
-        )
-        for rung in chosen
-        for number, problem in enumerate(PROBLEMS)
-    ]
+    for rung in chosen:
+        gpu = harness.need(options.programs, rung.name)
+        simt = harness.need(options.simt_programs, rung.name)
+        others = [d for d in rung.head_dims if d != 64]
+        for number, problem in enumerate(PROBLEMS):
+            runs.append((rung, gpu, simt, problem.format(others[-(number > 1)]).split()))
     with ThreadPoolExecutor(4) as beside:  # the SIMT backend needs no GPU
-        documents = [beside.submit(simt_document, simt, problem) for _, _, simt, problem in runs]
+        documents = [beside.submit(simt_document, simt, problem) for *_, simt, problem in runs]
         for (rung, gpu, _, problem), document in zip(runs, documents):
             cli.say(f"{rung.name} {' '.join(problem)}")
-            rows += compared(
-                rung.name,
-                " ".join(problem),
-                count(gpu, *problem, metrics=metrics_of(rung)),
-                totals(document.result()),
-            )
-
-    def verdict(row):
-        if not agrees(row):
-            return "DIFFERENT"
-        return "equal" if row["gpu"] == row["simt"] else "as written"
-
-    lines = [
-        [
-            f"{row['program']} {row['kernel']}, {row['counter']}",
-            f"{row['gpu']:,}",
-            f"{row['simt']:,}",
-            verdict(row),
-        ]
-        for row in rows
-    ]
+            on_gpu = count(gpu, *problem, metrics=metrics_of(rung))
+            on_simt = totals(document.result())
+            rows += compared(rung.name, " ".join(problem), on_gpu, on_simt)
+    lines = []
+    for row in rows:
+        verdict = "equal" if row["gpu"] == row["simt"] else "as written"
+        verdict = verdict if agrees(row) else "DIFFERENT"
+        what = f"{row['program']} {row['kernel']}, {row['counter']}"
+        lines.append([what, f"{row['gpu']:,}", f"{row['simt']:,}", verdict])
     cli.print_table(["", "GPU", "SIMT", ""], lines)
     different = sum(not agrees(row) for row in rows)
     must = sum(row["must_be_equal"] for row in rows)

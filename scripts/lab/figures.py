@@ -4,8 +4,8 @@ import sys
 
 from lab import plots
 from lab import record_tables as pages
+from lab.ladder import ROOT, LabError, unknown
 from lab.pictures import PICTURES
-from lab.records import ROOT
 
 FIGURES = ROOT / "docs/figures"
 PLOTS = {  # file: (plot, records, whose rows it draws together)
@@ -20,33 +20,38 @@ PLOTS = {  # file: (plot, records, whose rows it draws together)
 }
 
 
-def drawn(plot, *of):
-    """The figure of a plot from these records. A text that the page would clip is an error."""
+def drawn(name):
+    """The text of a file. What does not fit on the page is an error."""
+    if name in PICTURES:
+        return PICTURES[name]()
+    plot, *of = PLOTS[name]
     figure = plot(pages.loaded(of[0])[0], [row for record in of for row in pages.loaded(record)[1]])
-    if clipped := plots.outside(figure):
-        raise ValueError(f"the page clips {'; '.join(clipped)}")
-    return figure
+    if crowded := plots.crowded(figure):
+        raise ValueError(f"clipped or covered: {'; '.join(crowded)}")
+    return plots.svg(figure)
 
 
 def add_arguments(parser):
-    """Declares the verb's arguments."""
     parser.add_argument("names", nargs="*", metavar="FILE", help="only these, such as ladder.svg")
+    check = "write nothing: are pictures as they are drawn, and do plots fit on their pages?"
+    parser.add_argument("--check", action="store_true", help=check)
 
 
 def main(options):
-    """Draws what is named, or all; returns the exit code."""
-    files = [*PICTURES, *PLOTS]
-    if unknown := set(options.names) - set(files):
-        unknown, files = " ".join(sorted(unknown)), " ".join(files)
-        print(f"lab figures: there is no {unknown}; there are {files}", file=sys.stderr)
-        return 2
-    failed = 0
+    files, failed = [*PICTURES, *PLOTS], 0
     for name in options.names or files:
+        if name not in files:
+            raise LabError(unknown("figure", name, files))
+        path = FIGURES / name
         try:
-            text = PICTURES[name]() if name in PICTURES else plots.svg(drawn(*PLOTS[name]))
+            text = drawn(name)
         except (ValueError, KeyError, IndexError) as error:
             print(f"docs/figures/{name}: {type(error).__name__}: {error}", file=sys.stderr)
             failed = 1
             continue
-        (FIGURES / name).write_text(text, encoding="utf-8")
+        if not options.check:
+            path.write_text(text, encoding="utf-8")
+        elif name in PICTURES and text != path.read_text(encoding="utf-8"):  # plots: by matplotlib
+            print(f"docs/figures/{name}: it is drawn otherwise now", file=sys.stderr)
+            failed = 1
     return failed

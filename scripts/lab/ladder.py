@@ -1,6 +1,9 @@
 """The rungs of steps/ladder.txt, and the lab's errors."""
 
+import difflib
+import functools
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,11 +93,20 @@ def parse(text, root=ROOT):
     return rungs
 
 
+@functools.cache
 def former_names(root=ROOT):
     """{number: (name then, name now)} of the ladder before its rungs were sorted by storeys."""
-    lines = (root / "steps/renamed.txt").read_text(encoding="utf-8").splitlines()
+    path = root / "steps/renamed.txt"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     cells = [line.split() for line in lines if line[:1].isdigit()]
     return {number: (then, now) for number, then, now in cells}
+
+
+def unknown(what, wanted, names):
+    """What to say where none of these names was meant, or one of them was, mistyped."""
+    near = difflib.get_close_matches(wanted, names, 1)
+    there_are = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    return f"there is no {what} '{wanted}'; {there_are}"
 
 
 def find(wanted, rungs, what="rung"):
@@ -104,21 +116,19 @@ def find(wanted, rungs, what="rung"):
     for rung in rungs:
         if key in (rung.name, rung.program):
             return rung
+    number, _, name = key.partition("_")
+    then, now = former_names().get(number.zfill(2), ("", ""))
+    if name and name == then:
+        raise ValueError(f"there is no {what} '{wanted}' any more; it is {now} now")
     if key.isdigit():
-        meant = [
-            f"{key} was {now} once"
-            for then, (_, now) in former_names().items()
-            if then == key.zfill(2)
-        ]
-        meant += [f"it is {rung.name} now" for rung in ladder() if rung.number == key.zfill(2)]
-        raise ValueError(
-            f"rungs go by name, not by number: '{wanted}'; {', '.join(meant)}".removesuffix("; ")
-        )
-    raise ValueError(
-        f"there is no {what} '{wanted}'; there are {', '.join(rung.name for rung in rungs)}"
-    )
+        today = [one.name for one in ladder() if one.number == key.zfill(2)]
+        if meant := [f"it was {now} once"] * bool(now) + [f"it is {one} now" for one in today]:
+            said = ", ".join(meant)
+            raise ValueError(f"rungs go by name, not by number: '{wanted}'; {said}")
+    raise ValueError(unknown(what, wanted, [rung.name for rung in rungs]))
 
 
+@functools.cache
 def ladder():
     return parse((ROOT / "steps/ladder.txt").read_text(encoding="utf-8"))
 
@@ -130,3 +140,10 @@ def cuda_rungs(wanted=()):
         return [find(text, known) for text in wanted] or known
     except ValueError as error:
         raise LabError(str(error)) from None
+
+
+if __name__ == "__main__":  # scripts/step asks what to say of a name that it does not know
+    try:
+        find(sys.argv[1], ladder())
+    except ValueError as error:
+        print(error)

@@ -137,15 +137,10 @@ def run(program, number, schedule, landing, cases):
         "FLASH_SIMT_CP_ASYNC": landing,
         "OMP_WAIT_POLICY": "passive",
     }
+    command = [str(program), f"[{cases}]", "--abort"]
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     try:
-        done = subprocess.run(
-            [str(program), f"[{cases}]", "--abort"],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-        )
+        done = subprocess.run(command, env=environment, timeout=PATIENCE, **both)
     except subprocess.TimeoutExpired:
         return f"did not end in {PATIENCE} seconds"
     return "" if done.returncode == 0 else complaint(done.stdout)
@@ -153,34 +148,18 @@ def run(program, number, schedule, landing, cases):
 
 def hunt(program, number):
     """By which run a mutant was caught, and what it said; None when by none."""
-    return next(
-        (
-            f"{schedule}, {landing}: {said}"
-            for schedule, landing, cases in RUNS
-            if (said := run(program, number, schedule, landing, cases))
-        ),
-        None,
-    )
+    for schedule, landing, cases in RUNS:
+        if said := run(program, number, schedule, landing, cases):
+            return f"{schedule}, {landing}: {said}"
+    return None
 
 
 def add_arguments(parser):
     cli.add(parser, "rungs", "--jobs")
-    parser.add_argument(
-        "--programs",
-        type=Path,
-        default=ROOT / "build-simt/steps/tests",
-        metavar="DIR",
-        help="folder with the programs (build-simt/steps/tests)",
-    )
-    parser.add_argument(
-        "--list", action="store_true", help="say which mutants there are, and leave"
-    )
-    parser.add_argument(
-        "--generate",
-        type=Path,
-        metavar="FILE",
-        help="write the kernel of one rung with its mutants",
-    )
+    add, folder = parser.add_argument, ROOT / "build-simt/steps/tests"
+    add("--programs", type=Path, default=folder, metavar="DIR", help="(build-simt/steps/tests)")
+    add("--list", action="store_true", help="say which mutants there are, and leave")
+    add("--generate", type=Path, metavar="FILE", help="write one rung's kernel with its mutants")
 
 
 def main(options):

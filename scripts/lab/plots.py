@@ -6,13 +6,16 @@ where nothing crosses them; what would not fit on the page is an error.
 """
 
 import io
+import itertools
 import math
 import re
+from collections import Counter
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from lab import ladder as ladder_file
 from lab import record_tables as pages
@@ -25,6 +28,7 @@ from lab.record_tables import (
     three_digits,
     unique,
 )
+from lab.records import METRICS
 from lab.theme import FONT, LIGHT, themed
 
 NUMBERS = {rung.name: rung.number for rung in ladder_file.ladder()}
@@ -215,11 +219,10 @@ def on_first_problem(rows):
 def counted(rows):
     """{program: counters summed over its kernels} of what ncu watched."""
     found = {}
-    for row in (row for row in rows if row["kind"] == "kernel"):
-        sums = found.setdefault(row["program"], {})
-        for key, value in row.items():
-            if key not in PROBLEM and isinstance(value, (int, float)):
-                sums[key] = sums.get(key, 0) + value
+    for row in rows:
+        if row["kind"] == "kernel":
+            counts = {key: value for key, value in row.items() if key in METRICS}
+            found.setdefault(row["program"], Counter()).update(counts)
     return found
 
 
@@ -240,7 +243,6 @@ def typed(of):
 
 
 def dram_bytes(c):
-    """Bytes from and to DRAM."""
     return c["dram_read_bytes"] + c["dram_write_bytes"]
 
 
@@ -267,13 +269,9 @@ def formulas(row, c, Bc_of_flash_attention_1=64):
 def colours_of(rows):
     """{program: colour}: libraries grey and purple, rungs each their own, the last the first."""
     libraries = sorted({row["program"] for row in rows if row["kind"] != "rung"}, reverse=True)
-    rungs = sorted(
-        {row["program"] for row in rows if row["kind"] == "rung"},
-        key=lambda program: order_of_rungs().get(program, -1),
-        reverse=True,
-    )
-    colours = dict(zip(libraries, ("note", "purple") * 4, strict=False))
-    return colours | dict(zip(rungs, CYCLE * 4, strict=False))
+    rungs = {row["program"] for row in rows if row["kind"] == "rung"}
+    rungs = sorted(rungs, key=order_of_rungs().get, reverse=True)
+    return dict(zip(libraries, ("note", "purple") * 4)) | dict(zip(rungs, CYCLE * 4))
 
 
 # ---------------------------------------------------------------- the plots
@@ -283,17 +281,15 @@ def ladder(provenance, rows):
     """TFLOP/s of every rung on one problem."""
     found, reached = on_first_problem(rows), ceilings_of({"provenance": provenance, "rows": rows})
     units = {row.get("unit") for row in found}
-    used = [unit for unit in UNIT if reached.get(unit) and unit in units]
-    ticks = ", ".join(f"{UNIT[unit][1]} {three_digits(reached[unit] / 1e12)}" for unit in used)
+    limits = {unit: reached[unit] / 1e12 for unit in UNIT if unit in units and reached.get(unit)}
+    ticks = ", ".join(f"{UNIT[unit][1]} {three_digits(one)}" for unit, one in limits.items())
     notes = problem(found[0]), f"Ticks: what a unit reaches by itself: {ticks}"
-
-    def dot(row):
+    dots = []
+    for row in found:
         colour = UNIT[row["unit"]][0] if row["kind"] == "rung" else "purple"
-        limits = {"TFLOP/s": reached[row["unit"]] / 1e12} if row.get("unit") in used else {}
-        return typed(name)(row), colour, {"TFLOP/s": row["tflops"]}, limits
-
+        limit = {"TFLOP/s": limits[row["unit"]]} if row.get("unit") in limits else {}
+        dots.append((typed(name)(row), colour, {"TFLOP/s": row["tflops"]}, limit))
     title = "The ladder: every rung on one problem"
-    dots = [dot(row) for row in found]
     return table_of_dots(title, source(provenance, *notes), dots, {"TFLOP/s": ""}, "TFLOP/s")
 
 
@@ -505,14 +501,24 @@ def texts_of(figure):
     return [(text.get_text(), Text.get_window_extent(text)) for text in found if text.get_text()]
 
 
-def outside(figure):
-    """Texts of a figure that the page would clip."""
-    right, top = figure.bbox.width + 1, figure.bbox.height + 1
-    return [
+def crowded(figure):
+    """Texts of a figure that the page would clip, and pairs of which one covers the other."""
+    texts, bounds = texts_of(figure), figure.bbox.padded(1)
+    found = [
         text
-        for text, box in texts_of(figure)
-        if box.x0 < 0 or box.y0 < 0 or box.x1 > right or box.y1 > top
+        for text, box in texts
+        if not (
+            bounds.containsx(box.x0)
+            and bounds.containsx(box.x1)
+            and bounds.containsy(box.y0)
+            and bounds.containsy(box.y1)
+        )
     ]
+    for (text, one), (other, box) in itertools.combinations(texts, 2):
+        shared = Bbox.intersection(one, box)
+        if shared and shared.width >= 1 and shared.height >= 4:
+            found.append(f"{text} and {other}")
+    return found
 
 
 def svg(figure):
@@ -533,17 +539,17 @@ def svg(figure):
 
 
 def pictures(record):
-    """{file: (title, plot)} of what a record of scripts/bench has the numbers for."""
+    """{file: plot} of what a record of scripts/bench has the numbers for."""
     command, rows = record["provenance"]["command"], record["rows"]
     if "--series" in command:
-        return {"time.svg": ("Time against N", time)}
+        return {"time.svg": time}
     if "--memory" in command:
-        return {"memory.svg": ("Memory against N", memory)}
-    found = {"ladder.svg": ("The ladder", ladder)}
+        return {"memory.svg": memory}
+    found = {"ladder.svg": ladder}
     if counted(rows):
-        found |= {"traffic.svg": ("Traffic", traffic)}
-    if counted(rows) and "copy_bytes_per_s" in ceilings_of(record):
-        found |= {"roofline.svg": ("Roofline", roofline)}
+        found["traffic.svg"] = traffic
+        if "copy_bytes_per_s" in ceilings_of(record):
+            found["roofline.svg"] = roofline
     return found
 
 
@@ -551,17 +557,13 @@ def bench_page(record, folder):
     """The page that scripts/bench leaves in a build folder: pictures and tables. Returns the page's
     path."""
     provenance = record["provenance"]
-    command, commit = provenance["command"], provenance["commit"]
-    kind = next((kind for kind in ("series", "memory") if kind in command), "bench")
-    parts = [f"# What `{command}` measured", f"{source(provenance)[0]}, commit {commit}"]
-    if "--quick" in command:
-        smaller = "smaller problems than those of the README; compare nothing with it."
-        parts.append(f"With `--quick`: {smaller}")
-    for file, (title, plot) in pictures(record).items():
+    kind = provenance["plan"]
+    parts = [f"# What `{provenance['command']}` measured", *source(provenance)]
+    for file, plot in pictures(record).items():
         (folder / file).write_text(svg(plot(provenance, record["rows"])), encoding="utf-8")
-        parts.append(f"![{title}]({file})")
+        parts.append(f"![{file}]({file})")
     for title, rows in pages.bench_tables(record).items():
-        parts.append(f"## {title}\n\n" + "\n".join(rows))
+        parts.append("\n".join([f"## {title}", "", *rows]))
     page_file = folder / f"{kind}.md"
     page_file.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return page_file

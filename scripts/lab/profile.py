@@ -8,7 +8,7 @@ Without a GPU, or without ncu, the SIMT backend's counts stand alone. The two co
 both have a number, but for plain accesses to shared memory: SIMT counts those of the source, and
 nvcc keeps values in registers. Counts of each source line, as text and as a page, are left in
 NAME.profile.txt and .html; ./scripts/profile NAME.profile.json makes them again. Build first:
-./scripts/step --preset simt 11, and --preset cuda for a GPU.
+./scripts/step --preset simt RUNG, and --preset cuda for a GPU.
 """
 
 import argparse

@@ -190,6 +190,17 @@ def heading(file):
     return short(file) if Path(file).is_file() else f"{file} (cannot be read here)"
 
 
+def cells(counts):
+    """What stands beside a line: requests, sectors per request, wavefronts, ways, all else."""
+    own, shared = together(counts, GLOBAL), together(counts, SHARED)
+    found = ["", "", "", "", events(counts)]
+    if own["requests"]:
+        found[:2] = f"{own['requests']:,}", f"{own['sectors'] / own['requests']:.2f}"
+    if shared["requests"]:
+        found[2:4] = f"{shared['wavefronts']:,}", f"{ways(shared):.2f}"
+    return found
+
+
 def text(document):
     """The source files of the kernels, each line with its counts beside it."""
     out = []
@@ -200,174 +211,85 @@ def text(document):
             "    requests per request   wavefronts   ways",
         ]
         for number, source, counts in lines:
-            own, shared = together(counts, GLOBAL), together(counts, SHARED)
-            requests = f"{own['requests']:,}" if own["requests"] else ""
-            per = f"{own['sectors'] / own['requests']:.2f}" if own["requests"] else ""
-            turns, way = (
-                (f"{shared['wavefronts']:,}", f"{ways(shared):.2f}")
-                if shared["requests"]
-                else ("", "")
-            )
-            also = f"   << {events(counts)}" if events(counts) else ""
+            requests, per_request, wavefronts, way, also = cells(counts)
+            also = also and f"   << {also}"
             out.append(
-                f"{requests:>12}{per:>12}{'!' if counts.get('uncoalesced') else ' '}"
-                f"{turns:>12}{way:>7}"
-                f"{'!' if counts.get('conflicted') else ' '}{number:>5} | {source}{also}"
+                f"{requests:>12}{per_request:>12}{'!' if counts.get('uncoalesced') else ' '}"
+                f"{wavefronts:>12}{way:>7}{'!' if counts.get('conflicted') else ' '}"
+                f"{number:>5} | {source}{also}"
             )
         out += ["! marks lines with uncoalesced global accesses or bank conflicts", ""]
     return "\n".join(out) + "\n"
 
 
-STYLE = """
-:root { color-scheme: light dark; --text: #1f2328; --dim: #59636e; --page: #ffffff; --band: #f3f5f7;
-  --rule: #d5dae0;
-    --global: #0a58ca; --global-bar: #cfe2ff; --shared: #6f3cc3; --shared-bar: #e6d8fb; --bad:
-  #b42318;
-  --bad-page: #ffe9e6; --comment: #57694f; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6e9ed; --dim: #99a3ad; --page: #14181d;
-  --band: #1c2229;
-    --rule: #343c46; --global: #8cc0ff; --global-bar: #1d3a5f; --shared: #d0acff; --shared-bar:
-  #41295f; --bad: #ff9a8a;
-  --bad-page: #40201d; --comment: #9fb796; } }
-body { margin: 0; padding: 1.5rem; font: 15px/1.45 system-ui, sans-serif; color: var(--text);
-  background: var(--page); }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-p, li { max-width: 60rem; } .dim { color: var(--dim); }
-table { border-collapse: collapse; } th, td { padding: 0 .6rem; text-align: right; white-space:
-  nowrap; }
-th { font-weight: 600; color: var(--dim); background: var(--band); }
-.scroll { overflow-x: auto; }
-.totals { margin-top: 1rem; } .totals td { border-top: 1px solid var(--rule); padding: .15rem .6rem;
-  }
-.totals .left, .left { text-align: left; } a { color: inherit; }
-.listing, .code { font: 12.5px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
-.listing th { position: sticky; top: 0; z-index: 1; border-bottom: 1px solid var(--rule); }
-.listing .source { text-align: left; white-space: pre; padding-right: 2rem; border-left: 1px solid
-  var(--rule); }
-.listing .number, .e { color: var(--dim); } .e { text-align: left; }
-.listing tr:hover td.source, .listing tr:target td.source { background: var(--band); }
-.listing tr { scroll-margin-top: 40vh; } tr:target .number { color: var(--text); font-weight: 700; }
-.g { color: var(--global); } .s { color: var(--shared); } .comment { color: var(--comment); }
-td.g[style] { background: linear-gradient(to left, var(--global-bar) var(--part), transparent
-  var(--part)); }
-td.s[style] { background: linear-gradient(to left, var(--shared-bar) var(--part), transparent
-  var(--part)); }
-.listing tr.bad td.source { background: var(--bad-page); } .bad, .mark { color: var(--bad);
-  font-weight: 700; }
-tr.bad { color: inherit; font-weight: inherit; }
+PAGE = """<!doctype html>
+<html lang=en><meta charset=utf-8>
+<meta name=viewport content="width=device-width, initial-scale=1">
+<title>@TITLE@</title>
+<style>
+:root { color-scheme: light dark; }
+body { font: 15px/1.45 system-ui, sans-serif; }
+pre, td { font: 12.5px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+pre { overflow-x: auto; } p { max-width: 60rem; }
+table { border-collapse: collapse; }
+th, td { padding: 0 .6rem; text-align: right; white-space: nowrap; }
+th { position: sticky; top: 0; background: Canvas; }
+.source, .also { text-align: left; white-space: pre; }
+.number, .also { color: GrayText; }
+.global { color: light-dark(#0a58ca, #8cc0ff); }
+.shared { color: light-dark(#6f3cc3, #d0acff); }
+.bar { background: linear-gradient(to left, light-dark(#e2e8f5, #26385a) var(--part),
+       transparent var(--part)); }
+.bad .source { background: light-dark(#ffe9e6, #40201d); }
+.red { color: light-dark(#b42318, #ff9a8a); font-weight: 700; }
+</style>
+<h1>@TITLE@</h1>
+<p>Counted while the kernel ran on the CPU, as written: a GPU's compiler may keep a value in a
+register and save an access to shared memory. A <b class=global>sector</b> is 32 bytes of global
+memory; a request is one instruction of a warp, and 4 sectors per request are ideal when each lane
+takes 4 bytes, 16 when it takes 16. A <b class=shared>wavefront</b> is one pass through the 32 banks
+of shared memory; <b>ways</b> are wavefronts over those needed without conflict, 1.00 at best.
+<span class=red>Red</span> marks more than 1.1 ways, and more than 1.3 times the sectors that the
+bytes fill.</p>
 """
-PREFACE = """<p>Counted while the kernel ran on the CPU, as written: a GPU's compiler may keep a
-value in a register and save an access to shared memory. A <b class=g>sector</b> is 32 bytes of
-global memory; a request is one instruction of a warp, and 4 sectors per request are ideal when each
-lane takes 4 bytes, 16 when it takes 16. A <b class=s>wavefront</b> is one pass through the 32 banks
-of shared memory; <b>ways</b> are wavefronts over those needed without conflict, 1.00 at best. <span
-class=mark>Red</span> marks more than 1.1 ways, and more than 1.3 times the sectors that the bytes
-fill. A line's loads and stores are counted together; resting on a number shows them apart.</p>
+HEAD = """<table><thead><tr><th>sectors<th>per request<th>wavefronts<th>ways<th class=also>also
+<th>line<th class=source>source</tr></thead>
 """
-
-
-def source_html(source):
-    """A line of C++, its comment in another colour."""
-    code, slashes, comment = source.partition("//")
-    return html.escape(code) + (
-        f"<span class=comment>{html.escape(slashes + comment)}</span>" if slashes else ""
-    )
-
-
-def bar(kind, counts, parts, unit, most):
-    """A count with a bar behind it, relative to the largest; empty when nothing was counted."""
-    own = together(counts, parts)
-    if not own["requests"]:
-        return "<td>"
-    apart = "; ".join(
-        f"{name}: {counts[part]['requests']:,} requests, {counts[part][unit]:,} {unit}, "
-        f"{counts[part]['ideal']:,} at best"
-        for part, name in parts.items()
-        if counts[part]["requests"]
-    )
-    part = f"{100 * ratio(own[unit], most):.0f}%"
-    return f'<td class={kind} style="--part:{part}" title="{apart}">{own[unit]:,}'
-
-
-def rates(counts):
-    """The cells of sectors per request and of ways."""
-    own, shared = together(counts, GLOBAL), together(counts, SHARED)
-    return (
-        f"<td class={'bad' if counts.get('uncoalesced') else 'g'}>"
-        + (f"{ratio(own['sectors'], own['requests']):.1f}" if own["requests"] else ""),
-        f"<td class={'bad' if counts.get('conflicted') else 's'}>"
-        + (f"{ways(shared):.2f}" if shared["requests"] else ""),
-    )
-
-
-def marks_html(counts):
-    return "".join(f"<span class=mark>{mark}</span> " for mark in marks(counts))
-
-
-def lines_html(kernel, anchors, sources):
-    """A table of the lines that matter, each with a link to its place below."""
-    yield (
-        f"<h2>{html.escape(kernel['name'])}</h2>\n<div class=scroll><table class=totals><tr><th "
-        "class=left>"
-        "lines that matter<th>of sectors<th>per request<th>of wavefronts<th>ways<th "
-        "class=left></tr>\n"
-    )
-    for line, of_sectors, of_wavefronts in lines_that_matter(kernel):
-        if (place := (line["file"], line["line"])) in anchors:
-            per_request, way = rates(line)
-            sectors, wavefronts = (
-                f"{share:.1%}" if share else "" for share in (of_sectors, of_wavefronts)
-            )
-            yield (
-                f'<tr><td class=left><a href="#{anchors[place]}">line {line["line"]}</a> &ensp;'
-                f"<span class=code>{source_html(sources[place].strip())}</span><td "
-                f"class=g>{sectors}"
-                f"{per_request}<td class=s>{wavefronts}{way}<td "
-                f"class=left>{marks_html(line)}</tr>\n"
-            )
-    yield "</table></div>\n"
 
 
 def page(title, document):
     """The listing as one HTML page: no script, no other file."""
-    files = listings(document)
-    anchors = {
-        (file, number): f"L{index}-{number}"
-        for index, (file, lines) in enumerate(files.items(), 1)
-        for number, _, _ in lines
-    }
-    sources = {
-        (file, number): source for file, lines in files.items() for number, source, _ in lines
-    }
     title = f"{html.escape(title)}: memory traffic by line"
-    out = [
-        "<!doctype html>\n<html lang=en><meta charset=utf-8>\n"
-        '<meta name=viewport content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n{PREFACE}"
-    ]
-    for kernel in document["kernels"]:
-        out += lines_html(kernel, anchors, sources)
-    out.append(f"<h2>All counts</h2>\n<pre class=scroll>{html.escape(summary(document))}</pre>\n")
-    for file, lines in files.items():
-        most_sectors = max(together(counts, GLOBAL)["sectors"] for _, _, counts in lines)
-        most_wavefronts = max(together(counts, SHARED)["wavefronts"] for _, _, counts in lines)
-        out.append(
-            f"<h2>{html.escape(heading(file))}</h2>\n<table "
-            "class=listing><thead><tr><th>sectors<th>per request"
-            "<th>wavefronts<th>ways<th class=left>also<th>line<th class=left>source</tr></thead>\n"
-        )
+    out = [PAGE.replace("@TITLE@", title), f"<pre>{html.escape(summary(document))}</pre>\n"]
+    for file, lines in listings(document).items():
+        out += [f"<h2>{html.escape(heading(file))}</h2>\n", HEAD]
+        most = [
+            max(together(counts, parts)[unit] for *_, counts in lines)
+            for parts, unit in ((GLOBAL, "sectors"), (SHARED, "wavefronts"))
+        ]
         for number, source, counts in lines:
-            per_request, way = rates(counts)
+            _, per_request, _, way, also = cells(counts)
+            sectors = together(counts, GLOBAL)["sectors"]
+            wavefronts = together(counts, SHARED)["wavefronts"]
             out.append(
-                f"<tr{' class=bad' if marks(counts) else ''} id={anchors[file, number]}>"
-                f"{bar('g', counts, GLOBAL, 'sectors', most_sectors)}{per_request}"
-                f"{bar('s', counts, SHARED, 'wavefronts', most_wavefronts)}{way}<td "
-                f"class=e>{marks_html(counts)}"
-                f"{events(counts)}<td class=number>{number}<td "
-                f"class=source>{source_html(source)}</tr>\n"
+                f"<tr{' class=bad' if marks(counts) else ''}>"
+                + bar("global", sectors, most[0])
+                + f"<td class={'red' if counts.get('uncoalesced') else 'global'}>{per_request}"
+                + bar("shared", wavefronts, most[1])
+                + f"<td class={'red' if counts.get('conflicted') else 'shared'}>{way}"
+                + f"<td class=also>{' '.join([*marks(counts), also])}"
+                + f"<td class=number>{number}<td class=source>{html.escape(source)}</tr>\n"
             )
         out.append("</table>\n")
     return "".join(out) + "</html>\n"
+
+
+def bar(kind, count, most):
+    """A count with a bar behind it, relative to the largest; empty when nothing was counted."""
+    if not count:
+        return "<td>"
+    part = f"{100 * count / most:.0f}%"
+    return f'<td class="{kind} bar" style="--part:{part}">{count:,}'
 
 
 def write(document, stem):

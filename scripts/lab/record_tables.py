@@ -112,11 +112,9 @@ def three_digits(value):
 
 
 def size(number):
-    unit, text = next(
-        (pair for pair in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")) if number >= pair[0]),
-        (1e3, "kB"),
-    )
-    return f"{three_digits(number / unit)} {text}"
+    for unit, text in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= unit or text == "kB":
+            return f"{three_digits(number / unit)} {text}"
 
 
 def formatted(value, form=""):
@@ -205,19 +203,14 @@ def pivot(record, down, across, value, head="", mean_of="", **where):
 
 def view(record, name, program="", **where):
     """A line for each kernel (with an mma, for the tensor cores), columns by VIEWS[name]."""
-    lines = []
-    for row in needed_rows(
-        record, program, kinds=("rung",) if name == "tiles" else ("kernel",), **where
-    ):
+    tiles, columns, lines = name == "tiles", VIEWS[name], []
+    kinds = ("rung",) if tiles else ("kernel",)
+    for row in needed_rows(record, program, kinds=kinds, **where):
         if name != "tensor cores" or mmas(row):
-            first = [] if name == "tiles" else [f"{label(row['program'])} {row['kernel']}"]
-            lines.append(
-                [
-                    *first,
-                    *(evaluated(row | {"mmas": mmas(row)}, one) for one in VIEWS[name].values()),
-                ]
-            )
-    return table([*["kernel"] * (name != "tiles"), *VIEWS[name]], lines, name != "tiles")
+            cells = [evaluated(row | {"mmas": mmas(row)}, one) for one in columns.values()]
+            kernel = f"{label(row['program'])} {row.get('kernel')}"
+            lines.append(cells if tiles else [kernel, *cells])
+    return table(columns if tiles else ["kernel", *columns], lines, not tiles)
 
 
 def mmas(row):
@@ -309,32 +302,26 @@ def milliseconds(row):
 
 def speed_columns(found, ceilings):
     """{head: text of a row}; what a row is compared with is of the same problem."""
+    place = order_of_rungs()
+    rungs = [row for row in found if not is_library(row)]
 
-    def times(others):
-        return lambda row: next(
-            (three_digits(other["ms"] / row["ms"]) for other in others(row)), ""
-        )
+    def factor(row, others):
+        return three_digits(others[0]["ms"] / row["ms"]) if others else ""
+
+    def before(row):
+        at = place.get(row["program"], -1)
+        return [one for one in reversed(rungs) if place[one["program"]] < at]
 
     def best(row):
         same = [one for one in found if is_library(one) and one.get("dtype") == row.get("dtype")]
         return sorted(same, key=lambda one: one["ms"]) if row.get("backend") != "cpu" else []
 
-    def before(row):
-        rungs = [one for one in reversed(found) if not is_library(one)]
-        place = order_of_rungs()
-        if is_library(row):
-            return []
-        return [one for one in rungs if place[one["program"]] < place[row["program"]]]
-
     first = [one for one in found if one["program"] == "cuda_naive"]
 
     def share(row):
         unit = row.get("unit", "ffma_flops" if row.get("dtype") == "fp32" else "mma_sync_flops")
-        return (
-            f"{100 * row['tflops'] * 1e12 / ceilings[unit]:.1f}%"
-            if unit in ceilings and not is_library(row)
-            else ""
-        )
+        known = unit in ceilings and not is_library(row)
+        return f"{100 * row['tflops'] * 1e12 / ceilings[unit]:.1f}%" if known else ""
 
     return {
         "type": lambda row: row.get("dtype", ""),
@@ -343,23 +330,21 @@ def speed_columns(found, ceilings):
         "spread": lambda row: f"{100 * row['spread']:.1f}%",
         "TFLOP/s": lambda row: three_digits(row["tflops"]),
         "GB/s": lambda row: three_digits(row["compulsory_bytes"] / row["ms"] / 1e6),
-        "x the rung before": times(before),
-        "x cuda_naive": times(lambda _: first),
-        "x the best library": times(best),
+        "x the rung before": lambda row: factor(row, before(row)),
+        "x cuda_naive": lambda row: factor(row, first),
+        "x the best library": lambda row: factor(row, best(row)),
     }
 
 
-def speeds(
-    record,
-    heads=("ms", "TFLOP/s", "of its unit", "x the rung before", "x the best library"),
-    **where,
-):
+SPEEDS = ("ms", "TFLOP/s", "of its unit", "x the rung before", "x the best library")
+
+
+def speeds(record, heads=SPEEDS, **where):
     """All programs on one problem, in short."""
     found = needed_rows(record, **first_problem(record) | with_columns(where))
     of = speed_columns(found, ceilings_of(record))
-    return table(
-        ["rung", *heads], [[name_of(row), *(of[head](row) for head in heads)] for row in found], 1
-    )
+    lines = [[name_of(row), *(of[head](row) for head in heads)] for row in found]
+    return table(["rung", *heads], lines, 1)
 
 
 def details(record, **where):
@@ -372,32 +357,26 @@ def details(record, **where):
 
 def ladder_table():
     """README's: every rung of the ladder, with links that begin at the root."""
-
-    def chapter(rung):
+    lines = []
+    for rung in ladder.ladder():
         path = f"docs/{rung.program}.md"
-        return f"[{rung.number}]({path})" if (records.ROOT / path).is_file() else rung.number
-
-    return table(
-        ["chapter", "kernel", "the one idea"],
-        [
-            [chapter(rung), f"[{rung.name}](steps/{rung.program})", rung.idea]
-            for rung in ladder.ladder()
-        ],
-        3,
-    )
+        written = (records.ROOT / path).is_file()
+        chapter = f"[{rung.number}]({path})" if written else rung.number
+        lines.append([chapter, f"[{rung.name}](steps/{rung.program})", rung.idea])
+    return table(["chapter", "kernel", "the one idea"], lines, 3)
 
 
 def ceilings(*names):
-    of = [ceilings_of(name) for name in names]
-    return table(
-        ["unit", *(map(machine, names) if len(names) > 1 else ["measured"])],
-        [
-            [text, *(f"{three_digits(one[key] / size)} {unit}" for one in of)]
-            for key, (text, size, unit) in UNITS.items()
-            if all(key in one for one in of)
-        ],
-        1,
-    )
+    of, lines = [ceilings_of(name) for name in names], []
+    for key, (text, size, unit) in UNITS.items():
+        if all(key in one for one in of):
+            lines.append([text, *(f"{three_digits(one[key] / size)} {unit}" for one in of)])
+    return table(["unit", *(map(machine, names) if len(names) > 1 else ["measured"])], lines, 1)
+
+
+def made_of(rows):
+    """A record of these rows."""
+    return {"provenance": {}, "rows": rows}
 
 
 def side_by_side(*names):
@@ -406,14 +385,9 @@ def side_by_side(*names):
         row | {"machine": machine(name)}
         for name in names
         for row in needed_rows(name, **first_problem(name))
+        if row["backend"] != "cpu"
     ]
-    return pivot(
-        {"provenance": {}, "rows": [row for row in found if row["backend"] != "cpu"]},
-        "program",
-        "machine",
-        "three_digits(tflops)",
-        head="TFLOP/s",
-    )
+    return pivot(made_of(found), "program", "machine", "three_digits(tflops)", head="TFLOP/s")
 
 
 def against_N(record, cell, **where):
@@ -422,24 +396,21 @@ def against_N(record, cell, **where):
     too_large = {(row["program"], row.get("N_q")) for row in refused}
     of = {(row["program"], row.get("dtype", ""), row["N_q"]): row for row in found}
 
-    def size_of(row):
-        return size(row["compulsory_bytes"] + row["extra_bytes"]) if "extra_bytes" in row else "?"
-
-    write = {"ms": milliseconds, "TFLOP/s": lambda row: three_digits(row["tflops"])}.get(
-        cell, size_of
-    )
-
     def shown_at(name, dtype, N):
         row = of.get((name, dtype, N))
-        return write(row) if row else "does not fit" * ((name, N) in too_large)
+        if not row:
+            return "does not fit" * ((name, N) in too_large)
+        if cell == "ms":
+            return milliseconds(row)
+        if cell == "TFLOP/s":
+            return three_digits(row["tflops"])
+        known = "extra_bytes" in row
+        return size(row["compulsory_bytes"] + row["extra_bytes"]) if known else "?"
 
     lengths = sorted({row["N_q"] for row in found + refused if "N_q" in row})
     names = {(row["program"], row.get("dtype", "")): name_of(row) for row in found}
-    return table(
-        ["rung", "type", *(f"N = {N:,}" for N in lengths)],
-        [[name, of[1], *(shown_at(*of, N) for N in lengths)] for of, name in names.items()],
-        1,
-    )
+    lines = [[name, of[1], *(shown_at(*of, N) for N in lengths)] for of, name in names.items()]
+    return table(["rung", "type", *(f"N = {N:,}" for N in lengths)], lines, 1)
 
 
 def problem(row):
@@ -466,20 +437,12 @@ def bench_tables(record):
 
 
 def simt(record, names):
-    """What the GPU and the SIMT backend counted on the first problem, of the counters that the
-    regular expression names."""
-    found = [
-        row
-        for row in needed_rows(record, problem=rows(record)[0]["problem"])
-        if re.match(names, row["counter"])
-    ]
-    # GPU / SIMT where they differ.
-    return pivot(
-        {"provenance": {}, "rows": found},
-        "program, kernel",
-        "counter",
-        "' / '.join(unique((f'{gpu:,.15g}', f'{simt:,.15g}')))",
-    )
+    """What the GPU and the SIMT backend counted on the first problem, GPU / SIMT where they differ,
+    of the counters that the regular expression names."""
+    found = needed_rows(record, problem=rows(record)[0]["problem"])
+    found = [row for row in found if re.match(names, row["counter"])]
+    cell = "' / '.join(unique((f'{gpu:,.15g}', f'{simt:,.15g}')))"
+    return pivot(made_of(found), "program, kernel", "counter", cell)
 
 
 def registers(record):
@@ -509,10 +472,8 @@ def compared(record, **where):
 def only(record, *programs):
     """The record, cut to these programs, where it has them, and the libraries."""
     provenance, found = loaded(record)
-    return {
-        "provenance": provenance,
-        "rows": [row for row in found if is_library(row) or row["program"] in programs],
-    }
+    kept = [row for row in found if is_library(row) or row["program"] in programs]
+    return {"provenance": provenance, "rows": kept}
 
 
 def ratios(record, program, other, **where):
@@ -588,35 +549,26 @@ def means(record, *programs, **where):
 def by_spread(record, other, programs=(), **where):
     """The same against another program and the spread of the scores."""
     found = needed_rows(record, **where)
-    names = unique(
-        row["program"]
-        for row in found
-        if not is_library(row) and (not programs or row["program"] in programs)
-    )
+    ours = [row["program"] for row in found if not is_library(row)]
+    names = [name for name in unique(ours) if not programs or name in programs]
 
     def cell(sigma, column):
         d, name = column
         return f"{geometric_mean(ratios(record, name, other, **where, d=d, sigma=sigma)):.2f}"
 
     lines = {sigma: f"{sigma:.15g}" for sigma in sorted({row["sigma"] for row in found})}
-    columns = {
-        (d, name): f"d={d:.0f}: {label(name)}"
-        for d in unique(row["d"] for row in found)
-        for name in names
-    }
+    dims = unique(row["d"] for row in found)
+    columns = {(d, name): f"d={d:.0f}: {label(name)}" for d in dims for name in names}
     return grid("standard deviation", lines, columns, cell)
 
 
 def neighbours(record, before, after):
     """Two rungs against N."""
-    pairs = [
-        (row["N_q"], row["ms"], ms(record, after, N=row["N_q"]))
-        for row in needed_rows(record, before)
-    ]
-    return table(
-        ["N", before, after, f"{after} / {before}"],
-        [[N, three_digits(a), three_digits(b), f"{b / a:.2f}"] for N, a, b in pairs],
-    )
+    lines = []
+    for row in needed_rows(record, before):
+        one, other = row["ms"], ms(record, after, N=row["N_q"])
+        lines.append([row["N_q"], three_digits(one), three_digits(other), f"{other / one:.2f}"])
+    return table(["N", before, after, f"{after} / {before}"], lines)
 
 
 def growth(record):
@@ -634,23 +586,17 @@ def growth(record):
 def experiments(record, rung):
     """What was changed in a rung, what was predicted, and what came out: means over N. Empty
     columns are left out."""
-    about = {
-        row["program"]: row
-        for row in reversed(needed_rows(record, kinds=("build",)))
-        if row["rung"] == rung
-    }
+    builds = [row for row in needed_rows(record, kinds=("build",)) if row["rung"] == rung]
+    about = {row["program"]: row for row in reversed(builds)}
     names = [name for name in reversed(about) if rows(record, name)]
     timed = needed_rows(record, names[0])
     groups, fp32 = groups_of(timed), timed[0]["dtype"] == "fp32"
-    dims = [d for d in (256, 128, 64, 32) if d <= max(d for d, _ in groups) or d <= 128]
-
-    def speed(name, d, causal):
-        of = rows(record, name, d=d, causal=causal)
-        return f"{geometric_mean([row['tflops'] for row in of]):.{int(fp32)}f}" if of else ""
+    largest = max(128, *(d for d, _ in groups))
+    dims = [d for d in (256, 128, 64, 32) if d <= largest]
 
     def times(name, other, least=0):
         of = unique(d for d, _ in groups if d >= least and rows(record, other, d=d))
-        found = sum((ratios(record, name, other, d=d) for d in of), [])
+        found = [one for d in of for one in ratios(record, name, other, d=d)]
         return f"{geometric_mean(found):.3f}" if found else ""
 
     def spilled(row):
@@ -659,15 +605,15 @@ def experiments(record, rung):
         return f"stack {row['stack']} at {row['d']}" if row["stack"] else ""
 
     def line(name):
-        builds = rows(record, name, kinds=("build",))
-        of = [row for d in dims for row in builds if row.get("d") == d]
+        one, own = about[name], rows(record, name)
+        by_dim = {row.get("d"): row for row in builds if row["program"] == name}
+        of = [by_dim[d] for d in dims if d in by_dim]
         counts = next(iter(rows(record, name, kinds=("kernel",))), {})
         per_mma = [row for row in of if row.get("mma") and row["d"] in (64, 128)]
-        own = rows(record, name)
-        wrong = " (wrong on purpose)" * bool(about[name].get("wrong"))
-        return {
-            "change": (about[name].get("what") or f"`{rung}`") + wrong,
-            "predicted": about[name].get("predicted", ""),
+        per_load = "shared_load_wavefronts / shared_load_requests : .2f"
+        cells = {
+            "change": (one.get("what") or f"`{rung}`") + " (wrong on purpose)" * one["wrong"],
+            "predicted": one.get("predicted", ""),
             "x the rung": times(name, names[0]),
             "x FA2, d = 64 and 128": "" if fp32 else times(name, "FA2", 64),
             f"registers at d = {', '.join(map(str, dims))}": ", ".join(
@@ -677,15 +623,14 @@ def experiments(record, rung):
             "instructions per mma, 128, 64": ", ".join(
                 evaluated(row, "instructions / mma : .2f") for row in per_mma
             ),
-            "wavefronts per load": evaluated(
-                counts, "shared_load_wavefronts / shared_load_requests : .2f"
-            ),
+            "wavefronts per load": evaluated(counts, per_load),
             "ms": evaluated(own[0], "ms : .1f") if len(own) == 1 else "",
-            **{
-                f"TFLOP/s, d={d}" + " causal" * causal: speed(name, d, causal)
-                for d, causal in groups
-            },
         }
+        for (d, causal), group in groups.items():
+            of = rows(record, name, d=d, causal=causal)
+            speed = geometric_mean([row["tflops"] for row in of]) if of else 0
+            cells[f"TFLOP/s, {group.removesuffix(' full')}"] = f"{speed:.{int(fp32)}f}" * bool(of)
+        return cells
 
     lines = [line(name) for name in names]
     heads = [head for head in lines[0] if any(line[head] for line in lines)]

@@ -10,6 +10,7 @@ version of compute-sanitizer has for Hopper's units is on. --sanitizer names ano
 the toolkit's, such as that of PyPI's nvidia-cuda-sanitizer-api.
 """
 
+import itertools
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -80,48 +81,26 @@ def unseen(options):
     if not program:
         raise LabError("unseen_races is not built: cmake --preset cuda makes the folder for it")
     rows = []
-    for arguments in [
-        (case, *repaired) for case in ("slot", "wait", "fence") for repaired in ((), ("repaired",))
-    ]:
-        for tool in TOOLS:
-            said = under(options.sanitizer, tool, program, arguments, checks)[1].stdout
-            wrong = re.search(r": (\d+) of \d+ numbers are wrong", said)  # the program's own line
-            if reported(said) is None or not wrong:
-                raise LabError(
-                    f"unseen_races {' '.join(arguments)} did not run under {tool}:\n{said}"
-                )
-            rows.append(
-                {
-                    "program": f"unseen_races {' '.join(arguments)}",
-                    "kind": "example",
-                    "tool": tool,
-                    "reported": reported(said),
-                    "value": int(wrong[1]),
-                }
-            )
-            print(
-                "{program:<30} {tool:<10} reports {reported}; {value} numbers are wrong".format(
-                    **rows[-1]
-                ),
-                flush=True,
-            )
+    cases = itertools.product(("slot", "wait", "fence"), ((), ("repaired",)), TOOLS)
+    for case, repaired, tool in cases:
+        arguments = (case, *repaired)
+        name = f"unseen_races {' '.join(arguments)}"
+        said = under(options.sanitizer, tool, program, arguments, checks)[1].stdout
+        wrong = re.search(r": (\d+) of \d+ numbers are wrong", said)  # the program's own line
+        if (reports := reported(said)) is None or not wrong:
+            raise LabError(f"{name} did not run under {tool}:\n{said}")
+        row = {"program": name, "kind": "example", "tool": tool, "reported": reports}
+        rows.append(row | {"value": int(wrong[1])})
+        print(f"{name:<30} {tool:<10} reports {reports}; {wrong[1]} numbers are wrong", flush=True)
     cli.save(options, rows, compute_sanitizer=version, checks=" ".join(checks))
     return 0
 
 
 def add_arguments(parser):
     cli.add(parser, "rungs", "--programs", "--jobs", "--record", "--commit")
-    parser.add_argument(
-        "--sanitizer",
-        default="compute-sanitizer",
-        metavar="PROGRAM",
-        help="the compute-sanitizer to use; default: the one in PATH",
-    )
-    parser.add_argument(
-        "--unseen",
-        action="store_true",
-        help="the mistakes of docs/unseen_races.md in place of the rungs",
-    )
+    add, sanitizer = parser.add_argument, "compute-sanitizer"
+    add("--sanitizer", default=sanitizer, metavar="PROGRAM", help="(the one in PATH)")
+    add("--unseen", action="store_true", help="the mistakes of docs/unseen_races.md instead")
 
 
 def main(options):
@@ -132,31 +111,19 @@ def main(options):
     paths = {rung.name: harness.need(options.programs, rung.name) for rung in rungs}
     rows, reports = [], []
     with ThreadPoolExecutor(max(1, min(8, options.jobs // 2))) as pool:
-        for rung in rungs:
-            cli.say(rung.name)
-            for tool in TOOLS:
-                runs = [
-                    [*problem.split(), "--head-dim", str(d), "--dtype", dtype]
-                    for problem in PROBLEMS
-                    for dtype in rung.types
-                    for d in rung.head_dims
-                ]
-                one = partial(sanitize, options.sanitizer, tool, paths[rung.name])
-                said = list(filter(None, pool.map(one, runs)))
-                rows.append(
-                    {
-                        "program": rung.name,
-                        "kind": "rung",
-                        "tool": tool,
-                        "runs": len(runs),
-                        "reported": len(said),
-                    }
-                )
-                print(
-                    f"{rung.name:<30} {tool:<10} {len(runs) - len(said)} of {len(runs)} clean",
-                    flush=True,
-                )
-                reports += said
+        for rung, tool in itertools.product(rungs, TOOLS):
+            of_rung = itertools.product(PROBLEMS, rung.types, rung.head_dims)
+            runs = [
+                [*problem.split(), "--head-dim", str(d), "--dtype", dtype]
+                for problem, dtype, d in of_rung
+            ]
+            one = partial(sanitize, options.sanitizer, tool, paths[rung.name])
+            said = list(filter(None, pool.map(one, runs)))
+            row = {"program": rung.name, "kind": "rung", "tool": tool, "runs": len(runs)}
+            rows.append(row | {"reported": len(said)})
+            clean = len(runs) - len(said)
+            print(f"{rung.name:<30} {tool:<10} {clean} of {len(runs)} clean", flush=True)
+            reports += said
     for text in reports[:5]:
         cli.say(f"\n{text}")
     cli.save(options, rows, problems=PROBLEMS)

@@ -44,14 +44,10 @@ def loops(code):
             body = collections.Counter(one[1] for one in code if first <= one[0] <= address)
             if PRODUCTS & body.keys():
                 bodies[first, address] = body
-    for span, body in sorted(bodies.items()):
-        if not any(
-            other != span and span[0] <= other[0] and other[1] <= span[1] for other in bodies
-        ):
-            others = collections.Counter(
-                {name: count for name, count in body.items() if name not in PRODUCTS}
-            )
-            yield sum(body.values()), sum(body.values()) - sum(others.values()), others
+    for (first, last), body in sorted(bodies.items()):
+        if sum(first <= one and other <= last for one, other in bodies) == 1:  # none within it
+            products = sum(body.pop(name, 0) for name in PRODUCTS)
+            yield products + body.total(), products, body
 
 
 def read(path):
@@ -84,17 +80,10 @@ def best_loops(path):
 
 
 def add_arguments(parser):
-    parser.add_argument("file", type=Path, metavar="FILE")
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="only kernels whose name contains TEXT"
-    )
-    parser.add_argument(
-        "--most",
-        type=int,
-        default=8,
-        metavar="N",
-        help="how many of the other instructions to name (8)",
-    )
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE")
+    add("--only", default="", metavar="TEXT", help="only kernels whose name contains TEXT")
+    add("--most", type=int, default=8, metavar="N", help="how many other instructions to name (8)")
 
 
 def main(options):

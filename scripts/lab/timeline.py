@@ -8,22 +8,21 @@ tensor cores and the unit for exponentials work, in cuDNN too. Needs a GPU of co
 """
 
 import ctypes
-import sys
 from statistics import mean
 
-from lab import cli, compare, counters, experiments, harness, timing
+from lab import cli, compare, experiments, harness, timing
 from lab.ladder import LabError
 
 CASE = harness.problem(4, 16, 4096, 128)
 # The stamped experiment: what it is without stamps, and the phases of a tile of keys, each of which
 # ends with a stamp.
 PHASES = {
-    "21_stamps": ("33_persistent_blocks", ("S", "softmax", "PV", "tile")),
-    "21_exclusive_stamps": (
+    "persistent_blocks_stamps": ("persistent_blocks", ("S", "softmax", "PV", "tile")),
+    "persistent_blocks_exclusive_stamps": (
         "persistent_blocks_exclusive_exponentials",
         ("S", "maximum", "turn", "softmax", "PV", "tile"),
     ),
-    "22_stamps": ("34_overlap", ("S", "softmax", "PV", "pack", "turn")),
+    "overlap_stamps": ("overlap", ("S", "softmax", "PV", "pack", "turn")),
 }
 NAMES = (*PHASES, "persistent_blocks_exclusive_exponentials")
 # Tiles of keys that a warpgroup notes, those of a tile of Q, and of these the ones that are looked
@@ -76,17 +75,6 @@ def phases(program, stamps):
     ] + every[len(every) // 2]
 
 
-def counted(name):
-    """Rows of what ncu counts in a run."""
-    cli.say(f"ncu: {name}")
-    lab = [sys.executable, "-B", "-m", "lab", "experiments"]
-    command = [*lab, *NAMES, "--once", name, "--problem", "4,16,4096,128"]
-    return [
-        {"program": name, "kind": "kernel", "kernel": kernel, **CASE, **counts}
-        for kernel, counts in counters.ncu(command, "persistent_blocks|overlap|cudnn")
-    ]
-
-
 def add_arguments(parser):
     parser.add_argument("--counters", action="store_true", help="count with ncu, too: some 40 s")
     cli.add(parser, "--record", "--jobs")
@@ -127,14 +115,11 @@ def main(options):
         )
     cli.save(options, rows, torch=torch.__version__, rounds=30)
     if options.counters:
-        rows += (
-            found := [
-                row
-                for name in ["cuDNN", *(plain for plain, _ in PHASES.values())]
-                for row in counted(name)
-            ]
-        )
-        cli.save(options, rows, torch=torch.__version__, rounds=30)
+        found = []
+        for name in ("cuDNN", *(plain for plain, _ in PHASES.values())):
+            kernels = "persistent_blocks|overlap|cudnn"
+            found += experiments.counted(NAMES, name, (4, 16, 4096, 128), kernels)
+        cli.save(options, rows + found, torch=torch.__version__, rounds=30)
         lines = [
             [
                 f"{row['program']} {row['kernel'][:40]}",

@@ -1,5 +1,4 @@
-"""The one timing loop for programs on a GPU, and the suite's rule for what they compute. Needs
-PyTorch.
+"""The one timing loop for programs on a GPU, and what they must compute. Needs PyTorch.
 
 A program is a function f(q, k, v, causal, o, lse) on tensors of PyTorch; a library leaves o and lse
 alone and returns O. A backward one is f(q, k, v, causal, o, lse, do, dq, dk, dv), and returns the
@@ -7,19 +6,21 @@ gradients.
 """
 
 import ctypes
+import functools
 import importlib.metadata
 import importlib.util
 import math
 import random
 import re
 import statistics
+import subprocess
 import sys
+import tempfile
 from statistics import geometric_mean
 
-from lab import cli
+from lab import build, cli, record_tables, safetensors
 from lab.ladder import ROOT, LabError
 from lab.records import clock_and_power
-from lab.safetensors import SafetensorsFile
 
 LIBRARIES = {
     "fp32": {"memory-efficient": "EFFICIENT_ATTENTION", "unfused": "MATH"},
@@ -65,47 +66,23 @@ def row_of(milliseconds, flops):
 
 
 def flops_of(case, backward=False):
-    return (
-        (10 if backward else 4)
-        * case["B"]
-        * case["H"]
-        * case["N_q"]
-        * case["N_kv"]
-        * case["d"]
-        / (2 if case["causal"] else 1)
-    )
-
-
-def ratios(rows, program, library):
-    """{problem: how many times as fast as the library} of a program."""
-    of = {
-        name: {
-            tuple(row.get(part) for part in CASE): row["ms"]
-            for row in rows
-            if row["program"] == name
-        }
-        for name in (program, library)
-    }
-    return {case: of[library][case] / ms for case, ms in of[program].items() if case in of[library]}
+    flops = (10 if backward else 4) * case["B"] * case["H"] * case["N_q"] * case["N_kv"] * case["d"]
+    return flops / (2 if case["causal"] else 1)
 
 
 def summary(rows):
     """Geometric mean and least ratio of each rung and library, for each sigma and pattern."""
-    lines = []
+    lines, record = [], {"provenance": {}, "rows": rows}
     for sigma, pattern in dict.fromkeys((row.get("sigma"), row.get("pattern")) for row in rows):
-        some = [row for row in rows if (row.get("sigma"), row.get("pattern")) == (sigma, pattern)]
+        where = {"sigma": sigma, "pattern": pattern}
+        found = record_tables.rows(record, **where)
         lines.append(f"sigma {sigma:g}, {pattern}" if sigma else "")
-        for name in dict.fromkeys(row["program"] for row in some if row["kind"] != "library"):
+        for name in dict.fromkeys(row["program"] for row in found if row["kind"] != "library"):
             parts = []
-            for library in dict.fromkeys(
-                row["program"] for row in some if row["kind"] == "library"
-            ):
-                if found := ratios(some, name, library):
-                    parts.append(
-                        f"{geometric_mean(found.values()):.3f} x {library} (least "
-                        f"{min(found.values()):.2f}, "
-                        f"{len(found)} cases)"
-                    )
+            for other in dict.fromkeys(row["program"] for row in found if row["kind"] == "library"):
+                of = record_tables.ratios(record, name, other, **where)
+                mean, least = geometric_mean(of), min(of)
+                parts.append(f"{mean:.3f} x {other} (least {least:.2f}, {len(of)} cases)")
             lines.append(f"  {name}: {', '.join(parts) or 'no library on the same problems'}")
     return lines
 
@@ -202,53 +179,46 @@ def rung(name, path):
     def attention(q, k, v, causal, *rest):
         batch, heads, N_q, d = q.shape
         sizes = (ctypes.c_int64 * 6)(batch, heads, k.shape[1], N_q, k.shape[2], d)
-        tensors = (ctypes.c_void_p * (3 + len(rest)))(
-            *(tensor.data_ptr() for tensor in (q, k, v, *rest))
+        tensors = [tensor.data_ptr() for tensor in (q, k, v, *rest)]
+        workspace = []
+        if workspace_bytes:
+            size = workspace_bytes(sizes, int(causal))
+            room = q.new_empty(size, dtype=torch.uint8)
+            workspace = [ctypes.c_void_p(room.data_ptr())]
+        code = function(
+            int("bfloat16" in str(q.dtype)),
+            sizes,
+            ctypes.c_float(1 / math.sqrt(d)),
+            int(causal),
+            (ctypes.c_void_p * len(tensors))(*tensors),
+            *workspace,
+            q.device.index,
+            None,
+            message,
+            ctypes.c_size_t(len(message)),
         )
-        workspace = (
-            [q.new_empty(workspace_bytes(sizes, int(causal)), dtype=torch.uint8)]
-            if workspace_bytes
-            else []
-        )
-        if (
-            function(
-                int("bfloat16" in str(q.dtype)),
-                sizes,
-                ctypes.c_float(1 / math.sqrt(d)),
-                int(causal),
-                tensors,
-                *(ctypes.c_void_p(one.data_ptr()) for one in workspace),
-                q.device.index,
-                None,
-                message,
-                ctypes.c_size_t(len(message)),
-            )
-            != 0
-        ):
+        if code:
             raise LabError(f"{name}: {message.value.decode()}")
         return rest[0] if len(rest) == 2 else rest[3:]
 
     return attention
 
 
+PATTERNS = "random, real, rising:R, low:R, sink:first, sink:middle, sink:last (sink:first:H)"
+
+
 def parse_pattern(text):
-    """The kind of a pattern and its numbers: "sink:first:50" is ("sink", "first", 50.0)."""
-    number = r"(\d+(?:\.\d+)?)"
-    if text in ("random", "real"):
-        return (text,)
-    if found := re.fullmatch(rf"(rising|low):{number}", text):
-        return found[1], float(found[2])
-    if found := re.fullmatch(rf"sink:(first|middle|last)(?::{number})?", text):
-        return "sink", found[1], float(found[2] or 50)
-    raise LabError(
-        f"pattern '{text}': random, real, rising:R, low:R or sink:first, sink:middle, sink:last "
-        "(sink:first:H)"
-    )
+    """The kind of a pattern and its number: "sink:first:50" is ("sink:first", 50.0)."""
+    found = re.fullmatch(r"(random|real|sink:(?:first|middle|last))(?::([\d.]+))?", text)
+    found = found or re.fullmatch(r"(rising|low):([\d.]+)", text)
+    if not found:
+        raise LabError(f"pattern '{text}': {PATTERNS}")
+    return found[1], float(found[2] or 50)
 
 
 def real_tensors(torch):
     """Q, K and V of the real layer, (H, N, d), fp32."""
-    file = SafetensorsFile(ROOT / "reference/data/minilm_layer1.safetensors")
+    file = safetensors.SafetensorsFile(ROOT / "reference/data/minilm_layer1.safetensors")
 
     def tensor(name):
         flat = torch.frombuffer(bytearray(file.data(name)), dtype=torch.float32)
@@ -263,111 +233,71 @@ def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, patter
         torch.randn(shape, generator=generator, device="cuda")
         for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, d))
     )
-    kind, *details = parse_pattern(pattern)
+    kind, height = parse_pattern(pattern)
     if kind == "real":  # repeated along heads, rows and columns; the scores stay those of the layer
         real_q, real_k, real_v = real_tensors(torch)
         for tensor, source in ((q, real_q), (k, real_k), (v, real_v)):
-            index = [
-                torch.arange(tensor.shape[n + 1], device="cuda") % source.shape[n] for n in range(3)
-            ]
-            tensor.copy_(source[index[0]][:, index[1]][:, :, index[2]])
+            for n, size in enumerate(tensor.shape[1:]):
+                source = source.index_select(n, torch.arange(size, device="cuda") % source.shape[n])
+            tensor.copy_(source)
         q *= math.sqrt(real_q.shape[-1] / d)
     q *= sigma
-    # One column of Q is 1, so that of K is what it adds to the score, times sqrt(d).
-    if kind in ("rising", "low", "sink"):
-        q[..., 0] = 1
-        k[..., 0] = 0
+    if kind not in ("random", "real"):
+        # One column of Q is 1, so that of K is what it adds to the score, times sqrt(d).
+        q[..., 0], k[..., 0] = 1, 0
+        height *= math.sqrt(d)
         if kind == "rising":
-            k[..., 0] = torch.arange(N_kv, device="cuda") * (details[0] * math.sqrt(d) / N_kv)
+            k[..., 0] = torch.arange(N_kv, device="cuda") * (height / N_kv)
         elif kind == "low":
-            k[..., 0] = -details[0] * math.sqrt(d)
+            k[..., 0] = -height
         else:
-            k[..., {"first": 0, "middle": N_kv // 2, "last": -1}[details[0]], 0] = details[
-                1
-            ] * math.sqrt(d)
+            k[..., {"first": 0, "middle": N_kv // 2, "last": -1}[kind.split(":")[1]], 0] = height
     return tuple(tensor.to(dtype) for tensor in (q, k, v))
 
 
-def expected(torch, q, k, v, causal):
-    """What one head should give and how far from it a result may lie: O, bound, LSE, bounds of its
-    rows.
-
-    The rule of reference/check.hpp, on the GPU: O and LSE in float64, and a bound that is twice the
-    error of unfused attention in float32 that rounds P and O, with terms for rounding that no
-    kernel avoids (docs/00_attention.md).
-    """
-    roundoff, tau = {
-        torch.float16: (2**-11, 1e-3),
-        torch.bfloat16: (2**-8, 4e-3),
-        torch.float32: (0, 2e-5),
-    }[q.dtype]
-    scale = 1 / math.sqrt(q.shape[1])
-    hidden = (
-        torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).triu(1 + len(k) - len(q))
-        if causal
-        else None
-    )
-
-    def unfused(kind, round_to=None):
-        S = q.to(kind) @ k.to(kind).T * scale
-        if causal:
-            S.masked_fill_(hidden, -math.inf)
-        LSE = torch.logsumexp(S, 1)
-        P = torch.softmax(S, 1)
-        O = (P if round_to is None else P.to(round_to).to(kind)) @ v.to(kind)
-        return (O if round_to is None else O.to(round_to)).double(), LSE
-
-    O, LSE = unfused(torch.float64)
-    naive, _ = unfused(torch.float32, q.dtype)
-    products = q.abs().float() @ k.abs().float().T * scale
-    if causal:
-        products.masked_fill_(hidden, 0)
-    largest = products.amax(1).double()  # A_i of the rule
-    bound = (
-        2 * (naive - O).abs().max()
-        + 2 * roundoff * O.abs().max()
-        + 2**-20 * largest.max() * v.abs().max().double()
-        + 1e-5
-    )
-    return O, bound, LSE, tau + 2**-19 * largest
+@functools.cache
+def checker():
+    """The program that knows the suite's rule."""
+    for name in ("build-cuda", "build-simt", "build-cpu"):
+        if found := build.program(ROOT / name, "check_tensors"):
+            return found
+    raise LabError("check_tensors does not build: cmake --preset cpu makes a folder for it")
 
 
-def largest_errors(torch, programs, with_lse, q, k, v, causal):
-    """{name: largest error as a part of its bound}; above 1 or NaN is wrong. `with_lse`: names of
-    those that fill lse.
+def largest_error(torch, program, q, k, v, causal, rest, with_lse):
+    """Of a program, as a part of the bound that the suite's rule gives; above 1 is wrong. Looks at
+    256 rows of the query heads that read the first and the last head of K and V. `rest`: O and LSE,
+    or what with_gradient() gives; `with_lse`: whether it fills LSE."""
+    gradients = len(rest) > 2
+    for out in rest[3:] if gradients else rest:
+        out.fill_(math.nan)
+    found, share = program(q, k, v, causal, *rest), 0.0
+    found = dict(zip(("dq", "dk", "dv"), found)) if gradients else {"o": found}
+    if with_lse and not gradients:
+        found["lse"] = rest[1]
+    inputs = {"q": q, "k": k, "v": v} | ({"do": rest[2]} if gradients else {})
+    for b, h in {(0, 0), (len(k) - 1, k.shape[1] - 1)}:
 
-    Against float64 over the first and the last head; in the others all programs within the same
-    bound of the first one.
-    """
+        def part(x, b=b, h=h):
+            group = x.shape[1] // k.shape[1]
+            return x[b : b + 1, h * group : (h + 1) * group].detach().cpu().contiguous()
 
-    def worse(a, b):
-        return max(a, b, key=lambda x: math.inf if math.isnan(x) else x)
-
-    share = dict.fromkeys(programs, 0.0)
-    heads = {(0, 0), (q.shape[0] - 1, q.shape[1] - 1)}
-    group = q.shape[1] // k.shape[1]
-    rules = {
-        (b, h): expected(torch, q[b, h], k[b, h // group], v[b, h // group], causal)
-        for b, h in heads
-    }
-    first = None
-    for name, program in programs.items():
-        own_o, own_lse = (
-            torch.full_like(q, math.nan),
-            torch.full(q.shape[:3], math.nan, device="cuda"),
-        )
-        o = program(q, k, v, causal, own_o, own_lse)
-        for (b, h), (O, bound, LSE, LSE_bounds) in rules.items():
-            share[name] = worse(share[name], ((o[b, h].double() - O).abs().max() / bound).item())
-            if name in with_lse:
-                share[name] = worse(
-                    share[name], ((own_lse[b, h].double() - LSE).abs() / LSE_bounds).max().item()
-                )
-        first = o if first is None else first
-        share[name] = worse(
-            share[name], ((o.float() - first.float()).abs().max() / (2 * bound)).item()
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [f"{folder}/input.safetensors", f"{folder}/result.safetensors"]
+            for path, of in zip(paths, (inputs, found)):
+                safetensors.write(path, {name: as_bytes(torch, part(x)) for name, x in of.items()})
+            command = [checker(), *paths, "causal" if causal else "full", "256"]
+            said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        for line in said.splitlines():
+            error, bound = map(float, line.split()[1:])
+            share = max(share, error / bound if error >= 0 else math.inf)  # NaN is not
     return share
+
+
+def as_bytes(torch, x):
+    """(type, shape, bytes) of a tensor, as safetensors.write() wants it."""
+    types = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+    return types[x.dtype], x.shape, x.view(torch.uint8).numpy().tobytes()
 
 
 def with_gradient(torch, q, k, v, causal):
@@ -382,46 +312,6 @@ def with_gradient(torch, q, k, v, causal):
         torch.randn_like(q),
         *(torch.full_like(x, math.nan) for x in (q, k, v)),
     ]
-
-
-def expected_gradients(torch, q, k, v, do, causal):
-    """[(dX, bound)] of dQ, dK and dV of a K/V head; q and do are (group, N, d)."""
-    scale = 1 / math.sqrt(q.shape[2])
-    hidden = torch.ones(q.shape[1], len(k), dtype=torch.bool, device=q.device).triu(
-        1 + len(k) - q.shape[1]
-    )
-
-    def unfused(kind, rounded):
-        K, V, dQ, dK, dV = k.to(kind), v.to(kind), [], 0, 0
-        for Q, dO in zip(q.to(kind), do.to(kind)):
-            S = Q @ K.T * scale
-            P = torch.softmax(S.masked_fill_(hidden, -math.inf) if causal else S, 1)
-            dP = dO @ V.T
-            dS = rounded(P * (dP - (P * dP).sum(1, keepdim=True)))
-            dQ, dK, dV = dQ + [dS @ K * scale], dK + dS.T @ Q * scale, dV + rounded(P).T @ dO
-        return [rounded(x).double() for x in (torch.stack(dQ), dK, dV)]
-
-    exact = unfused(torch.float64, lambda x: x)
-    naive = unfused(torch.float32, lambda x: x.to(q.dtype).float())
-    roundoff = 2**-11 if q.dtype == torch.float16 else 2**-8
-    return [
-        (x, 3 * (n - x).abs().max() + 2 * roundoff * x.abs().max() + 1e-5)
-        for x, n in zip(exact, naive)
-    ]
-
-
-def largest_gradient_errors(torch, programs, q, k, v, causal, rest):
-    """As `largest_errors`, of the first and the last K/V head."""
-    group, share = q.shape[1] // k.shape[1], dict.fromkeys(programs, 0.0)
-    for b, h in {(0, 0), (k.shape[0] - 1, k.shape[1] - 1)}:
-        heads = slice(h * group, (h + 1) * group)
-        rules = expected_gradients(torch, q[b, heads], k[b, h], v[b, h], rest[2][b, heads], causal)
-        for name, program in programs.items():
-            dq, dk, dv = program(q, k, v, causal, *rest)
-            for found, (dX, bound) in zip((dq[b, heads], dk[b, h], dv[b, h]), rules):
-                error = ((found.double() - dX).abs().max() / bound).item()
-                share[name] = max(share[name], math.inf if math.isnan(error) else error)
-    return share
 
 
 def interleaved(torch, programs, rounds):

@@ -9,14 +9,10 @@ rungs() { awk -F ' *[|] *' '/^[^#]/ { print $1 }' "$ROOT/steps/ladder.txt"; }
 cuda_rungs() { awk -F ' *[|] *' '/^[^#]/ && $5 != "-" { print $1 }' "$ROOT/steps/ladder.txt"; }
 # find_rung WANTED: NN_name of the rung with this number, this name, or both. Ends with what there is when it is none.
 find_rung() {
-    local found before
+    local found
     found=$(rungs | awk -v wanted="$1" '{ number = name = $0; sub(/_.*/, "", number); sub(/^[^_]*_/, "", name) }
         wanted == $0 || wanted == name || wanted == number || "0" wanted == number { print; exit }')
-    if [[ -z $found ]]; then
-        before=$(awk -v wanted="$1" '$1 == wanted || $1 == "0" wanted { print "; " $1 "_" $2 " is called " $3 " now" }' \
-            "$ROOT/steps/renamed.txt" 2>/dev/null || true)
-        die "there is no rung '$1'$before; the rungs are $(rungs | paste -sd ' ')"
-    fi
+    [[ -n $found ]] || die "$(PYTHONPATH=$ROOT/scripts python3 -B -m lab.ladder "$1" || echo "there is no rung '$1'")"
     printf '%s\n' "$found"
 }
 

@@ -57,7 +57,7 @@ run_silently() {
         run_logged "$log" "$label" "$@" >&2 || code=$?
         printf '\033[1A\033[2K' >&2 # up one line, and clear it
     else
-        "$@" >"$log" 2>&1 </dev/null || code=$?
+        ("$@") >"$log" 2>&1 </dev/null || code=$? # of its own, so that what a trap says is not in LOG
     fi
     return "$code"
 }

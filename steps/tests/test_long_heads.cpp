@@ -25,12 +25,12 @@ using flash::simt::KernelProfile;
 using flash::simt::Options;
 using flash::simt::Schedule;
 
-const flash::Rung rung18{.name = "multistage",
-                         .fp16 = multistage::attention<flash::Half>,
-                         .bf16 = multistage::attention<flash::Bfloat16>,
-                         .head_dims = multistage::head_dims,
-                         .backend = flash::device_backend,
-                         .check = flash::reference::check};
+const flash::Rung rung_under_test{.name = "multistage",
+                                  .fp16 = multistage::attention<flash::Half>,
+                                  .bf16 = multistage::attention<flash::Bfloat16>,
+                                  .head_dims = multistage::head_dims,
+                                  .backend = flash::device_backend,
+                                  .check = flash::reference::check};
 
 Problem problem(int64_t N_q, int64_t N_kv, int64_t d, bool causal, int64_t heads = 1) {
     return {.heads = heads,
@@ -49,7 +49,7 @@ KernelProfile judged(const Case& c, Options chosen) {
     flash::simt::options() = chosen;
     flash::simt::clear_profile();
     const std::vector<std::string> wrong =
-        flash::conformance::judge(rung18, flash::conformance::prepare(c));
+        flash::conformance::judge(rung_under_test, flash::conformance::prepare(c));
     flash::simt::options() = before;
     for (const std::string& one : wrong) {
         FAIL_CHECK(one);

@@ -189,12 +189,14 @@ void store_run(const char* operation, bool adds, void* global, const void* share
 void BulkStores::check_leaving(Block& block, unsigned thread) const {
     if (!of_thread[thread].pending.empty()) {
         const AsyncWork& store = of_thread[thread].pending.front().work;
-        block.stop({FaultKind::async_copy_in_flight,
-                    std::string("a thread leaves the kernel before its ") + store.operation +
-                        " has read shared memory",
-                    block.here("starts it", store.location),
-                    "the shared memory may be another block's by then: commit, and wait for all "
-                    "groups (bulk_wait_read<0>)"});
+        block.stop(
+            Fault(FaultKind::async_copy_in_flight,
+                  std::string("a thread leaves the kernel before its ") + store.operation +
+                      " has read shared memory",
+                  block.here("starts it", store.location),
+                  "the shared memory may be another block's by then: commit, and wait for all "
+                  "groups (bulk_wait_read<0>)")
+                .named("left_too_early"));
     }
 }
 

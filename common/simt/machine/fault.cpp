@@ -13,11 +13,43 @@ std::string describe(const ThreadAction& place) {
            place.action + " at " + where;
 }
 
+const char* name_of(FaultKind kind) {
+    switch (kind) {
+    case FaultKind::launch:
+        return "launch";
+    case FaultKind::out_of_bounds:
+        return "out_of_bounds";
+    case FaultKind::misaligned:
+        return "misaligned";
+    case FaultKind::race:
+        return "race";
+    case FaultKind::uninitialised:
+        return "uninitialised";
+    case FaultKind::async_copy_in_flight:
+        return "async_copy_in_flight";
+    case FaultKind::wgmma_in_flight:
+        return "wgmma_in_flight";
+    case FaultKind::missing_fence:
+        return "missing_fence";
+    case FaultKind::divergent_barrier:
+        return "divergent_barrier";
+    case FaultKind::missing_barrier:
+        return "missing_barrier";
+    case FaultKind::deadlock:
+        return "deadlock";
+    case FaultKind::invalid_access:
+        return "invalid_access";
+    }
+    return "";
+}
+
 } // namespace
 
 Fault::Fault(FaultKind what, std::string summary_text, ThreadAction place, std::string help)
     : KernelFault(summary_text), kind(what), summary(std::move(summary_text)),
-      hint(std::move(help)), where(std::move(place)) {}
+      hint(std::move(help)), where(std::move(place)) {
+    name = name_of(kind);
+}
 
 Fault::Fault(FaultKind what, std::string summary_text, ThreadAction place, ThreadAction other_place,
              std::string help)
@@ -43,7 +75,7 @@ Fault completed(Fault fault) {
         text += "\n  " + fault.hint;
     }
     Fault result = std::move(fault);
-    static_cast<KernelFault&>(result) = KernelFault(text);
+    static_cast<Error&>(result) = Error(text);
     return result;
 }
 

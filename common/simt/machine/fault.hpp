@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "common/attention.hpp"
 #include "common/simt/machine/dim3.hpp"
@@ -32,6 +33,8 @@ struct ThreadAction {
     SourceLine line = {}; // of the origin; found out last, because that takes time
 };
 
+/// A fault's name is that of its kind, or says more: "race_with_engine", "tile_in_flight",
+/// "left_too_early".
 struct Fault : KernelFault {
     FaultKind kind;
     std::string summary; // what is wrong, in a line or a few
@@ -44,6 +47,11 @@ struct Fault : KernelFault {
     Fault(FaultKind what, std::string summary_text, ThreadAction place = {}, std::string help = "");
     Fault(FaultKind what, std::string summary_text, ThreadAction place, ThreadAction other_place,
           std::string help = "");
+
+    Fault named(std::string better) && {
+        name = std::move(better);
+        return std::move(*this);
+    }
 };
 
 /// The fault with its lines found out and its message (`what()`) complete.

@@ -211,13 +211,14 @@ void Detector::begin_registers(const Wgmma& product, unsigned thread_of_group, u
                (fragment != nullptr && address >= fragment && address < fragment + 16);
     });
     if (!own.fenced || touched != own.touched.end()) {
-        block_.stop({FaultKind::missing_fence,
-                     own.fenced
-                         ? "a wgmma uses registers that were touched since the last wgmma_fence"
-                         : "a wgmma without a wgmma_fence before",
-                     block_.place(thread, "starts it", LocationId::of(product.work.location)),
-                     "wgmma_fence() between what touches the registers and the first wgmma that "
-                     "uses them"});
+        block_.stop(
+            Fault(FaultKind::missing_fence,
+                  own.fenced ? "a wgmma uses registers that were touched since the last wgmma_fence"
+                             : "a wgmma without a wgmma_fence before",
+                  block_.place(thread, "starts it", LocationId::of(product.work.location)),
+                  "wgmma_fence() between what touches the registers and the first wgmma that "
+                  "uses them")
+                .named("wgmma_in_flight"));
     }
     if (known != own.in_flight.end()) {
         *known = {begin, bytes, product.group, work, true};
@@ -280,7 +281,8 @@ std::optional<Fault> Detector::load_left_behind() {
         if (work.kind == Work::loads && is_in_flight(work)) {
             return Fault(FaultKind::async_copy_in_flight,
                          "a block ends before a tma_load of it has landed", action_of(work, ""),
-                         "the shared memory may be another block's by then: wait at its mbarrier");
+                         "the shared memory may be another block's by then: wait at its mbarrier")
+                .named("left_too_early");
         }
     }
     return std::nullopt;
@@ -315,9 +317,10 @@ void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const
         summary = "race: overwritten by a tma_load while others may still use it";
         hint = "who uses it must say when he is done: an mbarrier_arrive, or a barrier";
     }
-    block_.stop({kind, summary + ", " + in(access, region),
-                 action_of_actor(thread, access, reads ? " that reads it" : " that writes it"),
-                 action_of(race, thread, access), hint});
+    block_.stop(Fault(kind, summary + ", " + in(access, region),
+                      action_of_actor(thread, access, reads ? " that reads it" : " that writes it"),
+                      action_of(race, thread, access), hint)
+                    .named(lands && reads ? "tile_in_flight" : "race_with_engine"));
 }
 
 void Detector::stop_unfenced(const AccessEvent& access, const Region& region,

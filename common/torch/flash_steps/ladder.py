@@ -1,45 +1,10 @@
-"""Which rungs there are, and which can solve a problem. steps/ladder.txt is the only list."""
+"""Which rungs can solve a problem."""
 
 import functools
-from pathlib import Path
-from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[3]
+from lab.ladder import ROOT, find, ladder
 
-
-class Rung(NamedTuple):
-    """A line of steps/ladder.txt."""
-
-    program: str  # "13_flash_attention_2"
-    types: tuple  # of "fp32", "fp16" and "bf16"
-    head_dims: tuple  # () for any
-    capability: str  # the GPU's, at least: "9.0"; "" for a rung on the CPU
-
-    number = property(lambda self: self.program.split("_", 1)[0])
-    name = property(lambda self: self.program.split("_", 1)[1])  # "flash_attention_2"
-    backward = property(lambda self: self.name.startswith("backward_"))
-    cuda = property(lambda self: bool(self.capability))
-
-
-@functools.cache
-def ladder():
-    """All rungs in order."""
-    lines = (ROOT / "steps/ladder.txt").read_text(encoding="utf-8").splitlines()
-    cells = [
-        [cell.strip() for cell in line.split("|")]
-        for line in lines
-        if line.strip() and not line.startswith("#")
-    ]
-    return [
-        Rung(
-            program,
-            tuple(types.split()),
-            () if dims == "any" else tuple(map(int, dims.split())),
-            capability.replace("-", ""),
-        )
-        for program, _, types, dims, capability, *_ in cells
-    ]
-
+__all__ = ["ROOT", "choose", "is_ordered", "ladder"]
 
 # Rungs whose blocks add to dQ in the order in which they come: faster, and the last bits differ
 # from run to run.
@@ -74,34 +39,6 @@ def refusal(rung, dtype, head_dim, gpu):
     return ""
 
 
-def renamed():
-    """{number: (its name then, its name now)} of the rungs that had other numbers once."""
-    try:
-        lines = (ROOT / "steps/renamed.txt").read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return {}
-    rows = [line.partition("#")[0].split() for line in lines]
-    return {number: (then, now) for number, then, now in filter(None, rows)}
-
-
-def why_unknown(wanted, rungs):
-    """What to tell a caller whose rung is none of these. A number says which rung it stood for."""
-    number, _, name = wanted.partition("_")
-    number = number.zfill(2)
-    full = {rung.name: rung.program for rung in ladder()}
-    then, now = renamed().get(number, ("", ""))
-    if name and then == name:
-        return f"there is no rung '{wanted}' any more; it is {full.get(now, now)} now"
-    today = next((rung.name for rung in ladder() if rung.number == number), "")
-    if not name and (then or today):
-        was = f"{number} was {then}, which is {full.get(now, now)} now" if then else ""
-        has = f"{number} is {today} today" if today else ""
-        return f"rung {wanted}: a rung goes by its name; " + ", and ".join(filter(None, (was, has)))
-    kind = "backward" if rungs[0].backward else "forward"
-    names = ", ".join(rung.name for rung in rungs)
-    return f"there is no {kind} rung '{wanted}'; there are {names}"
-
-
 @functools.cache
 def choose(wanted, backward, dtype, head_dim, gpu, ordered=False):
     """The rung of that name; with "" the highest one that fits. Raises ValueError.
@@ -112,12 +49,10 @@ def choose(wanted, backward, dtype, head_dim, gpu, ordered=False):
     """
     rungs = [rung for rung in ladder() if rung.backward == backward]
     if wanted:
-        for rung in rungs:
-            if wanted in (rung.name, rung.program):
-                if reason := refusal(rung, dtype, head_dim, gpu):
-                    raise ValueError(f"{rung.name} {reason}")
-                return rung
-        raise ValueError(why_unknown(wanted, rungs))
+        rung = find(wanted, rungs, "backward rung" if backward else "forward rung")
+        if reason := refusal(rung, dtype, head_dim, gpu):
+            raise ValueError(f"{rung.name} {reason}")
+        return rung
     fitting = [rung for rung in rungs if not refusal(rung, dtype, head_dim, gpu)]
     if backward:
         fitting = [rung for rung in fitting if is_ordered(rung) == ordered] or fitting

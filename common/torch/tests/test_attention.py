@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from flash_steps import attention
+from flash_steps.ladder import ROOT, choose, is_ordered, ladder
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 # (B, H, H_kv, N_q, N_kv): ragged, grouped, fewer and more queries than keys
@@ -62,8 +63,8 @@ def close(ours, right, dtype):
 )
 def test_forward_and_gradients(dtype, rung, shape, causal, device):
     q, k, v, do = problem(*shape, dtype=dtype, device=device)
-    o, lse = attention(q, k, v, causal, rung=rung, return_lse=True)
-    right = expected(q, k, v, do, causal)
+    o, lse = attention(q, k, v, causal, 0.3, rung=rung, return_lse=True)
+    right = expected(q, k, v, do, causal, 0.3)
     assert o.dtype == dtype and lse.dtype == torch.float32 and not lse.requires_grad
     close(o, right[0], dtype)
     close(lse, right[1], dtype)
@@ -73,54 +74,26 @@ def test_forward_and_gradients(dtype, rung, shape, causal, device):
             close(ours, gradient, dtype)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(
-    "dtype, d", [(torch.float32, 20), (torch.float16, 64), (torch.float16, 32)], ids=str
-)
-def test_highest_rung_that_fits(dtype, d, device):
-    if device == "cuda" and d == 20:
-        pytest.skip("no rung on a GPU takes this head dim")
-    q, k, v, do = problem(1, 1, 1, 40, 40, d, dtype, device)
-    close(attention(q, k, v, scale=0.3), expected(q, k, v, do, False, 0.3)[0], dtype)
-
-
-def test_every_forward_rung_can_be_named():
-    """Which library would be called, for all of the ladder; nothing is built."""
-    from flash_steps.ladder import choose, ladder
-
+def test_which_rung_is_chosen():
+    """For all of the ladder; nothing is built."""
     for rung in ladder():
         d = (rung.head_dims or (7,))[0]
-        for gpu in [None, *([(9, 0)] if rung.capability else [])]:
+        for gpu in [None, *([(9, 0)] if rung.cuda else [])]:
             for name in (rung.name, rung.program):
                 assert choose(name, rung.backward, rung.types[-1], d, gpu) == rung
-    forward = [rung for rung in ladder() if not rung.backward]
-    assert (
-        choose("", False, "bf16", 128, (9, 0))
-        == [rung for rung in forward if 128 in rung.head_dims][-1]
-    )
-    assert (
-        choose("", False, "bf16", 128, (12, 0))
-        == [rung for rung in forward if rung.capability == "8.0"][-1]
-    )
-    assert (
-        choose("", False, "fp32", 64, None) == [rung for rung in forward if not rung.capability][-1]
-    )
-
-
-def test_gradients_come_from_the_fastest_rung_or_from_an_ordered_one():
-    from flash_steps.ladder import ROOT, choose, is_ordered, ladder
-
-    names = {
-        gpu: [choose("", True, "bf16", 64, gpu, ordered).name for ordered in (False, True)]
-        for gpu in [(9, 0), (8, 0), (12, 0), None]
-    }
-    assert names[9, 0] == names[None] == ["backward_late_dq", "backward_ordered"]
-    assert names[8, 0] == names[12, 0] == ["backward_roles", "backward_two_kernels"]
-    assert choose("", True, "fp32", 64, None, True) == choose("", True, "fp32", 64, None)
-    for rung in ladder():
-        assert is_ordered(rung) == (
-            "unordered_dQ" not in (ROOT / f"steps/{rung.program}/main.cpp").read_text()
-        )
+        source = (ROOT / f"steps/{rung.program}/main.cpp").read_text()
+        assert is_ordered(rung) == ("unordered_dQ" not in source)
+    assert choose("", False, "bf16", 128, (9, 0)).name == "overlap"
+    assert choose("", False, "bf16", 128, (12, 0)).capability == "8.0"
+    assert choose("", False, "fp32", 64, None).name == "one_pass_softmax"
+    for gpu, fastest, ordered in (
+        ((9, 0), "backward_late_dq", "backward_ordered"),
+        (None, "backward_late_dq", "backward_ordered"),
+        ((8, 0), "backward_roles", "backward_two_kernels"),
+        ((12, 0), "backward_roles", "backward_two_kernels"),
+    ):
+        assert choose("", True, "bf16", 64, gpu, False).name == fastest
+        assert choose("", True, "bf16", 64, gpu, True).name == ordered
 
 
 @pytest.fixture
@@ -151,20 +124,6 @@ def test_sum_gives_a_gradient_that_is_no_whole_tensor():
     right = expected(q, k, v, torch.ones_like(q), False)
     close(q.grad, right[2], torch.float32)
     close(k.grad, right[3], torch.float32)
-
-
-@pytest.mark.filterwarnings("ignore:Input .* is not a double precision")
-def test_gradients_are_the_differences():
-    """gradcheck in fp32: steps large enough that rounding does not drown the difference."""
-    q, k, v, _ = problem(1, 2, 1, 4, 6, d=5)
-    for causal in (False, True):
-        assert torch.autograd.gradcheck(
-            lambda q, k, v, causal=causal: attention(q, k, v, causal),
-            (q, k, v),
-            eps=1e-2,
-            atol=2e-3,
-            rtol=1e-2,
-        )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -207,27 +166,6 @@ def test_compile(backend, dynamic):
             results.append([o, *torch.autograd.grad(o, (q, k, v), do)])
         for eager, graph in zip(*results):
             torch.testing.assert_close(graph, eager)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_compiled_into_a_cuda_graph():
-    """mode="reduce-overhead" records what it has compiled as a CUDA graph, and replays it."""
-
-    def layer(q, k, v):
-        return torch.nn.functional.gelu(attention(q * 2, k, v, causal=True)) + 1
-
-    torch.compiler.reset()
-    compiled = torch.compile(layer, fullgraph=True, mode="reduce-overhead")
-    for seed in range(6):  # the first calls warm up and record
-        torch.compiler.cudagraph_mark_step_begin()
-        q, k, v, do = problem(2, 4, 2, 300, 300, 64, torch.bfloat16, "cuda", seed)
-        results = []
-        for function in (layer, compiled):
-            o = function(q, k, v)
-            results.append([x.clone() for x in (o, *torch.autograd.grad(o, (q, k, v), do))])
-        for eager, graph in zip(*results):
-            torch.testing.assert_close(graph, eager, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.gpu

@@ -4,7 +4,6 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-import torch
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs/examples"
 
@@ -48,14 +47,6 @@ def test_mistakes_on_the_command_line(words, message, capsys):
     with pytest.raises(SystemExit) as ended:
         example("train").arguments(words.split())
     assert ended.value.code == 2 and message in capsys.readouterr().err
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there(capsys):
-    train = example("train")
-    assert train.main(train.arguments(["--device", "cuda"])) == 2
-    said = capsys.readouterr().err
-    assert "there is no GPU that PyTorch can use" in said and said.count("\n") == 1
 
 
 def test_embeddings_of_a_real_model():

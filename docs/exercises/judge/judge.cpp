@@ -51,7 +51,10 @@ int judge(const Rung& rung, const std::vector<Case>& cases, int64_t longest,
         // two of the suite's six heads, so that a learner waits seconds
         p.kv_heads = p.kv_heads == p.heads ? 2 : 1;
         p.heads = 2;
-        const std::vector<std::string> wrong = conformance::judge(rung, conformance::prepare(c));
+        nlohmann::ordered_json wrong = nlohmann::json::array();
+        for (const auto& [kind, said] : conformance::findings(rung, conformance::prepare(c))) {
+            wrong.push_back({{"kind", kind}, {"said", said}});
+        }
         const nlohmann::ordered_json line = {
             {"problem", c.group()}, {"detail", c.name()}, {"wrong", wrong}};
         std::printf("%s\n", line.dump().c_str());

@@ -186,55 +186,42 @@ def gradients(case, q, k, v):
     return d_o, *torch.autograd.grad(P @ v_for_q, leaves, d_o.double())
 
 
-def same(committed, made):
-    """Whether two files hold the same tensors, but for what another PyTorch rounds otherwise."""
-
-    def close(a, b):
-        largest = b.double()[b.isfinite()].abs().max().item() if b.isfinite().any() else 0.0
-        return (
-            a.dtype == b.dtype
-            and a.shape == b.shape
-            and torch.allclose(a, b, rtol=0, atol=1e-11 * largest)
-        )
-
-    return committed.keys() == made.keys() and all(
-        close(committed[name], made[name]) for name in made
-    )
+def close(committed, made):
+    """Whether two tensors are the same, but for what another PyTorch rounds otherwise."""
+    finite = made[made.isfinite()].double().abs()
+    largest = finite.max().item() if len(finite) else 0.0
+    same = committed.dtype == made.dtype and committed.shape == made.shape
+    return same and torch.allclose(committed, made, rtol=0, atol=1e-11 * largest)
 
 
 def add_arguments(parser):
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; compare with the files that are there"
-    )
-    parser.add_argument(
-        "--backward", action="store_true", help="the gradients, from the q, k and v that are there"
-    )
+    check = "write nothing; compare with the files that are there"
+    parser.add_argument("--check", action="store_true", help=check)
+    backward = "the gradients, from the q, k and v that are there"
+    parser.add_argument("--backward", action="store_true", help=backward)
 
 
 def main(options):
     cases = [case for case in CASES if case.gradients or not options.backward]
     for case in cases:
+        path = GOLDEN / f"{case.name}.safetensors"
         if options.backward:
-            found = load_file(GOLDEN / f"{case.name}.safetensors")
-            path = GOLDEN / "backward" / f"{case.name}.safetensors"
-            tensors = dict(
-                zip(("do", "dq", "dk", "dv"), gradients(case, found["q"], found["k"], found["v"]))
-            )
+            found = load_file(path)
+            path = GOLDEN / "backward" / path.name
+            made = gradients(case, found["q"], found["k"], found["v"])
+            tensors = {name: x.contiguous() for name, x in zip(("do", "dq", "dk", "dv"), made)}
         else:
             q, k, v = make_inputs(case)
-            o, lse = attention(case, q, k, v)
-            path = GOLDEN / f"{case.name}.safetensors"
-            tensors = {"q": q, "k": k, "v": v, "o": o, "lse": lse}
-        if not options.check:
-            metadata = {
-                "about": case.about,
-                "scale": repr(scale_of(case)),
-                "causal": "yes" if case.causal else "no",
-            }
-            save_file(tensors, path, metadata)
-            path.chmod(0o644)  # save_file leaves it to its owner alone
-        elif not path.exists() or not same(load_file(path), tensors):
-            print(f"{path} is not what this makes; without --check it is written")
-            return 1
+            tensors = dict(zip(("q", "k", "v", "o", "lse"), (q, k, v, *attention(case, q, k, v))))
+        if options.check:
+            committed = load_file(path)
+            if not all(close(committed[name], x) for name, x in tensors.items()):
+                print(f"{path} is not what this makes; without --check it is written")
+                return 1
+            continue
+        causal = "yes" if case.causal else "no"
+        metadata = {"about": case.about, "scale": repr(scale_of(case)), "causal": causal}
+        save_file(tensors, path, metadata)
+        path.chmod(0o644)  # save_file leaves it to its owner alone
     print(f"{len(cases)} cases {'agree' if options.check else 'written'}")
     return 0

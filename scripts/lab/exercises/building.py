@@ -41,22 +41,15 @@ def build_folder(preset):
 def prepare(preset, *rungs):
     """Has everything built that kernels of these rungs are linked with, minutes of work, once."""
     with preparing:
-        targets = [
-            target
-            for rung in rungs
-            if (target := f"exercise_{rung.program}") not in prepared[preset]
-        ]
-        done = targets and subprocess.run(
-            [str(ROOT / "scripts/exercise"), "--build", preset, *targets],
-            capture_output=True,
-            text=True,
-        )
-        if done and done.returncode != 0:
-            raise Refusal(
-                (done.stdout + done.stderr).strip()
-                + f"\nwhat judges {', '.join(targets)} does not build"
-            )
-        prepared[preset].update(targets)
+        targets = {f"exercise_{rung.program}" for rung in rungs} - prepared[preset]
+        if not targets:
+            return
+        command = [str(ROOT / "scripts/exercise"), "--build", preset, *targets]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            said = (done.stdout + done.stderr).strip()
+            raise Refusal(f"{said}\nwhat judges {', '.join(targets)} does not build")
+        prepared[preset] |= targets
 
 
 def file_of(exercise, text):
@@ -98,12 +91,12 @@ def locked(preset):
 def listed(path, kernels):
     """Adds (rung, kernel) pairs to the list, whose change makes CMake configure anew."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    wanted = [
+    wanted = {
         f"{judge_of(rung, kernel)}|{rung.program}|{kernel}"
         for rung, kernel in kernels
         if kernel != rung.kernel_file
-    ]
-    if new := sorted(set(wanted) - set(lines)):
+    }
+    if new := sorted(wanted - set(lines)):
         path.write_text("\n".join([*lines, *new, ""]), encoding="utf-8")
 
 

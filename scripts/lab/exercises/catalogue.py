@@ -2,7 +2,6 @@
 
 import ast
 import math
-import operator
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -87,8 +86,8 @@ class Exercise:
     def solution(self):
         """The rung's own kernel, unless edits do better; of a question, its answer."""
         if self.kind == EXPLAIN:
-            choice = isinstance(self.answer, str)
-            return f"answer = {self.answer if choice else f'{self.answer:.10g}'}\n"
+            answer = self.answer if isinstance(self.answer, str) else f"{self.answer:.10g}"
+            return f"answer = {answer}\n"
         return self.variant(self.data.get("solution", []))
 
     @cached_property
@@ -104,50 +103,30 @@ class Exercise:
     @cached_property
     def answer(self):
         """Of a question: the letter of a choice, or the number that its expression gives."""
-        return (
-            self.data["answer"]["is"]
-            if "choices" in self.data
-            else evaluate(self.data["answer"]["is"])
-        )
+        found = self.data["answer"]["is"]
+        return found if "choices" in self.data else evaluate(found)
 
 
-OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: math.pow,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
-FUNCTIONS = {"ceil": math.ceil, "log": math.log, "min": min, "max": max}
+NAMES = {"ceil": math.ceil, "log": math.log, "min": min, "max": max}
+ARITHMETIC = (
+    *(ast.Expression, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop),
+    *(ast.Call, ast.Name, ast.Load),
+)
 
 
 def evaluate(expression, **names):
     """A number from arithmetic with these names, ceil, log, min and max; else ValueError."""
-
-    def number(node):
-        match node:
-            case ast.Expression(body):
-                return number(body)
-            case ast.Constant(int() | float() as value):
-                return value
-            case ast.BinOp(left, sign, right) if type(sign) in OPERATORS:
-                return OPERATORS[type(sign)](number(left), number(right))
-            case ast.UnaryOp(sign, operand) if type(sign) in OPERATORS:
-                return OPERATORS[type(sign)](number(operand))
-            case ast.Call(ast.Name(name), arguments, []) if name in FUNCTIONS:
-                return FUNCTIONS[name](*map(number, arguments))
-            case ast.Name(name) if name in names:
-                return names[name]
-        raise ValueError(f"'{expression}' is no number, nor something like 4 * 200 * 64")
-
+    names = NAMES | names
     try:
-        return number(ast.parse(expression.strip(), mode="eval"))
-    except (SyntaxError, TypeError, RecursionError) as error:
-        raise ValueError(f"'{expression}' is no arithmetic: {error}") from error
+        tree = ast.parse(expression.strip(), mode="eval")
+        for node in ast.walk(tree):
+            known = node.id in names if isinstance(node, ast.Name) else isinstance(node, ARITHMETIC)
+            if not known:
+                raise ValueError
+        value = eval(compile(tree, "", "eval"), {"__builtins__": {}}, names)
+        return value + 0  # a number
+    except Exception as error:
+        raise ValueError(f"'{expression}' is no number, nor something like 4 * 200 * 64") from error
 
 
 def load(path, rungs):

@@ -5,14 +5,13 @@ import difflib
 import hashlib
 import json
 import os
-import shutil
 import sys
 import textwrap
 from pathlib import Path
 
 from lab.exercises import catalogue, grading, proof
 from lab.exercises.catalogue import EXPLAIN, ROOT, Refusal
-from lab.ladder import former_names
+from lab.ladder import former_names, unknown
 
 COPIES = Path(os.environ.get("FLASH_EXERCISES") or ROOT / "exercises")
 HELP = """Exercises that grade themselves, without a GPU.
@@ -104,11 +103,13 @@ def chosen(every, wanted, progress):
     if not found and number.zfill(2) in former_names():
         then = former_names()[number.zfill(2)][1]
         raise Refusal(
-            f"exercises go by the rung's name: {wanted} was {then}{'.' * bool(which)}{which}; "
-            "./scripts/exercise lists all of them"
+            f"exercises go by the rung's name: {wanted} was {then}{'.' * bool(which)}{which}"
         )
     if not found:
-        raise Refusal(f"there is no exercise '{wanted}'; ./scripts/exercise lists all of them")
+        known = dict.fromkeys(name for one in every for name in (one.id, one.rung.name))
+        if not difflib.get_close_matches(wanted, known, 1):
+            raise Refusal(f"there is no exercise '{wanted}'; ./scripts/exercise lists all of them")
+        raise Refusal(unknown("exercise", wanted, list(known)))
     return next((one for one in found if not progress.of(one)["done"]), found[0])
 
 
@@ -137,49 +138,36 @@ def task(exercise):
 
 def reset(exercise, progress):
     folder = COPIES / exercise.name
+    file = folder / exercise.file
     if not folder.exists():
         raise Refusal(
             f"{exercise.id} has no working copy yet; ./scripts/exercise {exercise.id} makes one"
         )
-    if (folder / exercise.file).is_file() and (folder / exercise.file).read_text(
-        encoding="utf-8"
-    ) != exercise.starter:
+    if file.is_file() and file.read_text(encoding="utf-8") != exercise.starter:
         number = 1 + len(list(folder.glob("before_*")))
-        kept = folder / f"before_{number}_{exercise.file}"
-        shutil.move(folder / exercise.file, kept)
+        kept = file.rename(folder / f"before_{number}_{exercise.file}")
         print(f"what you had is kept in {shown(kept)}")
     make_copy(exercise, progress)
-    print(f"{shown(folder / exercise.file)} begins anew")
+    print(f"{shown(file)} begins anew")
 
 
 def solution(exercise):
     if exercise.kind == EXPLAIN:
-        print(
-            f"{exercise.answer if isinstance(exercise.answer, str) else f'{exercise.answer:,.10g}'}"
-        )
+        print(exercise.solution.removeprefix("answer = "), end="")
     else:
-        difference = difflib.unified_diff(
-            exercise.starter.splitlines(),
-            exercise.solution.splitlines(),
-            "the exercise",
-            "a solution",
-            lineterm="",
-        )
-        print("\n".join(difference))
+        sides = exercise.starter.splitlines(), exercise.solution.splitlines()
+        print(*difflib.unified_diff(*sides, "the exercise", "a solution", lineterm=""), sep="\n")
     print(f"\n{exercise.data['after'].strip()}")
 
 
 def grade(exercise, preset, progress):
     folder, file = COPIES / exercise.name, COPIES / exercise.name / exercise.file
     begun = not file.is_file()
-    state = progress.of(exercise)
-    print(
-        f"{colour('1', f'{exercise.id}  {exercise.title}')}  ({exercise.kind}, rung "
-        f"{exercise.rung.name})"
-    )
+    title = colour("1", f"{exercise.id}  {exercise.title}")
+    print(f"{title}  ({exercise.kind}, rung {exercise.rung.name})")
     if begun:
         make_copy(exercise, progress)
-        state = progress.of(exercise)
+    state = progress.of(exercise)
     if begun or exercise.kind == EXPLAIN:
         print(f"\n{task(exercise)}\n")
     else:
@@ -189,10 +177,7 @@ def grade(exercise, preset, progress):
         print(f"\nAnswer with ./scripts/exercise {exercise.id} ANSWER")
         return 1
     if state.get("starter", digest(exercise.starter)) != digest(exercise.starter):
-        print(
-            "  (the rung's kernel has changed since you began; --reset begins anew and keeps what "
-            "you have)"
-        )
+        print("  (the rung's kernel has changed since you began; --reset begins anew)")
     failure = grading.failure_of(exercise, file, preset, grading.Talk())
     now = digest(file.read_text(encoding="utf-8"))
     if failure is None and preset == "cuda":
@@ -207,31 +192,33 @@ def grade(exercise, preset, progress):
         state["tries"] += 1
     state["last"] = now
     progress.save()
-    print(
-        f"\n{colour('31', f'Not yet: {failure.name}')}"
-        + (f", {failure.where}" if failure.where else "")
-    )
-    print("\n".join("  " + line for line in grading.quoted(failure.said).splitlines()))
-    if failure.why:
-        print("\n" + textwrap.fill(failure.why, 110))
-    known, own = grading.hints_for(exercise, failure)
-    for hint in known:
-        print("\n" + textwrap.fill(f"Hint: {hint}", 110))
-    for number, hint in enumerate(own[: state["tries"]], 1):
-        print("\n" + textwrap.fill(f"Hint {number} of {len(own)}: {hint}", 110))
-    if not known and not own and failure.name != "it does not compile":
-        print(
-            "\nThe hints of this exercise are about the failure that you began with, and this is "
-            "another one."
-        )
+    say_failure(exercise, failure, state["tries"])
     if begun:
         print(
-            f"\nThat is where you begin. Edit {shown(file)}, then ask again: ./scripts/exercise "
-            f"{exercise.id}"
+            f"\nThat is where you begin. Edit {shown(file)}, then ask again: "
+            f"./scripts/exercise {exercise.id}"
         )
     elif state["tries"] > len(exercise.hints):
         print(f"\n./scripts/exercise --solution {exercise.id} shows one.")
     return 1
+
+
+def say_failure(exercise, failure, tries):
+    """What happened, why it matters, and the hints that answer it, one more with each try."""
+    where = f", {failure.where}" if failure.where else ""
+    print(f"\n{colour('31', f'Not yet: {failure.name}')}{where}")
+    print(textwrap.indent(grading.quoted(failure.said), "  "))
+    known, own = grading.hints_for(exercise, failure)
+    paragraphs = [failure.why] * bool(failure.why) + [f"Hint: {hint}" for hint in known]
+    for number, hint in enumerate(own[:tries], 1):
+        paragraphs.append(f"Hint {number} of {len(own)}: {hint}")
+    if not known and not own and failure.name != "it does not compile":
+        paragraphs.append(
+            "The hints of this exercise are about the failure that you began with, "
+            "and this is another one."
+        )
+    for text in paragraphs:
+        print("\n" + textwrap.fill(text, 110))
 
 
 class Parser(argparse.ArgumentParser):
@@ -246,44 +233,17 @@ def main(arguments):
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "exercise", nargs="?", help="its id, 08.1, or a rung, 08 or 13_flash_attention_2"
-    )
-    parser.add_argument(
-        "answer",
-        nargs="?",
-        help="of a question: a number, an expression like 4*200*64, or a letter",
-    )
-    parser.add_argument(
-        "--gpu",
-        action="store_true",
-        help="try the kernel on the GPU, with nvcc; detectors and counters "
-        "run without this option, on the CPU",
-    )
-    parser.add_argument(
-        "--solution", action="store_true", help="show one, and leave the working copy alone"
-    )
-    parser.add_argument(
-        "--reset", action="store_true", help="begin anew; what you had is kept beside it"
-    )
-    parser.add_argument(
-        "--prove",
-        action="store_true",
-        help="for contributors: does each starter fail for its reason, each "
-        "solution pass, each known mistake get its message?",
-    )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=min(os.cpu_count() or 1, 8),
-        metavar="N",
-        help="of --prove: how many exercises at once (one per processor)",
-    )
-    parser.add_argument(
-        "--table",
-        action="store_true",
-        help="for contributors: the rows of docs/exercises/README.md",
-    )
+    add = parser.add_argument
+    add("exercise", nargs="?", help="its id, flash_attention_2.1, or a rung's name")
+    add("answer", nargs="?", help="of a question: a number, 4*200*64, or a letter")
+    add("--gpu", action="store_true", help="try the kernel on the GPU, without detectors")
+    add("--solution", action="store_true", help="show one, and leave the working copy alone")
+    add("--reset", action="store_true", help="begin anew; what you had is kept beside it")
+    prove = "for contributors: are starters, solutions and known mistakes graded as they should be?"
+    add("--prove", action="store_true", help=prove)
+    jobs = min(os.cpu_count() or 1, 8)
+    add("--jobs", type=int, default=jobs, metavar="N", help=f"of --prove: at once ({jobs})")
+    add("--table", action="store_true", help="for contributors: rows of docs/exercises/README.md")
     options = parser.parse_args(arguments)
     try:
         every = catalogue.everything()
@@ -314,11 +274,10 @@ def main(arguments):
                     f"{exercise.id} takes no answer: edit "
                     f"{shown(COPIES / exercise.name / exercise.file)}"
                 )
-            if not (COPIES / exercise.name).exists():
+            file = COPIES / exercise.name / exercise.file
+            if not file.exists():
                 make_copy(exercise, progress)
-            (COPIES / exercise.name / exercise.file).write_text(
-                f"answer = {options.answer}\n", encoding="utf-8"
-            )
+            file.write_text(f"answer = {options.answer}\n", encoding="utf-8")
         return grade(exercise, "cuda" if options.gpu and exercise.rung.cuda else "simt", progress)
     except Refusal as refusal:
         print(f"scripts/exercise: {refusal}", file=sys.stderr)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import os
 import re
 import subprocess
@@ -37,141 +38,76 @@ COSTS = (
     ("bytes of the workspace", "workspace"),
 )
 
-# What a failure teaches: (what the message holds, its name, why it matters).
-LESSONS = (
-    (
-        r"race: (overwritten|written) (while|by) a|race: read by a",
-        "a race with an engine",
-        "TMA and wgmma work beside the threads. What they read or write is theirs from the line "
-        "that starts them until somebody "
-        "has waited for them, and whoever uses the place next must have heard of that wait: "
-        "through an mbarrier or a barrier.",
-    ),
-    (
-        r"\brace: ",
-        "a race",
-        "Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may "
-        "run them either way round, "
-        "so the result can be right today and wrong on the next GPU, or on the next run. Each pair "
-        "of lines needs a barrier "
-        "(or a wait) between them.",
-    ),
-    (
-        r"used before its wait",
-        "a copy that has not landed",
-        "cp.async only starts a copy. Until the thread has waited for it, shared memory holds what "
-        "was there before.",
-    ),
-    (
-        r"used before its mbarrier",
-        "a tile that has not landed",
-        "tma_load only starts a copy. Its mbarrier tells when the bytes are there, and only to "
-        "those who wait for the right phase.",
-    ),
-    (
-        r"accumulators of a wgmma|registers of A|wgmma uses registers|without a wgmma_fence",
-        "registers that a wgmma owns",
-        "From its start until wgmma_wait a product owns its registers: no thread may read or write "
-        "C, nor A where it lies in "
-        "registers. wgmma_fence stands between the last touch and the product.",
-    ),
-    (
-        r"a fence is missing|TMA does not know of",
-        "a missing fence",
-        "A barrier orders threads. TMA and wgmma are none, and reach shared memory by another "
-        "path, so a fence must come first.",
-    ),
-    (
-        r"leaves the kernel before its|ends before a tma_load",
-        "a block that leaves too early",
-        "When a block ends, its shared memory is the next block's. Engines that still use it read "
-        "or write a stranger's data.",
-    ),
-    (
-        r"no thread of the block has written",
-        "a read of uninitialised shared memory",
-        "Shared memory is not zero when a block starts: it holds what the block before left there.",
-    ),
-    (
-        r"left the kernel without reaching|at different barriers|at different ",
-        "a barrier that not all threads reach",
-        "__syncthreads waits for every thread of the block. On a GPU a thread that never comes "
-        "means a hang, or a barrier that "
-        "lets the others through too early; CUDA calls both undefined.",
-    ),
-    (
-        r"deadlock",
-        "a deadlock",
-        "Threads wait for others, or for bytes, that will never come. The message says where each "
-        "group "
-        "waits, and how many arrivals or bytes are there.",
-    ),
-    (
-        r"out of bounds",
-        "an access out of bounds",
-        "On a GPU such an access reads a neighbour's data, or ends the program with an illegal "
-        "address.",
-    ),
-    (
-        r"misaligned",
-        "a misaligned access",
-        "A vector access of 16 bytes needs an address that is a multiple of 16. A GPU stops with "
-        "'misaligned address'; the CPU "
-        "that runs your kernel here would not have minded.",
-    ),
-    (
-        r"something written outside|was written|canar",
-        "a write outside of O and LSE",
-        "Nothing else is the kernel's to write.",
-    ),
-    (
-        r"gave other bits",
-        "another result in a second run",
-        "A kernel without a race gives the same bits each time.",
-    ),
-    (
-        r"is finite, though its inputs",
-        "a NaN that got lost",
-        "NaN in the input must show in the output. A comparison with NaN is false, so fmaxf and "
-        "masks can drop it silently.",
-    ),
-    (
-        r"\b(O|LSE|d[QKV]) at .* is -?(nan|NaN)",
-        "NaN",
-        "NaN comes from inf - inf, 0 * inf or 0 / 0. Ask which row it is: one that sees no key, or "
-        "one whose sum is 0 or infinite?",
-    ),
-    (
-        r"with one key O must be V",
-        "a wrong result for one key",
-        "With one key the softmax is 1, whatever the score is, so O is exactly V.",
-    ),
-    (
-        r"\bO at ",
-        "a wrong result",
-        "The message names the first wrong element: b batch, h head, i query, x column.",
-    ),
-    (
-        r"\bLSE at ",
-        "a wrong LSE",
-        "O can be right where LSE is wrong: a factor that O's division cancels stays in LSE. The "
-        "backward pass, and the merge of "
-        "partial results, need LSE.",
-    ),
-    (
-        r"\bd[QKV] (at|is) ",
-        "a wrong gradient",
-        "Which of dQ, dK and dV are wrong, and which are right? Each has its own formula, and P is "
-        "in all of them. The first wrong "
-        "element has i for a query, or j for a key.",
-    ),
-)
-
-LSE_TOO = "\nLSE is wrong as well, and O follows from it: begin with the scores, m and l."
-O_ALONE = (
-    "\nLSE is right, and with it the scores, m and l. So look at what only O goes through: its "
-    "factors, P V, the last division, the store."
-)
+# What a failure teaches: the kinds that the judge says, the failure's name, and why it matters.
+# Kinds of faults are those of common/simt/machine/fault.hpp, others of conformance/judge.hpp.
+LESSONS_TEXT = """
+race: a race
+    Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may run
+    them either way round, so the result can be right today and wrong on the next GPU, or on the
+    next run. Each pair of lines needs a barrier (or a wait) between them.
+race_with_engine: a race with an engine
+    TMA and wgmma work beside the threads. What they read or write is theirs from the line that
+    starts them until somebody has waited for them, and whoever uses the place next must have
+    heard of that wait: through an mbarrier or a barrier.
+async_copy_in_flight: a copy that has not landed
+    cp.async only starts a copy. Until the thread has waited for it, shared memory holds what
+    was there before.
+tile_in_flight: a tile that has not landed
+    tma_load only starts a copy. Its mbarrier tells when the bytes are there, and only to those
+    who wait for the right phase.
+left_too_early: a block that leaves too early
+    When a block ends, its shared memory is the next block's. Engines that still use it read or
+    write a stranger's data.
+wgmma_in_flight: registers that a wgmma owns
+    From its start until wgmma_wait a product owns its registers: no thread may read or write C,
+    nor A where it lies in registers. wgmma_fence stands between the last touch and the product.
+missing_fence: a missing fence
+    A barrier orders threads. TMA and wgmma are none, and reach shared memory by another path,
+    so a fence must come first.
+uninitialised: a read of uninitialised shared memory
+    Shared memory is not zero when a block starts: it holds what the block before left there.
+divergent_barrier, missing_barrier: a barrier that not all threads reach
+    __syncthreads waits for every thread of the block. On a GPU a thread that never comes means
+    a hang, or a barrier that lets the others through too early; CUDA calls both undefined.
+deadlock: a deadlock
+    Threads wait for others, or for bytes, that will never come. The message says where each
+    group waits, and how many arrivals or bytes are there.
+out_of_bounds: an access out of bounds
+    On a GPU such an access reads a neighbour's data, or ends the program with an illegal
+    address.
+misaligned: a misaligned access
+    A vector access of 16 bytes needs an address that is a multiple of 16. A GPU stops with
+    'misaligned address'; the CPU that runs your kernel here would not have minded.
+damage: a write outside of O and LSE
+    Nothing else is the kernel's to write.
+other bits: another result in a second run
+    A kernel without a race gives the same bits each time.
+finite: a NaN that got lost
+    NaN in the input must show in the output. A comparison with NaN is false, so fmaxf and masks
+    can drop it silently.
+NaN: NaN
+    NaN comes from inf - inf, 0 * inf or 0 / 0. Ask which row it is: one that sees no key, or
+    one whose sum is 0 or infinite?
+one key: a wrong result for one key
+    With one key the softmax is 1, whatever the score is, so O is exactly V.
+O: a wrong result
+    LSE is right, and with it the scores, m and l. So look at what only O goes through: its
+    factors, P V, the last division, the store.
+O and LSE: a wrong result
+    LSE is wrong as well, and O follows from it: begin with the scores, m and l.
+LSE: a wrong LSE
+    O is right, so the scores are, and m and l agree with each other: O's division cancels a
+    factor that stays in LSE. The backward pass, and the merge of partial results, need LSE.
+gradient: a wrong gradient
+    Which of dQ, dK and dV are wrong, and which are right? Each has its own formula, and P is in
+    all of them. The first wrong element has i for a query, or j for a key.
+"""
+LESSONS = {
+    kind: (name, " ".join(why.split()))
+    for kinds, name, why in re.findall(r"^(\w.*): (.*)\n((?: .*\n)+)", LESSONS_TEXT, re.M)
+    for kind in kinds.split(", ")
+}
+OF_VALUES = ("NaN", "one key", "O", "O and LSE", "LSE", "gradient")
 
 
 @dataclass(frozen=True)
@@ -180,6 +116,7 @@ class Failure:
     said: str  # the message, whole
     where: str = ""  # the problem and the run
     why: str = ""
+    is_value: bool = False  # a wrong number, and not what the kernel does
 
     def __str__(self):
         return "\n".join(part for part in (self.name, self.where, self.said, self.why) if part)
@@ -205,13 +142,12 @@ class Talk:
             write(f"{said} ({time.monotonic() - start:.0f} s)\n")
 
 
-def classified(said, where=""):
-    for mark, name, why in LESSONS:
-        if re.search(mark, said):
-            if re.search(r"^O at ", said, re.M):  # both are always compared
-                why += LSE_TOO if re.search(r"^LSE at ", said, re.M) else O_ALONE
-            return Failure(name, said, where, why)
-    return Failure("a wrong result", said, where)
+def classified(findings, where=""):
+    """The Failure that the judge's findings are, [{kind, said}]: named by the first."""
+    kind = findings[0]["kind"]
+    name, why = LESSONS.get(kind, ("a kernel that cannot run", ""))
+    said = "\n".join(one["said"].removeprefix("it threw: ") for one in findings)
+    return Failure(name, said, where, why, is_value=kind in OF_VALUES)
 
 
 @building.once
@@ -237,10 +173,8 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
         )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     if lines and lines[-1]["wrong"]:
-        said = "\n".join(message.removeprefix("it threw: ") for message in lines[-1]["wrong"])
-        return len(lines), classified(
-            said, f"with {lines[-1]['problem']} ({lines[-1]['detail']}){in_run}"
-        )
+        where = f"with {lines[-1]['problem']} ({lines[-1]['detail']}){in_run}"
+        return len(lines), classified(lines[-1]["wrong"], where)
     if done.returncode == 2:
         raise Refusal(done.stderr.strip())
     if done.returncode != 0:
@@ -406,7 +340,7 @@ def kernel_failure(exercise, file, preset, talk):
             cause = detected(program, *exercise.data.get("detect", (dims[0], 128)))
             outcome.append(cause.name if cause else "no fault")
         # It is nearer to the cause.
-        if cause and (not failure or not re.match(r"(O|LSE|d[QKV]) at", cause.said)):
+        if cause and not (failure and cause.is_value):
             also = failure and failure.name != cause.name
             wrong = f"\nThe result is wrong as well: {failure.said}" if also else ""
             failure = Failure(cause.name, cause.said + wrong, cause.where, cause.why)
@@ -422,40 +356,32 @@ def answer_failure(exercise, file):
             "no answer yet",
             f"write it behind 'answer =', or give it: ./scripts/exercise {exercise.id} ANSWER",
         )
-    given, right, answer = given[1].strip().lower(), exercise.answer, exercise.data["answer"]
-    if isinstance(right, str):
-        if given not in exercise.data["choices"]:
-            return Failure(
-                "no such choice", f"'{given}' is none of {', '.join(exercise.data['choices'])}"
-            )
+    given, right, data = given[1].strip().lower(), exercise.answer, exercise.data
+    if "choices" in data:
+        if given not in data["choices"]:
+            said = f"'{given}' is none of {', '.join(data['choices'])}"
+            return Failure("no such choice", said)
+        name, said = "a wrong choice", f"it is not {given}"
+        known = [one["says"] for one in data.get("mistake", ()) if one["is"] == given]
         ok = given == right
     else:
         try:
             given = float(evaluate(given.replace(",", "").replace("^", "**")))
         except Exception:
             return Failure("no number", f"'{given}' is no number, nor something like 4 * 200 * 64")
-        tolerance = answer.get("tolerance", 0.001)
-        ok = abs(given - right) <= tolerance * abs(right)
-    if ok:
-        return None
-    wrong = "a wrong choice" if isinstance(right, str) else "a wrong number"
-    for known in exercise.data.get("mistake", ()):
-        is_it = (
-            known["is"] == given
-            if isinstance(right, str)
-            else abs(given - evaluate(str(known["is"]))) <= 1e-6 * abs(given)
+        name, said = (
+            "a wrong number",
+            f"{given:,.10g} is too {'large' if given > right else 'small'}",
         )
-        if is_it:
-            return Failure(wrong, known["says"].strip())
-    if isinstance(right, str):
-        return Failure(wrong, f"it is not {given}")
-    return Failure(
-        wrong,
-        f"{given:,.10g} is too {'large' if given > right else 'small'}"
-        + (
-            f", by a factor of {max(given / right, right / given):.3g}" if right * given > 0 else ""
-        ),
-    )
+        if right * given > 0:
+            said += f", by a factor of {max(given / right, right / given):.3g}"
+        known = [
+            one["says"]
+            for one in data.get("mistake", ())
+            if math.isclose(given, evaluate(str(one["is"])), rel_tol=1e-6)
+        ]
+        ok = math.isclose(given, right, rel_tol=data["answer"].get("tolerance", 0.001))
+    return None if ok else Failure(name, known[0].strip() if known else said)
 
 
 def failure_of(exercise, file, preset="simt", talk=None):

@@ -23,6 +23,8 @@ import html
 import re
 import subprocess
 import sys
+import textwrap
+from collections import Counter
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -47,41 +49,37 @@ class Page:
 
     def __init__(self, path):
         self.path, self.blocks, self.problems = path, [], []
-        prose, block, closing, comment = [], None, "", None
+        prose, block, comment = [], None, None
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            fence = FENCE.match(line)
-            outside = block is None and not fence
-            if block is not None:
-                if line.strip().startswith(closing) and not line.strip().strip(closing[0]):
+            prose.append("")
+            if block:
+                fence = line.strip()
+                if fence.startswith(block["fence"]) and not fence.strip(fence[0]):
                     block = None
                 else:
                     block["lines"].append(line.rstrip())
-            elif fence:
-                block = {
-                    "line": number,
-                    "language": fence[2].lower(),
-                    "lines": [],
-                    "kind": comment and comment[1],
-                    "source": comment and comment[2],
-                }
-                closing, comment = fence[1], None
+                continue
+            if fence := FENCE.match(line):
+                _, kind, source = comment or (0, None, None)
+                block = {"line": number, "fence": fence[1], "language": fence[2].lower()}
+                block |= {"lines": [], "kind": kind, "source": source}
                 self.blocks.append(block)
-            if outside and comment:
-                self.problems.append(
-                    (comment[0], f"<!-- {comment[1]} --> is not followed by a fenced block")
-                )
-            if outside:
-                found = COMMENT.match(line)
-                comment = (number, found[1], found[2]) if found else None
-            prose.append(line if outside else "")
-        if block is not None:
+                comment = None
+                continue
+            self.without_block(comment)
+            found = COMMENT.match(line)
+            comment = (number, found[1], found[2]) if found else None
+            prose[-1] = line
+        if block:
             self.problems.append((block["line"], "this fenced block is never closed"))
-        if comment:
-            self.problems.append(
-                (comment[0], f"<!-- {comment[1]} --> is not followed by a fenced block")
-            )
+        self.without_block(comment)
         self.prose = "\n".join(prose)
         self.text = VERBATIM.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), self.prose)
+
+    def without_block(self, comment):
+        if comment:
+            said = f"<!-- {comment[1]} --> is not followed by a fenced block"
+            self.problems.append((comment[0], said))
 
     def line_of(self, place):
         return self.text.count("\n", 0, place) + 1
@@ -137,9 +135,8 @@ def block_problem(block, following, root):
         return output_problem(block, following)
     if not block["kind"] and block["language"] in CODE:
         return (
-            f"this {block['language']} block says neither <!-- excerpt: path --> nor <!-- "
-            "illustration --> on the "
-            "line before it"
+            f"this {block['language']} block says neither <!-- excerpt: path --> nor "
+            "<!-- illustration --> on the line before it"
         )
     return None
 
@@ -220,23 +217,15 @@ def excerpt_problem(block, root, write=False):
 
 
 def dedent(lines):
-    """The lines without the indentation that all of them share; an empty line has none to share."""
-    least = min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
-    return [line[least:] for line in lines]
+    """The lines without the indentation that all of them share."""
+    return textwrap.dedent("\n".join(lines)).split("\n")
 
 
 def output_problem(block, following):
     if block["language"] != "python" or not following or following["language"] != "text":
         return "<!-- run --> wants a python block, and then a text block with what it prints"
-    try:
-        result = subprocess.run(
-            [sys.executable, "-c", "\n".join(block["lines"])],
-            timeout=300,
-            capture_output=True,
-            text=True,
-        )
-    except subprocess.TimeoutExpired:
-        return "this program runs for more than five minutes"
+    command = [sys.executable, "-c", "\n".join(block["lines"])]
+    result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         return f"this program fails: {result.stderr.strip().splitlines()[-1]}"
     if [line.rstrip() for line in result.stdout.splitlines()] != following["lines"]:
@@ -246,39 +235,27 @@ def output_problem(block, following):
 
 def link_problem(page, target, root, pages):
     path, _, anchor = target.partition("#")
-    if path.startswith("/"):
-        return "write it relative to the page"
     file = (page.path.parent / unquote(path)).resolve() if path else page.path.resolve()
-    if not file.is_relative_to(root):
-        return "leads out of the repository"
+    if path.startswith("/") or not file.is_relative_to(root):
+        return "write it relative to the page, and to a file of the repository"
     if not file.exists():
         return "no such file"
     if not anchor:
         return None
     if file.suffix == ".md":
-        pages.setdefault(file, None)
-        pages[file] = pages[file] or Page(file)
+        pages[file] = pages.get(file) or Page(file)
         return None if unquote(anchor) in pages[file].anchors() else "the page has no such heading"
     lines = re.fullmatch(r"L(\d+)(?:-L(\d+))?", anchor)
     if not lines or not file.is_file():
         return "an anchor into a source file is #L10 or #L10-L20"
-    return (
-        None
-        if int(lines[2] or lines[1]) <= len(file.read_bytes().splitlines())
-        else "the file has fewer lines"
-    )
+    there_are = len(file.read_bytes().splitlines())
+    return "the file has fewer lines" if int(lines[2] or lines[1]) > there_are else None
 
 
 def add_arguments(parser):
-    parser.add_argument(
-        "--root",
-        type=Path,
-        default=ROOT,
-        help="the repository (default: the one that this stands in)",
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="take over what has changed in the sources"
-    )
+    add = parser.add_argument
+    add("--root", type=Path, default=ROOT, help="the repository (the one that this stands in)")
+    add("--write", action="store_true", help="take over what has changed in the sources")
 
 
 def main(options):
@@ -291,43 +268,38 @@ def main(options):
     others = [path for path in (root / "README.md", root / "CONTRIBUTING.md") if path.is_file()]
     translated = sorted((root / "docs/zh").glob("*.md"))
     pages = {path.resolve(): Page(path) for path in chapters + translated + others}
-    counts, failed, linked = {"excerpt": 0, "illustration": 0, "run": 0, "link": 0}, 0, {}
+    counts, failed, linked = Counter(), 0, {}
     for page in list(pages.values()):
         problems = page.problems + list(page.broken_formulas())
         if page.path not in others:
             for block, following in zip(page.blocks, page.blocks[1:] + [None]):
-                counts[block["kind"] if block["kind"] in counts else "link"] += (
-                    block["kind"] in counts
-                )
+                counts[block["kind"]] += 1
                 if problem := block_problem(block, following, root):
                     problems.append((block["line"], problem))
         linked[page.path] = set()
         for number, target in page.links():
-            # No http:, https:, mailto:, data:
-            if not re.match(r"[a-z][a-z0-9+.-]*:", target, re.I):
-                counts["link"] += 1
-                linked[page.path].add(
-                    (page.path.parent / unquote(target.partition("#")[0])).resolve()
-                )
-                if problem := link_problem(page, target, root, pages):
-                    problems.append((number, f"link to {target}: {problem}"))
+            if re.match(r"[a-z][a-z0-9+.-]*:", target, re.I):
+                continue  # http:, https:, mailto:, data:
+            counts["link"] += 1
+            file = page.path.parent / unquote(target.partition("#")[0])
+            linked[page.path].add(file.resolve())
+            if problem := link_problem(page, target, root, pages):
+                problems.append((number, f"link to {target}: {problem}"))
         if page.path == root / "docs/README.md":
-            problems += [
-                (1, f"there is no link to {path.name}")
-                for path in chapters
-                if path.resolve() not in linked[page.path] and path != page.path
-            ]
+            for path in chapters:
+                if path.resolve() not in linked[page.path] and path != page.path:
+                    problems.append((1, f"there is no link to {path.name}"))
         failed += len(problems)
         for line, problem in sorted(problems):
             print(f"{page.path.relative_to(root)}:{line}: {problem}", file=sys.stderr)
+    shown = set().union(*linked.values())
     for figure in sorted((root / "docs/figures").glob("*")):
-        if not any(figure.resolve() in of for of in linked.values()):
+        if figure.resolve() not in shown:
             failed += 1
             print(f"{figure.relative_to(root)}:1: no page shows this figure", file=sys.stderr)
     print(
         f"{len(linked)} pages: {counts['excerpt']} excerpts, {counts['illustration']} "
-        "illustrations, "
-        f"{counts['run']} programs run, {counts['link']} relative links; {failed or 'no'} "
-        f"problem{'s' * (failed != 1)}"
+        f"illustrations, {counts['run']} programs run, {counts['link']} relative links; "
+        f"{failed or 'no'} problem{'s' * (failed != 1)}"
     )
     return 1 if failed else 0

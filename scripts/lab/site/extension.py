@@ -14,7 +14,7 @@ from pygments.lexers import TextLexer, find_lexer_class_for_filename
 from sphinx import addnodes
 from sphinx.search.zh import SearchChinese
 
-from lab.ladder import ROOT, ladder
+from lab.ladder import ROOT, former_names, ladder
 
 ZH = "docs/zh/"
 
@@ -148,10 +148,8 @@ def old_addresses(app):
     """Yields pages that lead on: to the first one, and from what rungs were called before, as
     steps/renamed.txt says, to what they are called now."""
     yield redirect("index", app.config.root_doc)
-    table = ROOT / "steps/renamed.txt"
-    lines = table.read_text(encoding="utf-8").splitlines() if table.is_file() else []
     chapters = {rung.name: rung.program for rung in ladder()}
-    for number, then, now in (line.split() for line in lines if line.strip(" ") and line[0] != "#"):
+    for number, (then, now) in former_names().items():
         for folder in ("docs/", ZH):
             old, new = f"{folder}{number}_{then}", folder + chapters[now]
             if new in app.env.found_docs and old not in app.env.found_docs:

@@ -1,9 +1,7 @@
 """Patches, variants, what ptxas and the SASS say, and the kernels' architectures."""
 
-from types import SimpleNamespace
-
 import pytest
-from lab import architectures, build, experiments, sass
+from lab import build, experiments, sass
 from lab.__main__ import main
 from lab.ladder import LabError, cuda_rungs
 
@@ -32,32 +30,18 @@ LISTING = """
 		Function : plain
         /*0000*/                   EXIT ;                              /* 0x0 */
 """
-EVERY = [one for one in experiments.chosen([]) if one.patch]
 
 
-@pytest.mark.parametrize("commit", dict.fromkeys(one.commit for one in EVERY))
-def test_each_patch_applies_to_its_commit(commit):
-    if experiments.git("cat-file", "-e", f"{commit}^{{commit}}").returncode:
-        pytest.skip(f"commit {commit} is not here: this is no clone with the whole history")
-    with experiments.worktree(commit) as tree:
-        for one in experiments.at_commit([one for one in EVERY if one.commit == commit], tree):
-            assert experiments.git("diff", "--name-only", folder=tree).stdout.split() == [
-                str(one.kernel)
-            ]
-    assert not tree.exists() and str(tree) not in experiments.git("worktree", "list").stdout
-
-
-def test_what_a_patch_must_say_and_what_it_needs(tmp_path, monkeypatch):
-    (tmp_path / "07_a.patch").write_text(
+def test_experiments_say_what_they_are(tmp_path, capsys):
+    assert main(["experiments", "--list"]) == 0
+    assert "lean_softmax_exp: " in capsys.readouterr().out
+    (tmp_path / "a.patch").write_text(
         "What: an idea\nPredicted: nothing\n\n+++ b/steps/07_a/a.cu\n"
     )
-    with pytest.raises(LabError, match="07_a.patch has no line 'Commit: ...'"):
+    with pytest.raises(LabError, match="a.patch has no line 'Commit: ...'"):
         experiments.chosen([], tmp_path)
-    monkeypatch.setattr(experiments, "ROOT", tmp_path)
-    with pytest.raises(
-        LabError, match="^experiments need a git clone with the whole history; of commit .*$"
-    ):
-        experiments.build_all(EVERY[:1])
+    assert main(["experiments", "lean_softmaxx"]) == 2
+    assert "did you mean lean_softmax?" in capsys.readouterr().err
 
 
 CMAKE = """#!/usr/bin/env python3
@@ -102,22 +86,6 @@ def test_a_variant_is_built_once(tmp_path, stand_in):
         build.build_all([one, other], 1, folder)
 
 
-@pytest.mark.parametrize(
-    "listed, capability, expected",
-    [
-        ("80 90", "9.0", "90-real"),
-        ("80 90", "12.0", "90-virtual"),
-        ("80 120", "12.1", "120-virtual"),
-        ("", "8.9", "89-real"),
-        ("80 90", "", "90"),
-    ],
-)
-def test_nvcc_is_asked_for_what_the_gpu_can_run(stand_in, listed, capability, expected):
-    stand_in("nvcc", "".join(f"echo compute_{one}\n" for one in listed.split()) or "exit 1")
-    stand_in("nvidia-smi", f"echo {capability}" if capability else "exit 9")
-    assert build.target() == expected
-
-
 def test_instructions_of_the_innermost_loop_with_products(tmp_path, capsys):
     (tmp_path / "a.sass").write_text(LISTING)  # neither the loop around it nor the one without HMMA
     assert main(["sass", str(tmp_path / "a.sass"), "--most", "2"]) == 0
@@ -127,37 +95,18 @@ def test_instructions_of_the_innermost_loop_with_products(tmp_path, capsys):
         .endswith("sm_90: 5 instructions, 2 mma, 2.50 per mma; 1 LDSM, 1 FMUL")
     )
     assert list(sass.best_loops(tmp_path / "a.sass").values()) == [(5, 2)]
-    assert (
-        main(["sass", str(tmp_path / "a.sass"), "--only", "other"])
-        == main(["sass", "/nowhere/at/all"])
-        == 2
-    )
 
 
 def test_architectures(stand_in, tmp_path, monkeypatch, capsys):
     kernel = cuda_rungs(["flash_attention_1"])[0].kernel_file.name
-
-    def compilers(said):
-        folder = tmp_path / f"built{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        monkeypatch.setattr(build, "FOLDER", folder)
-        stand_in("cmake", CMAKE.format(folder=str(folder), kernel=kernel, said=said))
-        return folder
-
+    monkeypatch.setattr(build, "FOLDER", tmp_path / "built")
+    build.FOLDER.mkdir()
     stand_in("nvcc", '[ "$1" = --list-gpu-code ] && echo sm_80 sm_90')
-    compilers(PTXAS)
-    assert main(["architectures", "flash_attention_1", "--kernels", "--arch", "80,120"]) == 0
+    stand_in("cmake", CMAKE.format(folder=str(build.FOLDER), kernel=kernel, said=PTXAS))
+    command = ["architectures", "flash_attention_1", "--arch"]
+    assert main([*command, "80,120", "--kernels"]) == 0
     said = capsys.readouterr().out
-    assert (
-        "168, 8 B spilled" in said
-        and "left out: sm_120" in said
-        and "1 of 1 compile without a warning" in said
-    )
-    compilers("")  # ptxas is silent
-    assert main(["architectures", "flash_attention_1", "--arch", "80"]) == 1
-    (compilers(PTXAS) / "broken").touch()  # an error; or a warning, which is one
-    assert main(["architectures", "flash_attention_1", "--arch", "80"]) == 1
-    assert main(["architectures", "--arch", "x"]) == main(["architectures", "--arch", "120"]) == 2
-    hopper, ampere = (SimpleNamespace(capability=capability) for capability in ("9.0", "8.0"))
-    assert [architectures.suits(hopper, one) for one in ("80", "90", "100")] == [False, True, False]
-    assert architectures.suits(ampere, "80") and architectures.suits(ampere, "120")
+    assert "168, 8 B spilled" in said and "left out: sm_120" in said
+    (build.FOLDER / "broken").touch()  # an error; or a warning, which is one
+    assert main([*command, "90"]) == 1
+    assert main([*command, "x"]) == main([*command, "120"]) == 2

@@ -45,12 +45,6 @@ def test_every_cuda_rung_has_mutants_and_each_stands_where_it_says():
             assert one.text.splitlines()[0] in file.read_text().splitlines()[int(number) - 1]
 
 
-def test_what_the_suite_said():
-    assert mutations.complaint("x it threw: race: two\n    threads, and") == "race: two threads"
-    assert mutations.complaint("  O at (0, 1, 2)\n is nan, should") == "O is nan"
-    assert mutations.complaint("Segmentation fault") == "ended with an error"
-
-
 def test_mutants_that_survive_are_told(stand_in, tmp_path, capsys):
     rung = cuda_rungs(["flash_attention_1"])[0]
     program = stand_in(
