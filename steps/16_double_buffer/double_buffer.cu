@@ -221,9 +221,10 @@ __global__ __launch_bounds__(32 * warps) void double_buffer(const float* Q, cons
 
     alignas(16) float next[4][4]; // what the thread has loaded of the slice after this one
     int now = 0;                  // which of the two slices is read
-    const Square k = square(threadIdx.x, T::slice, LC);
-    const int v_x = threadIdx.x % (d / 4) * 4;
-    const int v_row = threadIdx.x / (d / 4);
+    const int thread = threadIdx.x;
+    const Square k = square(thread, T::slice, LC);
+    const int v_x = thread % (d / 4) * 4;
+    const int v_row = thread / (d / 4);
     constexpr int V_apart = T::threads / (d / 4);
     const auto load_K = [&](int j, int x) {
         load_rows<d, 4>(next, K + x + k.x, j + k.row, LC, N_kv - 1);
