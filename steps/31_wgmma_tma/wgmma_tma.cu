@@ -165,11 +165,11 @@ __device__ void finish(float (&O_reg)[fragments][4], const Rows& rows, const Tas
     flash::scale_rows(O_reg, normalise);
 }
 
-/// Stores a warpgroup's C fragments, rounded to T, as the tile of the tensor that begins at `at`:
-/// rows that exist alone. `smem` has room for the tile, and nobody reads what was there. `row` is
-/// the lane's first row in the tile, and `barrier` a named barrier of the warpgroup's own: a
-/// __syncthreads() for these 128 threads. When the first thread returns, the tile has been read, so
-/// that its place is free and the block may leave.
+/// Stores a warpgroup's C fragments, rounded to T, as the tile of the tensor that begins at `at`.
+/// Rows beyond the tensor are not written. `smem` has room for the tile, and nobody reads what was
+/// there. `row` is the lane's first row in the tile, and `barrier` a named barrier of the
+/// warpgroup's own: a __syncthreads() for these 128 threads. When the first thread returns, the
+/// tile has been read, so that its place is free and the block may leave.
 template <class T, class Tile, int fragments>
 __device__ void store_tile(const flash::TensorMap& map, const int (&at)[4], char* smem, int row,
                            const float (&C)[fragments][4], int barrier) {
@@ -184,9 +184,8 @@ __device__ void store_tile(const flash::TensorMap& map, const int (&at)[4], char
 }
 
 template <class T, class Tiles>
-__global__
-__launch_bounds__(warpgroup,
-                  Tiles::blocks_per_sm) void wgmma_tma(const __grid_constant__ Task task) {
+__global__ __launch_bounds__(warpgroup, Tiles::blocks_per_sm) // threads, and blocks on an SM
+    void wgmma_tma(const __grid_constant__ Task task) {
     constexpr int d = Tiles::d, Br = Tiles::Br, Bc = Tiles::Bc;
     using KV_tile = typename Tiles::KV;
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();

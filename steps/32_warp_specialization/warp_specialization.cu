@@ -198,8 +198,8 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem)
 }
 
 template <class T, class Tiles>
-__global__ __launch_bounds__(Tiles::threads,
-                             1) void warp_specialization(const __grid_constant__ Task task) {
+__global__ __launch_bounds__(Tiles::threads, 1) // one block on an SM
+    void warp_specialization(const __grid_constant__ Task task) {
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x == 0) {
         flash::mbarrier_init(&smem.Q_full, 1);
