@@ -214,7 +214,7 @@ __global__ __launch_bounds__(Tiles::threads, 1) // one block on an SM
         flash::give_registers<Tiles::producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
             RingPlace<Tiles::stages> KV;
-            fetch<Tiles>(task, tile, smem.Q, &smem.Q_full, smem.K, smem.V, KV);
+            warp_specialization::fetch<Tiles>(task, tile, smem.Q, &smem.Q_full, smem.K, smem.V, KV);
         }
     } else {
         flash::take_registers<Tiles::consumer_registers>();
