@@ -22,6 +22,7 @@ Needs a GPU, nvcc and a python3 with PyTorch. ./scripts/bench times rungs on the
 import itertools
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from lab import build, cli, harness, timing, training
@@ -162,23 +163,14 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
             if isinstance(error, WrongResult) and kinds[name] == "rung":
                 raise
             cli.say(f"  {name} left out: {str(error).splitlines()[0]}")
-    milliseconds, state = timing.interleaved(
-        torch,
-        {name: (lambda f=f: f(q, k, v, case["causal"], *rest)) for name, f in able.items()},
-        rounds,
-    )
-    return [
-        {
-            "program": name,
-            "kind": kinds[name],
-            "dtype": dtype,
-            **case,
-            **timing.row_of(values, timing.flops_of(case, backward)),
-            "of_allowed_error": round(errors[name], 4) if name in errors else None,
-            **state,
-        }
-        for name, values in milliseconds.items()
-    ]
+    calls = {name: partial(one, q, k, v, case["causal"], *rest) for name, one in able.items()}
+    milliseconds, state = timing.interleaved(torch, calls, rounds)
+    flops, rows = timing.flops_of(case, backward), []
+    for name, values in milliseconds.items():
+        about = {"program": name, "kind": kinds[name], "dtype": dtype, **case}
+        error = {"of_allowed_error": round(errors[name], 4) if name in errors else None}
+        rows.append(about | timing.row_of(values, flops) | error | state)
+    return rows
 
 
 def main(options):

@@ -79,83 +79,62 @@ def marks(line):
 
 def lines_that_matter(kernel):
     """[(line, its share of sectors, of wavefronts)] of lines with a twentieth, or a mark."""
-    sectors, wavefronts = (
-        together(kernel["total"], GLOBAL)["sectors"],
-        together(kernel["total"], SHARED)["wavefronts"],
-    )
-    rows = [
-        (
-            line,
-            ratio(together(line, GLOBAL)["sectors"], sectors),
-            ratio(together(line, SHARED)["wavefronts"], wavefronts),
-        )
-        for line in kernel.get("lines", [])
-    ]
-    return [row for row in rows if max(row[1:]) >= 0.05 or marks(row[0])]
+    sectors = together(kernel["total"], GLOBAL)["sectors"]
+    wavefronts = together(kernel["total"], SHARED)["wavefronts"]
+    rows = []
+    for line in kernel.get("lines", []):
+        of_sectors = ratio(together(line, GLOBAL)["sectors"], sectors)
+        of_wavefronts = ratio(together(line, SHARED)["wavefronts"], wavefronts)
+        if max(of_sectors, of_wavefronts) >= 0.05 or marks(line):
+            rows.append((line, of_sectors, of_wavefronts))
+    return rows
 
 
-def launches(kernel):
-    grid, block = (" x ".join(map(str, kernel[name])) for name in ("grid", "block"))
-    plural = "" if kernel["launches"] == 1 else "es"
-    return (
-        f"{kernel['launches']:,} launch{plural} of {grid} blocks, {block} threads, "
-        f"{kernel['shared_bytes']:,} bytes of shared memory"
-    )
+def totals(total):
+    """(name, what was counted of it) of what a kernel does."""
+    for name in ("load", "store", "atomic"):
+        own = total.get(f"global_{name}", {})
+        if requests := own.get("requests"):
+            per_request = f"{own['sectors'] / requests:.2f} per request"
+            said = f"{own['sectors']:,} sectors ({per_request}), {size(own['bytes'])} asked for"
+            yield f"global {name}s", f"{requests:,} requests, {said}"
+    shared = {"shared_load": "shared loads", "shared_store": "shared stores"}
+    for part, name in (shared | {"async_store": "cp.async into"}).items():
+        own = total[part]
+        if own["requests"]:
+            said = f"{own['requests']:,} requests, {own['wavefronts']:,} wavefronts"
+            ideal = f"{own['ideal']:,} without conflicts ({ways(own):.2f} ways)"
+            yield name, f"{said}, {ideal}, {size(own['bytes'])}"
+    for part, noun in ENGINE.items():
+        if own := total.get(part):
+            yield f"{noun}s", f"{own['requests']:,} requests, {size(own['bytes'])} of global memory"
+    if events(total):
+        yield "events", events(total)
 
 
 def summary(document):
     """Totals of each kernel, and the lines that make up most of its traffic."""
     out = []
     for kernel in document["kernels"]:
-        out.append(f"{kernel['name']}: {launches(kernel)}")
-        total = kernel["total"]
-        for part, name in (
-            ("global_load", "global loads"),
-            ("global_store", "global stores"),
-            ("global_atomic", "global atomics"),
-        ):
-            if (own := total.get(part, {"requests": 0}))["requests"]:
-                out.append(
-                    f"  {name:<14} {own['requests']:,} requests, {own['sectors']:,} sectors "
-                    f"({own['sectors'] / own['requests']:.2f} per request), {size(own['bytes'])} "
-                    "asked for"
-                )
-        for part, name in (
-            ("shared_load", "shared loads"),
-            ("shared_store", "shared stores"),
-            ("async_store", "cp.async into"),
-        ):
-            if (own := total[part])["requests"]:
-                out.append(
-                    f"  {name:<14} {own['requests']:,} requests, {own['wavefronts']:,} wavefronts, "
-                    f"{own['ideal']:,} without conflicts ({ways(own):.2f} ways), "
-                    f"{size(own['bytes'])}"
-                )
-        for part, noun in ENGINE.items():
-            if own := total.get(part):
-                out.append(
-                    f"  {noun + 's':<14} {own['requests']:,} requests, {size(own['bytes'])} of "
-                    "global memory"
-                )
-        if events(total):
-            out.append(f"  {'events':<14} {events(total)}")
-        out += [
-            f"  {one['name']} ({size(one['bytes'])}): {size(one['load']['bytes'])} read, "
-            f"{size(one['store']['bytes'])} written"
-            for one in kernel["buffers"]
-        ]
+        grid, block = (" x ".join(map(str, kernel[name])) for name in ("grid", "block"))
+        launches = f"{kernel['launches']:,} launch{'es' * (kernel['launches'] != 1)}"
+        shared = f"{kernel['shared_bytes']:,} bytes of shared memory"
+        out.append(f"{kernel['name']}: {launches} of {grid} blocks, {block} threads, {shared}")
+        out += [f"  {name:<14} {said}" for name, said in totals(kernel["total"])]
+        for one in kernel["buffers"]:
+            moved = f"{size(one['load']['bytes'])} read, {size(one['store']['bytes'])} written"
+            out.append(f"  {one['name']} ({size(one['bytes'])}): {moved}")
         rows = lines_that_matter(kernel)
-        out += ["  lines that matter"] if rows else []
+        out += ["  lines that matter"] * bool(rows)
         for line, of_sectors, of_wavefronts in rows:
-            text = (
-                f"    {short(line['file'])}:{line['line']}" if line["file"] else "    unknown line"
-            )
-            text += f"  {of_sectors:.0%} of sectors" if of_sectors else ""
+            place = f"{short(line['file'])}:{line['line']}" if line["file"] else "unknown line"
+            parts = [f"    {place}"]
+            if of_sectors:
+                parts.append(f"{of_sectors:.0%} of sectors")
             if of_wavefronts:
-                text += (
-                    f"  {of_wavefronts:.0%} of wavefronts, {ways(together(line, SHARED)):.2f} ways"
-                )
-            out.append(text + "".join(f"  <- {mark}" for mark in marks(line)))
+                way = ways(together(line, SHARED))
+                parts.append(f"{of_wavefronts:.0%} of wavefronts, {way:.2f} ways")
+            out.append("  ".join([*parts, *(f"<- {mark}" for mark in marks(line))]))
     if document.get("unknown_lines"):
         out.append(f"some lines are not known: {document['unknown_lines']}")
     return "\n".join(out) + "\n"

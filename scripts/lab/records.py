@@ -116,20 +116,18 @@ def text_of(record):
 
 def write(path, provenance, rows, notes=""):
     """Beside, then renamed: a file that is there stays whole. None and NaN are left out."""
-    rows = [
+    kept = [
         {name: value for name, value in row.items() if value is not None and value == value}
         for row in rows
     ]
-    for row in rows:
+    for row in kept:
         if wrong := wrong_with(row):
             raise ValueError(f"{wrong} in {row}")
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".new")
-    beside.write_text(
-        text_of({"provenance": provenance, "rows": rows, "notes": notes}), encoding="utf-8"
-    )
-    beside.rename(path)
-    return path
+    text = text_of({"provenance": provenance, "rows": kept, "notes": notes})
+    beside.write_text(text, encoding="utf-8")
+    return beside.rename(path)
 
 
 def path_of(name):
@@ -161,21 +159,18 @@ def read(name):
 def first_line(*command):
     """The first line that a command prints, or "unknown"."""
     try:
-        output = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-        return output.splitlines()[0].strip()
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return said.splitlines()[0].strip()
     except (OSError, subprocess.CalledProcessError, IndexError):
         return "unknown"
 
 
 def processor():
     try:
-        found = re.search(
-            r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M
-        )
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        found = None
+        text = ""
+    found = re.search(r"^model name\s*: (.*)$", text, re.M)
     return found[1] if found else platform.machine()
 
 
@@ -210,13 +205,8 @@ def provenance(command, commit="", gpu=None, **more):
         "system": f"{platform.system()} {platform.release()}",
     }
     if has_gpu() if gpu is None else gpu:
-        names = ("gpu", "driver", "max_clock", "power_limit", "memory")
-        found |= dict(
-            zip(
-                names,
-                asked("name", "driver_version", "clocks.max.sm", "power.limit", "memory.total"),
-            )
-        )
+        fields = ("name", "driver_version", "clocks.max.sm", "power.limit", "memory.total")
+        found |= zip(("gpu", "driver", "max_clock", "power_limit", "memory"), asked(*fields))
     try:
         version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
     except OSError:

@@ -34,45 +34,34 @@ def phases(program, stamps):
     """Rows: the mean clocks of each phase, and when each began and ended in that tile of Q whose
     tiles took the median time. `stamps`: the clocks of each warpgroup."""
     names = PHASES[program][1]
+    # In overlap its first tile of keys stands before the loop.
+    tiles = TILES - (program == "overlap_stamps")
 
-    def of(
-        tile_of_Q,
-        # In overlap its first tile of keys stands before the loop. The clock has 32 bits and begins
-        # anew.
-    ):
-        first = len(names) * (tile_of_Q * (TILES - (program == "overlap_stamps")) + INNER[0])
-
-        def since(clock):
-            return (clock - stamps[0][first] + 2**31) % 2**32 - 2**31
-
-        return [
-            {
-                "program": program,
-                "kind": "phase",
-                "warpgroup": warpgroup,
-                "tile": tile,
-                "phase": phase,
-                "from_clock": since(clocks[at - 1]),
-                "to_clock": since(clocks[at]),
-            }
-            for warpgroup, clocks in enumerate(stamps)
-            for number, tile in enumerate(INNER)
-            for at, phase in enumerate(names, first + number * len(names))
-        ]
+    def of(tile_of_Q):
+        first = len(names) * (tile_of_Q * tiles + INNER[0])
+        rows = []
+        for warpgroup, clocks in enumerate(stamps):
+            # The clock has 32 bits and begins anew.
+            since = [(clock - stamps[0][first] + 2**31) % 2**32 - 2**31 for clock in clocks]
+            about = {"program": program, "kind": "phase", "warpgroup": warpgroup}
+            for number, tile in enumerate(INNER):
+                for at, phase in enumerate(names, first + number * len(names)):
+                    span = {"from_clock": since[at - 1], "to_clock": since[at]}
+                    rows.append(about | {"tile": tile, "phase": phase} | span)
+        return rows
 
     every = sorted(map(of, OF_Q), key=lambda rows: max(row["to_clock"] for row in rows))
-    lengths = [
-        (row["phase"], row["to_clock"] - row["from_clock"]) for rows in every for row in rows
-    ]
-    return [
-        {
-            "program": program,
-            "kind": "phase",
-            "phase": name,
-            "mean_clocks": round(mean(clocks for phase, clocks in lengths if phase == name), 1),
-        }
-        for name in names
-    ] + every[len(every) // 2]
+    rows = []
+    for name in names:
+        lengths = [
+            row["to_clock"] - row["from_clock"]
+            for of_Q in every
+            for row in of_Q
+            if row["phase"] == name
+        ]
+        about = {"program": program, "kind": "phase", "phase": name}
+        rows.append(about | {"mean_clocks": round(mean(lengths), 1)})
+    return rows + every[len(every) // 2]
 
 
 def add_arguments(parser):
@@ -83,50 +72,37 @@ def add_arguments(parser):
 def main(options):
     torch = timing.torch_with_gpu()
     if torch.cuda.get_device_capability() != (9, 0):
-        raise LabError(
-            "the Hopper rungs need a GPU of compute capability 9.0, and this is "
-            f"{torch.cuda.get_device_name()}"
-        )
+        here = torch.cuda.get_device_name()
+        raise LabError(f"Hopper rungs need a GPU of compute capability 9.0, and this is {here}")
     variants, built = experiments.build_all(experiments.chosen(NAMES), options.jobs)
-    programs = {"cuDNN": timing.library("cuDNN", "bf16")} | {
-        name: timing.rung(name, path) for name, (path, _) in built.items()
-    }
-    kinds = {"cuDNN": "library"} | {
-        one.name: "variant" if one.patch else "rung" for one in variants
-    }
-    rows = compare.measure(
-        torch, programs, kinds, CASE, "bf16", 30, torch.Generator(device="cuda").manual_seed(1)
-    )
+    programs = {name: timing.rung(name, path) for name, (path, _) in built.items()}
+    programs["cuDNN"] = timing.library("cuDNN", "bf16")
+    kinds = {one.name: "variant" if one.patch else "rung" for one in variants}
+    kinds["cuDNN"] = "library"
+    generator = torch.Generator(device="cuda").manual_seed(1)
+    rows = compare.measure(torch, programs, kinds, CASE, "bf16", 30, generator)
     ms = {row["program"]: row["ms"] for row in rows}
     commits = {one.name: one.commit for one in variants}
     rows = [row | {"commit": commits.get(row["program"])} for row in rows]
     for stamped, (plain, names) in PHASES.items():
-        noted = (
-            ctypes.c_uint32 * (NOTED * len(names)) * 2
-        )()  # by the last launch, for each warpgroup
+        # by the last launch, for each warpgroup
+        noted = (ctypes.c_uint32 * (NOTED * len(names)) * 2)()
         if error := ctypes.CDLL(str(built[stamped][0])).read_stamps(noted):
             raise LabError(f"the stamps cannot be read: CUDA's error {error}")
         rows += (found := phases(stamped, noted))
         lengths = {row["phase"]: row["mean_clocks"] for row in found if "mean_clocks" in row}
-        print(
-            f"{plain}: {sum(lengths.values()):.0f} clocks per tile of keys and warpgroup: "
-            + ", ".join(f"{name} {clocks:.0f}" for name, clocks in lengths.items())
-            + f"; the stamps cost {100 * (ms[stamped] / ms[plain] - 1):.1f}%"
-        )
-    cli.save(options, rows, torch=torch.__version__, rounds=30)
+        parts = ", ".join(f"{name} {clocks:.0f}" for name, clocks in lengths.items())
+        cost = f"the stamps cost {100 * (ms[stamped] / ms[plain] - 1):.1f}%"
+        total = f"{sum(lengths.values()):.0f} clocks per tile of keys and warpgroup"
+        print(f"{plain}: {total}: {parts}; {cost}")
     if options.counters:
-        found = []
+        lines = []
         for name in ("cuDNN", *(plain for plain, _ in PHASES.values())):
             kernels = "persistent_blocks|overlap|cudnn"
-            found += experiments.counted(NAMES, name, (4, 16, 4096, 128), kernels)
-        cli.save(options, rows + found, torch=torch.__version__, rounds=30)
-        lines = [
-            [
-                f"{row['program']} {row['kernel'][:40]}",
-                f"{row['tensor_active_percent']:.1f}",
-                f"{row['xu_percent']:.1f}",
-            ]
-            for row in found
-        ]
+            for row in experiments.counted(NAMES, name, (4, 16, 4096, 128), kernels):
+                busy = (f"{row[unit]:.1f}" for unit in ("tensor_active_percent", "xu_percent"))
+                lines.append([f"{name} {row['kernel'][:40]}", *busy])
+                rows.append(row)
         cli.print_table(["ncu", "tensor cores, %", "exponentials, %"], lines)
+    cli.save(options, rows, torch=torch.__version__, rounds=30)
     return 0

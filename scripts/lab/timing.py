@@ -5,6 +5,7 @@ alone and returns O. A backward one is f(q, k, v, causal, o, lse, do, dq, dk, dv
 gradients.
 """
 
+import contextlib
 import ctypes
 import functools
 import importlib.metadata
@@ -80,9 +81,10 @@ def summary(rows):
         for name in dict.fromkeys(row["program"] for row in found if row["kind"] != "library"):
             parts = []
             for other in dict.fromkeys(row["program"] for row in found if row["kind"] == "library"):
-                of = record_tables.ratios(record, name, other, **where)
-                mean, least = geometric_mean(of), min(of)
-                parts.append(f"{mean:.3f} x {other} (least {least:.2f}, {len(of)} cases)")
+                with contextlib.suppress(ValueError):  # no problem of both
+                    of = record_tables.ratios(record, name, other, **where)
+                    mean, least = geometric_mean(of), min(of)
+                    parts.append(f"{mean:.3f} x {other} (least {least:.2f}, {len(of)} cases)")
             lines.append(f"  {name}: {', '.join(parts) or 'no library on the same problems'}")
     return lines
 

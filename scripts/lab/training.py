@@ -125,18 +125,13 @@ def rows_of(torch, steps, case, rounds, generator):
     }
     flops = timing.flops_of(case) + timing.flops_of(case, backward=True)
     found, state = bursts(calls, rounds, 1, 1, torch.cuda.synchronize), timing.clock_and_power()
-    return [
-        {
-            "program": name,
-            "kind": "rung" if "operator" in name else "library",
-            "dtype": "bf16",
-            **case,
-            **timing.row_of([1e3 * one for one in seconds], flops),
-            "of_allowed_error": round(errors[name], 4),
-            **state,
-        }
-        for name, seconds in found.items()
-    ]
+    rows = []
+    for name, seconds in found.items():
+        kind = "rung" if "operator" in name else "library"
+        about = {"program": name, "kind": kind, "dtype": "bf16", **case}
+        took = timing.row_of([1e3 * one for one in seconds], flops)
+        rows.append(about | took | {"of_allowed_error": round(errors[name], 4)} | state)
+    return rows
 
 
 def main(options, cases):
@@ -148,32 +143,20 @@ def main(options, cases):
     fa3, version = timing.flash_attention_3()
     rows = host_rows(torch, attentions | fa3)
     for row in rows:
-        print(
-            f"{row['program']}: {row['host_us']:.1f} us of the host per forward call, "
-            f"{row['what']}",
-            flush=True,
-        )
+        took = f"{row['host_us']:.1f} us of the host per forward call"
+        print(f"{row['program']}: {took}, {row['what']}", flush=True)
     steps = {name: step_of(one) for name, one in attentions.items()}
     generator = torch.Generator(device="cuda").manual_seed(1)
+    versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), **version}
     for number, case in enumerate(cases, 1):
         rows += (found := rows_of(torch, steps, case, options.rounds, generator))
         shown = "  ".join(f"{row['program']} {row['ms']:.4g}" for row in found)
-        print(
-            f"{number} of {len(cases)}: {harness.title(case)}  ms per step: {shown}  "
-            f"({found[1]['ms'] / found[0]['ms']:.2f} x cuDNN)",
-            flush=True,
-        )
-        cli.save(
-            options,
-            rows,
-            torch=torch.__version__,
-            cudnn=torch.backends.cudnn.version(),
-            rounds=options.rounds,
-            **version,
-        )
+        factor = f"{found[1]['ms'] / found[0]['ms']:.2f} x cuDNN"
+        title = f"{number} of {len(cases)}: {harness.title(case)}"
+        print(f"{title}  ms per step: {shown}  ({factor})", flush=True)
+        cli.save(options, rows, **versions, rounds=options.rounds)
+    timed = [row for row in rows if row["kind"] != "host"]
     for d in sorted({case["d"] for case in cases}):
-        long = [
-            row for row in rows if row["kind"] != "host" and row["d"] == d and row["N_q"] >= 1024
-        ]
+        long = [row for row in timed if row["d"] == d and row["N_q"] >= 1024]
         print(f"d = {d}, N >= 1024:", *timing.summary(long)[1:], sep="\n")
     return 0
