@@ -47,6 +47,9 @@ constexpr int Bc = 64;                // keys
 /// some for large V.
 template <class T> constexpr float window = flash::dtype_of<T> == flash::DType::fp16 ? 14 : 30;
 
+/// How many blocks an SM should have room for: a thread gets no more registers than that allows.
+template <int d> constexpr int blocks_per_sm = d == 128 ? 2 : 3;
+
 /// Dynamic shared memory: Q, and two tiles each of K and V. 96 KiB at d = 128.
 template <int d> struct Shared {
     flash::SwizzledTile<d, Br> Q;
@@ -178,7 +181,7 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4],
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(
+__global__ __launch_bounds__(threads, blocks_per_sm<d>) void lazy_maximum(
     const T* Q, const T* K, const T* V, T* O, float* LSE, flash::TileOrder order, int group,
     int N_q, int N_kv, float scale_log2, bool causal) {
     const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
