@@ -160,11 +160,9 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], const float (&P)[M][Bc 
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads,
-                             blocks_per_sm<d>) void async_copy(const T* Q, const T* K, const T* V,
-                                                               T* O, float* LSE, int Tr, int group,
-                                                               int N_q, int N_kv, float scale,
-                                                               bool causal) {
+__global__ __launch_bounds__(threads, blocks_per_sm<d>) void async_copy( // one block per tile of Q
+    const T* Q, const T* K, const T* V, T* O, float* LSE, int Tr, int group, int N_q, int N_kv,
+    float scale, bool causal) {
     const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
     // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
     const int row0 = threadIdx.x / 32 * warp_rows + g;
