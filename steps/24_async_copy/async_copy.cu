@@ -173,6 +173,8 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void async_copy( // one 
     const int64_t first_row = int64_t{head} * N_q + i0;
     const int64_t first_key = int64_t{head / group} * N_kv;
     Q += first_row * d;
+    K += first_key * d;
+    V += first_key * d;
     O += first_row * d;
     LSE += first_row;
     const int rows = min(Br, N_q - i0);
@@ -194,9 +196,8 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void async_copy( // one 
     }
 
     const auto start_KV = [&](int j0, int buffer) {
-        const int64_t from = (first_key + j0) * d;
-        start_tile(smem.K[buffer], K + from, N_kv - j0);
-        start_tile(smem.V[buffer], V + from, N_kv - j0);
+        start_tile(smem.K[buffer], K + int64_t{j0} * d, N_kv - j0);
+        start_tile(smem.V[buffer], V + int64_t{j0} * d, N_kv - j0);
     };
     start_tile(smem.Q, Q, rows);
     if (keys > 0) {

@@ -170,6 +170,8 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void block_order(
     const int64_t first_row = int64_t{head} * N_q + i0;
     const int64_t first_key = int64_t{head / group} * N_kv;
     Q += first_row * d;
+    K += first_key * d;
+    V += first_key * d;
     O += first_row * d;
     LSE += first_row;
     const int rows = min(Br, N_q - i0);
@@ -191,9 +193,8 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void block_order(
     }
 
     const auto start_KV = [&](int j0, int buffer) {
-        const int64_t from = (first_key + j0) * d;
-        flash::start_tile<threads>(smem.K[buffer], K + from, N_kv - j0);
-        flash::start_tile<threads>(smem.V[buffer], V + from, N_kv - j0);
+        flash::start_tile<threads>(smem.K[buffer], K + int64_t{j0} * d, N_kv - j0);
+        flash::start_tile<threads>(smem.V[buffer], V + int64_t{j0} * d, N_kv - j0);
     };
     flash::start_tile<threads>(smem.Q, Q, rows);
     if (keys > 0) {
