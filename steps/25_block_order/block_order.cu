@@ -42,6 +42,9 @@ constexpr int warp_rows = 16 * M;
 constexpr int Br = warp_rows * warps; // queries
 constexpr int Bc = 64;                // keys
 
+/// How many blocks an SM should have room for: a thread gets no more registers than that allows.
+template <int d> constexpr int blocks_per_sm = d == 32 ? 3 : 2;
+
 /// Dynamic shared memory: Q, and two tiles each of K and V. 96 KiB at d = 128.
 template <int d> struct Shared {
     flash::SwizzledTile<d, Br> Q;
@@ -148,10 +151,9 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], const float (&P)[M][Bc 
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads, 2) void block_order(const T* Q, const T* K, const T* V, T* O,
-                                                          float* LSE, int heads, int wave_heads,
-                                                          int Tr, int group, int N_q, int N_kv,
-                                                          float scale, bool causal) {
+__global__ __launch_bounds__(threads, blocks_per_sm<d>) void block_order(
+    const T* Q, const T* K, const T* V, T* O, float* LSE, int heads, int wave_heads, int Tr,
+    int group, int N_q, int N_kv, float scale, bool causal) {
     const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
     // the lane's rows in the tile of Q: row0, row0 + 8, row0 + 16, row0 + 24
     const int row0 = threadIdx.x / 32 * warp_rows + g;
@@ -168,6 +170,8 @@ __global__ __launch_bounds__(threads, 2) void block_order(const T* Q, const T* K
     const int64_t first_row = int64_t{head} * N_q + i0;
     const int64_t first_key = int64_t{head / group} * N_kv;
     Q += first_row * d;
+    K += first_key * d;
+    V += first_key * d;
     O += first_row * d;
     LSE += first_row;
     const int rows = min(Br, N_q - i0);
@@ -189,9 +193,8 @@ __global__ __launch_bounds__(threads, 2) void block_order(const T* Q, const T* K
     }
 
     const auto start_KV = [&](int j0, int buffer) {
-        const int64_t from = (first_key + j0) * d;
-        flash::start_tile<threads>(smem.K[buffer], K + from, N_kv - j0);
-        flash::start_tile<threads>(smem.V[buffer], V + from, N_kv - j0);
+        flash::start_tile<threads>(smem.K[buffer], K + int64_t{j0} * d, N_kv - j0);
+        flash::start_tile<threads>(smem.V[buffer], V + int64_t{j0} * d, N_kv - j0);
     };
     flash::start_tile<threads>(smem.Q, Q, rows);
     if (keys > 0) {

@@ -47,6 +47,9 @@ constexpr int Bc = 64;                // keys
 /// some for large V.
 template <class T> constexpr float window = flash::dtype_of<T> == flash::DType::fp16 ? 14 : 30;
 
+/// How many blocks an SM should have room for: a thread gets no more registers than that allows.
+template <int d> constexpr int blocks_per_sm = d == 128 ? 2 : 3;
+
 /// Dynamic shared memory: Q, and two tiles each of K and V. 96 KiB at d = 128.
 template <int d> struct Shared {
     flash::SwizzledTile<d, Br> Q;
@@ -178,7 +181,7 @@ __device__ void multiply_PV(float (&O_reg)[M][d / 8][4], float (&l_reg)[M][4],
 }
 
 template <class T, int d>
-__global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(
+__global__ __launch_bounds__(threads, blocks_per_sm<d>) void lazy_maximum(
     const T* Q, const T* K, const T* V, T* O, float* LSE, flash::TileOrder order, int group,
     int N_q, int N_kv, float scale_log2, bool causal) {
     const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
@@ -191,6 +194,8 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(
     const int64_t first_row = int64_t{head} * N_q + i0;
     const int64_t first_key = int64_t{head / group} * N_kv;
     Q += first_row * d;
+    K += first_key * d;
+    V += first_key * d;
     O += first_row * d;
     LSE += first_row;
     const int rows = min(Br, N_q - i0);
@@ -209,9 +214,8 @@ __global__ __launch_bounds__(threads, d == 128 ? 2 : 3) void lazy_maximum(
     float O_reg[M][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
 
     const auto start_KV = [&](int j0, int buffer) {
-        const int64_t from = (first_key + j0) * d;
-        flash::start_tile<threads>(smem.K[buffer], K + from, N_kv - j0);
-        flash::start_tile<threads>(smem.V[buffer], V + from, N_kv - j0);
+        flash::start_tile<threads>(smem.K[buffer], K + int64_t{j0} * d, N_kv - j0);
+        flash::start_tile<threads>(smem.V[buffer], V + int64_t{j0} * d, N_kv - j0);
     };
     flash::start_tile<threads>(smem.Q, Q, rows);
     if (keys > 0) {

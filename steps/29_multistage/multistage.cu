@@ -142,6 +142,8 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
     const int64_t first_row = int64_t{head} * N_q + i0;
     const int64_t first_key = int64_t{head / group} * N_kv;
     Q += first_row * d;
+    K += first_key * d;
+    V += first_key * d;
     O += first_row * d;
     LSE += first_row;
     const int rows = min(Br, N_q - i0);
@@ -165,9 +167,8 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
         const int round = j0 / Bc / slots;
         // in round 0 there is nothing to wait for
         flash::mbarrier_wait(&smem.empty[slot], (round + 1) % 2);
-        const int64_t from = (first_key + j0) * d;
-        flash::start_tile<threads>(smem.K[slot], K + from, N_kv - j0);
-        flash::start_tile<threads>(smem.V[slot], V + from, N_kv - j0);
+        flash::start_tile<threads>(smem.K[slot], K + int64_t{j0} * d, N_kv - j0);
+        flash::start_tile<threads>(smem.V[slot], V + int64_t{j0} * d, N_kv - j0);
         // when all copies of this thread have landed
         flash::cp_async_mbarrier_arrive(&smem.full[slot]);
     };

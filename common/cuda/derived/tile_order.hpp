@@ -13,7 +13,7 @@ namespace flash {
 /// The tiles of Q of all heads, `Tr` per head, numbered wave by wave. A wave is `wave_heads` heads,
 /// whose K and V the L2 cache can hold; in a wave the last tile of each head comes first, because
 /// with a causal mask it is the longest. Without a mask all are equally long, and a wave of one
-/// head makes the most of L2 (`wgmma_tma`).
+/// head makes the most of L2.
 struct TileOrder {
     int heads, wave_heads, Tr;
     int blocks() const { return heads * Tr; } // one per tile
