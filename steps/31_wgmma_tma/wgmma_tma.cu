@@ -165,11 +165,11 @@ __device__ void finish(float (&O_reg)[fragments][4], const Rows& rows, const Tas
     flash::scale_rows(O_reg, normalise);
 }
 
-/// Stores a warpgroup's C fragments, rounded to T, as the tile of the tensor that begins at `at`:
-/// rows that exist alone. `smem` has room for the tile, and nobody reads what was there. `row` is
-/// the lane's first row in the tile, and `barrier` a named barrier of the warpgroup's own: a
-/// __syncthreads() for these 128 threads. When the first thread returns, the tile has been read, so
-/// that its place is free and the block may leave.
+/// Stores a warpgroup's C fragments, rounded to T, as the tile of the tensor that begins at `at`.
+/// Rows beyond the tensor are not written. `smem` has room for the tile, and nobody reads what was
+/// there. `row` is the lane's first row in the tile, and `barrier` a named barrier of the
+/// warpgroup's own: a __syncthreads() for these 128 threads. When the first thread returns, the
+/// tile has been read, so that its place is free and the block may leave.
 template <class T, class Tile, int fragments>
 __device__ void store_tile(const flash::TensorMap& map, const int (&at)[4], char* smem, int row,
                            const float (&C)[fragments][4], int barrier) {
@@ -184,10 +184,10 @@ __device__ void store_tile(const flash::TensorMap& map, const int (&at)[4], char
 }
 
 template <class T, class Tiles>
-__global__
-__launch_bounds__(warpgroup,
-                  Tiles::blocks_per_sm) void wgmma_tma(const __grid_constant__ Task task) {
+__global__ __launch_bounds__(warpgroup, Tiles::blocks_per_sm) // threads, and blocks on an SM
+    void wgmma_tma(const __grid_constant__ Task task) {
     constexpr int d = Tiles::d, Br = Tiles::Br, Bc = Tiles::Bc;
+    using Q_tile = typename Tiles::Q;
     using KV_tile = typename Tiles::KV;
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
 
@@ -205,7 +205,7 @@ __launch_bounds__(warpgroup,
         flash::mbarrier_init(&smem.V_full, 1);
         flash::fence_mbarrier_init();
         if (keys > 0) {
-            flash::mbarrier_expect_tx(&smem.Q_full, Tiles::Q::bytes);
+            flash::mbarrier_expect_tx(&smem.Q_full, Q_tile::bytes);
             flash::tma_load<4>(smem.Q.data, task.Q, {0, i0, 0, head}, &smem.Q_full);
             flash::mbarrier_expect_tx(&smem.K_full, KV_tile::bytes);
             flash::tma_load<4>(smem.K.data, task.K, {0, 0, 0, KV_head}, &smem.K_full);
@@ -262,7 +262,7 @@ __launch_bounds__(warpgroup,
 
     finish(O_reg, rows, task, head, i0 + row);
     // Through shared memory, where Q was.
-    store_tile<T, typename Tiles::Q>(task.O, {0, i0, 0, head}, smem.Q.data, row, O_reg, 1);
+    wgmma_tma::store_tile<T, Q_tile>(task.O, {0, i0, 0, head}, smem.Q.data, row, O_reg, 1);
 }
 
 /// The task of a launch whose blocks own Tiles::Br queries each. With a mask, waves of `places`
@@ -297,7 +297,7 @@ template <class T, class Tiles>
 void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE) {
     constexpr int smem_bytes = sizeof(Shared<Tiles>); // 65 KiB at d = 128
     const int places = flash::resident_blocks(wgmma_tma<T, Tiles>, warpgroup, smem_bytes);
-    const Task task = make_task<Tiles>(p, Q, K, V, O, LSE, places);
+    const Task task = wgmma_tma::make_task<Tiles>(p, Q, K, V, O, LSE, places);
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     flash::launch(wgmma_tma<T, Tiles>, task.order.blocks(), warpgroup, smem_bytes, task);
 }

@@ -198,8 +198,8 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem)
 }
 
 template <class T, class Tiles>
-__global__ __launch_bounds__(Tiles::threads,
-                             1) void warp_specialization(const __grid_constant__ Task task) {
+__global__ __launch_bounds__(Tiles::threads, 1) // one block on an SM
+    void warp_specialization(const __grid_constant__ Task task) {
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x == 0) {
         flash::mbarrier_init(&smem.Q_full, 1);
@@ -214,7 +214,7 @@ __global__ __launch_bounds__(Tiles::threads,
         flash::give_registers<Tiles::producer_registers>();
         if (threadIdx.x % warpgroup == 0) {
             RingPlace<Tiles::stages> KV;
-            fetch<Tiles>(task, tile, smem.Q, &smem.Q_full, smem.K, smem.V, KV);
+            warp_specialization::fetch<Tiles>(task, tile, smem.Q, &smem.Q_full, smem.K, smem.V, KV);
         }
     } else {
         flash::take_registers<Tiles::consumer_registers>();

@@ -150,9 +150,8 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
 }
 
 template <class T, class Tiles>
-__global__ __launch_bounds__(Tiles::threads,
-                             1) void persistent_blocks(const __grid_constant__ Task task,
-                                                       unsigned* drawn) {
+__global__ __launch_bounds__(Tiles::threads, 1) // one block on an SM
+    void persistent_blocks(const __grid_constant__ Task task, unsigned* drawn) {
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x == 0) {
         smem.Q.init(warpgroup * Tiles::consumers); // one arrival per thread

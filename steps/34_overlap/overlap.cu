@@ -12,7 +12,8 @@
 // after P V. Each tile of V stays longer, so the ring has four stages where they fit, at d = 64.
 // From persistent_blocks, by way of derived/persistent.hpp: the shared memory and the producer.
 // Look at: which registers each product owns, and until when.
-// Gained: cycles in which tensor cores are active.
+// Gained: cycles in which tensor cores are active, at d = 128 and 256. At d = 64 nothing: four
+// warpgroups overlap one another there without any help.
 // First published: FlashAttention-3 (2024), section 3.2, "intra-warpgroup pipelining".
 #include "steps/34_overlap/overlap.hpp"
 
@@ -149,8 +150,8 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
 }
 
 template <class T, class Tiles>
-__global__ __launch_bounds__(Tiles::threads, 1) void overlap(const __grid_constant__ Task task,
-                                                             unsigned* drawn) {
+__global__ __launch_bounds__(Tiles::threads, 1) // one block on an SM
+    void overlap(const __grid_constant__ Task task, unsigned* drawn) {
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
     if (threadIdx.x == 0) {
         smem.Q.init(warpgroup * Tiles::consumers); // one arrival per thread

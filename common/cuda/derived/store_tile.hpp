@@ -9,11 +9,11 @@
 
 namespace flash {
 
-/// Stores a warpgroup's C fragments, rounded to T, as the tile of the tensor that begins at `at`:
-/// rows that exist alone. `smem` has room for the tile, and nobody reads what was there. `row` is
-/// the lane's first row in the tile, and `barrier` a named barrier of the warpgroup's own. The
-/// whole warpgroup calls it; when its first thread returns, the tile has been read, so that its
-/// place is free and the block may leave.
+/// Stores a warpgroup's C fragments, rounded to T, as the tile of the tensor that begins at `at`.
+/// Rows beyond the tensor are not written. `smem` has room for the tile, and nobody reads what was
+/// there. `row` is the lane's first row in the tile, and `barrier` a named barrier of the
+/// warpgroup's own. The whole warpgroup calls it; when its first thread returns, the tile has been
+/// read, so that its place is free and the block may leave.
 template <class T, class Tile, int fragments>
 __device__ inline void store_tile(const TensorMap& map, const int (&at)[4], char* smem, int row,
                                   const float (&C)[fragments][4], int barrier) {

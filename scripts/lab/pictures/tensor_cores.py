@@ -211,8 +211,8 @@ def descriptors(Bc=96, stride=1024, step_of_K=32, step_of_V=2048):
     drawing = Drawing(
         590,
         "What one k16 step of wgmma reads, at d = 128",
-        f"A row has 128 bytes, and a number is a chunk of 16 bytes: where the swizzle puts it.\n"
-        f"Of {Bc} rows, {shown} are drawn. Coloured: the first k16 step. Frames: atoms of 8 rows.",
+        "A number is a chunk of 16 bytes, drawn where the swizzle puts it.\n"
+        f"Of {Bc} rows {shown} are drawn. Coloured: the first k16 step. Frames: atoms.",
     )
 
     def tile(x, caption, colour, is_read):

@@ -216,13 +216,13 @@ def drift(slots=4, landing=2):
     return drawing.svg()
 
 
-def ring(slots=2, tiles=6, copy=5, read=3, between=2):
-    """The slots of K over time, and the phases of their barriers."""
+def ring(stages=2, tiles=6, copy=5, read=3, between=2):
+    """The stages of K over time, and the phases of their barriers."""
     left, unit = 92, 12.4
-    events = followed(slots, tiles, copy, read, between)
+    events = followed(stages, tiles, copy, read, between)
     drawing = Drawing(
-        202 + 132 * slots,
-        f"The ring of K: {slots} slots, two barriers each",
+        202 + 132 * stages,
+        f"The ring of K: {stages} stages, two barriers each",
         "A drawing: copies, products and softmax have lengths that we chose. Of each\n"
         "barrier: its phases. wait(p): here a wait for parity p returns.",
     )
@@ -231,12 +231,12 @@ def ring(slots=2, tiles=6, copy=5, read=3, between=2):
         place = left + unit * start, y, unit * (stop - start), 24
         drawing.box(*place, fill, colour, text, "ink" if fill else colour)
 
-    for slot in range(slots):
-        y, full_from, empty_from = 108 + 132 * slot, 0, 0
-        drawing.bold(24, y + 17, f"slot {slot}")
+    for stage in range(stages):
+        y, full_from, empty_from = 108 + 132 * stage, 0, 0
+        drawing.bold(24, y + 17, f"stage {stage}")
         drawing.text(24, y + 54, "full", "blue")
         drawing.text(24, y + 90, "empty", "green")
-        for nth, tile in enumerate(range(slot, tiles, slots)):
+        for nth, tile in enumerate(range(stage, tiles, stages)):
             phase, asked, landed, begins, ends = events[tile]
             box(asked, landed, y, *SOFTMAX, f"TMA K{tile}")
             box(begins, ends, y, "pale-purple", "purple", f"S{tile}")
@@ -249,7 +249,7 @@ def ring(slots=2, tiles=6, copy=5, read=3, between=2):
             x = left + unit * asked + 2
             drawing.text(x, y + 108, f"wait({phase ^ 1})", "green", size=10)
             full_from, empty_from = landed, ends
-    y = 108 + 132 * slots
+    y = 108 + 132 * stages
     drawing.time(left, left + unit * (events[-1][-1] + 2), y)
     texts = (
         "Consumers wait for the phase that a landing ends. The producer waits for the other",
@@ -259,18 +259,18 @@ def ring(slots=2, tiles=6, copy=5, read=3, between=2):
     return drawing.svg()
 
 
-def followed(slots, tiles, copy, read, between):
+def followed(stages, tiles, copy, read, between):
     """When, tile by tile: (parity of full that is waited for, asked, landed, read from, read by
     all)."""
-    asked_until, free_from, done, events = 0, [0] * slots, 0, []
+    asked_until, free_from, done, events = 0, [0] * stages, 0, []
     for tile in range(tiles):
-        slot, phase = tile % slots, tile // slots % 2
-        asked = max(asked_until, free_from[slot])  # the wait for empty, of the other parity
+        stage, phase = tile % stages, tile // stages % 2
+        asked = max(asked_until, free_from[stage])  # the wait for empty, of the other parity
         landed = asked + copy
         begins = max(landed, done)
         ends = begins + read
         events.append((phase, asked, landed, begins, ends))
-        asked_until, free_from[slot], done = asked + 1, ends, ends + between
+        asked_until, free_from[stage], done = asked + 1, ends, ends + between
     return events
 
 
@@ -284,8 +284,8 @@ def overlap():
     )
     caption = "persistent_blocks: each product is waited for at once"
     draw_warpgroups(drawing, 118, caption, one_at_a_time())
-    caption = "overlap: S of the next tile is asked for before P V, in turns"
-    draw_warpgroups(drawing, 268, caption, in_turns())
+    caption = "overlap: S of the next tile is asked for before P V"
+    draw_warpgroups(drawing, 268, caption, in_step())
     drawing.time(108, 530.4, 392)
     return drawing.svg()
 
@@ -332,8 +332,8 @@ def one_at_a_time():
     return boxes
 
 
-def in_turns():
-    """The same when S of the next tile is asked for before P V, by the warpgroups in turns."""
+def in_step():
+    """The same when S of the next tile is asked for before P V: the warpgroups fall into step."""
     tensor, clock, boxes = 0, [0, 0], []
     for tile in range(TILES):
         for group in (0, 1):
