@@ -38,6 +38,7 @@ OF_48 = {"q": (1, 4, 8, 48), "k": (1, 2, 8, 48)}
         (tensors(), {"scale": float("nan")}, "scale is nan; it must be finite and > 0"),
         (tensors(), {"rung": "fixed_maximum"}, "fixed_maximum computes in fp16 and bf16, and"),
         (tensors(), {"rung": 8}, "not by number: '8'"),
+        (tensors(), {"rung": "overlp"}, "no forward rung 'overlp'; did you mean overlap?"),
         (tensors(), {"rung": "backward_cpu"}, "there is no forward rung 'backward_cpu'"),
         (tensors(**OF_48), {"rung": "flash_attention_2"}, "takes head dims 32, 64, 128, and"),
         (tensors(**OF_48, dtype=torch.float16), {}, "no forward rung computes fp16 with head dim"),
