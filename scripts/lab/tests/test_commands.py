@@ -214,7 +214,7 @@ class Commands(unittest.TestCase):
             ("bench", "", python),
             ("site", "", python),
             ("exercise", "", python),
-            ("exercise --gpu 08.1", "", "needs nvcc"),
+            ("exercise --gpu overlap.1", "", "needs nvcc"),
             ("test", "offline", "apt cannot download the packages (Temporary failure resolving"),
             (
                 "test",
@@ -277,6 +277,8 @@ class Commands(unittest.TestCase):
             stderr=subprocess.PIPE,
             start_new_session=True,
             text=True,
+            # What runs in the background of a shell, as this may, is born deaf to Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         while not (self.here / "building").exists():
             time.sleep(0.05)
@@ -295,7 +297,9 @@ class Commands(unittest.TestCase):
         self.put("stand-in-nvcc", nvcc)
         said = self.run_script("test", "--preset", "cuda").stdout
         self.assertIn("nvidia-smi finds none here", said)
-        self.assertIn("--gpu needs a GPU", self.run_script("exercise", "--gpu", "06.1").stderr)
+        self.assertIn(
+            "--gpu needs a GPU", self.run_script("exercise", "--gpu", "cuda_naive.1").stderr
+        )
         self.put("gpu", "GPU 0: NVIDIA Something (UUID: GPU-1)\n")
         said = self.run_script("test").stdout
         for words in ("NVIDIA Something", "13.0", "on the GPU"):
