@@ -149,17 +149,17 @@ def rungs_to_time(folder, only, plan, gpu):
 def measure_ceilings(gpu, best):
     """Raises what `best` has, {unit: speed}, to what is measured now: heat and other programs can
     only lower it."""
-    for target, folder in [("ceilings_cpu", ""), *[("ceilings_gpu", "build-cuda")] * bool(gpu)]:
-        folders = [ROOT / folder] if folder else [ROOT / name for name in FOLDERS]
-        program = next((built for one in folders if (built := build.program(one, target))), None)
-        if not program:
+    targets = {"ceilings_cpu": FOLDERS} | ({"ceilings_gpu": ("build-cuda",)} if gpu else {})
+    for target, folders in targets.items():
+        built = (build.program(ROOT / folder, target) for folder in folders)
+        if not (program := next(filter(None, built), None)):
             say(f"  left out: {target} does not compile here")
             continue
         done = subprocess.run([program], stdout=subprocess.PIPE, text=True)
         found = json.loads(done.stdout) if done.returncode == 0 else {}
-        best.update(
-            {unit: max(found[unit], best.get(unit, 0)) for unit in UNITS if found.get(unit)}
-        )
+        for unit in UNITS:
+            if found.get(unit):
+                best[unit] = max(found[unit], best.get(unit, 0))
 
 
 def unit_of(rung):
@@ -206,12 +206,10 @@ def time_libraries(torch, case):
     rows, generator = [], torch.Generator(device="cuda").manual_seed(1)
     for dtype in ("fp32", "bf16"):
         programs = {name: timing.library(name, dtype) for name in timing.LIBRARIES[dtype]}
-        rows += [
-            row | {"backend": "cuda", "compulsory_bytes": compulsory_bytes(case, dtype)}
-            for row in compare.measure(
-                torch, programs, dict.fromkeys(programs, "library"), case, dtype, 20, generator
-            )
-        ]
+        kinds = dict.fromkeys(programs, "library")
+        more = {"backend": "cuda", "compulsory_bytes": compulsory_bytes(case, dtype)}
+        for row in compare.measure(torch, programs, kinds, case, dtype, 20, generator):
+            rows.append(row | more)
         torch.cuda.empty_cache()
     return rows
 
@@ -220,25 +218,16 @@ def time_pytorch_on_cpu(torch, case):
     """Rows of PyTorch's attention on as many cores as the rungs have."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     q, k, v = (torch.randn(case["B"], case["H"], case["N_q"], case["d"]) for _ in range(3))
+    q, attention = q * case["sigma"], torch.nn.functional.scaled_dot_product_attention
     flush, milliseconds = torch.ones(100 << 20), []  # 400 MiB, beyond the caches
     for number in range(21):
         flush.sum()
         start = time.perf_counter()
-        torch.nn.functional.scaled_dot_product_attention(
-            q * case["sigma"], k, v, is_causal=case["causal"]
-        )
+        attention(q, k, v, is_causal=case["causal"])
         milliseconds += [1e3 * (time.perf_counter() - start)] * bool(number)
-    return [
-        {
-            "program": "PyTorch",
-            "kind": "library",
-            "dtype": "fp32",
-            **case,
-            "backend": "cpu",
-            **timing.row_of(milliseconds, timing.flops_of(case)),
-            "compulsory_bytes": compulsory_bytes(case, "fp32"),
-        }
-    ]
+    about = {"program": "PyTorch", "kind": "library", "dtype": "fp32", **case, "backend": "cpu"}
+    took = timing.row_of(milliseconds, timing.flops_of(case))
+    return [about | took | {"compulsory_bytes": compulsory_bytes(case, "fp32")}]
 
 
 class Bench:
@@ -374,20 +363,19 @@ def main(options):
     if run.on_gpu and right and plan.counters and shutil.which("ncu"):
         run.count()
     run.keep()
-    for title, lines in record_tables.bench_tables(
-        {"provenance": run.provenance, "rows": run.record()}
-    ).items():
-        header, _, *cells = [
+    record = {"provenance": run.provenance, "rows": run.record()}
+    for title, lines in record_tables.bench_tables(record).items():
+        header, _, *cells = (
             [cell.strip() for cell in line.strip("|").split("|")] for line in lines
-        ]
+        )
         print(f"\n{title}", *cli.table(header, cells), sep="\n")
     if options.quick:
         print("\n--quick: smaller problems than those of the README; compare nothing with it.")
     write_page(run.path)
     if options.output:
-        records.write(options.output, run.provenance, run.record())
+        records.write(options.output, **record)
     if options.record and right:
-        name = f"{plan.name}_{record_tables.machine({'provenance': run.provenance, 'rows': []})}"
-        say(f"written to {records.save(name, run.provenance, run.record()).relative_to(ROOT)}")
+        path = records.save(f"{plan.name}_{record_tables.machine(record)}", **record)
+        say(f"written to {path.relative_to(ROOT)}")
     say(f"took {time.monotonic() - start:.0f} s")
     return 0 if right else 1

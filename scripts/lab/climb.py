@@ -108,28 +108,18 @@ def run(program, arguments, bench):
 
 
 def show(label, report, seconds_before):
-    check = report["check"]
-    seconds = report["seconds"]
+    check, seconds = report["check"], report["seconds"]
     emulated = report["backend"] == "simt"  # says nothing about a GPU's time
     speed = "" if emulated or not seconds_before else f"{seconds_before / seconds:.2f}x"
     errors = [
-        (check[name], check[name.replace("error", "bound")])
-        for name in check
-        if name.endswith("_error")
+        (check[name], check[name[:-5] + "bound"]) for name in check if name.endswith("_error")
     ]
     # Of dK and dV the one nearer its bound.
     errors = errors[:1] + [max(errors[1:], key=lambda pair: pair[0] / pair[1])]
-    row(
-        (
-            "",
-            label,
-            *(f"{number:.1e}" for pair in errors for number in pair),
-            duration(seconds),
-            "emulated" if emulated else f"{report['gflops_per_s']:.1f}",
-            speed,
-            "passed" if report["ok"] else "WRONG",
-        )
-    )
+    gflops = "emulated" if emulated else f"{report['gflops_per_s']:.1f}"
+    verdict = "passed" if report["ok"] else "WRONG"
+    numbers = [f"{number:.1e}" for pair in errors for number in pair]
+    row(("", label, *numbers, duration(seconds), gflops, speed, verdict))
     for line in filter(None, (check["message"], report["damage"])):
         print(f"   {line}")
 

@@ -118,9 +118,7 @@ def variants(options):
             raise LabError(f"{rung.name} has no {options.dtype}; it has {' and '.join(rung.types)}")
         found.append(build.Variant(rung.name + of, rung))
     if len({one.rung.backward for one in found}) > 1:
-        raise LabError(
-            "forward and backward rungs cannot be compared with each other: name rungs of one kind"
-        )
+        raise LabError("forward and backward rungs cannot be compared: name rungs of one kind")
     return found
 
 

@@ -14,7 +14,7 @@ else needs this: its output is committed.
 
 import math
 import zlib
-from typing import NamedTuple
+from collections import namedtuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -25,21 +25,9 @@ GOLDEN = ROOT / "reference/golden"
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-class Case(NamedTuple):
-    name: str
-    about: str
-    batch: int
-    heads: int
-    kv_heads: int
-    q_len: int
-    kv_len: int
-    head_dim: int
-    causal: bool
-    scale: float  # 0: the default, 1 / sqrt(d)
-    dtype: str
-    inputs: str  # "-" for N(0, 1)
-    gradients: bool
-
+# scale: 0 for the default, 1 / sqrt(d). inputs: "-" for N(0, 1).
+FIELDS = "name batch heads kv_heads q_len kv_len head_dim causal scale dtype inputs gradients about"
+Case = namedtuple("Case", FIELDS)
 
 # Gradients: of small ones, of which each has something that the others have not.
 TABLE = """
@@ -80,23 +68,14 @@ bf16_causal           1  2  1     18   34    64   yes     -      bf16   -       
 """  # noqa: E501
 
 
-def read_cases():
-    """The rows of the table."""
-    for line in TABLE.strip().splitlines()[1:]:
-        name, *sizes, causal, scale, dtype, inputs, gradients, about = line.split(None, 12)
-        yield Case(
-            name,
-            about,
-            *map(int, sizes),
-            causal=causal == "yes",
-            scale=0.0 if scale == "-" else float(scale),
-            dtype=dtype,
-            inputs=inputs,
-            gradients=gradients == "yes",
-        )
+def read_case(line):
+    name, *sizes, causal, scale, dtype, inputs, gradients, about = line.split(None, 12)
+    scale = 0.0 if scale == "-" else float(scale)
+    more = causal == "yes", scale, dtype, inputs, gradients == "yes", about
+    return Case(name, *map(int, sizes), *more)
 
 
-CASES = list(read_cases())
+CASES = [read_case(line) for line in TABLE.strip().splitlines()[1:]]
 
 
 def scale_of(case):

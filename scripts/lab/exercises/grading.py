@@ -153,24 +153,18 @@ def classified(findings, where=""):
 @building.once
 def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     """(problems tried, the first Failure or None): a list of the suite."""
-    environment = os.environ | {
-        "OMP_WAIT_POLICY": "passive",
-        "FLASH_SIMT_DETECT": "1" if detectors else "0",
-    }
-    if run:
-        environment |= dict(
-            zip(("FLASH_SIMT_SCHEDULE", "FLASH_SIMT_CP_ASYNC", "FLASH_SIMT_SHARED_KIB"), run)
-        )
+    environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
+    environment["FLASH_SIMT_DETECT"] = "1" if detectors else "0"
+    options = ("FLASH_SIMT_SCHEDULE", "FLASH_SIMT_CP_ASYNC", "FLASH_SIMT_SHARED_KIB")
+    environment |= zip(options, run)
     words = [str(program), verb, dims, str(longest)] + ([kind] if kind else [])
     in_run = f", order of threads {run[0]}, copies land {run[1]}" if run and detectors else ""
+    how = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
     try:
-        done = subprocess.run(
-            words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE
-        )
+        done = subprocess.run(words, timeout=PATIENCE, **how)
     except subprocess.TimeoutExpired:
-        return 0, Failure(
-            "no end", f"the kernel did not end in {PATIENCE} seconds: a loop that never ends?"
-        )
+        said = f"the kernel did not end in {PATIENCE} seconds: a loop that never ends?"
+        return 0, Failure("no end", said)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     if lines and lines[-1]["wrong"]:
         where = f"with {lines[-1]['problem']} ({lines[-1]['detail']}){in_run}"
@@ -206,12 +200,8 @@ def counts(program, problem):
     """What one problem, "N_q N_kv d full|causal", costs: the profile."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "counts.json"
-        subprocess.run(
-            [str(program), "count", *problem.split(), str(file)],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-        )
+        command = [str(program), "count", *problem.split(), str(file)]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
         return json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -256,25 +246,18 @@ def over_budget(program, budget):
 
 def dearer(exercise, program):
     """A Failure when the kernel pays more than its starter for anything in COSTS, else None."""
-    starter, complaint = building.compiled(
-        exercise.rung, building.file_of(exercise, exercise.starter), "simt"
-    )
+    file = building.file_of(exercise, exercise.starter)
+    starter, complaint = building.compiled(exercise.rung, file, "simt")
     assert starter, complaint
+    budget = {
+        "limit": "the kernel that you began with has",
+        "why": "What is saved in one place must not be paid in another.",
+    }
     for run in exercise.compared_on:
         for what, count in COSTS:
             most = sum(value(kernel["total"], count) for kernel in counts(starter, run)["kernels"])
-            failure, _ = over_budget(
-                program,
-                {
-                    "what": what,
-                    "count": count,
-                    "run": run,
-                    "most": most,
-                    "limit": "the kernel that you began with has",
-                    "why": "What is saved in one place must not be paid in another.",
-                },
-            )
-            if failure:
+            budget |= {"what": what, "count": count, "run": run, "most": most}
+            if failure := over_budget(program, budget)[0]:
                 return failure
     return None
 
@@ -294,9 +277,8 @@ def hints_for(exercise, failure):
 def kernel_failure(exercise, file, preset, talk):
     """Why a kernel does not pass yet; None when it does."""
     rung = exercise.rung
-    with talk(
-        f"building what judges rung {rung.name} (the first time this takes minutes)"
-    ) as outcome:
+    what = f"building what judges rung {rung.name} (the first time this takes minutes)"
+    with talk(what) as outcome:
         building.prepare(preset, rung)
         outcome.append("done")
     with talk("compiling your kernel") as outcome:

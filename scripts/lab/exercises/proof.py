@@ -18,16 +18,11 @@ def measured(exercise):
         building.prepare("simt", rung)
         program, complaint = building.compiled(rung, rung.kernel_file, "simt")
         assert program, complaint
-        chosen = grading.kernels(grading.counts(program, one["run"]), one.get("kernel", ""))
-        names[name] = sum(
-            grading.value(
-                kernel
-                | kernel["total"]
-                | {"buffers": {buffer["name"]: buffer for buffer in kernel.get("buffers", ())}},
-                one["count"],
-            )
-            for kernel in chosen
-        )
+        names[name] = 0
+        for kernel in grading.kernels(grading.counts(program, one["run"]), one.get("kernel", "")):
+            buffers = {buffer["name"]: buffer for buffer in kernel.get("buffers", ())}
+            counts = kernel | kernel["total"] | {"buffers": buffers}
+            names[name] += grading.value(counts, one["count"])
     return evaluate(exercise.data["measured"]["is"], **names)
 
 

@@ -83,12 +83,9 @@ def built(command):
 
 
 def add_arguments(parser):
-    parser.add_argument(
-        "--all", action="store_true", help="every command of every page, not one of each kind"
-    )
-    parser.add_argument(
-        "--only", metavar="TEXT", default="", help="commands of pages or texts that contain TEXT"
-    )
+    add = parser.add_argument
+    add("--all", action="store_true", help="every command of every page, not one of each kind")
+    add("--only", metavar="TEXT", default="", help="commands of pages or texts that contain TEXT")
 
 
 def main(options):

@@ -6,25 +6,12 @@ from lab.ladder import ROOT
 
 
 def asked_for(tmp_path, *options):
-    done = subprocess.run(
-        [
-            "cmake",
-            "-S",
-            ROOT,
-            "-B",
-            tmp_path / "build",
-            "--preset",
-            "simt",
-            "-DFLASH_FETCH=OFF",
-            *options,
-        ],
-        capture_output=True,
-        text=True,
-    )
+    command = ["cmake", "-S", ROOT, "-B", tmp_path / "build", "--preset", "simt"]
+    command += ["-DFLASH_FETCH=OFF", *options]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0
-    return next(
-        line for line in done.stdout.splitlines() if line.startswith("-- missing packages:")
-    )
+    lines = done.stdout.splitlines()
+    return next(line for line in lines if line.startswith("-- missing packages:"))
 
 
 def test_headers_of_boost_alone_are_not_enough(tmp_path):
