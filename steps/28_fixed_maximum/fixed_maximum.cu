@@ -236,23 +236,7 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void fixed_maximum(
         float S_reg[M][Bc / 8][4]; // S, then P in its place
         // an edge: some row does not see the whole tile
         const bool edge = j0 + Bc > whole;
-        bool ask_first = j0 == 0 || edge || repaired;
-        if (!ask_first) { // first P V, then the question whether m was large enough
-            multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
-            exponentials(S_reg, scale_log2);
-            l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
-            multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
-            const float largest_sum =
-                fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3]));
-            if (__any_sync(0xffffffff, largest_sum >= limit)) {
-                // take it back: S again, which P has overwritten, and the same weights, subtracted
-                multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
-                exponentials<-1>(S_reg, scale_log2);
-                multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
-                ask_first = repaired = true;
-            }
-        }
-        if (ask_first) { // as in lazy_maximum: first m, then P V
+        const auto careful_tile = [&] { // as in lazy_maximum: first m, then P V
             multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
             if (edge) {
                 for (int i = 0; i < M; ++i) {
@@ -264,6 +248,24 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void fixed_maximum(
             }
             exponentials(S_reg, scale_log2);
             multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
+        };
+        if (j0 == 0 || edge || repaired) {
+            careful_tile();
+        } else { // first P V, then the question whether m was large enough
+            multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
+            exponentials(S_reg, scale_log2);
+            l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
+            multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
+            const float largest_sum =
+                fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3]));
+            if (__any_sync(0xffffffff, largest_sum >= limit)) {
+                // take it back: S again, which P has overwritten, and the same weights, subtracted
+                multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
+                exponentials<-1>(S_reg, scale_log2);
+                multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
+                careful_tile();
+                repaired = true;
+            }
         }
     }
     // with no key to see, Q is still landing: a block must not leave before its copies have

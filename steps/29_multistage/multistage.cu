@@ -42,8 +42,9 @@ constexpr int Bc = 64; // keys
 
 /// What a block's size decides: 256 queries in 193 KiB of shared memory at d = 128, or 128 in at
 /// most 97 KiB.
-template <int d_, int warps> struct Tiles {
+template <int d_, int warps_> struct Tiles {
     static constexpr int d = d_;
+    static constexpr int warps = warps_;
     static constexpr int threads = 32 * warps;
     static constexpr int Br = warp_rows * warps;                 // queries
     static constexpr int slots = d == 128 && warps == 4 ? 2 : 4; // for tiles of K, and of V
@@ -190,25 +191,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
         float S_reg[M][Bc / 8][4]; // S, then P in its place
         // an edge: some row does not see the whole tile
         const bool edge = j0 + Bc > whole;
-        // beyond the mask for all rows of this warp, which then only copies for the others
-        const bool beyond = j0 >= first_row_keys + (row0 | (warp_rows - 1));
-        bool ask_first = j0 == 0 || edge || repaired;
-        if (!ask_first) { // first P V, then the question whether m was large enough
-            multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
-            flash::exponentials(S_reg, scale_log2);
-            l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
-            multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
-            const float largest_sum =
-                fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3]));
-            if (__any_sync(0xffffffff, largest_sum >= flash::limit)) {
-                // take it back: S again, which P has overwritten, and the same weights, subtracted
-                multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
-                flash::exponentials<-1>(S_reg, scale_log2);
-                multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
-                ask_first = repaired = true;
-            }
-        }
-        if (ask_first && !beyond) { // as in lazy_maximum: first m, then P V
+        const auto careful_tile = [&] { // as in lazy_maximum: first m, then P V
             multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
             if (edge) {
                 for (int i = 0; i < M; ++i) {
@@ -220,10 +203,30 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
             }
             flash::exponentials(S_reg, scale_log2);
             multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
+        };
+        // beyond the mask for all rows of this warp, which then only copies for the others
+        const bool beyond = j0 >= first_row_keys + (row0 | (warp_rows - 1));
+        if (beyond) {
+            // nothing to compute: the warp has copied its part, and arrives below
+        } else if (j0 == 0 || edge || repaired) {
+            careful_tile();
+        } else { // first P V, then the question whether m was large enough
+            multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
+            flash::exponentials(S_reg, scale_log2);
+            l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
+            multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
+            const float largest_sum =
+                fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3]));
+            if (__any_sync(0xffffffff, largest_sum >= flash::limit)) {
+                // take it back: S again, which P has overwritten, and the same weights, subtracted
+                multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
+                flash::exponentials<-1>(S_reg, scale_log2);
+                multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
+                careful_tile();
+                repaired = true;
+            }
         }
-        if constexpr (slots > 2) {
-            __syncwarp(); // redundant: for ptxas alone, see docs/notes_mma.md on spills
-        }
+        __syncwarp(); // redundant: for ptxas alone, see docs/notes_mma.md on spills
         flash::mbarrier_arrive(&smem.empty[slot]);
     }
 
