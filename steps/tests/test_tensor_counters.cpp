@@ -268,7 +268,7 @@ TEST_CASE("row sums need no shuffles from lean_softmax on, and maxima none after
         // a vote each
         const int64_t of_tiles =
             rung.number < 16 ? tiles(p) * (maxima + row_sums) : maxima + (tiles(p) - 1);
-        const int64_t for_ptxas = rung.number < 18 || d == 128 ? 0 : tiles(p); // a __syncwarp each
+        const int64_t for_ptxas = rung.number < 18 ? 0 : tiles(p); // a __syncwarp each
         const int64_t warp = of_tiles + for_ptxas;
         CHECK(count(rung, p).collectives == unsigned_of(blocks(rung, p) * warps * warp));
     }
