@@ -236,7 +236,7 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void fixed_maximum(
         float S_reg[M][Bc / 8][4]; // S, then P in its place
         // an edge: some row does not see the whole tile
         const bool edge = j0 + Bc > whole;
-        const auto ask_then_multiply = [&] { // as in lazy_maximum: first m, then P V
+        const auto careful_tile = [&] { // as in lazy_maximum: first m, then P V
             multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
             if (edge) {
                 for (int i = 0; i < M; ++i) {
@@ -250,7 +250,7 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void fixed_maximum(
             multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
         };
         if (j0 == 0 || edge || repaired) {
-            ask_then_multiply();
+            careful_tile();
         } else { // first P V, then the question whether m was large enough
             multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
             exponentials(S_reg, scale_log2);
@@ -263,7 +263,7 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void fixed_maximum(
                 multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
                 exponentials<-1>(S_reg, scale_log2);
                 multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
-                ask_then_multiply();
+                careful_tile();
                 repaired = true;
             }
         }

@@ -42,8 +42,9 @@ constexpr int Bc = 64; // keys
 
 /// What a block's size decides: 256 queries in 193 KiB of shared memory at d = 128, or 128 in at
 /// most 97 KiB.
-template <int d_, int warps> struct Tiles {
+template <int d_, int warps_> struct Tiles {
     static constexpr int d = d_;
+    static constexpr int warps = warps_;
     static constexpr int threads = 32 * warps;
     static constexpr int Br = warp_rows * warps;                 // queries
     static constexpr int slots = d == 128 && warps == 4 ? 2 : 4; // for tiles of K, and of V
@@ -190,7 +191,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
         float S_reg[M][Bc / 8][4]; // S, then P in its place
         // an edge: some row does not see the whole tile
         const bool edge = j0 + Bc > whole;
-        const auto ask_then_multiply = [&] { // as in lazy_maximum: first m, then P V
+        const auto careful_tile = [&] { // as in lazy_maximum: first m, then P V
             multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
             if (edge) {
                 for (int i = 0; i < M; ++i) {
@@ -203,10 +204,12 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
             flash::exponentials(S_reg, scale_log2);
             multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
         };
-        if (j0 >= first_row_keys + (row0 | (warp_rows - 1))) {
-            // beyond the mask for all rows of this warp: it only copies for the others
+        // beyond the mask for all rows of this warp, which then only copies for the others
+        const bool beyond = j0 >= first_row_keys + (row0 | (warp_rows - 1));
+        if (beyond) {
+            // nothing to compute: the warp has copied its part, and arrives below
         } else if (j0 == 0 || edge || repaired) {
-            ask_then_multiply();
+            careful_tile();
         } else { // first P V, then the question whether m was large enough
             multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
             flash::exponentials(S_reg, scale_log2);
@@ -219,7 +222,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void multistage(
                 multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
                 flash::exponentials<-1>(S_reg, scale_log2);
                 multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
-                ask_then_multiply();
+                careful_tile();
                 repaired = true;
             }
         }
