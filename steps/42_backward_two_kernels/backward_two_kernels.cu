@@ -154,11 +154,10 @@ template <class T, int d> __device__ float delta_of_row(const T* dO, const T* O,
 /// dQ = scale dS K: one block per tile of Q. It also notes LSE and delta of its rows for the second
 /// kernel.
 template <class T, int d>
-__global__ __launch_bounds__(threads,
-                             2) void gradient_of_Q(const T* Q, const T* K, const T* V, const T* O,
-                                                   const float* LSE, const T* dO, T* dQ, Row* Rows,
-                                                   flash::TileOrder order, int group, int N_q,
-                                                   int N_kv, float scale, bool causal) {
+__global__ __launch_bounds__(threads, 2) // threads, and blocks on an SM
+    void gradient_of_Q(const T* Q, const T* K, const T* V, const T* O, const float* LSE,
+                       const T* dO, T* dQ, Row* Rows, flash::TileOrder order, int group, int N_q,
+                       int N_kv, float scale, bool causal) {
     using Tiles = TilesOfQ<d>;
     constexpr int M = Tiles::M, Br = Tiles::rows, Bc = Tiles::along;
     auto& smem = *flash::dynamic_shared<SharedOfQ<Tiles>>();
@@ -235,11 +234,10 @@ __global__ __launch_bounds__(threads,
 /// dK = scale dS^T Q and dV = P^T dO: one block per tile of K and V, along the tiles of Q of every
 /// head of the group.
 template <class T, int d>
-__global__ __launch_bounds__(threads, 2) void gradients_of_K_V(const T* Q, const T* K, const T* V,
-                                                               const T* dO, const Row* Rows, T* dK,
-                                                               T* dV, flash::TileOrder order,
-                                                               int group, int N_q, int padded,
-                                                               int N_kv, float scale, bool causal) {
+__global__ __launch_bounds__(threads, 2) // threads, and blocks on an SM
+    void gradients_of_K_V(const T* Q, const T* K, const T* V, const T* dO, const Row* Rows, T* dK,
+                          T* dV, flash::TileOrder order, int group, int N_q, int padded, int N_kv,
+                          float scale, bool causal) {
     using Tiles = TilesOfKV<d>;
     constexpr int M = Tiles::M, Bc = Tiles::rows, Br = Tiles::along;
     auto& smem = *flash::dynamic_shared<SharedOfKV<Tiles>>();

@@ -183,11 +183,10 @@ __global__ void before(const T* O, const float* LSE, const T* dO, TwoRows* Rows,
 /// dK = scale dS^T Q, dV = P^T dO, dQ_sum += dS K: one block per tile of K and V, along the queries
 /// of its heads.
 template <class T, class Tiles>
-__global__
-__launch_bounds__(Tiles::threads) void gradients(const T* Q, const T* K, const T* V, const T* dO,
-                                                 const TwoRows* Rows, float* dQ_sum, T* dK, T* dV,
-                                                 flash::TileOrder order, int group, int N_q,
-                                                 int padded, int N_kv, float scale, bool causal) {
+__global__ __launch_bounds__(Tiles::threads) // of a block
+    void gradients(const T* Q, const T* K, const T* V, const T* dO, const TwoRows* Rows,
+                   float* dQ_sum, T* dK, T* dV, flash::TileOrder order, int group, int N_q,
+                   int padded, int N_kv, float scale, bool causal) {
     constexpr int d = Tiles::d, M = Tiles::M, Bc = Tiles::Bc, Br = Tiles::Br;
     constexpr int threads = Tiles::threads;
     auto& smem = *flash::dynamic_shared<Shared<Tiles>>();
