@@ -30,22 +30,40 @@ using flash::Problem;
 using flash::simt::Counters;
 using Attention = void (*)(const Problem&, const Half*, const Half*, const Half*, Half*, float*);
 
+// Where a rung stands among these: what one introduces, those after it have, too.
+enum Place {
+    at_mma_sync,
+    at_swizzle,
+    at_warp_tiles,
+    at_async_copy,
+    at_block_order,
+    at_lean_softmax,
+    at_lazy_maximum,
+    at_fixed_maximum,
+    at_multistage
+};
+
 struct Rung {
-    int number;
+    Place place;
+    const char* name;
     Attention attention;
     int64_t Br;
 };
-constexpr Rung rung10{10, mma_sync::attention<Half>, 64};
-constexpr Rung rung11{11, swizzle::attention<Half>, 64};
-constexpr Rung rung12{12, warp_tiles::attention<Half>, 128};
-constexpr Rung rung13{13, async_copy::attention<Half>, 128};
-constexpr Rung rung14{14, block_order::attention<Half>, 128};
-constexpr Rung rung15{15, lean_softmax::attention<Half>, 128};
-constexpr Rung rung16{16, lazy_maximum::attention<Half>, 128};
-constexpr Rung rung17{17, fixed_maximum::attention<Half>, 128};
-constexpr Rung rung18{18, multistage::attention<Half>, 128};
-constexpr std::array rungs = {rung10, rung11, rung12, rung13, rung14,
-                              rung15, rung16, rung17, rung18};
+constexpr Rung mma_sync_rung{at_mma_sync, "mma_sync", mma_sync::attention<Half>, 64};
+constexpr Rung swizzle_rung{at_swizzle, "swizzle", swizzle::attention<Half>, 64};
+constexpr Rung warp_tiles_rung{at_warp_tiles, "warp_tiles", warp_tiles::attention<Half>, 128};
+constexpr Rung async_copy_rung{at_async_copy, "async_copy", async_copy::attention<Half>, 128};
+constexpr Rung block_order_rung{at_block_order, "block_order", block_order::attention<Half>, 128};
+constexpr Rung lean_softmax_rung{at_lean_softmax, "lean_softmax", lean_softmax::attention<Half>,
+                                 128};
+constexpr Rung lazy_maximum_rung{at_lazy_maximum, "lazy_maximum", lazy_maximum::attention<Half>,
+                                 128};
+constexpr Rung fixed_maximum_rung{at_fixed_maximum, "fixed_maximum", fixed_maximum::attention<Half>,
+                                  128};
+constexpr Rung multistage_rung{at_multistage, "multistage", multistage::attention<Half>, 128};
+constexpr std::array rungs = {mma_sync_rung,     swizzle_rung,       warp_tiles_rung,
+                              async_copy_rung,   block_order_rung,   lean_softmax_rung,
+                              lazy_maximum_rung, fixed_maximum_rung, multistage_rung};
 constexpr int64_t Bc = 64;
 constexpr int64_t warps = 4; // of a block
 
@@ -123,7 +141,9 @@ int64_t products(const Rung& rung, const Problem& p) {
 }
 
 /// And those of P times eight columns of ones.
-int64_t sums(const Rung& rung) { return rung.number < 15 ? 0 : rung.Br * Bc * 8 / (16 * 8 * 16); }
+int64_t sums(const Rung& rung) {
+    return rung.place < at_lean_softmax ? 0 : rung.Br * Bc * 8 / (16 * 8 * 16);
+}
 
 uint64_t mma(const Rung& rung, const Problem& p) {
     return unsigned_of(blocks(rung, p) * tiles(p) * (products(rung, p) + sums(rung)));
@@ -136,7 +156,7 @@ TEST_CASE(
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(200, 130, d);
     for (const Rung& rung : rungs) {
-        CAPTURE(d, rung.number);
+        CAPTURE(d, rung.name);
         CHECK(count(rung, p).mma == mma(rung, p));
     }
 }
@@ -144,11 +164,11 @@ TEST_CASE(
 TEST_CASE("mma_sync meets in the banks, swizzle to multistage never") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(200, 130, d);
-    const Counters conflicted = count(rung10, p);
+    const Counters conflicted = count(mma_sync_rung, p);
     CHECK(conflicted.shared_load.wavefronts > 3 * conflicted.shared_load.ideal);
     for (const Rung& rung : rungs) {
-        if (rung.number > 10) {
-            CAPTURE(d, rung.number);
+        if (rung.place > at_mma_sync) {
+            CAPTURE(d, rung.name);
             const Counters counted = count(rung, p);
             CHECK(counted.shared_load.wavefronts == counted.shared_load.ideal);
             CHECK(counted.shared_store.wavefronts == counted.shared_store.ideal);
@@ -164,12 +184,12 @@ TEST_CASE(
     "once in swizzle, and then for each tile of keys") {
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(256, 192, d);
-    CHECK(count(rung10, p).ldmatrix == 0);
+    CHECK(count(mma_sync_rung, p).ldmatrix == 0);
     for (const Rung& rung : rungs) {
-        if (rung.number > 10) {
-            CAPTURE(d, rung.number);
-            const int64_t K_and_V = products(rung, p) / (rung.number == 11 ? 2 : 4);
-            const int64_t Q = fragments(rung.Br, p) * (rung.number == 11 ? 1 : tiles(p));
+        if (rung.place > at_mma_sync) {
+            CAPTURE(d, rung.name);
+            const int64_t K_and_V = products(rung, p) / (rung.place == at_swizzle ? 2 : 4);
+            const int64_t Q = fragments(rung.Br, p) * (rung.place == at_swizzle ? 1 : tiles(p));
             CHECK(count(rung, p).ldmatrix ==
                   unsigned_of(blocks(rung, p) * (tiles(p) * K_and_V + Q)));
         }
@@ -181,12 +201,12 @@ TEST_CASE("every rung reads Q once, and K and V once for each tile of Q; from as
     const auto d = GENERATE(int64_t{32}, 64, 128);
     const Problem p = problem(256, 192, d);
     for (const Rung& rung : rungs) {
-        CAPTURE(d, rung.number);
+        CAPTURE(d, rung.name);
         const Counters counted = count(rung, p);
         const int64_t bytes = blocks(rung, p) * (rung.Br + 2 * p.kv_len) * d * 2;
         CHECK(counted.global_load.bytes == unsigned_of(bytes));
         CHECK(counted.global_load.sectors == counted.global_load.ideal);
-        const bool copies = rung.number >= 13;
+        const bool copies = rung.place >= at_async_copy;
         // a warp's: 16 bytes per lane
         CHECK(counted.cp_async == (copies ? unsigned_of(bytes / (32 * 16)) : 0));
         CHECK(counted.async_store.bytes == (copies ? unsigned_of(bytes) : 0));
@@ -199,11 +219,11 @@ TEST_CASE("async_copy to fixed_maximum meet once per tile of keys, warp_tiles tw
           "per block") {
     const Problem p = problem(256, 192, 64);
     for (const Rung& rung : rungs) {
-        CAPTURE(rung.number);
-        const int64_t meetings = rung.number < 12    ? 1 + 2 * tiles(p)
-                                 : rung.number == 12 ? 2 * tiles(p)
-                                 : rung.number < 18  ? tiles(p)
-                                                     : 1;
+        CAPTURE(rung.name);
+        const int64_t meetings = rung.place < at_warp_tiles    ? 1 + 2 * tiles(p)
+                                 : rung.place == at_warp_tiles ? 2 * tiles(p)
+                                 : rung.place < at_multistage  ? tiles(p)
+                                                               : 1;
         CHECK(count(rung, p).barriers == unsigned_of(blocks(rung, p) * meetings));
     }
 }
@@ -214,7 +234,7 @@ TEST_CASE("block_order does the same work as async_copy, also with a mask and wi
     p.heads = 6; // waves of four heads
     p.causal = GENERATE(false, true);
     CAPTURE(p.causal);
-    const Counters before = count(rung13, p), after = count(rung14, p);
+    const Counters before = count(async_copy_rung, p), after = count(block_order_rung, p);
     CHECK(after.mma == before.mma);
     CHECK(after.ldmatrix == before.ldmatrix);
     CHECK(after.cp_async == before.cp_async);
@@ -240,8 +260,8 @@ TEST_CASE("from block_order on the last tile of Q, the longest with a mask, is t
     const flash::simt::Options before = flash::simt::options();
     flash::simt::options().detect = true;
     for (const Rung& rung : rungs) {
-        CAPTURE(rung.number);
-        const int64_t longest = rung.number < 14 ? blocks(rung, p) - 1 : 0;
+        CAPTURE(rung.name);
+        const int64_t longest = rung.place < at_block_order ? blocks(rung, p) - 1 : 0;
         try {
             rung.attention(p, Q.data(), K.data(), V.data(), O.data(), LSE.data());
             FAIL_CHECK("nobody missed the row");
@@ -260,15 +280,15 @@ TEST_CASE("row sums need no shuffles from lean_softmax on, and maxima none after
     // shuffles among the four lanes of a row, for all rows g of an m16 tile at once
     constexpr int64_t per_value = 2;
     for (const Rung& rung : rungs) {
-        CAPTURE(d, rung.number);
+        CAPTURE(d, rung.name);
         // of rows g and g + 8 of each m16 tile of a warp
         const int64_t values = 2 * rung.Br / 16 / warps;
         const int64_t maxima = values * per_value,
-                      row_sums = rung.number < 15 ? values * per_value : 0;
+                      row_sums = rung.place < at_lean_softmax ? values * per_value : 0;
         // a vote each
         const int64_t of_tiles =
-            rung.number < 16 ? tiles(p) * (maxima + row_sums) : maxima + (tiles(p) - 1);
-        const int64_t for_ptxas = rung.number < 18 ? 0 : tiles(p); // a __syncwarp each
+            rung.place < at_lazy_maximum ? tiles(p) * (maxima + row_sums) : maxima + (tiles(p) - 1);
+        const int64_t for_ptxas = rung.place < at_multistage ? 0 : tiles(p); // a __syncwarp each
         const int64_t warp = of_tiles + for_ptxas;
         CHECK(count(rung, p).collectives == unsigned_of(blocks(rung, p) * warps * warp));
     }
@@ -276,13 +296,15 @@ TEST_CASE("row sums need no shuffles from lean_softmax on, and maxima none after
 
 TEST_CASE("lazy_maximum to multistage raise a maximum where scores tower: more shuffles") {
     const Problem p = problem(128, 256, 64);
-    const auto maxima = unsigned_of(blocks(rung16, p) * warps * 4 * 2); // 4 rows of a lane
-    for (const Rung& rung : {rung16, rung17, rung18}) {
-        CAPTURE(rung.number);
+    const auto maxima =
+        unsigned_of(blocks(lazy_maximum_rung, p) * warps * 4 * 2); // 4 rows of a lane
+    for (const Rung& rung : {lazy_maximum_rung, fixed_maximum_rung, multistage_rung}) {
+        CAPTURE(rung.name);
         const uint64_t as_before = count(rung, p).collectives;
         CHECK(count(rung, p, first_towers).collectives == as_before);
         // a repaired tile is asked about before P V as well
-        const uint64_t votes = rung.number < 17 ? 0 : unsigned_of(blocks(rung, p) * warps);
+        const uint64_t votes =
+            rung.place < at_fixed_maximum ? 0 : unsigned_of(blocks(rung, p) * warps);
         CHECK(count(rung, p, one_towers).collectives == as_before + maxima + votes);
         CHECK(count(rung, p, two_tower).collectives == as_before + 2 * maxima + votes);
         CHECK(count(rung, p, from_the_first).collectives == as_before + maxima + votes);
@@ -295,11 +317,12 @@ TEST_CASE("fixed_maximum and multistage compute a tile that did not fit three ti
     const Problem p = problem(128, 256, d);
     CAPTURE(d);
     const auto twice_more =
-        2 * unsigned_of(blocks(rung17, p) * (products(rung17, p) + sums(rung17)));
+        2 * unsigned_of(blocks(fixed_maximum_rung, p) *
+                        (products(fixed_maximum_rung, p) + sums(fixed_maximum_rung)));
     for (const Scores scores : {tame, first_towers, one_towers, two_tower, from_the_first}) {
-        CHECK(count(rung16, p, scores).mma == mma(rung16, p));
+        CHECK(count(lazy_maximum_rung, p, scores).mma == mma(lazy_maximum_rung, p));
         const bool repaired = scores != tame && scores != first_towers; // the second tower: no more
-        for (const Rung& rung : {rung17, rung18}) {
+        for (const Rung& rung : {fixed_maximum_rung, multistage_rung}) {
             CHECK(count(rung, p, scores).mma == mma(rung, p) + (repaired ? twice_more : 0));
         }
     }
@@ -322,7 +345,7 @@ TEST_CASE("under a mask a warp of multistage skips the tiles in which it sees no
     }
     CAPTURE(N_kv, loaded, seen);
     CHECK(seen < loaded);
-    const int64_t of_warp = (products(rung17, p) + sums(rung17)) / 4;
-    CHECK(count(rung17, p).mma == unsigned_of(p.heads * loaded * of_warp));
-    CHECK(count(rung18, p).mma == unsigned_of(p.heads * seen * of_warp));
+    const int64_t of_warp = (products(fixed_maximum_rung, p) + sums(fixed_maximum_rung)) / 4;
+    CHECK(count(fixed_maximum_rung, p).mma == unsigned_of(p.heads * loaded * of_warp));
+    CHECK(count(multistage_rung, p).mma == unsigned_of(p.heads * seen * of_warp));
 }
