@@ -50,14 +50,20 @@ std::string shorten(const std::string& file) {
 }
 
 /// The kernel's line of an instruction that ends at this address, as a call does before the one it
-/// returns to.
+/// returns to. A function of common/cuda/derived that was not inlined has no line of the kernel:
+/// its own, then.
 SourceLine look_up(uint32_t end) {
+    SourceLine shared_by_kernels;
     for (const SourceLine& line : lines_at(uint64_t{end} - 1)) {
         if (line.line > 0 && !is_runtime(line.file)) {
             return {shorten(line.file), line.line};
         }
+        const bool derived = line.file.find("common/cuda/derived/") != std::string::npos;
+        if (line.line > 0 && derived && shared_by_kernels.line == 0) {
+            shared_by_kernels = {shorten(line.file), line.line};
+        }
     }
-    return {};
+    return shared_by_kernels;
 }
 
 /// Sites hold the name that the compiler was given, debug information an absolute one.

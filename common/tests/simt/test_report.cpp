@@ -32,7 +32,24 @@ std::vector<simt::KernelProfile> profile_of_transposition() {
     return simt::profile();
 }
 
+/// Stands at the end of this file, as if in a header that kernels share; it is not inlined.
+__device__ void store_as_derived(float* to);
+__global__ void calls_what_is_derived(float* to) { store_as_derived(to); }
+
 } // namespace
+
+TEST_CASE("a function that kernels share has its own line, if it was not inlined") {
+    const Buffer<float> to(1);
+    const With counting({.count = true});
+    simt::clear_profile();
+    launch(calls_what_is_derived, 1, 1, 0, to.data());
+    const auto kernels = simt::profile();
+    REQUIRE(kernels.size() == 1);
+    REQUIRE(kernels[0].lines.size() == 1);
+    const auto& line = kernels[0].lines.begin()->first;
+    CHECK(line.file.ends_with("common/cuda/derived/of_this_test.hpp"));
+    CHECK(line.line == 10);
+}
 
 TEST_CASE("findings: bank conflicts and uncoalesced accesses, but no short requests") {
     const auto kernels = profile_of_transposition();
@@ -73,3 +90,12 @@ TEST_CASE("JSON holds every count, and two runs give the same bytes") {
     }
     CHECK(sectors == 3072);
 }
+
+namespace {
+// clang-format off
+#line 9 "common/cuda/derived/of_this_test.hpp"
+[[gnu::noinline]] __device__ void store_as_derived(float* to) {
+    *to = 1;
+}
+// clang-format on
+} // namespace
