@@ -8,12 +8,7 @@ __all__ = ["ROOT", "choose", "is_ordered", "ladder"]
 
 # Rungs whose blocks add to dQ in the order in which they come: faster, and the last bits differ
 # from run to run.
-UNORDERED = (
-    "backward_one_kernel",
-    "backward_roles",
-    "backward_wgmma",
-    "backward_late_dq",
-)
+UNORDERED = ("backward_one_kernel", "backward_roles", "backward_wgmma", "backward_late_dq")
 
 
 def is_ordered(rung):
