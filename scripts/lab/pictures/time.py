@@ -12,9 +12,9 @@ SOFTMAX, WAIT = ("pale-yellow", "brown"), ("page", "red")
 QK, PV = ("pale-blue", "blue"), ("pale-green", "green")
 
 
-def pipeline(copy=5, store=4, work=10):
+def pipeline(copy=5.5, store=4, work=10):
     """The rung with asynchronous copies and the one before it, tile by tile."""
-    left, unit, end = 84, 8, 532
+    left, unit, end = 84, 7.5, 532
     drawing = Drawing(
         338,
         "One block in time (a drawing, not measured)",
@@ -29,7 +29,7 @@ def pipeline(copy=5, store=4, work=10):
 
     def barrier(at, y):
         if left + unit * at < end:
-            drawing.path(f"M{left + unit * at} {y - 4}V{y + 72}", "red", 2.5)
+            drawing.path(f"M{left + unit * at:g} {y - 4}V{y + 72}", "red", 2.5)
 
     for y, rung, above in ((112, "warp_tiles", "loads"), (222, "async_copy", "copies")):
         drawing.bold(24, y - 10, rung)
@@ -54,9 +54,9 @@ def pipeline(copy=5, store=4, work=10):
     return drawing.svg()
 
 
-def slices(load=6, store=4, work=9, softmax=7):
+def slices(load=6.5, store=4, work=9, softmax=7):
     """A pair of tiles in wide_loads, and in double_buffer, where a tile is two slices."""
-    left, unit, end = 92, 7.9, 536
+    left, unit, end = 92, 7.5, 534.5
     drawing = Drawing(
         338,
         "One block in time (a drawing, not measured)",
