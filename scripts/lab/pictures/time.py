@@ -12,9 +12,9 @@ SOFTMAX, WAIT = ("pale-yellow", "brown"), ("page", "red")
 QK, PV = ("pale-blue", "blue"), ("pale-green", "green")
 
 
-def pipeline(copy=5, store=2, work=10):
+def pipeline(copy=5.5, store=4, work=10):
     """The rung with asynchronous copies and the one before it, tile by tile."""
-    left, unit, end = 84, 8, 532
+    left, unit, end = 84, 7.5, 532
     drawing = Drawing(
         338,
         "One block in time (a drawing, not measured)",
@@ -29,7 +29,7 @@ def pipeline(copy=5, store=2, work=10):
 
     def barrier(at, y):
         if left + unit * at < end:
-            drawing.path(f"M{left + unit * at} {y - 4}V{y + 72}", "red", 2.5)
+            drawing.path(f"M{left + unit * at:g} {y - 4}V{y + 72}", "red", 2.5)
 
     for y, rung, above in ((112, "warp_tiles", "loads"), (222, "async_copy", "copies")):
         drawing.bold(24, y - 10, rung)
@@ -39,7 +39,7 @@ def pipeline(copy=5, store=2, work=10):
     for tile in range(6):
         barrier(time, 112)  # slower warps still read the tile before
         box(QK, time, copy, 112, f"load {tile}")
-        box(QK, time + copy, store, 112, "st")
+        box(QK, time + copy, store, 112, "store")
         time += copy + store
         barrier(time, 112)  # the tile is complete
         box(PV, time, work, 148, f"tile {tile}")
@@ -54,9 +54,9 @@ def pipeline(copy=5, store=2, work=10):
     return drawing.svg()
 
 
-def slices(load=6, store=2, work=9, softmax=7):
+def slices(load=6.5, store=4, work=9, softmax=7):
     """A pair of tiles in wide_loads, and in double_buffer, where a tile is two slices."""
-    left, unit, end = 92, 7.9, 536
+    left, unit, end = 92, 7.5, 534.5
     drawing = Drawing(
         338,
         "One block in time (a drawing, not measured)",
@@ -81,7 +81,7 @@ def slices(load=6, store=2, work=9, softmax=7):
     for tile in "KVKV":
         barrier(time, 112)  # nobody reads the tile before
         box(QK, time, load, 112, f"load {tile}")
-        box(QK, time + load, store, 112, "st")
+        box(QK, time + load, store, 112, "store")
         time += load + store
         barrier(time, 112)  # the tile is complete
         box(PV, time, 2 * work, 148, f"multiply {tile}")
@@ -94,7 +94,7 @@ def slices(load=6, store=2, work=9, softmax=7):
         barrier(time, 222)  # this slice is complete, and nobody reads the one before
         box(QK, time, load, 222, f"load {plan[number + 1]}")
         box(PV, time, work, 258, this)
-        box(QK, time + work, store, 222, "st")
+        box(QK, time + work, store, 222, "store")
         time += work + store
         if this == "K 1":
             box(SOFTMAX, time, softmax, 258, "softmax")
@@ -201,7 +201,7 @@ def window(sigma=8, tiles=24, Bc=64, fp16=14, bf16=30):
         566,
         "One row, tile by tile: when is the maximum raised?",
         f"Dots: the largest score of each tile, for random scores of standard deviation {sigma},\n"
-        "in powers of two. Blue: m. Red: a tile in which m is raised.",
+        "in powers of two. Blue: m. Grey, with a red dot: a tile in which m is raised.",
     )
     for caption, size, height in (
         ("lean_softmax: at each new maximum", 0, 100),
