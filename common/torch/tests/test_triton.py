@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # Triton looks when it is imported
+    pytest.importorskip("numpy", reason="Triton's interpreter needs numpy")
 # 3.6's interpreter fails with numpy 2.4
 pytest.importorskip("triton", "3.9" if DEVICE == "cpu" else None, reason="needs Triton")
 
