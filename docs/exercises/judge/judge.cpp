@@ -52,8 +52,8 @@ int judge(const Rung& rung, const std::vector<Case>& cases, int64_t longest,
         p.kv_heads = p.kv_heads == p.heads ? 2 : 1;
         p.heads = 2;
         nlohmann::ordered_json wrong = nlohmann::json::array();
-        for (const auto& [kind, said] : conformance::findings(rung, conformance::prepare(c))) {
-            wrong.push_back({{"kind", kind}, {"said", said}});
+        for (const auto& [of_fault, said] : conformance::findings(rung, conformance::prepare(c))) {
+            wrong.push_back({{"kind", of_fault}, {"said", said}});
         }
         const nlohmann::ordered_json line = {
             {"problem", c.group()}, {"detail", c.name()}, {"wrong", wrong}};
