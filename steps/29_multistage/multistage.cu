@@ -9,9 +9,9 @@
 //
 //   - Copies run two tiles ahead. A slot that is refilled was left a whole tile ago, so nearly
 //     always nobody waits.
-//   - Warps drift apart by two tiles and more: one computes flash::exponentials while another's
-//   products
-//     run.
+//   - No warp waits for the slowest of its block, so warps drift apart by two tiles and more. Then
+//     one of them computes exponentials while another has products under way, and nobody had to
+//     arrange that.
 //   - So one block may fill an SM, and no second one is needed to work while the first one waits.
 //     At d = 128 eight warps share each tile, and half as many copies bring as many keys.
 //

@@ -80,26 +80,20 @@ __device__ inline void store_C(char* smem, int row, const float (&C)[fragments][
 }
 
 /// Starts copying a thread's part of a tile into shared memory, as `async_copy` does it: 16 bytes
-/// of every `step`th row. `from` is the tile's first element in global memory, `smem` its place;
-/// rows from `valid` on become zeros.
-template <int d, int rows, int threads, class T>
-FLASH_DEVICE void start_tile(char* smem, const T* from, int valid) {
+/// of every `step`th row. `from` is the tile's first element in global memory; rows from `valid` on
+/// become zeros.
+template <int threads, int d, int rows, class T>
+FLASH_DEVICE void start_tile(SwizzledTile<d, rows>& tile, const T* from, int valid) {
     constexpr int step = threads / (d / 8); // rows that the block copies at once
     static_assert(step % 8 == 0, "8 rows further down, the swizzle is the same");
     const int row = threadIdx.x / (d / 8); // where the thread's first 16 bytes are
     const int chunk = threadIdx.x % (d / 8);
     from += row * d + 8 * chunk;
-    char* to = smem + SwizzledTile<d, rows>::offset(row, chunk);
+    char* to = tile.data + tile.offset(row, chunk);
 #pragma unroll
     for (int r = 0; r < rows; r += step) {
-        cp_async_16(to + r * SwizzledTile<d, rows>::row_bytes, from + r * d, r < valid - row);
+        cp_async_16(to + r * tile.row_bytes, from + r * d, r < valid - row);
     }
-}
-
-/// The same into a tile that knows its own type.
-template <int threads, int d, int rows, class T>
-FLASH_DEVICE void start_tile(SwizzledTile<d, rows>& tile, const T* from, int valid) {
-    start_tile<d, rows, threads>(tile.data, from, valid);
 }
 
 } // namespace flash

@@ -12,15 +12,9 @@ SOFTMAX, WAIT = ("pale-yellow", "brown"), ("page", "red")
 QK, PV = ("pale-blue", "blue"), ("pale-green", "green")
 
 
-def pipeline(copy=5.5, store=4, work=10):
-    """The rung with asynchronous copies and the one before it, tile by tile."""
-    left, unit, end = 84, 7.5, 532
-    drawing = Drawing(
-        338,
-        "One block in time (a drawing, not measured)",
-        "Red: a barrier. Green and yellow: which buffer is read;\n"
-        "warp_tiles has one, async_copy has two.",
-    )
+def in_time(drawing, left, unit, end):
+    """What a drawing of two blocks in time consists of: a box that begins at a time and lasts, its
+    text left out where `end` cuts it; and a barrier across the two rows from `y` on."""
 
     def box(colours, start, length, y, text):
         x, shown = left + unit * start, min(unit * length, end - left - unit * start)
@@ -31,6 +25,19 @@ def pipeline(copy=5.5, store=4, work=10):
         if left + unit * at < end:
             drawing.path(f"M{left + unit * at:g} {y - 4}V{y + 72}", "red", 2.5)
 
+    return box, barrier
+
+
+def pipeline(copy=5.5, store=4, work=10):
+    """The rung with asynchronous copies and the one before it, tile by tile."""
+    left, unit, end = 84, 7.5, 532
+    drawing = Drawing(
+        338,
+        "One block in time (a drawing, not measured)",
+        "Red: a barrier. Green and yellow: which buffer is read;\n"
+        "warp_tiles has one, async_copy has two.",
+    )
+    box, barrier = in_time(drawing, left, unit, end)
     for y, rung, above in ((112, "warp_tiles", "loads"), (222, "async_copy", "copies")):
         drawing.bold(24, y - 10, rung)
         drawing.note(24, y + 19, above)
@@ -63,16 +70,7 @@ def slices(load=6.5, store=4, work=9, softmax=7):
         "Red: a barrier. wide_loads loads a tile and then multiplies it;\n"
         "double_buffer loads a slice while it multiplies the one before.",
     )
-
-    def box(colours, start, length, y, text):
-        x, shown = left + unit * start, min(unit * length, end - left - unit * start)
-        if shown > 0:
-            drawing.box(x, y, shown, 28, *colours, text if shown == unit * length else "")
-
-    def barrier(at, y):
-        if left + unit * at < end:
-            drawing.path(f"M{left + unit * at:g} {y - 4}V{y + 72}", "red", 2.5)
-
+    box, barrier = in_time(drawing, left, unit, end)
     for y, rung in ((112, "wide_loads"), (222, "double_buffer")):
         drawing.bold(24, y - 10, rung)
         drawing.note(24, y + 19, "loads")
