@@ -6,7 +6,7 @@
 // `inline` gives a kernel's __shared__ variables external linkage; g++'s instrumentation leaves out
 // the others. The tag becomes part of the names in the symbol table, and tells kernels from other
 // functions there.
-#define __global__ inline __attribute__((abi_tag("kernel")))
+#define __global__ inline __attribute__((abi_tag("kernel"), used))
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
