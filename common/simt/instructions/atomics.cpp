@@ -9,7 +9,7 @@ namespace {
 
 void note_atomic(const void* address, unsigned bytes, SourceLocation location) {
     if (active_observers != nullptr) {
-        Caller().tells(&Observer::access, {static_cast<const char*>(address), bytes,
+        Caller().makes(&Observer::access, {static_cast<const char*>(address), bytes,
                                            AccessKind::atomic, LocationId::of(location)});
     }
 }

@@ -49,9 +49,16 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
         }
         current_ = &next();
         scheduler_.switch_to(current_->fiber);
+        while (fault_ && goes_on()) {
+            scheduler_.switch_to(current_->fiber);
+        }
     }
     for (Observer* const observer : observers_) {
-        fault_ = fault_ ? fault_ : observer->end_block();
+        if (!fault_) {
+            fault_ = observer->end_block();
+            can_go_on_ = true;
+            goes_on();
+        }
     }
     current_ = nullptr;
     running_block = nullptr;
@@ -61,6 +68,7 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
         }
         fault_->kernel = kernel.name;
     }
+    faulty_ = {};
     return std::exchange(fault_, std::nullopt);
 }
 
@@ -79,10 +87,14 @@ void Block::prepare() {
         state->begin_block(thread_count_);
     }
     works_ = 0;
+    checks_access_ = false;
     ready_warps_ = 0;
     warps_.fill({});
     for (unsigned number = 0; number < thread_count_; ++number) {
         Thread& thread = threads_[number];
+        if (thread.dropped) {
+            thread.fiber.forget();
+        }
         thread = {thread.fiber, element(launch_->block, number), number, stacks_.top(number)};
         warps_[number / 32].alive |= 1u << number % 32;
         release(number / 32, 1u << number % 32);
@@ -112,6 +124,9 @@ void Block::serve(Thread& thread) {
             for (const auto& state : used(states_)) {
                 state->check_leaving(*this, thread.number);
             }
+        }
+        if (faulty_.is_under_way()) {
+            settle();
         }
         finish_current();
         thread.fiber.switch_to(finished_ < thread_count_ && ready_warps_ != 0
@@ -272,8 +287,108 @@ void Block::finish_current() {
 
 void Block::stop(Fault fault) {
     fault_ = std::move(fault);
+    can_go_on_ = checks_access_;
     current_->fiber.switch_to(scheduler_);
+    throw FaultyAccess(); // nobody switches back unless the run goes on
+}
+
+void Block::report(Fault fault) {
+    fault_ = std::move(fault);
+    can_go_on_ = true;
+    current_->fiber.switch_to(scheduler_);
+}
+
+void Block::stop_thread(Fault fault) {
+    if (!options().keep_going) {
+        stop(std::move(fault));
+    }
+    add_found(std::move(fault));
+    drop_current();
+}
+
+/// Called by the scheduler, which has the stack for it. Whether the run goes on after fault_, which
+/// is then among those that were found or is ignored.
+bool Block::goes_on() {
+    if (!fault_ || !can_go_on_) {
+        return false;
+    }
+    const bool ignored = is_ignored(*fault_);
+    if (!ignored && !options().keep_going) {
+        return false;
+    }
+    takes_place_ = ignored && fault_->kind != FaultKind::out_of_bounds &&
+                   fault_->kind != FaultKind::misaligned;
+    if (!ignored) {
+        add_found(*std::move(fault_));
+    }
+    fault_.reset();
+    return true;
+}
+
+/// The current thread stands in the middle of the kernel and cannot go on, but others can.
+void Block::drop_current() {
+    active_observers = nullptr;
+    checks_access_ = false;
+    faulty_ = {};
+    current_->dropped = true;
+    finish_current();
+    Fiber& own = current_->fiber;
+    own.switch_to(finished_ < thread_count_ && ready_warps_ != 0 ? (current_ = &next())->fiber
+                                                                 : scheduler_);
     std::abort(); // nobody switches back
+}
+
+void Block::add_found(Fault fault) {
+    if (known_.insert(key_of(fault)).second) {
+        fault.kernel = kernel_->name;
+        found_.push_back(std::move(fault));
+    }
+}
+
+void Block::warn(Fault warning) {
+    if (options().strict) {
+        report(std::move(warning));
+        return;
+    }
+    warning.is_warning = true;
+    add_found(std::move(warning));
+}
+
+void Block::suspect(Fault fault, const AccessEvent& access) {
+    faulty_.suspect(std::move(fault), const_cast<char*>(access.address), access.bytes,
+                    access.origin);
+}
+
+void Block::pass_over(const AccessEvent& access) {
+    checks_access_ = false;
+    if (!takes_place_ &&
+        !faulty_.pass_over(const_cast<char*>(access.address), access.bytes, access.origin)) {
+        drop_current();
+    }
+}
+
+/// Several accesses at one place may come before any of them happens: the pieces of a struct.
+void Block::settle(LocationId next) {
+    if (next != faulty_.origin()) {
+        settle();
+    }
+}
+
+/// The suspected accesses are over.
+void Block::settle() {
+    for (FaultyAccesses::Suspicion& one : faulty_.end()) {
+        if (!one.has_changed()) {
+            Fault& fault = one.fault;
+            const std::string place = fault.summary.substr(fault.summary.find(','));
+            warn({FaultKind::same_value, "two threads write the same value" + place, fault.where,
+                  fault.other, fault.hint});
+            continue;
+        }
+        report(one.fault);
+        if (!takes_place_) {
+            one.undo();
+        }
+    }
 }
 
 void Block::end_phase(const void* barrier, std::vector<WaitingThread>& waiting) {
@@ -349,5 +464,7 @@ Fault Block::stuck() const {
             place(first->first, std::string("waits in ") + first->operation,
                   LocationId::of(first->location))};
 }
+
+void warn(Fault warning) { current_block().warn(std::move(warning)); }
 
 } // namespace flash::simt

@@ -39,6 +39,18 @@ const char* name_of(FaultKind kind) {
         return "deadlock";
     case FaultKind::invalid_access:
         return "invalid_access";
+    case FaultKind::assertion:
+        return "assertion";
+    case FaultKind::trap:
+        return "trap";
+    case FaultKind::timeout:
+        return "timeout";
+    case FaultKind::volatile_conflict:
+        return "volatile_conflict";
+    case FaultKind::same_value:
+        return "same_value";
+    case FaultKind::early_exit:
+        return "early_exit";
     }
     return "";
 }
@@ -65,7 +77,8 @@ Fault completed(Fault fault) {
     }
     const auto lines = resolve(origins);
     fault.where.line = lines[0];
-    std::string text = fault.summary + "\n  in " + fault.kernel;
+    std::string text =
+        (fault.is_warning ? "warning: " : "") + fault.summary + "\n  in " + fault.kernel;
     text += "\n  " + describe(fault.where);
     if (fault.has_other) {
         fault.other.line = lines[1];

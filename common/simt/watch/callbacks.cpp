@@ -15,7 +15,7 @@ const size_t base = executable().load_address;
 template <void (Observer::*event)(unsigned, const AccessEvent&)>
 [[gnu::noinline]] void tell(const void* address, unsigned bytes, AccessKind kind,
                             const void* return_address) {
-    Caller().tells(event, {static_cast<const char*>(address), bytes, kind,
+    Caller().makes(event, {static_cast<const char*>(address), bytes, kind,
                            LocationId::of_code(return_address, base)});
 }
 
