@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,8 +33,10 @@ struct Thread {
     unsigned number = 0; // x fastest; its warp is number / 32
     const void* stack_top = nullptr;
     bool finished = false;
-    bool locals_observed = false; // an observer asks for accesses to its local variables
-    bool dropped = false;         // it has stopped in the middle of the kernel
+    bool locals_observed = false;  // an observer asks for accesses to its local variables
+    bool dropped = false;          // it has stopped in the middle of the kernel
+    uint32_t call = 0;             // that its device function was called by; 0: it is in the kernel
+    std::vector<uint32_t> calls{}; // those before
 };
 
 enum class Space : uint8_t { global, shared, elsewhere };
@@ -65,6 +69,14 @@ struct PendingBarrier {
 struct Warpgroup {
     PendingBarrier barrier;
     WarpgroupOperands operands{};
+};
+
+/// Where lanes of a warp stand, and at what: "at __syncthreads", "running".
+struct Standing {
+    unsigned warp;
+    uint32_t lanes;
+    std::string what;
+    std::optional<LocationId> place;
 };
 
 /// Runs blocks one after the other on the OS thread that made it. Everything that a kernel calls
@@ -163,6 +175,9 @@ class Block {
     /// a fault when the value differs, and else a warning. That is known once it has written.
     void suspect(Fault fault, const AccessEvent& access);
 
+    /// Whether this is the check of an access that the current thread is about to make itself.
+    bool checks_access() const { return checks_access_; }
+
     /// Faults and warnings that did not stop the block, since this was asked last.
     std::vector<Fault> take_found() { return std::exchange(found_, {}); }
 
@@ -189,12 +204,23 @@ class Block {
         return {dim3(index_), dim3(threads_[thread].index), action, origin};
     }
     ThreadAction here(const std::string& action, SourceLocation location) const {
-        return place(current_->number, action, LocationId::of(location));
+        return place(current_->number, action, LocationId::of(location).within(current_->call));
     }
 
     const Stacks& stacks() const { return stacks_; }
 
+    // For another OS thread, which wants to know whether this block comes on: how often threads
+    // have met, and how many have left the kernel, since the program began.
+    uint64_t meetings() const { return meetings_.load(std::memory_order_relaxed); }
+    uint64_t ends() const { return ends_.load(std::memory_order_relaxed); }
+
+    /// Where all threads stand; the current one is at `running`. The block must not run meanwhile.
+    std::vector<Standing> standing(LocationId running) const;
+
   private:
+    using UseWaiting = std::function<void(const char* operation, SourceLocation location,
+                                          const std::string& state, unsigned warp, uint32_t lanes)>;
+    void for_each_waiting(const UseWaiting& use) const;
     void prepare();
     bool arrive(PendingBarrier& barrier, unsigned first, unsigned count, const char* operation,
                 SourceLocation location, const char* apart);
@@ -234,6 +260,7 @@ class Block {
     std::array<Warpgroup, 8> warpgroups_;
     std::vector<std::unique_ptr<InstructionState>> states_; // null: not used yet
     uint32_t works_ = 0;
+    std::atomic<uint64_t> meetings_ = 0, ends_ = 0;
     Thread* current_ = nullptr;
     const Launch* launch_ = nullptr;
     const Kernel* kernel_ = nullptr;

@@ -3,8 +3,10 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/attention.hpp"
+#include "common/simt/machine/call_chain.hpp"
 #include "common/simt/machine/dim3.hpp"
 #include "common/simt/machine/location_id.hpp"
 
@@ -31,12 +33,13 @@ enum class FaultKind {
     early_exit,           // threads had left the kernel when the others met at a barrier
 };
 
-/// What a thread did, and where.
+/// What a thread did, and where. Lines and calls are found out last, because that takes time.
 struct ThreadAction {
     dim3 block, thread;
     std::string action; // "writes 4 bytes"
     LocationId origin;
-    SourceLine line = {}; // of the origin; found out last, because that takes time
+    SourceLine line = {};
+    std::vector<Call> calls = {}; // through which the thread came there from the kernel, last first
 };
 
 /// A fault's name is that of its kind, or says more: "race_with_engine", "tile_in_flight",

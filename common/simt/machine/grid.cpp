@@ -14,6 +14,7 @@
 #include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
+#include "common/simt/machine/watchdog.hpp"
 #include "common/simt/machine/workers.hpp"
 #include "common/simt/machine/workforce.hpp"
 
@@ -128,6 +129,7 @@ void run(const Launch& launch) {
     std::vector<std::pair<uint64_t, Fault>> found; // by turn: what did not end the launch
     const auto work = [&](Block& block) {
         const AtWork at_work;
+        const Watchdog::Shift shift(block);
         block.observe(observed ? observer_factory->observers(block) : Observers());
         while (true) {
             uint64_t turn = 0;

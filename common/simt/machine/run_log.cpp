@@ -26,6 +26,11 @@ bool is_on(const SourceLine& place, const FileLine& line) {
            (place.file == line.file || place.file.ends_with("/" + line.file));
 }
 
+void print(const Fault& fault) {
+    std::fflush(stdout); // what the program has printed comes first
+    std::fprintf(stderr, "%s\n", fault.what());
+}
+
 template <class Number>
 uint64_t sum(const std::vector<KernelRuns>& kernels, Number KernelRuns::*number) {
     return std::accumulate(
@@ -59,9 +64,9 @@ void RunLog::add(std::vector<std::pair<uint64_t, Fault>> found) {
         }
         const Fault fault = completed(std::move(one));
         if (told_.emplace(fault.kind, fault.where.line, fault.other.line).second) {
-            std::fflush(stdout); // what the program has printed comes first
-            std::fprintf(stderr, "%s\n", fault.what());
+            print(fault);
             (fault.is_warning ? warnings_ : faults_).push_back(fault);
+            printed_ += fault.is_warning ? 0 : 1;
         }
     }
 }
@@ -69,6 +74,19 @@ void RunLog::add(std::vector<std::pair<uint64_t, Fault>> found) {
 void RunLog::add_last(const Fault& fault) {
     const std::lock_guard lock(mutex_);
     faults_.push_back(fault);
+}
+
+void RunLog::print_last() {
+    const std::lock_guard lock(mutex_);
+    for (; printed_ < faults_.size(); ++printed_) {
+        print(faults_[printed_]);
+    }
+}
+
+void RunLog::add_unsupported(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    std::fprintf(stderr, "%s\n", what.c_str());
+    unsupported_.push_back(what);
 }
 
 uint64_t RunLog::launches() const { return sum(kernels_, &KernelRuns::launches); }
@@ -80,6 +98,9 @@ void RunLog::clear() {
     faults_.clear();
     warnings_.clear();
     kernels_.clear();
+    unsupported_.clear();
+    printed_ = 0;
+    interrupted_by_ = 0;
 }
 
 RunLog& run_log() {

@@ -1,6 +1,7 @@
 // What was found in this run, over all of its launches.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <set>
@@ -35,17 +36,28 @@ class RunLog {
     /// A fault that ended its launch, completed. It is kept, and whoever catches it prints it.
     void add_last(const Fault& fault);
 
+    /// Prints those that nobody has printed so far. Who has caught one may have.
+    void print_last();
+
+    void add_unsupported(const std::string& what);
+    void interrupt(int signal) { interrupted_by_ = signal; }
+
     const std::vector<Fault>& faults() const { return faults_; }
     const std::vector<Fault>& warnings() const { return warnings_; }
     const std::vector<KernelRuns>& kernels() const { return kernels_; }
     uint64_t launches() const;
     uint64_t watched() const;
+    const std::vector<std::string>& unsupported() const { return unsupported_; }
+    int interrupted_by() const { return interrupted_by_; } // a signal; 0: none
     void clear();
 
   private:
     std::mutex mutex_;
     std::set<std::tuple<FaultKind, SourceLine, SourceLine>> told_;
     std::vector<Fault> faults_, warnings_;
+    size_t printed_ = 0; // of faults_
+    std::vector<std::string> unsupported_;
+    std::atomic<int> interrupted_by_ = 0;
     std::vector<KernelRuns> kernels_; // in the order of their first launch
 };
 
