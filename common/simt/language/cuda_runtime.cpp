@@ -13,7 +13,7 @@ cudaError_t cuda_malloc(void** pointer, const char* argument, size_t bytes) {
         *pointer = allocate_device_memory(bytes, name != nullptr ? name + 1 : argument);
         return cudaSuccess;
     } catch (const Error&) {
-        return cudaErrorMemoryAllocation;
+        return noted(cudaErrorMemoryAllocation);
     }
 }
 
