@@ -15,8 +15,11 @@ const size_t base = executable().load_address;
 template <void (Observer::*event)(unsigned, const AccessEvent&)>
 [[gnu::noinline]] void tell(const void* address, unsigned bytes, AccessKind kind,
                             const void* return_address) {
-    Caller().tells(event, {static_cast<const char*>(address), bytes, kind,
-                           LocationId::of_code(return_address, base)});
+    const Caller caller;
+    const auto* const place = static_cast<const char*>(address);
+    if (bytes > 1 || !is_guard(place, caller.block.shared().segment())) {
+        caller.tells(event, {place, bytes, kind, LocationId::of_code(return_address, base)});
+    }
 }
 
 /// Most accesses are to local variables: addresses from the frame of this call up to the top of the
