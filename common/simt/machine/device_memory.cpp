@@ -34,8 +34,8 @@ Arena reserve() {
     const size_t for_variables = round_up(executable().variables.bytes, slot_bytes);
     for (size_t bytes = most_addresses - for_variables; bytes >= least_addresses;
          bytes = bytes / 2 / slot_bytes * slot_bytes) {
-        void* const begin = mmap(nullptr, bytes, PROT_NONE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* const begin =
+            mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (begin != MAP_FAILED) {
             return {static_cast<char*>(begin), bytes};
         }
@@ -74,7 +74,8 @@ const std::vector<Buffer>& variable_buffers() {
         std::vector<Buffer> buffers;
         for (const Variable& variable : device_variables()) {
             buffers.push_back({variable.begin, variable.begin + variable.bytes, variable.name,
-                               next_number(), variable.kind == Variable::constant, nullptr});
+                               next_number(), variable.kind == Variable::constant,
+                               variable.kind == Variable::managed, nullptr});
         }
         return buffers;
     }();
@@ -115,8 +116,10 @@ void WrittenBytes::copy(const char* address, const WrittenBytes& from, const cha
     std::memmove(flags_ + (address - begin_), from.flags_ + (source - from.begin_), bytes);
 }
 
+constinit Arena reserved{};
+
 const Arena& arena() {
-    static const Arena reserved = reserve();
+    [[maybe_unused]] static const bool is_made = (reserved = reserve(), true);
     return reserved;
 }
 
@@ -149,12 +152,12 @@ void forget_writes() {
 
 std::string describe_host_memory(const void* address) {
     const std::optional<Variable> variable = variable_at(address);
-    return address == nullptr    ? "a null pointer"
-           : !variable           ? "host memory (malloc, new or a local variable)"
-                                 : variable->name + ", a variable of the host";
+    return address == nullptr ? "a null pointer"
+           : !variable        ? "host memory (malloc, new or a local variable)"
+                              : variable->name + ", a variable of the host";
 }
 
-DeviceMemory::DeviceMemory(size_t bytes, Host host) : bytes_(bytes), host_(host) {
+DeviceMemory::DeviceMemory(size_t bytes, Kind kind) : bytes_(bytes), kind_(kind) {
     const std::lock_guard lock(owners_mutex);
     auto& table = owners();
     const auto refuse = [&](const std::string& reason) {
@@ -198,6 +201,7 @@ std::string Buffer::outside(const char* address) const {
 }
 
 void DeviceMemory::declare(size_t offset, size_t bytes, const std::string& name) {
+    name_ = name;
     declared_begin_ = data_ + offset;
     declared_end_ = declared_begin_ + bytes;
     begin_parts();
@@ -212,7 +216,7 @@ void DeviceMemory::add_part(char* begin, size_t bytes, const std::string& name) 
                     " is too small: " + name + " ends after " +
                     plural(static_cast<size_t>(end - declared_begin_), "byte"));
     }
-    buffers_.push_back({begin, end, name, next_number(), false, nullptr});
+    buffers_.push_back({begin, end, name, next_number(), false, false, nullptr});
 }
 
 const Buffer* DeviceMemory::buffer_near(const char* address) const {

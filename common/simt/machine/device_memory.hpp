@@ -17,8 +17,9 @@ struct Buffer {
     char* begin;
     char* end;
     std::string name;
-    uint64_t number; // in the order in which buffers came to be
-    bool constant = false; // kernels may only read it
+    uint64_t number;             // in the order in which buffers came to be
+    bool constant = false;       // kernels may only read it
+    bool host_may_touch = false; // of a variable: managed
 
     /// What an observer remembers of the buffer, for as long as it is one.
     struct Notes {
@@ -59,21 +60,25 @@ class WrittenBytes {
 /// global memory from anything else is one comparison.
 class DeviceMemory {
   public:
-    /// Who may touch it, beside kernels.
-    enum class Host : uint8_t {
-        touches,      // as a harness of this backend does, unseen
-        only_by_calls // cudaMemcpy and its kin
+    /// What it was asked for as. The host may touch all but the device's; that, it reaches by
+    /// cudaMemcpy and its kin.
+    enum class Kind : uint8_t {
+        harness, // of a program for this backend, which touches it unseen
+        device,  // cudaMalloc
+        managed, // cudaMallocManaged
+        pinned   // cudaMallocHost
     };
 
     /// Throws Error when there is not that much memory.
-    explicit DeviceMemory(size_t bytes, Host host = Host::touches);
+    explicit DeviceMemory(size_t bytes, Kind kind = Kind::harness);
     ~DeviceMemory();
     DeviceMemory(const DeviceMemory&) = delete;
     DeviceMemory& operator=(const DeviceMemory&) = delete;
 
     char* data() const { return data_; }
     size_t bytes() const { return bytes_; }
-    Host host() const { return host_; }
+    Kind kind() const { return kind_; }
+    const std::string& name() const { return name_; } // as it was declared last
 
     /// Says that kernels may touch only `bytes` from `offset` on, and what messages call that
     /// buffer. At first it is all of the memory.
@@ -98,8 +103,9 @@ class DeviceMemory {
   private:
     char* data_;
     size_t bytes_;
-    Host host_;
+    Kind kind_;
     char *declared_begin_, *declared_end_;
+    std::string name_;
     std::vector<Buffer> buffers_; // in the order of their addresses
     std::unique_ptr<WrittenBytes> written_;
 };
@@ -114,6 +120,9 @@ struct Arena {
     }
 };
 const Arena& arena();
+
+/// The same without making it: empty before the first memory.
+extern constinit Arena reserved;
 
 /// All that kernels can use as global memory: the arena and the program's variables.
 struct GlobalSpace {
