@@ -56,6 +56,3 @@ inline unsigned long long __globaltimer() { return flash::simt::nanoseconds(); }
 
 /// Others have their turn.
 inline void __nanosleep(unsigned nanoseconds) { flash::simt::sleep(nanoseconds); }
-
-/// Ends the program.
-void __trap(flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
