@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "common/simt/language/trap.hpp"
 #include "common/simt/machine/source_location.hpp"
 
 namespace flash::simt {
