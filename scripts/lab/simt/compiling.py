@@ -167,7 +167,8 @@ def include_options(program, mirror):
     options += [f"-I{mirrored(folder, mirror)}" for folder in folders]
     options += [f"-I{folder}" for folder in folders]
     options += [word for folder in beside for word in ("-iquote", folder)]
-    return [*options, f"-I{ROOT}"]
+    # Those of CUDA's samples: where the real ones are missing.
+    return [*options, f"-I{HEADERS / 'samples'}", f"-I{ROOT}"]
 
 
 def mirrored(path, mirror):
