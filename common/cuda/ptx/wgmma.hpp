@@ -12,9 +12,9 @@
 //      wgmma_fence();  wgmma_m64k16(C, ..);  wgmma_m64k16(C, ..);  wgmma_commit();  ...
 //      wgmma_wait<0>(C);
 //
-// Until that wait the registers of C, and those of A if A is in registers, are the product's: no
-// thread may read or write them (the PTX manual calls either undefined). Operands in shared memory
-// may be read, and not written.
+// Until that wait the product owns the registers of C, and those of A if A is in registers. No
+// thread may read or write them (the PTX manual calls both undefined). Operands in shared memory
+// may be read but not written.
 //
 // An operand in shared memory is named by a descriptor, 64 bits in place of an address:
 //
