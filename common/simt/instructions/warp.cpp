@@ -109,10 +109,3 @@ void sleep(unsigned) {
 }
 
 } // namespace flash::simt
-
-void __trap(flash::simt::SourceLocation location) {
-    using namespace flash::simt;
-    const Caller caller;
-    caller.block.refuse(FaultKind::invalid_access, "the kernel ends the program", "__trap",
-                        location);
-}

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "common/simt/language/trap.hpp"
 #include "common/simt/machine/source_location.hpp"
 
 namespace flash::simt {
@@ -56,6 +57,3 @@ inline unsigned long long __globaltimer() { return flash::simt::nanoseconds(); }
 
 /// Others have their turn.
 inline void __nanosleep(unsigned nanoseconds) { flash::simt::sleep(nanoseconds); }
-
-/// Ends the program.
-void __trap(flash::simt::SourceLocation location = flash::simt::SourceLocation::here());

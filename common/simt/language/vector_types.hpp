@@ -15,13 +15,18 @@
 #endif
 #endif
 
-#ifdef FLASH_SIMT_OPAQUE_COPIES
 namespace flash::simt {
 
+/// A number of so many bytes, which may stand for anything of that size.
 template <int Bytes> struct Whole;
 template <> struct Whole<4> { typedef uint32_t __attribute__((may_alias)) type; };
 template <> struct Whole<8> { typedef uint64_t __attribute__((may_alias)) type; };
 template <> struct Whole<16> { typedef uint32_t __attribute__((vector_size(16), may_alias)) type; };
+
+} // namespace flash::simt
+
+#ifdef FLASH_SIMT_OPAQUE_COPIES
+namespace flash::simt {
 
 template <class T> inline __attribute__((always_inline)) void copy_whole(T* to, const T* from) {
     using Access = typename Whole<sizeof(T)>::type;
