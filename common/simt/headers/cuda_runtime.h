@@ -23,6 +23,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -36,3 +37,6 @@
 #include "common/simt/language/math.hpp"
 #include "common/simt/language/occupancy.hpp"
 #include "common/simt/language/streams.hpp"
+
+// libstdc++ has another use for this word, in <memory>
+#define __noinline__ __attribute__((noinline))

@@ -134,6 +134,9 @@ inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
 inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) {
     return flash::simt::noted(cudaErrorInvalidDevice);
 }
+inline cudaError_t cudaDeviceDisablePeerAccess(int) {
+    return flash::simt::noted(cudaErrorPeerAccessNotEnabled);
+}
 
 // Choices that change nothing here: a kernel may take the stack, the cache and the memory it wants.
 inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
