@@ -35,6 +35,7 @@
 #include "common/simt/language/copies.hpp"
 #include "common/simt/language/device.hpp"
 #include "common/simt/language/math.hpp"
+#include "common/simt/language/memory_hints.hpp"
 #include "common/simt/language/occupancy.hpp"
 #include "common/simt/language/streams.hpp"
 

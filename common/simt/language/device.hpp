@@ -31,6 +31,9 @@ struct cudaDeviceProp {
     int globalL1CacheSupported, localL1CacheSupported, singleToDoublePrecisionPerfRatio;
     int ECCEnabled, tccDriver, pciBusID, pciDeviceID, pciDomainID;
     int isMultiGpuBoard, multiGpuBoardGroupID;
+    // textures: there are none
+    int maxTexture1D, maxTexture2D[2], maxTexture3D[3], maxTexture1DLayered[2],
+        maxTexture2DLayered[3];
 };
 
 enum cudaDeviceAttr {
