@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/device_heap.hpp"
 #include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
@@ -104,6 +105,7 @@ void run(const Launch& launch) {
     if (!chosen.detect) {
         forget_writes();
     }
+    recycle_heap();
     const bool observed = chosen.detect || chosen.count;
     if (observed) {
         require_instrumented();
