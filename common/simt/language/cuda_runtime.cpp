@@ -17,9 +17,9 @@ cudaError_t allocate_for(void** pointer, const char* argument, size_t bytes, Kin
         *pointer = allocate(bytes, argument, kind);
         return cudaSuccess;
     } catch (const Error&) {
-        return cudaErrorMemoryAllocation;
+        return noted(cudaErrorMemoryAllocation);
     } catch (const std::bad_alloc&) {
-        return cudaErrorMemoryAllocation;
+        return noted(cudaErrorMemoryAllocation);
     }
 }
 

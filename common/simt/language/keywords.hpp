@@ -7,7 +7,7 @@
 // and the device's variables from the host's. Arrays of floats may be read as float4, as nvcc's
 // can, and the gap behind one makes an overrun visible. `inline` gives a kernel's __shared__
 // variables external linkage, as g++'s instrumentation wants it.
-#define __global__ inline __attribute__((abi_tag("kernel")))
+#define __global__ inline __attribute__((abi_tag("kernel"), used))
 #define __device__ __attribute__((abi_tag("device"), aligned(16)))
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))

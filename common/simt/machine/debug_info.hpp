@@ -19,8 +19,14 @@ struct Symbol {
 /// The program's functions and variables; none when it is stripped.
 std::vector<Symbol> own_symbols();
 
+/// A line, and the function that it stands in.
+struct Frame {
+    std::string function; // "warp_sum<float>"
+    SourceLine line;
+};
+
 /// The source line of a code address in the file, then those of the calls that were inlined there,
 /// outermost last. Nothing without -g. Not to be called by two threads at once.
-std::vector<SourceLine> lines_at(uint64_t address);
+std::vector<Frame> frames_at(uint64_t address);
 
 } // namespace flash::simt

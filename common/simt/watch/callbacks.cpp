@@ -20,7 +20,8 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     const Caller caller;
     const auto* const place = static_cast<const char*>(address);
     if (bytes > 1 || !is_guard(place, caller.block.shared().segment())) {
-        caller.tells(event, {place, bytes, kind, LocationId::of_code(return_address, base)});
+        const LocationId line = LocationId::of_code(return_address, base);
+        caller.makes(event, {place, bytes, kind, line.within(caller.thread.call)});
     }
 }
 
@@ -55,6 +56,30 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     const unsigned step = low_bits % 4 == 0 ? 4 : low_bits % 2 == 0 ? 2 : 1;
     for (size_t offset = 0; offset < size; offset += step) {
         note(begin + offset, step, kind, return_address);
+    }
+}
+
+/// A device function that was not inlined, or the kernel, or what calls that.
+[[gnu::noinline]] void enter_function(const void* caller, const void* inside) {
+    const RuntimeCode runtime;
+    const Block& block = current_block();
+    Thread& thread = block.current();
+    const auto in_file = [](const void* address) {
+        return static_cast<uint32_t>(reinterpret_cast<size_t>(address) - base);
+    };
+    constexpr uint32_t beginning = 256; // bytes of code before the function tells of itself
+    thread.calls.push_back(thread.call);
+    thread.call = in_file(inside) - in_file(block.launch().kernel) < beginning
+                      ? 0
+                      : call_number(thread.call, in_file(caller), in_file(inside));
+}
+
+[[gnu::noinline]] void leave_function() {
+    const RuntimeCode runtime;
+    Thread& thread = current_block().current();
+    if (!thread.calls.empty()) {
+        thread.call = thread.calls.back();
+        thread.calls.pop_back();
     }
 }
 
@@ -159,8 +184,16 @@ FLASH_SIMT_MEMORY_CALLBACKS(memmove, (void* to, const void* from, size_t bytes),
 FLASH_SIMT_MEMORY_CALLBACKS(memset, (void* to, int byte, size_t bytes), (to, byte, bytes), )
 
 void __tsan_init() { start_watching(); }
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
+void __tsan_func_entry(void* caller) {
+    if (active_observers != nullptr) {
+        enter_function(caller, __builtin_return_address(0));
+    }
+}
+void __tsan_func_exit() {
+    if (active_observers != nullptr) {
+        leave_function();
+    }
+}
 void __tsan_vptr_read(void**) {}
 void __tsan_vptr_update(void**, void*) {}
 }

@@ -76,7 +76,7 @@ std::optional<Fault> Detector::end_block() {
 
 void Detector::barrier(SourceLocation) {
     if (unwritten_) {
-        block_.stop(std::move(*unwritten_));
+        block_.report(*std::exchange(unwritten_, std::nullopt));
     }
     order_.barrier();
 }
@@ -145,6 +145,9 @@ void Detector::note_unwritten(unsigned thread, const AccessEvent& access, const 
                                in(access, region),
                            action_of_actor(thread, access, " that reads it"));
     }
+    if (options().keep_going && block_.checks_access()) { // it reads zero
+        block_.stop(*std::exchange(unwritten_, std::nullopt));
+    }
 }
 
 void Detector::stop_outside(unsigned thread, const AccessEvent& access,
@@ -173,7 +176,6 @@ void Detector::stop_outside(unsigned thread, const AccessEvent& access,
 void Detector::stop_race(unsigned thread, const AccessEvent& access, const Region& region,
                          const Order::Race& race) const {
     const bool same_block = order_.of_this_block(*race.other);
-    const bool same_warp = same_block && race.other->warp == thread / 32;
     if (same_block && order_.is_work(*race.other, Work::copies)) {
         const Work& copy = order_.work(*race.other);
         // its own: only others have waited for that
@@ -192,14 +194,27 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
     if (actor_ != nullptr && block_.space_of(access.address) == Space::shared) {
         stop_async_race(thread, access, region, race);
     }
-    block_.stop(
-        {FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
-         action_of(race, thread, access),
-         same_warp ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would "
-                     "order them"
-         : same_block
-             ? "a __syncthreads() between would order them"
-             : "nothing orders threads of different blocks; only atomic operations may meet"});
+    block_.stop(race_of_threads(thread, access, region, race));
+}
+
+Fault Detector::race_of_threads(unsigned thread, const AccessEvent& access, const Region& region,
+                                const Order::Race& race) const {
+    const bool same_block = order_.of_this_block(*race.other);
+    const bool same_warp = same_block && race.other->warp == thread / 32;
+    return {FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
+            action_of(race, thread, access),
+            same_warp
+                ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would "
+                  "order them"
+            : same_block
+                ? "a __syncthreads() between would order them"
+                : "nothing orders threads of different blocks; only atomic operations may meet"};
+}
+
+/// Whether it is a race of two plain writes by threads, which may write the same value.
+bool Detector::is_of_two_writes(const AccessEvent& access, const Order::Race& race) const {
+    return race.other != nullptr && race.kind == AccessKind::store && race.other->engine == 0 &&
+           access.kind == AccessKind::store && actor_ == nullptr && block_.checks_access();
 }
 
 Detector::Region Detector::look_up(const AccessEvent& access, Space space) const {
@@ -319,8 +334,12 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
         note_unwritten(thread, access, region);
     }
     const Trace now = order_.now(thread, access.origin, access.kind);
-    if (const Order::Race race = order_.race(cell, access.kind, now, shared);
-        race.other != nullptr) {
+    Order::Race race = order_.race(cell, access.kind, now, shared);
+    if (is_of_two_writes(access, race)) {
+        block_.suspect(race_of_threads(thread, access, region, race), access);
+        race = order_.race_with_readers(cell, access.kind, now, shared);
+    }
+    if (race.other != nullptr) {
         stop_race(thread, access, region, race);
     }
     const Cell before = cell;

@@ -141,6 +141,9 @@ class Detector final : public Observer {
                                               const Region& region) const;
     [[noreturn, gnu::cold]] void stop_race(unsigned thread, const AccessEvent& access,
                                            const Region& region, const Order::Race& race) const;
+    Fault race_of_threads(unsigned thread, const AccessEvent& access, const Region& region,
+                          const Order::Race& race) const;
+    bool is_of_two_writes(const AccessEvent& access, const Order::Race& race) const;
 
     Block& block_;
     Order order_;
