@@ -8,13 +8,16 @@
 #include "common/simt/language/errors.hpp"
 #include "common/simt/language/streams.hpp"
 
-inline cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
-                                   cudaMemcpyKind kind, cudaStream_t = nullptr) {
-    return cudaMemcpy(destination, source, bytes, kind);
+inline cudaError_t
+cudaMemcpyAsync(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
+                cudaStream_t = nullptr,
+                flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemcpy(destination, source, bytes, kind, location);
 }
-inline cudaError_t cudaMemsetAsync(void* destination, int byte, size_t bytes,
-                                   cudaStream_t = nullptr) {
-    return cudaMemset(destination, byte, bytes);
+inline cudaError_t
+cudaMemsetAsync(void* destination, int byte, size_t bytes, cudaStream_t = nullptr,
+                flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemset(destination, byte, bytes, location);
 }
 inline cudaError_t cudaMemcpyPeer(void* destination, int, const void* source, int, size_t bytes) {
     return cudaMemcpy(destination, source, bytes, cudaMemcpyDeviceToDevice);
