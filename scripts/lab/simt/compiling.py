@@ -24,7 +24,7 @@ INCLUDE = re.compile(
 )
 # nvcc defines the first; the second is that of the GPU that is emulated, in host code too.
 MACROS = ("__CUDACC__=1", "__CUDA_ARCH__=800")
-OPTIONS = ["-std=gnu++20", "-O1", "-g1", "-fsanitize=thread", "-fpermissive", "-w"]
+OPTIONS = ["-std=gnu++20", "-O1", "-g1", "-fsanitize=thread", "-w"]
 KEPT = 200  # programs and objects in the cache
 
 
