@@ -18,7 +18,7 @@ import webbrowser
 import zlib
 from pathlib import Path
 
-from lab import cli
+from lab import cli, watch_shapes
 from lab.ladder import ROOT, LabError, cuda_rungs
 
 MOST = 2 << 20  # bytes of a page
@@ -29,24 +29,29 @@ SCRIPTS = (
     *("barriers_view", "timeline_view", "controls", "main"),
 )
 # Problems that are small, and still show the idea: at least six tiles of K and V where there is a
-# ring, a block that draws twice where blocks persist.
-SMALL = ("--heads", "1", "--q-len", "128", "--head-dim", "64")
-RING = ("--heads", "1", "--q-len", "64", "--kv-len", "384", "--head-dim", "64")
-PERSISTENT = ("--heads", "6", "--q-len", "192", "--kv-len", "768", "--head-dim", "64")
+# ring (of Q and dO in the backward pass), a block that draws twice where blocks persist.
+SMALL = "--heads 1 --q-len 128 --head-dim 64"
+TILES = "--heads 1 --q-len 256 --kv-len 384 --head-dim 64"
 PROBLEMS = {
-    "persistent_blocks": PERSISTENT,
-    "overlap": PERSISTENT,
+    "wgmma_tma": "--heads 1 --q-len 256 --kv-len 576 --head-dim 64",
+    "persistent_blocks": "--heads 6 --q-len 256 --kv-len 768 --head-dim 64",
+    "overlap": "--heads 6 --q-len 256 --kv-len 768 --head-dim 64",
+    "backward_two_kernels": "--heads 1 --q-len 256 --head-dim 64",
+    "backward_one_kernel": "--heads 1 --q-len 384 --kv-len 128 --head-dim 64",
+    "backward_roles": "--heads 1 --q-len 384 --kv-len 128 --head-dim 64",
+    "backward_wgmma": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
+    "backward_late_dq": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
+    "backward_ordered": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
 }
 
 
 def problem_of(rung):
-    if rung.name in PROBLEMS:
-        return PROBLEMS[rung.name]
-    return RING if rung.number[0] in "23" else SMALL
+    usual = SMALL if rung.number[0] == "1" else TILES
+    return PROBLEMS.get(rung.name, usual).split()
 
 
 def record(program, arguments, options):
-    """The recording of a run, and how the run ended."""
+    """The recording of a run."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         block = (options.block or "0").replace(" ", "").split(",")
@@ -69,7 +74,7 @@ def record(program, arguments, options):
                 "nothing was recorded: no kernel has "
                 f"'{options.kernel or ''}' in its name and a block {options.block or 0}"
             )
-        return json.loads(path.read_text(encoding="utf-8")), done
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def sources_of(trace, build):
@@ -138,12 +143,13 @@ def main(options):
     add_options(late)
     options, rest = late.parse_known_args(options.arguments, options)
     program = build(rung, options.simt_programs)
-    arguments = rest or list(problem_of(rung))
-    trace, done = record(program, arguments, options)
+    arguments = rest or problem_of(rung)
+    trace = record(program, arguments, options)
     if elsewhere := trace.get("elsewhere"):
         options.kernel = elsewhere["kernel"]
         options.block = ",".join(map(str, elsewhere["index"]))
-        trace, done = record(program, arguments, options)
+        trace = record(program, arguments, options)
+    watch_shapes.complete(trace, rung.kernel_file.read_text(encoding="utf-8"))
     text = page(trace, rung.name, options.simt_programs)
     if len(text) > MOST:
         raise LabError(

@@ -7,6 +7,8 @@
 
 #include "common/simt/machine/location_id.hpp"
 
+struct Dwarf; // libdw's
+
 namespace flash::simt {
 
 struct Symbol {
@@ -22,5 +24,8 @@ std::vector<Symbol> own_symbols();
 /// The source line of a code address in the file, then those of the calls that were inlined there,
 /// outermost last. Nothing without -g. Not to be called by two threads at once.
 std::vector<SourceLine> lines_at(uint64_t address);
+
+/// All that there is; null without -g.
+Dwarf* own_debug_info();
 
 } // namespace flash::simt

@@ -6,7 +6,7 @@ class Controls {
     this.root = byId("controls");
     const { trace } = player;
     const group = (...children) => make("span", { className: "group" }, ...children);
-    this.playButton = this.button("\u25b6", "Play (space)", () => player.play());
+    this.playButton = this.button("play", "Play (space)", () => player.play());
     this.slider = make("input", { type: "range", id: "slider", min: 0, max: trace.count - 1, value: 0, aria: { label: "Step" } });
     this.slider.oninput = () => player.go(Number(this.slider.value));
     this.output = make("output");
@@ -23,10 +23,10 @@ class Controls {
     ];
     this.root.append(
       group(
-        this.button("\u23ee", "To the beginning (Home)", () => player.go(0)),
+        this.button("|\u25c0", "To the beginning (Home)", () => player.go(0)),
         this.button("\u25c0", "One step back (left arrow)", () => player.step(-1)),
         this.playButton,
-        this.button("\u25b6\u2758", "One step on (right arrow)", () => player.step(1)),
+        this.button("\u25b6", "One step on (right arrow)", () => player.step(1)),
       ),
       group(make("span", { className: "note wide", style: { "align-self": "center" } }, "next "), ...seeks.map(([text, key, seek]) => this.button(text, `The next ${text} (${key}; with Shift the one before)`, (event) => seek(event.shiftKey ? -1 : 1)))),
     );
@@ -92,7 +92,7 @@ class Controls {
     this.slider.value = at;
     this.slider.setAttribute("aria-valuetext", `step ${at} of ${trace.count - 1}`);
     this.output.textContent = `step ${at.toLocaleString("en")} of ${(trace.count - 1).toLocaleString("en")}`;
-    this.playButton.textContent = playing ? "\u23f8" : "\u25b6";
+    this.playButton.textContent = playing ? "stop" : "play";
     this.playButton.setAttribute("aria-pressed", String(playing));
   }
 }

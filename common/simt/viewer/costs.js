@@ -86,7 +86,8 @@ class Costs {
     const line = this.trace.lineOf(step);
     const cost = this.of(step);
     if (line < 0 || !cost) return null;
-    for (const name in cost) sums[line * METRICS.length + METRIC[name]] += cost[name];
+    cost.places ??= Object.keys(cost).map((name) => [METRIC[name], cost[name]]);
+    for (const [metric, count] of cost.places) sums[line * METRICS.length + metric] += count;
     return cost;
   }
 
@@ -100,7 +101,8 @@ class Costs {
     if (operation === "mma" || operation === "wgmma") return { [operation]: 1 };
     if (LOADING.has(operation) || STORING.has(operation)) return { tma: 1 };
     if (!trace.siteOf(step).bytes || operation === "semaphore_wait") return null;
-    const key = [trace.site[step], trace.pattern[step], trace.base[step] % 128, trace.pattern2[step], trace.base2[step] % 32].join();
+    let key = (trace.site[step] * trace.patterns.length + trace.pattern[step]) * 128 + (trace.base[step] % 128);
+    if (trace.pattern2[step]) key += `:${trace.pattern2[step]}:${trace.base2[step] % 32}`;
     if (!this.cache.has(key)) this.cache.set(key, this.count(step));
     return this.cache.get(key);
   }

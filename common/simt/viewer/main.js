@@ -189,6 +189,8 @@ class Tabs {
 
   choose(id) {
     const always = this.narrow.matches ? [] : ["source", "warps"];
+    if (this.narrow.matches) document.querySelector("main").before(this.root);
+    else byId("warps").after(this.root);
     this.chosen = always.includes(id) ? "shared" : id;
     for (const name of Object.keys(this.names)) {
       const own = name === this.chosen;
@@ -203,5 +205,5 @@ class Tabs {
 
 unpack(byId("recording").textContent.trim()).then((document) => {
   window.player = new Player(document);
-  window.ready = true;
+  performance.mark("ready");
 });

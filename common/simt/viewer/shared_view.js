@@ -9,7 +9,9 @@ class SharedView {
     const { trace } = player;
     this.root = byId("shared");
     this.rows = Math.ceil(trace.shared.bytes / 128);
-    this.selected = -1;
+    this.selected = this.faultyCell();
+    this.barriers = new Set(); // their cells
+    for (const { at } of trace.barriers) if (at !== undefined) this.barriers.add(at / CELL).add(at / CELL + 1);
     this.follows = true;
     const follow = make("input", { type: "checkbox", checked: true });
     follow.onchange = () => (this.follows = follow.checked);
@@ -34,8 +36,18 @@ class SharedView {
     this.canvas.onkeydown = (event) => this.key(event);
   }
 
+  /// The first cell that both accesses of a race touch.
+  faultyCell() {
+    const { trace } = this.player;
+    const { where, other } = trace.fault ?? {};
+    if (where?.step === undefined || other?.step === undefined) return -1;
+    const cells = (step) => trace.sharedPieces(step).flatMap(({ address, bytes }) => Array.from({ length: Math.ceil(bytes / CELL) }, (_, i) => Math.floor(address / CELL) + i));
+    const others = new Set(cells(other.step));
+    return cells(where.step).find((cell) => others.has(cell)) ?? -1;
+  }
+
   legend() {
-    const entries = [["read now", "blue"], ["written now", "orange"], ["under way: a copy will overwrite it", "purple"], ["not written yet", "panel"]];
+    const entries = [["read now", "blue"], ["written now", "orange"], ["under way: a copy will overwrite it", "purple"], ["mbarrier", "rest"], ["not written yet", "panel"]];
     return make("p", { className: "note" }, ...entries.map(([text, colour]) => make("span", { className: "key", style: { "--of": `var(--${colour})` } }, text + "  ")));
   }
 
@@ -141,7 +153,7 @@ class SharedView {
         const number = row * 32 + bank;
         if (number >= memory.cells) break;
         const x = LABEL + bank * cell;
-        context.fillStyle = memory.writer[number] < 0 ? palette.panel : tint(names.tile(number * CELL), at - memory.writer[number] < 400 ? 1 : 0.5);
+        context.fillStyle = this.barriers.has(number) ? palette.rest : memory.writer[number] < 0 ? palette.panel : tint(names.tile(number * CELL), at - memory.writer[number] < 400 ? 1 : 0.5);
         context.fillRect(x, y, cell - 1, ROW - 1);
         const kind = now.get(number);
         if (kinds.get(number) === "coming") this.stripe(context, x, y, cell, palette.purple);
@@ -216,7 +228,9 @@ class SharedView {
     const { names, memory, trace, at } = player;
     const writer = memory.writer[selected];
     const parts = [make("strong", {}, names.cell(selected * CELL)), `, bank ${selected % 32}`];
-    if (writer < 0) {
+    if (this.barriers.has(selected)) {
+      parts.push(": an mbarrier; the tab beside tells its phase.");
+    } else if (writer < 0) {
       parts.push(": nobody has written it yet.");
     } else {
       const values = names.values(memory.bytes, selected);

@@ -44,7 +44,7 @@ class SourceView {
       const comment = text.search(/\/\/|^\s*\/\/\//);
       const code = make("td", {}, comment < 0 ? text : text.slice(0, comment));
       if (comment >= 0) code.append(make("span", { className: "comment" }, text.slice(comment)));
-      const row = make("tr", {}, cells.at, make("td", { className: "number" }, line), code, cells.turns, cells.global, cells.other);
+      const row = make("tr", {}, cells.at, cells.turns, cells.global, cells.other, make("td", { className: "number" }, line), code);
       if (faulty.includes(line)) row.classList.add("fault");
       if (this.visited.has(file + ":" + line)) {
         row.classList.add("visited");
@@ -116,11 +116,11 @@ class SourceView {
 
 const HEADS = [
   ["warps", "the warps that stand here"],
-  ["", "line"],
-  ["source", ""],
   ["turns", "turns of shared memory so far; red: bank conflicts"],
   ["sectors", "sectors of global memory so far; red: more than the bytes would fill"],
   ["other", "products, copies by TMA, barriers, shuffles and atomic operations so far"],
+  ["", "line"],
+  ["source", ""],
 ];
 
 /// "0-3 5" of [0, 1, 2, 3, 5].

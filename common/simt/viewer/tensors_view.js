@@ -1,40 +1,40 @@
 // Tensors in global memory: what this block has read and written of each, and the current access.
 
-const GRID = 96; // cells of a picture, at most, from left to right
+const STRIP = 64; // rows that stand below one another; the next ones stand beside them
 
 class TensorsView {
   constructor(player) {
     this.player = player;
     this.root = byId("tensors");
-    const { trace } = player;
-    this.pictures = trace.buffers.map((buffer) => this.picture(buffer));
-    const keys = [["read", "blue"], ["written", "orange"], ["now", "red"]].map(([text, colour]) => make("span", { className: "key", style: { "--of": `var(--${colour})` } }, text + "  "));
-    this.root.append(make("h2", {}, "Tensors in global memory ", make("span", { className: "note" }, ...keys)), make("p", { className: "note" }, "Each cell is one or more sectors of 32 bytes, row by row; what this block touches is filled in."));
-    for (const { root } of this.pictures) this.root.append(root);
-    this.at = -1;
-    this.findUses();
+    this.pictures = player.trace.buffers.map((buffer) => this.picture(buffer));
+    const keys = [["written", "orange"], ["now", "red"]].map(([text, colour]) => make("span", { className: "key", style: { "--of": `var(--${colour})` } }, text + "  "));
+    const about = `A cell is a sector, 32 bytes. Rows of a tensor stand below one another, ${STRIP} of them; the next ${STRIP} stand beside them. What this block has read has the tensor's colour.`;
+    this.root.append(make("h2", {}, "Tensors in global memory ", make("span", { className: "note" }, ...keys)), make("p", { className: "note" }, about), make("div", { className: "all-tensors" }, ...this.pictures.map(({ root }) => root)));
+    this.used = false;
   }
 
-  /// A tensor that kernels use as rows of a head: so many bytes make a row of the picture.
   picture(buffer) {
-    const sectors = Math.ceil(buffer.bytes / 32);
+    const columns = Math.max(1, Math.round((buffer.row_bytes ?? 32) / 32)); // sectors in a row
+    const cells = Math.ceil(buffer.bytes / 32);
+    const rows = Math.ceil(cells / columns);
     const canvas = make("canvas");
-    const title = make("div", {}, make("strong", {}, buffer.name), ` ${buffer.bytes.toLocaleString("en")} bytes `, make("span", { className: "note" }));
-    // A cell stands for several sectors where there would be too many.
-    const each = Math.max(1, 2 ** Math.ceil(Math.log2(sectors / (GRID * 120))));
-    return { buffer, canvas, note: title.lastChild, each, cells: Math.ceil(sectors / each), root: make("div", { className: "tensor" }, title, canvas) };
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `${buffer.name}: what has been read and written`);
+    const note = make("span", { className: "note" });
+    const root = make("div", { className: "tensor" }, make("div", {}, make("strong", {}, buffer.name), " ", note), canvas);
+    return { buffer, canvas, note, root, columns, cells, strips: Math.ceil(rows / STRIP), rows };
   }
 
   /// For each cell of each tensor: the first step that reads it, and the first that writes it.
   findUses() {
     const { trace } = this.player;
+    this.used = true;
     for (const picture of this.pictures) {
       picture.read = new Int32Array(picture.cells).fill(2 ** 31 - 1);
       picture.written = new Int32Array(picture.cells).fill(2 ** 31 - 1);
     }
     for (let step = 0; step < trace.count; ++step) {
-      const { space } = trace.siteOf(step);
-      if (space !== "global" && !trace.pattern2[step]) continue;
+      if (trace.warp[step] === ENGINE || (trace.siteOf(step).space !== "global" && !trace.pattern2[step])) continue;
       for (const { address, bytes, kind } of trace.globalPieces(step)) {
         const picture = this.pictures[trace.bufferAt(address)];
         if (!picture) continue;
@@ -45,41 +45,48 @@ class TensorsView {
   }
 
   forCells(picture, address, bytes, use) {
-    const size = 32 * picture.each;
-    const skew = picture.buffer.at;
-    for (let cell = Math.floor((address - skew) / size); cell * size < address - skew + bytes; ++cell) {
+    const from = address - picture.buffer.at;
+    for (let cell = Math.floor(from / 32); cell * 32 < from + bytes; ++cell) {
       if (cell >= 0 && cell < picture.cells) use(cell);
     }
   }
 
   draw() {
     if (this.root.hidden || this.root.clientWidth === 0) return;
+    if (!this.used) this.findUses();
+    const now = this.player.trace.globalPieces(this.player.at);
+    for (const picture of this.pictures) this.paint(picture, now);
+  }
+
+  paint(picture, now) {
     const { trace, at } = this.player;
-    const now = trace.globalPieces(at);
-    for (const picture of this.pictures) {
-      const width = this.root.clientWidth;
-      const size = Math.max(3, Math.min(7, Math.floor(width / GRID)));
-      const columns = Math.min(GRID, Math.floor(width / size));
-      const context = fit(picture.canvas, width, Math.ceil(picture.cells / columns) * size);
-      context.fillStyle = palette.page;
-      context.fillRect(0, 0, width, picture.canvas.height);
-      let read = 0;
-      let written = 0;
-      for (let cell = 0; cell < picture.cells; ++cell) {
-        const isRead = picture.read[cell] <= at;
-        const isWritten = picture.written[cell] <= at;
-        read += isRead;
-        written += isWritten;
-        context.fillStyle = isWritten ? palette.orange : isRead ? tint(picture.buffer.name, 1.2) : palette.panel;
-        context.fillRect((cell % columns) * size, Math.floor(cell / columns) * size, size - 1, size - 1);
-      }
-      context.fillStyle = palette.red;
-      for (const { address, bytes } of now) {
-        if (trace.buffers[trace.bufferAt(address)] !== picture.buffer) continue;
-        this.forCells(picture, address, bytes, (cell) => context.fillRect((cell % columns) * size, Math.floor(cell / columns) * size, size - 1, size - 1));
-      }
-      const share = (count) => Math.round((100 * count) / picture.cells) + "%";
-      picture.note.textContent = `read so far ${share(read)}, written ${share(written)}; a cell is ${plural(picture.each, "sector")}`;
+    const { columns, rows, strips, cells, buffer } = picture;
+    const across = strips * (columns + 1);
+    const size = Math.max(2, Math.min(6, Math.floor(this.root.clientWidth / across)));
+    const context = fit(picture.canvas, across * size, Math.min(rows, STRIP) * size);
+    context.fillStyle = palette.page;
+    context.fillRect(0, 0, across * size, STRIP * size);
+    const gap = size > 3 ? 1 : 0;
+    const put = (cell, colour) => {
+      const row = Math.floor(cell / columns);
+      const x = (Math.floor(row / STRIP) * (columns + 1) + (cell % columns)) * size;
+      context.fillStyle = colour;
+      context.fillRect(x, (row % STRIP) * size, size - gap, size - gap);
+    };
+    let read = 0;
+    let written = 0;
+    const own = tint(buffer.name, 1.6);
+    for (let cell = 0; cell < cells; ++cell) {
+      const isRead = picture.read[cell] <= at;
+      const isWritten = picture.written[cell] <= at;
+      read += isRead;
+      written += isWritten;
+      put(cell, isWritten ? palette.orange : isRead ? own : palette.grid);
     }
+    for (const { address, bytes } of now) {
+      if (trace.buffers[trace.bufferAt(address)] === buffer) this.forCells(picture, address, bytes, (cell) => put(cell, palette.red));
+    }
+    const share = (count) => Math.round((100 * count) / cells) + "%";
+    picture.note.textContent = `${read ? `${share(read)} read ` : ""}${written ? `${share(written)} written` : ""}`;
   }
 }

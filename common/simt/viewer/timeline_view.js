@@ -1,6 +1,6 @@
-// The block's time, as an order of steps: a bar for each warp, for each copy and each product.
+// The block's time, as an order of steps: a bar for each warp; for each tile that copies fill, when
+// it is on its way and when it is there; for each warpgroup, its products under way.
 
-const LANE = 13; // pixels
 const MARGIN = 92;
 
 class TimelineView {
@@ -10,36 +10,49 @@ class TimelineView {
     this.root = byId("timeline");
     this.from = 0;
     this.to = trace.count;
-    this.packWorks();
-    this.findWaits();
+    this.lane = trace.warps > 8 ? 10 : 13; // pixels
+    this.colours = trace.sites.map((site) => this.colourOf(site));
+    this.findBars();
+    this.waits = trace.ofWarp.map((list) => this.waitsOf(list));
     this.canvas = make("canvas", { tabIndex: 0 });
     this.canvas.setAttribute("role", "slider");
     this.canvas.setAttribute("aria-label", "Position in the run; plus and minus zoom");
     this.canvas.setAttribute("aria-valuemin", "0");
     this.canvas.setAttribute("aria-valuemax", String(trace.count - 1));
+    this.box = make("div", { className: "box" }, this.canvas);
+    this.root.append(this.bar(), this.box);
+    this.listen();
+  }
+
+  bar() {
     const zoom = (text, label, factor) => {
       const button = make("button", { type: "button", title: label, aria: { label } }, text);
       button.onclick = () => this.zoom(factor);
       return button;
     };
-    const keys = [["shared memory", "blue"], ["global memory", "green"], ["products", "purple"], ["other", "note"], ["waits", "wait"], ["copy or product under way", "orange"]];
-    const bar = make(
+    const keys = [["shared memory", "blue"], ["global memory", "green"], ["products", "purple"], ["the rest", "rest"], ["waits", "wait"]];
+    if (this.bars.some(({ kind }) => kind === "coming")) keys.push(["copy under way", "orange"]);
+    return make(
       "div",
       { className: "bar" },
       make("span", {}, zoom("+", "Zoom in", 0.25), " ", zoom("\u2212", "Zoom out", 4), " ", zoom("all", "All of the run", Infinity)),
-      make("span", { className: "note" }, "From left to right: order, not time."),
+      make("span", { className: "note" }, "Left to right: order, not time."),
       make("span", { className: "note" }, ...keys.map(([text, colour]) => make("span", { className: "key", style: { "--of": `var(--${colour})` } }, text + "  "))),
     );
-    this.root.append(bar, this.canvas);
+  }
+
+  listen() {
     this.canvas.onpointerdown = (event) => {
       this.canvas.setPointerCapture(event.pointerId);
-      this.click(event);
+      this.click(event, false);
     };
     this.canvas.onpointermove = (event) => event.buttons && this.click(event, true);
     this.canvas.onwheel = (event) => {
-      if (!event.ctrlKey && !event.metaKey && Math.abs(event.deltaX) <= Math.abs(event.deltaY) && !event.shiftKey) return;
+      const sideways = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
+      const zooms = event.ctrlKey || event.metaKey;
+      if (!zooms && !sideways) return;
       event.preventDefault();
-      if (event.ctrlKey || event.metaKey) this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.stepAt(event));
+      if (zooms) this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.stepAt(event));
       else this.pan((event.deltaX || event.deltaY) / this.width);
     };
     this.canvas.onkeydown = (event) => {
@@ -48,62 +61,80 @@ class TimelineView {
     };
   }
 
-  /// Rows for works: each goes into the first that is free. Groups of cp.async of all warps that
-  /// have the same number make one bar.
-  packWorks() {
-    const { trace, names } = this.player;
-    const bars = [];
-    const groups = new Map();
+  /// A copy is on its way to a tile, then the tile is there until the next copy to it begins.
+  findBars() {
+    const { trace } = this.player;
+    const copies = new Map(); // tile and number of its copy: a bar
     const counts = new Map();
+    this.bars = [];
     for (const work of trace.works) {
-      if (work.steps.length === 0 || (work.kind === "wgmma" && work.warp % 4 !== 0)) continue;
-      const end = work.end < 0 ? trace.count : work.end;
-      const tile = names.tile(trace.base[work.steps[0]]);
-      const row = work.kind === "wgmma" ? `wgmma ${work.warp / 4}` : work.kind;
-      if (work.kind === "cp.async") {
-        const count = counts.get(work.warp) ?? 0;
-        counts.set(work.warp, count + 1);
-        if (groups.has(count)) {
-          const bar = groups.get(count);
-          bar.from = Math.min(bar.from, work.steps[0]);
-          bar.to = Math.max(bar.to, end);
-          continue;
-        }
-        groups.set(count, { from: work.steps[0], to: end, row, text: tile ?? "", work });
-        bars.push(groups.get(count));
+      if (work.steps.length === 0) continue;
+      const [from, to] = [work.steps[0], work.end < 0 ? trace.count : work.end];
+      if (work.kind === "wgmma") {
+        if (work.warp % 4 === 0) this.bars.push({ kind: "product", row: `wgmma ${work.warp / 4}`, from, to, text: "" });
+      } else if (work.kind === "store") {
+        this.bars.push({ kind: "store", row: "stores", from, to, text: "" });
       } else {
-        bars.push({ from: work.steps[0], to: end, row, text: tile ?? "", work });
+        for (const [tile, first] of this.tilesOf(work)) {
+          // groups of all warps that have the same number make one bar
+          const key = `${tile} ${work.kind === "cp.async" ? work.warp : ""}`;
+          const number = counts.get(key) ?? 0;
+          counts.set(key, number + 1);
+          const known = copies.get(`${tile} ${number}`);
+          if (known) Object.assign(known, { from: Math.min(known.from, first), to: Math.max(known.to, to) });
+          else copies.set(`${tile} ${number}`, { kind: "coming", row: tile, from: first, to, text: "" });
+        }
       }
     }
-    const rows = new Map();
-    for (const bar of bars.sort((a, b) => a.from - b.from)) {
-      const lanes = rows.get(bar.row) ?? [];
-      let lane = lanes.findIndex((free) => free <= bar.from);
-      if (lane < 0) lane = lanes.push(0) - 1;
-      lanes[lane] = bar.to;
-      bar.lane = lane;
-      rows.set(bar.row, lanes);
+    const ofTile = new Map();
+    for (const bar of copies.values()) ofTile.set(bar.row, [...(ofTile.get(bar.row) ?? []), bar]);
+    for (const [row, bars] of ofTile) {
+      bars.sort((a, b) => a.from - b.from);
+      bars.forEach((bar, i) => this.bars.push(bar, { kind: "there", row, from: bar.to, to: bars[i + 1]?.from ?? trace.count, text: row }));
     }
+    this.placeRows([...ofTile.keys()]);
+  }
+
+  tilesOf(work) {
+    const { trace, names } = this.player;
+    const tiles = new Map();
+    for (const step of work.steps) {
+      const tile = names.tile(trace.base[step]) ?? "copies";
+      if (!tiles.has(tile)) tiles.set(tile, step);
+    }
+    return tiles;
+  }
+
+  /// Rows in the order of the tiles' places; bars of one row that overlap go below one another.
+  placeRows(tiles) {
+    const places = new Map(this.player.names.variables.map(({ name, at }) => [name, at]));
+    const order = [...new Set(this.bars.map(({ row }) => row))];
+    const rank = (row) => (tiles.includes(row) ? places.get(row) ?? 0 : 1e9 + order.indexOf(row));
+    order.sort((a, b) => rank(a) - rank(b));
     this.rowAt = new Map();
-    let next = trace.warps;
-    for (const [row, lanes] of rows) {
+    let next = this.player.trace.warps;
+    for (const row of order) {
+      const lanes = [];
+      for (const bar of this.bars.filter((one) => one.row === row).sort((a, b) => a.from - b.from)) {
+        let lane = lanes.findIndex((free) => free <= bar.from);
+        if (lane < 0) lane = lanes.push(0) - 1;
+        lanes[lane] = bar.to;
+        bar.lane = Math.min(lane, 3);
+      }
       this.rowAt.set(row, next);
-      next += Math.min(lanes.length, 8);
+      next += Math.min(lanes.length, 4);
     }
-    this.bars = bars;
     this.rowCount = next;
   }
 
-  findWaits() {
+  waitsOf(list) {
     const { trace } = this.player;
-    this.waits = trace.ofWarp.map((list) => {
-      const found = [];
-      for (const step of list) {
-        const end = trace.isWait(step) ? trace.waitEnd(step) : step;
-        if (end > step) found.push([step, Math.min(end, trace.count)]);
-      }
-      return found;
-    });
+    const found = [];
+    for (const step of list) {
+      const end = trace.isWait(step) ? trace.waitEnd(step) : step;
+      if (end > step) found.push([step, Math.min(end, trace.count)]);
+    }
+    return found;
   }
 
   get width() {
@@ -119,13 +150,13 @@ class TimelineView {
   }
 
   click(event, moving) {
+    const { trace } = this.player;
     const box = this.canvas.getBoundingClientRect();
-    const row = Math.floor((event.clientY - box.top) / LANE);
-    const step = Math.min(this.stepAt(event), this.player.trace.count - 1);
-    if (row < this.player.trace.warps && !moving) {
-      const list = this.player.trace.ofWarp[row];
-      const place = Math.max(0, this.player.trace.lastOfWarp(row, step));
-      return this.player.go(list[place] ?? step);
+    const row = Math.floor((event.clientY - box.top) / this.lane);
+    const step = Math.min(this.stepAt(event), trace.count - 1);
+    if (row < trace.warps && !moving) {
+      const place = Math.max(0, trace.lastOfWarp(row, step));
+      return this.player.go(trace.ofWarp[row][place] ?? step);
     }
     return this.player.go(step);
   }
@@ -133,9 +164,8 @@ class TimelineView {
   zoom(factor, around = this.player.at) {
     const { count } = this.player.trace;
     const size = Math.min(count, Math.max(40, (this.to - this.from) * factor));
-    const part = factor === Infinity ? 0 : (around - this.from) / (this.to - this.from);
-    this.from = Math.max(0, Math.min(count - size, around - Math.min(Math.max(part, 0.1), 0.9) * size));
-    if (size === count) this.from = 0;
+    const part = Math.min(Math.max((around - this.from) / (this.to - this.from), 0.1), 0.9);
+    this.from = size === count ? 0 : Math.max(0, Math.min(count - size, around - part * size));
     this.to = this.from + size;
     this.draw();
   }
@@ -147,86 +177,116 @@ class TimelineView {
     this.draw();
   }
 
-  colourOf(step) {
-    const { operation, space } = this.player.trace.siteOf(step);
+  colourOf({ operation, space }) {
     if (operation === "mma" || operation === "wgmma") return "purple";
-    if (space === "shared" && !LOADING.has(operation)) return "blue";
-    if (space === "global" || LOADING.has(operation)) return "green";
-    return "note";
+    if (LOADING.has(operation) || STORING.has(operation) || space === "global") return "green";
+    return space === "shared" ? "blue" : "rest";
   }
 
   draw() {
     const { trace, at } = this.player;
-    const width = this.root.clientWidth;
+    const width = this.box.clientWidth;
     if (width === 0) return;
     if (at < this.from || at >= this.to) {
       const size = this.to - this.from;
       this.from = Math.max(0, Math.min(trace.count - size, at - size / 3));
       this.to = this.from + size;
     }
-    const height = this.rowCount * LANE + 14;
+    const height = this.rowCount * this.lane + 14;
     const context = fit(this.canvas, width, height);
-    context.fillStyle = palette.page;
-    context.fillRect(0, 0, width, height);
-    context.font = "10px system-ui, sans-serif";
-    for (let warp = 0; warp < trace.warps; ++warp) this.drawWarp(context, warp);
-    this.drawWorks(context);
+    context.font = `${this.lane > 10 ? 10 : 9}px system-ui, sans-serif`;
+    // What does not depend on the position is painted once.
+    const painted = [this.from, this.to, width, height, palette.page].join();
+    if (painted !== this.painted) {
+      this.painted = painted;
+      this.paint(context, width, height);
+    } else {
+      context.setTransform(1, 0, 0, 1, 0, 0);
+      context.drawImage(this.copy, 0, 0);
+      fit(this.canvas, width, height);
+    }
     this.drawPosition(context, height);
+    this.drawFault(context);
     this.canvas.setAttribute("aria-valuenow", String(at));
     this.canvas.setAttribute("aria-valuetext", `step ${at}`);
   }
 
+  paint(context, width, height) {
+    context.fillStyle = palette.page;
+    context.fillRect(0, 0, width, height);
+    for (let warp = 0; warp < this.player.trace.warps; ++warp) this.drawWarp(context, warp);
+    this.drawBars(context);
+    this.copy = make("canvas", { width: this.canvas.width, height: this.canvas.height });
+    this.copy.getContext("2d").drawImage(this.canvas, 0, 0);
+  }
+
+  fill(context, from, to, y, height, least = 0) {
+    const x = Math.max(this.x(from), MARGIN);
+    const end = Math.min(this.x(to), MARGIN + this.width);
+    if (end < MARGIN || x > MARGIN + this.width || end - x + least < 0.5) return 0;
+    context.fillRect(x, y, Math.max(end - x, least), height);
+    return end - x;
+  }
+
   drawWarp(context, warp) {
-    const { trace, at } = this.player;
-    const y = warp * LANE;
-    context.fillStyle = trace.warp[at] === warp ? palette.ink : palette.note;
-    context.fillText(`warp ${warp}`, 2, y + 10);
+    const { trace } = this.player;
+    const y = warp * this.lane;
+    context.fillStyle = palette.note;
+    context.fillText(`warp ${warp}`, 2, y + this.lane - 3);
     const list = trace.ofWarp[warp];
-    let place = Math.max(0, trace.lastOfWarp(warp, Math.floor(this.from)));
-    const pixels = (this.to - this.from) / this.width; // steps in one
-    let last = -1;
-    for (; place < list.length && list[place] < this.to; ) {
+    const pixel = (this.to - this.from) / this.width; // steps in one
+    const gap = pixel < 0.2 ? 1 : 0;
+    for (let place = Math.max(0, trace.lastOfWarp(warp, Math.floor(this.from))); place < list.length && list[place] < this.to; ) {
       const step = list[place];
-      const x = Math.max(this.x(step), MARGIN);
-      const end = Math.min(this.x((list[place + 1] ?? step + 1)), MARGIN + this.width);
-      if (x > last) {
-        context.fillStyle = palette[this.colourOf(step)];
-        context.fillRect(x, y + 2, Math.max(pixels < 0.5 ? end - x - 1 : end - x, 1), LANE - 4);
-        last = x;
-      }
+      const colour = palette[this.colours[trace.site[step]]];
+      if (context.fillStyle !== colour) context.fillStyle = colour;
+      const end = Math.min(list[place + 1] ?? step + trace.warps, step + 4 * trace.warps);
+      this.fill(context, step, end - gap * pixel, y + 1, this.lane - 2, 1);
       // many steps lie in one pixel: on to the next
-      place = pixels > 2 ? Math.max(place + 1, trace.lastOfWarp(warp, Math.floor(step + pixels)) ) : place + 1;
+      place = pixel > 2 ? Math.max(place + 1, trace.lastOfWarp(warp, Math.floor(step + pixel))) : place + 1;
     }
-    context.fillStyle = palette.wait;
     for (const [from, to] of this.waits[warp]) {
-      if (to < this.from || from > this.to) continue;
-      const x = Math.max(this.x(from), MARGIN);
-      const end = Math.min(this.x(to), MARGIN + this.width);
-      if (end - x < 0.5) continue;
       context.fillStyle = palette.page;
-      context.fillRect(x, y + 2, end - x, LANE - 4);
+      this.fill(context, from + 1, to, y + 1, this.lane - 2);
       context.fillStyle = palette.wait;
-      context.fillRect(x, y + LANE / 2 - 1, end - x, 3);
+      this.fill(context, from + 1, to, y + this.lane / 2 - 1, 2);
     }
   }
 
-  drawWorks(context) {
-    for (const [row, y] of this.rowAt) {
+  drawBars(context) {
+    for (const [row, place] of this.rowAt) {
       context.fillStyle = palette.note;
-      context.fillText(row.slice(0, 16), 2, y * LANE + 10);
+      context.fillText(row.slice(0, 16), 2, (place + 1) * this.lane - 3);
     }
-    for (const { from, to, row, lane, text, work } of this.bars) {
-      if (to < this.from || from > this.to || lane >= 8) continue;
-      const y = (this.rowAt.get(row) + lane) * LANE;
-      const x = Math.max(this.x(from), MARGIN);
-      const end = Math.min(this.x(to), MARGIN + this.width);
-      context.fillStyle = work.kind === "wgmma" ? palette.purple : text ? tint(text, 1.3) : palette.orange;
-      context.fillRect(x, y + 1, Math.max(end - x, 1), LANE - 3);
-      if (end - x > 8 * text.length && text) {
+    for (const { kind, from, to, row, lane, text } of this.bars) {
+      if (to < this.from || from > this.to) continue;
+      const y = (this.rowAt.get(row) + lane) * this.lane;
+      context.fillStyle = { coming: palette.orange, product: palette.purple, store: palette.green, there: tint(row, 1.2) }[kind];
+      const width = this.fill(context, from, to, y + 1, this.lane - 2, kind === "there" ? 0 : 1);
+      if (text && width > 7 * text.length) {
         context.fillStyle = palette.ink;
-        context.fillText(text, x + 3, y + 10);
+        context.fillText(text, Math.max(this.x(from), MARGIN) + 3, y + this.lane - 3);
       }
     }
+  }
+
+  centre(step) {
+    const { trace } = this.player;
+    const warp = trace.warp[step] === ENGINE ? trace.works[trace.number[step]].warp : trace.warp[step];
+    return [Math.min(Math.max(this.x(step), MARGIN), MARGIN + this.width), warp * this.lane + this.lane / 2];
+  }
+
+  arrow(context, from, to, colour, dashes = []) {
+    context.strokeStyle = context.fillStyle = colour;
+    context.setLineDash(dashes);
+    context.beginPath();
+    context.moveTo(...from);
+    context.lineTo(...to);
+    context.stroke();
+    context.setLineDash([]);
+    context.beginPath();
+    context.arc(...to, 3.5, 0, 7);
+    context.fill();
   }
 
   /// Where we are; and from a wait an arrow to what ended it.
@@ -244,19 +304,17 @@ class TimelineView {
     const end = `${Math.floor(this.to).toLocaleString("en")}`;
     context.fillText(end, MARGIN + this.width - context.measureText(end).width, height - 2);
     const ended = trace.endedBy[at];
-    if (trace.isWait(at) && ended > at) {
-      const from = [x, trace.warp[at] * LANE + LANE / 2];
-      const ender = trace.warp[ended] === ENGINE ? trace.works[trace.number[ended]].warp : trace.warp[ended];
-      const to = [Math.min(this.x(ended), MARGIN + this.width), ender * LANE + LANE / 2];
-      context.strokeStyle = palette.ink;
-      context.beginPath();
-      context.moveTo(...from);
-      context.lineTo(...to);
-      context.stroke();
-      context.beginPath();
-      context.arc(...to, 3.5, 0, 7);
-      context.fillStyle = palette.ink;
-      context.fill();
-    }
+    if (trace.isWait(at) && ended > at) this.arrow(context, this.centre(at), this.centre(ended), palette.ink);
+  }
+
+  /// Both accesses of a race: nothing orders them.
+  drawFault(context) {
+    const { fault } = this.player.trace;
+    if (fault?.where.step === undefined) return;
+    const where = this.centre(fault.where.step);
+    const other = fault.other?.step === undefined ? where : this.centre(fault.other.step);
+    context.lineWidth = 1.5;
+    this.arrow(context, where, other, palette.red, [4, 3]);
+    this.arrow(context, where, where, palette.red);
   }
 }

@@ -17,7 +17,7 @@ let palette = {};
 function readPalette() {
   const probe = make("i");
   document.body.append(probe);
-  for (const name of ["page", "panel", "ink", "note", "grid", "blue", "orange", "green", "red", "purple", "wait", "pale"]) {
+  for (const name of ["page", "panel", "ink", "note", "grid", "blue", "orange", "green", "red", "purple", "wait", "pale", "rest"]) {
     probe.style.color = `var(--${name})`;
     palette[name] = getComputedStyle(probe).color;
   }

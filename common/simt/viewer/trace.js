@@ -2,9 +2,15 @@
 
 const ENGINE = -1; // the copy engine, in place of a warp
 
+function fromBase64(text) {
+  const chars = atob(text);
+  const bytes = new Uint8Array(chars.length);
+  for (let i = 0; i < bytes.length; ++i) bytes[i] = chars.charCodeAt(i);
+  return bytes;
+}
+
 async function unpack(text) {
-  const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const stream = new Blob([fromBase64(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).json();
 }
 
@@ -21,12 +27,9 @@ class Trace {
     this.endedBy = Int32Array.from(columns.ended_by);
     this.base = new Float64Array(this.count);
     this.base2 = new Float64Array(this.count);
-    this.data = Uint8Array.from(atob(columns.data), (char) => char.charCodeAt(0));
-    this.warps = 0;
-    for (const [x, y, z] of [this.run.block]) {
-      this.threads = x * y * z;
-      this.warps = Math.ceil(this.threads / 32);
-    }
+    this.data = fromBase64(columns.data);
+    this.threads = this.run.block.reduce((x, y) => x * y);
+    this.warps = Math.ceil(this.threads / 32);
     this.addUp(columns);
     this.findData();
     this.splitByWarp();
@@ -35,24 +38,24 @@ class Trace {
 
   /// A column of addresses holds the distance from the one before of the same warp and site.
   addUp(columns) {
-    const before = new Map();
+    const before = new Float64Array(this.sites.length * 32);
+    const before2 = new Float64Array(this.sites.length * 32);
     for (let i = 0; i < this.count; ++i) {
       if (this.warp[i] === ENGINE) continue;
-      const key = this.site[i] * 32 + this.warp[i];
-      let last = before.get(key);
-      if (!last) before.set(key, (last = [0, 0]));
-      this.base[i] = last[0] += columns.base[i];
-      this.base2[i] = last[1] += columns.base2[i];
+      const own = this.site[i] * 32 + this.warp[i];
+      this.base[i] = before[own] += columns.base[i];
+      this.base2[i] = before2[own] += columns.base2[i];
     }
   }
 
   /// Where each step's own bytes begin: what it writes to shared memory, in the order of the steps.
   findData() {
     this.dataAt = new Int32Array(this.count);
+    const writes = this.sites.map(({ operation, space }) => space === "shared" && (WRITING.has(operation) || LOADING.has(operation)));
     let at = 0;
     for (let i = 0; i < this.count; ++i) {
       this.dataAt[i] = at;
-      if (this.warp[i] !== ENGINE && this.writes(i)) at += this.bytesOf(i);
+      if (writes[this.site[i]] && this.warp[i] !== ENGINE) at += this.bytesOf(i);
     }
   }
 
@@ -92,11 +95,7 @@ class Trace {
     return this.warp[step] === ENGINE ? -1 : this.lineOfSite[this.site[step]];
   }
 
-  /// Whether the step puts bytes of its own into shared memory, at once or when they land.
-  writes(step) {
-    const { operation, space } = this.siteOf(step);
-    return space === "shared" && (WRITING.has(operation) || LOADING.has(operation));
-  }
+  /// How many bytes a step touches.
   bytesOf(step) {
     const { bytes } = this.siteOf(step);
     const { lanes, runs } = this.patterns[this.pattern[step]];

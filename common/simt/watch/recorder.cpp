@@ -166,7 +166,7 @@ int64_t Recorder::place(const char* address, Space space) {
 }
 
 Touched Recorder::place_runs(const std::vector<std::pair<const char*, unsigned>>& pieces,
-                             Space space) {
+                             Space space, uint32_t lanes) {
     std::vector<std::pair<int64_t, int64_t>> placed;
     for (const auto& [address, bytes] : pieces) {
         placed.emplace_back(place(address, space), bytes);
@@ -175,7 +175,7 @@ Touched Recorder::place_runs(const std::vector<std::pair<const char*, unsigned>>
     if (placed.empty()) {
         return {};
     }
-    Pattern found;
+    Pattern found{lanes, {}, {}};
     int64_t end = -1;
     for (const auto& [begin, bytes] : placed) {
         if (begin == end) {
@@ -290,8 +290,8 @@ void Recorder::start_load(const BulkLoad& load) {
         std::memcpy(&request.data[static_cast<size_t>(chunk.shared - load.shared)], chunk.global,
                     chunk.bytes);
     }
-    request.first = place_runs({{load.shared, load.bytes}}, Space::shared);
-    request.second = place_runs(pieces, Space::global);
+    request.first = place_runs({{load.shared, load.bytes}}, Space::shared, request.lanes);
+    request.second = place_runs(pieces, Space::global, request.lanes);
 }
 
 void Recorder::land(const BulkLoad&) {}
@@ -312,8 +312,8 @@ void Recorder::start_store(const BulkStore& store) {
         join(store.work.thread,
              {store.work.operation, LocationId::of(store.work.location), Space::shared, 0, true},
              bytes);
-    request.first = place_runs(from, Space::shared);
-    request.second = place_runs(to, Space::global);
+    request.first = place_runs(from, Space::shared, request.lanes);
+    request.second = place_runs(to, Space::global, request.lanes);
 }
 
 /// Told when the last of the warpgroup has come; each of its warps has an instruction for it.
@@ -328,7 +328,7 @@ void Recorder::start_wgmma(const Wgmma& product) {
             pieces.emplace_back(row, 16);
         }
         std::ranges::sort(pieces);
-        return place_runs(pieces, Space::shared);
+        return place_runs(pieces, Space::shared, full_mask);
     };
     std::array<Touched, 4> A;
     for (size_t warp = 0; warp < 4; ++warp) {

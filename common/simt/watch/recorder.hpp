@@ -144,7 +144,8 @@ class Recorder final : public Observer {
     Request& join(unsigned thread, const Site& site, int64_t of_lane);
     void settle();
     int64_t place(const char* address, Space space);
-    Touched place_runs(const std::vector<std::pair<const char*, unsigned>>& pieces, Space space);
+    Touched place_runs(const std::vector<std::pair<const char*, unsigned>>& pieces, Space space,
+                       uint32_t lanes);
     Step step_of(const Request& request, const Log& log);
     void flush(unsigned warp);
     void finish(const Fault* fault);

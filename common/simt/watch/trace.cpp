@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/simt/instructions/warpgroup.hpp"
+#include "common/simt/machine/layout.hpp"
 #include "common/simt/machine/program.hpp"
 #include "common/simt/watch/turns.hpp"
 
@@ -150,13 +151,29 @@ class TraceWriter {
         return static_cast<size_t>(found - files_.begin());
     }
 
+    static json described(const Region& region, int64_t place) {
+        return {{"name", region.name},       {"at", place + static_cast<int64_t>(region.offset)},
+                {"bytes", region.bytes},     {"type", region.type},
+                {"element", region.element}, {"dims", region.dims}};
+    }
+
     json shared() const {
         const SharedMemory& memory = block_.shared();
         json variables = json::array();
         int64_t end = static_cast<int64_t>(memory.dynamic_bytes());
+        for (const Region& region : dynamic_layout(block_.launch().kernel, memory.dynamic_bytes())) {
+            variables.push_back(described(region, 0));
+        }
         for (const SharedVariable& variable : block_.kernel().shared) {
             const int64_t place = recording_.static_base + static_cast<int64_t>(variable.offset);
-            variables.push_back({{"name", variable.name}, {"at", place}, {"bytes", variable.bytes}});
+            const std::vector<Region> parts = static_layout(block_.launch().kernel, variable);
+            for (const Region& region : parts) {
+                variables.push_back(described(region, place));
+            }
+            if (parts.empty()) {
+                variables.push_back(
+                    {{"name", variable.name}, {"at", place}, {"bytes", variable.bytes}});
+            }
             end = std::max(end, place + static_cast<int64_t>(variable.bytes));
         }
         return {{"bytes", end}, {"dynamic", memory.dynamic_bytes()}, {"variables", variables}};
