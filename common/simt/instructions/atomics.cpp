@@ -9,8 +9,10 @@ namespace {
 
 void note_atomic(const void* address, unsigned bytes, SourceLocation location) {
     if (active_observers != nullptr) {
-        Caller().tells(&Observer::access, {static_cast<const char*>(address), bytes,
-                                           AccessKind::atomic, LocationId::of(location)});
+        const Caller caller;
+        caller.makes(&Observer::access,
+                     {static_cast<const char*>(address), bytes, AccessKind::atomic,
+                      LocationId::of(location).within(caller.thread.call)});
     }
 }
 

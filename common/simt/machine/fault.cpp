@@ -9,12 +9,19 @@ std::string describe(const ThreadAction& place) {
     const std::string where =
         place.line.line > 0 ? place.line.file + ":" + std::to_string(place.line.line)
                             : "a line that is not known (" + std::string(why_unresolved) + ")";
-    return "thread " + to_string(place.thread) + " of block " + to_string(place.block) + " " +
-           place.action + " at " + where;
+    std::string text = "thread " + to_string(place.thread) + " of block " + to_string(place.block) +
+                       " " + place.action + " at " + where;
+    for (const Call& call : place.calls) {
+        text += "\n    in " + call.function + ", called at " + call.called_at.file + ":" +
+                std::to_string(call.called_at.line);
+    }
+    return text;
 }
 
 const char* name_of(FaultKind kind) {
     switch (kind) {
+    case FaultKind::host_misuse:
+        return "host_misuse";
     case FaultKind::launch:
         return "launch";
     case FaultKind::out_of_bounds:
@@ -39,6 +46,18 @@ const char* name_of(FaultKind kind) {
         return "deadlock";
     case FaultKind::invalid_access:
         return "invalid_access";
+    case FaultKind::assertion:
+        return "assertion";
+    case FaultKind::trap:
+        return "trap";
+    case FaultKind::timeout:
+        return "timeout";
+    case FaultKind::volatile_conflict:
+        return "volatile_conflict";
+    case FaultKind::same_value:
+        return "same_value";
+    case FaultKind::early_exit:
+        return "early_exit";
     }
     return "";
 }
@@ -65,10 +84,13 @@ Fault completed(Fault fault) {
     }
     const auto lines = resolve(origins);
     fault.where.line = lines[0];
-    std::string text = fault.summary + "\n  in " + fault.kernel;
+    fault.where.calls = calls_to(fault.where.origin);
+    std::string text =
+        (fault.is_warning ? "warning: " : "") + fault.summary + "\n  in " + fault.kernel;
     text += "\n  " + describe(fault.where);
     if (fault.has_other) {
         fault.other.line = lines[1];
+        fault.other.calls = calls_to(fault.other.origin);
         text += "\n  " + describe(fault.other);
     }
     if (!fault.hint.empty()) {

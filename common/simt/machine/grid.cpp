@@ -1,15 +1,20 @@
 #include "common/simt/machine/grid.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/simt/machine/block.hpp"
 #include "common/simt/machine/observer_factory.hpp"
+#include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
+#include "common/simt/machine/watchdog.hpp"
 #include "common/simt/machine/workers.hpp"
 #include "common/simt/machine/workforce.hpp"
 
@@ -75,6 +80,18 @@ uint64_t block_at(uint64_t turn, uint64_t count) {
     return (schedule.number + turn % count * step) % count;
 }
 
+/// Sets options().detect for this launch.
+class DetectorOn {
+  public:
+    explicit DetectorOn(bool on) : before_(std::exchange(options().detect, on)) {}
+    ~DetectorOn() { options().detect = before_; }
+    DetectorOn(const DetectorOn&) = delete;
+    DetectorOn& operator=(const DetectorOn&) = delete;
+
+  private:
+    bool before_;
+};
+
 struct AtWork { // a worker
     AtWork() { workforce().join(); }
     ~AtWork() { workforce().leave(); }
@@ -89,10 +106,24 @@ size_t shared_memory_limit(bool for_hopper) {
 }
 
 void run(const Launch& launch) {
+    if (running_block != nullptr) {
+        const RuntimeCode runtime;
+        current_block().refuse(FaultKind::launch,
+                               "a kernel launches a kernel; the SIMT backend has no such dynamic "
+                               "parallelism",
+                               "a launch", launch.location,
+                               "launch it from the host, or call it as a __device__ function");
+    }
     const Kernel& kernel = kernel_at(launch.kernel);
     check(launch, kernel);
 
+    static std::mutex one_launch; // host threads may launch at the same time; kernels take turns
+    const std::lock_guard turn_of_launch(one_launch);
+    const DetectorOn detector(run_log().begin_launch(kernel.name));
     const Options& chosen = options();
+    if (!chosen.detect) {
+        forget_writes();
+    }
     const bool observed = chosen.detect || chosen.count;
     if (observed) {
         require_instrumented();
@@ -106,8 +137,10 @@ void run(const Launch& launch) {
     uint64_t faulty = blocks;
     bool faulty_waits = false; // for another block
     std::optional<Fault> fault;
+    std::vector<std::pair<uint64_t, Fault>> found; // by turn: what did not end the launch
     const auto work = [&](Block& block) {
         const AtWork at_work;
+        const Watchdog::Shift shift(block);
         block.observe(observed ? observer_factory->observers(block) : Observers());
         while (true) {
             uint64_t turn = 0;
@@ -118,23 +151,38 @@ void run(const Launch& launch) {
                 }
                 turn = next++;
             }
-            if (auto found =
-                    block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)))) {
+            auto stopped = block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)));
+            if (std::vector<Fault> passed = block.take_found(); !passed.empty()) {
+                const std::lock_guard lock(mutex);
+                for (Fault& one : passed) {
+                    found.emplace_back(turn, std::move(one));
+                }
+            }
+            if (stopped && chosen.keep_going && stopped->kind != FaultKind::timeout) {
+                const std::lock_guard lock(mutex);
+                found.emplace_back(turn, *std::move(stopped));
+            } else if (stopped) {
                 const std::lock_guard lock(mutex);
                 // A block that waits for one that went wrong is not what is to be reported.
                 const bool waits = block.stopped_for_blocks();
                 if (!fault || (waits == faulty_waits ? turn < faulty : faulty_waits)) {
                     faulty = turn;
                     faulty_waits = waits;
-                    fault = std::move(found);
+                    fault = std::move(stopped);
                 }
             }
         }
     };
     const TrapHandlers traps;
     run_on_workers(blocks, static_cast<unsigned>(volume(launch.block)), work);
+    std::fflush(stdout); // what the kernel has printed
+    std::erase_if(found, [&](const auto& one) { return one.first > faulty; });
+    std::ranges::stable_sort(found, {}, &std::pair<uint64_t, Fault>::first);
+    run_log().add(std::move(found));
     if (fault) {
-        throw completed(std::move(*fault));
+        const Fault last = completed(std::move(*fault));
+        run_log().add_last(last);
+        throw last;
     }
     if (observed) {
         observer_factory->end_launch(launch, kernel);

@@ -129,18 +129,28 @@ struct Observers : std::vector<Observer*> {
 /// at work.
 extern constinit thread_local const Observers* active_observers;
 
+/// Whether this OS thread executes a kernel's own code, neither the runtime nor the program's.
+extern constinit thread_local bool kernel_at_work;
+
 /// While it lives the runtime is at work, not the kernel, and instrumented code tells nobody. Such
 /// code is in the runtime as well: of an inline function that a kernel's file and the runtime both
 /// use, like std::vector's, the linker keeps one copy, and it may be the instrumented one.
 class RuntimeCode {
   public:
-    RuntimeCode() : before_(active_observers) { active_observers = nullptr; }
-    ~RuntimeCode() { active_observers = before_; }
+    RuntimeCode() : before_(active_observers), in_kernel_(kernel_at_work) {
+        active_observers = nullptr;
+        kernel_at_work = false;
+    }
+    ~RuntimeCode() {
+        active_observers = before_;
+        kernel_at_work = in_kernel_;
+    }
     RuntimeCode(const RuntimeCode&) = delete;
     RuntimeCode& operator=(const RuntimeCode&) = delete;
 
   private:
     const Observers* before_;
+    bool in_kernel_;
 };
 
 } // namespace flash::simt

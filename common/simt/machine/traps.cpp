@@ -7,7 +7,6 @@
 #include "common/simt/machine/block.hpp"
 
 namespace flash::simt {
-namespace {
 
 const void* program_counter(const void* context) {
     const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
@@ -20,9 +19,11 @@ const void* program_counter(const void* context) {
 #endif
 }
 
+namespace {
+
 std::string describe(const Block& block, const char* address) {
     const SharedMemory& shared = block.shared();
-    if (arena().contains(address)) {
+    if (global_space().contains(address)) {
         const Buffer* const buffer = buffer_around(address);
         return buffer == nullptr ? "out of bounds: no buffer is at this address of global memory"
                                  : "out of bounds: an address " + buffer->outside(address);
@@ -46,6 +47,7 @@ void handle(int signal, siginfo_t* info, void* context) {
         return;
     }
     active_observers = nullptr;
+    kernel_at_work = false;
     Block& block = current_block();
     // The processor names no address for a vector access that is not aligned.
     const bool has_address = info->si_code == SEGV_MAPERR || info->si_code == SEGV_ACCERR;

@@ -1,6 +1,7 @@
 #include "common/simt/watch/detector.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace flash::simt {
 namespace {
@@ -13,12 +14,27 @@ const char* verb(AccessKind kind) {
 
 std::string quantity(const AccessEvent& access) { return plural(access.bytes, "byte"); }
 
-/// What is remembered of each byte of a buffer.
+/// What is remembered of each byte of a buffer. A variable may begin anywhere.
 Shadow* shadow_of(const Buffer& buffer) {
     if (!buffer.notes) {
-        buffer.notes = std::make_unique<Shadow>(buffer.begin, buffer.bytes());
+        const size_t before = reinterpret_cast<size_t>(buffer.begin) % 16;
+        buffer.notes = std::make_unique<Shadow>(buffer.begin - before, buffer.bytes() + before);
     }
     return static_cast<Shadow*>(buffer.notes.get());
+}
+
+/// Fresh memory holds 0xff. So whatever reads other bytes reads what was written.
+bool may_be_unwritten(const AccessEvent& access) {
+    constexpr uint64_t fresh = ~uint64_t{0};
+    if (access.bytes < 4) {
+        return std::memcmp(access.address, &fresh, access.bytes) == 0;
+    }
+    for (unsigned offset = 0; offset < access.bytes; offset += 4) {
+        if (std::memcmp(access.address + offset, &fresh, 4) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 } // namespace
@@ -58,7 +74,7 @@ std::optional<Fault> Detector::end_block() {
 
 void Detector::barrier(SourceLocation) {
     if (unwritten_) {
-        block_.stop(std::move(*unwritten_));
+        block_.report(*std::exchange(unwritten_, std::nullopt));
     }
     order_.barrier();
 }
@@ -127,12 +143,19 @@ void Detector::note_unwritten(unsigned thread, const AccessEvent& access, const 
                                in(access, region),
                            action_of_actor(thread, access, " that reads it"));
     }
+    if (options().keep_going && block_.checks_access()) { // it reads zero
+        block_.stop(*std::exchange(unwritten_, std::nullopt));
+    }
 }
 
 void Detector::stop_outside(unsigned thread, const AccessEvent& access,
                             const Region& region) const {
     std::string summary = "out of bounds: ";
-    if (region.begin == nullptr) {
+    const std::optional<Variable> variable = variable_at(access.address);
+    if (variable && variable->kind == Variable::host) {
+        summary += quantity(access) + " of " + describe_host_memory(access.address) +
+                   ", which is no memory of the device";
+    } else if (region.begin == nullptr) {
         summary += std::string(region.name) + " at this address";
     } else {
         const bool before = access.address < region.begin;
@@ -151,7 +174,6 @@ void Detector::stop_outside(unsigned thread, const AccessEvent& access,
 void Detector::stop_race(unsigned thread, const AccessEvent& access, const Region& region,
                          const Order::Race& race) const {
     const bool same_block = order_.of_this_block(*race.other);
-    const bool same_warp = same_block && race.other->warp == thread / 32;
     if (same_block && order_.is_work(*race.other, Work::copies)) {
         const Work& copy = order_.work(*race.other);
         // its own: only others have waited for that
@@ -170,14 +192,27 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
     if (actor_ != nullptr && block_.space_of(access.address) == Space::shared) {
         stop_async_race(thread, access, region, race);
     }
-    block_.stop(
-        {FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
-         action_of(race, thread, access),
-         same_warp ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would "
-                     "order them"
-         : same_block
-             ? "a __syncthreads() between would order them"
-             : "nothing orders threads of different blocks; only atomic operations may meet"});
+    block_.stop(race_of_threads(thread, access, region, race));
+}
+
+Fault Detector::race_of_threads(unsigned thread, const AccessEvent& access, const Region& region,
+                                const Order::Race& race) const {
+    const bool same_block = order_.of_this_block(*race.other);
+    const bool same_warp = same_block && race.other->warp == thread / 32;
+    return {FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
+            action_of(race, thread, access),
+            same_warp
+                ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would "
+                  "order them"
+            : same_block
+                ? "a __syncthreads() between would order them"
+                : "nothing orders threads of different blocks; only atomic operations may meet"};
+}
+
+/// Whether it is a race of two plain writes by threads, which may write the same value.
+bool Detector::is_of_two_writes(const AccessEvent& access, const Order::Race& race) const {
+    return race.other != nullptr && race.kind == AccessKind::store && race.other->engine == 0 &&
+           access.kind == AccessKind::store && actor_ == nullptr && block_.checks_access();
 }
 
 Detector::Region Detector::look_up(const AccessEvent& access, Space space) const {
@@ -186,7 +221,10 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) const
         if (buffer == nullptr) {
             return {nullptr, 0, "no buffer is in global memory", nullptr};
         }
-        return {buffer->begin, buffer->bytes(), buffer->name, shadow_of(*buffer)};
+        const DeviceMemory* const memory =
+            arena().contains(access.address) ? memory_around(access.address) : nullptr;
+        return {buffer->begin, buffer->bytes(), buffer->name, shadow_of(*buffer),
+                memory == nullptr ? nullptr : memory->written(), buffer->constant};
     }
     const SharedMemory& shared = block_.shared();
     if (!shared.is_static(access.address)) {
@@ -222,7 +260,8 @@ void Detector::load_matrices(std::span<const MatrixRow> rows, SourceLocation loc
 inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access, Space space) {
     const Region& region = recent(access.address, space);
     if (!region.contains(access) ||
-        (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) != 0) {
+        (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) != 0 ||
+        (region.written != nullptr && may_be_unwritten(access))) {
         return false;
     }
     const Order::Load load(thread, access.origin, space == Space::shared);
@@ -240,8 +279,36 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
                          ", and its address is no multiple of " + std::to_string(access.bytes),
                      action_of(thread, access)});
     }
+    if (region.written != nullptr) {
+        check_written(thread, access, region);
+    }
+    if (region.constant && access.kind != AccessKind::load) {
+        block_.stop({FaultKind::invalid_access,
+                     "constant memory is written by a kernel, " + in(access, region),
+                     action_of(thread, access)});
+    }
     const bool shared = space == Space::shared;
     region.visit(access, [&](Cell& cell) { check_cell(thread, access, region, shared, cell); });
+}
+
+/// Of global memory: reads only what the host or a kernel has written.
+void Detector::check_written(unsigned thread, const AccessEvent& access, const Region& region) {
+    if (access.kind != AccessKind::store && may_be_unwritten(access)) {
+        const unsigned step = std::min(access.bytes, 4u);
+        for (unsigned offset = 0; offset < access.bytes; offset += step) {
+            const AccessEvent part{access.address + offset, step, access.kind, access.origin};
+            if (may_be_unwritten(part) && !region.written->all(part.address, step)) {
+                block_.stop({FaultKind::uninitialised,
+                             "read of global memory that neither the host nor a kernel has "
+                             "written, " +
+                                 in(part, region),
+                             action_of_actor(thread, access, " that reads it")});
+            }
+        }
+    }
+    if (access.kind != AccessKind::load) {
+        region.written->mark(access.address, access.bytes);
+    }
 }
 
 void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region,
@@ -254,8 +321,12 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
         note_unwritten(thread, access, region);
     }
     const Trace now = order_.now(thread, access.origin, access.kind);
-    if (const Order::Race race = order_.race(cell, access.kind, now, shared);
-        race.other != nullptr) {
+    Order::Race race = order_.race(cell, access.kind, now, shared);
+    if (is_of_two_writes(access, race)) {
+        block_.suspect(race_of_threads(thread, access, region, race), access);
+        race = order_.race_with_readers(cell, access.kind, now, shared);
+    }
+    if (race.other != nullptr) {
         stop_race(thread, access, region, race);
     }
     const Cell before = cell;

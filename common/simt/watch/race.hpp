@@ -302,6 +302,7 @@ class Order {
         AccessKind kind = AccessKind::load; // of the other access
     };
     Race race(const Cell& cell, AccessKind kind, const Trace& now, bool shared);
+    Race race_with_readers(const Cell& cell, AccessKind kind, const Trace& now, bool shared);
     void remember(Cell& cell, AccessKind kind, const Trace& now);
 
     /// A load by a thread at a line, to be recalled.
@@ -374,7 +375,6 @@ class Order {
     }
     bool ordered(const Trace& before, const Trace& now, bool shared) const;
     bool races(const Trace& before, AccessKind kind, const Trace& now, bool shared) const;
-    Race race_with_readers(const Cell& cell, AccessKind kind, const Trace& now, bool shared);
     bool known(const Trace& before) const;
     const Trace* unordered(const History& history, AccessKind kind, const Trace& now,
                            bool shared) const;

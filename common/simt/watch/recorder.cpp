@@ -57,6 +57,7 @@ size_t Recorder::Hash::operator()(const Site& site) const {
 }
 
 void Recorder::begin_block() {
+    recording_.reset();
     active_ = is_wanted(block_.kernel().name, block_.index());
     if (!active_) {
         return;
@@ -145,7 +146,7 @@ int64_t Recorder::place(const char* address, Space space) {
     }
     if (recent_ == nullptr || address < recent_->begin ||
         address >= recent_->begin + recent_->bytes) {
-        const Buffer* const buffer = arena_.contains(address) ? buffer_around(address) : nullptr;
+        const Buffer* const buffer = buffer_around(address);
         const uint64_t number = buffer == nullptr ? ~uint64_t{0} : buffer->number;
         auto found = recording_->buffers.find(number);
         if (found == recording_->buffers.end()) {
@@ -194,10 +195,7 @@ void Recorder::access(unsigned thread, const AccessEvent& access) {
         return;
     }
     settle();
-    Space space = block_.space_of(access.address);
-    if (space == Space::elsewhere && access.kind == AccessKind::atomic) {
-        space = Space::global; // a __device__ variable
-    }
+    const Space space = block_.space_of(access.address);
     if (space == Space::elsewhere) {
         return;
     }
@@ -213,7 +211,7 @@ void Recorder::access(unsigned thread, const AccessEvent& access) {
 
 /// At an mbarrier, instruct() tells more.
 void Recorder::touch(unsigned thread, const AccessEvent& access) {
-    if (active_ && arena_.contains(access.address)) {
+    if (active_ && block_.space_of(access.address) == Space::global) {
         settle();
         join(thread, {"semaphore_wait", access.origin, Space::global, 4},
              place(access.address, Space::global));
@@ -435,7 +433,7 @@ std::optional<Fault> Recorder::end_block() {
 }
 
 void Recorder::stopped(const Fault& fault) {
-    if (active_) {
+    if (recording_) { // the fault may be one that the block's end shows
         finish(&fault);
     } else {
         write_elsewhere(from_environment("FLASH_SIMT_WATCH"), fault);
@@ -443,7 +441,7 @@ void Recorder::stopped(const Fault& fault) {
 }
 
 void Recorder::finish(const Fault* fault) {
-    if (!active_) {
+    if (!recording_) {
         return;
     }
     active_ = false;
@@ -467,7 +465,6 @@ void Recorder::finish(const Fault* fault) {
         write_trace(from_environment("FLASH_SIMT_WATCH"), *recording_, block_,
                     counting_.tally().lines, fault);
     }
-    recording_.reset();
 }
 
 } // namespace flash::simt

@@ -82,7 +82,7 @@ struct Recording {
 
 class Recorder final : public Observer {
   public:
-    explicit Recorder(Block& block) : block_(block), counting_(block), arena_(arena()) {}
+    explicit Recorder(Block& block) : block_(block), counting_(block) {}
 
     /// Those who look on: the recorder, and counters of its own.
     void add_to(Observers& observers) {
@@ -152,9 +152,8 @@ class Recorder final : public Observer {
 
     Block& block_;
     Counting counting_;
-    Arena arena_;
     bool active_ = false;
-    std::unique_ptr<Recording> recording_;
+    std::unique_ptr<Recording> recording_; // of the block that runs, or has ended last
     std::array<Log, 32> logs_;
     std::unordered_map<Site, uint32_t, Hash> site_numbers_;
     std::map<Pattern, uint32_t> pattern_numbers_;

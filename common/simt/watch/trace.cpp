@@ -118,9 +118,10 @@ class TraceWriter {
         }
         const unsigned thread =
             action.thread.x + size.x * (action.thread.y + size.y * action.thread.z);
+        const SourceLine line = resolve({action.origin}).front();
         const auto& steps = recording_.warps[thread / 32];
         for (size_t i = steps.size(); i-- > 0;) {
-            if (recording_.sites[steps[i].site].origin == action.origin &&
+            if (!is_line(steps[i]) && lines_[steps[i].site] == line &&
                 (steps[i].lanes >> thread % 32 & 1) != 0) {
                 return Place{thread / 32, i};
             }
