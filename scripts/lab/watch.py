@@ -3,6 +3,7 @@ writes one HTML file that replays it in a browser, step by step. It needs no GPU
 
     ./scripts/watch flash_attention_2
     ./scripts/watch overlap --block 1 --schedule reverse --causal
+    ./scripts/watch docs/examples/unseen_races.cu slot
 
 docs/watch_format.md says what a recording holds.
 """
@@ -67,7 +68,7 @@ def record(program, arguments, options):
         done = subprocess.run(
             [str(program), *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
         )
-        if done.returncode == 2 or (done.returncode and not path.is_file()):
+        if done.returncode and not path.is_file():
             raise LabError(done.stderr.strip() or f"exit code {done.returncode}")
         if not path.is_file():
             raise LabError(
@@ -115,7 +116,7 @@ def add_options(parser):
 
 def add_arguments(parser):
     add_options(parser)
-    parser.add_argument("rung", metavar="RUNG", help="its name")
+    parser.add_argument("rung", metavar="RUNG", help="its name; or a program, FILE.cu")
     parser.add_argument(
         "arguments",
         nargs=argparse.REMAINDER,
@@ -137,26 +138,39 @@ def build(rung, folder):
     return program
 
 
+def own_program(file):
+    """A reader's own file, compiled to be recorded."""
+    from lab.simt import compiling
+
+    compiling.OPTIONS += ["-g", "-fsanitize-coverage=trace-pc"]
+    return compiling.build(compiling.Program([Path(file).resolve()]))
+
+
 def main(options):
-    (rung,) = cuda_rungs([options.rung])
     late = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     add_options(late)
-    options, rest = late.parse_known_args(options.arguments, options)
-    program = build(rung, options.simt_programs)
-    arguments = rest or problem_of(rung)
+    options, arguments = late.parse_known_args(options.arguments, options)
+    if options.rung.endswith(".cu"):
+        name, source = Path(options.rung).stem, Path(options.rung)
+        program = own_program(source)
+    else:
+        (rung,) = cuda_rungs([options.rung])
+        name, source = rung.name, rung.kernel_file
+        program = build(rung, options.simt_programs)
+        arguments = arguments or problem_of(rung)
     trace = record(program, arguments, options)
-    if elsewhere := trace.get("elsewhere"):
+    if elsewhere := trace.get("elsewhere"):  # the fault is in another block
         options.kernel = elsewhere["kernel"]
         options.block = ",".join(map(str, elsewhere["index"]))
         trace = record(program, arguments, options)
-    watch_shapes.complete(trace, rung.kernel_file.read_text(encoding="utf-8"))
-    text = page(trace, rung.name, options.simt_programs)
+    watch_shapes.complete(trace, source.read_text(encoding="utf-8"))
+    text = page(trace, name, options.simt_programs)
     if len(text) > MOST:
         raise LabError(
             f"the page would have {len(text):,} bytes, more than {MOST:,}: take a smaller problem "
             "(--q-len, --kv-len, --head-dim) or another block"
         )
-    output = Path(options.output or options.simt_programs / "watch" / f"{rung.name}.html")
+    output = Path(options.output or options.simt_programs / "watch" / f"{name}.html")
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
     if "fault" in trace:

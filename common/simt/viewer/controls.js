@@ -13,7 +13,7 @@ class Controls {
     this.warps = make("select", { aria: { label: "Whose steps" }, title: "Whose steps the buttons follow" }, make("option", { value: -1 }, "all warps"));
     for (let warp = 0; warp < trace.warps; ++warp) this.warps.append(make("option", { value: warp }, `warp ${warp}`));
     this.warps.onchange = () => (player.warp = Number(this.warps.value));
-    this.speed = make("select", { aria: { label: "Speed" } }, ...[[1, 1000], [4, 250], [20, 50], [60, 16]].map(([rate, pause]) => make("option", { value: pause }, `${rate} a second`)));
+    this.speed = make("select", { className: "wide", aria: { label: "Speed" } }, ...[[1, 1000], [4, 250], [20, 50], [60, 16]].map(([rate, pause]) => make("option", { value: pause }, `${rate} a second`)));
     this.speed.value = "250";
     const seeks = [
       ["line", "l", (way) => player.seekLine(way)],

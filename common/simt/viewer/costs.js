@@ -57,6 +57,7 @@ function sectorsOf(pieces) {
 class Costs {
   constructor(trace) {
     this.trace = trace;
+    this.metrics = METRICS;
     this.cache = new Map();
     this.width = trace.lines.length * METRICS.length;
     this.every = 2048;

@@ -5,6 +5,7 @@ class SourceView {
     this.player = player;
     const { trace, sources } = player;
     this.root = byId("source");
+    this.rows = new Map(); // of visited lines
     this.files = Object.keys(sources);
     this.select = make("select", { aria: { label: "File" } });
     for (const file of this.files) this.select.append(make("option", { value: file }, file));

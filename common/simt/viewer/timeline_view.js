@@ -37,7 +37,7 @@ class TimelineView {
       { className: "bar" },
       make("span", {}, zoom("+", "Zoom in", 0.25), " ", zoom("\u2212", "Zoom out", 4), " ", zoom("all", "All of the run", Infinity)),
       make("span", { className: "note" }, "Left to right: order, not time."),
-      make("span", { className: "note" }, ...keys.map(([text, colour]) => make("span", { className: "key", style: { "--of": `var(--${colour})` } }, text + "  "))),
+      make("span", { className: "note keys" }, ...keys.map(([text, colour]) => make("span", { className: "key", style: { "--of": `var(--${colour})` } }, text + "  "))),
     );
   }
 

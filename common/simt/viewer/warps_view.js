@@ -6,7 +6,7 @@ class WarpsView {
     this.root = byId("warps");
     const colours = [["running", "blue"], ["waiting", "wait"], ["done", "grid"]];
     const keys = colours.map(([text, colour]) => make("span", { className: "key", style: { "--of": `var(--${colour})` } }, text + " "));
-    this.grid = make("div", { className: "warps" });
+    this.grid = make("div", { className: player.trace.warps > 8 ? "warps many" : "warps" });
     this.root.append(make("h2", {}, "Warps ", make("span", { className: "note" }, ...keys)), this.grid);
     this.items = Array.from({ length: player.trace.warps }, (_, warp) => {
       const name = make("span", { className: "name" });

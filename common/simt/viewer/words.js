@@ -63,7 +63,7 @@ class Words {
     const each = site.bytes ? `${site.bytes} bytes a lane` : "";
     const number = trace.number[step];
     const told = {
-      line: () => `${who} comes to line ${site.line}.`,
+      line: () => `${who} comes to ${this.line(site)}.`,
       load: () => `${who} reads ${each} of ${site.space === "shared" ? this.shared(pieces) : this.global(global)}.`,
       store: () => `${who} writes ${each} to ${site.space === "shared" ? this.shared(pieces) : this.global(global)}.`,
       atomic: () => `${who} updates ${site.space === "shared" ? this.shared(pieces) : this.global(global)} atomically.`,
@@ -96,6 +96,12 @@ class Words {
     return (told[site.operation] ?? (() => `${who}: ${site.operation}.`))() + this.turns(step);
   }
 
+  /// "line 121", with the file if it is another one than the kernel's.
+  line({ file, line }) {
+    const name = this.trace.files[file] ?? "";
+    return name.startsWith("common/") ? `${name.replace(/.*[/]/, "")}:${line}` : `line ${line}`;
+  }
+
   /// What a warp does or waits for at a step, in a few words.
   state(warp, at) {
     const { trace } = this;
@@ -105,9 +111,9 @@ class Words {
     const site = trace.siteOf(step);
     if (trace.isWait(step) && trace.waitEnd(step) > at) {
       const what = site.barrier === undefined ? site.operation : this.names.barrier(site.barrier);
-      return { state: "waiting", text: `line ${site.line}: waits for ${what}`, step };
+      return { state: "waiting", text: `${this.line(site)}: waits for ${what}`, step };
     }
     if (place === trace.ofWarp[warp].length - 1 && !trace.fault && step < at) return { state: "done", text: "has left the kernel", step };
-    return { state: "running", text: `line ${site.line}: ${site.operation === "line" ? "computes" : site.operation}`, step };
+    return { state: "running", text: `${this.line(site)}: ${site.operation === "line" ? "computes" : site.operation}`, step };
   }
 }
