@@ -1,8 +1,7 @@
 """Opens recordings in headless Chromium: scripts/lab/run watch-check.
 
 What fails: a message on the console, a step that cannot be told or drawn, costs at the end that are
-not those of the profiler, a barrier at which other warps wait than should, a fault without its two
-lines, a page that is too large, a page wider than its window."""
+not those of the counters, a barrier at which other warps wait than should, a fault without its lines, a page that is too large, a page wider than its window."""
 
 import asyncio
 import importlib.util
@@ -66,6 +65,12 @@ FAULT = """() => {
                       lines: [fault.where, fault.other].map((place) => place?.line ?? 0),
                       text: document.getElementById("verdict").textContent };
 }"""
+# Programs with a fault, and what the page must name: lines, by what they hold.
+BROKEN = {
+    "common/tests/watch/missing_barrier.cu": ("// first", "// second"),
+    "common/tests/watch/wrong_phase.cu": ("// first", "// second"),
+    "docs/examples/unseen_races.cu slot": ("flash::tma_load<2>(slots", "flash::wgmma_m64k16<"),
+}
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -107,7 +112,25 @@ def launch(playwright):
     )
 
 
-async def check(paths):
+def numbers(source, texts):
+    """Of the lines that hold these."""
+    lines = (ROOT / source).read_text(encoding="utf-8").splitlines()
+    return [next(i for i, line in enumerate(lines, 1) if text in line) for text in texts]
+
+
+async def look_at_fault(browser, path, source, texts):
+    """What is wrong with how a fault is shown."""
+    problems, opened, fault = await look(browser, path)
+    if not fault:
+        return [*problems, "no fault is shown"]
+    wanted = [f"{source}:{number}" for number in numbers(source, texts)]
+    problems += [f"{place} is not shown" for place in wanted if place not in fault["text"]]
+    if fault["places"][0] < 0:
+        problems.append("the fault has no step")
+    return problems
+
+
+async def check(paths, broken):
     from playwright.async_api import async_playwright
 
     failed = 0
@@ -122,6 +145,10 @@ async def check(paths):
                 sep="\n    " if problems else " ",
                 flush=True,
             )
+            failed += bool(problems)
+        for path, source, texts in broken:
+            problems = await look_at_fault(browser, path, source, texts)
+            print(f"{source}:", *(problems or ["its fault is shown"]), sep="\n    ", flush=True)
             failed += bool(problems)
         await browser.close()
     return failed
@@ -144,12 +171,20 @@ def add_arguments(parser):
 def main(options):
     if other := python_with_playwright():
         return subprocess.run([other, "-B", "-m", "lab", *sys.argv[1:]]).returncode
-    paths = [Path(name) for name in options.pages or ()]
+    paths, broken = [Path(name) for name in options.pages or ()], []
     for rung in [] if paths else cuda_rungs(options.rungs):
-        command = [ROOT / "scripts/watch", rung.name, "--no-browser"]
-        if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode:
-            raise LabError(f"{rung.name} cannot be recorded")
-        paths.append(ROOT / f"build-simt/watch/{rung.name}.html")
-    failed = asyncio.run(check(paths))
-    print(f"{len(paths)} recordings opened in Chromium: {failed or 'none'} with problems")
+        paths.append(record(rung.name, rung.name))
+    for command, texts in {} if options.pages or options.rungs else BROKEN.items():
+        source, *arguments = command.split()
+        broken.append((record(Path(source).stem, source, *arguments), source, texts))
+    failed = asyncio.run(check(paths, broken))
+    count = len(paths) + len(broken)
+    print(f"{count} recordings opened in Chromium: {failed or 'none'} with problems")
     return 1 if failed else 0
+
+
+def record(name, program, *arguments):
+    command = [ROOT / "scripts/watch", program, *arguments, "--no-browser"]
+    if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode:
+        raise LabError(f"{program} cannot be recorded")
+    return ROOT / f"build-simt/watch/{name}.html"

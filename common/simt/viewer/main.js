@@ -41,13 +41,15 @@ class Player {
         const text = `thread (${place.thread.join(",")}) ${place.action}, ${this.trace.files[place.file]}:${place.line}`;
         verdict.append(place.step === undefined ? text : this.link(place.step, text), "\n");
       }
+      if (fault.other) verdict.append("Nothing orders the two: no barrier, phase or wait that both have to do with lies between them.\n");
       if (fault.hint) verdict.append(fault.hint);
     }
   }
 
   followAddress() {
-    const moment = location.hash.slice(1);
+    const [moment, tab] = location.hash.slice(1).split("&");
     if (!moment) return false;
+    if (tab in this.tabs.names) this.tabs.choose(tab);
     const step = this.moments.find(moment);
     if (step >= 0) this.go(step, false);
     else byId("now").textContent = `Nothing in this run is called #${moment}.`;
@@ -60,7 +62,7 @@ class Player {
     this.at = step;
     if (noted) {
       clearTimeout(this.noting);
-      this.noting = setTimeout(() => history.replaceState(null, "", "#step=" + this.at), 200);
+      this.noting = setTimeout(() => history.replaceState(null, "", `#step=${this.at}&${this.tabs.chosen}`), 200);
     }
     this.draw();
     return true;

@@ -47,7 +47,7 @@ class SharedView {
   }
 
   legend() {
-    const entries = [["read now", "blue"], ["written now", "orange"], ["under way: a copy will overwrite it", "purple"], ["mbarrier", "rest"], ["not written yet", "panel"]];
+    const entries = [["read now (1, 2, ..: in which turn)", "blue"], ["written now", "orange"], ["a copy will overwrite it", "purple"], ["a product reads it", "green"], ["mbarrier", "rest"], ["not written yet", "panel"]];
     return make("p", { className: "note" }, ...entries.map(([text, colour]) => make("span", { className: "key", style: { "--of": `var(--${colour})` } }, text + "  ")));
   }
 
@@ -101,23 +101,27 @@ class SharedView {
     this.paint();
   }
 
-  /// The turn in which each lane is served, if there are several.
+  /// The turn in which each word is served, from 1 on. A turn serves one word of each bank, to 32
+  /// lanes of up to 4 bytes, 16 of 8 or 8 of 16.
   turnsOfCells() {
     const turns = new Map();
-    const { bytes } = this.player.trace.siteOf(this.player.at);
+    const { bytes = 0 } = this.player.trace.siteOf(this.player.at);
     const perTurn = bytes > 4 ? 128 / bytes : 32;
-    const taken = new Map();
-    for (const { address, lane } of this.pieces) {
-      if (lane < 0) continue;
-      for (let word = Math.floor(address / 4); word * 4 < address + (bytes ?? 0); ++word) {
-        const key = `${Math.floor(lane / perTurn)}:${word % 32}`;
-        const words = taken.get(key) ?? [];
-        if (!words.includes(word)) words.push(word);
-        taken.set(key, words);
-        turns.set(word, { turn: words.indexOf(word), lane });
+    let before = 0; // turns of the lanes before
+    for (let first = 0; first < 32; first += perTurn) {
+      const ofBank = new Map();
+      for (const { address, lane } of this.pieces) {
+        if (lane < first || lane >= first + perTurn) continue;
+        for (let word = Math.floor(address / 4); word * 4 < address + bytes; ++word) {
+          const words = ofBank.get(word % 32) ?? [];
+          if (!words.includes(word)) words.push(word);
+          ofBank.set(word % 32, words);
+          if (!turns.has(word)) turns.set(word, before + words.indexOf(word) + 1);
+        }
       }
+      before += Math.max(0, ...[...ofBank.values()].map((words) => words.length));
     }
-    return turns;
+    return before > 1 ? turns : new Map();
   }
 
   paint() {
@@ -139,7 +143,6 @@ class SharedView {
       for (let i = Math.floor(address / CELL); i * CELL < address + bytes; ++i) now.set(i, kind);
     }
     const turns = this.turnsOfCells();
-    const several = (this.player.costs.of(at)?.wavefronts ?? 0) > (this.player.costs.of(at)?.ideal_wavefronts ?? 0);
     let before = first > 0 ? names.tile((first - 1) * 128) : null;
     for (let row = first; row < Math.min(this.rows, first + height / ROW + 1); ++row) {
       const y = (row - first) * ROW + 16;
@@ -161,11 +164,12 @@ class SharedView {
         if (kind) {
           context.fillStyle = kind === "write" ? palette.orange : kind === "asked" ? palette.purple : palette.blue;
           context.fillRect(x, y, cell - 1, ROW - 1);
-          const turn = turns.get(number);
-          if (several && turn && cell >= 9) {
+          if (turns.has(number) && cell >= 9) {
             context.fillStyle = palette.page;
-            context.fillText(String(turn.turn + 1).slice(-2), x + 1, y + 9);
+            context.fillText(turns.get(number), x + 1, y + 9);
           }
+          // read while a copy is on its way there
+          if (kind.startsWith("read") && kinds.get(number) === "coming") this.stripe(context, x, y, cell, palette.red);
         }
         if (number === this.selected) {
           context.strokeStyle = palette.ink;
@@ -188,9 +192,10 @@ class SharedView {
     for (const { address, lane } of this.pieces) {
       for (let word = Math.floor(address / 4); lane >= 0 && word * 4 < address + bytes; ++word) words[word % 32].add(word);
     }
+    const conflict = this.player.costs.extra[this.player.at] > 0;
     for (let bank = 0; bank < 32; ++bank) {
       const size = words[bank].size;
-      context.fillStyle = size > 1 ? palette.red : size ? palette.blue : palette.note;
+      context.fillStyle = size > 1 && conflict ? palette.red : size ? palette.blue : palette.note;
       if (cell >= 14 || bank % 4 === 0) context.fillText(size > 1 && cell >= 14 ? `x${size}` : bank, LABEL + bank * cell, 11);
     }
   }
