@@ -19,8 +19,8 @@ struct Region {
     std::vector<size_t> dims; // of an array of such
 };
 
-/// The parts of the struct that the kernel at an address has its dynamic shared memory be; none when it has none,
-/// or without -g.
+/// The parts of the struct that the kernel at an address has its dynamic shared memory be; none
+/// when it has none, or without -g.
 std::vector<Region> dynamic_layout(const void* kernel, size_t bytes);
 
 /// The parts of one of its __shared__ variables, from the variable's beginning.

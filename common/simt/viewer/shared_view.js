@@ -143,15 +143,13 @@ class SharedView {
       for (let i = Math.floor(address / CELL); i * CELL < address + bytes; ++i) now.set(i, kind);
     }
     const turns = this.turnsOfCells();
-    let before = first > 0 ? names.tile((first - 1) * 128) : null;
     for (let row = first; row < Math.min(this.rows, first + height / ROW + 1); ++row) {
       const y = (row - first) * ROW + 16;
-      const name = names.tile(row * 128);
-      context.fillStyle = name === before ? palette.note : palette.ink;
+      const begins = names.variables.find(({ at: place }) => place >= row * 128 && place < row * 128 + 128);
       const found = names.element(row * 128);
-      const label = name === null ? `${row * 128}` : found.row === undefined || name !== before ? name : `[${found.row}]`;
-      context.fillText(label.slice(-15), 2, y + 9);
-      before = name;
+      context.fillStyle = begins ? palette.ink : palette.note;
+      const label = begins ? begins.name : found?.row === undefined ? (found?.variable.name ?? `${row * 128}`) : `[${found.row}]`;
+      context.fillText(label.slice(0, 15), 2, y + 9);
       for (let bank = 0; bank < 32; ++bank) {
         const number = row * 32 + bank;
         if (number >= memory.cells) break;

@@ -23,8 +23,8 @@ std::string from_environment(const char* name) {
 bool is_wanted(const std::string& kernel, uint3 block) {
     static const std::string wanted_kernel = from_environment("FLASH_SIMT_WATCH_KERNEL");
     static const std::string wanted_block = from_environment("FLASH_SIMT_WATCH_BLOCK");
-    const std::string own = std::to_string(block.x) + "," + std::to_string(block.y) + "," +
-                            std::to_string(block.z);
+    const std::string own =
+        std::to_string(block.x) + "," + std::to_string(block.y) + "," + std::to_string(block.z);
     return kernel.find(wanted_kernel) != std::string::npos &&
            own == (wanted_block.empty() ? "0,0,0" : wanted_block);
 }
@@ -50,7 +50,7 @@ size_t Recording::steps() const {
 
 size_t Recorder::Hash::operator()(const Site& site) const {
     size_t sum = reinterpret_cast<size_t>(site.operation) ^ reinterpret_cast<size_t>(site.at) << 1;
-    sum ^= size_t{site.origin.number()} << 20 ^ size_t{site.bytes} << 8;
+    sum ^= size_t{site.origin.number()} << 20 ^ size_t { site.bytes } << 8;
     return (sum ^ static_cast<size_t>(site.space) << 2 ^ size_t{site.async}) *
                0x9e3779b97f4a7c15u >>
            16;
@@ -151,9 +151,8 @@ int64_t Recorder::place(const char* address, Space space) {
         auto found = recording_->buffers.find(number);
         if (found == recording_->buffers.end()) {
             const char* const begin = buffer == nullptr ? executable().begin : buffer->begin;
-            const size_t bytes = buffer == nullptr
-                                     ? static_cast<size_t>(executable().end - begin)
-                                     : buffer->bytes();
+            const size_t bytes =
+                buffer == nullptr ? static_cast<size_t>(executable().end - begin) : buffer->bytes();
             const int64_t skew = static_cast<int64_t>(reinterpret_cast<size_t>(begin) % page);
             const std::string name = buffer == nullptr ? "variables of the program" : buffer->name;
             found = recording_->buffers
@@ -230,10 +229,11 @@ void Recorder::instruct(unsigned thread, const Instruction& instruction) {
         return;
     }
     settle();
-    const Site own{instruction.operation, LocationId::of(instruction.location), Space::elsewhere, 0,
-                   false, instruction.at};
-    const bool waits = is(instruction.operation, "mbarrier_wait") ||
-                       is(instruction.operation, "mbarrier_init");
+    const Site own{
+        instruction.operation, LocationId::of(instruction.location), Space::elsewhere, 0, false,
+        instruction.at};
+    const bool waits =
+        is(instruction.operation, "mbarrier_wait") || is(instruction.operation, "mbarrier_init");
     const bool named = instruction.at != nullptr && !waits;
     Request& request = join(thread, own, instruction.number);
     if (named) { // the phase that it comes to
@@ -278,9 +278,9 @@ void Recorder::start_load(const BulkLoad& load) {
     const LocationId origin = LocationId::of(load.work.location);
     const int64_t phase = recording_->phases[load.mbarrier];
     ++recording_->loads[{load.mbarrier, phase}];
-    Request& request = join(load.work.thread,
-                            {load.work.operation, origin, Space::shared, 0, true, load.mbarrier},
-                            phase);
+    Request& request =
+        join(load.work.thread, {load.work.operation, origin, Space::shared, 0, true, load.mbarrier},
+             phase);
     std::vector<std::pair<const char*, unsigned>> pieces;
     request.data.assign(load.bytes, 0);
     for (const Chunk& chunk : load.inside) {
@@ -306,10 +306,9 @@ void Recorder::start_store(const BulkStore& store) {
         to.emplace_back(chunk.global, chunk.bytes);
         bytes += chunk.bytes;
     }
-    Request& request =
-        join(store.work.thread,
-             {store.work.operation, LocationId::of(store.work.location), Space::shared, 0, true},
-             bytes);
+    Request& request = join(
+        store.work.thread,
+        {store.work.operation, LocationId::of(store.work.location), Space::shared, 0, true}, bytes);
     request.first = place_runs(from, Space::shared, request.lanes);
     request.second = place_runs(to, Space::global, request.lanes);
 }
@@ -357,8 +356,7 @@ void Recorder::meet(CollectiveKind kind, unsigned warp, uint32_t lanes, SourceLo
     constexpr const char* names[] = {"__syncwarp", "collective", "mma", "ldmatrix"};
     const bool loads = kind == CollectiveKind::ldmatrix;
     const Site own{names[static_cast<size_t>(kind)], LocationId::of(location),
-                   loads ? Space::shared : Space::elsewhere,
-                   static_cast<uint8_t>(loads ? 16 : 0)};
+                   loads ? Space::shared : Space::elsewhere, static_cast<uint8_t>(loads ? 16 : 0)};
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         const unsigned lane = lowest(left);
         const auto* const row = static_cast<const char*>(rows_[lane].address);

@@ -74,7 +74,7 @@ struct Recording {
     std::map<uint64_t, SeenBuffer> buffers;
     std::map<std::pair<const void*, int64_t>, unsigned> loads; // by TMA, that end such a phase
     std::map<const void*, int64_t> phases;                     // that ended
-    unsigned last_warp = 0; // whose instruction came last, before a fault
+    unsigned last_warp = 0;  // whose instruction came last, before a fault
     int64_t static_base = 0; // where a trace puts __shared__ variables: behind the dynamic part
 
     size_t steps() const;
@@ -162,7 +162,7 @@ class Recorder final : public Observer {
     std::map<uint32_t, int64_t> load_phases_;
     std::array<std::vector<std::pair<std::array<Touched, 4>, Touched>>, 8> products_;
     std::array<uint32_t, 32> products_begun_{}; // by each warp
-    int64_t next_base_ = 0; // of global memory
+    int64_t next_base_ = 0;                     // of global memory
     SeenBuffer* recent_ = nullptr;
 };
 

@@ -162,7 +162,8 @@ class TraceWriter {
         const SharedMemory& memory = block_.shared();
         json variables = json::array();
         int64_t end = static_cast<int64_t>(memory.dynamic_bytes());
-        for (const Region& region : dynamic_layout(block_.launch().kernel, memory.dynamic_bytes())) {
+        for (const Region& region :
+             dynamic_layout(block_.launch().kernel, memory.dynamic_bytes())) {
             variables.push_back(described(region, 0));
         }
         for (const SharedVariable& variable : block_.kernel().shared) {
@@ -316,23 +317,23 @@ class TraceWriter {
             SharedTraffic shared = own.shared_load;
             shared += own.shared_store;
             shared += own.async_store;
-            all.push_back({{"file", file(line.file)},
-                           {"line", line.line},
-                           {"global_requests", global.requests},
-                           {"sectors", global.sectors},
-                           {"ideal_sectors", global.ideal},
-                           {"shared_requests", shared.requests},
-                           {"wavefronts", shared.wavefronts},
-                           {"ideal_wavefronts", shared.ideal},
-                           {"barriers", own.barriers},
-                           {"collectives", own.collectives},
-                           {"mma", own.mma},
-                           {"ldmatrix", own.ldmatrix},
-                           {"cp_async", own.cp_async},
-                           {"atomics", own.atomics},
-                           {"tma", own.tma_load.requests + own.tma_store.requests +
-                                       own.bulk_reduce.requests},
-                           {"wgmma", products}});
+            all.push_back(
+                {{"file", file(line.file)},
+                 {"line", line.line},
+                 {"global_requests", global.requests},
+                 {"sectors", global.sectors},
+                 {"ideal_sectors", global.ideal},
+                 {"shared_requests", shared.requests},
+                 {"wavefronts", shared.wavefronts},
+                 {"ideal_wavefronts", shared.ideal},
+                 {"barriers", own.barriers},
+                 {"collectives", own.collectives},
+                 {"mma", own.mma},
+                 {"ldmatrix", own.ldmatrix},
+                 {"cp_async", own.cp_async},
+                 {"atomics", own.atomics},
+                 {"tma", own.tma_load.requests + own.tma_store.requests + own.bulk_reduce.requests},
+                 {"wgmma", products}});
         }
         return all;
     }

@@ -12,14 +12,14 @@ namespace {
 
 enum class Role : uint8_t {
     plain,
-    arrival,     // at a barrier
-    meeting,     // an arrival that waits for the others
-    wait,        // for a phase of an mbarrier
-    copies,      // an arrival that follows the warp's copies
-    copy,        // starts one, by cp.async
+    arrival, // at a barrier
+    meeting, // an arrival that waits for the others
+    wait,    // for a phase of an mbarrier
+    copies,  // an arrival that follows the warp's copies
+    copy,    // starts one, by cp.async
     commit_copies,
     wait_copies,
-    load,        // by TMA
+    load, // by TMA
     store,
     commit_stores,
     wait_stores,
@@ -61,7 +61,7 @@ Role role_of(std::string_view operation) {
 struct Phase {
     unsigned awaited = 0; // arrivals of lanes, and loads that begin
     unsigned come = 0;
-    bool ends = false; // in the recording
+    bool ends = false;           // in the recording
     std::vector<size_t> landing; // works that land when somebody waits
     int64_t ended_by = -1;
     uint64_t round = 0; // in which the last one came
@@ -156,8 +156,8 @@ class Arranger {
     /// The warp's next instruction, if it waits for nothing.
     bool advance(unsigned warp, bool forced) {
         const Step* const step = next(warp);
-        if (step == nullptr || (!forced && last_ && last_->warp == warp &&
-                                last_->index == at_[warp])) {
+        if (step == nullptr ||
+            (!forced && last_ && last_->warp == warp && last_->index == at_[warp])) {
             return false;
         }
         if (waits_at_[warp]) {
