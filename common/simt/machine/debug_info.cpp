@@ -121,11 +121,14 @@ std::vector<Symbol> own_symbols() {
     return symbols;
 }
 
-std::vector<Frame> frames_at(uint64_t address) {
+Dwarf* own_debug_info() {
     static const OwnFile file;
     Dwarf_Addr bias = 0;
-    Dwarf* const info =
-        file.module() == nullptr ? nullptr : dwfl_module_getdwarf(file.module(), &bias);
+    return file.module() == nullptr ? nullptr : dwfl_module_getdwarf(file.module(), &bias);
+}
+
+std::vector<Frame> frames_at(uint64_t address) {
+    Dwarf* const info = own_debug_info();
     Dwarf_CU* number = nullptr;
     Dwarf_Die unit; // one by one: clang++ makes no table of addresses
     while (info != nullptr &&
