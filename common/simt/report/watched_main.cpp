@@ -16,7 +16,8 @@
 #include "common/simt/report/profile.hpp"
 #include "common/simt/report/verdict.hpp"
 
-extern "C" int __real_main(int argc, char** argv);
+/// The program's main; null when that was not wrapped, and then nothing here has a part in the run.
+extern "C" [[gnu::weak]] int __real_main(int argc, char** argv);
 
 namespace flash::simt {
 namespace {
@@ -69,7 +70,11 @@ void leave_at_exit(int, void*) {
     std::fflush(nullptr);
     _exit(final_code);
 }
-[[gnu::constructor(101)]] void register_leaving() { on_exit(leave_at_exit, nullptr); }
+[[gnu::constructor(101)]] void register_leaving() {
+    if (__real_main != nullptr) {
+        on_exit(leave_at_exit, nullptr);
+    }
+}
 
 /// What report() needs, made before it is registered, or it would be gone by then.
 void make_ready() {
