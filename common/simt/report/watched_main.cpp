@@ -84,12 +84,14 @@ void make_ready() {
     watchdog().handle_interrupts(finish);
 }
 
+std::terminate_handler terminate_before;
+
 /// A fault in a thread of the program's, or one that it does not let through.
 [[noreturn]] void at_terminate() {
     if (verdict() != Verdict::clean && verdict() != Verdict::warning) {
         finish(EXIT_FAILURE);
     }
-    std::fflush(nullptr);
+    terminate_before();
     std::abort();
 }
 
@@ -125,6 +127,6 @@ extern "C" int __wrap_main(int argc, char** argv) {
     std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
     simt::make_ready();
     on_exit(simt::report_at_exit, nullptr);
-    std::set_terminate(simt::at_terminate);
+    simt::terminate_before = std::set_terminate(simt::at_terminate);
     std::exit(simt::run_main(argc, argv));
 }
