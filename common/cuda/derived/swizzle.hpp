@@ -11,7 +11,7 @@
 #include "common/cuda/ptx/mma.hpp"
 #include "common/types.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #define FLASH_DEVICE __device__ __forceinline__
 #else
 #define FLASH_DEVICE inline

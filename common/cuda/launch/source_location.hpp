@@ -3,7 +3,7 @@
 // nothing.
 #pragma once
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 struct SourceLocation {

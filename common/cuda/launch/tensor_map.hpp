@@ -11,7 +11,7 @@
 #include "common/attention.hpp"
 #include "common/types.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 #include <cuda.h>
 

@@ -9,7 +9,7 @@
 
 #include "common/attention.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 namespace flash::detail {
 constexpr int64_t bytes_between_parts = 0;
 inline void begin_parts(void*) {}

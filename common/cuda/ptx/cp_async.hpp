@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 

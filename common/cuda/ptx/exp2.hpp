@@ -6,7 +6,7 @@ inline constexpr float log2_e = 1.44269504f; // e^x = 2^(x log2(e))
 inline constexpr float ln_2 = 0.693147181f;  // log(x) = log2(x) ln(2)
 } // namespace flash
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 

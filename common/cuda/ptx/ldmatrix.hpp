@@ -18,7 +18,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 

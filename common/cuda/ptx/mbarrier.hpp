@@ -13,7 +13,7 @@
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/launch/source_location.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 

@@ -17,7 +17,7 @@
 
 #include "common/cuda/cuda.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 

@@ -7,7 +7,7 @@
 // (atomicAdd on a counter) and wait for lower numbers alone are safe.
 #pragma once
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 

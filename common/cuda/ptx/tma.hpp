@@ -13,7 +13,7 @@
 
 #include "common/cuda/launch/tensor_map.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 

@@ -44,7 +44,7 @@
 #include "common/cuda/launch/source_location.hpp"
 #include "common/types.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 #include "common/cuda/ptx/wgmma_shapes.hpp"
 

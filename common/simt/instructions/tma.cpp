@@ -100,7 +100,7 @@ void check_global(const AsyncWork& work, const std::vector<Chunk>& chunks) {
     }
     const auto [low, high] = std::ranges::minmax_element(chunks, {}, &Chunk::global);
     const Buffer* const buffer =
-        arena().contains(low->global) ? buffer_around(low->global) : nullptr;
+        global_space().contains(low->global) ? buffer_around(low->global) : nullptr;
     const std::string leads =
         std::string("out of bounds: ") +
         (std::string(work.operation).starts_with("tma") ? "the tensor map" : "it") + " leads ";

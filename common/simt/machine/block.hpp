@@ -119,8 +119,9 @@ class Block {
     const Kernel& kernel() const { return *kernel_; }
     const SharedMemory& shared() const { return shared_; }
     Space space_of(const char* address) const {
-        return arena_.contains(address)                                    ? Space::global
+        return global_.arena.contains(address)                             ? Space::global
                : shared_.is_dynamic(address) || shared_.is_static(address) ? Space::shared
+               : global_.is_variable(address)                              ? Space::global
                                                                            : Space::elsewhere;
     }
 
@@ -244,7 +245,7 @@ class Block {
     Fault stuck() const;
     uint64_t draw();
 
-    Arena arena_ = arena();
+    GlobalSpace global_ = global_space();
     SharedMemory shared_;
     Fiber scheduler_; // run() itself
     Stacks stacks_;

@@ -114,8 +114,11 @@ std::vector<Symbol> own_symbols() {
         const char* const name = dwfl_module_getsym(file.module(), i, &entry, nullptr);
         const int type = GELF_ST_TYPE(entry.st_info);
         if (name != nullptr && entry.st_shndx != SHN_UNDEF &&
-            (type == STT_FUNC || type == STT_TLS)) {
-            symbols.push_back({name, entry.st_value, entry.st_size, type == STT_FUNC});
+            (type == STT_FUNC || type == STT_TLS || type == STT_OBJECT)) {
+            symbols.push_back({name, entry.st_value, entry.st_size,
+                               type == STT_FUNC  ? Symbol::function
+                               : type == STT_TLS ? Symbol::thread_local_variable
+                                                 : Symbol::variable});
         }
     }
     return symbols;

@@ -13,10 +13,10 @@ struct Symbol {
     std::string name; // mangled
     uint64_t address; // in the file; a thread-local variable's offset in its segment
     uint64_t bytes;
-    bool is_function; // else a thread-local variable
+    enum Kind { function, thread_local_variable, variable } kind;
 };
 
-/// The program's functions and thread-local variables; none when it is stripped.
+/// The program's functions and variables; none when it is stripped.
 std::vector<Symbol> own_symbols();
 
 /// A line, and the function that it stands in.

@@ -20,6 +20,8 @@ std::string describe(const ThreadAction& place) {
 
 const char* name_of(FaultKind kind) {
     switch (kind) {
+    case FaultKind::host_misuse:
+        return "host_misuse";
     case FaultKind::launch:
         return "launch";
     case FaultKind::out_of_bounds:

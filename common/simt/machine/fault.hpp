@@ -13,6 +13,7 @@
 namespace flash::simt {
 
 enum class FaultKind {
+    host_misuse,          // a call or an access of the host that CUDA does not allow
     launch,               // a grid, block or amount of shared memory that no GPU of the kind takes
     out_of_bounds,        // memory that the block or the grid does not have
     misaligned,           // an address that is no multiple of the access's size

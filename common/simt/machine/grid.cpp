@@ -107,6 +107,14 @@ size_t shared_memory_limit(bool for_hopper) {
 }
 
 void run(const Launch& launch) {
+    if (running_block != nullptr) {
+        const RuntimeCode runtime;
+        current_block().refuse(FaultKind::launch,
+                               "a kernel launches a kernel; the SIMT backend has no such dynamic "
+                               "parallelism",
+                               "a launch", launch.location,
+                               "launch it from the host, or call it as a __device__ function");
+    }
     const Kernel& kernel = kernel_at(launch.kernel);
     static std::mutex one_launch; // host threads may launch at the same time; kernels take turns
     const std::lock_guard turn_of_launch(one_launch);
@@ -114,6 +122,9 @@ void run(const Launch& launch) {
     check(launch, kernel);
 
     const Options& chosen = options();
+    if (!chosen.detect) {
+        forget_writes();
+    }
     const bool observed = chosen.detect || chosen.count;
     if (observed) {
         require_instrumented();

@@ -23,7 +23,7 @@ namespace {
 
 std::string describe(const Block& block, const char* address) {
     const SharedMemory& shared = block.shared();
-    if (arena().contains(address)) {
+    if (global_space().contains(address)) {
         const Buffer* const buffer = buffer_around(address);
         return buffer == nullptr ? "out of bounds: no buffer is at this address of global memory"
                                  : "out of bounds: an address " + buffer->outside(address);

@@ -84,11 +84,25 @@ void make_ready() {
     watchdog().handle_interrupts(finish);
 }
 
+/// Puts into the log what ends the run; false when it is nothing of ours.
+bool note(const std::exception_ptr& thrown) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const Fault& fault) {
+        run_log().add_last(fault);
+    } catch (const Unsupported& error) {
+        run_log().add_unsupported(error.what());
+    } catch (...) {
+        return false;
+    }
+    return true;
+}
+
 std::terminate_handler terminate_before;
 
 /// A fault in a thread of the program's, or one that it does not let through.
 [[noreturn]] void at_terminate() {
-    if (verdict() != Verdict::clean && verdict() != Verdict::warning) {
+    if (const std::exception_ptr thrown = std::current_exception(); thrown && note(thrown)) {
         finish(EXIT_FAILURE);
     }
     terminate_before();
@@ -98,12 +112,10 @@ std::terminate_handler terminate_before;
 int run_main(int argc, char** argv) {
     try {
         return __real_main(argc, argv);
-    } catch (const KernelFault&) {
-        return EXIT_FAILURE; // it is in the log
-    } catch (const Unsupported& error) {
-        run_log().add_unsupported(error.what());
-        return EXIT_FAILURE;
     } catch (const Error& error) {
+        if (note(std::current_exception())) {
+            return EXIT_FAILURE;
+        }
         std::fprintf(stderr, "%s\n", error.what());
         return nothing_to_run;
     }

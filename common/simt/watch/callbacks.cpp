@@ -1,9 +1,11 @@
 // The functions that code compiled with -fsanitize=thread calls. Linking without that option leaves
 // them to us.
 #include <cstddef>
+#include <cstring>
 
 #include "common/simt/machine/block.hpp"
 #include "common/simt/machine/symbols.hpp"
+#include "common/simt/watch/host_access.hpp"
 #include "common/simt/watch/watch.hpp"
 
 namespace flash::simt {
@@ -16,9 +18,11 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
 [[gnu::noinline]] void tell(const void* address, unsigned bytes, AccessKind kind,
                             const void* return_address) {
     const Caller caller;
-    const LocationId place = LocationId::of_code(return_address, base);
-    caller.makes(
-        event, {static_cast<const char*>(address), bytes, kind, place.within(caller.thread.call)});
+    const auto* const place = static_cast<const char*>(address);
+    if (bytes > 1 || !is_guard(place, caller.block.shared().segment())) {
+        const LocationId line = LocationId::of_code(return_address, base);
+        caller.makes(event, {place, bytes, kind, line.within(caller.thread.call)});
+    }
 }
 
 /// Most accesses are to local variables: addresses from the frame of this call up to the top of the
@@ -32,12 +36,21 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
         } else if (thread.locals_observed) {
             tell<&Observer::access_local>(address, bytes, kind, return_address);
         }
+    } else if (may_be_of_device(address)) [[unlikely]] {
+        check_host_access(address, bytes, kind, return_address);
     }
 }
 
-/// A copy of a struct: the accesses that a GPU needs for it, given its address.
+/// A copy of a struct, or of bytes that may lie anywhere: the accesses that a GPU needs for it,
+/// given its address.
 [[gnu::always_inline]] inline void note_range(const void* address, size_t size, AccessKind kind,
                                               const void* return_address) {
+    if (active_observers == nullptr) {
+        if (size != 0 && may_be_of_device(address)) [[unlikely]] {
+            check_host_access(address, size, kind, return_address);
+        }
+        return;
+    }
     const auto* const begin = static_cast<const char*>(address);
     const size_t low_bits = reinterpret_cast<size_t>(address) | size;
     const unsigned step = low_bits % 4 == 0 ? 4 : low_bits % 2 == 0 ? 2 : 1;
@@ -80,11 +93,20 @@ using namespace flash::simt;
     void __tsan_##name##size(void* address) {                                                      \
         note(address, size, kind, __builtin_return_address(0));                                    \
     }
+// The compiler does not know that it is aligned: members of packed structs, pieces of a memcpy.
+#define FLASH_SIMT_RANGE_CALLBACK(name, size, kind)                                                \
+    void __tsan_##name##size(void* address) {                                                      \
+        if (reinterpret_cast<size_t>(address) % size == 0) {                                       \
+            note(address, size, kind, __builtin_return_address(0));                                \
+        } else {                                                                                   \
+            note_range(address, size, kind, __builtin_return_address(0));                          \
+        }                                                                                          \
+    }
 #define FLASH_SIMT_CALLBACKS(size)                                                                 \
     FLASH_SIMT_CALLBACK(read, size, AccessKind::load)                                              \
     FLASH_SIMT_CALLBACK(write, size, AccessKind::store)                                            \
-    FLASH_SIMT_CALLBACK(unaligned_read, size, AccessKind::load)                                    \
-    FLASH_SIMT_CALLBACK(unaligned_write, size, AccessKind::store)
+    FLASH_SIMT_RANGE_CALLBACK(unaligned_read, size, AccessKind::load)                              \
+    FLASH_SIMT_RANGE_CALLBACK(unaligned_write, size, AccessKind::store)
 
 // std::atomic and shared_ptr become calls too, in the host's part of a kernel file as well.
 #define FLASH_SIMT_NOTE_ATOMIC(bits, Type)                                                         \
@@ -140,6 +162,26 @@ void __tsan_read_range(void* address, unsigned long size) {
 void __tsan_write_range(void* address, unsigned long size) {
     note_range(address, size, AccessKind::store, __builtin_return_address(0));
 }
+
+// language/memory_functions.hpp puts the first of each pair in the place of the C library's;
+// clang++ calls the second.
+#define FLASH_SIMT_MEMORY_CALLBACKS(name, Parameters, arguments, NOTE_READ)                        \
+    void* flash_simt_##name Parameters noexcept {                                                  \
+        NOTE_READ                                                                                  \
+        note_range(to, bytes, AccessKind::store, __builtin_return_address(0));                     \
+        return std::name arguments;                                                                \
+    }                                                                                              \
+    void* __tsan_##name Parameters noexcept {                                                      \
+        NOTE_READ                                                                                  \
+        note_range(to, bytes, AccessKind::store, __builtin_return_address(0));                     \
+        return std::name arguments;                                                                \
+    }
+#define FLASH_SIMT_READS note_range(from, bytes, AccessKind::load, __builtin_return_address(0));
+FLASH_SIMT_MEMORY_CALLBACKS(memcpy, (void* to, const void* from, size_t bytes), (to, from, bytes),
+                            FLASH_SIMT_READS)
+FLASH_SIMT_MEMORY_CALLBACKS(memmove, (void* to, const void* from, size_t bytes), (to, from, bytes),
+                            FLASH_SIMT_READS)
+FLASH_SIMT_MEMORY_CALLBACKS(memset, (void* to, int byte, size_t bytes), (to, byte, bytes), )
 
 void __tsan_init() { start_watching(); }
 void __tsan_func_entry(void* caller) {

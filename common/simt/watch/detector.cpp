@@ -1,6 +1,7 @@
 #include "common/simt/watch/detector.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace flash::simt {
 namespace {
@@ -13,12 +14,27 @@ const char* verb(AccessKind kind) {
 
 std::string quantity(const AccessEvent& access) { return plural(access.bytes, "byte"); }
 
-/// What is remembered of each byte of a buffer.
+/// What is remembered of each byte of a buffer. A variable may begin anywhere.
 Shadow* shadow_of(const Buffer& buffer) {
     if (!buffer.notes) {
-        buffer.notes = std::make_unique<Shadow>(buffer.begin, buffer.bytes());
+        const size_t before = reinterpret_cast<size_t>(buffer.begin) % 16;
+        buffer.notes = std::make_unique<Shadow>(buffer.begin - before, buffer.bytes() + before);
     }
     return static_cast<Shadow*>(buffer.notes.get());
+}
+
+/// Fresh memory holds 0xff. So whatever reads other bytes reads what was written.
+bool may_be_unwritten(const AccessEvent& access) {
+    constexpr uint64_t fresh = ~uint64_t{0};
+    if (access.bytes < 4) {
+        return std::memcmp(access.address, &fresh, access.bytes) == 0;
+    }
+    for (unsigned offset = 0; offset < access.bytes; offset += 4) {
+        if (std::memcmp(access.address + offset, &fresh, 4) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 } // namespace
@@ -135,7 +151,11 @@ void Detector::note_unwritten(unsigned thread, const AccessEvent& access, const 
 void Detector::stop_outside(unsigned thread, const AccessEvent& access,
                             const Region& region) const {
     std::string summary = "out of bounds: ";
-    if (region.begin == nullptr) {
+    const std::optional<Variable> variable = variable_at(access.address);
+    if (variable && variable->kind == Variable::host) {
+        summary += quantity(access) + " of " + describe_host_memory(access.address) +
+                   ", which is no memory of the device";
+    } else if (region.begin == nullptr) {
         summary += std::string(region.name) + " at this address";
     } else {
         const bool before = access.address < region.begin;
@@ -201,7 +221,10 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) const
         if (buffer == nullptr) {
             return {nullptr, 0, "no buffer of global memory is", nullptr};
         }
-        return {buffer->begin, buffer->bytes(), buffer->name, shadow_of(*buffer)};
+        const DeviceMemory* const memory =
+            arena().contains(access.address) ? memory_around(access.address) : nullptr;
+        return {buffer->begin, buffer->bytes(), buffer->name, shadow_of(*buffer),
+                memory == nullptr ? nullptr : memory->written(), buffer->constant};
     }
     const SharedMemory& shared = block_.shared();
     if (!shared.is_static(access.address)) {
@@ -237,7 +260,8 @@ void Detector::load_matrices(std::span<const MatrixRow> rows, SourceLocation loc
 inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access, Space space) {
     const Region& region = recent(access.address, space);
     if (!region.contains(access) ||
-        (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) != 0) {
+        (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) != 0 ||
+        (region.written != nullptr && may_be_unwritten(access))) {
         return false;
     }
     const Order::Load load(thread, access.origin, space == Space::shared);
@@ -255,8 +279,36 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
                          ", and its address is no multiple of " + std::to_string(access.bytes),
                      action_of(thread, access)});
     }
+    if (region.written != nullptr) {
+        check_written(thread, access, region);
+    }
+    if (region.constant && access.kind != AccessKind::load) {
+        block_.stop({FaultKind::invalid_access,
+                     "constant memory is written by a kernel, " + in(access, region),
+                     action_of(thread, access)});
+    }
     const bool shared = space == Space::shared;
     region.visit(access, [&](Cell& cell) { check_cell(thread, access, region, shared, cell); });
+}
+
+/// Of global memory: reads only what the host or a kernel has written.
+void Detector::check_written(unsigned thread, const AccessEvent& access, const Region& region) {
+    if (access.kind != AccessKind::store && may_be_unwritten(access)) {
+        const unsigned step = std::min(access.bytes, 4u);
+        for (unsigned offset = 0; offset < access.bytes; offset += step) {
+            const AccessEvent part{access.address + offset, step, access.kind, access.origin};
+            if (may_be_unwritten(part) && !region.written->all(part.address, step)) {
+                block_.stop({FaultKind::uninitialised,
+                             "read of global memory that neither the host nor a kernel has "
+                             "written, " +
+                                 in(part, region),
+                             action_of_actor(thread, access, " that reads it")});
+            }
+        }
+    }
+    if (access.kind != AccessKind::load) {
+        region.written->mark(access.address, access.bytes);
+    }
 }
 
 void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region,

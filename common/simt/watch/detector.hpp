@@ -55,6 +55,8 @@ class Detector final : public Observer {
         size_t bytes = 0;
         std::string_view name;
         Shadow* shadow = nullptr;
+        WrittenBytes* written = nullptr; // null: all of it
+        bool constant = false;
         bool contains(const AccessEvent& access) const {
             return access.address >= begin && access.address + access.bytes <= begin + bytes;
         }
@@ -103,6 +105,7 @@ class Detector final : public Observer {
     bool is_recalled(unsigned thread, const AccessEvent& access, Space space);
     void check(unsigned thread, const AccessEvent& access, Space space);
     void read_by(const AsyncReaders& readers, const AccessEvent& access, CellMemo& memo);
+    void check_written(unsigned thread, const AccessEvent& access, const Region& region);
     void check_elsewhere(unsigned thread, const AccessEvent& access);
     std::optional<Fault> load_left_behind();
     uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, Work::Kind kind);

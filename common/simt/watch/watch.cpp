@@ -50,6 +50,9 @@ class Watch final : public ObserverFactory {
         for (const Counting* const one : counted_) {
             found->tally += one->tally();
         }
+        for (const auto& [offset, bytes] : found->tally.borrowed) {
+            found->shared_bytes += bytes;
+        }
     }
 
   private:

@@ -84,7 +84,7 @@ class SimtBackend final : public Backend {
     }
 
     size_t available_bytes() const override {
-        return std::min(host_backend().available_bytes(), simt::Arena::bytes);
+        return std::min(host_backend().available_bytes(), simt::arena().bytes);
     }
 
     std::unique_ptr<Memory> allocate(size_t bytes) override {
