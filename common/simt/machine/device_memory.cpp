@@ -194,6 +194,9 @@ DeviceMemory::~DeviceMemory() {
 }
 
 std::string Buffer::outside(const char* address) const {
+    if (address == end) {
+        return "just past the end of " + name;
+    }
     return (address < begin
                 ? plural(static_cast<size_t>(begin - address), "byte") + " before the start of "
                 : plural(static_cast<size_t>(address - end), "byte") + " past the end of ") +
