@@ -146,7 +146,7 @@ function(flash_add_watched_twins name)
     list(GET run 2 kib)
     set(test "${name}: detect, schedule ${schedule}, copies land ${landing}, ${kib} KiB a block")
     add_test(NAME "${test}" COMMAND test_${name}_watched "${list}")
-    set_tests_properties("${test}" PROPERTIES TIMEOUT 900 LABELS detect ENVIRONMENT "FLASH_SIMT_DETECT=1;OMP_WAIT_POLICY=passive;\
+    set_tests_properties("${test}" PROPERTIES TIMEOUT 900 LABELS detect ENVIRONMENT "FLASH_SIMT_DETECT=1;FLASH_SIMT_STRICT=1;OMP_WAIT_POLICY=passive;\
 FLASH_SIMT_SCHEDULE=${schedule};FLASH_SIMT_CP_ASYNC=${landing};FLASH_SIMT_SHARED_KIB=${kib}")
     set(list "[schedules]")
   endforeach()

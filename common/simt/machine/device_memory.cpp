@@ -175,7 +175,7 @@ DeviceMemory::DeviceMemory(size_t bytes, Kind kind) : bytes_(bytes), kind_(kind)
     data_ = end - round_up(bytes, alignment);
     const size_t pages = round_up(bytes, page_bytes());
     if (mprotect(end - pages, pages, PROT_READ | PROT_WRITE) != 0) {
-        refuse("is more than the system gives (a limit of ulimit?)");
+        refuse("is more than the system gives (is there a limit, as ulimit sets it?)");
     }
     std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(first), wanted, this);
     std::memset(data_, 0xff, bytes); // NaN in every type: a GPU's fresh memory is not zero either
@@ -194,6 +194,9 @@ DeviceMemory::~DeviceMemory() {
 }
 
 std::string Buffer::outside(const char* address) const {
+    if (address == end) {
+        return "just past the end of " + name;
+    }
     return (address < begin
                 ? plural(static_cast<size_t>(begin - address), "byte") + " before the start of "
                 : plural(static_cast<size_t>(address - end), "byte") + " past the end of ") +

@@ -33,6 +33,7 @@ void check(const Launch& launch, const Kernel& kernel) {
                                            std::to_string(launch.location.line) + ": " + reason);
         fault.kernel = kernel.name;
         fault.where.line = {launch.location.file, launch.location.line};
+        run_log().add_last(fault);
         throw fault;
     };
     if (volume(launch.grid) == 0 || volume(launch.block) == 0) {
@@ -115,11 +116,11 @@ void run(const Launch& launch) {
                                "launch it from the host, or call it as a __device__ function");
     }
     const Kernel& kernel = kernel_at(launch.kernel);
-    check(launch, kernel);
-
     static std::mutex one_launch; // host threads may launch at the same time; kernels take turns
     const std::lock_guard turn_of_launch(one_launch);
     const DetectorOn detector(run_log().begin_launch(kernel.name));
+    check(launch, kernel);
+
     const Options& chosen = options();
     if (!chosen.detect) {
         forget_writes();

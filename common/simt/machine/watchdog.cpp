@@ -218,7 +218,7 @@ std::string Watchdog::standing(const Worker& worker) const {
 /// Stops every worker of the launch, the one that spins with what it did.
 void Watchdog::end_launch() {
     const bool meet = without_meeting_ < options().timeout;
-    const auto seconds = std::to_string(options().timeout * (meet ? patience : 1));
+    const std::string time = plural(options().timeout * (meet ? patience : 1), "second");
     for (Worker& worker : workers_) {
         std::set<std::string> lines;
         for (int i = 0; i < samples && hold(worker); ++i) {
@@ -226,7 +226,7 @@ void Watchdog::end_launch() {
             worker.state = State::released;
         }
         lines.erase("");
-        std::string text = "no progress for " + seconds + " seconds: ";
+        std::string text = "no progress for " + time + ": ";
         text += meet ? "threads meet again and again, and none leaves the kernel"
                      : "no thread has come to a barrier or to its end";
         const char* between = lines.size() > 1 ? "\n  these lines are executed again and again: "

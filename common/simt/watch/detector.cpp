@@ -9,7 +9,7 @@ namespace {
 const char* verb(AccessKind kind) {
     return kind == AccessKind::load    ? "reads"
            : kind == AccessKind::store ? "writes"
-                                       : "updates atomically";
+                                       : "atomically updates";
 }
 
 std::string quantity(const AccessEvent& access) { return plural(access.bytes, "byte"); }
@@ -162,9 +162,10 @@ void Detector::stop_outside(unsigned thread, const AccessEvent& access,
         const auto distance = static_cast<size_t>(before ? region.begin - access.address
                                                          : access.address - region.begin);
         summary += quantity(access) + ", " +
-                   (before ? plural(distance, "byte") + " before the start of "
-                    : distance < region.bytes
-                        ? "across the end of "
+                   (before                    ? plural(distance, "byte") + " before the start of "
+                    : distance < region.bytes ? "across the end of "
+                    : distance == region.bytes
+                        ? "just past the end of "
                         : plural(distance - region.bytes, "byte") + " past the end of ") +
                    std::string(region.name) + " (" + plural(region.bytes, "byte") + ")";
     }
@@ -179,7 +180,7 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
         // its own: only others have waited for that
         if (copy.thread == thread || is_in_flight(copy)) {
             block_.stop({FaultKind::async_copy_in_flight,
-                         "data of a cp.async used before its wait, " + in(access, region),
+                         "data of a cp.async is used before its wait, " + in(access, region),
                          action_of(thread, access),
                          block_.place(copy.thread, "starts the copy", copy.origin),
                          "the thread that copies must wait for its group (cp_async_wait), then a "
@@ -201,11 +202,10 @@ Fault Detector::race_of_threads(unsigned thread, const AccessEvent& access, cons
     const bool same_warp = same_block && race.other->warp == thread / 32;
     return {FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
             action_of(race, thread, access),
-            same_warp
-                ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would "
-                  "order them"
+            same_warp ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between the "
+                        "two would order them"
             : same_block
-                ? "a __syncthreads() between would order them"
+                ? "a __syncthreads() between the two would order them"
                 : "nothing orders threads of different blocks; only atomic operations may meet"};
 }
 
@@ -219,7 +219,7 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) const
     if (space == Space::global) {
         const Buffer* const buffer = buffer_around(access.address);
         if (buffer == nullptr) {
-            return {nullptr, 0, "no buffer is in global memory", nullptr};
+            return {nullptr, 0, "no buffer of global memory is", nullptr};
         }
         const DeviceMemory* const memory =
             arena().contains(access.address) ? memory_around(access.address) : nullptr;

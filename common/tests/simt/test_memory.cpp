@@ -301,7 +301,7 @@ TEST_CASE("variables of the device are global memory") {
     const Fault outside = fault_at("to the numbers", FaultKind::out_of_bounds,
                                    [] { launch(write_numbers, 1, 1, 0, 15); });
     CHECK_THAT(outside.what(),
-               ContainsSubstring("4 bytes, 0 bytes past the end of numbers (60 bytes)"));
+               ContainsSubstring("4 bytes, just past the end of numbers (60 bytes)"));
     const Buffer<int> calls(32);
     launch(count_calls, 1, 32, 0, calls.data());
 }

@@ -45,6 +45,12 @@ race: a race
     Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may run
     them either way round, so the result can be right today and wrong on the next GPU, or on the
     next run. Each pair of lines needs a barrier (or a wait) between them.
+same_value: several threads that write one value
+    The result is right whoever comes last, and hardware lets you get away with it. But the
+    value is the same today only: let one thread write it, and the others meet it at a barrier.
+volatile_conflict: an order that only volatile promises
+    volatile makes the compiler access memory; it orders nothing else. A barrier or an atomic
+    operation with a fence does.
 race_with_engine: a race with an engine
     TMA and wgmma work beside the threads. What they read or write is theirs from the line that
     starts them until somebody has waited for them, and whoever uses the place next must have
@@ -66,12 +72,17 @@ missing_fence: a missing fence
     so a fence must come first.
 uninitialised: a read of uninitialised shared memory
     Shared memory is not zero when a block starts: it holds what the block before left there.
-divergent_barrier, missing_barrier: a barrier that not all threads reach
+divergent_barrier, missing_barrier, early_exit: a barrier that not all threads reach
     __syncthreads waits for every thread of the block. On a GPU a thread that never comes means
     a hang, or a barrier that lets the others through too early; CUDA calls both undefined.
 deadlock: a deadlock
     Threads wait for others, or for bytes, that will never come. The message says where each
     group waits, and how many arrivals or bytes are there.
+timeout: a loop without end
+    A thread goes round the same lines and never gets to a barrier or to the end of the kernel.
+    Ask what would have to change for the loop to end, and which thread changes it.
+assertion, trap: a kernel that gives up
+    An assert() or a __trap() of the kernel itself has found that something is wrong.
 out_of_bounds: an access out of bounds
     On a GPU such an access reads a neighbour's data, or ends the program with an illegal
     address.
@@ -155,6 +166,7 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     """(problems tried, the first Failure or None): a list of the suite."""
     environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
     environment["FLASH_SIMT_DETECT"] = "1" if detectors else "0"
+    environment["FLASH_SIMT_STRICT"] = "1"  # a learner's kernel is to have no doubtful access
     options = ("FLASH_SIMT_SCHEDULE", "FLASH_SIMT_CP_ASYNC", "FLASH_SIMT_SHARED_KIB")
     environment |= zip(options, run)
     words = [str(program), verb, dims, str(longest)] + ([kind] if kind else [])
