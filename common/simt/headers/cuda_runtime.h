@@ -8,11 +8,15 @@
 #define __VECTOR_TYPES_H__
 #define CUDART_VERSION 13000
 
+// C++20 has a lerp in the global namespace, C++17 has none, and many a file has its own
+#define lerp lerp_of_cxx20
+#include <math.h>
+#undef lerp
+
 // nvcc brings these along, and files count on it
 #include <assert.h>
 #include <float.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
