@@ -23,6 +23,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -34,5 +35,9 @@
 #include "common/simt/language/copies.hpp"
 #include "common/simt/language/device.hpp"
 #include "common/simt/language/math.hpp"
+#include "common/simt/language/memory_hints.hpp"
 #include "common/simt/language/occupancy.hpp"
 #include "common/simt/language/streams.hpp"
+
+// libstdc++ has another use for this word, in <memory>
+#define __noinline__ __attribute__((noinline))
