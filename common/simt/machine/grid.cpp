@@ -1,7 +1,6 @@
 #include "common/simt/machine/grid.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "common/simt/machine/block.hpp"
 #include "common/simt/machine/observer_factory.hpp"
+#include "common/simt/machine/printing.hpp"
 #include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
@@ -174,9 +174,10 @@ void run(const Launch& launch) {
             }
         }
     };
+    printing().begin_launch();
     const TrapHandlers traps;
     run_on_workers(blocks, static_cast<unsigned>(volume(launch.block)), work);
-    std::fflush(stdout); // what the kernel has printed
+    printing().end_launch(faulty);
     std::erase_if(found, [&](const auto& one) { return one.first > faulty; });
     std::ranges::stable_sort(found, {}, &std::pair<uint64_t, Fault>::first);
     run_log().add(std::move(found));

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "common/simt/machine/printing.hpp"
 #include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/machine/symbols.hpp"
@@ -250,7 +251,7 @@ void Watchdog::end_launch() {
 
 void Watchdog::say_where_threads_stand(int signal) {
     run_log().interrupt(signal);
-    std::fflush(stdout);
+    printing().end_launch(~uint64_t{0});
     constexpr size_t most = 8; // blocks
     std::string text = workers_.empty() ? "interrupted outside of any kernel" : "interrupted in ";
     size_t shown = 0;
