@@ -78,6 +78,7 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
             thread.fiber.forget();
         }
         fault_->kernel = kernel.name;
+        observers_.tell(&Observer::stopped, *fault_);
     }
     faulty_ = {};
     return std::exchange(fault_, std::nullopt);
@@ -239,6 +240,7 @@ void Block::complete(unsigned warp_number, size_t slot) {
 }
 
 int Block::barrier(const char* operation, SourceLocation location, bool predicate) {
+    observers_.tell(&Observer::instruct, current_->number, {operation, location, this});
     holds_ += predicate ? 1 : 0;
     if (arrive(barrier_, 0, thread_count_, operation, location,
                "threads of one block are at different barriers")) {
@@ -255,7 +257,7 @@ void Block::meet_warpgroup(const char* operation, SourceLocation location, void*
     if (first + 128 > thread_count_) {
         refuse(FaultKind::divergent_barrier,
                std::string(operation) +
-                   " is for warpgroups of 128 threads, and the last ones of this block are fewer",
+                   " needs a warpgroup of 128 threads, and the last one of this block has fewer",
                operation, location);
     }
     Warpgroup& own = warpgroups_[first / 128];
