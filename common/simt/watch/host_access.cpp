@@ -22,7 +22,7 @@ VariableSpan find_variables() {
 
 /// What the device alone has at an address: "d_x, memory of cudaMalloc"; none if it has nothing.
 std::optional<std::string> name_on_device(const void* address) {
-    if (!arena().contains(address)) {
+    if (!reserved.contains(address)) { // arena() may be at work on this very thread
         const std::optional<Variable> variable = variable_at(address);
         return variable &&
                        (variable->kind == Variable::device || variable->kind == Variable::constant)
