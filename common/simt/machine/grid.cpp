@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/device_heap.hpp"
 #include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/machine/printing.hpp"
 #include "common/simt/machine/run_log.hpp"
@@ -125,6 +126,7 @@ void run(const Launch& launch) {
     if (!chosen.detect) {
         forget_writes();
     }
+    recycle_heap();
     const bool observed = chosen.detect || chosen.count;
     if (observed) {
         require_instrumented();

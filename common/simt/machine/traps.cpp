@@ -33,7 +33,7 @@ std::string describe(const Block& block, const char* address) {
                plural(shared.dynamic_bytes(), "byte") + ")";
     }
     if (block.stacks().guards(block.current().number, address)) {
-        return "the thread's local variables exceed " + std::to_string(Stacks::bytes >> 10) +
+        return "the thread's local variables exceed " + std::to_string(Stacks::locals >> 10) +
                " KiB";
     }
     return "";

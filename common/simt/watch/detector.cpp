@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/simt/machine/device_heap.hpp"
+
 namespace flash::simt {
 namespace {
 
@@ -223,8 +225,12 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) const
         }
         const DeviceMemory* const memory =
             arena().contains(access.address) ? memory_around(access.address) : nullptr;
-        return {buffer->begin, buffer->bytes(), buffer->name, shadow_of(*buffer),
-                memory == nullptr ? nullptr : memory->written(), buffer->constant};
+        return {buffer->begin,
+                buffer->bytes(),
+                buffer->name,
+                shadow_of(*buffer),
+                memory == nullptr ? nullptr : memory->written(),
+                buffer->constant};
     }
     const SharedMemory& shared = block_.shared();
     if (!shared.is_static(access.address)) {
@@ -293,7 +299,14 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
 
 /// Of global memory: reads only what the host or a kernel has written.
 void Detector::check_written(unsigned thread, const AccessEvent& access, const Region& region) {
-    if (access.kind != AccessKind::store && may_be_unwritten(access)) {
+    const bool may_be_fresh = may_be_unwritten(access);
+    if ((access.kind != AccessKind::load || may_be_fresh) &&
+        region.written->any_closed(access.address, access.bytes)) {
+        block_.stop({FaultKind::out_of_bounds,
+                     "out of bounds: " + quantity(access) + ", " + outside_of_heap(access.address),
+                     action_of(thread, access)});
+    }
+    if (access.kind != AccessKind::store && may_be_fresh) {
         const unsigned step = std::min(access.bytes, 4u);
         for (unsigned offset = 0; offset < access.bytes; offset += step) {
             const AccessEvent part{access.address + offset, step, access.kind, access.origin};
@@ -336,6 +349,22 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
     }
 }
 
+/// Whose memory an address is that no thread can use.
+std::string Detector::hint_elsewhere(const char* address) const {
+    constexpr size_t page = 4096;
+    if (reinterpret_cast<size_t>(address) < page) {
+        return "it comes from a null pointer";
+    }
+    for (unsigned other = 0; other < block_.thread_count(); ++other) {
+        if (block_.stacks().contains(other, address)) {
+            return "it is a local variable of thread " +
+                   to_string(dim3(element(block_.launch().block, other))) +
+                   ", which no other thread can reach";
+        }
+    }
+    return "the host's memory is not the device's: cudaMalloc gives that, and cudaMemcpy copies";
+}
+
 /// An access to neither: local variables, arguments and constants are fine, anything else does not
 /// exist on a GPU.
 void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
@@ -350,7 +379,7 @@ void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
         block_.stop({FaultKind::out_of_bounds,
                      "out of bounds: an address that is neither in global nor in shared memory, "
                      "nor a variable of the thread",
-                     action_of(thread, access)});
+                     action_of(thread, access), hint_elsewhere(access.address)});
     }
 }
 

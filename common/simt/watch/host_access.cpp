@@ -46,7 +46,7 @@ void check_host_access(const void* address, size_t bytes, AccessKind kind,
                        const void* return_address) {
     // What finds out may be instrumented itself.
     static constinit thread_local bool at_work = false;
-    if (running_block != nullptr || at_work) {
+    if (running_block != nullptr || at_work || reads_symbols()) {
         return;
     }
     struct AtWork {
@@ -54,7 +54,6 @@ void check_host_access(const void* address, size_t bytes, AccessKind kind,
         ~AtWork() { at_work = false; }
     } const finds_out;
     if (device_variable_span.bytes == SIZE_MAX) {
-        device_variable_span = {nullptr, 0};
         device_variable_span = find_variables();
         if (!may_be_of_device(address)) {
             return;

@@ -139,7 +139,7 @@ __global__ void many_commits(float* out) {
 }
 
 __global__ void deep(float* out) {
-    volatile float local[64 << 10];
+    volatile float local[160 << 10];
     local[threadIdx.x] = 1; // stack
     out[threadIdx.x] = local[threadIdx.x];
 }
@@ -374,7 +374,7 @@ TEST_CASE("without detectors, guard pages report what lies far enough outside") 
 TEST_CASE("too many local variables are reported") {
     const Buffer<float> out(32);
     const Fault fault = fault_of([&] { launch(deep, 1, 32, 0, out.data()); });
-    CHECK_THAT(fault.what(), ContainsSubstring("local variables exceed 128 KiB"));
+    CHECK_THAT(fault.what(), ContainsSubstring("local variables exceed 512 KiB"));
     CHECK_NOTHROW(launch(write_global, 1, 32, 0, out.data(), 0));
 }
 

@@ -22,12 +22,15 @@ namespace {
 /// Memory that the watcher knows by name and by its exact bounds.
 class SimtMemory final : public Memory {
   public:
-    explicit SimtMemory(size_t bytes) : memory_(bytes) {}
+    explicit SimtMemory(size_t bytes) : memory_(bytes) { memory_.track_writes(); }
 
     void* data() const override { return memory_.data(); }
     size_t bytes() const override { return memory_.bytes(); }
     void write(size_t offset, const void* source, size_t bytes) override {
         std::memcpy(memory_.data() + offset, source, bytes);
+        if (memory_.written() != nullptr) {
+            memory_.written()->mark(memory_.data() + offset, bytes);
+        }
     }
     void read(size_t offset, void* destination, size_t bytes) const override {
         std::memcpy(destination, memory_.data() + offset, bytes);
