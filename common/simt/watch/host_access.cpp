@@ -44,9 +44,15 @@ constinit VariableSpan device_variable_span{nullptr, SIZE_MAX};
 
 void check_host_access(const void* address, size_t bytes, AccessKind kind,
                        const void* return_address) {
-    if (running_block != nullptr || reads_symbols()) { // whose code may be instrumented, too
+    // What finds out may be instrumented itself.
+    static constinit thread_local bool at_work = false;
+    if (running_block != nullptr || at_work || reads_symbols()) {
         return;
     }
+    struct AtWork {
+        AtWork() { at_work = true; }
+        ~AtWork() { at_work = false; }
+    } const finds_out;
     if (device_variable_span.bytes == SIZE_MAX) {
         device_variable_span = find_variables();
         if (!may_be_of_device(address)) {
