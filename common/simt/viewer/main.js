@@ -13,6 +13,7 @@ class Player {
         this.at = 0;
         this.warp = -1; // that is followed; -1: all
         this.playing = false;
+        this.notice = "";
         readPalette();
         this.head();
         this.views = [
@@ -64,11 +65,8 @@ class Player {
         if (tab in this.tabs.names)
             this.tabs.choose(tab);
         const step = this.moments.find(moment);
-        if (step >= 0)
-            this.go(step, false);
-        else
-            byId("now").textContent = `Nothing in this run is called #${moment}.`;
-        return step >= 0;
+        this.notice = step < 0 ? `Nothing in this run is called #${moment}. ` : "";
+        return this.go(step, false);
     }
 
     /// Shows the moment after a step; returns whether there is such a step.
@@ -77,6 +75,7 @@ class Player {
             return false;
         this.at = step;
         if (noted) {
+            this.notice = "";
             clearTimeout(this.noting);
             this.noting = setTimeout(
                 () => history.replaceState(null, "", `#step=${this.at}&${this.tabs.chosen}`), 200);
@@ -95,7 +94,7 @@ class Player {
     }
 
     drawNow() {
-        byId("now").replaceChildren(this.words.of(this.at), ...this.links());
+        byId("now").replaceChildren(this.notice, this.words.of(this.at), ...this.links());
         for (const view of this.views)
             view.draw();
         this.controls?.draw();
