@@ -16,6 +16,8 @@ using flash::Bfloat16;
 using flash::Half;
 using flash::simt::Narrow;
 
+thread_local flash::simt::SourceLocation caller; // of the call at work
+
 template <class Number> using Matrix = Eigen::Matrix<Number, Eigen::Dynamic, Eigen::Dynamic>;
 template <class Number> using Vector = Eigen::Matrix<Number, Eigen::Dynamic, 1>;
 
@@ -54,7 +56,7 @@ template <class Number> bool read(const Place& from, Matrix<Number>& to) {
         const size_t width = rows * sizeof(Element);
         const size_t pitch = static_cast<size_t>(from.stride) * sizeof(Element);
         read_all = cudaMemcpy2D(elements.data(), width, from.begin, pitch, width, columns,
-                                cudaMemcpyDeviceToHost) == cudaSuccess;
+                                cudaMemcpyDeviceToHost, caller) == cudaSuccess;
         to.resize(from.rows, from.columns);
         std::transform(elements.begin(), elements.end(), to.data(),
                        [](Element element) { return static_cast<Number>(element); });
@@ -70,9 +72,9 @@ template <class Number> bool write(const Place& to, const Matrix<Number>& from) 
                        [](Number number) { return static_cast<Element>(number); });
         const size_t width = static_cast<size_t>(to.rows) * sizeof(Element);
         const size_t pitch = static_cast<size_t>(to.stride) * sizeof(Element);
-        written =
-            cudaMemcpy2D(to.begin, pitch, elements.data(), width, width,
-                         static_cast<size_t>(to.columns), cudaMemcpyHostToDevice) == cudaSuccess;
+        written = cudaMemcpy2D(to.begin, pitch, elements.data(), width, width,
+                               static_cast<size_t>(to.columns), cudaMemcpyHostToDevice,
+                               caller) == cudaSuccess;
     });
     return written;
 }
@@ -83,7 +85,7 @@ std::optional<Number> scalar(cublasHandle_t handle, const void* at, cudaDataType
     with_type(type, [&]<class Element>(Element element) {
         if (handle->pointer_mode == CUBLAS_POINTER_MODE_HOST) {
             element = *static_cast<const Element*>(at);
-        } else if (cudaMemcpy(&element, at, sizeof element, cudaMemcpyDeviceToHost) !=
+        } else if (cudaMemcpy(&element, at, sizeof element, cudaMemcpyDeviceToHost, caller) !=
                    cudaSuccess) {
             return;
         }
@@ -165,14 +167,13 @@ const char* cublasGetStatusName(cublasStatus_t status) {
 }
 const char* cublasGetStatusString(cublasStatus_t status) { return cublasGetStatusName(status); }
 
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a,
-                                          cublasOperation_t op_b, int m, int n, int k,
-                                          const void* alpha, const void* a, cudaDataType a_type,
-                                          int lda, long long a_stride, const void* b,
-                                          cudaDataType b_type, int ldb, long long b_stride,
-                                          const void* beta, void* c, cudaDataType c_type, int ldc,
-                                          long long c_stride, int batch,
-                                          cublasComputeType_t compute, cublasGemmAlgo_t) {
+cublasStatus_t cublasGemmStridedBatchedEx(
+    cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n, int k,
+    const void* alpha, const void* a, cudaDataType a_type, int lda, long long a_stride,
+    const void* b, cudaDataType b_type, int ldb, long long b_stride, const void* beta, void* c,
+    cudaDataType c_type, int ldc, long long c_stride, int batch, cublasComputeType_t compute,
+    cublasGemmAlgo_t, flash::simt::SourceLocation location) {
+    caller = location;
     if (handle == nullptr) {
         return CUBLAS_STATUS_NOT_INITIALIZED;
     }
@@ -247,7 +248,8 @@ template <class Type> cublasStatus_t give(cublasHandle_t handle, Type value, Typ
         *to = value;
         return CUBLAS_STATUS_SUCCESS;
     }
-    return status_of(cudaMemcpy(to, &value, sizeof value, cudaMemcpyHostToDevice) == cudaSuccess);
+    return status_of(cudaMemcpy(to, &value, sizeof value, cudaMemcpyHostToDevice, caller) ==
+                     cudaSuccess);
 }
 
 template <class Type>
@@ -280,45 +282,55 @@ cublasStatus_t gemv(cublasHandle_t handle, cublasOperation_t op, int m, int n, c
     cublasStatus_t cublas##letter##gemv(cublasHandle_t handle, cublasOperation_t op, int m, int n, \
                                         const Type* alpha, const Type* a, int lda, const Type* x,  \
                                         int x_increment, const Type* beta, Type* y,                \
-                                        int y_increment) {                                         \
+                                        int y_increment, flash::simt::SourceLocation location) {   \
+        caller = location;                                                                         \
         return gemv(handle, op, m, n, alpha, a, lda, x, x_increment, beta, y, y_increment);        \
     }                                                                                              \
     cublasStatus_t cublas##letter##axpy(cublasHandle_t handle, int n, const Type* alpha,           \
-                                        const Type* x, int x_increment, Type* y,                   \
-                                        int y_increment) {                                         \
+                                        const Type* x, int x_increment, Type* y, int y_increment,  \
+                                        flash::simt::SourceLocation location) {                    \
+        caller = location;                                                                         \
         const auto factor = scalar(handle, alpha);                                                 \
         Vector<Type> X, Y;                                                                         \
         return status_of(factor && read(x, n, x_increment, X) && read(y, n, y_increment, Y) &&     \
                          write<Type>(y, y_increment, *factor * X + Y));                            \
     }                                                                                              \
     cublasStatus_t cublas##letter##scal(cublasHandle_t handle, int n, const Type* alpha, Type* x,  \
-                                        int increment) {                                           \
+                                        int increment, flash::simt::SourceLocation location) {     \
+        caller = location;                                                                         \
         const auto factor = scalar(handle, alpha);                                                 \
         Vector<Type> X;                                                                            \
         return status_of(factor && read(x, n, increment, X) &&                                     \
                          write<Type>(x, increment, *factor * X));                                  \
     }                                                                                              \
     cublasStatus_t cublas##letter##copy(cublasHandle_t, int n, const Type* x, int x_increment,     \
-                                        Type* y, int y_increment) {                                \
+                                        Type* y, int y_increment,                                  \
+                                        flash::simt::SourceLocation location) {                    \
+        caller = location;                                                                         \
         Vector<Type> X;                                                                            \
         return status_of(read(x, n, x_increment, X) && write<Type>(y, y_increment, X));            \
     }                                                                                              \
     cublasStatus_t cublas##letter##dot(cublasHandle_t handle, int n, const Type* x,                \
                                        int x_increment, const Type* y, int y_increment,            \
-                                       Type* result) {                                             \
+                                       Type* result, flash::simt::SourceLocation location) {       \
+        caller = location;                                                                         \
         Vector<Type> X, Y;                                                                         \
         return read(x, n, x_increment, X) && read(y, n, y_increment, Y)                            \
                    ? give<Type>(handle, X.dot(Y), result)                                          \
                    : CUBLAS_STATUS_EXECUTION_FAILED;                                               \
     }                                                                                              \
     cublasStatus_t cublas##letter##nrm2(cublasHandle_t handle, int n, const Type* x,               \
-                                        int increment, Type* result) {                             \
+                                        int increment, Type* result,                               \
+                                        flash::simt::SourceLocation location) {                    \
+        caller = location;                                                                         \
         Vector<Type> X;                                                                            \
         return read(x, n, increment, X) ? give<Type>(handle, X.norm(), result)                     \
                                         : CUBLAS_STATUS_EXECUTION_FAILED;                          \
     }                                                                                              \
     cublasStatus_t cublas##letter##asum(cublasHandle_t handle, int n, const Type* x,               \
-                                        int increment, Type* result) {                             \
+                                        int increment, Type* result,                               \
+                                        flash::simt::SourceLocation location) {                    \
+        caller = location;                                                                         \
         Vector<Type> X;                                                                            \
         return read(x, n, increment, X) ? give<Type>(handle, X.template lpNorm<1>(), result)       \
                                         : CUBLAS_STATUS_EXECUTION_FAILED;                          \

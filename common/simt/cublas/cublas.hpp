@@ -69,14 +69,13 @@ const char* cublasGetStatusString(cublasStatus_t status);
 
 /// `batch` products C = alpha op(A) op(B) + beta C of column-major matrices, strides apart.
 /// alpha and beta are of the type that is computed in.
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a,
-                                          cublasOperation_t op_b, int m, int n, int k,
-                                          const void* alpha, const void* a, cudaDataType a_type,
-                                          int lda, long long a_stride, const void* b,
-                                          cudaDataType b_type, int ldb, long long b_stride,
-                                          const void* beta, void* c, cudaDataType c_type, int ldc,
-                                          long long c_stride, int batch,
-                                          cublasComputeType_t compute, cublasGemmAlgo_t algorithm);
+cublasStatus_t cublasGemmStridedBatchedEx(
+    cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n, int k,
+    const void* alpha, const void* a, cudaDataType a_type, int lda, long long a_stride,
+    const void* b, cudaDataType b_type, int ldb, long long b_stride, const void* beta, void* c,
+    cudaDataType c_type, int ldc, long long c_stride, int batch, cublasComputeType_t compute,
+    cublasGemmAlgo_t algorithm,
+    flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
 
 /// The compute type by the name that it had before: that of a number.
 inline cublasComputeType_t compute_type_of(cudaDataType type) {
@@ -91,10 +90,11 @@ inline cublasStatus_t
 cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n,
              int k, const void* alpha, const void* a, cudaDataType a_type, int lda, const void* b,
              cudaDataType b_type, int ldb, const void* beta, void* c, cudaDataType c_type, int ldc,
-             Compute compute, cublasGemmAlgo_t algorithm) {
+             Compute compute, cublasGemmAlgo_t algorithm,
+             flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
     return cublasGemmStridedBatchedEx(handle, op_a, op_b, m, n, k, alpha, a, a_type, lda, 0, b,
                                       b_type, ldb, 0, beta, c, c_type, ldc, 0, 1,
-                                      compute_type_of(compute), algorithm);
+                                      compute_type_of(compute), algorithm, location);
 }
 
 #define FLASH_SIMT_GEMM(letter, Type, type, compute)                                               \
@@ -102,17 +102,18 @@ cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op
         cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n,       \
         int k, const Type* alpha, const Type* a, int lda, long long a_stride, const Type* b,       \
         int ldb, long long b_stride, const Type* beta, Type* c, int ldc, long long c_stride,       \
-        int batch) {                                                                               \
-        return cublasGemmStridedBatchedEx(handle, op_a, op_b, m, n, k, alpha, a, type, lda,        \
-                                          a_stride, b, type, ldb, b_stride, beta, c, type, ldc,    \
-                                          c_stride, batch, compute, CUBLAS_GEMM_DEFAULT);          \
+        int batch, flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {   \
+        return cublasGemmStridedBatchedEx(                                                         \
+            handle, op_a, op_b, m, n, k, alpha, a, type, lda, a_stride, b, type, ldb, b_stride,    \
+            beta, c, type, ldc, c_stride, batch, compute, CUBLAS_GEMM_DEFAULT, location);          \
     }                                                                                              \
     inline cublasStatus_t cublas##letter##gemm(                                                    \
         cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n,       \
         int k, const Type* alpha, const Type* a, int lda, const Type* b, int ldb,                  \
-        const Type* beta, Type* c, int ldc) {                                                      \
+        const Type* beta, Type* c, int ldc,                                                        \
+        flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {              \
         return cublas##letter##gemmStridedBatched(handle, op_a, op_b, m, n, k, alpha, a, lda, 0,   \
-                                                  b, ldb, 0, beta, c, ldc, 0, 1);                  \
+                                                  b, ldb, 0, beta, c, ldc, 0, 1, location);        \
     }
 FLASH_SIMT_GEMM(S, float, CUDA_R_32F, CUBLAS_COMPUTE_32F)
 FLASH_SIMT_GEMM(D, double, CUDA_R_64F, CUBLAS_COMPUTE_64F)
@@ -121,23 +122,31 @@ FLASH_SIMT_GEMM(H, flash::simt::Narrow<flash::Half>, CUDA_R_16F, CUBLAS_COMPUTE_
 
 // Vectors, elements `increment` apart.
 #define FLASH_SIMT_VECTOR_FUNCTIONS(letter, Type)                                                  \
-    cublasStatus_t cublas##letter##gemv(cublasHandle_t handle, cublasOperation_t op, int m, int n, \
-                                        const Type* alpha, const Type* a, int lda, const Type* x,  \
-                                        int x_increment, const Type* beta, Type* y,                \
-                                        int y_increment);                                          \
+    cublasStatus_t cublas##letter##gemv(                                                           \
+        cublasHandle_t handle, cublasOperation_t op, int m, int n, const Type* alpha,              \
+        const Type* a, int lda, const Type* x, int x_increment, const Type* beta, Type* y,         \
+        int y_increment,                                                                           \
+        flash::simt::SourceLocation location = flash::simt::SourceLocation::here());               \
     cublasStatus_t cublas##letter##axpy(cublasHandle_t handle, int n, const Type* alpha,           \
-                                        const Type* x, int x_increment, Type* y, int y_increment); \
-    cublasStatus_t cublas##letter##scal(cublasHandle_t handle, int n, const Type* alpha, Type* x,  \
-                                        int increment);                                            \
-    cublasStatus_t cublas##letter##copy(cublasHandle_t handle, int n, const Type* x,               \
-                                        int x_increment, Type* y, int y_increment);                \
-    cublasStatus_t cublas##letter##dot(cublasHandle_t handle, int n, const Type* x,                \
-                                       int x_increment, const Type* y, int y_increment,            \
-                                       Type* result);                                              \
-    cublasStatus_t cublas##letter##nrm2(cublasHandle_t handle, int n, const Type* x,               \
-                                        int increment, Type* result);                              \
-    cublasStatus_t cublas##letter##asum(cublasHandle_t handle, int n, const Type* x,               \
-                                        int increment, Type* result);
+                                        const Type* x, int x_increment, Type* y, int y_increment,  \
+                                        flash::simt::SourceLocation location =                     \
+                                            flash::simt::SourceLocation::here());                  \
+    cublasStatus_t cublas##letter##scal(                                                           \
+        cublasHandle_t handle, int n, const Type* alpha, Type* x, int increment,                   \
+        flash::simt::SourceLocation location = flash::simt::SourceLocation::here());               \
+    cublasStatus_t cublas##letter##copy(                                                           \
+        cublasHandle_t handle, int n, const Type* x, int x_increment, Type* y, int y_increment,    \
+        flash::simt::SourceLocation location = flash::simt::SourceLocation::here());               \
+    cublasStatus_t cublas##letter##dot(                                                            \
+        cublasHandle_t handle, int n, const Type* x, int x_increment, const Type* y,               \
+        int y_increment, Type* result,                                                             \
+        flash::simt::SourceLocation location = flash::simt::SourceLocation::here());               \
+    cublasStatus_t cublas##letter##nrm2(                                                           \
+        cublasHandle_t handle, int n, const Type* x, int increment, Type* result,                  \
+        flash::simt::SourceLocation location = flash::simt::SourceLocation::here());               \
+    cublasStatus_t cublas##letter##asum(                                                           \
+        cublasHandle_t handle, int n, const Type* x, int increment, Type* result,                  \
+        flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
 FLASH_SIMT_VECTOR_FUNCTIONS(S, float)
 FLASH_SIMT_VECTOR_FUNCTIONS(D, double)
 #undef FLASH_SIMT_VECTOR_FUNCTIONS

@@ -2,4 +2,5 @@
 #pragma once
 
 #include "common/simt/cublas/cublas.hpp"
+#include "cuda_bf16.h"
 #include "cuda_fp16.h"

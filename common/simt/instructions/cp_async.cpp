@@ -43,12 +43,13 @@ ThreadCopies& copies_of(const Caller& caller) {
 void AsyncCopies::check_leaving(Block& block, unsigned thread) const {
     const ThreadCopies& copies = of_thread[thread];
     if (!copies.pending.empty() && copies.announced.empty()) {
-        block.stop(Fault(FaultKind::async_copy_in_flight,
-                         "a thread leaves the kernel before its cp.async has landed",
-                         block.here("starts the copy", copies.pending.front().work.location),
-                         "the shared memory may be another block's by then: wait for all groups "
-                         "(cp_async_wait<0>)")
-                       .named("left_too_early"));
+        block.stop(
+            Fault(FaultKind::async_copy_in_flight,
+                  "a thread leaves the kernel before its cp.async has landed",
+                  block.here("starts the copy", copies.pending.front().work.location),
+                  "the shared memory may belong to another block by then: wait for all groups "
+                  "(cp_async_wait<0>)")
+                .named("left_too_early"));
     }
 }
 

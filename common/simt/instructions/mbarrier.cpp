@@ -19,7 +19,8 @@ MBarrier& find(const Caller& caller, const char* operation, const void* barrier,
     const auto found = barriers.find(barrier);
     if (found == barriers.end()) {
         caller.block.refuse(FaultKind::uninitialised,
-                            std::string(operation) + " at an mbarrier that nobody has initialised",
+                            std::string(operation) +
+                                " at an mbarrier that no thread has initialised",
                             operation, location);
     }
     return found->second;

@@ -194,7 +194,7 @@ void BulkStores::check_leaving(Block& block, unsigned thread) const {
                   std::string("a thread leaves the kernel before its ") + store.operation +
                       " has read shared memory",
                   block.here("starts it", store.location),
-                  "the shared memory may be another block's by then: commit, and wait for all "
+                  "the shared memory may belong to another block by then: commit, and wait for all "
                   "groups (bulk_wait_read<0>)")
                 .named("left_too_early"));
     }

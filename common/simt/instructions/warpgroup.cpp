@@ -73,12 +73,11 @@ void change_registers(unsigned first_thread, const WarpgroupOperands& operands,
     unsigned& own = all.of_thread[first_thread / 128];
     const auto [gives, wanted] = *static_cast<const RegistersCall*>(operands[0]);
     if (wanted < 24 || wanted > 256 || wanted % 8 != 0 || (gives ? wanted > own : wanted < own)) {
-        current_block().refuse(
-            FaultKind::invalid_access,
-            std::to_string(wanted) +
-                " registers a thread: setmaxnreg takes a multiple of 8 from 24 to 256, gives to "
-                "have fewer and takes to have more",
-            gives ? "give_registers" : "take_registers", location);
+        current_block().refuse(FaultKind::invalid_access,
+                               std::to_string(wanted) +
+                                   " registers a thread: setmaxnreg wants a multiple of 8 from 24 "
+                                   "to 256, fewer than now to give and more than now to take",
+                               gives ? "give_registers" : "take_registers", location);
     }
     if (gives) {
         all.free += (own - wanted) * 128;

@@ -8,30 +8,44 @@
 #include "common/simt/language/errors.hpp"
 #include "common/simt/language/streams.hpp"
 
-inline cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
-                                   cudaMemcpyKind kind, cudaStream_t = nullptr) {
-    return cudaMemcpy(destination, source, bytes, kind);
+inline cudaError_t
+cudaMemcpyAsync(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
+                cudaStream_t = nullptr,
+                flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemcpy(destination, source, bytes, kind, location);
 }
-inline cudaError_t cudaMemsetAsync(void* destination, int byte, size_t bytes,
-                                   cudaStream_t = nullptr) {
-    return cudaMemset(destination, byte, bytes);
+inline cudaError_t
+cudaMemsetAsync(void* destination, int byte, size_t bytes, cudaStream_t = nullptr,
+                flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemset(destination, byte, bytes, location);
 }
-inline cudaError_t cudaMemcpyPeer(void* destination, int, const void* source, int, size_t bytes) {
-    return cudaMemcpy(destination, source, bytes, cudaMemcpyDeviceToDevice);
+inline cudaError_t
+cudaMemcpyPeer(void* destination, int, const void* source, int, size_t bytes,
+               flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemcpy(destination, source, bytes, cudaMemcpyDeviceToDevice, location);
 }
 
 /// Rows of `width` bytes, a pitch apart.
-cudaError_t cudaMemcpy2D(void* destination, size_t destination_pitch, const void* source,
-                         size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind);
-cudaError_t cudaMemset2D(void* destination, size_t pitch, int byte, size_t width, size_t height);
-inline cudaError_t cudaMemcpy2DAsync(void* destination, size_t destination_pitch,
-                                     const void* source, size_t source_pitch, size_t width,
-                                     size_t height, cudaMemcpyKind kind, cudaStream_t = nullptr) {
-    return cudaMemcpy2D(destination, destination_pitch, source, source_pitch, width, height, kind);
+cudaError_t
+cudaMemcpy2D(void* destination, size_t destination_pitch, const void* source, size_t source_pitch,
+             size_t width, size_t height, cudaMemcpyKind kind,
+             flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
+cudaError_t
+cudaMemset2D(void* destination, size_t pitch, int byte, size_t width, size_t height,
+             flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
+inline cudaError_t
+cudaMemcpy2DAsync(void* destination, size_t destination_pitch, const void* source,
+                  size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+                  cudaStream_t = nullptr,
+                  flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemcpy2D(destination, destination_pitch, source, source_pitch, width, height, kind,
+                        location);
 }
-inline cudaError_t cudaMemset2DAsync(void* destination, size_t pitch, int byte, size_t width,
-                                     size_t height, cudaStream_t = nullptr) {
-    return cudaMemset2D(destination, pitch, byte, width, height);
+inline cudaError_t
+cudaMemset2DAsync(void* destination, size_t pitch, int byte, size_t width, size_t height,
+                  cudaStream_t = nullptr,
+                  flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemset2D(destination, pitch, byte, width, height, location);
 }
 
 namespace flash::simt {

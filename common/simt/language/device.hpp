@@ -31,6 +31,9 @@ struct cudaDeviceProp {
     int globalL1CacheSupported, localL1CacheSupported, singleToDoublePrecisionPerfRatio;
     int ECCEnabled, tccDriver, pciBusID, pciDeviceID, pciDomainID;
     int isMultiGpuBoard, multiGpuBoardGroupID;
+    // textures: there are none
+    int maxTexture1D, maxTexture2D[2], maxTexture3D[3], maxTexture1DLayered[2],
+        maxTexture2DLayered[3];
 };
 
 enum cudaDeviceAttr {
@@ -133,6 +136,9 @@ inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
 }
 inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) {
     return flash::simt::noted(cudaErrorInvalidDevice);
+}
+inline cudaError_t cudaDeviceDisablePeerAccess(int) {
+    return flash::simt::noted(cudaErrorPeerAccessNotEnabled);
 }
 
 // Choices that change nothing here: a kernel may take the stack, the cache and the memory it wants.

@@ -23,6 +23,7 @@
     ERROR(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")                  \
     ERROR(cudaErrorPeerAccessAlreadyEnabled, 704, "peer access is already enabled")                \
     ERROR(cudaErrorPeerAccessNotEnabled, 705, "peer access has not been enabled")                  \
+    ERROR(cudaErrorAssert, 710, "device-side assert triggered")                                    \
     ERROR(cudaErrorHostMemoryAlreadyRegistered, 712, "resource already mapped")                    \
     ERROR(cudaErrorLaunchFailure, 719, "unspecified launch failure")                               \
     ERROR(cudaErrorCooperativeLaunchTooLarge, 720, "too many blocks in cooperative launch")        \

@@ -43,6 +43,17 @@ inline float normcdff(float x) { return 0.5f * erfcf(-x * static_cast<float>(M_S
 inline double normcdf(double x) { return 0.5 * erfc(-x * M_SQRT1_2); }
 inline float saturate(float x) { return __saturatef(x); }
 
+inline unsigned umin(unsigned x, unsigned y) { return y < x ? y : x; }
+inline unsigned umax(unsigned x, unsigned y) { return x < y ? y : x; }
+inline long long llmin(long long x, long long y) { return y < x ? y : x; }
+inline long long llmax(long long x, long long y) { return x < y ? y : x; }
+inline unsigned long long ullmin(unsigned long long x, unsigned long long y) {
+    return y < x ? y : x;
+}
+inline unsigned long long ullmax(unsigned long long x, unsigned long long y) {
+    return x < y ? y : x;
+}
+
 // Rounded to nearest, as C++ rounds.
 inline float __fadd_rn(float x, float y) { return x + y; }
 inline float __fsub_rn(float x, float y) { return x - y; }

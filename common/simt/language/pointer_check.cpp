@@ -29,7 +29,11 @@ std::string name_of_freed(const void* address) {
 }
 
 /// How memory of a kind is freed.
-const char* deallocator(Kind kind) { return kind == Kind::pinned ? "cudaFreeHost" : "cudaFree"; }
+const char* deallocator(Kind kind) {
+    return kind == Kind::pinned ? "cudaFreeHost"
+           : kind == Kind::heap ? "free or delete, by a kernel"
+                                : "cudaFree";
+}
 
 const char* describe(Kind kind) {
     return kind == Kind::managed  ? ", managed memory"

@@ -10,6 +10,7 @@ struct CUstream_st;
 struct CUevent_st;
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
+#define CUDART_CB
 using cudaHostFn_t = void (*)(void* data);
 using cudaStreamCallback_t = void (*)(cudaStream_t stream, cudaError_t status, void* data);
 

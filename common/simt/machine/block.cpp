@@ -257,7 +257,7 @@ void Block::meet_warpgroup(const char* operation, SourceLocation location, void*
     if (first + 128 > thread_count_) {
         refuse(FaultKind::divergent_barrier,
                std::string(operation) +
-                   " is for warpgroups of 128 threads, and the last ones of this block are fewer",
+                   " needs a warpgroup of 128 threads, and the last one of this block has fewer",
                operation, location);
     }
     Warpgroup& own = warpgroups_[first / 128];

@@ -55,8 +55,6 @@ uint32_t call_number(uint32_t caller, uint32_t from, uint32_t into) {
 }
 
 std::vector<Call> calls_to(LocationId place) {
-    static std::mutex one_at_a_time;
-    const std::lock_guard lock(one_at_a_time);
     std::vector<Frame> frames;
     const auto add = [&frames](const std::vector<Frame>& more) {
         for (const Frame& frame : more) {

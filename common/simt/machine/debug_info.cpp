@@ -13,6 +13,9 @@ std::vector<Frame> frames_at(uint64_t) { return {}; }
 #include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
 
+#include <map>
+#include <mutex>
+
 #include "common/simt/machine/program.hpp"
 
 namespace flash::simt {
@@ -127,7 +130,9 @@ Dwarf* own_debug_info() {
     return file.module() == nullptr ? nullptr : dwfl_module_getdwarf(file.module(), &bias);
 }
 
-std::vector<Frame> frames_at(uint64_t address) {
+namespace {
+
+std::vector<Frame> look_up(uint64_t address) {
     Dwarf* const info = own_debug_info();
     Dwarf_CU* number = nullptr;
     Dwarf_Die unit; // one by one: clang++ makes no table of addresses
@@ -138,6 +143,17 @@ std::vector<Frame> frames_at(uint64_t address) {
         }
     }
     return {};
+}
+
+} // namespace
+
+std::vector<Frame> frames_at(uint64_t address) {
+    static std::mutex one_at_a_time;
+    static std::map<uint64_t, std::vector<Frame>> known;
+    const std::lock_guard lock(one_at_a_time);
+    const auto found = known.find(address);
+    return found != known.end() ? found->second
+                                : known.emplace(address, look_up(address)).first->second;
 }
 
 } // namespace flash::simt

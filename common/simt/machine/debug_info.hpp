@@ -28,7 +28,7 @@ struct Frame {
 };
 
 /// The source line of a code address in the file, then those of the calls that were inlined there,
-/// outermost last. Nothing without -g. Not to be called by two threads at once.
+/// outermost last. Nothing without -g.
 std::vector<Frame> frames_at(uint64_t address);
 
 /// All that there is; null without -g.

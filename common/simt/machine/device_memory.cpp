@@ -1,6 +1,7 @@
 #include "common/simt/machine/device_memory.hpp"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,18 +23,22 @@ namespace {
 constexpr size_t alignment = 256; // as cudaMalloc gives
 constexpr size_t slot_bytes = size_t{1} << 21;
 constexpr size_t most_addresses = size_t{1} << 37;
-constexpr size_t least_addresses = size_t{1} << 28;
+constexpr size_t least_addresses = size_t{1} << 26;
 
 /// 4 KiB on most systems, 64 KiB on some with AArch64.
 size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 constexpr size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
-/// Addresses only: no memory stands behind them until a buffer asks for it.
+/// Addresses only: no memory stands behind them until a buffer asks for it. Where they are limited,
+/// the stacks of threads and what the detector remembers want most of them.
 Arena reserve() {
+    rlimit limit{};
+    getrlimit(RLIMIT_AS, &limit);
+    const size_t allowed = limit.rlim_cur == RLIM_INFINITY ? most_addresses : limit.rlim_cur / 4;
     const size_t for_variables = round_up(executable().variables.bytes, slot_bytes);
-    for (size_t bytes = most_addresses - for_variables; bytes >= least_addresses;
-         bytes = bytes / 2 / slot_bytes * slot_bytes) {
+    size_t bytes = std::min(most_addresses - for_variables, allowed) / slot_bytes * slot_bytes;
+    for (; bytes >= least_addresses; bytes = bytes / 2 / slot_bytes * slot_bytes) {
         void* const begin =
             mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (begin != MAP_FAILED) {
@@ -104,11 +109,23 @@ WrittenBytes::WrittenBytes(const char* begin, size_t bytes) : begin_(begin), byt
 WrittenBytes::~WrittenBytes() { munmap(flags_, std::max<size_t>(bytes_, 1)); }
 
 void WrittenBytes::mark(const char* address, size_t bytes) {
-    std::memset(flags_ + (address - begin_), 1, bytes);
+    std::memset(flags_ + (address - begin_), written, bytes);
+}
+
+void WrittenBytes::close(const char* address, size_t bytes) {
+    std::memset(flags_ + (address - begin_), closed, bytes);
+}
+
+void WrittenBytes::open(const char* address, size_t bytes) {
+    std::memset(flags_ + (address - begin_), unwritten, bytes);
 }
 
 bool WrittenBytes::all(const char* address, size_t bytes) const {
-    return std::memchr(flags_ + (address - begin_), 0, bytes) == nullptr;
+    return std::memchr(flags_ + (address - begin_), unwritten, bytes) == nullptr;
+}
+
+bool WrittenBytes::any_closed(const char* address, size_t bytes) const {
+    return std::memchr(flags_ + (address - begin_), closed, bytes) != nullptr;
 }
 
 void WrittenBytes::copy(const char* address, const WrittenBytes& from, const char* source,
@@ -175,10 +192,12 @@ DeviceMemory::DeviceMemory(size_t bytes, Kind kind) : bytes_(bytes), kind_(kind)
     data_ = end - round_up(bytes, alignment);
     const size_t pages = round_up(bytes, page_bytes());
     if (mprotect(end - pages, pages, PROT_READ | PROT_WRITE) != 0) {
-        refuse("is more than the system gives (a limit of ulimit?)");
+        refuse("is more than the system gives (is there a limit, as ulimit sets it?)");
     }
     std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(first), wanted, this);
-    std::memset(data_, 0xff, bytes); // NaN in every type: a GPU's fresh memory is not zero either
+    if (kind != Kind::heap) {            // which does so when it gives some
+        std::memset(data_, 0xff, bytes); // NaN in every type: a GPU's fresh memory is not zero
+    }
     declare(0, bytes, "a buffer in global memory");
 }
 
@@ -194,6 +213,9 @@ DeviceMemory::~DeviceMemory() {
 }
 
 std::string Buffer::outside(const char* address) const {
+    if (address == end) {
+        return "just past the end of " + name;
+    }
     return (address < begin
                 ? plural(static_cast<size_t>(begin - address), "byte") + " before the start of "
                 : plural(static_cast<size_t>(address - end), "byte") + " past the end of ") +

@@ -46,11 +46,16 @@ class WrittenBytes {
     WrittenBytes& operator=(const WrittenBytes&) = delete;
 
     void mark(const char* address, size_t bytes);
+    /// Nobody may touch them; and again, as bytes that have not been written.
+    void close(const char* address, size_t bytes);
+    void open(const char* address, size_t bytes);
+    bool any_closed(const char* address, size_t bytes) const;
     bool all(const char* address, size_t bytes) const;
     /// Those at `address` are, as far as those at `source` are.
     void copy(const char* address, const WrittenBytes& from, const char* source, size_t bytes);
 
   private:
+    enum Flag : char { unwritten, written, closed };
     const char* begin_;
     size_t bytes_;
     char* flags_; // pages that nobody has marked cost nothing
@@ -66,7 +71,8 @@ class DeviceMemory {
         harness, // of a program for this backend, which touches it unseen
         device,  // cudaMalloc
         managed, // cudaMallocManaged
-        pinned   // cudaMallocHost
+        pinned,  // cudaMallocHost
+        heap     // malloc and new in kernels (device_heap.hpp)
     };
 
     /// Throws Error when there is not that much memory.

@@ -79,6 +79,7 @@ bool FaultyAccesses::pass_over(char* address, unsigned bytes, LocationId origin)
         return false;
     }
     passed_.push_back(access);
+    under_way_ = true;
     return true;
 }
 
@@ -87,6 +88,7 @@ void FaultyAccesses::suspect(Fault fault, char* address, unsigned bytes, Locatio
     Suspicion& made =
         suspicions_.emplace_back(Suspicion{std::move(fault), address, std::min(bytes, 16u), {}});
     std::memcpy(made.before.data(), address, made.bytes);
+    under_way_ = true;
 }
 
 std::vector<FaultyAccesses::Suspicion> FaultyAccesses::end() {
@@ -98,6 +100,7 @@ std::vector<FaultyAccesses::Suspicion> FaultyAccesses::end() {
         }
     }
     passed_.clear();
+    under_way_ = false;
     return std::exchange(suspicions_, {});
 }
 

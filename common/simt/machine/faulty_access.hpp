@@ -30,7 +30,7 @@ class FaultyAccesses {
         void undo() const;
     };
 
-    bool is_under_way() const { return !passed_.empty() || !suspicions_.empty(); }
+    bool is_under_way() const { return under_way_; }
 
     /// The place in the program of the last one.
     LocationId origin() const { return origin_; }
@@ -54,6 +54,7 @@ class FaultyAccesses {
     std::vector<Passed> passed_;
     std::vector<Suspicion> suspicions_;
     LocationId origin_;
+    bool under_way_ = false; // asked at every switch of threads
 };
 
 } // namespace flash::simt

@@ -1,7 +1,6 @@
 #include "common/simt/machine/grid.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -10,7 +9,9 @@
 #include <vector>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/device_heap.hpp"
 #include "common/simt/machine/observer_factory.hpp"
+#include "common/simt/machine/printing.hpp"
 #include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
@@ -33,6 +34,7 @@ void check(const Launch& launch, const Kernel& kernel) {
                                            std::to_string(launch.location.line) + ": " + reason);
         fault.kernel = kernel.name;
         fault.where.line = {launch.location.file, launch.location.line};
+        run_log().add_last(fault);
         throw fault;
     };
     if (volume(launch.grid) == 0 || volume(launch.block) == 0) {
@@ -115,15 +117,16 @@ void run(const Launch& launch) {
                                "launch it from the host, or call it as a __device__ function");
     }
     const Kernel& kernel = kernel_at(launch.kernel);
-    check(launch, kernel);
-
     static std::mutex one_launch; // host threads may launch at the same time; kernels take turns
     const std::lock_guard turn_of_launch(one_launch);
     const DetectorOn detector(run_log().begin_launch(kernel.name));
+    check(launch, kernel);
+
     const Options& chosen = options();
     if (!chosen.detect) {
         forget_writes();
     }
+    recycle_heap();
     const bool observed = chosen.detect || chosen.count;
     if (observed) {
         require_instrumented();
@@ -173,9 +176,10 @@ void run(const Launch& launch) {
             }
         }
     };
+    printing().begin_launch();
     const TrapHandlers traps;
     run_on_workers(blocks, static_cast<unsigned>(volume(launch.block)), work);
-    std::fflush(stdout); // what the kernel has printed
+    printing().end_launch(faulty);
     std::erase_if(found, [&](const auto& one) { return one.first > faulty; });
     std::ranges::stable_sort(found, {}, &std::pair<uint64_t, Fault>::first);
     run_log().add(std::move(found));

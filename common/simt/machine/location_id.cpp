@@ -94,8 +94,8 @@ std::string shorten(const std::string& file) {
                                                                                : relative.string();
 }
 
-LocationId LocationId::within(uint32_t call) const {
-    if (call == 0 || is_within(number_)) {
+LocationId LocationId::inside(uint32_t call) const {
+    if (is_within(number_)) {
         return *this;
     }
     struct Recent {

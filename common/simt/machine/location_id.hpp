@@ -26,7 +26,7 @@ class LocationId {
     static LocationId from(uint32_t number) { return LocationId(number); }
 
     /// The same place inside calls of device functions (call_chain.hpp).
-    LocationId within(uint32_t call) const;
+    LocationId within(uint32_t call) const { return call == 0 ? *this : inside(call); }
     LocationId place() const; // without them
     uint32_t call() const;    // 0: there are none
     bool is_site() const { return number_ >> 31 != 0; }
@@ -36,6 +36,8 @@ class LocationId {
 
   private:
     explicit LocationId(uint32_t number) : number_(number) {}
+    LocationId inside(uint32_t call) const;
+
     // The highest bit tells source locations from code addresses; below a GiB of code, the next one
     // says that calls lead to the place.
     uint32_t number_ = 0;

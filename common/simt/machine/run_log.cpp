@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <numeric>
 
 #include "common/simt/machine/simt_options.hpp"
@@ -73,7 +74,12 @@ void RunLog::add(std::vector<std::pair<uint64_t, Fault>> found) {
 
 void RunLog::add_last(const Fault& fault) {
     const std::lock_guard lock(mutex_);
-    faults_.push_back(fault);
+    const auto same = [&](const Fault& known) {
+        return std::strcmp(known.what(), fault.what()) == 0;
+    };
+    if (std::ranges::none_of(faults_, same)) {
+        faults_.push_back(fault);
+    }
 }
 
 void RunLog::print_last() {

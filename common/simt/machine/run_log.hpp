@@ -33,7 +33,7 @@ class RunLog {
     /// be told. What is new and not to be ignored is completed, kept, and printed on stderr.
     void add(std::vector<std::pair<uint64_t, Fault>> found);
 
-    /// A fault that ended its launch, completed. It is kept, and whoever catches it prints it.
+    /// A fault that is thrown, completed. It is kept once, and whoever catches it prints it.
     void add_last(const Fault& fault);
 
     /// Prints those that nobody has printed so far. Who has caught one may have.

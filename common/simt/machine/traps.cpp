@@ -33,7 +33,7 @@ std::string describe(const Block& block, const char* address) {
                plural(shared.dynamic_bytes(), "byte") + ")";
     }
     if (block.stacks().guards(block.current().number, address)) {
-        return "the thread's local variables exceed " + std::to_string(Stacks::bytes >> 10) +
+        return "the thread's local variables exceed " + std::to_string(Stacks::locals >> 10) +
                " KiB";
     }
     return "";
@@ -57,7 +57,7 @@ void handle(int signal, siginfo_t* info, void* context) {
         {known.starts_with("out of bounds") ? FaultKind::out_of_bounds : FaultKind::invalid_access,
          !known.empty() ? known
          : has_address  ? "an access to an address that is neither in global nor in shared memory"
-                        : "an access to an address that is misaligned or no address at all",
+                        : "an access to an address that is misaligned, or not an address at all",
          block.place(block.current().number, "makes it",
                      LocationId::of_code(static_cast<const char*>(program_counter(context)) + 1,
                                          executable().load_address))});

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "common/simt/machine/printing.hpp"
 #include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/machine/symbols.hpp"
@@ -218,7 +219,7 @@ std::string Watchdog::standing(const Worker& worker) const {
 /// Stops every worker of the launch, the one that spins with what it did.
 void Watchdog::end_launch() {
     const bool meet = without_meeting_ < options().timeout;
-    const auto seconds = std::to_string(options().timeout * (meet ? patience : 1));
+    const std::string time = plural(options().timeout * (meet ? patience : 1), "second");
     for (Worker& worker : workers_) {
         std::set<std::string> lines;
         for (int i = 0; i < samples && hold(worker); ++i) {
@@ -226,7 +227,7 @@ void Watchdog::end_launch() {
             worker.state = State::released;
         }
         lines.erase("");
-        std::string text = "no progress for " + seconds + " seconds: ";
+        std::string text = "no progress for " + time + ": ";
         text += meet ? "threads meet again and again, and none leaves the kernel"
                      : "no thread has come to a barrier or to its end";
         const char* between = lines.size() > 1 ? "\n  these lines are executed again and again: "
@@ -250,7 +251,7 @@ void Watchdog::end_launch() {
 
 void Watchdog::say_where_threads_stand(int signal) {
     run_log().interrupt(signal);
-    std::fflush(stdout);
+    printing().end_launch(~uint64_t{0});
     constexpr size_t most = 8; // blocks
     std::string text = workers_.empty() ? "interrupted outside of any kernel" : "interrupted in ";
     size_t shown = 0;

@@ -100,9 +100,16 @@ std::string verdict_line() {
     if (const Schedule& schedule = options().schedule; schedule.kind != Schedule::in_order) {
         text += ", schedule " + to_string(schedule);
     }
-    if (log.watched() != log.launches() && options().launches != 0) {
-        text += "\nthe detector watches the first " + std::to_string(options().launches) +
-                " launches of each kernel; --launches 0 watches all";
+    if (!options().kernel.empty() && log.watched() == 0) {
+        text += "\nno kernel is called " + options().kernel;
+        for (const KernelRuns& one : log.kernels()) {
+            text += (&one == &log.kernels().front() ? "; there is " : ", ") + one.name;
+        }
+    } else if (log.watched() != log.launches() && options().launches != 0) {
+        text += "\nthe detector watches the first " +
+                (options().launches == 1 ? "launch"
+                                         : std::to_string(options().launches) + " launches") +
+                " of each kernel; --launches 0 watches all";
     }
     return text;
 }

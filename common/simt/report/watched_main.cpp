@@ -16,7 +16,8 @@
 #include "common/simt/report/profile.hpp"
 #include "common/simt/report/verdict.hpp"
 
-extern "C" int __real_main(int argc, char** argv);
+/// The program's main; null when that was not wrapped, and then nothing here has a part in the run.
+extern "C" [[gnu::weak]] int __real_main(int argc, char** argv);
 
 namespace flash::simt {
 namespace {
@@ -69,7 +70,11 @@ void leave_at_exit(int, void*) {
     std::fflush(nullptr);
     _exit(final_code);
 }
-[[gnu::constructor(101)]] void register_leaving() { on_exit(leave_at_exit, nullptr); }
+[[gnu::constructor(101)]] void register_leaving() {
+    if (__real_main != nullptr) {
+        on_exit(leave_at_exit, nullptr);
+    }
+}
 
 /// What report() needs, made before it is registered, or it would be gone by then.
 void make_ready() {
@@ -79,24 +84,38 @@ void make_ready() {
     watchdog().handle_interrupts(finish);
 }
 
+/// Puts into the log what ends the run; false when it is nothing of ours.
+bool note(const std::exception_ptr& thrown) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const Fault& fault) {
+        run_log().add_last(fault);
+    } catch (const Unsupported& error) {
+        run_log().add_unsupported(error.what());
+    } catch (...) {
+        return false;
+    }
+    return true;
+}
+
+std::terminate_handler terminate_before;
+
 /// A fault in a thread of the program's, or one that it does not let through.
 [[noreturn]] void at_terminate() {
-    if (verdict() != Verdict::clean && verdict() != Verdict::warning) {
+    if (const std::exception_ptr thrown = std::current_exception(); thrown && note(thrown)) {
         finish(EXIT_FAILURE);
     }
-    std::fflush(nullptr);
+    terminate_before();
     std::abort();
 }
 
 int run_main(int argc, char** argv) {
     try {
         return __real_main(argc, argv);
-    } catch (const KernelFault&) {
-        return EXIT_FAILURE; // it is in the log
-    } catch (const Unsupported& error) {
-        run_log().add_unsupported(error.what());
-        return EXIT_FAILURE;
     } catch (const Error& error) {
+        if (note(std::current_exception())) {
+            return EXIT_FAILURE;
+        }
         std::fprintf(stderr, "%s\n", error.what());
         return nothing_to_run;
     }
@@ -120,6 +139,6 @@ extern "C" int __wrap_main(int argc, char** argv) {
     std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
     simt::make_ready();
     on_exit(simt::report_at_exit, nullptr);
-    std::set_terminate(simt::at_terminate);
+    simt::terminate_before = std::set_terminate(simt::at_terminate);
     std::exit(simt::run_main(argc, argv));
 }

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/simt/machine/device_heap.hpp"
+
 namespace flash::simt {
 namespace {
 
 const char* verb(AccessKind kind) {
     return kind == AccessKind::load    ? "reads"
            : kind == AccessKind::store ? "writes"
-                                       : "updates atomically";
+                                       : "atomically updates";
 }
 
 std::string quantity(const AccessEvent& access) { return plural(access.bytes, "byte"); }
@@ -162,9 +164,10 @@ void Detector::stop_outside(unsigned thread, const AccessEvent& access,
         const auto distance = static_cast<size_t>(before ? region.begin - access.address
                                                          : access.address - region.begin);
         summary += quantity(access) + ", " +
-                   (before ? plural(distance, "byte") + " before the start of "
-                    : distance < region.bytes
-                        ? "across the end of "
+                   (before                    ? plural(distance, "byte") + " before the start of "
+                    : distance < region.bytes ? "across the end of "
+                    : distance == region.bytes
+                        ? "just past the end of "
                         : plural(distance - region.bytes, "byte") + " past the end of ") +
                    std::string(region.name) + " (" + plural(region.bytes, "byte") + ")";
     }
@@ -179,7 +182,7 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
         // its own: only others have waited for that
         if (copy.thread == thread || is_in_flight(copy)) {
             block_.stop({FaultKind::async_copy_in_flight,
-                         "data of a cp.async used before its wait, " + in(access, region),
+                         "data of a cp.async is used before its wait, " + in(access, region),
                          action_of(thread, access),
                          block_.place(copy.thread, "starts the copy", copy.origin),
                          "the thread that copies must wait for its group (cp_async_wait), then a "
@@ -201,11 +204,10 @@ Fault Detector::race_of_threads(unsigned thread, const AccessEvent& access, cons
     const bool same_warp = same_block && race.other->warp == thread / 32;
     return {FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
             action_of(race, thread, access),
-            same_warp
-                ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would "
-                  "order them"
+            same_warp ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between the "
+                        "two would order them"
             : same_block
-                ? "a __syncthreads() between would order them"
+                ? "a __syncthreads() between the two would order them"
                 : "nothing orders threads of different blocks; only atomic operations may meet"};
 }
 
@@ -219,12 +221,16 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) const
     if (space == Space::global) {
         const Buffer* const buffer = buffer_around(access.address);
         if (buffer == nullptr) {
-            return {nullptr, 0, "no buffer is in global memory", nullptr};
+            return {nullptr, 0, "no buffer of global memory is", nullptr};
         }
         const DeviceMemory* const memory =
             arena().contains(access.address) ? memory_around(access.address) : nullptr;
-        return {buffer->begin, buffer->bytes(), buffer->name, shadow_of(*buffer),
-                memory == nullptr ? nullptr : memory->written(), buffer->constant};
+        return {buffer->begin,
+                buffer->bytes(),
+                buffer->name,
+                shadow_of(*buffer),
+                memory == nullptr ? nullptr : memory->written(),
+                buffer->constant};
     }
     const SharedMemory& shared = block_.shared();
     if (!shared.is_static(access.address)) {
@@ -293,7 +299,14 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
 
 /// Of global memory: reads only what the host or a kernel has written.
 void Detector::check_written(unsigned thread, const AccessEvent& access, const Region& region) {
-    if (access.kind != AccessKind::store && may_be_unwritten(access)) {
+    const bool may_be_fresh = may_be_unwritten(access);
+    if ((access.kind != AccessKind::load || may_be_fresh) &&
+        region.written->any_closed(access.address, access.bytes)) {
+        block_.stop({FaultKind::out_of_bounds,
+                     "out of bounds: " + quantity(access) + ", " + outside_of_heap(access.address),
+                     action_of(thread, access)});
+    }
+    if (access.kind != AccessKind::store && may_be_fresh) {
         const unsigned step = std::min(access.bytes, 4u);
         for (unsigned offset = 0; offset < access.bytes; offset += step) {
             const AccessEvent part{access.address + offset, step, access.kind, access.origin};
@@ -336,6 +349,22 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
     }
 }
 
+/// Whose memory an address is that no thread can use.
+std::string Detector::hint_elsewhere(const char* address) const {
+    constexpr size_t page = 4096;
+    if (reinterpret_cast<size_t>(address) < page) {
+        return "it comes from a null pointer";
+    }
+    for (unsigned other = 0; other < block_.thread_count(); ++other) {
+        if (block_.stacks().contains(other, address)) {
+            return "it is a local variable of thread " +
+                   to_string(dim3(element(block_.launch().block, other))) +
+                   ", which no other thread can reach";
+        }
+    }
+    return "the host's memory is not the device's: cudaMalloc gives that, and cudaMemcpy copies";
+}
+
 /// An access to neither: local variables, arguments and constants are fine, anything else does not
 /// exist on a GPU.
 void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
@@ -350,7 +379,7 @@ void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
         block_.stop({FaultKind::out_of_bounds,
                      "out of bounds: an address that is neither in global nor in shared memory, "
                      "nor a variable of the thread",
-                     action_of(thread, access)});
+                     action_of(thread, access), hint_elsewhere(access.address)});
     }
 }
 

@@ -106,6 +106,7 @@ class Detector final : public Observer {
     void check(unsigned thread, const AccessEvent& access, Space space);
     void read_by(const AsyncReaders& readers, const AccessEvent& access, CellMemo& memo);
     void check_written(unsigned thread, const AccessEvent& access, const Region& region);
+    std::string hint_elsewhere(const char* address) const;
     void check_elsewhere(unsigned thread, const AccessEvent& access);
     std::optional<Fault> load_left_behind();
     uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, Work::Kind kind);

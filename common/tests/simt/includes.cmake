@@ -13,7 +13,7 @@ set(headers machine language instructions cublas headers)
 
 set(checked 0)
 foreach(room IN ITEMS machine language instructions watch report cublas headers)
-  file(GLOB files ${FOLDER}/${room}/*.?pp ${FOLDER}/${room}/*.h)
+  file(GLOB files ${FOLDER}/${room}/*.?pp ${FOLDER}/${room}/*.h ${FOLDER}/${room}/*/*.h)
   foreach(file IN LISTS files)
     file(STRINGS ${file} includes REGEX "^ *# *include *\"")
     foreach(include IN LISTS includes)

@@ -171,6 +171,76 @@ __global__ void from_bytes(const unsigned char* in, float* out) {
     out[threadIdx.x] = value;
 }
 
+// ---- malloc and new in kernels
+
+struct Node {
+    int value;
+    Node* next;
+};
+
+__global__ void build_lists(Node** lists) {
+    Node* first = nullptr;
+    for (int i = 0; i < 3; ++i) {
+        first = new Node{i, first};
+    }
+    lists[threadIdx.x] = first;
+}
+
+__global__ void sum_lists(Node** lists, int* sums) {
+    int sum = 0;
+    for (Node* node = lists[threadIdx.x]; node != nullptr;) {
+        sum += node->value; // of a node
+        Node* const next = node->next;
+        delete node;
+        node = next;
+    }
+    sums[threadIdx.x] = sum;
+}
+
+__global__ void use_heap(int* out, int index) {
+    int* const memory = static_cast<int*>(malloc(10 * sizeof(int)));
+    memory[index] = 5;            // to the heap
+    out[threadIdx.x] = memory[0]; // from the heap
+    free(memory);
+    memory[index] = 6; // after free
+}
+
+__global__ void free_twice() {
+    int* volatile memory = new int[4]; // volatile, or g++ leaves it all out
+    delete[] memory;
+    delete[] memory; // once more
+}
+
+__global__ void free_argument(float* argument) {
+    free(argument); // not a kernel's
+}
+
+__global__ void fill_heap(char** out, bool with_new) {
+    while (true) {
+        if (with_new) {
+            out[0] = new char[1 << 16]; // too much
+        } else if (malloc(1 << 16) == nullptr) {
+            return;
+        }
+    }
+}
+
+// ---- launches in kernels, large locals
+
+__global__ void launch_another(float* out) {
+    if (threadIdx.x == 0) {
+        launch(copy, 1, 1, 0, out, out); // inner launch
+    }
+}
+
+__global__ void large_locals(float* out) {
+    volatile float local[60 << 10];
+    for (int i = 0; i < 60 << 10; i += 256) {
+        local[i] = static_cast<float>(i);
+    }
+    out[threadIdx.x] = local[256 * (threadIdx.x % 200)];
+}
+
 // ---- global memory that nobody wrote
 
 __global__ void accumulate(float* sums, const float* in, int size) {
@@ -301,7 +371,7 @@ TEST_CASE("variables of the device are global memory") {
     const Fault outside = fault_at("to the numbers", FaultKind::out_of_bounds,
                                    [] { launch(write_numbers, 1, 1, 0, 15); });
     CHECK_THAT(outside.what(),
-               ContainsSubstring("4 bytes, 0 bytes past the end of numbers (60 bytes)"));
+               ContainsSubstring("4 bytes, just past the end of numbers (60 bytes)"));
     const Buffer<int> calls(32);
     launch(count_calls, 1, 32, 0, calls.data());
 }
@@ -337,11 +407,18 @@ TEST_CASE("what is the host's is no memory of the device") {
     CHECK_THAT(of_table.what(), ContainsSubstring("4 bytes of table_of_host, a variable of the "
                                                   "host, which is no memory of the device"));
     const std::vector<float> on_heap(32);
-    float on_stack[32] = {};
-    fault_at("copied", FaultKind::out_of_bounds,
-             [&] { launch(copy, 1, 32, 0, on_heap.data(), out.data()); });
-    fault_at("copied", FaultKind::out_of_bounds,
-             [&] { launch(copy, 1, 32, 0, &on_stack[0], out.data()); });
+    const float on_stack[32] = {};
+    for (const float* const pointer : {on_heap.data(), &on_stack[0]}) {
+        CHECK_THAT(fault_at("copied", FaultKind::out_of_bounds,
+                            [&] { launch(copy, 1, 32, 0, pointer, out.data()); })
+                       .what(),
+                   ContainsSubstring("the host's memory is not the device's"));
+    }
+    CHECK_THAT(
+        fault_at("copied", FaultKind::out_of_bounds,
+                 [&] { launch(copy, 1, 32, 0, static_cast<const float*>(nullptr), out.data()); })
+            .what(),
+        ContainsSubstring("it comes from a null pointer"));
 }
 
 TEST_CASE("copies and clearing of bytes are accesses, inlined or not") {
@@ -525,4 +602,54 @@ TEST_CASE("managed and pinned memory is of both sides") {
     REQUIRE(cudaFree(managed) == cudaSuccess);
     REQUIRE(cudaFreeHost(pinned) == cudaSuccess);
     REQUIRE(cudaFreeHost(mapped) == cudaSuccess);
+}
+
+TEST_CASE("malloc and new in kernels give memory that is watched") {
+    const With watched({.detect = true});
+    const Buffer<Node*> lists(64);
+    const Buffer<int> sums(64);
+    launch(build_lists, 1, 64, 0, lists.data());
+    launch(sum_lists, 1, 64, 0, lists.data(), sums.data());
+    CHECK(sums.values()[63] == 3);
+    CHECK_THAT(fault_at("of a node", FaultKind::out_of_bounds,
+                        [&] { launch(sum_lists, 1, 64, 0, lists.data(), sums.data()); })
+                   .what(),
+               ContainsSubstring("at byte 0 of 16 bytes that a kernel asked for and has freed"));
+    CHECK_THAT(fault_at("to the heap", FaultKind::out_of_bounds,
+                        [&] { launch(use_heap, 1, 1, 0, sums.data(), 10); })
+                   .what(),
+               ContainsSubstring("4 bytes, 0 bytes past the end of 40 bytes that a kernel"));
+    fault_at("from the heap", FaultKind::uninitialised,
+             [&] { launch(use_heap, 1, 1, 0, sums.data(), 1); });
+    fault_at("after free", FaultKind::out_of_bounds,
+             [&] { launch(use_heap, 1, 1, 0, sums.data(), 0); });
+    fault_at("once more", FaultKind::invalid_access, [&] { launch(free_twice, 1, 1, 0); });
+    const Buffer<float> data(4);
+    CHECK_THAT(fault_at("not a kernel's", FaultKind::invalid_access,
+                        [&] { launch(free_argument, 1, 1, 0, data.data()); })
+                   .what(),
+               ContainsSubstring("free or delete of data, which is not from malloc"));
+    const Buffer<char*> last(1);
+    launch(fill_heap, 1, 1, 0, last.data(), false);
+    CHECK_THAT(fault_at("too much", FaultKind::invalid_access,
+                        [&] { launch(fill_heap, 1, 1, 0, last.data(), true); })
+                   .what(),
+               ContainsSubstring("the device heap is full: kernels hold 8 MiB"));
+}
+
+TEST_CASE("a launch inside a kernel is refused") {
+    for (const bool detect : {true, false}) {
+        const With chosen({.detect = detect});
+        const Buffer<float> out(1);
+        const Fault fault = fault_at("inner launch", FaultKind::launch,
+                                     [&] { launch(launch_another, 1, 32, 0, out.data()); });
+        CHECK_THAT(fault.what(), ContainsSubstring("a kernel launches a kernel"));
+    }
+}
+
+TEST_CASE("1024 threads have 240 KB of local variables each") {
+    const With watched({.detect = true});
+    const Buffer<float> out(1024);
+    launch(large_locals, 1, 1024, 0, out.data());
+    CHECK(out.values()[1] == 256);
 }

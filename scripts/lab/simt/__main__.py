@@ -108,10 +108,16 @@ def environment(options, name):
 
 
 def execute(command, **more):
-    """The exit code, as a shell has it. Ctrl-C is the program's to answer."""
-    before = signal.signal(signal.SIGINT, lambda *_: None)
-    code = subprocess.run(command, **more).returncode
-    signal.signal(signal.SIGINT, before)
+    """The exit code, as a shell has it. Ctrl-C and the end are the program's to answer."""
+    with subprocess.Popen(command, **more) as child:
+        answers = {
+            signal.SIGINT: lambda *_: None,  # the terminal tells both
+            signal.SIGTERM: lambda *_: child.terminate(),
+        }
+        before = {number: signal.signal(number, answer) for number, answer in answers.items()}
+        code = child.wait()
+        for number, answer in before.items():
+            signal.signal(number, answer)
     if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         print(f"{NAME}: the program was ended by {signal.Signals(-code).name}", file=sys.stderr)
     return code if code >= 0 else 128 - code

@@ -17,13 +17,14 @@ from lab.venv import LeftOut, prepare
 BUILD = ROOT / "build-simt"
 OWN = BUILD / "own"
 LIBRARY = BUILD / "common/simt/libflash_simt.a"
+CUBLAS = BUILD / "common/simt/libflash_simt_cublas.a"
 HEADERS = ROOT / "common/simt/headers"
 INCLUDE = re.compile(
     rb'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))', re.M
 )
 # nvcc defines the first; the second is that of the GPU that is emulated, in host code too.
 MACROS = ("__CUDACC__=1", "__CUDA_ARCH__=800")
-OPTIONS = ["-std=gnu++20", "-O1", "-g1", "-fsanitize=thread", "-fpermissive", "-w"]
+OPTIONS = ["-std=gnu++20", "-O1", "-g1", "-fsanitize=thread", "-w"]
 KEPT = 200  # programs and objects in the cache
 
 
@@ -134,17 +135,18 @@ BUILD_LIBRARY = """. scripts/lib/build.sh
 choose_backend simt
 {
     configured || configure
-    run_silently "$WORK/build.log" "building the SIMT backend" build flash_simt ||
+    run_silently "$WORK/build.log" "building the SIMT backend" build "$1" ||
         { cat "$WORK/build.log" && die "the SIMT backend does not build (its messages are above)"; }
 } >&2
 """
 
 
-def build_library():
+def build_library(library=LIBRARY):
     """Once, and when its sources have changed. Returns their stamp."""
-    now, built = stamp(), OWN / "library"
-    if not (LIBRARY.is_file() and built.is_file() and built.read_text() == now):
-        command = ["bash", "-c", BUILD_LIBRARY, ROOT / "scripts/simt"]
+    now, built = stamp(), library.with_suffix(".stamp")
+    if not (library.is_file() and built.is_file() and built.read_text() == now):
+        name = library.stem.removeprefix("lib")
+        command = ["bash", "-c", BUILD_LIBRARY, ROOT / "scripts/simt", name]
         if code := subprocess.run(command, cwd=ROOT).returncode:
             sys.exit(code)
         OWN.mkdir(parents=True, exist_ok=True)
@@ -167,7 +169,8 @@ def include_options(program, mirror):
     options += [f"-I{mirrored(folder, mirror)}" for folder in folders]
     options += [f"-I{folder}" for folder in folders]
     options += [word for folder in beside for word in ("-iquote", folder)]
-    return [*options, f"-I{ROOT}"]
+    # Those of CUDA's samples: where the real ones are missing.
+    return [*options, f"-I{HEADERS / 'samples'}", f"-I{ROOT}"]
 
 
 def mirrored(path, mirror):
@@ -250,7 +253,11 @@ def build(program):
 
 def link(program, objects, target):
     fast = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
-    libraries = ["-Wl,--wrap=main", LIBRARY, "-lboost_context", "-ldw", "-pthread", "-lm"]
+    libraries = ["-Wl,--wrap=main"]
+    if any(b"cublas" in text for text in program.texts.values()):
+        build_library(CUBLAS)
+        libraries.append(CUBLAS)
+    libraries += [LIBRARY, "-lboost_context", "-ldw", "-pthread", "-lm"]
     partial = target.with_suffix(f".{os.getpid()}")
     done = run([compiler(), *fast, *objects, *libraries, "-o", partial])
     if done.returncode:
@@ -267,6 +274,6 @@ def link(program, objects, target):
 def clean():
     """Leaves what was used last."""
     for folder in (OWN, OWN / "objects"):
-        found = [path for path in folder.iterdir() if path.name not in ("objects", "library")]
+        found = [path for path in folder.iterdir() if path.name != "objects"]
         for path in sorted(found, key=lambda path: path.stat().st_mtime)[:-KEPT]:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()

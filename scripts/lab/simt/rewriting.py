@@ -421,15 +421,17 @@ class Part:
     def launches_left(self):
         """Those that the grammar did not see."""
         code = NOT_CODE.sub(blanks, self.source)
+        done = [(start, end) for start, end, _ in self.edits if start < end]
+        is_open = False
         for match in re.finditer(rb"<<<|>>>", code):
             start, end = match.span()
-            if any(
-                first <= start and end <= last and last > first for first, last, _ in self.edits
-            ):
+            if any(first <= start and end <= last for first, last in done):
                 continue
-            is_start = match[0] == b"<<<"
-            text = f"->*{SIMT}Configuration(".encode() if is_start else b")"
-            self.replace(start, end, text)
+            if match[0] == b"<<<":
+                self.replace(start, end, f"->*{SIMT}Configuration(".encode())
+            elif is_open:  # else it closes three lists of template arguments
+                self.replace(start, end, b")")
+            is_open = match[0] == b"<<<"
 
 
 def rewrite(source, chosen, refused):

@@ -161,6 +161,11 @@ def test_linkage_and_lambda_expressions():
     )
 
 
+def test_three_lists_of_template_arguments_are_no_launch():
+    source = "typedef A<B<C<int>>> D;\nvoid f() { k<<<1, 2>>>(); }\nstd::vector<A<B<int>>> v;\n"
+    assert rewritten(source)[0] == source.replace("k<<<1, 2>>>", "~configured(k, 1, 2)")
+
+
 def test_a_file_without_any_of_it_stays():
     source = b"__global__ void k(int* a) { a[threadIdx.x] = blockDim.x; }\nint main() {}\n"
     assert not rewriting.WORTH_A_LOOK.search(source)
