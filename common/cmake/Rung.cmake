@@ -128,6 +128,14 @@ function(flash_add_watched_twins name)
   target_link_libraries(${name}_watched PRIVATE ${name}_main ${name}_watched_kernel flash_cli)
   add_dependencies(${name} ${name}_watched)
 
+  # The same once more, with every branch told as well: ./scripts/watch records it.
+  add_library(${name}_recorded_kernel OBJECT EXCLUDE_FROM_ALL ${ARGN})
+  target_link_libraries(${name}_recorded_kernel PUBLIC flash_device)
+  flash_watch(${name}_recorded_kernel)
+  target_compile_options(${name}_recorded_kernel PRIVATE -g -fsanitize-coverage=trace-pc)
+  add_executable(${name}_recorded EXCLUDE_FROM_ALL)
+  target_link_libraries(${name}_recorded PRIVATE ${name}_main ${name}_recorded_kernel flash_cli)
+
   add_executable(test_${name}_watched)
   target_link_libraries(test_${name}_watched PRIVATE ${name}_main ${name}_watched_kernel flash_conformance)
   set(runs in-order,late,163 reverse,early,99 ahead:1,late,227 shuffle:1,early,99)

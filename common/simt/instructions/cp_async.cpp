@@ -65,14 +65,16 @@ void cp_async_16(void* shared, const void* global, bool valid, SourceLocation lo
     }
 }
 
-void cp_async_commit() {
+void cp_async_commit(SourceLocation location) {
     const Caller caller;
+    caller.tells(&Observer::instruct, {"cp_async_commit", location});
     ThreadCopies& copies = copies_of(caller);
     copies.groups.push_back(copies.started());
 }
 
-void wait_async_copies(unsigned in_flight) {
+void wait_async_copies(unsigned in_flight, SourceLocation location) {
     const Caller caller;
+    caller.tells(&Observer::instruct, {"cp_async_wait", location, nullptr, in_flight});
     const auto& groups = copies_of(caller).groups;
     if (groups.size() > in_flight) {
         const uint32_t count = groups[groups.size() - 1 - in_flight];

@@ -33,6 +33,7 @@ bool arrive(const Caller& caller, int id, int threads, const char* operation,
                     block.place(barrier.first, std::string("calls ") + barrier.operation,
                                 LocationId::of(barrier.location))});
     }
+    caller.tells(&Observer::instruct, {operation, location, &barrier, id});
     caller.tells(&Observer::release, &barrier);
     if (++barrier.arrived < barrier.expected) {
         return false;
@@ -142,8 +143,9 @@ void named_barrier_arrive(int id, int threads, SourceLocation location) {
 void set_registers(bool gives, unsigned registers, SourceLocation location) {
     const Caller caller;
     RegistersCall call{gives, registers};
-    caller.block.meet_warpgroup(gives ? "give_registers" : "take_registers", location, &call,
-                                change_registers);
+    const char* const operation = gives ? "give_registers" : "take_registers";
+    caller.tells(&Observer::instruct, {operation, location, nullptr, registers});
+    caller.block.meet_warpgroup(operation, location, &call, change_registers);
     Registers& all = caller.block.state<Registers>();
     const unsigned warpgroup = caller.thread.number / 128;
     while (all.of_thread[warpgroup] < registers) {

@@ -78,6 +78,7 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
             thread.fiber.forget();
         }
         fault_->kernel = kernel.name;
+        observers_.tell(&Observer::stopped, *fault_);
     }
     faulty_ = {};
     return std::exchange(fault_, std::nullopt);
@@ -239,6 +240,7 @@ void Block::complete(unsigned warp_number, size_t slot) {
 }
 
 int Block::barrier(const char* operation, SourceLocation location, bool predicate) {
+    observers_.tell(&Observer::instruct, current_->number, {operation, location, this});
     holds_ += predicate ? 1 : 0;
     if (arrive(barrier_, 0, thread_count_, operation, location,
                "threads of one block are at different barriers")) {

@@ -124,13 +124,16 @@ std::vector<Symbol> own_symbols() {
     return symbols;
 }
 
+Dwarf* own_debug_info() {
+    static const OwnFile file;
+    Dwarf_Addr bias = 0;
+    return file.module() == nullptr ? nullptr : dwfl_module_getdwarf(file.module(), &bias);
+}
+
 namespace {
 
 std::vector<Frame> look_up(uint64_t address) {
-    static const OwnFile file;
-    Dwarf_Addr bias = 0;
-    Dwarf* const info =
-        file.module() == nullptr ? nullptr : dwfl_module_getdwarf(file.module(), &bias);
+    Dwarf* const info = own_debug_info();
     Dwarf_CU* number = nullptr;
     Dwarf_Die unit; // one by one: clang++ makes no table of addresses
     while (info != nullptr &&

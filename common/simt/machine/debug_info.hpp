@@ -7,6 +7,8 @@
 
 #include "common/simt/machine/location_id.hpp"
 
+struct Dwarf; // libdw's
+
 namespace flash::simt {
 
 struct Symbol {
@@ -28,5 +30,8 @@ struct Frame {
 /// The source line of a code address in the file, then those of the calls that were inlined there,
 /// outermost last. Nothing without -g.
 std::vector<Frame> frames_at(uint64_t address);
+
+/// All that there is; null without -g.
+Dwarf* own_debug_info();
 
 } // namespace flash::simt

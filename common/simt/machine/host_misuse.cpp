@@ -2,6 +2,8 @@
 
 #include <exception>
 
+#include "common/simt/machine/run_log.hpp"
+
 namespace flash::simt {
 
 Fault host_misuse(const std::string& call, const std::string& what, LocationId origin) {
@@ -12,6 +14,7 @@ Fault host_misuse(const std::string& call, const std::string& what, LocationId o
     Fault fault(FaultKind::host_misuse, call + " at " + place + ": " + what);
     fault.where.origin = origin;
     fault.where.line = line;
+    run_log().add_last(fault);
     return fault;
 }
 

@@ -8,7 +8,7 @@
 
 namespace flash::simt {
 
-/// "cudaFree at main.cu:12: d_x has been freed before"
+/// To be thrown; it is in the log of the run. "cudaFree at main.cu:12: d_x has been freed before"
 Fault host_misuse(const std::string& call, const std::string& what, LocationId origin);
 
 /// Of code that no exception may leave: the program ends as by one that nobody catches.

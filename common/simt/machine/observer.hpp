@@ -37,6 +37,16 @@ struct MatrixRow {
     const void* address;
 };
 
+/// An instruction that a thread comes to, of those that no other event tells with their line.
+struct Instruction {
+    const char* operation;
+    SourceLocation location;
+    const void* at = nullptr; // the barrier, if it is one's
+    // arrivals or bytes that are expected, groups that may stay under way, the phase that is waited
+    // for
+    int64_t number = 0;
+};
+
 /// Threads are named by their number in the block.
 class Observer {
   public:
@@ -44,6 +54,7 @@ class Observer {
 
     virtual void begin_block() {}
     virtual std::optional<Fault> end_block() { return std::nullopt; }
+    virtual void stopped(const Fault&) {} // the block, by a fault
 
     /// An access that the current thread is about to make.
     virtual void access(unsigned /*thread*/, const AccessEvent&) {}
@@ -51,6 +62,12 @@ class Observer {
     /// The same to one of its local variables, if somebody has asked for that
     /// (Thread::locals_observed).
     virtual void access_local(unsigned /*thread*/, const AccessEvent&) {}
+
+    virtual void instruct(unsigned /*thread*/, const Instruction&) {}
+
+    /// Its way through the code, branch by branch; told by kernels compiled with
+    /// -fsanitize-coverage=trace-pc.
+    virtual void visit(unsigned /*thread*/, LocationId) {}
 
     /// Lanes of a warp read rows together, 8 to a matrix.
     virtual void load_matrices(std::span<const MatrixRow>, SourceLocation) {}

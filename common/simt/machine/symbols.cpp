@@ -82,10 +82,10 @@ bool is_name_of_guard(const std::string& mangled) {
 
 /// A `static` of a __device__ function is the device's, too.
 Variable::Kind kind_of(const std::string& mangled) {
-    return has_tag(mangled, "B7managed")    ? Variable::managed
-           : has_tag(mangled, "B8constant") ? Variable::constant
+    return has_tag(mangled, "B7managed")                                  ? Variable::managed
+           : has_tag(mangled, "B8constant")                               ? Variable::constant
            : has_tag(mangled, "B6device") || has_tag(mangled, "B6kernel") ? Variable::device
-                                                                           : Variable::host;
+                                                                          : Variable::host;
 }
 
 SymbolTable read_own_symbols() {
@@ -142,8 +142,15 @@ std::string short_name(std::string name) {
     return name;
 }
 
+constinit thread_local bool reads = false;
+
 const SymbolTable& symbols() {
-    static const SymbolTable table = read_own_symbols();
+    static const SymbolTable table = [] {
+        reads = true;
+        SymbolTable read = read_own_symbols();
+        reads = false;
+        return read;
+    }();
     return table;
 }
 
@@ -190,10 +197,11 @@ bool is_own(const Kernel& kernel, const SharedVariable& variable) {
 }
 
 const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset) {
-    const auto next =
-        std::ranges::upper_bound(kernel.shared, offset, {}, &SharedVariable::offset);
+    const auto next = std::ranges::upper_bound(kernel.shared, offset, {}, &SharedVariable::offset);
     return next == kernel.shared.begin() ? nullptr : &*std::prev(next);
 }
+
+bool reads_symbols() { return reads; }
 
 const std::vector<Variable>& device_variables() { return symbols().device_variables; }
 
@@ -215,12 +223,10 @@ bool is_guard(const char* address, const Segment& thread_local_segment) {
     static const size_t load_address = executable().load_address;
     const auto offset = static_cast<size_t>(address - thread_local_segment.begin);
     const bool is_thread_local = offset < thread_local_segment.bytes;
-    const uint64_t place = is_thread_local
-                               ? offset
-                               : reinterpret_cast<size_t>(address) - load_address;
-    return std::ranges::any_of(
-        is_thread_local ? symbols().thread_local_guards : symbols().guards,
-        [place](const Range& guard) { return guard.contains(place); });
+    const uint64_t place =
+        is_thread_local ? offset : reinterpret_cast<size_t>(address) - load_address;
+    return std::ranges::any_of(is_thread_local ? symbols().thread_local_guards : symbols().guards,
+                               [place](const Range& guard) { return guard.contains(place); });
 }
 
 Executable executable() {

@@ -17,8 +17,8 @@ struct Segment {
 /// One __shared__ variable. It is `static thread_local` here, so it lives in each OS thread's copy
 /// of the executable's thread-local segment, at the same offset in all of them.
 struct SharedVariable {
-    std::string name;    // as in the source: "K_smem"
-    size_t offset;       // in the thread-local segment
+    std::string name; // as in the source: "K_smem"
+    size_t offset;    // in the thread-local segment
     size_t bytes;
     std::string mangled; // with the name of the function around it
 };
@@ -49,6 +49,10 @@ const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset);
 
 /// The kernel's own __shared__ variables are in `Kernel::shared_bytes`; whether this is one.
 bool is_own(const Kernel& kernel, const SharedVariable& variable);
+
+/// Whether this OS thread is reading the symbol table, so that asking for any of this would not
+/// end.
+bool reads_symbols();
 
 /// All __device__, __constant__ and __managed__ variables, in the order of their addresses.
 const std::vector<Variable>& device_variables();

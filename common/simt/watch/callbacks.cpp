@@ -163,6 +163,14 @@ void __tsan_write_range(void* address, unsigned long size) {
     note_range(address, size, AccessKind::store, __builtin_return_address(0));
 }
 
+/// At the beginning of each piece of code between branches, of a kernel compiled with
+/// -fsanitize-coverage=trace-pc.
+void __sanitizer_cov_trace_pc() {
+    if (active_observers != nullptr) {
+        Caller().tells(&Observer::visit, LocationId::of_code(__builtin_return_address(0), base));
+    }
+}
+
 // language/memory_functions.hpp puts the first of each pair in the place of the C library's;
 // clang++ calls the second.
 #define FLASH_SIMT_MEMORY_CALLBACKS(name, Parameters, arguments, NOTE_READ)                        \

@@ -44,11 +44,10 @@ constinit VariableSpan device_variable_span{nullptr, SIZE_MAX};
 
 void check_host_access(const void* address, size_t bytes, AccessKind kind,
                        const void* return_address) {
-    if (running_block != nullptr) {
+    if (running_block != nullptr || reads_symbols()) { // whose code may be instrumented, too
         return;
     }
     if (device_variable_span.bytes == SIZE_MAX) {
-        device_variable_span = {nullptr, 0}; // what finds out may be instrumented itself
         device_variable_span = find_variables();
         if (!may_be_of_device(address)) {
             return;

@@ -407,7 +407,7 @@ TEST_CASE("what is the host's is no memory of the device") {
     CHECK_THAT(of_table.what(), ContainsSubstring("4 bytes of table_of_host, a variable of the "
                                                   "host, which is no memory of the device"));
     const std::vector<float> on_heap(32);
-    float on_stack[32] = {};
+    const float on_stack[32] = {};
     for (const float* const pointer : {on_heap.data(), &on_stack[0]}) {
         CHECK_THAT(fault_at("copied", FaultKind::out_of_bounds,
                             [&] { launch(copy, 1, 32, 0, pointer, out.data()); })
