@@ -7,21 +7,21 @@
 namespace flash::simt {
 namespace {
 
-struct Error {
+struct Entry {
     cudaError_t code;
     const char* name;
     const char* text;
 };
 
-constexpr Error errors[] = {
+constexpr Entry errors[] = {
 #define FLASH_SIMT_ERROR(name, number, text) {name, #name, text},
     FLASH_SIMT_ERRORS(FLASH_SIMT_ERROR)
 #undef FLASH_SIMT_ERROR
 };
 
-const Error* find(cudaError_t code) {
-    const Error* const found =
-        std::ranges::find_if(errors, [code](const Error& error) { return error.code == code; });
+const Entry* find(cudaError_t code) {
+    const Entry* const found =
+        std::ranges::find_if(errors, [code](const Entry& error) { return error.code == code; });
     return found == std::end(errors) ? nullptr : found;
 }
 

@@ -14,7 +14,7 @@
 namespace flash::simt {
 namespace {
 
-constexpr size_t step = 16;
+constexpr size_t granule = 16;
 constexpr size_t gap = 16; // behind what is given, so that an overrun shows
 
 struct Piece {
@@ -37,7 +37,9 @@ Heap& heap() {
     return own;
 }
 
-size_t whole(size_t bytes) { return (std::max<size_t>(bytes, 1) + step - 1) / step * step; }
+size_t whole(size_t bytes) {
+    return (std::max<size_t>(bytes, 1) + granule - 1) / granule * granule;
+}
 
 /// Addresses for much more than is given at a time, because they are not given twice in a launch.
 void make(Heap& own) {

@@ -24,7 +24,7 @@ namespace {
 using Die = Dwarf_Die;
 constexpr size_t most_parts = 16; // of an array of structs that are told one by one
 
-std::string name_of(Die die) {
+std::string name_of_die(Die die) {
     const char* const name = dwarf_diename(&die);
     return name == nullptr ? "" : name;
 }
@@ -94,7 +94,7 @@ std::vector<size_t> dims_of(Die array) {
 
 /// Structs that count as one thing.
 bool is_whole(Die type) {
-    const std::string name = name_of(type);
+    const std::string name = name_of_die(type);
     return name == "Half" || name == "Bfloat16" || name.starts_with("SwizzledTile<");
 }
 
@@ -118,7 +118,7 @@ class Flattener {
         } else if (is_struct(type) && !is_whole(type)) {
             add_members(type, offset, name);
         } else {
-            parts.push_back({name, offset, bytes_of(type), name_of(type), bytes_of(type), {}});
+            parts.push_back({name, offset, bytes_of(type), name_of_die(type), bytes_of(type), {}});
         }
     }
 
@@ -132,7 +132,7 @@ class Flattener {
         const size_t count =
             std::accumulate(dims.begin(), dims.end(), size_t{1}, std::multiplies<>());
         const size_t bytes = bytes_of(*element);
-        const bool tiles = name_of(*element).starts_with("SwizzledTile<");
+        const bool tiles = name_of_die(*element).starts_with("SwizzledTile<");
         const bool barriers = bytes == 8 && !is_struct(*element) && count <= most_parts;
         if (((is_struct(*element) && !is_whole(*element)) || tiles || barriers) &&
             count <= most_parts) {
@@ -147,11 +147,11 @@ class Flattener {
             if (first && !is_struct(*first) && bytes_of(*first) * own.size() == bytes) {
                 dims.push_back(own.size());
                 parts.push_back(
-                    {name, offset, count * bytes, name_of(*first), bytes_of(*first), dims});
+                    {name, offset, count * bytes, name_of_die(*first), bytes_of(*first), dims});
                 return;
             }
         }
-        parts.push_back({name, offset, count * bytes, name_of(*element), bytes, dims});
+        parts.push_back({name, offset, count * bytes, name_of_die(*element), bytes, dims});
     }
 
     /// What shares its place with the member before it, as in a union, gives only its name.
@@ -159,7 +159,7 @@ class Flattener {
         const bool is_union = dwarf_tag(&type) == DW_TAG_union_type;
         std::string names;
         for (const Die& member : members(type)) {
-            names += (names.empty() ? "" : "/") + name_of(member);
+            names += (names.empty() ? "" : "/") + name_of_die(member);
         }
         for (const Die& member : members(type)) {
             const std::optional<Die> own = type_of(member);
@@ -167,7 +167,7 @@ class Flattener {
                 continue;
             }
             const size_t place = offset + number(member, DW_AT_data_member_location).value_or(0);
-            std::string full = is_union ? names : name_of(member);
+            std::string full = is_union ? names : name_of_die(member);
             full = name.empty() ? full : full.empty() ? name : name + "." + full;
             add(*own, place, full);
             if (is_union) {
@@ -236,7 +236,7 @@ std::vector<Region> dynamic_layout(const void* kernel, size_t bytes) {
 std::vector<Region> static_layout(const void* kernel, const SharedVariable& variable) {
     Flattener found;
     for_variables_of(kernel, [&](Die die, Die type) {
-        if (found.parts.empty() && name_of(die) == variable.name &&
+        if (found.parts.empty() && name_of_die(die) == variable.name &&
             bytes_of(type) == variable.bytes) {
             found.add(type, 0, variable.name);
         }

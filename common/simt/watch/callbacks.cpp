@@ -11,7 +11,7 @@
 namespace flash::simt {
 namespace {
 
-const size_t base = executable().load_address;
+const size_t load_base = executable().load_address;
 
 /// Apart from note(), so that nothing is saved and restored where nobody listens.
 template <void (Observer::*event)(unsigned, const AccessEvent&)>
@@ -20,7 +20,7 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     const Caller caller;
     const auto* const place = static_cast<const char*>(address);
     if (bytes > 1 || !is_guard(place, caller.block.shared().segment())) {
-        const LocationId line = LocationId::of_code(return_address, base);
+        const LocationId line = LocationId::of_code(return_address, load_base);
         caller.makes(event, {place, bytes, kind, line.within(caller.thread.call)});
     }
 }
@@ -65,7 +65,7 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     const Block& block = current_block();
     Thread& thread = block.current();
     const auto in_file = [](const void* address) {
-        return static_cast<uint32_t>(reinterpret_cast<size_t>(address) - base);
+        return static_cast<uint32_t>(reinterpret_cast<size_t>(address) - load_base);
     };
     constexpr uint32_t beginning = 256; // bytes of code before the function tells of itself
     thread.calls.push_back(thread.call);
@@ -167,7 +167,8 @@ void __tsan_write_range(void* address, unsigned long size) {
 /// -fsanitize-coverage=trace-pc.
 void __sanitizer_cov_trace_pc() {
     if (active_observers != nullptr) {
-        Caller().tells(&Observer::visit, LocationId::of_code(__builtin_return_address(0), base));
+        Caller().tells(&Observer::visit,
+                       LocationId::of_code(__builtin_return_address(0), load_base));
     }
 }
 

@@ -11,7 +11,7 @@
 namespace flash::simt {
 namespace {
 
-LocationId place_of(const void* return_address) {
+LocationId line_of_call(const void* return_address) {
     static const size_t base = executable().load_address;
     return LocationId::of_code(return_address, base);
 }
@@ -22,7 +22,7 @@ LocationId place_of(const void* return_address) {
                        "the device heap is full: kernels hold " +
                            std::to_string(device_heap_limit >> 20) + " MiB, and new returns null",
                        caller.block.place(caller.thread.number, "asks for " + plural(bytes, "byte"),
-                                          place_of(return_address))});
+                                          line_of_call(return_address))});
 }
 
 /// Memory of the arena that is not the heap's, or not any more.
@@ -35,11 +35,12 @@ LocationId place_of(const void* return_address) {
                                  ? "device memory that was freed or never allocated"
                                  : memory->name() + ", which is not from malloc or new in a kernel";
     if (!in_kernel) {
-        end_program(host_misuse("free or delete", "it frees " + what, place_of(return_address)));
+        end_program(
+            host_misuse("free or delete", "it frees " + what, line_of_call(return_address)));
     }
     Block& block = current_block();
     block.stop({FaultKind::invalid_access, "free or delete of " + what,
-                block.place(block.current().number, "frees it", place_of(return_address))});
+                block.place(block.current().number, "frees it", line_of_call(return_address))});
 }
 
 void* allocate(size_t bytes) {

@@ -29,7 +29,7 @@ bool is_wanted(const std::string& kernel, uint3 block) {
            own == (wanted_block.empty() ? "0,0,0" : wanted_block);
 }
 
-unsigned lowest(uint32_t lanes) { return static_cast<unsigned>(std::countr_zero(lanes)); }
+unsigned lowest_lane(uint32_t lanes) { return static_cast<unsigned>(std::countr_zero(lanes)); }
 
 bool is(const char* operation, std::string_view name) { return operation == name; }
 
@@ -358,7 +358,7 @@ void Recorder::meet(CollectiveKind kind, unsigned warp, uint32_t lanes, SourceLo
     const Site own{names[static_cast<size_t>(kind)], LocationId::of(location),
                    loads ? Space::shared : Space::elsewhere, static_cast<uint8_t>(loads ? 16 : 0)};
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
-        const unsigned lane = lowest(left);
+        const unsigned lane = lowest_lane(left);
         const auto* const row = static_cast<const char*>(rows_[lane].address);
         join(warp * 32 + lane, own, loads ? place(row, Space::shared) : 0);
     }
@@ -375,10 +375,10 @@ Step Recorder::step_of(const Request& request, const Log& log) {
     const Site& own = recording_->sites[request.site];
     Step step{request.site, request.first, request.second, request.lanes, 0, {}};
     const auto touched = [&](const Request& from) {
-        const int64_t base = from.of_lane[lowest(from.lanes)];
+        const int64_t base = from.of_lane[lowest_lane(from.lanes)];
         Pattern found{from.lanes, {}, {}};
         for (uint32_t left = from.lanes; left != 0; left &= left - 1) {
-            found.offsets.push_back(from.of_lane[lowest(left)] - base);
+            found.offsets.push_back(from.of_lane[lowest_lane(left)] - base);
         }
         return Touched{pattern(std::move(found)), base};
     };
@@ -388,14 +388,14 @@ Step Recorder::step_of(const Request& request, const Log& log) {
             step.second = touched(log.requests[request.reads]);
         }
     } else {
-        step.number = request.of_lane[lowest(request.lanes)];
+        step.number = request.of_lane[lowest_lane(request.lanes)];
         if (request.first.pattern == 0) {
             step.first = {pattern({request.lanes, {}, {}}), 0};
         }
     }
     if (!request.data.empty() && own.bytes != 0) {
         for (uint32_t left = request.lanes; left != 0; left &= left - 1) {
-            const auto begin = request.data.begin() + std::ptrdiff_t{own.bytes} * lowest(left);
+            const auto begin = request.data.begin() + std::ptrdiff_t{own.bytes} * lowest_lane(left);
             step.data.insert(step.data.end(), begin, begin + own.bytes);
         }
     } else {
