@@ -1,4 +1,4 @@
-"""Watch a CUDA rung run: records one block on the SIMT backend, with the race detector on, and
+"""Watch a kernel run: records one block on the SIMT backend, with the race detector on, and
 writes one HTML file that replays it in a browser, step by step. It needs no GPU and no network.
 
     ./scripts/watch flash_attention_2

@@ -1,7 +1,8 @@
-"""Opens recordings in headless Chromium: scripts/lab/run watch-check.
+"""Opens recordings in headless Chromium, on a desk and on a phone.
 
 What fails: a message on the console, a step that cannot be told or drawn, costs at the end that are
-not those of the counters, a barrier at which other warps wait than should, a fault without its lines, a page that is too large, a page wider than its window."""
+not those of the counters, a barrier at which other warps wait than should, a fault without its
+lines, a page wider than its window."""
 
 import asyncio
 import importlib.util
@@ -165,7 +166,9 @@ def python_with_playwright():
 
 def add_arguments(parser):
     parser.add_argument("rungs", nargs="*", metavar="RUNG", help="names (all CUDA rungs)")
-    parser.add_argument("--pages", nargs="+", metavar="FILE", help="these pages, and record nothing")
+    parser.add_argument(
+        "--pages", nargs="+", metavar="FILE", help="these pages, and record nothing"
+    )
 
 
 def main(options):

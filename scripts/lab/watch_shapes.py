@@ -82,7 +82,9 @@ def complete(trace, source):
 def complete_buffers(trace):
     """Rows of the tensors in global memory: head_dim elements."""
     arguments = trace["run"]["arguments"]
-    head_dim = int(arguments[arguments.index("--head-dim") + 1] if "--head-dim" in arguments else 64)
+    head_dim = int(
+        arguments[arguments.index("--head-dim") + 1] if "--head-dim" in arguments else 64
+    )
     sixteen = re.search("Half|Bfloat16", trace["run"]["kernel"])
     for buffer in trace["buffers"]:
         if re.fullmatch("d?[QKVO]", buffer["name"]):

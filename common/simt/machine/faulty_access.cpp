@@ -37,7 +37,7 @@ class Probe {
     bool made_;
 };
 
-std::mutex one_at_a_time;
+std::mutex probe_mutex;
 Probe& probe() {
     static Probe only;
     return only;
@@ -64,7 +64,7 @@ bool FaultyAccesses::Suspicion::has_changed() const {
 void FaultyAccesses::Suspicion::undo() const { std::memcpy(address, before.data(), bytes); }
 
 bool FaultyAccesses::pass_over(char* address, unsigned bytes, LocationId origin) {
-    const std::lock_guard lock(one_at_a_time);
+    const std::lock_guard lock(probe_mutex);
     origin_ = origin;
     const unsigned most = std::min(bytes, 16u);
     Passed access{address, most, {}, false};

@@ -155,7 +155,8 @@ bool Watchdog::hold(Worker& worker) {
 
 /// Where a line of the kernel is known, as well; there is none of the calls that tell of accesses.
 bool Watchdog::hold_at_line(Worker& worker) {
-    for (int i = 0; i < samples && hold(worker); ++i) {
+    constexpr int at_calls = 500; // at most: where accesses are watched, most time goes by there
+    for (int i = 0; i < at_calls && hold(worker); ++i) {
         if (!text_of(worker.place).empty()) {
             return true;
         }

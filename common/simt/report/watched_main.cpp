@@ -24,7 +24,7 @@ namespace {
 
 constexpr int nothing_to_run = 2; // an option that is not understood, or no memory
 
-std::string variable(const char* name) {
+std::string setting(const char* name) {
     const char* const text = std::getenv(name);
     return text == nullptr ? "" : text;
 }
@@ -46,11 +46,11 @@ void report(int code) {
     std::cout.flush();
     std::fflush(stdout);
     run_log().print_last();
-    if (const std::string file = variable("FLASH_SIMT_PROFILE"); !file.empty()) {
+    if (const std::string file = setting("FLASH_SIMT_PROFILE"); !file.empty()) {
         write(file, to_json(profile()));
     }
     std::fprintf(stderr, "%s\n", verdict_line().c_str());
-    if (const std::string file = variable("FLASH_SIMT_JSON"); !file.empty()) {
+    if (const std::string file = setting("FLASH_SIMT_JSON"); !file.empty()) {
         write(file, verdict_json(code));
     }
     final_code = exit_code(code);
@@ -128,8 +128,8 @@ extern "C" int __wrap_main(int argc, char** argv) {
     namespace simt = flash::simt;
     try {
         simt::Options& chosen = simt::options();
-        chosen.detect = simt::variable("FLASH_SIMT_DETECT") != "0";
-        chosen.count = !simt::variable("FLASH_SIMT_PROFILE").empty();
+        chosen.detect = simt::setting("FLASH_SIMT_DETECT") != "0";
+        chosen.count = !simt::setting("FLASH_SIMT_PROFILE").empty();
     } catch (const flash::Error& error) {
         std::fprintf(stderr, "%s\n", error.what());
         simt::final_code = simt::nothing_to_run;

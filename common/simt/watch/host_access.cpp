@@ -22,7 +22,7 @@ VariableSpan find_variables() {
 
 /// What the device alone has at an address: "d_x, memory of cudaMalloc"; none if it has nothing.
 std::optional<std::string> name_on_device(const void* address) {
-    if (!arena().contains(address)) {
+    if (!reserved.contains(address)) { // arena() may be at work on this very thread
         const std::optional<Variable> variable = variable_at(address);
         return variable &&
                        (variable->kind == Variable::device || variable->kind == Variable::constant)
@@ -44,9 +44,15 @@ constinit VariableSpan device_variable_span{nullptr, SIZE_MAX};
 
 void check_host_access(const void* address, size_t bytes, AccessKind kind,
                        const void* return_address) {
-    if (running_block != nullptr || reads_symbols()) { // whose code may be instrumented, too
+    // What finds out may be instrumented itself.
+    static constinit thread_local bool at_work = false;
+    if (running_block != nullptr || at_work || reads_symbols()) {
         return;
     }
+    struct AtWork {
+        AtWork() { at_work = true; }
+        ~AtWork() { at_work = false; }
+    } const finds_out;
     if (device_variable_span.bytes == SIZE_MAX) {
         device_variable_span = find_variables();
         if (!may_be_of_device(address)) {

@@ -65,7 +65,8 @@ template <bool right> __global__ void race_in_warp(const float* in, float* out) 
 }
 
 template <bool right> __global__ void race_of_blocks(const float* in, float* out) {
-    out[right ? number() : threadIdx.x] = in[number()]; // write by every block
+    const float value = in[number()] + static_cast<float>(blockIdx.x);
+    out[right ? number() : threadIdx.x] = value; // write by every block
 }
 
 template <bool right> __global__ void missing_barrier(const float* in, float* out) {

@@ -313,7 +313,7 @@ TEST_CASE("fault: a missing fence", "[hopper][faults]") {
         fence, {"store"}, {"write of C"},
         "a fence is missing between what a thread writes and a tma_store");
     must_be_reported<Broken::init_fence>(fence, {"load of A"}, none,
-                                         "for an mbarrier that TMA does not know of");
+                                         "for an mbarrier that TMA does not know about");
     must_be_reported<Broken::wgmma_fence>(fence, {"wgmma"}, none,
                                           "a wgmma without a wgmma_fence before it");
 }

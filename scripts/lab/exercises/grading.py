@@ -194,10 +194,10 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     return len(lines), None
 
 
-def detected(program, dims, longest):
+def detected(program, dims, longest, at_once):
     """The first Failure that a detector reports, in any of the runs."""
     failure = None
-    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
 
         def one(run):
             return (0, None) if failure else judged(program, "detect", dims, longest, "", run, True)
@@ -286,8 +286,9 @@ def hints_for(exercise, failure):
     return known, exercise.hints if as_begun and not known else []
 
 
-def kernel_failure(exercise, file, preset, talk):
-    """Why a kernel does not pass yet; None when it does."""
+def kernel_failure(exercise, file, preset, talk, at_once=2):
+    """Why a kernel does not pass yet; None when it does. `at_once`: how many orders of threads are
+    tried side by side."""
     rung = exercise.rung
     what = f"building what judges rung {rung.name} (the first time this takes minutes)"
     with talk(what) as outcome:
@@ -329,9 +330,12 @@ def kernel_failure(exercise, file, preset, talk):
         with talk("the counters, beside those of the kernel that you began with:") as outcome:
             failure = dearer(exercise, program)
             outcome.append("one is higher" if failure else "none is higher")
+    if file == rung.kernel_file:
+        return failure  # the rung's own tests have run it under the detectors, in more orders
     if simt and (not failure or failure.name not in ("no end", "over the budget")):
         with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
-            cause = detected(program, *exercise.data.get("detect", (dims[0], 128)))
+            where = exercise.data.get("detect", (dims[0], 128))
+            cause = detected(program, *where, at_once)
             outcome.append(cause.name if cause else "no fault")
         # It is nearer to the cause.
         if cause and not (failure and cause.is_value):
@@ -379,10 +383,13 @@ def answer_failure(exercise, file):
 
 
 def failure_of(exercise, file, preset="simt", talk=None):
-    """Why what the learner has does not pass yet; None when it does."""
+    """Why what the learner has does not pass yet; None when it does. Without `talk` several are
+    graded at once, and each has one core."""
     if exercise.kind == EXPLAIN:
         return answer_failure(exercise, file)
-    return kernel_failure(exercise, file, preset, talk or Talk(silent=True))
+    if talk:
+        return kernel_failure(exercise, file, preset, talk)
+    return kernel_failure(exercise, file, preset, Talk(silent=True), at_once=1)
 
 
 def quoted(said):

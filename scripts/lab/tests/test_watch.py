@@ -52,7 +52,14 @@ def test_tiles_of_debug_information():
         [
             {"name": "V[1]", "at": 0, "bytes": 4096, "type": "SwizzledTile<64, 32>", "dims": []},
             {"name": "Q", "at": 4096, "bytes": 8192, "type": "char", "element": 1, "dims": [8192]},
-            {"name": "P", "at": 12288, "bytes": 96, "type": "float", "element": 4, "dims": [2, 4, 3]},
+            {
+                "name": "P",
+                "at": 12288,
+                "bytes": 96,
+                "type": "float",
+                "element": 4,
+                "dims": [2, 4, 3],
+            },
         ],
     )
     watch_shapes.complete(trace, SOURCE)
@@ -74,7 +81,7 @@ def test_a_page_holds_its_recording_and_every_script(tmp_path):
     text = watch.page(trace, "name", tmp_path)
     assert "@" not in [line for line in text.splitlines() if line.startswith("@")]
     assert set(watch.SCRIPTS) == {path.stem for path in watch.VIEWER.glob("*.js")}
-    assert "<script src" not in text and "http" not in text.split("id=\"recording\"")[0]
+    assert "<script src" not in text and "http" not in text.split('id="recording"')[0]
 
 
 def test_every_cuda_rung_has_a_problem():
