@@ -1,8 +1,13 @@
 #include "common/simt/instructions/collectives.hpp"
 
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <string>
+#include <vector>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/workforce.hpp"
 
 namespace flash::simt {
 namespace {
@@ -10,6 +15,18 @@ namespace {
 struct Vote {
     bool predicate;
     uint32_t result;
+};
+
+/// Lanes of a warp that ask at one place who else is there.
+struct Gathering {
+    SourceLocation location;
+    uint32_t lanes;
+    std::array<uint32_t*, 32> masks; // what they shall be told
+};
+
+struct ActiveLanes final : InstructionState {
+    std::array<std::vector<Gathering>, 32> of_warp;
+    void begin_block(unsigned) override { of_warp.fill({}); }
 };
 
 struct Exchange {
@@ -85,6 +102,38 @@ uint64_t exchange(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int 
     return own.result;
 }
 
+void sync_grid(SourceLocation location) {
+    const Caller caller;
+    Block& block = caller.block;
+    const uint64_t blocks = volume(block.launch().grid);
+    if (const uint64_t most = resident_blocks(block.launch(), block.kernel()); blocks > most) {
+        block.refuse(FaultKind::deadlock,
+                     "deadlock: " + plural(blocks, "block") +
+                         " wait for each other, and the device holds " + std::to_string(most) +
+                         " at once",
+                     "grid.sync()", location);
+    }
+    block.barrier("grid.sync()", location, false);
+    if (caller.thread.number == block.first_alive()) {
+        std::atomic<uint64_t>& arrivals = workforce().arrivals;
+        const auto tell_arrival = [&](bool writes) {
+            caller.tells(&Observer::strong_read, &arrivals, Scope::device);
+            if (writes) {
+                caller.tells(&Observer::strong_write, &arrivals, Scope::device, false);
+            }
+        };
+        caller.tells(&Observer::fence, Scope::device);
+        tell_arrival(true);
+        const uint64_t all = (arrivals++ / blocks + 1) * blocks;
+        while (arrivals < all) {
+            block.look(&arrivals, arrivals, LocationId::of(location));
+        }
+        tell_arrival(false);
+        caller.tells(&Observer::fence, Scope::device);
+    }
+    block.barrier("grid.sync()", location, false);
+}
+
 } // namespace flash::simt
 
 using namespace flash::simt;
@@ -97,6 +146,36 @@ void __syncthreads(SourceLocation location) {
 int __syncthreads_or(int predicate, SourceLocation location) {
     const RuntimeCode runtime;
     return current_block().barrier("__syncthreads_or", location, predicate != 0) != 0;
+}
+
+int __syncthreads_and(int predicate, SourceLocation location) {
+    const RuntimeCode runtime;
+    return current_block().barrier("__syncthreads_and", location, predicate == 0) == 0;
+}
+
+int __syncthreads_count(int predicate, SourceLocation location) {
+    const RuntimeCode runtime;
+    return current_block().barrier("__syncthreads_count", location, predicate != 0);
+}
+
+unsigned __activemask(SourceLocation location) {
+    const Caller caller;
+    const unsigned lane = caller.thread.number % 32;
+    auto& gatherings = caller.block.state<ActiveLanes>().of_warp[caller.thread.number / 32];
+    uint32_t mask = 0;
+    auto own = std::ranges::find(gatherings, location, &Gathering::location);
+    if (own == gatherings.end()) {
+        own = gatherings.insert(own, {location, 0, {}});
+    }
+    own->lanes |= 1u << lane;
+    own->masks[lane] = &mask;
+    caller.block.spin(); // until nobody else can come here
+    if (mask == 0) {
+        const auto all = std::ranges::find(gatherings, location, &Gathering::location);
+        for_each_lane(all->lanes, [&](size_t other) { *all->masks[other] = all->lanes; });
+        gatherings.erase(all);
+    }
+    return mask;
 }
 
 void __syncwarp(unsigned mask, SourceLocation location) {

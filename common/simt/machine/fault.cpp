@@ -1,5 +1,9 @@
 #include "common/simt/machine/fault.hpp"
 
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <tuple>
 #include <utility>
 
 namespace flash::simt {
@@ -33,12 +37,16 @@ const char* name_of(FaultKind kind) {
         return "missing_fence";
     case FaultKind::divergent_barrier:
         return "divergent_barrier";
-    case FaultKind::missing_barrier:
-        return "missing_barrier";
     case FaultKind::deadlock:
         return "deadlock";
     case FaultKind::invalid_access:
         return "invalid_access";
+    case FaultKind::volatile_conflict:
+        return "volatile_conflict";
+    case FaultKind::missing_acquire:
+        return "missing_acquire";
+    case FaultKind::early_exit:
+        return "early_exit";
     }
     return "";
 }
@@ -65,7 +73,8 @@ Fault completed(Fault fault) {
     }
     const auto lines = resolve(origins);
     fault.where.line = lines[0];
-    std::string text = fault.summary + "\n  in " + fault.kernel;
+    std::string text = (fault.is_warning ? "warning: " : "") + fault.summary;
+    text += "\n  in " + fault.kernel;
     text += "\n  " + describe(fault.where);
     if (fault.has_other) {
         fault.other.line = lines[1];
@@ -77,6 +86,17 @@ Fault completed(Fault fault) {
     Fault result = std::move(fault);
     static_cast<Error&>(result) = Error(text);
     return result;
+}
+
+void warn(Fault warning) {
+    static std::mutex mutex;
+    static std::set<std::tuple<FaultKind, SourceLine, SourceLine>> said;
+    warning.is_warning = true;
+    const Fault complete = completed(std::move(warning));
+    const std::lock_guard lock(mutex);
+    if (said.emplace(complete.kind, complete.where.line, complete.other.line).second) {
+        std::fprintf(stderr, "%s\n", complete.what());
+    }
 }
 
 std::string to_string(dim3 index) {

@@ -20,9 +20,11 @@ enum class FaultKind {
     wgmma_in_flight,      // registers of a wgmma, of C or A, touched before its wait
     missing_fence,        // what a thread wrote, read by TMA or wgmma without a fence between
     divergent_barrier,    // threads of one block (or lanes of one mask) at different barriers
-    missing_barrier,      // threads wait at a barrier that others left the kernel without reaching
     deadlock,             // nobody can run
     invalid_access,       // the processor refused an access, and no detector was on to say why
+    volatile_conflict,    // a race that is none only because both accesses are volatile
+    missing_acquire, // ordered by a fence of the one who wrote, and by none of the one who reads
+    early_exit,      // threads had left the kernel when the others met at a barrier
 };
 
 /// What a thread did, and where.
@@ -43,6 +45,7 @@ struct Fault : KernelFault {
     ThreadAction where;
     bool has_other = false; // the second thread of a race or a divergent barrier
     ThreadAction other;
+    bool is_warning = false; // legal but doubtful
 
     Fault(FaultKind what, std::string summary_text, ThreadAction place = {}, std::string help = "");
     Fault(FaultKind what, std::string summary_text, ThreadAction place, ThreadAction other_place,
@@ -56,6 +59,9 @@ struct Fault : KernelFault {
 
 /// The fault with its lines found out and its message (`what()`) complete.
 Fault completed(Fault fault);
+
+/// What the kernel at work does is legal but doubtful: said once, and the run goes on.
+void warn(Fault warning);
 
 /// "(3,0,1)"
 std::string to_string(dim3 index);

@@ -69,6 +69,7 @@ Options from_environment() {
     chosen.detect = number_from("FLASH_SIMT_DETECT", 0, 1, 0) == 1;
     chosen.workers = number_from("FLASH_SIMT_WORKERS", 1, 1024, chosen.workers);
     chosen.shared_kib = number_from("FLASH_SIMT_SHARED_KIB", 1, 227, chosen.shared_kib);
+    chosen.strict = number_from("FLASH_SIMT_STRICT", 0, 1, 0) == 1;
     return chosen;
 }
 

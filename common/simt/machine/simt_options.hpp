@@ -36,6 +36,7 @@ struct Options {
     int workers = 0;    // OS threads that run blocks; 0: one per core. With `detect` always one
     // shared memory that a block may have: 163 on sm_80, 99 on sm_86, 89 and 120, 227 on sm_90
     int shared_kib = 163;
+    bool strict = false; // warnings are faults
 };
 
 /// What the next launch uses. At first it is read from the environment:
@@ -44,6 +45,7 @@ struct Options {
 ///   FLASH_SIMT_DETECT      1: report races and wrong accesses
 ///   FLASH_SIMT_WORKERS     OS threads
 ///   FLASH_SIMT_SHARED_KIB  shared memory that a block may have
+///   FLASH_SIMT_STRICT      1: warnings are faults
 /// Throws Error when a variable holds something else.
 Options& options();
 
