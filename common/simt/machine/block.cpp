@@ -55,6 +55,9 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
     }
     current_ = nullptr;
     running_block = nullptr;
+    for (Fault& warning : std::exchange(warnings_, {})) {
+        simt::warn(std::move(warning));
+    }
     if (fault_ || abandoned_) {
         for (Thread& thread : threads_) { // they stand anywhere in the kernel
             thread.fiber.forget();
@@ -324,7 +327,7 @@ void Block::warn(Fault warning) {
         stop(std::move(warning));
     }
     warning.kernel = kernel_->name;
-    simt::warn(std::move(warning));
+    warnings_.push_back(std::move(warning)); // a fiber's stack is too small to find its lines
 }
 
 bool Block::stopped_for_blocks() const {

@@ -250,6 +250,7 @@ class Block {
     uint64_t random_ = 0;
     Observers observers_;
     std::optional<Fault> fault_;
+    std::vector<Fault> warnings_;
 };
 
 /// The thread whose turn it is.

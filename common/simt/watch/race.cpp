@@ -296,8 +296,10 @@ Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Tr
             }
         }
     }
-    // Who has updated it last, comes after those who updated it before.
-    const bool is_last = past.last.atomic != 0 && past.last.block == now.block &&
+    // Who has updated it last, and found what others have handed on there, comes after those.
+    const unsigned thread = thread_of(now);
+    const bool has_found = !acquired_[thread].empty() || !clocks_.of(thread).pending.empty();
+    const bool is_last = has_found && past.last.atomic != 0 && past.last.block == now.block &&
                          past.last.warp == now.warp && (past.last.lanes & now.lanes) != 0;
     const auto is_worse = [&](const Trace& before) {
         const AccessKind before_kind = before.atomic != 0 ? AccessKind::atomic : AccessKind::load;
