@@ -331,7 +331,7 @@ void Detector::strong_write(unsigned thread, const void* address, Scope scope, b
 
 void Detector::fence(unsigned thread, Scope scope) {
     std::erase_if(volatile_loads_, [&](const VolatileLoad& load) {
-        const bool in_order = load.thread == thread && order_.has_read_signal(thread, load.address);
+        const bool in_order = load.thread == thread && order_.would_learn(thread, load.address);
         if (in_order) {
             doubted_.erase({load.doubt.where.origin, load.doubt.other.origin});
         }

@@ -208,9 +208,20 @@ void Order::fence(unsigned thread, Scope scope) {
     }
 }
 
-bool Order::has_read_signal(unsigned thread, const void* address) const {
-    const auto& pending = clocks_.of(thread).pending.list();
-    return std::ranges::count(pending, address, &PendingSignals::Pending::address) != 0;
+bool Order::would_learn(unsigned thread, const void* address) const {
+    const Clocks::Knowledge& own = clocks_.of(thread);
+    const auto is_news = [&](const BlocksKnown& signal) {
+        BlocksKnown sum = own.blocks;
+        sum.learn(signal);
+        const std::vector<uint32_t>* const progress = signal.of(block_);
+        return sum != own.blocks ||
+               (progress != nullptr && !std::equal(progress->begin(), progress->end(),
+                                                   own.known.begin(), std::less_equal<>()));
+    };
+    return std::ranges::any_of(own.pending.list(), [&](const auto& one) {
+        return one.address == address &&
+               (is_news(one.signals->to_all()) || is_news(one.signals->to_block(block_)));
+    });
 }
 
 bool Order::ordered_by_signals(const Trace& before, const Trace& now) const {

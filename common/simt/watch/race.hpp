@@ -344,9 +344,9 @@ class Order {
     void strong_write(unsigned thread, const void* address, Scope scope, bool replaces,
                       bool shared);
     void fence(unsigned thread, Scope scope);
-    /// Whether something was handed on at this address, and the thread has read it; has a fence
-    /// followed, too?
-    bool has_read_signal(unsigned thread, const void* address) const;
+    /// Whether the thread has read at this address what a fence would let it know, and what it
+    /// does not know yet; and whether there was such a fence.
+    bool would_learn(unsigned thread, const void* address) const;
     bool has_acquired(unsigned thread, const void* address) const {
         return std::ranges::count(acquired_[thread], address, &Acquired::address) != 0;
     }
