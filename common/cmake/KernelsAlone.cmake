@@ -6,7 +6,7 @@ string(REPLACE "," ";" rungs "${RUNGS}")
 foreach(rung IN LISTS rungs)
   file(GLOB kernels ${ROOT}/steps/${rung}/*.cu)
   foreach(kernel IN LISTS kernels)
-    foreach(backend IN ITEMS __CUDACC__ FLASH_SIMT) # -MG: the CUDA Toolkit's headers may be missing
+    foreach(backend IN ITEMS __NVCC__ FLASH_SIMT) # -MG: the CUDA Toolkit's headers may be missing
       execute_process(COMMAND ${CXX} -std=c++20 -I${ROOT} -MM -MG -D${backend} -x c++ ${kernel}
                       OUTPUT_VARIABLE headers COMMAND_ERROR_IS_FATAL ANY)
       string(REPLACE "${ROOT}/" "" headers "${headers}") # its own name may end in "steps"

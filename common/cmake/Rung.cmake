@@ -87,8 +87,9 @@ function(flash_add_rung name types head_dims capability)
   add_executable(test_${name})
   target_link_libraries(test_${name} PRIVATE ${name}_main ${name}_kernel flash_conformance)
   if(FLASH_SANITIZE)
-    # Sanitized products are tens of times slower: the list with N <= 200, with both masks and some other inputs.
-    flash_discover_tests(test_${name} ${name} ${name} [detect])
+    # Sanitized products are tens of times slower, and which memory is touched depends on the shape alone: the short list,
+    # whose tiles are cut short, and tiles that fit.
+    flash_discover_tests(test_${name} ${name} ${name} "[schedules],detect: normal 64x128,detect: normal 1x1")
   else()
     flash_discover_tests(test_${name} ${name})
   endif()
@@ -128,6 +129,14 @@ function(flash_add_watched_twins name)
   target_link_libraries(${name}_watched PRIVATE ${name}_main ${name}_watched_kernel flash_cli)
   add_dependencies(${name} ${name}_watched)
 
+  # The same once more, with every branch told as well: ./scripts/watch records it.
+  add_library(${name}_recorded_kernel OBJECT EXCLUDE_FROM_ALL ${ARGN})
+  target_link_libraries(${name}_recorded_kernel PUBLIC flash_device)
+  flash_watch(${name}_recorded_kernel)
+  target_compile_options(${name}_recorded_kernel PRIVATE -g -fsanitize-coverage=trace-pc)
+  add_executable(${name}_recorded EXCLUDE_FROM_ALL)
+  target_link_libraries(${name}_recorded PRIVATE ${name}_main ${name}_recorded_kernel flash_cli)
+
   add_executable(test_${name}_watched)
   target_link_libraries(test_${name}_watched PRIVATE ${name}_main ${name}_watched_kernel flash_conformance)
   set(runs in-order,late,163 reverse,early,99 ahead:1,late,227 shuffle:1,early,99)
@@ -146,7 +155,7 @@ function(flash_add_watched_twins name)
     list(GET run 2 kib)
     set(test "${name}: detect, schedule ${schedule}, copies land ${landing}, ${kib} KiB a block")
     add_test(NAME "${test}" COMMAND test_${name}_watched "${list}")
-    set_tests_properties("${test}" PROPERTIES TIMEOUT 900 LABELS detect ENVIRONMENT "FLASH_SIMT_DETECT=1;OMP_WAIT_POLICY=passive;\
+    set_tests_properties("${test}" PROPERTIES TIMEOUT 900 LABELS detect ENVIRONMENT "FLASH_SIMT_DETECT=1;FLASH_SIMT_STRICT=1;OMP_WAIT_POLICY=passive;\
 FLASH_SIMT_SCHEDULE=${schedule};FLASH_SIMT_CP_ASYNC=${landing};FLASH_SIMT_SHARED_KIB=${kib}")
     set(list "[schedules]")
   endforeach()

@@ -12,7 +12,7 @@
 #include "common/cuda/launch/sizes.hpp"
 #include "common/cuda/launch/workspace.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #include <cuda_runtime.h>
 
 #include "common/cuda/launch/launch.hpp"

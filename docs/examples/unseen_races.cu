@@ -19,7 +19,7 @@
 #include "common/cuda/ptx/mbarrier.hpp"
 #include "common/cuda/ptx/tma.hpp"
 #include "common/cuda/ptx/wgmma.hpp"
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #include "common/cuda/launch/error.hpp"
 #endif
 
@@ -142,7 +142,7 @@ __global__ void missing_fence(const __grid_constant__ flash::TensorMap out) {
     }
 }
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 void copy(void* to, const void* from, size_t bytes) {
     FLASH_CHECK_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
 }

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "common/cuda/cuda.hpp"
+#include <cuda_runtime.h>
 
 /// c = a + b, n elements each. Thread i of the whole grid computes element i.
 __global__ void add(const float* a, const float* b, float* c, int n) {
@@ -39,7 +39,7 @@ int main() {
 
     const int threads = 256;                        // per block
     const int blocks = (n + threads - 1) / threads; // enough for all elements: 4
-    flash::launch(add, blocks, threads, 0, a_gpu, b_gpu, c_gpu, n);
+    add<<<blocks, threads>>>(a_gpu, b_gpu, c_gpu, n);
 
     // waits until the kernel has ended
     check(cudaMemcpy(c.data(), c_gpu, bytes, cudaMemcpyDeviceToHost));

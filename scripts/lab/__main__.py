@@ -12,6 +12,8 @@ VERBS = {
     "compare": ("compare", "times rungs beside PyTorch's attention, on the same tensors"),
     "bench": ("bench", "times every built rung, beside the ceilings of the machine"),
     "profile": ("profile", "what a CUDA rung does to memory: ncu's counts and SIMT's"),
+    "watch": ("watch", "a page that replays a run on SIMT, step by step"),
+    "watch-check": ("watch_check", "opens such pages in Chromium, for every CUDA rung"),
     "counters": ("counters", "checks that SIMT counts what ncu counts, for every CUDA rung"),
     "sanitize": ("sanitize", "runs every CUDA rung under compute-sanitizer"),
     "architectures": ("architectures", "compiles every kernel for every GPU: registers, spills"),

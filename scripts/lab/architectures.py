@@ -45,11 +45,14 @@ def add_arguments(parser):
     parser.add_argument(
         "--arch", default=ARCHITECTURES, metavar="A,A", help=f"without the point ({ARCHITECTURES})"
     )
+    own = "each kernel once, for the GPU that its rung is written for: 8.0 or 9.0"
+    parser.add_argument("--own", action="store_true", help=own)
     parser.add_argument("--kernels", action="store_true", help="also a line for each kernel")
 
 
 def main(options):
-    wanted, rungs = options.arch.split(","), cuda_rungs(options.rungs)
+    wanted = ["80", "90"] if options.own else options.arch.split(",")
+    rungs = cuda_rungs(options.rungs)
     if not all(re.fullmatch(r"\d{2,3}", one) for one in wanted):
         raise LabError(f"--arch {options.arch}: numbers like 86 or 120, with commas between them")
     build.require("nvcc", "the CUDA Toolkit, and needs no GPU")
@@ -62,6 +65,8 @@ def main(options):
     work = [
         (one, rung) for one in wanted if f"sm_{one}" in known for rung in rungs if suits(rung, one)
     ]
+    if options.own:
+        work = [(one, rung) for one, rung in work if rung.capability == f"{int(one) / 10}"]
     if not work:
         raise LabError(
             f"nothing to compile: this nvcc knows none of {options.arch}, or no rung is for them"

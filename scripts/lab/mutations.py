@@ -133,6 +133,7 @@ def run(program, number, schedule, landing, cases):
     environment = os.environ | {
         "FLASH_MUTANT": str(number),
         "FLASH_SIMT_DETECT": "1",
+        "FLASH_SIMT_STRICT": "1",
         "FLASH_SIMT_SCHEDULE": schedule,
         "FLASH_SIMT_CP_ASYNC": landing,
         "OMP_WAIT_POLICY": "passive",

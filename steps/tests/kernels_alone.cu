@@ -26,7 +26,7 @@ __global__ void compare(const float* O, const float* LSE, float* wrong) {
 }
 
 float first(const flash::DeviceBuffer<float>& buffer) {
-#ifdef __CUDACC__
+#ifdef __NVCC__
     float value = NAN;
     cudaMemcpy(&value, buffer.data(), sizeof value, cudaMemcpyDeviceToHost);
     return value;

@@ -1,5 +1,6 @@
 # The CUDA rungs without one of the statements that synchronise: the suite must notice. All mutants of a rung are in one
-# program (lab mutations --generate), and the environment chooses.
+# program (lab mutations --generate), and the environment chooses. Hundreds of runs, so they are built by the target
+# mutations alone, scripts/test leaves them out, and `.ci/run mutations` runs them.
 if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
   set(lab ${CMAKE_COMMAND} -E env PYTHONPATH=${PROJECT_SOURCE_DIR}/scripts ${Python3_EXECUTABLE} -B -m lab)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/common/cuda/*/*.hpp)
@@ -18,7 +19,7 @@ if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
     target_link_libraries(mutations_${rung}_objects PUBLIC flash_device)
     flash_watch(mutations_${rung}_objects)
 
-    add_executable(mutations_${rung} mutations.cpp)
+    add_executable(mutations_${rung} EXCLUDE_FROM_ALL mutations.cpp)
     target_link_libraries(mutations_${rung} PRIVATE ${rung}_main mutations_${rung}_objects flash_conformance)
     add_dependencies(mutations mutations_${rung})
     add_test(NAME "mutations: ${rung}"

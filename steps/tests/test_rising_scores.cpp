@@ -112,8 +112,12 @@ void judge_all(const Prepared& prepared) {
 // 2^-26.7.
 TEST_CASE("a plateau that a late peak nearly hides is still in the sum") {
     const DType dtype = GENERATE(DType::fp16, DType::bf16);
-    const int64_t N_kv = GENERATE(4096, 16384, 65536);
-    const bool last = GENERATE(true, false);
+    struct Peak {
+        int64_t N_kv;
+        bool last;
+    };
+    const auto [N_kv, last] =
+        GENERATE(Peak{4096, true}, Peak{4096, false}, Peak{16384, false}, Peak{65536, true});
     CAPTURE(flash::dtype_name(dtype), N_kv, last);
     judge_all(prepare(dtype, N_kv, {128, 0, last ? N_kv - 1 : N_kv / 2}, {{-63, 0, 36.5, 63.2}}));
 }
@@ -123,7 +127,7 @@ TEST_CASE("a plateau that a late peak nearly hides is still in the sum") {
 // exp2 of a rise becomes 0, and the share small.
 TEST_CASE("what was summed up before a climb is not lost") {
     const int seed = GENERATE(range(0, 16));
-    const DType dtype = GENERATE(DType::fp16, DType::bf16);
+    const DType dtype = seed / 4 % 2 == 0 ? DType::fp16 : DType::bf16;
     CAPTURE(flash::dtype_name(dtype), seed);
     std::mt19937_64 bits(static_cast<uint64_t>(seed));
     const auto between = [&](double from, double to) {

@@ -12,9 +12,9 @@
 
 namespace flash {
 
-/// What a backward loop must know of rows 2r and 2r + 1 of Q: LSE in units of log2, and delta. All
-/// are 0 in rows that pad a tile. A C fragment of S^T has the two side by side in a lane, which
-/// therefore reads both at once.
+/// What a backward loop has to know about rows 2r and 2r + 1 of Q: LSE in units of log2, and delta.
+/// All are 0 in rows that pad a tile. In a C fragment of S^T a lane holds these two rows side by
+/// side, so it reads both at once.
 struct alignas(16) TwoRows {
     float LSE_log2[2], delta[2];
 };
@@ -103,7 +103,7 @@ void start_before_backward(const Problem& p, const T* O, const float* LSE, const
            counters, counted);
 }
 
-/// Starts after_backward, likewise.
+/// Starts after_backward in the same way.
 template <SumOrder order = SumOrder::added, class T>
 void start_after_backward(const Problem& p, const float* dQ_sum, T* dQ) {
     launch(after_backward<T, order>, blocks_of_32_rows(p), 128, 0, dQ_sum, dQ,

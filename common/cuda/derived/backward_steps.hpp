@@ -49,7 +49,7 @@ struct Task {
     bool causal;
 };
 
-/// What one step needs of the queries: it comes and goes together.
+/// What one step needs of the queries. It arrives together and is given back together.
 template <class Tiles> struct Stage {
     typename Tiles::Q Q, dO;
     TwoRows rows[Tiles::Br / 2]; // LSE and delta
@@ -64,7 +64,7 @@ template <class Tiles> struct Shared {
 };
 
 /// A block's way along the queries: from the last tile of Q to the first that sees one of its keys,
-/// and at each tile through the heads of its group. Blocks of the same heads are then near the same
+/// and at each tile through the heads of its group. So blocks of the same heads are near the same
 /// queries at the same time, and share them in L2.
 struct Steps {
     int kv_head, j0;       // of K and V; the block's first key
@@ -243,8 +243,9 @@ Task task_of(const Problem& p, const T* Q, const T* K, const T* V, const T* dO, 
             .causal = p.causal};
 }
 
-/// The order of the tiles of K. Where blocks are few, the tiles that a mask makes long come first;
-/// else one head comes after the other. `places`: how many blocks the GPU holds at once.
+/// The order of the tiles of K. Where there are few blocks, the tiles that a mask makes long come
+/// first. Otherwise one head comes after the other. `places` is how many blocks the GPU holds at
+/// once.
 inline TileOrder order_of(const Problem& p, int Bc, int places) {
     const int kv_heads = as_int(p.batch * p.kv_heads, "batch x kv-heads"),
               Tc = static_cast<int>(ceil_div(p.kv_len, Bc));

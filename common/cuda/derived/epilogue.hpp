@@ -10,9 +10,9 @@
 
 namespace flash {
 
-/// Stores two rows of O and LSE, as far as they are less than `rows`: `row`, the lane's row g of an
-/// m16 tile, and `row` + 8. m and l are those of the two rows, m as a natural logarithm. A row that
-/// sees no key has l = 0, and gets O = 0.
+/// Stores two rows of O and of LSE, if they are less than `rows`: `row`, which is the lane's row g
+/// of an m16 tile, and `row` + 8. m and l are those of the two rows, m as a natural logarithm. A
+/// row that sees no key has l = 0 and gets O = 0.
 template <class T, int fragments>
 __device__ inline void store_O_and_LSE(T* O, float* LSE, const float (&O_reg)[fragments][4],
                                        const float (&m)[2], const float (&l)[2], int row,

@@ -10,8 +10,8 @@
 
 namespace flash {
 
-/// The producer's part in a tile of Q, by one thread: it asks for every consumer's rows of Q, then
-/// for one tile of K and one of V after the other. `at` is where it goes on in their rings.
+/// The producer's part in a tile of Q. One thread asks for every consumer's rows of Q, and then for
+/// tiles of K and V in turn. `at` is where it goes on in their rings.
 template <class Tiles, class Q_tiles, class KV_ring>
 __device__ inline void fetch(const Task& task, Tile tile, Q_tiles& Q_smem, uint64_t* Q_full,
                              KV_ring& K, KV_ring& V, typename KV_ring::Place& at) {

@@ -25,8 +25,8 @@ template <class Tiles> struct Outbox {
 /// another one.
 __device__ inline int dS_written(int role, int step) { return 1 + 2 * (step % 2) + role; }
 
-/// Puts the warp's 16 x 64 of dQ where the writer finds them. `tile`: how many the block has handed
-/// over before.
+/// Puts the warp's 16 x 64 of dQ where the writer finds them. `tile` is how many tiles the block
+/// has handed over before.
 template <class Tiles>
 __device__ void hand_over(Outbox<Tiles>& out, const Place<Tiles>& place,
                           const float (&dQ_reg)[8][4], int tile) {

@@ -5,8 +5,8 @@
 //      producer    ------------------> consumers    -----------------------> producer, next round
 //      acquire()                       wait(), release()
 //
-// Each stage's barriers end one phase each time that the stage comes round, so both sides flip the
-// parity they wait for when they return to stage 0.
+// Each time that a stage comes round, its barriers end one phase. So both sides flip the parity
+// that they wait for when they return to stage 0.
 #pragma once
 
 #include "common/cuda/cuda.hpp"
@@ -48,7 +48,7 @@ template <int stages, class Tile> struct Ring {
     __device__ void wait(Place at, SourceLocation location = SourceLocation::here()) {
         mbarrier_wait(&full[at.stage], at.phase, location);
     }
-    /// A consumer's warp, all of it, has read the tile: one arrival.
+    /// A whole warp of a consumer has read the tile: one arrival.
     __device__ void release(Place at, SourceLocation location = SourceLocation::here()) {
         mbarrier_arrive_warp(&empty[at.stage], location);
     }

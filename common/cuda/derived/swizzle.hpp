@@ -11,7 +11,7 @@
 #include "common/cuda/ptx/mma.hpp"
 #include "common/types.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #define FLASH_DEVICE __device__ __forceinline__
 #else
 #define FLASH_DEVICE inline
@@ -37,31 +37,31 @@ template <int d, int height> struct SwizzledTile {
     }
 
     /// offset(row + r, chunk + 2 k), where `first` is offset(row, chunk). Adding 2 k to chunk 0 or
-    /// 1 touches no bit that is set, so it is an XOR, and XORs may be done in any order: once r and
-    /// k are constants, one XOR and one constant are left. It holds for chunk 0 and 1, and for an r
-    /// that is a multiple of 8 and keeps row + r in the tile.
+    /// 1 touches no bit that is set, so it is an XOR, and XORs may be done in any order. Once r and
+    /// k are constants, one XOR and one constant are left. This holds for chunks 0 and 1, and for
+    /// an r that is a multiple of 8 and keeps row + r in the tile.
     static FLASH_DEVICE int fragment(int first, int r, int k) {
         static_assert(chunks % 2 == 0, "k16 steps are two chunks wide");
         return (first ^ 32 * (k % (chunks / 2))) + (2 * k / chunks * rows + r) * row_bytes;
     }
 
-    /// Where the row lies that a lane names for ldmatrix_x4: of Q as A, from row `row` on, lanes
-    /// 0-15 name the 16 rows of chunk 0 and lanes 16-31 those of chunk 1. V as B, transposed, takes
-    /// 16 keys and two chunks in the same way.
+    /// Where the row lies that a lane passes to ldmatrix_x4. For Q as A, from row `row` on, lanes
+    /// 0-15 pass the 16 rows of chunk 0, and lanes 16-31 those of chunk 1. For V as B, transposed,
+    /// the rows are 16 keys.
     static FLASH_DEVICE int lane_of_A(int row, int lane) {
         return offset(row + lane % 16, lane / 16);
     }
 
-    /// V as B, 16 keys and two chunks: the transposing ldmatrix takes rows in the order of A.
+    /// For V as B, 16 keys and two chunks: the transposing ldmatrix takes rows in the order of A.
     static FLASH_DEVICE int lane_of_B_transposed(int lane) { return lane_of_A(0, lane); }
 
-    /// Of K as B, 16 keys: lanes 0-7 name keys 0-7 of chunk 0, lanes 8-15 the same of chunk 1, the
-    /// rest keys 8-15.
+    /// For K as B, 16 keys: lanes 0-7 pass keys 0-7 of chunk 0, lanes 8-15 the same keys of chunk
+    /// 1, and the others keys 8-15 likewise.
     static FLASH_DEVICE int lane_of_B(int lane) {
         return offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     }
 
-    /// An A that is stored as its transpose, 16 of its columns: rows in the order of B.
+    /// For an A that is stored as its transpose, 16 of its columns: rows in the order of B.
     static FLASH_DEVICE int lane_of_A_transposed(int lane) { return lane_of_B(lane); }
 };
 
@@ -79,8 +79,8 @@ __device__ inline void store_C(char* smem, int row, const float (&C)[fragments][
     }
 }
 
-/// Starts copying a thread's part of a tile into shared memory, as `async_copy` does it: 16 bytes
-/// of every `step`th row. `from` is the tile's first element in global memory; rows from `valid` on
+/// Starts to copy a thread's part of a tile to shared memory, as `async_copy` does: 16 bytes of
+/// every `step`th row. `from` is the tile's first element in global memory. Rows from `valid` on
 /// become zeros.
 template <int threads, int d, int rows, class T>
 FLASH_DEVICE void start_tile(SwizzledTile<d, rows>& tile, const T* from, int valid) {

@@ -19,9 +19,9 @@ struct TileOrder {
     int blocks() const { return heads * Tr; } // one per tile
 };
 
-/// The order for one block per tile: with a mask in waves that fill the GPU's `places` twice, else
-/// head by head. `heads` and `tiles`: heads per batch entry, tiles per head. Throws Error if there
-/// are more blocks than an int counts.
+/// The order for one block per tile: with a mask in waves that fill the GPU's `places` twice,
+/// without one head by head. `heads` are those of a batch entry, `tiles` those of a head. Throws
+/// Error if there are more blocks than an int can count.
 inline TileOrder order_in_waves(const Problem& p, int64_t heads, int64_t tiles, int places) {
     as_int(p.batch * heads * tiles, "batch x heads x tiles");
     const int all = static_cast<int>(p.batch * heads), Tr = static_cast<int>(tiles);

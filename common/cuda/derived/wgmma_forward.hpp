@@ -43,10 +43,10 @@ struct Rows {
     bool low = true;
 };
 
-/// S becomes P, and l adds up its rows. m is raised where a score asks for it, as in lazy_maximum:
-/// if in the warp some weight would not be less than 2^headroom, every row's m becomes its running
-/// maximum. Then, and only then, the result is true and `keep` is set: to what remains of l, where
-/// it is done here, and of O, where the caller does it.
+/// S becomes P, and l adds up its rows. m is raised only where a score asks for it, as in
+/// lazy_maximum: if some weight in the warp would reach 2^headroom, every row's m becomes its
+/// running maximum. Only then is the result true and `keep` set. It is the factor by which l has
+/// been scaled here, and by which the caller has to scale O.
 template <int fragments>
 __device__ inline bool softmax(float (&S_reg)[fragments][4], Rows& rows, float (&keep)[2],
                                float scale_log2) {
@@ -80,7 +80,7 @@ __device__ inline bool softmax(float (&S_reg)[fragments][4], Rows& rows, float (
     return raise;
 }
 
-/// All keys are through: O is divided by l, and LSE stored. i is the lane's first row in the head.
+/// After all keys: divides O by l, and stores LSE. i is the lane's first row in the head.
 template <int fragments>
 __device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, const Task& task,
                               int head, int i) {

@@ -1,5 +1,5 @@
-// Device memory for programs and tests. A kernel file has no use for it: a rung's memory is its
-// caller's.
+// Device memory for programs and tests. A kernel file does not use it, because a rung's memory
+// comes from its caller.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace flash {
 /// in its messages. Throws Error when there is not that much memory.
 void* allocate_device_memory(size_t bytes, const char* name);
 
-/// On a GPU the memory is freed once the kernels launched until then have ended.
+/// On a GPU the memory is freed once all kernels that were launched before have ended.
 void free_device_memory(void* memory) noexcept;
 
 /// `size` elements of T in device memory, freed on destruction. A launcher may return while its

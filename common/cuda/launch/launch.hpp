@@ -23,17 +23,18 @@ struct Grid {
         : size(blocks), where(place) {}
 };
 
-/// Throws Error when the device cannot run `kernel` so: a zero or too large grid or block, more
-/// threads than the kernel's registers allow, more shared memory than a block can have. Raises the
-/// kernel's limit on dynamic shared memory, which CUDA leaves at 48 KiB until asked.
+/// Throws Error when the device cannot run `kernel` like this: a grid or block that is empty or too
+/// large, more threads than the kernel's registers allow, or more shared memory than a block can
+/// have. Raises the kernel's limit on dynamic shared memory, which CUDA leaves at 48 KiB until
+/// asked.
 void prepare_launch(const void* kernel, const Grid& grid, dim3 block, size_t smem_bytes);
 
 /// Throws Error when the launch just made was refused.
 void check_launch(const void* kernel, const Grid& grid, dim3 block, size_t smem_bytes);
 
 /// kernel<<<grid, block, smem_bytes>>>(arguments...) on the thread's current stream, checked before
-/// and after, in release builds too: a launch that was refused and not checked looks like a very
-/// fast kernel. Does not wait for the kernel to end.
+/// and after, in release builds too, because a launch that was refused looks like a very fast
+/// kernel. Does not wait for the kernel to end.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_bytes,
             Arguments... arguments) {
@@ -57,7 +58,7 @@ int resident_blocks(void (*kernel)(Parameters...), int threads, size_t smem_byte
 void clear_bytes(void* memory, size_t bytes);
 
 /// Sets `size` numbers in device memory to zero, on the thread's current stream: after the work
-/// that was started there before, and before what is started there from now on.
+/// that was started there before, and before the work that is started there later.
 template <class T> void clear(T* numbers, int64_t size) {
     clear_bytes(numbers, static_cast<size_t>(size) * sizeof(T));
 }

@@ -16,8 +16,7 @@ namespace flash {
 constexpr int64_t ceil_div(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
 
 /// `size` as the int that kernels count with (offsets in memory stay 64-bit). Throws Error when it
-/// is above two thousand million: an int reaches 7% further, which leaves room for the end of the
-/// last tile.
+/// is above two billion: an int reaches 7% further, which leaves room for the end of the last tile.
 inline int as_int(int64_t size, const char* name) {
     constexpr int64_t most = 2'000'000'000;
     if (size > most) {
@@ -27,8 +26,8 @@ inline int as_int(int64_t size, const char* name) {
     return static_cast<int>(size);
 }
 
-/// run(std::integral_constant<int, d>{}) for the one of `head_dims`, a constexpr array, that d is:
-/// so a launcher's variable becomes its kernel's constant. Throws Error when d is none of them.
+/// Calls run(std::integral_constant<int, d>{}) if d is one of `head_dims`, a constexpr array. So a
+/// launcher's variable becomes its kernel's constant. Throws Error when d is none of them.
 template <const auto& head_dims, class Run> void for_head_dim(int64_t d, const Run& run) {
     const auto try_all = [&]<size_t... i>(std::index_sequence<i...>) {
         return ((d == head_dims[i] && (run(std::integral_constant<int, head_dims[i]>{}), true)) ||

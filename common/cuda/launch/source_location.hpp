@@ -1,9 +1,9 @@
 // The place in the source from which a function was called, for functions that are made of several
 // wrappers and pass it on to them. The SIMT backend names it when it finds a fault. On a GPU it is
-// nothing.
+// empty.
 #pragma once
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 struct SourceLocation {

@@ -11,7 +11,7 @@
 #include "common/attention.hpp"
 #include "common/types.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 #include <cuda.h>
 
@@ -75,8 +75,8 @@ inline void check_tensor_map(DType type, int rank, const void* base, const int64
 /// in flash::SwizzledTile. Elements of the box that are beyond the tensor are read as zeros, and
 /// are not written.
 ///
-/// Throws Error when the copy engine cannot work with these numbers: the message says which of
-/// them, and what would do.
+/// Throws Error when the copy engine cannot work with these numbers. The message says which of them
+/// it is, and what would work.
 template <int rank, class T>
 TensorMap make_tensor_map(const T* base, const int64_t (&sizes)[rank],
                           const int64_t (&strides)[rank - 1], const int (&box)[rank]) {

@@ -9,7 +9,7 @@
 
 #include "common/attention.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 namespace flash::detail {
 constexpr int64_t bytes_between_parts = 0;
 inline void begin_parts(void*) {}
@@ -43,7 +43,7 @@ class Workspace {
         detail::begin_parts(memory);
     }
 
-    /// The next part: `size` elements of T, which hold anything. `name` is what the SIMT backend
+    /// The next part: `size` elements of T with unknown contents. `name` is what the SIMT backend
     /// calls it in messages.
     template <class T> T* part(int64_t size, const char* name) {
         char* const begin = next_;

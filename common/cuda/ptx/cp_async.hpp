@@ -2,19 +2,18 @@
 // "cp.async".)
 //
 // A thread starts copies, closes a group of them with a commit, and waits until at most a given
-// number of its groups are still under way. A wait covers only the thread's own copies: other
-// threads may read them after a barrier behind the wait.
+// number of its groups are still under way. A wait covers only the thread's own copies. Other
+// threads may read them after a barrier that follows the wait.
 #pragma once
 
 #include <cstdint>
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 
-/// Starts a copy of 16 bytes past L1; fills with zeros when not `valid`, and then does not touch
-/// global memory.
-/// Both addresses are multiples of 16.
+/// Starts a copy of 16 bytes that bypasses L1. Where `valid` is false, it writes zeros and does not
+/// touch global memory. Both addresses are multiples of 16.
 __device__ __forceinline__ void cp_async_16(void* shared, const void* global, bool valid = true) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                      static_cast<uint32_t>(__cvta_generic_to_shared(shared))),

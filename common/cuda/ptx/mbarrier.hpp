@@ -1,11 +1,9 @@
-// mbarrier: a barrier in shared memory at which arriving and waiting are two different things, so
-// that the threads that fill a buffer and the threads that read it need not meet. (PTX ISA,
-// "mbarrier".)
+// mbarrier: a barrier in shared memory at which arriving and waiting are separate, so that the
+// threads that fill a buffer and the threads that read it need not meet. (PTX ISA, "mbarrier".)
 //
-// A barrier counts arrivals. When all that it expects have come, its phase ends and the next
-// begins: phase 0, 1, 2, ... A thread waits for the end of a phase by the phase's parity, 0 or 1.
-// Of a new barrier, phase 0 is under way, and waiting for parity 1 (the phase before) returns at
-// once.
+// A barrier counts arrivals. When all that it expects have come, its phase ends and the next one
+// begins: phase 0, 1, 2, ... A thread waits for the end of a phase by the phase's parity, 0 or 1. A
+// new barrier is in phase 0, so a wait for parity 1 (the phase before) returns at once.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +11,7 @@
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/launch/source_location.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 
@@ -25,15 +23,15 @@ __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, int arrivals) {
                  : "memory");
 }
 
-/// One arrival. What the thread read and wrote before it is done when the phase ends.
+/// One arrival. When the phase ends, all that the thread has read and written before is done.
 __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier, SourceLocation = {}) {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
                      static_cast<uint32_t>(__cvta_generic_to_shared(barrier)))
                  : "memory");
 }
 
-/// One arrival; the phase then also waits until `bytes` more have been copied by the copies that
-/// name this barrier (tma_load). Too few or too many bytes, and the phase never ends.
+/// One arrival. The phase then also waits for `bytes` more bytes from the copies that name this
+/// barrier (tma_load). If `bytes` is too small or too large, the phase never ends.
 __device__ __forceinline__ void mbarrier_expect_tx(uint64_t* barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(
                      static_cast<uint32_t>(__cvta_generic_to_shared(barrier))),
@@ -47,8 +45,8 @@ __device__ __forceinline__ void fence_mbarrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/// One arrival, which takes place by itself when all cp.async copies that this thread has started
-/// are complete.
+/// One arrival, which happens by itself once all cp.async copies that this thread has started are
+/// complete.
 __device__ __forceinline__ void cp_async_mbarrier_arrive(uint64_t* barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(
                      static_cast<uint32_t>(__cvta_generic_to_shared(barrier)))
@@ -84,9 +82,9 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity, Sou
 
 namespace flash {
 
-/// One arrival per warp, lane 0's, for what the warp has done as one: all 32 lanes call it,
-/// together, after a wgmma_wait. It does not speak for what each lane has read or written by
-/// itself. Then every thread arrives.
+/// One arrival per warp, made by lane 0, for what the warp has done as a whole. All 32 lanes call
+/// it together, after a wgmma_wait. It does not cover what single lanes have read or written by
+/// themselves: for that, every thread has to arrive.
 __device__ inline void mbarrier_arrive_warp(uint64_t* barrier,
                                             SourceLocation location = SourceLocation::here()) {
     if (threadIdx.x % 32 == 0) {

@@ -1,8 +1,8 @@
 // Tensor cores through mma.sync, and the packing of its operands. (PTX ISA, "mma.m16n8k16" for .f16
 // and .bf16.)
 //
-// A warp multiplies together: A is 16 x 16, B is 16 x 8, C is 16 x 8, and each lane holds a few
-// elements of each.
+// The lanes of a warp multiply together: A is 16 x 16, B is 16 x 8, C is 16 x 8, and each lane
+// holds a few elements of each.
 // Each register of A and B holds two elements of 16 bits, the left or upper one in its low half.
 // With g = lane / 4 and t = lane % 4, a lane holds:
 //
@@ -14,8 +14,8 @@
 //                                             k 2t+9 | b[1] |
 // clang-format on
 //
-// C has the rows of A in the same lanes and, eight columns apart, its columns too: two C tiles side
-// by side, rounded and packed, are an A operand as they stand.
+// A lane holds the same rows of C as of A, and of two C tiles side by side also the same columns.
+// So two such tiles, rounded and packed, are an A operand as they stand.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@
 #include "common/cuda/cuda.hpp"
 #include "common/types.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 
@@ -59,8 +59,8 @@ template <class T> __device__ __forceinline__ uint32_t pack(float low, float hig
     return packed;
 }
 
-/// As pack, but what is too large for fp16 becomes its largest number, 65504, in place of infinity.
-/// bf16 has the range of fp32 and needs no such care. (PTX ISA, "cvt", modifier .satfinite.)
+/// Like pack, but what is too large for fp16 becomes its largest number, 65504, and not infinity.
+/// bf16 has the range of fp32 and does not need this. (PTX ISA, "cvt", modifier .satfinite.)
 template <class T> __device__ __forceinline__ uint32_t pack_saturated(float low, float high) {
     if constexpr (dtype_of<T> == DType::fp16) {
         uint32_t packed;
@@ -92,8 +92,8 @@ __device__ inline float row_sum(float x) {
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/// The maxima of rows g and g + 8 of C fragments that lie side by side, as far as this lane holds
-/// them.
+/// The maxima of rows g and g + 8 of C fragments that lie side by side, over the elements that this
+/// lane holds.
 template <int fragments>
 __device__ inline void lane_max(const float (&C)[fragments][4], float (&top)[2]) {
     float chain[4] = {C[0][0], C[0][1], C[0][2], C[0][3]}; // four short chains, not two long ones
@@ -107,10 +107,10 @@ __device__ inline void lane_max(const float (&C)[fragments][4], float (&top)[2])
     top[1] = fmaxf(chain[2], chain[3]);
 }
 
-/// lane_max in half as many instructions, where a row's maximum is not negative: then bits of
-/// floats, as integers, are in the order of the floats, and an instruction of Hopper takes the
-/// larger of three. Of a row that has negative elements alone it is one of them, and not the
-/// largest.
+/// lane_max in half as many instructions, for rows whose maximum is not negative. The bits of such
+/// floats, read as integers, have the same order, and Hopper has an instruction for the largest of
+/// three integers. If all elements of a row are negative, the result is one of them, but perhaps
+/// not the largest.
 template <int fragments>
 __device__ inline void lane_max_if_positive(const float (&C)[fragments][4], float (&top)[2]) {
     for (int r = 0; r < 2; ++r) {
@@ -140,8 +140,9 @@ template <int m, int n> __device__ inline bool all_negative(const float (&C)[m][
     return __all_sync(0xffffffffu, (sign[0] & sign[1] & sign[2] & sign[3]) >> 31);
 }
 
-/// The mask that `mma_sync` derives: hides columns of C fragments that lie side by side. Row g sees
-/// `visible` columns of them, row g + 8 by causality 8 more, and no row more than `exist`.
+/// The mask that `mma_sync` derives, for C fragments that lie side by side. Row g sees the first
+/// `visible` columns, row g + 8 sees 8 more because the mask is causal, and no row sees more than
+/// `exist`.
 template <int fragments>
 __device__ inline void mask(float (&C)[fragments][4], int exist, int visible) {
     const int t = threadIdx.x % 4;
@@ -203,8 +204,9 @@ __device__ inline void pack_A(uint32_t (&A)[k16][4], const float (&C)[2 * k16][4
     }
 }
 
-/// C fragments that lie side by side, as wide as a row of X, times `factor`, rounded, to rows `row`
-/// (the lane's row g) and `row` + 8 of X in global memory, as far as they are less than `rows`.
+/// Stores C fragments that lie side by side, as wide as a row of X, times `factor` and rounded.
+/// They go to rows `row` (the lane's row g) and `row` + 8 of X in global memory, if these are less
+/// than `rows`.
 template <class T, int fragments>
 __device__ inline void store_rows(T* X, const float (&C)[fragments][4], float factor, int row,
                                   int rows) {

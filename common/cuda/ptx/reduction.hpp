@@ -17,12 +17,13 @@
 
 #include "common/cuda/cuda.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 
-/// Adds the warp's C fragment to the 128 floats at `sum`, which is a multiple of 16 bytes. Nothing
-/// is lost, whoever else adds there, but no order is promised. Every lane of the warp calls it.
+/// Adds the warp's C fragment to the 128 floats at `sum`, which is a multiple of 16 bytes. No
+/// addition is lost, whoever else adds there, but their order is not fixed. Every lane of the warp
+/// calls it.
 __device__ __forceinline__ void add_to_sum(float* sum, const float (&C)[4]) {
     const int lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900

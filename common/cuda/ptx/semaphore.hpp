@@ -1,18 +1,18 @@
-// Semaphores in global memory, by which blocks of one kernel wait for each other: counters that
+// Semaphores in global memory, at which blocks of one kernel wait for each other: counters that
 // only grow. (PTX ISA, "Memory Consistency Model": release and acquire; "ld", "red".)
 //
 // A block may wait only for blocks that have surely begun. Nobody promises in which order a GPU
-// starts blocks, and those that have begun keep their places until they end: if all of them wait
-// for one that has no place yet, they wait for ever. Blocks that number themselves as they begin
-// (atomicAdd on a counter) and wait for lower numbers alone are safe.
+// starts blocks, and those that have begun keep their places until they end. If all of them wait
+// for one that has no place yet, they wait forever. Blocks are safe if they number themselves as
+// they begin (atomicAdd on a counter) and wait only for lower numbers.
 #pragma once
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 
-/// Waits until `semaphore` is at least `value`. What those threads did before they added is then
-/// done, and what this thread does next, by TMA as well, comes after it.
+/// Waits until `semaphore` is at least `value`. What other threads did before they added is then
+/// done, and what this thread does next, also by TMA, comes after it.
 __device__ __forceinline__ void semaphore_wait(const unsigned* semaphore, unsigned value) {
     unsigned now = 0;
     do {
@@ -23,8 +23,8 @@ __device__ __forceinline__ void semaphore_wait(const unsigned* semaphore, unsign
 #endif
 }
 
-/// Adds 1, after all that this thread has read and written. Of TMA's stores and additions these are
-/// the ones that it has waited for by bulk_wait (not bulk_wait_read).
+/// Adds 1, after all that this thread has read and written. Stores and additions by TMA are among
+/// it if the thread has waited for them with bulk_wait (bulk_wait_read is not enough).
 __device__ __forceinline__ void semaphore_add(unsigned* semaphore) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(semaphore) : "memory");
 }

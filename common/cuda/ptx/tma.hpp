@@ -1,26 +1,26 @@
-// TMA, the copy engine of Hopper: one thread asks for a whole box of a tensor, and goes on. (PTX
+// TMA, the copy engine of Hopper: one thread asks for a whole box of a tensor and goes on. (PTX
 // ISA, "cp.async.bulk.tensor".)
 //
-// A load tells an mbarrier how many bytes have landed; who waits at that barrier sees the box. A
-// store is waited for by the thread that started it, in groups, as with cp.async.
+// A load tells an mbarrier how many bytes have landed, and a thread that waits at this barrier sees
+// the box. For stores, the thread that started them waits, in groups, as with cp.async.
 //
-// The engine is not a thread. It reads and writes shared memory past the path that loads and stores
-// of threads take (the "async proxy"; wgmma is another user of it): between what a thread writes
-// and what the engine then reads stands a fence_proxy_async() of the thread that wrote.
+// The engine is not a thread. It reaches shared memory by another path than the loads and stores of
+// threads do (the "async proxy", which wgmma uses as well). So before the engine reads what a
+// thread has written, that thread has to call fence_proxy_async().
 #pragma once
 
 #include <cstdint>
 
 #include "common/cuda/launch/tensor_map.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 
-/// Starts to copy the box whose first element has the coordinates `at` (innermost first, in
-/// elements; they may lie outside of the tensor, and the first is a multiple of 16 bytes) to shared
-/// memory, a multiple of 1024 bytes. All its bytes, zeros for what is beyond the tensor included,
-/// count on `barrier`. One thread calls it.
+/// Starts to copy a box to shared memory, to a multiple of 1024 bytes. `at` has the coordinates of
+/// the box's first element, innermost first, in elements. They may lie outside of the tensor, and
+/// the first is a multiple of 16 bytes. All bytes of the box count on `barrier`, also the zeros
+/// that stand for what is beyond the tensor. One thread calls it.
 template <int rank>
 __device__ __forceinline__ void tma_load(void* smem, const TensorMap& map, const int (&at)[rank],
                                          uint64_t* barrier) {
@@ -54,8 +54,8 @@ __device__ __forceinline__ void tma_load(void* smem, const TensorMap& map, const
     }
 }
 
-/// Starts to copy `bytes` bytes that lie one after the other, no tensor. Addresses and `bytes` are
-/// multiples of 16. They count on `barrier`. One thread calls it.
+/// Starts to copy `bytes` contiguous bytes, without a tensor map. Addresses and `bytes` are
+/// multiples of 16. The bytes count on `barrier`. One thread calls it.
 __device__ __forceinline__ void bulk_load(void* smem, const void* global, int bytes,
                                           uint64_t* barrier) {
     asm volatile(
@@ -65,10 +65,10 @@ __device__ __forceinline__ void bulk_load(void* smem, const void* global, int by
         : "memory");
 }
 
-/// Starts to copy a box from shared memory to the tensor; what is beyond the tensor is not written.
-/// The box may end beyond the tensor, but no coordinate is negative, and the first is a multiple of
-/// 16 bytes, as the tensor's rows are: their last 16 bytes are written whole. One thread calls it,
-/// and closes the group with bulk_commit().
+/// Starts to copy a box from shared memory to the tensor. The box may end beyond the tensor, and
+/// what is beyond is not written. But no coordinate is negative, and the first is a multiple of 16
+/// bytes, as the tensor's rows are: their last 16 bytes are written whole. One thread calls it, and
+/// closes the group with bulk_commit().
 template <int rank>
 __device__ __forceinline__ void tma_store(const TensorMap& map, const int (&at)[rank],
                                           const void* smem) {
@@ -98,18 +98,17 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, const int (&at)[
     }
 }
 
-/// Starts to copy `bytes` bytes from shared memory to as many one after the other in global memory.
-/// Both addresses and `bytes` are multiples of 16. One thread calls it, and closes the group with
-/// bulk_commit().
+/// Starts to copy `bytes` contiguous bytes from shared memory to global memory. Both addresses and
+/// `bytes` are multiples of 16. One thread calls it, and closes the group with bulk_commit().
 __device__ __forceinline__ void bulk_store(void* global, const void* smem, int bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
                  "r"(static_cast<uint32_t>(__cvta_generic_to_shared(smem))), "r"(bytes)
                  : "memory");
 }
 
-/// Starts to add `bytes` bytes of floats in shared memory to as many in global memory, each
-/// addition atomic. Both addresses and `bytes` are multiples of 16. One thread calls it, and closes
-/// the group with bulk_commit().
+/// Starts to add `bytes` bytes of floats in shared memory to as many in global memory. Each
+/// addition is atomic. Both addresses and `bytes` are multiples of 16. One thread calls it, and
+/// closes the group with bulk_commit().
 __device__ __forceinline__ void bulk_reduce_add(float* global, const float* smem, int bytes) {
     asm volatile(
         "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(global),
@@ -122,20 +121,20 @@ __device__ __forceinline__ void bulk_commit() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/// Waits until at most `InFlight` of this thread's groups still read shared memory, which may then
-/// be written again.
+/// Waits until at most `InFlight` of this thread's groups still read shared memory. What the other
+/// groups have read may then be written again.
 template <int InFlight> __device__ __forceinline__ void bulk_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(InFlight) : "memory");
 }
 
-/// Waits until at most `InFlight` of this thread's groups are unfinished: the others have written
-/// global memory.
+/// Waits until at most `InFlight` of this thread's groups are unfinished. The others have then
+/// written global memory.
 template <int InFlight> __device__ __forceinline__ void bulk_wait() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(InFlight) : "memory");
 }
 
-/// What this thread has written to shared memory is seen by TMA and wgmma from here on. Each thread
-/// that wrote calls it, before the barrier after which they are started.
+/// From here on TMA and wgmma see what this thread has written to shared memory. Each thread that
+/// wrote calls it, before the barrier after which TMA or wgmma is started.
 __device__ __forceinline__ void fence_proxy_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

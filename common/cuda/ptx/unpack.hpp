@@ -6,7 +6,7 @@
 #include "common/cuda/cuda.hpp"
 #include "common/types.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 namespace flash {
 

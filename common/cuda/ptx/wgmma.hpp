@@ -12,9 +12,9 @@
 //      wgmma_fence();  wgmma_m64k16(C, ..);  wgmma_m64k16(C, ..);  wgmma_commit();  ...
 //      wgmma_wait<0>(C);
 //
-// Until that wait the registers of C, and those of A if A is in registers, are the product's: no
-// thread may read or write them (the PTX manual calls either undefined). Operands in shared memory
-// may be read, and not written.
+// Until that wait the product owns the registers of C, and those of A if A is in registers. No
+// thread may read or write them (the PTX manual calls both undefined). Operands in shared memory
+// may be read but not written.
 //
 // An operand in shared memory is named by a descriptor, 64 bits in place of an address:
 //
@@ -22,20 +22,21 @@
 //      bits 0-13    16-29                 32-45                62-63
 //      start / 16   leading_bytes / 16    stride_bytes / 16    1: swizzled, rows of 128 bytes
 //
-//   Its unit is the atom: 8 rows of 128 bytes, swizzled as in SwizzledTile, at a multiple of 1024 bytes.
+//   Its unit is the atom: 8 rows of 128 bytes, swizzled as in SwizzledTile, at a multiple of 1024
+//   bytes.
 //
-//   A, and B = K^T: a k16 step is 16 elements of       B = V (transpose_B): a k16 step is 16 rows of V
-//   each row (32 of its 128 bytes)
+//   A, and B = K^T: a k16 step is 16 elements      B = V (transpose_B): a k16 step is 16 rows of V
+//   of each row (32 of its 128 bytes)
+//   <-- 64 elements -->                            <-- 64 columns -->    <-- next 64 -->
+//   +------------------+                           +------------------+  +--------------
+//   | atom: 8 rows     |   k16 step: +32 bytes     | atom: 8 keys     |  | atom
+//   +------------------+                           +------------------+  +--------------
+//   | atom: next 8     |   at + stride_bytes       | atom: next 8     |  at + leading_bytes
+//   +------------------+                           +------------------+
+//                        leading_bytes: unused   at + stride_bytes; k16 step: +2 atoms, 2048 bytes
 //
-//          <-- 64 elements -->                                 <-- 64 columns -->          <- next 64 ->
-//          +------------------+                                +------------------+        +-----------
-//          | atom: 8 rows     |   k16 step: +32 bytes          | atom: 8 keys     |        | atom
-//          +------------------+                                +------------------+        +-----------
-//          | atom: next 8     |   at + stride_bytes            | atom: next 8     |        at + leading_bytes
-//          +------------------+                                +------------------+
-//                                 leading_bytes: not used      at + stride_bytes;  k16 step: +2 atoms, 2048 bytes
-//
-//   An A that is stored as its transpose, 64 of its rows side by side, is read as V is (transpose_A).
+//   An A that is stored as its transpose, 64 of its rows side by side, is read as V is
+//   (transpose_A).
 // clang-format on
 #pragma once
 
@@ -44,7 +45,7 @@
 #include "common/cuda/launch/source_location.hpp"
 #include "common/types.hpp"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 #include "common/cuda/ptx/wgmma_shapes.hpp"
 

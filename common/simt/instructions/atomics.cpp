@@ -18,8 +18,10 @@ template <class T> bool replace(void* address, uint64_t& expected, uint64_t desi
 
 void note(const void* address, unsigned bytes, Scope scope, SourceLocation location) {
     if (active_observers != nullptr) {
-        Caller().tells(&Observer::access, {static_cast<const char*>(address), bytes,
-                                           AccessKind::atomic, LocationId::of(location), scope});
+        const Caller caller;
+        caller.makes(&Observer::access,
+                     {static_cast<const char*>(address), bytes, AccessKind::atomic,
+                      LocationId::of(location).within(caller.thread.call), scope});
     }
 }
 
@@ -72,8 +74,3 @@ using namespace flash::simt;
 void __threadfence() { fence(Scope::device); }
 void __threadfence_block() { fence(Scope::block); }
 void __threadfence_system() { fence(Scope::system); }
-
-void __nanosleep(unsigned) {
-    const Caller caller;
-    caller.block.spin();
-}

@@ -20,7 +20,7 @@ bool atomic_replace(void* address, unsigned bytes, uint64_t& expected, uint64_t 
 void atomic_end(const void* address, uint64_t found, bool written, Scope scope,
                 SourceLocation location);
 
-template <class T> inline uint64_t bits_of(const T& value) {
+template <class T> inline uint64_t atomic_bits(const T& value) {
     uint64_t bits = 0;
     __builtin_memcpy(&bits, &value, sizeof value);
     return bits;
@@ -37,7 +37,7 @@ inline T atomic_update(T* address, Scope scope, SourceLocation location, Change 
         T value;
         __builtin_memcpy(&value, &before, sizeof value);
         const bool written = holds(value);
-        if (!written || atomic_replace(address, sizeof(T), before, bits_of<T>(change(value)))) {
+        if (!written || atomic_replace(address, sizeof(T), before, atomic_bits<T>(change(value)))) {
             atomic_end(address, before, written, scope, location);
             return value;
         }
@@ -85,7 +85,7 @@ FLASH_SIMT_ATOMIC(atomicXor, value ^ operand)
         return flash::simt::atomic_update(                                                         \
             address, flash::simt::Scope::scope, location, [=](T) -> T { return desired; },         \
             [=](T value) {                                                                         \
-                return flash::simt::bits_of<T>(value) == flash::simt::bits_of<T>(expected);        \
+                return flash::simt::atomic_bits<T>(value) == flash::simt::atomic_bits<T>(expected);        \
             });                                                                                    \
     }
 FLASH_SIMT_CAS(atomicCAS, device)
@@ -96,4 +96,3 @@ FLASH_SIMT_CAS(atomicCAS_system, system)
 void __threadfence();
 void __threadfence_block();
 void __threadfence_system();
-void __nanosleep(unsigned nanoseconds);

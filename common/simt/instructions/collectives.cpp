@@ -1,10 +1,8 @@
 #include "common/simt/instructions/collectives.hpp"
 
-#include <algorithm>
-#include <array>
+#include <atomic>
 #include <bit>
 #include <string>
-#include <vector>
 
 #include "common/simt/machine/block.hpp"
 #include "common/simt/machine/workforce.hpp"
@@ -15,18 +13,6 @@ namespace {
 struct Vote {
     bool predicate;
     uint32_t result;
-};
-
-/// Lanes of a warp that ask at one place who else is there.
-struct Gathering {
-    SourceLocation location;
-    uint32_t lanes;
-    std::array<uint32_t*, 32> masks; // what they shall be told
-};
-
-struct ActiveLanes final : InstructionState {
-    std::array<std::vector<Gathering>, 32> of_warp;
-    void begin_block(unsigned) override { of_warp.fill({}); }
 };
 
 struct Exchange {
@@ -111,9 +97,9 @@ void sync_grid(SourceLocation location) {
                      "deadlock: " + plural(blocks, "block") +
                          " wait for each other, and the device holds " + std::to_string(most) +
                          " at once",
-                     "grid.sync()", location);
+                     "grid.sync", location);
     }
-    block.barrier("grid.sync()", location, false);
+    block.barrier("grid.sync", location, false);
     if (caller.thread.number == block.first_alive()) {
         std::atomic<uint64_t>& arrivals = workforce().arrivals;
         const auto tell_arrival = [&](bool writes) {
@@ -131,7 +117,7 @@ void sync_grid(SourceLocation location) {
         tell_arrival(false);
         caller.tells(&Observer::fence, Scope::device);
     }
-    block.barrier("grid.sync()", location, false);
+    block.barrier("grid.sync", location, false);
 }
 
 } // namespace flash::simt
@@ -156,26 +142,6 @@ int __syncthreads_and(int predicate, SourceLocation location) {
 int __syncthreads_count(int predicate, SourceLocation location) {
     const RuntimeCode runtime;
     return current_block().barrier("__syncthreads_count", location, predicate != 0);
-}
-
-unsigned __activemask(SourceLocation location) {
-    const Caller caller;
-    const unsigned lane = caller.thread.number % 32;
-    auto& gatherings = caller.block.state<ActiveLanes>().of_warp[caller.thread.number / 32];
-    uint32_t mask = 0;
-    auto own = std::ranges::find(gatherings, location, &Gathering::location);
-    if (own == gatherings.end()) {
-        own = gatherings.insert(own, {location, 0, {}});
-    }
-    own->lanes |= 1u << lane;
-    own->masks[lane] = &mask;
-    caller.block.spin(); // until nobody else can come here
-    if (mask == 0) {
-        const auto all = std::ranges::find(gatherings, location, &Gathering::location);
-        for_each_lane(all->lanes, [&](size_t other) { *all->masks[other] = all->lanes; });
-        gatherings.erase(all);
-    }
-    return mask;
 }
 
 void __syncwarp(unsigned mask, SourceLocation location) {

@@ -39,9 +39,6 @@ int __syncthreads_and(int predicate,
                       flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
 int __syncthreads_count(int predicate,
                         flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
-
-/// The lanes of the warp that come to this place before anybody has to wait.
-unsigned __activemask(flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
 void __syncwarp(unsigned mask = 0xffffffffu,
                 flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
 

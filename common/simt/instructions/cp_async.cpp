@@ -43,12 +43,13 @@ ThreadCopies& copies_of(const Caller& caller) {
 void AsyncCopies::check_leaving(Block& block, unsigned thread) const {
     const ThreadCopies& copies = of_thread[thread];
     if (!copies.pending.empty() && copies.announced.empty()) {
-        block.stop(Fault(FaultKind::async_copy_in_flight,
-                         "a thread leaves the kernel before its cp.async has landed",
-                         block.here("starts the copy", copies.pending.front().work.location),
-                         "the shared memory may be another block's by then: wait for all groups "
-                         "(cp_async_wait<0>)")
-                       .named("left_too_early"));
+        block.stop(
+            Fault(FaultKind::async_copy_in_flight,
+                  "a thread leaves the kernel before its cp.async has landed",
+                  block.here("starts the copy", copies.pending.front().work.location),
+                  "the shared memory may belong to another block by then: wait for all groups "
+                  "(cp_async_wait<0>)")
+                .named("left_too_early"));
     }
 }
 
@@ -64,14 +65,16 @@ void cp_async_16(void* shared, const void* global, bool valid, SourceLocation lo
     }
 }
 
-void cp_async_commit() {
+void cp_async_commit(SourceLocation location) {
     const Caller caller;
+    caller.tells(&Observer::instruct, {"cp_async_commit", location});
     ThreadCopies& copies = copies_of(caller);
     copies.groups.push_back(copies.started());
 }
 
-void wait_async_copies(unsigned in_flight) {
+void wait_async_copies(unsigned in_flight, SourceLocation location) {
     const Caller caller;
+    caller.tells(&Observer::instruct, {"cp_async_wait", location, nullptr, in_flight});
     const auto& groups = copies_of(caller).groups;
     if (groups.size() > in_flight) {
         const uint32_t count = groups[groups.size() - 1 - in_flight];

@@ -47,10 +47,10 @@ class AsyncCopies final : public InstructionState {
 /// global memory.
 void cp_async_16(void* shared, const void* global, bool valid = true,
                  SourceLocation location = SourceLocation::here());
-void cp_async_commit();
+void cp_async_commit(SourceLocation location = SourceLocation::here());
 
 /// Waits until at most `in_flight` of the committed groups are under way.
-void wait_async_copies(unsigned in_flight);
+void wait_async_copies(unsigned in_flight, SourceLocation location);
 
 /// The current thread's arrival at an mbarrier follows its copies.
 void announce_arrival(const void* mbarrier);
@@ -62,6 +62,9 @@ void land_announced_copies(const void* mbarrier);
 
 using simt::cp_async_16;
 using simt::cp_async_commit;
-template <int InFlight> inline void cp_async_wait() { simt::wait_async_copies(InFlight); }
+template <int InFlight>
+inline void cp_async_wait(simt::SourceLocation location = simt::SourceLocation::here()) {
+    simt::wait_async_copies(InFlight, location);
+}
 
 } // namespace flash

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <span>
 
 #include "common/simt/machine/block.hpp"
 
@@ -10,6 +11,7 @@ namespace {
 
 struct Rows {
     uint32_t* registers;
+    size_t tiles; // 1, 2 or 4; each has the rows of 8 lanes
     MatrixRow row;
     SourceLocation location;
 };
@@ -20,12 +22,15 @@ template <bool Transposed> void load(const Operands& lanes, uint32_t) {
     const auto lane_rows = [&](size_t lane) -> const Rows& {
         return *static_cast<const Rows*>(lanes[lane]);
     };
+    const size_t tiles = lane_rows(0).tiles;
     std::array<MatrixRow, 32> rows;
-    for (size_t lane = 0; lane < 32; ++lane) {
+    for (size_t lane = 0; lane < 8 * tiles; ++lane) {
         rows[lane] = lane_rows(lane).row;
     }
-    current_block().observers().tell(&Observer::load_matrices, rows, lane_rows(0).location);
-    for (size_t m = 0; m < 4; ++m) {
+    current_block().observers().tell(&Observer::load_matrices,
+                                     std::span<const MatrixRow>(rows).first(8 * tiles),
+                                     lane_rows(0).location);
+    for (size_t m = 0; m < tiles; ++m) {
         uint16_t matrix[8][8];
         for (size_t i = 0; i < 8; ++i) {
             std::memcpy(matrix[i], rows[8 * m + i].address, 16);
@@ -42,11 +47,14 @@ template <bool Transposed> void load(const Operands& lanes, uint32_t) {
 
 } // namespace
 
-void load_matrices(uint32_t (&registers)[4], const void* row, bool transposed,
+void load_matrices(uint32_t* registers, size_t tiles, const void* row, bool transposed,
                    SourceLocation location) {
-    Rows own{registers, {current_block().current().number, row}, location};
+    Rows own{registers, tiles, {current_block().current().number, row}, location};
+    const char* const name = tiles == 1   ? "ldmatrix_x1"
+                             : tiles == 2 ? "ldmatrix_x2"
+                                          : "ldmatrix_x4";
     const RuntimeCode runtime;
-    current_block().collective(CollectiveKind::ldmatrix, "ldmatrix_x4", location, full_mask, &own,
+    current_block().collective(CollectiveKind::ldmatrix, name, location, full_mask, &own,
                                transposed ? load<true> : load<false>);
 }
 

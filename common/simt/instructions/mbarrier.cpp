@@ -19,7 +19,8 @@ MBarrier& find(const Caller& caller, const char* operation, const void* barrier,
     const auto found = barriers.find(barrier);
     if (found == barriers.end()) {
         caller.block.refuse(FaultKind::uninitialised,
-                            std::string(operation) + " at an mbarrier that nobody has initialised",
+                            std::string(operation) +
+                                " at an mbarrier that no thread has initialised",
                             operation, location);
     }
     return found->second;
@@ -68,6 +69,7 @@ void arrive_expecting(int bytes, const char* operation, uint64_t* address,
                       SourceLocation location) {
     const Caller caller;
     MBarrier& barrier = find(caller, operation, address, location);
+    caller.tells(&Observer::instruct, {operation, location, address, bytes});
     caller.tells(&Observer::release, address);
     barrier.expected_bytes += bytes;
     arrive(address, barrier);
@@ -105,6 +107,7 @@ void MBarriers::add_waiters(std::vector<Waiter>& waiters) const {
 void mbarrier_init(uint64_t* address, int arrivals, SourceLocation location) {
     const Caller caller;
     touch(caller, address, AccessKind::store, location);
+    caller.tells(&Observer::instruct, {"mbarrier_init", location, address, arrivals});
     MBarrier& made = caller.block.state<MBarriers>().at[address] = {};
     made.expected = static_cast<unsigned>(arrivals);
     caller.tells(&Observer::make_mbarrier, address);
@@ -121,6 +124,7 @@ void mbarrier_expect_tx(uint64_t* address, int bytes, SourceLocation location) {
 void cp_async_mbarrier_arrive(uint64_t* address, SourceLocation location) {
     const Caller caller;
     MBarrier& barrier = find(caller, "cp_async_mbarrier_arrive", address, location);
+    caller.tells(&Observer::instruct, {"cp_async_mbarrier_arrive", location, address});
     caller.tells(&Observer::release, address);
     ++barrier.announced;
     announce_arrival(address);
@@ -131,6 +135,8 @@ void mbarrier_wait(uint64_t* address, int parity, SourceLocation location) {
     const Caller caller;
     MBarrier& barrier = find(caller, "mbarrier_wait", address, location);
     const auto under_way = [&] { return static_cast<int>(barrier.phase & 1) == parity; };
+    caller.tells(&Observer::instruct, {"mbarrier_wait", location, address,
+                                       int64_t{barrier.phase} - (under_way() ? 0 : 1)});
     if (!under_way()) {
         caller.tells(&Observer::acquire, address);
     }
@@ -141,7 +147,11 @@ void mbarrier_wait(uint64_t* address, int parity, SourceLocation location) {
     }
 }
 
-void fence_mbarrier_init() { Caller().tells(&Observer::fence_mbarriers); }
+void fence_mbarrier_init(SourceLocation location) {
+    const Caller caller;
+    caller.tells(&Observer::instruct, {"fence_mbarrier_init", location});
+    caller.tells(&Observer::fence_mbarriers);
+}
 
 void begin_flight(BulkLoad&& load) {
     const Caller caller;

@@ -45,7 +45,7 @@ void mbarrier_expect_tx(uint64_t* barrier, int bytes,
                         SourceLocation location = SourceLocation::here()); // and arrives
 void cp_async_mbarrier_arrive(uint64_t* barrier, SourceLocation location = SourceLocation::here());
 void mbarrier_wait(uint64_t* barrier, int parity, SourceLocation location = SourceLocation::here());
-void fence_mbarrier_init();
+void fence_mbarrier_init(SourceLocation location = SourceLocation::here());
 
 /// A load begins that counts at its mbarrier.
 void begin_flight(BulkLoad&& load);

@@ -67,10 +67,10 @@ void semaphore_add(unsigned* semaphore, SourceLocation location) {
     if (caller.block.state<BulkStores>().of_thread[caller.thread.number].unfinished()) {
         caller.block.refuse(
             FaultKind::race,
-            "race: another block may go on while TMA still writes what this thread had it store or "
-            "add",
+            "race: another block may go on while TMA is still writing what this thread told it to "
+            "store or add",
             "semaphore_add", location,
-            "bulk_wait first: after bulk_wait_read, the data have been read and no more");
+            "call bulk_wait first: bulk_wait_read only says that the data have been read");
     }
     caller.tells(&Observer::access, word(semaphore, location));
     caller.tells(&Observer::add_to_semaphore, semaphore);

@@ -100,7 +100,7 @@ void check_global(const AsyncWork& work, const std::vector<Chunk>& chunks) {
     }
     const auto [low, high] = std::ranges::minmax_element(chunks, {}, &Chunk::global);
     const Buffer* const buffer =
-        arena().contains(low->global) ? buffer_around(low->global) : nullptr;
+        global_space().contains(low->global) ? buffer_around(low->global) : nullptr;
     const std::string leads =
         std::string("out of bounds: ") +
         (std::string(work.operation).starts_with("tma") ? "the tensor map" : "it") + " leads ";
@@ -194,7 +194,7 @@ void BulkStores::check_leaving(Block& block, unsigned thread) const {
                   std::string("a thread leaves the kernel before its ") + store.operation +
                       " has read shared memory",
                   block.here("starts it", store.location),
-                  "the shared memory may be another block's by then: commit, and wait for all "
+                  "the shared memory may belong to another block by then: commit, and wait for all "
                   "groups (bulk_wait_read<0>)")
                 .named("left_too_early"));
     }
@@ -272,10 +272,16 @@ void bulk_reduce_add(float* global, const float* shared, int bytes, SourceLocati
     store_run("bulk_reduce_add", true, global, shared, bytes, location);
 }
 
-void bulk_commit() { ++stores_of(Caller()).committed; }
-
-void wait_bulk_stores(unsigned in_flight, bool reads_only) {
+void bulk_commit(SourceLocation location) {
     const Caller caller;
+    caller.tells(&Observer::instruct, {"bulk_commit", location});
+    ++stores_of(caller).committed;
+}
+
+void wait_bulk_stores(unsigned in_flight, bool reads_only, SourceLocation location) {
+    const Caller caller;
+    caller.tells(&Observer::instruct, {reads_only ? "bulk_wait_read" : "bulk_wait", location,
+                                       nullptr, in_flight});
     ThreadStores& stores = stores_of(caller);
     if (stores.committed <= in_flight) {
         return;
@@ -291,6 +297,10 @@ void wait_bulk_stores(unsigned in_flight, bool reads_only) {
     caller.tells(&Observer::wait_for_stores, groups);
 }
 
-void fence_proxy_async() { Caller().tells(&Observer::fence_proxy); }
+void fence_proxy_async(SourceLocation location) {
+    const Caller caller;
+    caller.tells(&Observer::instruct, {"fence_proxy_async", location});
+    caller.tells(&Observer::fence_proxy);
+}
 
 } // namespace flash::simt

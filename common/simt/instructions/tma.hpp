@@ -69,16 +69,16 @@ void bulk_store(void* global, const void* shared, int bytes,
                 SourceLocation location = SourceLocation::here());
 void bulk_reduce_add(float* global, const float* shared, int bytes,
                      SourceLocation location = SourceLocation::here());
-void bulk_commit();
+void bulk_commit(SourceLocation location = SourceLocation::here());
 
 /// Waits until at most `in_flight` of this thread's groups are under way, or at least read no
 /// shared memory any more.
-void wait_bulk_stores(unsigned in_flight, bool reads_only);
+void wait_bulk_stores(unsigned in_flight, bool reads_only, SourceLocation location);
 
 /// Moves the data of a load: its last moment has come.
 void land(const BulkLoad& load);
 
-void fence_proxy_async();
+void fence_proxy_async(SourceLocation location = SourceLocation::here());
 
 } // namespace simt
 
@@ -97,7 +97,13 @@ using simt::bulk_load;
 using simt::bulk_reduce_add;
 using simt::bulk_store;
 using simt::fence_proxy_async;
-template <int InFlight> inline void bulk_wait_read() { simt::wait_bulk_stores(InFlight, true); }
-template <int InFlight> inline void bulk_wait() { simt::wait_bulk_stores(InFlight, false); }
+template <int InFlight>
+inline void bulk_wait_read(simt::SourceLocation location = simt::SourceLocation::here()) {
+    simt::wait_bulk_stores(InFlight, true, location);
+}
+template <int InFlight>
+inline void bulk_wait(simt::SourceLocation location = simt::SourceLocation::here()) {
+    simt::wait_bulk_stores(InFlight, false, location);
+}
 
 } // namespace flash

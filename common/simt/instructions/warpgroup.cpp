@@ -33,6 +33,7 @@ bool arrive(const Caller& caller, int id, int threads, const char* operation,
                     block.place(barrier.first, std::string("calls ") + barrier.operation,
                                 LocationId::of(barrier.location))});
     }
+    caller.tells(&Observer::instruct, {operation, location, &barrier, id});
     caller.tells(&Observer::release, &barrier);
     if (++barrier.arrived < barrier.expected) {
         return false;
@@ -72,12 +73,11 @@ void change_registers(unsigned first_thread, const WarpgroupOperands& operands,
     unsigned& own = all.of_thread[first_thread / 128];
     const auto [gives, wanted] = *static_cast<const RegistersCall*>(operands[0]);
     if (wanted < 24 || wanted > 256 || wanted % 8 != 0 || (gives ? wanted > own : wanted < own)) {
-        current_block().refuse(
-            FaultKind::invalid_access,
-            std::to_string(wanted) +
-                " registers a thread: setmaxnreg takes a multiple of 8 from 24 to 256, gives to "
-                "have fewer and takes to have more",
-            gives ? "give_registers" : "take_registers", location);
+        current_block().refuse(FaultKind::invalid_access,
+                               std::to_string(wanted) +
+                                   " registers a thread: setmaxnreg wants a multiple of 8 from 24 "
+                                   "to 256, fewer than now to give and more than now to take",
+                               gives ? "give_registers" : "take_registers", location);
     }
     if (gives) {
         all.free += (own - wanted) * 128;
@@ -143,8 +143,9 @@ void named_barrier_arrive(int id, int threads, SourceLocation location) {
 void set_registers(bool gives, unsigned registers, SourceLocation location) {
     const Caller caller;
     RegistersCall call{gives, registers};
-    caller.block.meet_warpgroup(gives ? "give_registers" : "take_registers", location, &call,
-                                change_registers);
+    const char* const operation = gives ? "give_registers" : "take_registers";
+    caller.tells(&Observer::instruct, {operation, location, nullptr, registers});
+    caller.block.meet_warpgroup(operation, location, &call, change_registers);
     Registers& all = caller.block.state<Registers>();
     const unsigned warpgroup = caller.thread.number / 128;
     while (all.of_thread[warpgroup] < registers) {

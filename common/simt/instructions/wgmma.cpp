@@ -274,18 +274,26 @@ uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_byte
 void start_wgmma(const WgmmaCall& call, SourceLocation location) {
     const RuntimeCode runtime;
     WgmmaCall own = call;
+    current_block().observers().tell(&Observer::instruct, current_block().current().number,
+                                     {"wgmma", location});
     current_block().meet_warpgroup("wgmma", location, &own, begin);
 }
 
-void wgmma_fence() { Caller().tells(&Observer::fence_wgmma); }
-
-void wgmma_commit() {
+void wgmma_fence(SourceLocation location) {
     const Caller caller;
+    caller.tells(&Observer::instruct, {"wgmma_fence", location});
+    caller.tells(&Observer::fence_wgmma);
+}
+
+void wgmma_commit(SourceLocation location) {
+    const Caller caller;
+    caller.tells(&Observer::instruct, {"wgmma_commit", location});
     ++caller.block.state<WgmmaState>().groups[caller.thread.number].committed;
 }
 
-void wait_wgmma(unsigned in_flight) {
+void wait_wgmma(unsigned in_flight, SourceLocation location) {
     const Caller caller;
+    caller.tells(&Observer::instruct, {"wgmma_wait", location, nullptr, in_flight});
     const unsigned thread = caller.thread.number;
     WgmmaState& state = caller.block.state<WgmmaState>();
     if (state.groups[thread].committed <= in_flight) {

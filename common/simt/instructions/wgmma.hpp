@@ -88,17 +88,19 @@ uint64_t wgmma_descriptor(const void* shared, int leading_bytes, int stride_byte
 
 // The current thread, with the others of its warpgroup.
 void start_wgmma(const WgmmaCall& call, SourceLocation location);
-void wgmma_fence();
-void wgmma_commit();
-void wait_wgmma(unsigned in_flight);
+void wgmma_fence(SourceLocation location = SourceLocation::here());
+void wgmma_commit(SourceLocation location = SourceLocation::here());
+void wait_wgmma(unsigned in_flight, SourceLocation location);
 
 } // namespace simt
 
 using simt::wgmma_commit;
 using simt::wgmma_descriptor;
 using simt::wgmma_fence;
-template <int InFlight, int n> inline void wgmma_wait(float (&)[n][4]) {
-    simt::wait_wgmma(InFlight);
+template <int InFlight, int n>
+inline void wgmma_wait(float (&)[n][4],
+                       simt::SourceLocation location = simt::SourceLocation::here()) {
+    simt::wait_wgmma(InFlight, location);
 }
 
 template <class T, int N, bool transpose_B = false, bool transpose_A = false>

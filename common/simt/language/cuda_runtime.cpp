@@ -1,38 +1,106 @@
 #include "common/simt/language/cuda_runtime.hpp"
 
 #include <cstring>
-#include <string>
+#include <new>
 
 #include "common/attention.hpp"
+#include "common/simt/language/pointer_check.hpp"
+#include "common/simt/machine/symbols.hpp"
 
 namespace flash::simt {
+namespace {
 
-cudaError_t cuda_malloc(void** pointer, const char* argument, size_t bytes) {
-    const char* const name = std::strrchr(argument, '&'); // "&a" and "(void**)&a" both name a
+using Kind = DeviceMemory::Kind;
+
+cudaError_t allocate_for(void** pointer, const char* argument, size_t bytes, Kind kind) {
     try {
-        *pointer = allocate_device_memory(bytes, name != nullptr ? name + 1 : argument);
+        *pointer = allocate(bytes, argument, kind);
         return cudaSuccess;
     } catch (const Error&) {
-        return cudaErrorMemoryAllocation;
+        return noted(cudaErrorMemoryAllocation);
+    } catch (const std::bad_alloc&) {
+        return noted(cudaErrorMemoryAllocation);
     }
+}
+
+LocationId place_of(const void* return_address) {
+    return LocationId::of_code(return_address, executable().load_address);
+}
+
+bool reads_device(cudaMemcpyKind kind) {
+    return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+}
+bool writes_device(cudaMemcpyKind kind) {
+    return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+}
+
+} // namespace
+
+cudaError_t cuda_malloc(void** pointer, const char* argument, size_t bytes) {
+    return allocate_for(pointer, argument, bytes, Kind::device);
+}
+
+cudaError_t malloc_managed(void** pointer, const char* argument, size_t bytes) {
+    return allocate_for(pointer, argument, bytes, Kind::managed);
+}
+
+cudaError_t malloc_host(void** pointer, const char* argument, size_t bytes) {
+    return allocate_for(pointer, argument, bytes, Kind::pinned);
+}
+
+void copy_memory(const HostCall& call, void* destination, const void* source, size_t bytes,
+                 cudaMemcpyKind kind) {
+    if (bytes == 0) {
+        return;
+    }
+    const bool known = kind != cudaMemcpyDefault;
+    const bool to_device = known ? writes_device(kind) : memory_at(destination).is_of_device();
+    const bool from_device = known ? reads_device(kind) : memory_at(source).is_of_device();
+    (to_device ? require_device : require_host)(call, "its destination", destination, bytes);
+    (from_device ? require_device : require_host)(call, "its source", source, bytes);
+    std::memmove(destination, source, bytes);
+    note_copied(destination, source, bytes);
 }
 
 } // namespace flash::simt
 
+using namespace flash::simt;
+
 cudaError_t cudaFree(void* pointer) {
-    if (pointer != nullptr) {
-        flash::free_device_memory(pointer);
+    free_memory({"cudaFree", place_of(__builtin_return_address(0))}, pointer, Kind::device,
+                Kind::managed);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+    free_memory({"cudaFreeHost", place_of(__builtin_return_address(0))}, pointer, Kind::pinned,
+                Kind::pinned);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostGetDevicePointer(void** on_device, void* pointer, unsigned /*flags*/,
+                                     SourceLocation location) {
+    const Memory memory = memory_at(pointer);
+    if (memory.memory == nullptr || memory.memory->kind() != Kind::pinned) {
+        HostCall{"cudaHostGetDevicePointer", LocationId::of(location)}.refuse(
+            "its pointer must be memory of cudaMallocHost or cudaHostAlloc, but it is " +
+            memory.name());
     }
+    *on_device = pointer;
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void* destination, const void* source, size_t bytes,
-                       cudaMemcpyKind /*kind*/) {
-    std::memcpy(destination, source, bytes);
+cudaError_t cudaMemcpy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
+                       SourceLocation location) {
+    copy_memory({"cudaMemcpy", LocationId::of(location)}, destination, source, bytes, kind);
     return cudaSuccess;
 }
 
-cudaError_t cudaMemset(void* destination, int byte, size_t bytes) {
-    std::memset(destination, byte, bytes);
+cudaError_t cudaMemset(void* destination, int byte, size_t bytes, SourceLocation location) {
+    if (bytes > 0) {
+        require_device({"cudaMemset", LocationId::of(location)}, "its memory", destination, bytes);
+        std::memset(destination, byte, bytes);
+        note_written(destination, bytes);
+    }
     return cudaSuccess;
 }

@@ -5,13 +5,15 @@
 #include <cstddef>
 
 #include "common/cuda/launch/device_buffer.hpp"
+#include "common/simt/language/errors.hpp"
+#include "common/simt/machine/source_location.hpp"
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost,
     cudaMemcpyHostToDevice,
     cudaMemcpyDeviceToHost,
-    cudaMemcpyDeviceToDevice
+    cudaMemcpyDeviceToDevice,
+    cudaMemcpyDefault // the addresses say it
 };
 
 namespace flash::simt {
@@ -22,18 +24,61 @@ template <class T> cudaError_t cuda_malloc(T** pointer, const char* argument, si
     return cuda_malloc(reinterpret_cast<void**>(pointer), argument, bytes);
 }
 
+/// The same for memory that both sides reach.
+cudaError_t malloc_managed(void** pointer, const char* argument, size_t bytes);
+cudaError_t malloc_host(void** pointer, const char* argument, size_t bytes);
+template <class T>
+cudaError_t malloc_managed(T** pointer, const char* argument, size_t bytes,
+                           unsigned /*flags*/ = 0) {
+    return malloc_managed(reinterpret_cast<void**>(pointer), argument, bytes);
+}
+template <class T>
+cudaError_t malloc_host(T** pointer, const char* argument, size_t bytes, unsigned /*flags*/ = 0) {
+    return malloc_host(reinterpret_cast<void**>(pointer), argument, bytes);
+}
+
+struct HostCall;
+/// What every copy of the host does. Throws Fault when its pointers do not fit its direction, or
+/// its size them.
+void copy_memory(const HostCall& call, void* destination, const void* source, size_t bytes,
+                 cudaMemcpyKind kind);
+
 } // namespace flash::simt
 
 // A macro, because only the preprocessor can quote the argument.
 #define cudaMalloc(pointer, ...) ::flash::simt::cuda_malloc(pointer, #pointer, __VA_ARGS__)
 
-cudaError_t cudaFree(void* pointer);
-cudaError_t cudaMemcpy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind);
-cudaError_t cudaMemset(void* destination, int byte, size_t bytes);
+#define cudaMallocManaged(pointer, ...)                                                            \
+    ::flash::simt::malloc_managed(pointer, #pointer, __VA_ARGS__)
+#define cudaMallocHost(pointer, ...) ::flash::simt::malloc_host(pointer, #pointer, __VA_ARGS__)
+#define cudaHostAlloc(pointer, ...) ::flash::simt::malloc_host(pointer, #pointer, __VA_ARGS__)
 
-// A launch throws what is wrong with it, and returns when its kernel has ended.
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-inline const char* cudaGetErrorString(cudaError_t error) {
-    return error == cudaSuccess ? "no error" : "out of memory";
+enum : unsigned {
+    cudaMemAttachGlobal = 1,
+    cudaMemAttachHost = 2,
+    cudaHostAllocDefault = 0,
+    cudaHostAllocPortable = 1,
+    cudaHostAllocMapped = 2,
+    cudaHostAllocWriteCombined = 4
+};
+
+// Each of these throws a Fault when its pointers are wrong. A last parameter `location` is not the
+// caller's; those that programs name without calling them have none.
+cudaError_t cudaFree(void* pointer);
+cudaError_t cudaFreeHost(void* pointer);
+cudaError_t cudaHostGetDevicePointer(
+    void** on_device, void* pointer, unsigned flags,
+    flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
+template <class T>
+cudaError_t cudaHostGetDevicePointer(
+    T** on_device, void* pointer, unsigned flags,
+    flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaHostGetDevicePointer(reinterpret_cast<void**>(on_device), pointer, flags, location);
 }
+cudaError_t cudaMemcpy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
+                       flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
+cudaError_t cudaMemset(void* destination, int byte, size_t bytes,
+                       flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
+
+// A launch returns when its kernel has ended.
+inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }

@@ -3,20 +3,23 @@
 
 #include "common/simt/machine/dim3.hpp"
 
-// `inline` gives a kernel's __shared__ variables external linkage; g++'s instrumentation leaves out
-// the others. The tag becomes part of the names in the symbol table, and tells kernels from other
-// functions there.
-#define __global__ inline __attribute__((abi_tag("kernel")))
-#define __device__
+// Tags become part of the names in the symbol table: they tell kernels from other functions there,
+// and the device's variables from the host's. Arrays of floats may be read as float4, as nvcc's
+// can, and the gap behind one makes an overrun visible. `inline` gives a kernel's __shared__
+// variables external linkage, as g++'s instrumentation wants it.
+#define __global__ inline __attribute__((abi_tag("kernel"), used))
+#define __device__ __attribute__((abi_tag("device"), aligned(16)))
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __grid_constant__
 
-// One copy an OS thread, and a block runs on one OS thread.
-#define __shared__ static thread_local
-#define __constant__ static const
+// One copy an OS thread, and a block runs on one OS thread. In a function, thread_local means
+// static, too.
+#define __shared__ __attribute__((abi_tag("shared"), aligned(16))) thread_local
+#define __constant__ __attribute__((abi_tag("constant"), aligned(16)))
+#define __managed__ __attribute__((abi_tag("managed"), aligned(16)))
 
 #define threadIdx (::flash::simt::thread_index())
 #define blockIdx (::flash::simt::block_index())

@@ -1,5 +1,6 @@
 #include "common/simt/machine/block.hpp"
 
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <exception>
@@ -25,6 +26,15 @@ unsigned any_bit(uint32_t bits, unsigned random) {
     return lowest(bits);
 }
 
+std::string so_many(unsigned some, unsigned all) {
+    return std::to_string(some) + " of " + std::to_string(all);
+}
+
+/// One thread counts, others may look.
+void count_one(std::atomic<uint64_t>& number) {
+    number.store(number.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
 /// The states of the instructions that a block has used.
 auto used(const std::vector<std::unique_ptr<InstructionState>>& states) {
     return states | std::views::filter([](const auto& state) { return state != nullptr; });
@@ -34,6 +44,7 @@ auto used(const std::vector<std::unique_ptr<InstructionState>>& states) {
 
 constinit thread_local Block* running_block = nullptr;
 constinit thread_local const Observers* active_observers = nullptr;
+constinit thread_local bool kernel_at_work = false;
 
 std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint3 index) {
     launch_ = &launch;
@@ -49,15 +60,19 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
         }
         current_ = &next();
         scheduler_.switch_to(current_->fiber);
+        while (fault_ && goes_on()) {
+            scheduler_.switch_to(current_->fiber);
+        }
     }
     for (Observer* const observer : observers_) {
-        fault_ = fault_ || abandoned_ ? fault_ : observer->end_block();
+        if (!fault_ && !abandoned_) {
+            fault_ = observer->end_block();
+            can_go_on_ = true;
+            goes_on();
+        }
     }
     current_ = nullptr;
     running_block = nullptr;
-    for (Fault& warning : std::exchange(warnings_, {})) {
-        simt::warn(std::move(warning));
-    }
     if (fault_ || abandoned_) {
         for (Thread& thread : threads_) { // they stand anywhere in the kernel
             thread.fiber.forget();
@@ -65,7 +80,9 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
     }
     if (fault_) {
         fault_->kernel = kernel.name;
+        observers_.tell(&Observer::stopped, *fault_);
     }
+    faulty_ = {};
     return std::exchange(fault_, std::nullopt);
 }
 
@@ -87,15 +104,18 @@ void Block::prepare() {
         state->begin_block(thread_count_);
     }
     works_ = 0;
+    checks_access_ = false;
     ready_warps_ = 0;
     warps_.fill({});
     for (unsigned number = 0; number < thread_count_; ++number) {
         Thread& thread = threads_[number];
-        thread = {.fiber = thread.fiber,
-                  .index = element(launch_->block, number),
-                  .number = number,
-                  .stack_top = stacks_.top(number),
-                  .look = {}};
+        if (thread.dropped) {
+            thread.fiber.forget();
+        }
+        thread.calls.clear();
+        Thread fresh{thread.fiber, element(launch_->block, number), number, stacks_.top(number)};
+        fresh.calls.swap(thread.calls);
+        thread = std::move(fresh);
         warps_[number / 32].alive |= 1u << number % 32;
         release(number / 32, 1u << number % 32);
         if (!thread.fiber.started()) {
@@ -111,12 +131,14 @@ void Block::serve(Thread& thread) {
     while (true) {
         std::string failure; // of the runtime: out of memory, say. A kernel throws nothing
         active_observers = observers_.empty() ? nullptr : &observers_;
+        kernel_at_work = true;
         try {
             launch_->call(launch_->context);
         } catch (const std::exception& error) {
             failure = error.what();
         }
         active_observers = nullptr;
+        kernel_at_work = false;
         observers_.tell(&Observer::end_thread, thread.number);
         if (!failure.empty()) {
             stop(Fault(FaultKind::invalid_access, "the kernel could not be executed: " + failure));
@@ -125,6 +147,9 @@ void Block::serve(Thread& thread) {
             for (const auto& state : used(states_)) {
                 state->check_leaving(*this, thread.number);
             }
+        }
+        if (faulty_.is_under_way()) {
+            settle();
         }
         finish_current();
         thread.fiber.switch_to(finished_ < thread_count_ && ready_warps_ != 0
@@ -185,6 +210,7 @@ bool Block::arrive(PendingBarrier& barrier, unsigned count, const char* operatio
 /// All who have come to a barrier may go on.
 void Block::open(PendingBarrier& barrier) {
     barrier.arrived = 0;
+    count_one(meetings_);
     for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
         if (barrier.lanes[warp] != 0) {
             release(warp, std::exchange(barrier.lanes[warp], 0));
@@ -219,11 +245,13 @@ void Block::complete(unsigned warp_number, size_t slot) {
     if (meeting.arrived == warp.alive) {
         observers_.tell(&Observer::warp_together, warp_number);
     }
+    count_one(meetings_);
     observers_.tell(&Observer::meet, meeting.kind, warp_number, meeting.arrived, meeting.location);
     release(warp_number, meeting.arrived);
 }
 
 int Block::barrier(const char* operation, SourceLocation location, bool predicate) {
+    observers_.tell(&Observer::instruct, current_->number, {operation, location, this});
     holds_ += predicate ? 1 : 0;
     if (arrive(barrier_, thread_count_ - finished_, operation, location,
                "threads of one block are at different barriers")) {
@@ -262,7 +290,7 @@ void Block::meet_warpgroup(const char* operation, SourceLocation location, void*
     if (first + 128 > thread_count_) {
         refuse(FaultKind::divergent_barrier,
                std::string(operation) +
-                   " is for warpgroups of 128 threads, and the last ones of this block are fewer",
+                   " needs a warpgroup of 128 threads, and the last one of this block has fewer",
                operation, location);
     }
     Warpgroup& own = warpgroups_[first / 128];
@@ -322,14 +350,6 @@ bool Block::resume_spinning() {
     return true;
 }
 
-void Block::warn(Fault warning) {
-    if (options().strict) {
-        stop(std::move(warning));
-    }
-    warning.kernel = kernel_->name;
-    warnings_.push_back(std::move(warning)); // a fiber's stack is too small to find its lines
-}
-
 bool Block::stopped_for_blocks() const {
     return std::ranges::any_of(used(states_),
                                [](const auto& state) { return state->waits_for_blocks(); });
@@ -347,6 +367,7 @@ bool Block::await_other_blocks() {
 }
 
 void Block::finish_current() {
+    count_one(ends_);
     current_->finished = true;
     ++finished_;
     const unsigned number = current_->number / 32;
@@ -371,11 +392,113 @@ void Block::finish_current() {
 
 void Block::stop(Fault fault) {
     fault_ = std::move(fault);
+    can_go_on_ = checks_access_;
     current_->fiber.switch_to(scheduler_);
+    throw FaultyAccess(); // nobody switches back unless the run goes on
+}
+
+void Block::report(Fault fault) {
+    fault_ = std::move(fault);
+    can_go_on_ = true;
+    current_->fiber.switch_to(scheduler_);
+}
+
+void Block::stop_thread(Fault fault) {
+    if (!options().keep_going) {
+        stop(std::move(fault));
+    }
+    add_found(std::move(fault));
+    drop_current();
+}
+
+/// Called by the scheduler, which has the stack for it. Whether the run goes on after fault_, which
+/// is then among those that were found or is ignored.
+bool Block::goes_on() {
+    if (!fault_ || !can_go_on_) {
+        return false;
+    }
+    const bool ignored = is_ignored(*fault_);
+    if (!ignored && !options().keep_going) {
+        return false;
+    }
+    takes_place_ = ignored && fault_->kind != FaultKind::out_of_bounds &&
+                   fault_->kind != FaultKind::misaligned;
+    if (!ignored) {
+        add_found(*std::move(fault_));
+    }
+    fault_.reset();
+    return true;
+}
+
+/// The current thread stands in the middle of the kernel and cannot go on, but others can.
+void Block::drop_current() {
+    active_observers = nullptr;
+    kernel_at_work = false;
+    checks_access_ = false;
+    faulty_ = {};
+    current_->dropped = true;
+    finish_current();
+    Fiber& own = current_->fiber;
+    own.switch_to(finished_ < thread_count_ && ready_warps_ != 0 ? (current_ = &next())->fiber
+                                                                 : scheduler_);
     std::abort(); // nobody switches back
 }
 
+void Block::add_found(Fault fault) {
+    if (known_.insert(key_of(fault)).second) {
+        fault.kernel = kernel_->name;
+        found_.push_back(std::move(fault));
+    }
+}
+
+void Block::warn(Fault warning) {
+    if (options().strict) {
+        report(std::move(warning));
+        return;
+    }
+    warning.is_warning = true;
+    add_found(std::move(warning));
+}
+
+void Block::suspect(Fault fault, const AccessEvent& access) {
+    faulty_.suspect(std::move(fault), const_cast<char*>(access.address), access.bytes,
+                    access.origin);
+}
+
+void Block::pass_over(const AccessEvent& access) {
+    checks_access_ = false;
+    if (!takes_place_ &&
+        !faulty_.pass_over(const_cast<char*>(access.address), access.bytes, access.origin)) {
+        drop_current();
+    }
+}
+
+/// Several accesses at one place may come before any of them happens: the pieces of a struct.
+void Block::settle(LocationId next) {
+    if (next != faulty_.origin()) {
+        settle();
+    }
+}
+
+/// The suspected accesses are over.
+void Block::settle() {
+    for (FaultyAccesses::Suspicion& one : faulty_.end()) {
+        if (!one.has_changed()) {
+            Fault& fault = one.fault;
+            const std::string place = fault.summary.substr(fault.summary.find(','));
+            warn({FaultKind::same_value, "two threads write the same value" + place, fault.where,
+                  fault.other, fault.hint});
+            continue;
+        }
+        report(one.fault);
+        if (!takes_place_) {
+            one.undo();
+        }
+    }
+}
+
 void Block::end_phase(const void* barrier, std::vector<WaitingThread>& waiting) {
+    count_one(meetings_);
     observers_.tell(&Observer::end_phase, barrier);
     for (const WaitingThread& one : std::exchange(waiting, {})) {
         observers_.tell(&Observer::acquire, one.thread, barrier);
@@ -386,6 +509,28 @@ void Block::end_phase(const void* barrier, std::vector<WaitingThread>& waiting) 
 void Block::refuse(FaultKind kind, const std::string& summary, const char* operation,
                    SourceLocation location, const char* hint) {
     stop({kind, summary, here(std::string("calls ") + operation, location), hint});
+}
+
+/// Calls `use(operation, location, state, warp, lanes)` with those who wait for others.
+void Block::for_each_waiting(const UseWaiting& use) const {
+    for (unsigned number = 0; number < warps_.size(); ++number) {
+        use(barrier_.operation, barrier_.location, "", number, barrier_.lanes[number]);
+        for (const PendingCollective& meeting : warps_[number].pending) {
+            std::ostringstream mask;
+            mask << " with mask 0x" << std::hex << meeting.mask;
+            use(meeting.operation, meeting.location, mask.str(), number, meeting.arrived);
+        }
+        const PendingBarrier& barrier = warpgroups_[number / 4].barrier;
+        use(barrier.operation, barrier.location,
+            " (" + so_many(barrier.arrived, 128) + " have come)", number, barrier.lanes[number]);
+    }
+    std::vector<Waiter> waiters;
+    for (const auto& state : used(states_)) {
+        state->add_waiters(waiters);
+    }
+    for (const auto& [thread, operation, location, state] : waiters) {
+        use(operation, location, " (" + state + ")", thread / 32, 1u << thread % 32);
+    }
 }
 
 /// Nobody can run, and not all have finished: tells who waits where.
@@ -411,32 +556,12 @@ Fault Block::stuck() const {
             add_at("in " + operation, LocationId::of(location), state, warp, lanes);
         }
     };
-    const auto so_many = [](auto some, auto all) {
-        return std::to_string(some) + " of " + std::to_string(all);
-    };
-    for (unsigned number = 0; number < warps_.size(); ++number) {
-        add(barrier_.operation, barrier_.location, "", number, barrier_.lanes[number]);
-        for (const PendingCollective& meeting : warps_[number].pending) {
-            std::ostringstream mask;
-            mask << " with mask 0x" << std::hex << meeting.mask;
-            add(meeting.operation, meeting.location, mask.str(), number, meeting.arrived);
-        }
-        const PendingBarrier& barrier = warpgroups_[number / 4].barrier;
-        add(barrier.operation, barrier.location,
-            " (" + so_many(barrier.arrived, 128) + " have come)", number, barrier.lanes[number]);
-    }
-    std::vector<Waiter> waiters;
-    for (const auto& state : used(states_)) {
-        state->add_waiters(waiters);
-    }
+    for_each_waiting(add);
     for (unsigned number = 0; number < warps_.size(); ++number) {
         for (uint32_t lanes = warps_[number].spinning; lanes != 0; lanes &= lanes - 1) {
             const Look& look = threads_[number * 32 + lowest(lanes)].look;
             add_at("for a value to change", look.origin, "", number, lanes & (~lanes + 1));
         }
-    }
-    for (const auto& [thread, operation, location, state] : waiters) {
-        add(operation, location, " (" + state + ")", thread / 32, 1u << thread % 32);
     }
     std::string text = spinning_warps_ == 0
                            ? "deadlock: no thread of the block can run"
@@ -455,5 +580,38 @@ Fault Block::stuck() const {
     return {FaultKind::deadlock, text,
             place(first->first, "waits " + first->action, first->origin)};
 }
+
+std::vector<Standing> Block::standing(LocationId running) const {
+    std::vector<Standing> all;
+    std::array<uint32_t, 32> known{}; // lanes
+    const auto add = [&](unsigned warp, uint32_t lanes, const std::string& what,
+                         std::optional<LocationId> place) {
+        if (lanes != 0) {
+            known[warp] |= lanes;
+            all.push_back({warp, lanes, what, place});
+        }
+    };
+    for_each_waiting([&](const char* operation, SourceLocation location, const std::string&,
+                         unsigned warp, uint32_t lanes) {
+        add(warp, lanes, std::string("at ") + operation, LocationId::of(location));
+    });
+    const unsigned number = current_ == nullptr ? 0 : current_->number;
+    if (current_ != nullptr && !current_->finished) {
+        add(number / 32, 1u << number % 32 & ~known[number / 32], "running", running);
+    }
+    for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
+        if (const uint32_t spinning = warps_[warp].spinning; spinning != 0) {
+            add(warp, spinning, "waiting for a value to change",
+                threads_[warp * 32 + lowest(spinning)].look.origin);
+        }
+        add(warp, warps_[warp].ready & ~known[warp], "may go on when its turn comes", std::nullopt);
+        const unsigned threads = std::min(thread_count_ - warp * 32, 32u);
+        const uint32_t lanes = full_mask >> (32 - threads);
+        add(warp, lanes & ~warps_[warp].alive & ~known[warp], "has left the kernel", std::nullopt);
+    }
+    return all;
+}
+
+void warn(Fault warning) { current_block().warn(std::move(warning)); }
 
 } // namespace flash::simt

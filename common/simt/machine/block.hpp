@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,10 +16,12 @@
 #include "common/simt/machine/async_work.hpp"
 #include "common/simt/machine/collective.hpp"
 #include "common/simt/machine/device_memory.hpp"
+#include "common/simt/machine/faulty_access.hpp"
 #include "common/simt/machine/fiber.hpp"
 #include "common/simt/machine/grid.hpp"
 #include "common/simt/machine/instruction_state.hpp"
 #include "common/simt/machine/observer.hpp"
+#include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/shared_memory.hpp"
 #include "common/simt/machine/simt_options.hpp"
 
@@ -38,8 +42,11 @@ struct Thread {
     unsigned number = 0; // x fastest; its warp is number / 32
     const void* stack_top = nullptr;
     bool finished = false;
-    bool locals_observed = false; // an observer asks for accesses to its local variables
-    Look look;
+    bool locals_observed = false;  // an observer asks for accesses to its local variables
+    bool dropped = false;          // it has stopped in the middle of the kernel
+    uint32_t call = 0;             // that its device function was called by; 0: it is in the kernel
+    std::vector<uint32_t> calls{}; // those before
+    Look look{};
     unsigned looks = 0; // of any kind
 };
 
@@ -76,12 +83,23 @@ struct Warpgroup {
     WarpgroupOperands operands{};
 };
 
+/// Where lanes of a warp stand, and at what: "at __syncthreads", "running".
+struct Standing {
+    unsigned warp;
+    uint32_t lanes;
+    std::string what;
+    std::optional<LocationId> place;
+};
+
 /// Runs blocks one after the other on the OS thread that made it. Everything that a kernel calls
 /// ends up here.
 class Block {
   public:
     /// Who looks on from the next block on; nobody when it is empty.
-    void observe(Observers observers) { observers_ = std::move(observers); }
+    void observe(Observers observers) {
+        observers_ = std::move(observers);
+        known_.clear();
+    }
     const Observers& observers() const { return observers_; }
 
     /// Memory for a block of so many threads. Throws std::bad_alloc.
@@ -121,8 +139,9 @@ class Block {
     const Kernel& kernel() const { return *kernel_; }
     const SharedMemory& shared() const { return shared_; }
     Space space_of(const char* address) const {
-        return arena_.contains(address)                                    ? Space::global
+        return global_.arena.contains(address)                             ? Space::global
                : shared_.is_dynamic(address) || shared_.is_static(address) ? Space::shared
+               : global_.is_variable(address)                              ? Space::global
                                                                            : Space::elsewhere;
     }
 
@@ -176,13 +195,50 @@ class Block {
 
     /// The current thread gives way like one that has seen the same a few times.
     void spin();
+    void release(unsigned thread) { release(thread / 32, 1u << thread % 32); } // it may go on
+
+    /// Stops the block: the current thread never returns from here. But when the run goes on after
+    /// faults, a check of an access leaves by an exception, and the access does nothing.
+    [[noreturn]] void stop(Fault fault);
+
+    /// The same for a fault after which the thread can go on: returns if the run does.
+    void report(Fault fault);
+
+    /// The same for a fault of a thread that cannot: only this one stops if the run goes on.
+    [[noreturn]] void stop_thread(Fault fault);
 
     /// What the current thread does is legal but doubtful: see warn() in fault.hpp.
     void warn(Fault warning);
-    void release(unsigned thread) { release(thread / 32, 1u << thread % 32); } // it may go on
 
-    /// Stops the block: the current thread never returns from here.
-    [[noreturn]] void stop(Fault fault);
+    /// Whether a fault or warning like this has been found in the launch before, and is told
+    /// already.
+    bool knows(FaultKind kind, LocationId place, LocationId other) const {
+        return known_.contains({kind, place, other});
+    }
+
+    /// The current thread is about to write where another one has written, and nothing orders them:
+    /// a fault when the value differs, and else a warning. That is known once it has written.
+    void suspect(Fault fault, const AccessEvent& access);
+
+    /// Whether this is the check of an access that the current thread is about to make itself.
+    bool checks_access() const { return checks_access_; }
+
+    /// Faults and warnings that did not stop the block, since this was asked last.
+    std::vector<Fault> take_found() { return std::exchange(found_, {}); }
+
+    /// The current thread makes an access: calls `check()`, which may stop().
+    template <class Check> void check_access(const AccessEvent& access, Check check) {
+        if (faulty_.is_under_way()) [[unlikely]] {
+            settle(access.origin);
+        }
+        checks_access_ = true;
+        try {
+            check();
+        } catch (const FaultyAccess&) {
+            pass_over(access);
+        }
+        checks_access_ = false;
+    }
 
     /// Stops it, too: the current thread "calls <operation>", which cannot be.
     [[noreturn]] void refuse(FaultKind kind, const std::string& summary, const char* operation,
@@ -193,12 +249,23 @@ class Block {
         return {dim3(index_), dim3(threads_[thread].index), action, origin};
     }
     ThreadAction here(const std::string& action, SourceLocation location) const {
-        return place(current_->number, action, LocationId::of(location));
+        return place(current_->number, action, LocationId::of(location).within(current_->call));
     }
 
     const Stacks& stacks() const { return stacks_; }
 
+    // For another OS thread, which wants to know whether this block comes on: how often threads
+    // have met, and how many have left the kernel, since the program began.
+    uint64_t meetings() const { return meetings_.load(std::memory_order_relaxed); }
+    uint64_t ends() const { return ends_.load(std::memory_order_relaxed); }
+
+    /// Where all threads stand; the current one is at `running`. The block must not run meanwhile.
+    std::vector<Standing> standing(LocationId running) const;
+
   private:
+    using UseWaiting = std::function<void(const char* operation, SourceLocation location,
+                                          const std::string& state, unsigned warp, uint32_t lanes)>;
+    void for_each_waiting(const UseWaiting& use) const;
     void prepare();
     bool arrive(PendingBarrier& barrier, unsigned count, const char* operation,
                 SourceLocation location, const char* apart);
@@ -215,13 +282,19 @@ class Block {
                                                 unsigned other, const char* other_operation,
                                                 SourceLocation other_site, const char* apart);
     void release(unsigned warp, uint32_t lanes);
+    bool goes_on();
+    [[noreturn, gnu::cold]] void drop_current();
+    [[gnu::cold]] void pass_over(const AccessEvent& access);
+    void add_found(Fault fault);
+    [[gnu::cold]] void settle();
+    void settle(LocationId next);
     bool await_other_blocks();
     Fault stuck() const;
     uint64_t draw();
 
     static constexpr unsigned looks_a_turn = 4, many_looks = 4096;
 
-    Arena arena_ = arena();
+    GlobalSpace global_ = global_space();
     SharedMemory shared_;
     Fiber scheduler_; // run() itself
     Stacks stacks_;
@@ -242,6 +315,7 @@ class Block {
     std::array<Warpgroup, 8> warpgroups_;
     std::vector<std::unique_ptr<InstructionState>> states_; // null: not used yet
     uint32_t works_ = 0;
+    std::atomic<uint64_t> meetings_ = 0, ends_ = 0;
     Thread* current_ = nullptr;
     const Launch* launch_ = nullptr;
     const Kernel* kernel_ = nullptr;
@@ -250,7 +324,12 @@ class Block {
     uint64_t random_ = 0;
     Observers observers_;
     std::optional<Fault> fault_;
-    std::vector<Fault> warnings_;
+    bool can_go_on_ = false;     // after fault_
+    bool checks_access_ = false; // of the current thread
+    bool takes_place_ = false;   // the access whose fault was judged last
+    std::vector<Fault> found_;   // that did not stop the block
+    std::set<FaultKey> known_;   // of this launch
+    FaultyAccesses faulty_;      // of the current thread
 };
 
 /// The thread whose turn it is.
@@ -273,6 +352,9 @@ class Block {
 /// The last thread of a meeting gives way as well: whose turn it is, the schedule says.
 [[gnu::always_inline]] inline void Block::yield() {
     Fiber& own = current_->fiber;
+    if (faulty_.is_under_way()) [[unlikely]] {
+        settle();
+    }
     if (ready_warps_ == 0) [[unlikely]] {
         own.switch_to(scheduler_); // which finds out what they all wait for
         return;
@@ -324,6 +406,12 @@ struct Caller {
     void tells(void (Observer::*event)(unsigned, Parameters...),
                const std::type_identity_t<Parameters>&... what) const {
         block.observers().tell(event, thread.number, what...);
+    }
+
+    /// The same of an access: a faulty one does nothing if the run goes on.
+    void makes(void (Observer::*event)(unsigned, const AccessEvent&),
+               const AccessEvent& access) const {
+        block.check_access(access, [&] { tells(event, access); });
     }
 };
 

@@ -4,7 +4,7 @@
 
 namespace flash::simt {
 std::vector<Symbol> own_symbols() { return {}; }
-std::vector<SourceLine> lines_at(uint64_t) { return {}; }
+std::vector<Frame> frames_at(uint64_t) { return {}; }
 } // namespace flash::simt
 
 #else
@@ -12,6 +12,9 @@ std::vector<SourceLine> lines_at(uint64_t) { return {}; }
 #include <dwarf.h>
 #include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
+
+#include <map>
+#include <mutex>
 
 #include "common/simt/machine/program.hpp"
 
@@ -58,9 +61,14 @@ SourceLine line_of_call(Dwarf_Die unit, Dwarf_Die call) {
                            : SourceLine{file, static_cast<int>(number(DW_AT_call_line))};
 }
 
-/// Puts the calls that were inlined at an address, outermost last, behind `lines`.
-void add_inlined(Dwarf_Die unit, Dwarf_Die scope, Dwarf_Addr address,
-                 std::vector<SourceLine>& lines) {
+std::string name_of(Dwarf_Die function) {
+    const char* const name = dwarf_diename(&function);
+    return name == nullptr ? "" : name;
+}
+
+/// Puts the calls that were inlined at an address, outermost last, behind `frames`, and names the
+/// functions.
+void add_inlined(Dwarf_Die unit, Dwarf_Die scope, Dwarf_Addr address, std::vector<Frame>& frames) {
     Dwarf_Die child;
     for (int end = dwarf_child(&scope, &child); end == 0; end = dwarf_siblingof(&child, &child)) {
         const int tag = dwarf_tag(&child);
@@ -68,10 +76,13 @@ void add_inlined(Dwarf_Die unit, Dwarf_Die scope, Dwarf_Addr address,
                                         tag == DW_TAG_class_type || tag == DW_TAG_union_type;
         const bool covers = dwarf_haspc(&child, address) == 1;
         if (covers || may_hold_functions) {
-            add_inlined(unit, child, address, lines);
+            add_inlined(unit, child, address, frames);
         }
-        if (tag == DW_TAG_inlined_subroutine && covers) {
-            lines.push_back(line_of_call(unit, child));
+        if (covers && (tag == DW_TAG_inlined_subroutine || tag == DW_TAG_subprogram)) {
+            frames.back().function = name_of(child);
+        }
+        if (covers && tag == DW_TAG_inlined_subroutine) {
+            frames.push_back({"", line_of_call(unit, child)});
         }
         if (covers) {
             return;
@@ -79,16 +90,16 @@ void add_inlined(Dwarf_Die unit, Dwarf_Die scope, Dwarf_Addr address,
     }
 }
 
-std::vector<SourceLine> lines_in(Dwarf_Die unit, Dwarf_Addr address) {
+std::vector<Frame> frames_in(Dwarf_Die unit, Dwarf_Addr address) {
     Dwarf_Line* const row = dwarf_getsrc_die(&unit, address);
     const char* const file = dwarf_linesrc(row, nullptr, nullptr); // null when there is no row
     if (file == nullptr) {
         return {};
     }
-    std::vector<SourceLine> lines{{file, 0}};
-    dwarf_lineno(row, &lines.front().line);
-    add_inlined(unit, unit, address, lines);
-    return lines;
+    std::vector<Frame> frames{{"", {file, 0}}};
+    dwarf_lineno(row, &frames.front().line.line);
+    add_inlined(unit, unit, address, frames);
+    return frames;
 }
 
 } // namespace
@@ -103,27 +114,46 @@ std::vector<Symbol> own_symbols() {
         const char* const name = dwfl_module_getsym(file.module(), i, &entry, nullptr);
         const int type = GELF_ST_TYPE(entry.st_info);
         if (name != nullptr && entry.st_shndx != SHN_UNDEF &&
-            (type == STT_FUNC || type == STT_TLS)) {
-            symbols.push_back({name, entry.st_value, entry.st_size, type == STT_FUNC});
+            (type == STT_FUNC || type == STT_TLS || type == STT_OBJECT)) {
+            symbols.push_back({name, entry.st_value, entry.st_size,
+                               type == STT_FUNC  ? Symbol::function
+                               : type == STT_TLS ? Symbol::thread_local_variable
+                                                 : Symbol::variable});
         }
     }
     return symbols;
 }
 
-std::vector<SourceLine> lines_at(uint64_t address) {
+Dwarf* own_debug_info() {
     static const OwnFile file;
     Dwarf_Addr bias = 0;
-    Dwarf* const info =
-        file.module() == nullptr ? nullptr : dwfl_module_getdwarf(file.module(), &bias);
+    return file.module() == nullptr ? nullptr : dwfl_module_getdwarf(file.module(), &bias);
+}
+
+namespace {
+
+std::vector<Frame> look_up(uint64_t address) {
+    Dwarf* const info = own_debug_info();
     Dwarf_CU* number = nullptr;
     Dwarf_Die unit; // one by one: clang++ makes no table of addresses
     while (info != nullptr &&
            dwarf_get_units(info, number, &number, nullptr, nullptr, &unit, nullptr) == 0) {
         if (dwarf_haspc(&unit, address) == 1) {
-            return lines_in(unit, address);
+            return frames_in(unit, address);
         }
     }
     return {};
+}
+
+} // namespace
+
+std::vector<Frame> frames_at(uint64_t address) {
+    static std::mutex one_at_a_time;
+    static std::map<uint64_t, std::vector<Frame>> known;
+    const std::lock_guard lock(one_at_a_time);
+    const auto found = known.find(address);
+    return found != known.end() ? found->second
+                                : known.emplace(address, look_up(address)).first->second;
 }
 
 } // namespace flash::simt

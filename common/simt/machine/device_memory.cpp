@@ -1,47 +1,68 @@
 #include "common/simt/machine/device_memory.hpp"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <mutex>
+#include <new>
+#include <set>
 #include <vector>
 
 #include "common/attention.hpp"
 #include "common/simt/machine/fault.hpp"
+#include "common/simt/machine/symbols.hpp"
 
 namespace flash::simt {
 namespace {
 
 constexpr size_t alignment = 256; // as cudaMalloc gives
 constexpr size_t slot_bytes = size_t{1} << 21;
-constexpr size_t slots = Arena::bytes / slot_bytes;
+constexpr size_t most_addresses = size_t{1} << 37;
+constexpr size_t least_addresses = size_t{1} << 26;
 
 /// 4 KiB on most systems, 64 KiB on some with AArch64.
 size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 constexpr size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
+/// Addresses only: no memory stands behind them until a buffer asks for it. Where they are limited,
+/// the stacks of threads and what the detector remembers want most of them.
 Arena reserve() {
-    // Addresses only: no memory stands behind them until a buffer asks for it.
-    void* const begin =
-        mmap(nullptr, Arena::bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (begin == MAP_FAILED) {
-        throw Error("cannot reserve 128 GiB of addresses for the SIMT backend's global memory\n"
-                    "is the address space limited (ulimit -v)?");
+    rlimit limit{};
+    getrlimit(RLIMIT_AS, &limit);
+    const size_t allowed = limit.rlim_cur == RLIM_INFINITY ? most_addresses : limit.rlim_cur / 4;
+    const size_t for_variables = round_up(executable().variables.bytes, slot_bytes);
+    size_t bytes = std::min(most_addresses - for_variables, allowed) / slot_bytes * slot_bytes;
+    for (; bytes >= least_addresses; bytes = bytes / 2 / slot_bytes * slot_bytes) {
+        void* const begin =
+            mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (begin != MAP_FAILED) {
+            return {static_cast<char*>(begin), bytes};
+        }
     }
-    return {static_cast<char*>(begin)};
+    throw Error("cannot reserve " + std::to_string(least_addresses >> 20) +
+                " MiB of addresses for the SIMT backend's global memory\n"
+                "is the address space limited (ulimit -v)?");
 }
 
 /// Which memory owns each slot of the arena. It owns whole slots, the last page of the last one is
 /// its guard.
 std::vector<DeviceMemory*>& owners() {
-    static std::vector<DeviceMemory*> table(slots);
+    static std::vector<DeviceMemory*> table(arena().bytes / slot_bytes);
     return table;
 }
 std::mutex owners_mutex;
+
+/// Those whose writes are tracked.
+std::set<DeviceMemory*>& tracked() {
+    static std::set<DeviceMemory*> memories;
+    return memories;
+}
 
 uint64_t next_number() {
     static std::atomic<uint64_t> count = 0;
@@ -52,10 +73,70 @@ size_t slots_for(size_t bytes) {
     return (round_up(bytes, page_bytes()) + page_bytes() + slot_bytes - 1) / slot_bytes;
 }
 
+/// The program's variables that kernels may use, in the order of their addresses.
+const std::vector<Buffer>& variable_buffers() {
+    static const std::vector<Buffer> all = [] {
+        std::vector<Buffer> buffers;
+        for (const Variable& variable : device_variables()) {
+            buffers.push_back({variable.begin, variable.begin + variable.bytes, variable.name,
+                               next_number(), variable.kind == Variable::constant,
+                               variable.kind == Variable::managed, nullptr});
+        }
+        return buffers;
+    }();
+    return all;
+}
+
+/// The last one that begins at or before an address; null when there is none.
+const Buffer* last_before(const std::vector<Buffer>& buffers, const char* address) {
+    const auto next = std::ranges::upper_bound(buffers, address, {}, [](const Buffer& buffer) {
+        return static_cast<const char*>(buffer.begin);
+    });
+    return next == buffers.begin() ? nullptr : &*std::prev(next);
+}
+
 } // namespace
 
+WrittenBytes::WrittenBytes(const char* begin, size_t bytes) : begin_(begin), bytes_(bytes) {
+    void* const flags = mmap(nullptr, std::max<size_t>(bytes, 1), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (flags == MAP_FAILED) {
+        throw std::bad_alloc();
+    }
+    flags_ = static_cast<char*>(flags);
+}
+
+WrittenBytes::~WrittenBytes() { munmap(flags_, std::max<size_t>(bytes_, 1)); }
+
+void WrittenBytes::mark(const char* address, size_t bytes) {
+    std::memset(flags_ + (address - begin_), written, bytes);
+}
+
+void WrittenBytes::close(const char* address, size_t bytes) {
+    std::memset(flags_ + (address - begin_), closed, bytes);
+}
+
+void WrittenBytes::open(const char* address, size_t bytes) {
+    std::memset(flags_ + (address - begin_), unwritten, bytes);
+}
+
+bool WrittenBytes::all(const char* address, size_t bytes) const {
+    return std::memchr(flags_ + (address - begin_), unwritten, bytes) == nullptr;
+}
+
+bool WrittenBytes::any_closed(const char* address, size_t bytes) const {
+    return std::memchr(flags_ + (address - begin_), closed, bytes) != nullptr;
+}
+
+void WrittenBytes::copy(const char* address, const WrittenBytes& from, const char* source,
+                        size_t bytes) {
+    std::memmove(flags_ + (address - begin_), from.flags_ + (source - from.begin_), bytes);
+}
+
+constinit Arena reserved{};
+
 const Arena& arena() {
-    static const Arena reserved = reserve();
+    [[maybe_unused]] static const bool is_made = (reserved = reserve(), true);
     return reserved;
 }
 
@@ -64,22 +145,46 @@ DeviceMemory* memory_around(const void* address) {
                     slot_bytes];
 }
 
-const Buffer* buffer_around(const void* address) {
-    const DeviceMemory* const memory = memory_around(address);
-    return memory == nullptr ? nullptr : memory->buffer_near(static_cast<const char*>(address));
+GlobalSpace global_space() {
+    static const Segment variables = executable().variables;
+    return {arena(), variables.begin, variables.bytes};
 }
 
-DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes) {
+const Buffer* buffer_around(const void* address) {
+    const auto* const place = static_cast<const char*>(address);
+    if (!arena().contains(address)) {
+        return last_before(variable_buffers(), place);
+    }
+    const DeviceMemory* const memory = memory_around(address);
+    return memory == nullptr ? nullptr : memory->buffer_near(place);
+}
+
+void forget_writes() {
+    const std::lock_guard lock(owners_mutex);
+    for (DeviceMemory* const memory : tracked()) {
+        memory->forget_writes();
+    }
+    tracked().clear();
+}
+
+std::string describe_host_memory(const void* address) {
+    const std::optional<Variable> variable = variable_at(address);
+    return address == nullptr ? "a null pointer"
+           : !variable        ? "host memory (malloc, new or a local variable)"
+                              : variable->name + ", a variable of the host";
+}
+
+DeviceMemory::DeviceMemory(size_t bytes, Kind kind) : bytes_(bytes), kind_(kind) {
     const std::lock_guard lock(owners_mutex);
     auto& table = owners();
     const auto refuse = [&](const std::string& reason) {
         throw Error("not enough memory: a buffer of " + std::to_string(bytes) + " bytes " + reason);
     };
-    const size_t wanted = bytes <= Arena::bytes ? slots_for(bytes) : slots;
+    const size_t wanted = bytes <= arena().bytes ? slots_for(bytes) : table.size();
     // A free slot before each buffer too, so that its lower end is guarded.
     const auto free = std::search_n(table.begin(), table.end(), wanted + 1, nullptr);
     if (free == table.end()) {
-        refuse("does not fit the " + std::to_string(Arena::bytes) +
+        refuse("does not fit the " + std::to_string(arena().bytes) +
                " that all buffers have; try a smaller problem");
     }
     const size_t first = static_cast<size_t>(free - table.begin()) + 1;
@@ -87,16 +192,19 @@ DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes) {
     data_ = end - round_up(bytes, alignment);
     const size_t pages = round_up(bytes, page_bytes());
     if (mprotect(end - pages, pages, PROT_READ | PROT_WRITE) != 0) {
-        refuse("is more than the system gives (a limit of ulimit?)");
+        refuse("is more than the system gives (is there a limit, as ulimit sets it?)");
     }
     std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(first), wanted, this);
-    std::memset(data_, 0xff, bytes); // NaN in every type: a GPU's fresh memory is not zero either
+    if (kind != Kind::heap) {            // which does so when it gives some
+        std::memset(data_, 0xff, bytes); // NaN in every type: a GPU's fresh memory is not zero
+    }
     declare(0, bytes, "a buffer in global memory");
 }
 
 DeviceMemory::~DeviceMemory() {
     const std::lock_guard lock(owners_mutex);
     std::ranges::replace(owners(), this, nullptr);
+    tracked().erase(this);
     char* const end = data_ + round_up(bytes_, alignment);
     const size_t pages = round_up(bytes_, page_bytes());
     // Mapped anew without access: gives the memory back and makes use after free fault.
@@ -105,6 +213,9 @@ DeviceMemory::~DeviceMemory() {
 }
 
 std::string Buffer::outside(const char* address) const {
+    if (address == end) {
+        return "just past the end of " + name;
+    }
     return (address < begin
                 ? plural(static_cast<size_t>(begin - address), "byte") + " before the start of "
                 : plural(static_cast<size_t>(address - end), "byte") + " past the end of ") +
@@ -112,6 +223,7 @@ std::string Buffer::outside(const char* address) const {
 }
 
 void DeviceMemory::declare(size_t offset, size_t bytes, const std::string& name) {
+    name_ = name;
     declared_begin_ = data_ + offset;
     declared_end_ = declared_begin_ + bytes;
     begin_parts();
@@ -126,15 +238,18 @@ void DeviceMemory::add_part(char* begin, size_t bytes, const std::string& name) 
                     " is too small: " + name + " ends after " +
                     plural(static_cast<size_t>(end - declared_begin_), "byte"));
     }
-    buffers_.push_back({begin, end, name, next_number(), nullptr});
+    buffers_.push_back({begin, end, name, next_number(), false, false, nullptr});
 }
 
 const Buffer* DeviceMemory::buffer_near(const char* address) const {
-    const Buffer* near = buffers_.empty() ? nullptr : &buffers_.front();
-    for (const Buffer& buffer : buffers_) {
-        near = buffer.begin <= address ? &buffer : near;
-    }
-    return near;
+    const Buffer* const before = last_before(buffers_, address);
+    return before != nullptr || buffers_.empty() ? before : &buffers_.front();
+}
+
+void DeviceMemory::track_writes() {
+    written_ = std::make_unique<WrittenBytes>(data_, bytes_);
+    const std::lock_guard lock(owners_mutex);
+    tracked().insert(this);
 }
 
 } // namespace flash::simt

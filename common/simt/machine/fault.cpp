@@ -13,12 +13,19 @@ std::string describe(const ThreadAction& place) {
     const std::string where =
         place.line.line > 0 ? place.line.file + ":" + std::to_string(place.line.line)
                             : "a line that is not known (" + std::string(why_unresolved) + ")";
-    return "thread " + to_string(place.thread) + " of block " + to_string(place.block) + " " +
-           place.action + " at " + where;
+    std::string text = "thread " + to_string(place.thread) + " of block " + to_string(place.block) +
+                       " " + place.action + " at " + where;
+    for (const Call& call : place.calls) {
+        text += "\n    in " + call.function + ", called at " + call.called_at.file + ":" +
+                std::to_string(call.called_at.line);
+    }
+    return text;
 }
 
 const char* name_of(FaultKind kind) {
     switch (kind) {
+    case FaultKind::host_misuse:
+        return "host_misuse";
     case FaultKind::launch:
         return "launch";
     case FaultKind::out_of_bounds:
@@ -41,10 +48,18 @@ const char* name_of(FaultKind kind) {
         return "deadlock";
     case FaultKind::invalid_access:
         return "invalid_access";
+    case FaultKind::assertion:
+        return "assertion";
+    case FaultKind::trap:
+        return "trap";
+    case FaultKind::timeout:
+        return "timeout";
     case FaultKind::volatile_conflict:
         return "volatile_conflict";
     case FaultKind::missing_acquire:
         return "missing_acquire";
+    case FaultKind::same_value:
+        return "same_value";
     case FaultKind::early_exit:
         return "early_exit";
     }
@@ -73,11 +88,13 @@ Fault completed(Fault fault) {
     }
     const auto lines = resolve(origins);
     fault.where.line = lines[0];
-    std::string text = (fault.is_warning ? "warning: " : "") + fault.summary;
-    text += "\n  in " + fault.kernel;
+    fault.where.calls = calls_to(fault.where.origin);
+    std::string text =
+        (fault.is_warning ? "warning: " : "") + fault.summary + "\n  in " + fault.kernel;
     text += "\n  " + describe(fault.where);
     if (fault.has_other) {
         fault.other.line = lines[1];
+        fault.other.calls = calls_to(fault.other.origin);
         text += "\n  " + describe(fault.other);
     }
     if (!fault.hint.empty()) {
@@ -86,17 +103,6 @@ Fault completed(Fault fault) {
     Fault result = std::move(fault);
     static_cast<Error&>(result) = Error(text);
     return result;
-}
-
-void warn(Fault warning) {
-    static std::mutex mutex;
-    static std::set<std::tuple<FaultKind, SourceLine, SourceLine>> said;
-    warning.is_warning = true;
-    const Fault complete = completed(std::move(warning));
-    const std::lock_guard lock(mutex);
-    if (said.emplace(complete.kind, complete.where.line, complete.other.line).second) {
-        std::fprintf(stderr, "%s\n", complete.what());
-    }
 }
 
 std::string to_string(dim3 index) {

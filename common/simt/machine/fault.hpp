@@ -3,14 +3,17 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/attention.hpp"
+#include "common/simt/machine/call_chain.hpp"
 #include "common/simt/machine/dim3.hpp"
 #include "common/simt/machine/location_id.hpp"
 
 namespace flash::simt {
 
 enum class FaultKind {
+    host_misuse,          // a call or an access of the host that CUDA does not allow
     launch,               // a grid, block or amount of shared memory that no GPU of the kind takes
     out_of_bounds,        // memory that the block or the grid does not have
     misaligned,           // an address that is no multiple of the access's size
@@ -22,17 +25,22 @@ enum class FaultKind {
     divergent_barrier,    // threads of one block (or lanes of one mask) at different barriers
     deadlock,             // nobody can run
     invalid_access,       // the processor refused an access, and no detector was on to say why
+    assertion,            // assert() failed
+    trap,                 // __trap() was called
+    timeout,              // nothing came to its end, or to a barrier, for too long
     volatile_conflict,    // a race that is none only because both accesses are volatile
-    missing_acquire, // ordered by a fence of the one who wrote, and by none of the one who reads
-    early_exit,      // threads had left the kernel when the others met at a barrier
+    missing_acquire,      // ordered by a fence of the one who wrote, and by none of the reader
+    same_value,           // threads write one value to one place, and nothing orders them
+    early_exit,           // threads had left the kernel when the others met at a barrier
 };
 
-/// What a thread did, and where.
+/// What a thread did, and where. Lines and calls are found out last, because that takes time.
 struct ThreadAction {
     dim3 block, thread;
     std::string action; // "writes 4 bytes"
     LocationId origin;
-    SourceLine line = {}; // of the origin; found out last, because that takes time
+    SourceLine line = {};
+    std::vector<Call> calls = {}; // through which the thread came there from the kernel, last first
 };
 
 /// A fault's name is that of its kind, or says more: "race_with_engine", "tile_in_flight",
@@ -57,10 +65,16 @@ struct Fault : KernelFault {
     }
 };
 
+/// Something that CUDA has and this backend has not. `what()` says what to use instead.
+struct Unsupported : Error {
+    using Error::Error;
+};
+
 /// The fault with its lines found out and its message (`what()`) complete.
 Fault completed(Fault fault);
 
-/// What the kernel at work does is legal but doubtful: said once, and the run goes on.
+/// What the kernel at work does is legal but doubtful. It is told once for each pair of places, and
+/// the run goes on; with --strict it is a fault, and this may not return.
 void warn(Fault warning);
 
 /// "(3,0,1)"

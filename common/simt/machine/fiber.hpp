@@ -12,7 +12,8 @@ namespace flash::simt {
 /// The stacks of a block's fibers. Pages are used as they are touched.
 class Stacks {
   public:
-    static constexpr size_t bytes = 128 << 10; // of one
+    static constexpr size_t locals = 512 << 10; // bytes of a thread's variables, as in CUDA
+    static constexpr size_t bytes = locals + (64 << 10); // of one: the runtime wants some, too
 
     ~Stacks();
 

@@ -5,11 +5,17 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/device_heap.hpp"
 #include "common/simt/machine/observer_factory.hpp"
+#include "common/simt/machine/printing.hpp"
+#include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
+#include "common/simt/machine/watchdog.hpp"
 #include "common/simt/machine/workers.hpp"
 #include "common/simt/machine/workforce.hpp"
 
@@ -28,6 +34,7 @@ void check(const Launch& launch, const Kernel& kernel) {
                                            std::to_string(launch.location.line) + ": " + reason);
         fault.kernel = kernel.name;
         fault.where.line = {launch.location.file, launch.location.line};
+        run_log().add_last(fault);
         throw fault;
     };
     if (volume(launch.grid) == 0 || volume(launch.block) == 0) {
@@ -75,6 +82,18 @@ uint64_t block_at(uint64_t turn, uint64_t count) {
     return (schedule.number + turn % count * step) % count;
 }
 
+/// Sets options().detect for this launch.
+class DetectorOn {
+  public:
+    explicit DetectorOn(bool on) : before_(std::exchange(options().detect, on)) {}
+    ~DetectorOn() { options().detect = before_; }
+    DetectorOn(const DetectorOn&) = delete;
+    DetectorOn& operator=(const DetectorOn&) = delete;
+
+  private:
+    bool before_;
+};
+
 } // namespace
 
 int resident_blocks(bool for_hopper, int threads, size_t smem_bytes) {
@@ -98,10 +117,25 @@ size_t shared_memory_limit(bool for_hopper) {
 }
 
 void run(const Launch& launch) {
+    if (running_block != nullptr) {
+        const RuntimeCode runtime;
+        current_block().refuse(FaultKind::launch,
+                               "a kernel launches a kernel; the SIMT backend has no such dynamic "
+                               "parallelism",
+                               "a launch", launch.location,
+                               "launch it from the host, or call it as a __device__ function");
+    }
     const Kernel& kernel = kernel_at(launch.kernel);
+    static std::mutex one_launch; // host threads may launch at the same time; kernels take turns
+    const std::lock_guard turn_of_launch(one_launch);
+    const DetectorOn detector(run_log().begin_launch(kernel.name));
     check(launch, kernel);
 
     const Options& chosen = options();
+    if (!chosen.detect) {
+        forget_writes();
+    }
+    recycle_heap();
     const bool observed = chosen.detect || chosen.count;
     if (observed) {
         require_instrumented();
@@ -115,7 +149,9 @@ void run(const Launch& launch) {
     uint64_t faulty = blocks;
     bool faulty_waits = false; // for another block
     std::optional<Fault> fault;
+    std::vector<std::pair<uint64_t, Fault>> found; // by turn: what did not end the launch
     const auto work = [&](Block& block) {
+        const Watchdog::Shift shift(block);
         block.observe(observed ? observer_factory->observers(block) : Observers());
         while (workforce().await_place()) {
             uint64_t turn = 0;
@@ -127,9 +163,18 @@ void run(const Launch& launch) {
                 turn = next++;
             }
             workforce().begin_block();
-            auto found = block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)));
+            auto stopped = block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)));
             workforce().end_block();
-            if (found) {
+            if (std::vector<Fault> passed = block.take_found(); !passed.empty()) {
+                const std::lock_guard lock(mutex);
+                for (Fault& one : passed) {
+                    found.emplace_back(turn, std::move(one));
+                }
+            }
+            if (stopped && chosen.keep_going && stopped->kind != FaultKind::timeout) {
+                const std::lock_guard lock(mutex);
+                found.emplace_back(turn, *std::move(stopped));
+            } else if (stopped) {
                 workforce().stop();
                 const std::lock_guard lock(mutex);
                 // A block that waits for one that went wrong is not what is to be reported.
@@ -137,11 +182,12 @@ void run(const Launch& launch) {
                 if (!fault || (waits == faulty_waits ? turn < faulty : faulty_waits)) {
                     faulty = turn;
                     faulty_waits = waits;
-                    fault = std::move(found);
+                    fault = std::move(stopped);
                 }
             }
         }
     };
+    printing().begin_launch();
     const TrapHandlers traps;
     const auto more = [&] {
         const std::lock_guard lock(mutex);
@@ -149,8 +195,14 @@ void run(const Launch& launch) {
     };
     const auto threads = static_cast<unsigned>(volume(launch.block));
     run_on_workers({blocks, threads, resident_blocks(launch, kernel), more}, work);
+    printing().end_launch(faulty);
+    std::erase_if(found, [&](const auto& one) { return one.first > faulty; });
+    std::ranges::stable_sort(found, {}, &std::pair<uint64_t, Fault>::first);
+    run_log().add(std::move(found));
     if (fault) {
-        throw completed(std::move(*fault));
+        const Fault last = completed(std::move(*fault));
+        run_log().add_last(last);
+        throw last;
     }
     if (observed) {
         observer_factory->end_launch(launch, kernel);

@@ -13,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint32_t site_bit = 0x80000000u;
+constexpr uint32_t call_bit = 0x40000000u;
 
 struct Sites {
     std::mutex mutex;
@@ -21,7 +22,7 @@ struct Sites {
 };
 
 Sites& sites() {
-    static Sites known;
+    static Sites& known = *new Sites; // for good: what is counted is told when the program ends
     return known;
 }
 
@@ -30,31 +31,12 @@ SourceLocation site_of(LocationId origin) {
     return sites().by_number[origin.number() & ~site_bit];
 }
 
-/// Lines in these are the runtime, not the kernel: `float4`'s copy, a shuffle's wrapper, a
-/// standard header.
-bool is_runtime(const std::string& file) {
-    const bool tests = file.find("common/tests/simt/") != std::string::npos;
-    return !tests && (file.find("common/simt/") != std::string::npos ||
-                      file.find("common/cuda/") != std::string::npos ||
-                      file.find("common/types.hpp") != std::string::npos ||
-                      file.starts_with("/usr/include/") || file.starts_with("/usr/lib/"));
-}
-
-/// Short, and the same for one file however it was named: relative to the current folder when it
-/// lies inside.
-std::string shorten(const std::string& file) {
-    const fs::path path = fs::path(file).lexically_normal();
-    const fs::path relative = path.lexically_relative(fs::current_path());
-    return path.is_relative() || relative.empty() || *relative.begin() == ".." ? path.string()
-                                                                               : relative.string();
-}
-
 /// The kernel's line of an instruction that ends at this address, as a call does before the one it
 /// returns to. A function of common/cuda/derived that was not inlined has no line of the kernel:
 /// its own, then.
 SourceLine look_up(uint32_t end) {
     SourceLine shared_by_kernels;
-    for (const SourceLine& line : lines_at(uint64_t{end} - 1)) {
+    for (const auto& [function, line] : frames_at(uint64_t{end} - 1)) {
         if (line.line > 0 && !is_runtime(line.file)) {
             return {shorten(line.file), line.line};
         }
@@ -76,7 +58,71 @@ std::string match(const std::string& file, const std::map<uint32_t, SourceLine>&
     return file;
 }
 
+/// Places inside device functions, with the calls that lead there.
+struct Within {
+    std::mutex mutex;
+    std::vector<std::pair<uint32_t, uint32_t>> by_number; // place, call
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> numbers;
+};
+
+Within& within_calls() {
+    static Within& known = *new Within; // for good, too
+    return known;
+}
+
+std::pair<uint32_t, uint32_t> place_and_call(uint32_t number) {
+    const std::lock_guard lock(within_calls().mutex);
+    return within_calls().by_number[number & ~call_bit];
+}
+
+bool is_within(uint32_t number) { return (number & (site_bit | call_bit)) == call_bit; }
+
 } // namespace
+
+bool is_runtime(const std::string& file) {
+    const bool tests = file.find("common/tests/simt/") != std::string::npos;
+    return !tests && (file.find("common/simt/") != std::string::npos ||
+                      file.find("common/cuda/") != std::string::npos ||
+                      file.find("common/types.hpp") != std::string::npos ||
+                      file.starts_with("/usr/include/") || file.starts_with("/usr/lib/"));
+}
+
+std::string shorten(const std::string& file) {
+    const fs::path path = fs::path(file).lexically_normal();
+    const fs::path relative = path.lexically_relative(fs::current_path());
+    return path.is_relative() || relative.empty() || *relative.begin() == ".." ? path.string()
+                                                                               : relative.string();
+}
+
+LocationId LocationId::inside(uint32_t call) const {
+    if (is_within(number_)) {
+        return *this;
+    }
+    struct Recent {
+        uint32_t place, call, number;
+    };
+    static constinit thread_local std::array<Recent, 256> all_recent{};
+    Recent& recent = all_recent[(number_ + 31 * call) % all_recent.size()];
+    if (recent.place != number_ || recent.call != call) {
+        Within& known = within_calls();
+        const std::lock_guard lock(known.mutex);
+        const auto [found, is_new] = known.numbers.try_emplace(
+            {number_, call}, static_cast<uint32_t>(known.by_number.size()) | call_bit);
+        if (is_new) {
+            known.by_number.emplace_back(number_, call);
+        }
+        recent = {number_, call, found->second};
+    }
+    return LocationId(recent.number);
+}
+
+LocationId LocationId::place() const {
+    return is_within(number_) ? LocationId(place_and_call(number_).first) : *this;
+}
+
+uint32_t LocationId::call() const {
+    return is_within(number_) ? place_and_call(number_).second : 0;
+}
 
 LocationId LocationId::of(SourceLocation location) {
     struct Recent {
@@ -101,16 +147,18 @@ LocationId LocationId::of(SourceLocation location) {
 
 std::vector<SourceLine> resolve(const std::vector<LocationId>& origins) {
     static std::mutex one_at_a_time;
-    static std::map<uint32_t, SourceLine> known;
+    static auto& known = *new std::map<uint32_t, SourceLine>; // for good, too
     const std::lock_guard lock(one_at_a_time);
-    for (const LocationId origin : origins) {
-        if ((origin.number() & site_bit) == 0 && !known.contains(origin.number())) {
+    for (const LocationId known_within : origins) {
+        const LocationId origin = known_within.place();
+        if (!origin.is_site() && !known.contains(origin.number())) {
             known.emplace(origin.number(), look_up(origin.number()));
         }
     }
     std::vector<SourceLine> lines;
-    for (const LocationId origin : origins) {
-        if ((origin.number() & site_bit) == 0) {
+    for (const LocationId known_within : origins) {
+        const LocationId origin = known_within.place();
+        if (!origin.is_site()) {
             lines.push_back(known[origin.number()]);
         } else {
             const SourceLocation location = site_of(origin);

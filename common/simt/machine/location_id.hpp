@@ -25,12 +25,22 @@ class LocationId {
     static LocationId of(SourceLocation location);
     static LocationId from(uint32_t number) { return LocationId(number); }
 
+    /// The same place inside calls of device functions (call_chain.hpp).
+    LocationId within(uint32_t call) const { return call == 0 ? *this : inside(call); }
+    LocationId place() const; // without them
+    uint32_t call() const;    // 0: there are none
+    bool is_site() const { return number_ >> 31 != 0; }
+
     uint32_t number() const { return number_; }
     friend auto operator<=>(LocationId, LocationId) = default;
 
   private:
     explicit LocationId(uint32_t number) : number_(number) {}
-    uint32_t number_ = 0; // the highest bit tells source locations from code addresses
+    LocationId inside(uint32_t call) const;
+
+    // The highest bit tells source locations from code addresses; below a GiB of code, the next one
+    // says that calls lead to the place.
+    uint32_t number_ = 0;
 };
 
 struct SourceLine {
@@ -38,6 +48,14 @@ struct SourceLine {
     int line = 0;
     friend auto operator<=>(const SourceLine&, const SourceLine&) = default;
 };
+
+/// Lines in these files are the runtime, not the kernel: `float4`'s copy, a shuffle's wrapper, a
+/// standard header.
+bool is_runtime(const std::string& file);
+
+/// Short, and the same for one file however it was named: relative to the current folder when it
+/// lies inside.
+std::string shorten(const std::string& file);
 
 /// The kernel's source line of each origin. For inlined code that is the innermost line outside the
 /// runtime's own headers. Safe to call from several threads.

@@ -43,6 +43,16 @@ struct MatrixRow {
     const void* address;
 };
 
+/// An instruction that a thread comes to, of those that no other event tells with their line.
+struct Instruction {
+    const char* operation;
+    SourceLocation location;
+    const void* at = nullptr; // the barrier, if it is one's
+    // arrivals or bytes that are expected, groups that may stay under way, the phase that is waited
+    // for
+    int64_t number = 0;
+};
+
 /// Threads are named by their number in the block.
 class Observer {
   public:
@@ -50,6 +60,7 @@ class Observer {
 
     virtual void begin_block() {}
     virtual std::optional<Fault> end_block() { return std::nullopt; }
+    virtual void stopped(const Fault&) {} // the block, by a fault
 
     /// An access that the current thread is about to make.
     virtual void access(unsigned /*thread*/, const AccessEvent&) {}
@@ -57,6 +68,12 @@ class Observer {
     /// The same to one of its local variables, if somebody has asked for that
     /// (Thread::locals_observed).
     virtual void access_local(unsigned /*thread*/, const AccessEvent&) {}
+
+    virtual void instruct(unsigned /*thread*/, const Instruction&) {}
+
+    /// Its way through the code, branch by branch; told by kernels compiled with
+    /// -fsanitize-coverage=trace-pc.
+    virtual void visit(unsigned /*thread*/, LocationId) {}
 
     /// Lanes of a warp read rows together, 8 to a matrix.
     virtual void load_matrices(std::span<const MatrixRow>, SourceLocation) {}
@@ -128,18 +145,28 @@ struct Observers : std::vector<Observer*> {
 /// at work.
 extern constinit thread_local const Observers* active_observers;
 
+/// Whether this OS thread executes a kernel's own code, neither the runtime nor the program's.
+extern constinit thread_local bool kernel_at_work;
+
 /// While it lives the runtime is at work, not the kernel, and instrumented code tells nobody. Such
 /// code is in the runtime as well: of an inline function that a kernel's file and the runtime both
 /// use, like std::vector's, the linker keeps one copy, and it may be the instrumented one.
 class RuntimeCode {
   public:
-    RuntimeCode() : before_(active_observers) { active_observers = nullptr; }
-    ~RuntimeCode() { active_observers = before_; }
+    RuntimeCode() : before_(active_observers), in_kernel_(kernel_at_work) {
+        active_observers = nullptr;
+        kernel_at_work = false;
+    }
+    ~RuntimeCode() {
+        active_observers = before_;
+        kernel_at_work = in_kernel_;
+    }
     RuntimeCode(const RuntimeCode&) = delete;
     RuntimeCode& operator=(const RuntimeCode&) = delete;
 
   private:
     const Observers* before_;
+    bool in_kernel_;
 };
 
 } // namespace flash::simt

@@ -1,5 +1,6 @@
 #include "common/simt/machine/simt_options.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <optional>
@@ -56,6 +57,23 @@ int number_from(const char* name, uint64_t low, uint64_t high, int otherwise) {
     return text.empty() ? otherwise : static_cast<int>(*value);
 }
 
+/// "matmul.cu:31,scan.cu:7"
+std::vector<FileLine> parse_lines(const std::string& name, std::string_view text) {
+    std::vector<FileLine> lines;
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find(',', begin), text.size());
+        const std::string_view one = text.substr(begin, end - begin);
+        const size_t colon = std::min(one.rfind(':'), one.size());
+        const auto line = colon < one.size() ? number(one.substr(colon + 1)) : std::nullopt;
+        if (colon == 0 || !line || *line == 0) {
+            refuse(name, text, "FILE:LINE, or several of them with commas between");
+        }
+        lines.push_back({std::string(one.substr(0, colon)), static_cast<int>(*line)});
+        begin = end + 1;
+    }
+    return lines;
+}
+
 Options from_environment() {
     Options chosen;
     if (const auto text = variable("FLASH_SIMT_SCHEDULE"); !text.empty()) {
@@ -69,7 +87,16 @@ Options from_environment() {
     chosen.detect = number_from("FLASH_SIMT_DETECT", 0, 1, 0) == 1;
     chosen.workers = number_from("FLASH_SIMT_WORKERS", 1, 1024, chosen.workers);
     chosen.shared_kib = number_from("FLASH_SIMT_SHARED_KIB", 1, 227, chosen.shared_kib);
+    chosen.keep_going = number_from("FLASH_SIMT_KEEP_GOING", 0, 1, 0) == 1;
     chosen.strict = number_from("FLASH_SIMT_STRICT", 0, 1, 0) == 1;
+    chosen.ignore = parse_lines("FLASH_SIMT_IGNORE", variable("FLASH_SIMT_IGNORE"));
+    const auto unsigned_from = [](const char* name, unsigned otherwise) {
+        constexpr uint64_t most = 1000000000;
+        return static_cast<unsigned>(number_from(name, 0, most, static_cast<int>(otherwise)));
+    };
+    chosen.launches = unsigned_from("FLASH_SIMT_LAUNCHES", chosen.launches);
+    chosen.kernel = variable("FLASH_SIMT_KERNEL");
+    chosen.timeout = unsigned_from("FLASH_SIMT_TIMEOUT", chosen.timeout);
     return chosen;
 }
 

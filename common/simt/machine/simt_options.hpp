@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace flash::simt {
 
@@ -27,6 +28,12 @@ enum class CpAsync {
     early // at once: shows a missing barrier before the copy
 };
 
+/// The line of a source file, named as the user does: "matmul.cu:31" or "src/matmul.cu:31".
+struct FileLine {
+    std::string file;
+    int line = 0;
+};
+
 struct Options {
     Schedule schedule = {};
     CpAsync cp_async = CpAsync::late;
@@ -36,7 +43,15 @@ struct Options {
     int workers = 0;    // OS threads that run blocks; 0: one per core. With `detect` always one
     // shared memory that a block may have: 163 on sm_80, 99 on sm_86, 89 and 120, 227 on sm_90
     int shared_kib = 163;
-    bool strict = false; // warnings are faults
+
+    // What a run with `detect` says, and how it ends.
+    bool keep_going = false; // a faulty access does nothing, each distinct fault is told once
+    bool strict = false;     // warnings are faults
+    // faults whose access stands on one of these lines are not reported
+    std::vector<FileLine> ignore = {};
+    unsigned launches = 0;   // of each kernel that the detector watches, the first ones; 0: all
+    std::string kernel = {}; // the only one that the detector watches; empty: all
+    unsigned timeout = 60;   // seconds without progress after which a launch ends; 0: never
 };
 
 /// What the next launch uses. At first it is read from the environment:
@@ -45,7 +60,12 @@ struct Options {
 ///   FLASH_SIMT_DETECT      1: report races and wrong accesses
 ///   FLASH_SIMT_WORKERS     OS threads
 ///   FLASH_SIMT_SHARED_KIB  shared memory that a block may have
+///   FLASH_SIMT_KEEP_GOING  1: report each distinct fault once and go on
 ///   FLASH_SIMT_STRICT      1: warnings are faults
+///   FLASH_SIMT_IGNORE      FILE:LINE,FILE:LINE...: faults there are not reported
+///   FLASH_SIMT_LAUNCHES    how many launches of each kernel the detector watches; 0: all
+///   FLASH_SIMT_KERNEL      the name of the only kernel that the detector watches
+///   FLASH_SIMT_TIMEOUT     seconds without progress after which a launch ends; 0: never
 /// Throws Error when a variable holds something else.
 Options& options();
 

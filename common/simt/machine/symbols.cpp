@@ -3,12 +3,14 @@
 #include <cxxabi.h>
 #include <link.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "common/simt/machine/debug_info.hpp"
@@ -16,9 +18,17 @@
 namespace flash::simt {
 namespace {
 
+struct Range {
+    uint64_t begin, bytes;
+    bool contains(uint64_t address) const { return address - begin < bytes; }
+};
+
 struct SymbolTable {
     std::map<uint64_t, std::string> functions; // mangled names
-    std::map<uint64_t, SharedVariable> variables;
+    std::vector<SharedVariable> shared;        // by their offsets
+    std::vector<Variable> variables;           // by their addresses
+    std::vector<Variable> device_variables;    // those of them that kernels may use
+    std::vector<Range> guards, thread_local_guards;
 };
 
 std::string demangle(const std::string& mangled) {
@@ -29,32 +39,85 @@ std::string demangle(const std::string& mangled) {
     return name;
 }
 
+void erase_all(std::string& text, const std::string& part) {
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part)) {
+        text.erase(at, part.size());
+    }
+}
+
+/// Without what the keywords put behind names: "sums[abi:kernel]".
+std::string without_tags(std::string name) {
+    for (size_t at = name.find("[abi:"); at != std::string::npos; at = name.find("[abi:")) {
+        name.erase(at, name.find(']', at) + 1 - at);
+    }
+    return name;
+}
+
 /// "a::b::c" becomes "c".
 std::string last_part(const std::string& name) {
     const size_t scope = name.rfind("::");
     return scope == std::string::npos ? name : name.substr(scope + 2);
 }
 
+std::string variable_name(const std::string& mangled) {
+    return last_part(without_tags(demangle(mangled)));
+}
+
+bool has_tag(const std::string& mangled, const char* tag) {
+    return mangled.find(tag) != std::string::npos;
+}
+
 /// A local variable of a function: the function's mangled name is wrapped, _Z3fooi ->
 /// _ZZ3fooiE3bar. One more Z for each lambda around it.
 bool is_local(const std::string& variable, const std::string& function) {
     const std::string wrapped = "Z" + function.substr(2) + "E";
-    return variable.compare(variable.find_first_not_of('Z', 2) - 1, wrapped.size(), wrapped) == 0;
+    return variable.starts_with("_ZZ") &&
+           variable.compare(variable.find_first_not_of('Z', 2) - 1, wrapped.size(), wrapped) == 0;
 }
 
-/// Whether that function is a kernel: __global__ puts a tag behind its name.
-bool is_of_kernel(const std::string& variable) {
-    return variable.find("B6kernel") != std::string::npos;
+/// What keeps whether a variable has been constructed.
+bool is_name_of_guard(const std::string& mangled) {
+    return mangled.starts_with("_ZGV") || mangled == "__tls_guard";
+}
+
+/// A `static` of a __device__ function is the device's, too.
+Variable::Kind kind_of(const std::string& mangled) {
+    return has_tag(mangled, "B7managed")                                  ? Variable::managed
+           : has_tag(mangled, "B8constant")                               ? Variable::constant
+           : has_tag(mangled, "B6device") || has_tag(mangled, "B6kernel") ? Variable::device
+                                                                          : Variable::host;
 }
 
 SymbolTable read_own_symbols() {
     SymbolTable table;
+    const Executable own = executable();
     for (Symbol& symbol : own_symbols()) {
-        if (symbol.is_function) {
+        const bool is_thread_local = symbol.kind == Symbol::thread_local_variable;
+        if (symbol.kind == Symbol::function) {
             table.functions.emplace(symbol.address, std::move(symbol.name));
-        } else if (symbol.name.starts_with("_ZZ")) {
-            table.variables.emplace(symbol.address, SharedVariable{std::move(symbol.name),
-                                                                   symbol.address, symbol.bytes});
+        } else if (is_name_of_guard(symbol.name)) {
+            (is_thread_local ? table.thread_local_guards : table.guards)
+                .push_back({symbol.address, symbol.bytes});
+        } else if (is_thread_local) {
+            if (has_tag(symbol.name, "B6shared")) {
+                table.shared.push_back({variable_name(symbol.name), symbol.address, symbol.bytes,
+                                        std::move(symbol.name)});
+            }
+        } else {
+            auto* const begin = reinterpret_cast<char*>(own.load_address + symbol.address);
+            if (static_cast<size_t>(begin - own.variables.begin) < own.variables.bytes) {
+                table.variables.push_back(
+                    {std::move(symbol.name), Variable::host, begin, symbol.bytes});
+            }
+        }
+    }
+    std::ranges::sort(table.shared, {}, &SharedVariable::offset);
+    std::ranges::sort(table.variables, {}, &Variable::begin);
+    for (Variable& variable : table.variables) {
+        variable.kind = kind_of(variable.name);
+        if (variable.kind != Variable::host) {
+            variable.name = variable_name(variable.name);
+            table.device_variables.push_back(variable);
         }
     }
     return table;
@@ -63,11 +126,8 @@ SymbolTable read_own_symbols() {
 /// "void flash_attention_2::(anonymous namespace)::sums[abi:kernel]<64>(float const*)" becomes
 /// "flash_attention_2::sums<64>".
 std::string short_name(std::string name) {
-    for (const std::string part : {"(anonymous namespace)::", "[abi:kernel]"}) {
-        for (size_t at = name.find(part); at != std::string::npos; at = name.find(part)) {
-            name.erase(at, part.size());
-        }
-    }
+    erase_all(name, "(anonymous namespace)::");
+    name = without_tags(std::move(name));
     int depth = 0; // of angle brackets, so that "kernel<(int)64>" keeps its arguments
     size_t begin = 0;
     for (size_t i = 0; i < name.size(); ++i) {
@@ -82,8 +142,15 @@ std::string short_name(std::string name) {
     return name;
 }
 
+constinit thread_local bool reads = false;
+
 const SymbolTable& symbols() {
-    static const SymbolTable table = read_own_symbols();
+    static const SymbolTable table = [] {
+        reads = true;
+        SymbolTable read = read_own_symbols();
+        reads = false;
+        return read;
+    }();
     return table;
 }
 
@@ -96,17 +163,21 @@ std::map<const void*, Kernel>& kernels() {
 Kernel look_up(const void* address) {
     const uint64_t value = reinterpret_cast<uint64_t>(address) - executable().load_address;
     const auto found = symbols().functions.find(value);
+    Kernel kernel;
     if (found == symbols().functions.end()) {
         char text[40];
         std::snprintf(text, sizeof text, "kernel at 0x%llx",
                       static_cast<unsigned long long>(value));
-        return {text, "", {}, 0};
+        kernel.name = text;
+    } else {
+        kernel.name = short_name(demangle(found->second));
+        kernel.mangled = found->second;
     }
-    Kernel kernel{short_name(demangle(found->second)), found->second, {}, 0};
-    for (const auto& [offset, variable] : symbols().variables) {
-        if (is_local(variable.name, kernel.mangled)) {
-            kernel.shared.push_back({last_part(demangle(variable.name)), offset, variable.bytes});
-            kernel.shared_bytes += variable.bytes;
+    for (const SharedVariable& variable : symbols().shared) {
+        const bool own = is_own(kernel, variable);
+        if (own || !has_tag(variable.mangled, "B6kernel")) {
+            kernel.shared.push_back(variable);
+            kernel.shared_bytes += own ? variable.bytes : 0;
         }
     }
     return kernel;
@@ -121,18 +192,41 @@ const Kernel& kernel_at(const void* address) {
                                     : kernels().emplace(address, look_up(address)).first->second;
 }
 
+bool is_own(const Kernel& kernel, const SharedVariable& variable) {
+    return !kernel.mangled.empty() && is_local(variable.mangled, kernel.mangled);
+}
+
 const SharedVariable* shared_variable_near(const Kernel& kernel, size_t offset) {
-    const SharedVariable* nearest = nullptr;
-    for (const SharedVariable& variable : kernel.shared) { // few, in the order of their offsets
-        if (offset >= variable.offset) {
-            nearest = &variable;
-        }
+    const auto next = std::ranges::upper_bound(kernel.shared, offset, {}, &SharedVariable::offset);
+    return next == kernel.shared.begin() ? nullptr : &*std::prev(next);
+}
+
+bool reads_symbols() { return reads; }
+
+const std::vector<Variable>& device_variables() { return symbols().device_variables; }
+
+std::optional<Variable> variable_at(const void* address) {
+    const auto& all = symbols().variables;
+    const auto* const place = static_cast<const char*>(address);
+    const auto next = std::ranges::upper_bound(all, place, {}, [](const Variable& variable) {
+        return static_cast<const char*>(variable.begin);
+    });
+    if (next == all.begin() || place >= std::prev(next)->begin + std::prev(next)->bytes) {
+        return std::nullopt;
     }
-    const auto next = symbols().variables.upper_bound(offset);
-    if (next == symbols().variables.begin() || is_of_kernel(std::prev(next)->second.name)) {
-        return nearest;
-    }
-    return &std::prev(next)->second;
+    Variable found = *std::prev(next);
+    found.name = found.kind == Variable::host ? variable_name(found.name) : found.name;
+    return found;
+}
+
+bool is_guard(const char* address, const Segment& thread_local_segment) {
+    static const size_t load_address = executable().load_address;
+    const auto offset = static_cast<size_t>(address - thread_local_segment.begin);
+    const bool is_thread_local = offset < thread_local_segment.bytes;
+    const uint64_t place =
+        is_thread_local ? offset : reinterpret_cast<size_t>(address) - load_address;
+    return std::ranges::any_of(is_thread_local ? symbols().thread_local_guards : symbols().guards,
+                               [place](const Range& guard) { return guard.contains(place); });
 }
 
 Executable executable() {
@@ -141,17 +235,26 @@ Executable executable() {
         [](dl_phdr_info* object, size_t, void* result) {
             auto& own = *static_cast<Executable*>(result);
             own.load_address = object->dlpi_addr;
+            const char* read_only = nullptr; // up to there, once the program has been loaded
             for (int i = 0; i < object->dlpi_phnum; ++i) {
                 const auto& part = object->dlpi_phdr[i];
-                const auto* const begin =
-                    reinterpret_cast<const char*>(object->dlpi_addr + part.p_vaddr);
+                auto* const begin = reinterpret_cast<char*>(object->dlpi_addr + part.p_vaddr);
                 if (part.p_type == PT_LOAD) {
                     own.begin = own.begin == nullptr ? begin : own.begin;
                     own.end = begin + part.p_memsz;
+                    if ((part.p_flags & PF_W) != 0) {
+                        own.variables = {begin, part.p_memsz};
+                    }
                 } else if (part.p_type == PT_TLS) {
                     own.thread_local_segment = {static_cast<char*>(object->dlpi_tls_data),
                                                 part.p_memsz};
+                } else if (part.p_type == PT_GNU_RELRO) {
+                    read_only = begin + part.p_memsz;
                 }
+            }
+            const auto constant = static_cast<size_t>(read_only - own.variables.begin);
+            if (constant < own.variables.bytes) {
+                own.variables = {own.variables.begin + constant, own.variables.bytes - constant};
             }
             return 1;
         },

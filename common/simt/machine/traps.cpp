@@ -7,7 +7,6 @@
 #include "common/simt/machine/block.hpp"
 
 namespace flash::simt {
-namespace {
 
 const void* program_counter(const void* context) {
     const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
@@ -20,9 +19,11 @@ const void* program_counter(const void* context) {
 #endif
 }
 
+namespace {
+
 std::string describe(const Block& block, const char* address) {
     const SharedMemory& shared = block.shared();
-    if (arena().contains(address)) {
+    if (global_space().contains(address)) {
         const Buffer* const buffer = buffer_around(address);
         return buffer == nullptr ? "out of bounds: no buffer is at this address of global memory"
                                  : "out of bounds: an address " + buffer->outside(address);
@@ -32,7 +33,7 @@ std::string describe(const Block& block, const char* address) {
                plural(shared.dynamic_bytes(), "byte") + ")";
     }
     if (block.stacks().guards(block.current().number, address)) {
-        return "the thread's local variables exceed " + std::to_string(Stacks::bytes >> 10) +
+        return "the thread's local variables exceed " + std::to_string(Stacks::locals >> 10) +
                " KiB";
     }
     return "";
@@ -46,6 +47,7 @@ void handle(int signal, siginfo_t* info, void* context) {
         return;
     }
     active_observers = nullptr;
+    kernel_at_work = false;
     Block& block = current_block();
     // The processor names no address for a vector access that is not aligned.
     const bool has_address = info->si_code == SEGV_MAPERR || info->si_code == SEGV_ACCERR;
@@ -55,7 +57,7 @@ void handle(int signal, siginfo_t* info, void* context) {
         {known.starts_with("out of bounds") ? FaultKind::out_of_bounds : FaultKind::invalid_access,
          !known.empty() ? known
          : has_address  ? "an access to an address that is neither in global nor in shared memory"
-                        : "an access to an address that is misaligned or no address at all",
+                        : "an access to an address that is misaligned, or not an address at all",
          block.place(block.current().number, "makes it",
                      LocationId::of_code(static_cast<const char*>(program_counter(context)) + 1,
                                          executable().load_address))});

@@ -19,6 +19,9 @@ class TrapHandlers {
     struct sigaction segv_before_, bus_before_;
 };
 
+/// Where a signal hit the program: of the context that its handler was given.
+const void* program_counter(const void* context);
+
 /// Gives this OS thread a stack for the handler, for good, because a fiber's own may be what
 /// overflowed.
 void make_trap_stack();

@@ -1,8 +1,11 @@
 #include "common/simt/machine/workforce.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 #include <utility>
+
+#include "common/simt/machine/simt_options.hpp"
 
 namespace flash::simt {
 namespace {
@@ -12,10 +15,18 @@ thread_local bool has_place = false;
 thread_local bool will_begin = false; // a block, which is counted already
 thread_local uint64_t last_turn = 0;
 
-// So many turns without progress, over so long a time, and nobody will make any. Those who look a
-// limited number of times have given up by then.
-constexpr uint64_t turns_in_vain = 200;
-constexpr std::chrono::seconds time_in_vain{2};
+constexpr uint64_t turns_in_vain = 200; // of each block
+
+/// So long nobody has made progress, and nobody will make any. Those who look a limited number of
+/// times have given up by then. Where no block waits for another one, the watchdog knows better.
+double seconds_in_vain(bool some_cannot_begin, bool turns) {
+    constexpr double surely = 2;
+    constexpr double before_the_watchdog = 0.8;
+    const double timeout = options().timeout;
+    return some_cannot_begin                ? surely
+           : turns && options().timeout > 0 ? before_the_watchdog * timeout
+                                            : std::numeric_limits<double>::infinity();
+}
 
 } // namespace
 
@@ -25,6 +36,7 @@ void Workforce::begin(Rules rules) {
     places_ = rules_.places;
     free_places_ = 0;
     running_.clear();
+    running_.reserve(2048); // memory may be short when workers come
     resident_ = places_;
     arrivals = 0;
     stopped_ = false;
@@ -142,7 +154,8 @@ Workforce::Turn Workforce::give_way() {
     const bool all = std::ranges::all_of(
         running_, [&](const uint64_t* turn) { return in_vain_ - *turn <= 8 * places_; });
     if (all && in_vain_ > turns_in_vain * (queue_.size() + running_.size()) &&
-        Clock::now() - last_progress_ > time_in_vain) {
+        std::chrono::duration<double>(Clock::now() - last_progress_).count() >
+            seconds_in_vain(rules_.more(), !queue_.empty())) {
         return Turn::in_vain;
     }
     if (queue_.empty()) {

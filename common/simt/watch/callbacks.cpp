@@ -1,22 +1,28 @@
 // The functions that code compiled with -fsanitize=thread calls. Linking without that option leaves
 // them to us.
 #include <cstddef>
+#include <cstring>
 
 #include "common/simt/machine/block.hpp"
 #include "common/simt/machine/symbols.hpp"
+#include "common/simt/watch/host_access.hpp"
 #include "common/simt/watch/watch.hpp"
 
 namespace flash::simt {
 namespace {
 
-const size_t base = executable().load_address;
+const size_t load_base = executable().load_address;
 
 /// Apart from note(), so that nothing is saved and restored where nobody listens.
 template <void (Observer::*event)(unsigned, const AccessEvent&)>
 [[gnu::noinline]] void tell(const void* address, unsigned bytes, AccessKind kind,
                             const void* return_address) {
-    Caller().tells(event, {static_cast<const char*>(address), bytes, kind,
-                           LocationId::of_code(return_address, base)});
+    const Caller caller;
+    const auto* const place = static_cast<const char*>(address);
+    if (bytes > 1 || !is_guard(place, caller.block.shared().segment())) {
+        const LocationId line = LocationId::of_code(return_address, load_base);
+        caller.makes(event, {place, bytes, kind, line.within(caller.thread.call)});
+    }
 }
 
 /// A volatile access, which other threads may wait for, or which waits for them. Nobody need be
@@ -31,12 +37,12 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     if (address >= __builtin_frame_address(0) && address < caller.thread.stack_top) {
         return; // a variable of the thread
     }
-    const LocationId origin = LocationId::of_code(return_address, base);
+    const LocationId origin = LocationId::of_code(return_address, load_base).within(caller.thread.call);
     if (kind == AccessKind::load) {
         caller.block.look(address, bytes, origin);
     }
     if (observed) {
-        caller.tells(&Observer::access,
+        caller.makes(&Observer::access,
                      {static_cast<const char*>(address), bytes, kind, origin, Scope::system});
     }
     if (observed && kind == AccessKind::load) {
@@ -57,17 +63,50 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
         } else if (thread.locals_observed) {
             tell<&Observer::access_local>(address, bytes, kind, return_address);
         }
+    } else if (may_be_of_device(address)) [[unlikely]] {
+        check_host_access(address, bytes, kind, return_address);
     }
 }
 
-/// A copy of a struct: the accesses that a GPU needs for it, given its address.
+/// A copy of a struct, or of bytes that may lie anywhere: the accesses that a GPU needs for it,
+/// given its address.
 [[gnu::always_inline]] inline void note_range(const void* address, size_t size, AccessKind kind,
                                               const void* return_address) {
+    if (active_observers == nullptr) {
+        if (size != 0 && may_be_of_device(address)) [[unlikely]] {
+            check_host_access(address, size, kind, return_address);
+        }
+        return;
+    }
     const auto* const begin = static_cast<const char*>(address);
     const size_t low_bits = reinterpret_cast<size_t>(address) | size;
     const unsigned step = low_bits % 4 == 0 ? 4 : low_bits % 2 == 0 ? 2 : 1;
     for (size_t offset = 0; offset < size; offset += step) {
         note(begin + offset, step, kind, return_address);
+    }
+}
+
+/// A device function that was not inlined, or the kernel, or what calls that.
+[[gnu::noinline]] void enter_function(const void* caller, const void* inside) {
+    const RuntimeCode runtime;
+    const Block& block = current_block();
+    Thread& thread = block.current();
+    const auto in_file = [](const void* address) {
+        return static_cast<uint32_t>(reinterpret_cast<size_t>(address) - load_base);
+    };
+    constexpr uint32_t beginning = 256; // bytes of code before the function tells of itself
+    thread.calls.push_back(thread.call);
+    thread.call = in_file(inside) - in_file(block.launch().kernel) < beginning
+                      ? 0
+                      : call_number(thread.call, in_file(caller), in_file(inside));
+}
+
+[[gnu::noinline]] void leave_function() {
+    const RuntimeCode runtime;
+    Thread& thread = current_block().current();
+    if (!thread.calls.empty()) {
+        thread.call = thread.calls.back();
+        thread.calls.pop_back();
     }
 }
 
@@ -85,11 +124,20 @@ using namespace flash::simt;
     void __tsan_##name##size(void* address) {                                                      \
         note_volatile(address, size, kind, __builtin_return_address(0));                           \
     }
+// The compiler does not know that it is aligned: members of packed structs, pieces of a memcpy.
+#define FLASH_SIMT_RANGE_CALLBACK(name, size, kind)                                                \
+    void __tsan_##name##size(void* address) {                                                      \
+        if (reinterpret_cast<size_t>(address) % size == 0) {                                       \
+            note(address, size, kind, __builtin_return_address(0));                                \
+        } else {                                                                                   \
+            note_range(address, size, kind, __builtin_return_address(0));                          \
+        }                                                                                          \
+    }
 #define FLASH_SIMT_CALLBACKS(size)                                                                 \
     FLASH_SIMT_CALLBACK(read, size, AccessKind::load)                                              \
     FLASH_SIMT_CALLBACK(write, size, AccessKind::store)                                            \
-    FLASH_SIMT_CALLBACK(unaligned_read, size, AccessKind::load)                                    \
-    FLASH_SIMT_CALLBACK(unaligned_write, size, AccessKind::store)                                  \
+    FLASH_SIMT_RANGE_CALLBACK(unaligned_read, size, AccessKind::load)                              \
+    FLASH_SIMT_RANGE_CALLBACK(unaligned_write, size, AccessKind::store) \
     FLASH_SIMT_VOLATILE_CALLBACK(volatile_read, size, AccessKind::load)                            \
     FLASH_SIMT_VOLATILE_CALLBACK(volatile_write, size, AccessKind::store)                          \
     FLASH_SIMT_VOLATILE_CALLBACK(unaligned_volatile_read, size, AccessKind::load)                  \
@@ -150,9 +198,46 @@ void __tsan_write_range(void* address, unsigned long size) {
     note_range(address, size, AccessKind::store, __builtin_return_address(0));
 }
 
+/// At the beginning of each piece of code between branches, of a kernel compiled with
+/// -fsanitize-coverage=trace-pc.
+void __sanitizer_cov_trace_pc() {
+    if (active_observers != nullptr) {
+        Caller().tells(&Observer::visit,
+                       LocationId::of_code(__builtin_return_address(0), load_base));
+    }
+}
+
+// language/memory_functions.hpp puts the first of each pair in the place of the C library's;
+// clang++ calls the second.
+#define FLASH_SIMT_MEMORY_CALLBACKS(name, Parameters, arguments, NOTE_READ)                        \
+    void* flash_simt_##name Parameters noexcept {                                                  \
+        NOTE_READ                                                                                  \
+        note_range(to, bytes, AccessKind::store, __builtin_return_address(0));                     \
+        return std::name arguments;                                                                \
+    }                                                                                              \
+    void* __tsan_##name Parameters noexcept {                                                      \
+        NOTE_READ                                                                                  \
+        note_range(to, bytes, AccessKind::store, __builtin_return_address(0));                     \
+        return std::name arguments;                                                                \
+    }
+#define FLASH_SIMT_READS note_range(from, bytes, AccessKind::load, __builtin_return_address(0));
+FLASH_SIMT_MEMORY_CALLBACKS(memcpy, (void* to, const void* from, size_t bytes), (to, from, bytes),
+                            FLASH_SIMT_READS)
+FLASH_SIMT_MEMORY_CALLBACKS(memmove, (void* to, const void* from, size_t bytes), (to, from, bytes),
+                            FLASH_SIMT_READS)
+FLASH_SIMT_MEMORY_CALLBACKS(memset, (void* to, int byte, size_t bytes), (to, byte, bytes), )
+
 void __tsan_init() { start_watching(); }
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
+void __tsan_func_entry(void* caller) {
+    if (active_observers != nullptr) {
+        enter_function(caller, __builtin_return_address(0));
+    }
+}
+void __tsan_func_exit() {
+    if (active_observers != nullptr) {
+        leave_function();
+    }
+}
 void __tsan_vptr_read(void**) {}
 void __tsan_vptr_update(void**, void*) {}
 }

@@ -5,12 +5,11 @@
 namespace flash::simt {
 namespace {
 
-/// Those of `lanes` whose sector is one of the buffer's; sectors are numbered from the arena's
-/// beginning.
-uint32_t lanes_inside(const Buffer& buffer, const char* arena, uint32_t lanes,
+/// Those of `lanes` whose sector is one of the buffer's.
+uint32_t lanes_inside(const Buffer& buffer, const GlobalSpace& global, uint32_t lanes,
                       const WarpLog::Values& sectors) {
-    const size_t first = static_cast<size_t>(buffer.begin - arena) / sector_bytes;
-    const size_t last = static_cast<size_t>(buffer.end - 1 - arena) / sector_bytes;
+    const size_t first = global.number(buffer.begin) / sector_bytes;
+    const size_t last = global.number(buffer.end - 1) / sector_bytes;
     uint32_t inside = 0;
     for (; lanes != 0; lanes &= lanes - 1) {
         const int lane = std::countr_zero(lanes);
@@ -42,6 +41,7 @@ Tally& Tally::operator+=(const Tally& other) {
         sum.load += traffic.load;
         sum.store += traffic.store;
     }
+    borrowed.insert(other.borrowed.begin(), other.borrowed.end());
     return *this;
 }
 
@@ -64,15 +64,30 @@ BufferTraffic& Counting::traffic_of(const Buffer& buffer) {
                                                  const char* address) {
     const uint32_t value =
         key.space == Space::global
-            ? static_cast<uint32_t>(static_cast<size_t>(address - arena_.begin) / sector_bytes)
+            ? static_cast<uint32_t>(global_.number(address) / sector_bytes)
             : static_cast<uint32_t>(reinterpret_cast<size_t>(address) / 4);
     logs_[thread / 32].add(thread % 32, key, value);
 }
 
+/// What a kernel calls may have __shared__ variables of its own; files have some, too.
+void Counting::note_variable(size_t offset) {
+    if (recent_ != nullptr && offset - recent_->offset < recent_->bytes) {
+        return;
+    }
+    const SharedVariable* const variable = shared_variable_near(block_.kernel(), offset);
+    if (variable != nullptr && offset - variable->offset < variable->bytes) {
+        recent_ = variable;
+        if (!is_own(block_.kernel(), *variable)) {
+            tally_.borrowed.emplace(variable->offset, variable->bytes);
+        }
+    }
+}
+
 void Counting::access(unsigned thread, const AccessEvent& access) {
-    Space space = block_.space_of(access.address);
-    if (space == Space::elsewhere && access.kind == AccessKind::atomic) {
-        space = Space::global; // a __device__ variable
+    const Space space = block_.space_of(access.address);
+    if (space == Space::shared && block_.shared().is_static(access.address)) {
+        const Segment& segment = block_.shared().segment();
+        note_variable(static_cast<size_t>(access.address - segment.begin));
     }
     if (space != Space::elsewhere) {
         log(thread, {access.origin, access.kind, space, static_cast<uint8_t>(access.bytes), false},
@@ -173,12 +188,12 @@ void Counting::count(const RequestKey& key, uint32_t lanes, const WarpLog::Value
     // then for V, say.
     for (uint32_t left = lanes; left != 0;) {
         const size_t sector = values[std::countr_zero(left)];
-        const Buffer* const buffer = buffer_around(arena_.begin + sector * sector_bytes);
+        const Buffer* const buffer = buffer_around(global_.at(sector * sector_bytes));
         if (buffer == nullptr) {
             left &= left - 1;
             continue;
         }
-        const uint32_t own = lanes_inside(*buffer, arena_.begin, left, values);
+        const uint32_t own = lanes_inside(*buffer, global_, left, values);
         left &= ~own;
         BufferTraffic& traffic = traffic_of(*buffer);
         (key.kind == AccessKind::load ? traffic.load : traffic.store) +=

@@ -26,14 +26,19 @@ struct BufferTraffic {
 struct Tally {
     std::map<LocationId, Counters> lines;
     std::map<uint64_t, BufferTraffic> buffers;
+    // bytes of the __shared__ variables that are not the kernel's own, but were used; by offset
+    std::map<size_t, size_t> borrowed;
     Tally& operator+=(const Tally& other);
 };
 
 class Counting final : public Observer {
   public:
-    explicit Counting(Block& block) : block_(block), arena_(arena()) {}
+    explicit Counting(Block& block) : block_(block), global_(global_space()) {}
 
-    void begin_launch() { tally_ = {}; }
+    void begin_launch() {
+        tally_ = {};
+        recent_ = nullptr;
+    }
     const Tally& tally() const { return tally_; }
 
     void begin_block() override;
@@ -54,14 +59,16 @@ class Counting final : public Observer {
     Counters& line(LocationId origin) { return tally_.lines[origin]; }
     BufferTraffic& traffic_of(const Buffer& buffer);
     void log(unsigned thread, RequestKey key, const char* address);
+    void note_variable(size_t offset);
     uint64_t count_chunks(const std::vector<Chunk>& chunks,
                           GlobalTraffic BufferTraffic::*direction);
     void count(const RequestKey& key, uint32_t lanes, const WarpLog::Values& values);
 
     Block& block_;
-    Arena arena_;
+    GlobalSpace global_;
     std::array<WarpLog, 32> logs_;
     Tally tally_;
+    const SharedVariable* recent_ = nullptr; // __shared__ variable that was used last
 };
 
 } // namespace flash::simt

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+
+#include "common/simt/machine/device_heap.hpp"
 
 namespace flash::simt {
 namespace {
@@ -9,17 +12,32 @@ namespace {
 const char* verb(AccessKind kind) {
     return kind == AccessKind::load    ? "reads"
            : kind == AccessKind::store ? "writes"
-                                       : "updates atomically";
+                                       : "atomically updates";
 }
 
 std::string quantity(const AccessEvent& access) { return plural(access.bytes, "byte"); }
 
-/// What is remembered of each byte of a buffer.
+/// What is remembered of each byte of a buffer. A variable may begin anywhere.
 Shadow* shadow_of(const Buffer& buffer) {
     if (!buffer.notes) {
-        buffer.notes = std::make_unique<Shadow>(buffer.begin, buffer.bytes());
+        const size_t before = reinterpret_cast<size_t>(buffer.begin) % 16;
+        buffer.notes = std::make_unique<Shadow>(buffer.begin - before, buffer.bytes() + before);
     }
     return static_cast<Shadow*>(buffer.notes.get());
+}
+
+/// Fresh memory holds 0xff. So whatever reads other bytes reads what was written.
+bool may_be_unwritten(const AccessEvent& access) {
+    constexpr uint64_t fresh = ~uint64_t{0};
+    if (access.bytes < 4) {
+        return std::memcmp(access.address, &fresh, access.bytes) == 0;
+    }
+    for (unsigned offset = 0; offset < access.bytes; offset += 4) {
+        if (std::memcmp(access.address + offset, &fresh, 4) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 } // namespace
@@ -59,7 +77,7 @@ std::optional<Fault> Detector::end_block() {
 
 void Detector::barrier(SourceLocation) {
     if (unwritten_) {
-        block_.stop(std::move(*unwritten_));
+        block_.report(*std::exchange(unwritten_, std::nullopt));
     }
     order_.barrier();
 }
@@ -127,21 +145,29 @@ void Detector::note_unwritten(unsigned thread, const AccessEvent& access, const 
                                in(access, region),
                            action_of_actor(thread, access, " that reads it"));
     }
+    if (options().keep_going && block_.checks_access()) { // it reads zero
+        block_.stop(*std::exchange(unwritten_, std::nullopt));
+    }
 }
 
 void Detector::stop_outside(unsigned thread, const AccessEvent& access,
                             const Region& region) const {
     std::string summary = "out of bounds: ";
-    if (region.begin == nullptr) {
+    const std::optional<Variable> variable = variable_at(access.address);
+    if (variable && variable->kind == Variable::host) {
+        summary += quantity(access) + " of " + describe_host_memory(access.address) +
+                   ", which is no memory of the device";
+    } else if (region.begin == nullptr) {
         summary += std::string(region.name) + " at this address";
     } else {
         const bool before = access.address < region.begin;
         const auto distance = static_cast<size_t>(before ? region.begin - access.address
                                                          : access.address - region.begin);
         summary += quantity(access) + ", " +
-                   (before ? plural(distance, "byte") + " before the start of "
-                    : distance < region.bytes
-                        ? "across the end of "
+                   (before                    ? plural(distance, "byte") + " before the start of "
+                    : distance < region.bytes ? "across the end of "
+                    : distance == region.bytes
+                        ? "just past the end of "
                         : plural(distance - region.bytes, "byte") + " past the end of ") +
                    std::string(region.name) + " (" + plural(region.bytes, "byte") + ")";
     }
@@ -151,13 +177,12 @@ void Detector::stop_outside(unsigned thread, const AccessEvent& access,
 void Detector::stop_race(unsigned thread, const AccessEvent& access, const Region& region,
                          const Order::Race& race) const {
     const bool same_block = order_.of_this_block(*race.other);
-    const bool same_warp = same_block && race.other->warp == thread / 32;
     if (same_block && order_.is_work(*race.other, Work::copies)) {
         const Work& copy = order_.work(*race.other);
         // its own: only others have waited for that
         if (copy.thread == thread || is_in_flight(copy)) {
             block_.stop({FaultKind::async_copy_in_flight,
-                         "data of a cp.async used before its wait, " + in(access, region),
+                         "data of a cp.async is used before its wait, " + in(access, region),
                          action_of(thread, access),
                          block_.place(copy.thread, "starts the copy", copy.origin),
                          "the thread that copies must wait for its group (cp_async_wait), then a "
@@ -177,23 +202,43 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
                      action_of(thread, access), action_of(race, thread, access),
                      "what threads of several blocks update wants the operation without _block"});
     }
-    block_.stop(
-        {FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
-         action_of(race, thread, access),
-         same_warp ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between would "
-                     "order them"
-         : same_block
-             ? "a __syncthreads() between would order them"
-             : "nothing orders threads of different blocks; only atomic operations may meet"});
+    block_.stop(race_of_threads(thread, access, region, race));
+}
+
+Fault Detector::race_of_threads(unsigned thread, const AccessEvent& access, const Region& region,
+                                const Order::Race& race) const {
+    const bool same_block = order_.of_this_block(*race.other);
+    const bool same_warp = same_block && race.other->warp == thread / 32;
+    return {FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
+            action_of(race, thread, access),
+            same_warp ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between the "
+                        "two would order them"
+            : same_block
+                ? "a __syncthreads() between the two would order them"
+                : "nothing orders threads of different blocks; only atomic operations may meet"};
+}
+
+/// Whether it is a race of two plain writes by threads, which may write the same value.
+bool Detector::is_of_two_writes(const AccessEvent& access, const Order::Race& race) const {
+    return race.other != nullptr && race.doubt == Order::Race::no &&
+           race.kind == AccessKind::store && race.other->engine == 0 &&
+           access.kind == AccessKind::store && actor_ == nullptr && block_.checks_access();
 }
 
 Detector::Region Detector::look_up(const AccessEvent& access, Space space) const {
     if (space == Space::global) {
         const Buffer* const buffer = buffer_around(access.address);
         if (buffer == nullptr) {
-            return {nullptr, 0, "no buffer is in global memory", nullptr};
+            return {nullptr, 0, "no buffer of global memory is", nullptr};
         }
-        return {buffer->begin, buffer->bytes(), buffer->name, shadow_of(*buffer)};
+        const DeviceMemory* const memory =
+            arena().contains(access.address) ? memory_around(access.address) : nullptr;
+        return {buffer->begin,
+                buffer->bytes(),
+                buffer->name,
+                shadow_of(*buffer),
+                memory == nullptr ? nullptr : memory->written(),
+                buffer->constant};
     }
     const SharedMemory& shared = block_.shared();
     if (!shared.is_static(access.address)) {
@@ -230,7 +275,8 @@ void Detector::load_matrices(std::span<const MatrixRow> rows, SourceLocation loc
 inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access, Space space) {
     const Region& region = recent(access.address, space);
     if (!region.contains(access) ||
-        (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) != 0) {
+        (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) != 0 ||
+        (region.written != nullptr && may_be_unwritten(access))) {
         return false;
     }
     const Order::Load load(thread, access.origin, space == Space::shared);
@@ -248,8 +294,43 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
                          ", and its address is no multiple of " + std::to_string(access.bytes),
                      action_of(thread, access)});
     }
+    if (region.written != nullptr) {
+        check_written(thread, access, region);
+    }
+    if (region.constant && access.kind != AccessKind::load) {
+        block_.stop({FaultKind::invalid_access,
+                     "constant memory is written by a kernel, " + in(access, region),
+                     action_of(thread, access)});
+    }
     const bool shared = space == Space::shared;
     region.visit(access, [&](Cell& cell) { check_cell(thread, access, region, shared, cell); });
+}
+
+/// Of global memory: reads only what the host or a kernel has written.
+void Detector::check_written(unsigned thread, const AccessEvent& access, const Region& region) {
+    const bool may_be_fresh = may_be_unwritten(access);
+    if ((access.kind != AccessKind::load || may_be_fresh) &&
+        region.written->any_closed(access.address, access.bytes)) {
+        block_.stop({FaultKind::out_of_bounds,
+                     "out of bounds: " + quantity(access) + ", " + outside_of_heap(access.address),
+                     action_of(thread, access)});
+    }
+    if (access.kind != AccessKind::store && may_be_fresh) {
+        const unsigned step = std::min(access.bytes, 4u);
+        for (unsigned offset = 0; offset < access.bytes; offset += step) {
+            const AccessEvent part{access.address + offset, step, access.kind, access.origin};
+            if (may_be_unwritten(part) && !region.written->all(part.address, step)) {
+                block_.stop({FaultKind::uninitialised,
+                             "read of global memory that neither the host nor a kernel has "
+                             "written, " +
+                                 in(part, region),
+                             action_of_actor(thread, access, " that reads it")});
+            }
+        }
+    }
+    if (access.kind != AccessKind::load) {
+        region.written->mark(access.address, access.bytes);
+    }
 }
 
 void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region,
@@ -263,7 +344,11 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
         note_unwritten(thread, access, region);
     }
     const Trace now = order_.now(thread, access.origin, access.kind, access.scope);
-    const Order::Race race = order_.race(cell, access.kind, now, shared);
+    Order::Race race = order_.race(cell, access.kind, now, shared);
+    if (is_of_two_writes(access, race)) {
+        block_.suspect(race_of_threads(thread, access, region, race), access);
+        race = order_.race_with_readers(cell, access.kind, now, shared, {});
+    }
     if (race.other != nullptr && race.doubt == Order::Race::no) {
         stop_race(thread, access, region, race);
     } else if (race.other != nullptr) {
@@ -351,6 +436,22 @@ void Detector::end_thread(unsigned thread) {
 
 void Detector::go_on() { order_.go_on(); }
 
+/// Whose memory an address is that no thread can use.
+std::string Detector::hint_elsewhere(const char* address) const {
+    constexpr size_t page = 4096;
+    if (reinterpret_cast<size_t>(address) < page) {
+        return "it comes from a null pointer";
+    }
+    for (unsigned other = 0; other < block_.thread_count(); ++other) {
+        if (block_.stacks().contains(other, address)) {
+            return "it is a local variable of thread " +
+                   to_string(dim3(element(block_.launch().block, other))) +
+                   ", which no other thread can reach";
+        }
+    }
+    return "the host's memory is not the device's: cudaMalloc gives that, and cudaMemcpy copies";
+}
+
 /// An access to neither: local variables, arguments and constants are fine, anything else does not
 /// exist on a GPU.
 void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
@@ -365,7 +466,7 @@ void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
         block_.stop({FaultKind::out_of_bounds,
                      "out of bounds: an address that is neither in global nor in shared memory, "
                      "nor a variable of the thread",
-                     action_of(thread, access)});
+                     action_of(thread, access), hint_elsewhere(access.address)});
     }
 }
 

@@ -61,6 +61,8 @@ class Detector final : public Observer {
         size_t bytes = 0;
         std::string_view name;
         Shadow* shadow = nullptr;
+        WrittenBytes* written = nullptr; // null: all of it
+        bool constant = false;
         bool contains(const AccessEvent& access) const {
             return access.address >= begin && access.address + access.bytes <= begin + bytes;
         }
@@ -122,6 +124,8 @@ class Detector final : public Observer {
     bool is_recalled(unsigned thread, const AccessEvent& access, Space space);
     void check(unsigned thread, const AccessEvent& access, Space space);
     void read_by(const AsyncReaders& readers, const AccessEvent& access, CellMemo& memo);
+    void check_written(unsigned thread, const AccessEvent& access, const Region& region);
+    std::string hint_elsewhere(const char* address) const;
     void check_elsewhere(unsigned thread, const AccessEvent& access);
     std::optional<Fault> load_left_behind();
     uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, Work::Kind kind);
@@ -156,6 +160,9 @@ class Detector final : public Observer {
                                               const Region& region) const;
     [[noreturn, gnu::cold]] void stop_race(unsigned thread, const AccessEvent& access,
                                            const Region& region, const Order::Race& race) const;
+    Fault race_of_threads(unsigned thread, const AccessEvent& access, const Region& region,
+                          const Order::Race& race) const;
+    bool is_of_two_writes(const AccessEvent& access, const Order::Race& race) const;
 
     Block& block_;
     Order order_;

@@ -53,10 +53,10 @@ void Detector::start_load(const BulkLoad& load) {
     const BarrierClocks& clocks = barrier_clocks_[load.mbarrier];
     if (!clocks.fenced) {
         block_.stop({FaultKind::missing_fence,
-                     "a tma_load for an mbarrier that TMA does not know of",
+                     "a tma_load for an mbarrier that TMA does not know about",
                      block_.here("starts it", load.work.location),
-                     "fence_mbarrier_init() of the thread that initialises it, before the barrier "
-                     "that follows"});
+                     "the thread that initialises it must call fence_mbarrier_init() before the "
+                     "next barrier"});
     }
     actor_ = &load.work;
     for (const Chunk& chunk : load.inside) {
@@ -118,7 +118,7 @@ void Detector::check_turn(const AsyncWork& work, const Chunk& chunk) {
     region.visit(access, [&](Cell& cell) {
         if (const Trace* const before = order_.unordered_addition(cell); before != nullptr) {
             block_.stop({FaultKind::race,
-                         "race: a sum in an order that depends on the run, " + in(access, region),
+                         "race: the order of a sum differs from run to run, " + in(access, region),
                          action_of_actor(work.thread, access, " that adds to it"),
                          action_of(*before, order_.now(work.thread, access.origin, access.kind),
                                    "has added to it"),
@@ -214,10 +214,10 @@ void Detector::begin_registers(const Wgmma& product, unsigned thread_of_group, u
         block_.stop(
             Fault(FaultKind::missing_fence,
                   own.fenced ? "a wgmma uses registers that were touched since the last wgmma_fence"
-                             : "a wgmma without a wgmma_fence before",
+                             : "a wgmma without a wgmma_fence before it",
                   block_.place(thread, "starts it", LocationId::of(product.work.location)),
-                  "wgmma_fence() between what touches the registers and the first wgmma that "
-                  "uses them")
+                  "call wgmma_fence() after the last access to the registers and before the first "
+                  "wgmma that uses them")
                 .named("wgmma_in_flight"));
     }
     if (known != own.in_flight.end()) {
@@ -258,10 +258,10 @@ void Detector::access_local(unsigned thread, const AccessEvent& access) {
             block_.stop(
                 {FaultKind::wgmma_in_flight,
                  std::string(product.of_C ? "accumulators" : "registers of A") +
-                     " of a wgmma touched before its wait",
+                     " of a wgmma are touched before its wait",
                  action_of(thread, access),
                  block_.place(thread, "has started the wgmma", order_.works()[product.work].origin),
-                 "wgmma_wait for its group first"});
+                 "call wgmma_wait for its group first"});
         }
     }
 }
@@ -281,7 +281,8 @@ std::optional<Fault> Detector::load_left_behind() {
         if (work.kind == Work::loads && is_in_flight(work)) {
             return Fault(FaultKind::async_copy_in_flight,
                          "a block ends before a tma_load of it has landed", action_of(work, ""),
-                         "the shared memory may be another block's by then: wait at its mbarrier")
+                         "the shared memory may belong to another block by then: wait at its "
+                         "mbarrier")
                 .named("left_too_early");
         }
     }
@@ -297,25 +298,28 @@ void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const
     std::string summary, hint;
     if (lands && reads) {
         kind = FaultKind::async_copy_in_flight;
-        summary = "data of a tma_load used before its mbarrier has told that it landed";
-        hint =
-            "who uses it must wait for that phase of the mbarrier, or hear of it from one who has";
+        summary =
+            "data of a tma_load is used before its mbarrier has signalled that the load has landed";
+        hint = "a thread that uses the data must wait for that phase of the mbarrier, or meet one "
+               "that has waited";
     } else if (lands) {
-        summary = "race: written while a tma_load may write it too";
-        hint = "the load must be waited for, at its mbarrier, by who writes there next";
+        summary = "race: a thread writes where a tma_load may still be writing";
+        hint = "the next thread that writes there must first wait for the load at its mbarrier";
     } else if (is_read) {
         const std::string reader = order_.work(*race.other).operation;
         summary = "race: overwritten while a " + reader + " may still read it";
-        hint = reader == "wgmma"
-                   ? "after wgmma_wait, tell the one who writes (mbarrier_arrive, or a barrier)"
-                   : "after bulk_wait_read, tell the one who writes (a barrier)";
+        hint =
+            reader == "wgmma"
+                ? "after wgmma_wait, tell the thread that writes (by mbarrier_arrive or a barrier)"
+                : "after bulk_wait_read, tell the thread that writes (by a barrier)";
     } else if (reads) {
         summary = std::string("race: read by a ") + actor_->operation +
-                  ", and nothing orders who wrote it";
-        hint = "a fence_proxy_async() of the one who wrote, then a barrier";
+                  ", and nothing orders that after the write";
+        hint = "the thread that wrote must call fence_proxy_async(), and a barrier must follow";
     } else {
         summary = "race: overwritten by a tma_load while others may still use it";
-        hint = "who uses it must say when he is done: an mbarrier_arrive, or a barrier";
+        hint = "the threads that use the data must say when they are done, by mbarrier_arrive or a "
+               "barrier";
     }
     block_.stop(Fault(kind, summary + ", " + in(access, region),
                       action_of_actor(thread, access, reads ? " that reads it" : " that writes it"),

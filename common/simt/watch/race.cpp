@@ -7,6 +7,8 @@
 #include <new>
 #include <utility>
 
+#include "common/attention.hpp"
+
 namespace flash::simt {
 
 namespace {
@@ -27,7 +29,7 @@ Shadow::Shadow(const char* begin, size_t bytes) : begin_(begin), words_(bytes / 
     void* const memory = mmap(nullptr, 4 * words_ * sizeof(Cell), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
-        throw std::bad_alloc();
+        throw Error("not enough memory for what the detector remembers (a limit of ulimit?)");
     }
     cells_ = static_cast<Cell*>(memory);
     const std::lock_guard lock(shadows_mutex);

@@ -364,6 +364,8 @@ class Order {
         } doubt = no;
     };
     Race race(const Cell& cell, AccessKind kind, const Trace& now, bool shared);
+    Race race_with_readers(const Cell& cell, AccessKind kind, const Trace& now, bool shared,
+                           Race found);
     void remember(Cell& cell, AccessKind kind, const Trace& now);
 
     /// A load by a thread at a line, to be recalled.
@@ -449,8 +451,6 @@ class Order {
     Race::Doubt doubt_of(const Trace& before, const Trace& now) const;
     bool worse(Race& found, const Trace& before, AccessKind before_kind, AccessKind kind,
                const Trace& now, bool shared) const;
-    Race race_with_readers(const Cell& cell, AccessKind kind, const Trace& now, bool shared,
-                           Race found);
     bool known(const Trace& before) const;
     void add_block(History& history, const Trace& now) const;
     void add(History& history, const Trace& now);

@@ -6,6 +6,7 @@
 
 #include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/watch/detector.hpp"
+#include "common/simt/watch/recorder.hpp"
 
 namespace flash::simt {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 // epochs.
 thread_local std::optional<Detector> detector;
 thread_local std::optional<Counting> counting;
+thread_local std::optional<Recorder> recorder;
 
 class Watch final : public ObserverFactory {
   public:
@@ -29,6 +31,9 @@ class Watch final : public ObserverFactory {
             chosen.push_back(&*counting);
             const std::lock_guard lock(mutex_);
             counted_.push_back(&*counting);
+        }
+        if (recording_wanted()) {
+            (recorder ? *recorder : recorder.emplace(block)).add_to(chosen);
         }
         if (options().detect) {
             (detector ? *detector : detector.emplace(block, past_)).begin_launch();
@@ -52,6 +57,9 @@ class Watch final : public ObserverFactory {
         found->shared_bytes = launch.smem_bytes + kernel.shared_bytes;
         for (const Counting* const one : counted_) {
             found->tally += one->tally();
+        }
+        for (const auto& [offset, bytes] : found->tally.borrowed) {
+            found->shared_bytes += bytes;
         }
     }
 

@@ -20,7 +20,7 @@
 #include "common/cuda/ptx/mma.hpp"
 #include "common/cuda/ptx/tma.hpp"
 #include "common/cuda/ptx/wgmma.hpp"
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #include "common/cuda/launch/error.hpp"
 #endif
 
@@ -32,7 +32,7 @@ using flash::TensorMap;
 
 // --- between host and device ---------------------------------------------------------------------
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 void copy(void* to, const void* from, size_t bytes) {
     FLASH_CHECK_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
 }

@@ -1,17 +1,19 @@
 # cmake -DFOLDER=common/simt -P includes.cmake
 #
 # Fails unless the includes between the rooms of the SIMT backend run one way: report -> watch -> instructions ->
-# language -> machine. Nothing there includes the harness, a rung or the reference.
+# language -> machine; headers, which a reader's file sees, know instructions and cublas. Nothing there includes the harness, a rung or the reference.
 cmake_minimum_required(VERSION 3.25)
 set(machine machine)
 set(language machine language)
 set(instructions machine language instructions)
 set(watch machine instructions watch)
 set(report machine instructions watch report)
+set(cublas machine language cublas)
+set(headers machine language instructions cublas headers)
 
 set(checked 0)
-foreach(room IN ITEMS machine language instructions watch report)
-  file(GLOB files ${FOLDER}/${room}/*.?pp)
+foreach(room IN ITEMS machine language instructions watch report cublas headers)
+  file(GLOB files ${FOLDER}/${room}/*.?pp ${FOLDER}/${room}/*.h ${FOLDER}/${room}/*/*.h)
   foreach(file IN LISTS files)
     file(STRINGS ${file} includes REGEX "^ *# *include *\"")
     foreach(include IN LISTS includes)
@@ -23,6 +25,10 @@ foreach(room IN ITEMS machine language instructions watch report)
         endif()
       elseif(room STREQUAL "language" AND path MATCHES "^common/cuda/")
         # a function that common/cuda declares and each backend defines
+      elseif(room STREQUAL "headers" AND NOT path MATCHES "/")
+        # one of CUDA's names beside it
+      elseif(room STREQUAL "headers" AND path STREQUAL "common/simt/cuda_on_cpu.hpp")
+        # all of the language
       elseif(NOT path MATCHES "^common/(attention|types)\\.hpp$")
         list(APPEND wrong "${file}: ${path} is not below common/simt")
       endif()

@@ -65,7 +65,8 @@ template <bool right> __global__ void race_in_warp(const float* in, float* out) 
 }
 
 template <bool right> __global__ void race_of_blocks(const float* in, float* out) {
-    out[right ? number() : threadIdx.x] = in[number()]; // write by every block
+    const float value = in[number()] + static_cast<float>(blockIdx.x);
+    out[right ? number() : threadIdx.x] = value; // write by every block
 }
 
 template <bool right> __global__ void early_exit(const float* in, float* out) {
@@ -150,23 +151,23 @@ void list(KernelOfList broken, KernelOfList right, FaultKind kind,
 
 TEST_CASE("fault: a read past the end of global memory", "[faults]") {
     list(read_past_end<false>, read_past_end<true>, FaultKind::out_of_bounds, {"global read"},
-         "out of bounds: 4 bytes, 0 bytes past the end of data (512 bytes)");
+         "out of bounds: 4 bytes, just past the end of data (512 bytes)");
 }
 
 TEST_CASE("fault: a write past the end of global memory", "[faults]") {
     list(write_past_end<false>, write_past_end<true>, FaultKind::out_of_bounds, {"global write"},
-         "out of bounds: 4 bytes, 0 bytes past the end of data (512 bytes)");
+         "out of bounds: 4 bytes, just past the end of data (512 bytes)");
 }
 
 TEST_CASE("fault: a read outside a __shared__ array", "[faults]") {
     list(read_outside_tile<false>, read_outside_tile<true>, FaultKind::out_of_bounds,
-         {"shared read"}, "out of bounds: 4 bytes, 0 bytes past the end of tile (256 bytes)");
+         {"shared read"}, "out of bounds: 4 bytes, just past the end of tile (256 bytes)");
 }
 
 TEST_CASE("fault: a write outside the dynamic shared memory", "[faults]") {
     list(write_outside_tile<false>, write_outside_tile<true>, FaultKind::out_of_bounds,
          {"shared write"},
-         "out of bounds: 4 bytes, 0 bytes past the end of the dynamic shared memory (256 bytes)");
+         "out of bounds: 4 bytes, just past the end of the dynamic shared memory (256 bytes)");
 }
 
 TEST_CASE("fault: a misaligned vector access", "[faults]") {
@@ -178,13 +179,13 @@ TEST_CASE("fault: a misaligned vector access", "[faults]") {
 TEST_CASE("fault: a race in shared memory", "[faults]") {
     list(race_in_block<false>, race_in_block<true>, FaultKind::race,
          {"write before a barrier", "read after a barrier"},
-         "a __syncthreads() between would order them");
+         "a __syncthreads() between the two would order them");
 }
 
 TEST_CASE("fault: a race within a warp", "[faults]") {
     list(race_in_warp<false>, race_in_warp<true>, FaultKind::race,
          {"write before a __syncwarp", "read after a __syncwarp"},
-         "a __syncwarp() or __syncthreads() between would order them");
+         "a __syncwarp() or __syncthreads() between the two would order them");
 }
 
 TEST_CASE("fault: a race of blocks in global memory", "[faults]") {
@@ -235,9 +236,9 @@ TEST_CASE("fault: a read of shared memory that nobody wrote", "[faults]") {
          "read of shared memory that no thread of the block has written, at byte 28 of tile");
 }
 
-TEST_CASE("fault: data of a cp.async used before its wait", "[faults]") {
+TEST_CASE("fault: data of a cp.async is used before its wait", "[faults]") {
     list(copy_in_flight<false>, copy_in_flight<true>, FaultKind::async_copy_in_flight,
-         {"copy", "use of the copy"}, "data of a cp.async used before its wait");
+         {"copy", "use of the copy"}, "data of a cp.async is used before its wait");
 }
 
 TEST_CASE("fault: too much shared memory, too many threads", "[faults]") {

@@ -139,7 +139,7 @@ __global__ void many_commits(float* out) {
 }
 
 __global__ void deep(float* out) {
-    volatile float local[64 << 10];
+    volatile float local[160 << 10];
     local[threadIdx.x] = 1; // stack
     out[threadIdx.x] = local[threadIdx.x];
 }
@@ -156,8 +156,7 @@ TEST_CASE("a read past the end of global memory is reported") {
     CHECK(fault.where.block.x == 1);
     CHECK(fault.where.thread.x == 36);
     CHECK_THAT(fault.where.line.file, ContainsSubstring("test_faults_memory.cpp"));
-    CHECK_THAT(fault.what(),
-               ContainsSubstring("4 bytes, 0 bytes past the end of data (400 bytes)"));
+    CHECK_THAT(fault.what(), ContainsSubstring("4 bytes, just past the end of data (400 bytes)"));
     CHECK_THAT(fault.what(),
                ContainsSubstring("thread (36,0,0) of block (1,0,0) reads 4 bytes at "));
 }
@@ -182,7 +181,7 @@ TEST_CASE("memory that the harness declares off limits is reported") {
     CHECK_THAT(fault_of([&] { launch(write_global, 1, 32, 0, data, 15); }).what(),
                ContainsSubstring("4 bytes before the start of O (128 bytes)"));
     CHECK_THAT(fault_of([&] { launch(write_global, 1, 32, 0, data, 17); }).what(),
-               ContainsSubstring("0 bytes past the end of O (128 bytes)"));
+               ContainsSubstring("just past the end of O (128 bytes)"));
 }
 
 TEST_CASE("each part of a workspace has a name and bounds") {
@@ -199,20 +198,20 @@ TEST_CASE("each part of a workspace has a name and bounds") {
         return std::string(fault_of([&] { launch(write_global, 1, 1, 0, part, offset); }).what());
     };
     CHECK_THAT(fault_of_write(l, 32),
-               ContainsSubstring("4 bytes, 0 bytes past the end of l (128 bytes)"));
+               ContainsSubstring("4 bytes, just past the end of l (128 bytes)"));
     CHECK_THAT(fault_of_write(l, 1000),
                ContainsSubstring("3872 bytes past the end of l (128 bytes)"));
     CHECK_THAT(fault_of_write(l, -1),
                ContainsSubstring("4 bytes before the start of l (128 bytes)"));
     CHECK_THAT(fault_of_write(m, 64),
-               ContainsSubstring("4 bytes, 0 bytes past the end of m (256 bytes)"));
+               ContainsSubstring("4 bytes, just past the end of m (256 bytes)"));
 
     // of another call: the parts of the one before are no longer there
     Workspace again(memory.data());
     CHECK_THAT(fault_of_write(m, 0),
-               ContainsSubstring("no buffer is in global memory at this address"));
+               ContainsSubstring("no buffer of global memory is at this address"));
     again.part<float>(64, "dQ");
-    CHECK_THAT(fault_of_write(l, 64), ContainsSubstring("0 bytes past the end of dQ (256 bytes)"));
+    CHECK_THAT(fault_of_write(l, 64), ContainsSubstring("just past the end of dQ (256 bytes)"));
     CHECK_THROWS_WITH(again.part<float>(bytes / 4, "turns"),
                       ContainsSubstring("is too small: turns ends after"));
 }
@@ -299,7 +298,7 @@ TEST_CASE("without detectors, uninitialised shared memory holds NaN") {
     CHECK(std::isnan(out.values()[16]));
 }
 
-TEST_CASE("data of a cp.async used before its wait is reported, whenever it lands") {
+TEST_CASE("data of a cp.async is used before its wait is reported, whenever it lands") {
     const Buffer<float> in(256), out(64);
     for (const simt::CpAsync policy : {simt::CpAsync::late, simt::CpAsync::early}) {
         const With watched({.cp_async = policy, .detect = true});
@@ -359,7 +358,7 @@ TEST_CASE("without detectors, guard pages report what lies far enough outside") 
         CHECK(fault.where.thread.x == 0);
     }
     CHECK_THAT(fault_of([&] { launch(write_global, 1, 32, 0, out.data(), 64); }).what(),
-               ContainsSubstring("an address 0 bytes past the end of data"));
+               ContainsSubstring("an address just past the end of data"));
     const Fault dynamic = fault_of([&] { launch(write_dynamic, 1, 32, 1024, 256); });
     CHECK(dynamic.kind == FaultKind::out_of_bounds);
     CHECK_THAT(dynamic.what(), ContainsSubstring("outside the dynamic shared memory (1024 bytes)"));
@@ -375,7 +374,7 @@ TEST_CASE("without detectors, guard pages report what lies far enough outside") 
 TEST_CASE("too many local variables are reported") {
     const Buffer<float> out(32);
     const Fault fault = fault_of([&] { launch(deep, 1, 32, 0, out.data()); });
-    CHECK_THAT(fault.what(), ContainsSubstring("local variables exceed 128 KiB"));
+    CHECK_THAT(fault.what(), ContainsSubstring("local variables exceed 512 KiB"));
     CHECK_NOTHROW(launch(write_global, 1, 32, 0, out.data(), 0));
 }
 

@@ -492,8 +492,8 @@ TEST_CASE("a wgmma_fence stands between registers and a wgmma", "[hopper]") {
 
 TEST_CASE("registers of a wgmma are neither read nor written before its wait", "[hopper]") {
     const std::vector<FaultKind> under_way{FaultKind::wgmma_in_flight};
-    const std::string of_A = "registers of A of a wgmma touched before its wait";
-    const std::string of_C = "accumulators of a wgmma touched before its wait";
+    const std::string of_A = "registers of A of a wgmma are touched before its wait";
+    const std::string of_C = "accumulators of a wgmma are touched before its wait";
     must_pass(touched_under_way<Register::read_A, true>);
     must_pass(touched_under_way<Register::write_A, true>);
     must_pass(touched_under_way<Register::read_C, true>);

@@ -298,11 +298,12 @@ TEST_CASE("fault: a slot freed by one warp, while the others of the warpgroup ma
 
 TEST_CASE("fault: what a wgmma in flight uses is touched", "[hopper][faults]") {
     must_be_reported<Broken::accumulators>(of_wgmma, {"accumulator"}, {"wgmma"},
-                                           "accumulators of a wgmma touched before its wait");
+                                           "accumulators of a wgmma are touched before its wait");
     must_be_reported<Broken::tile>(race, {"tile"}, {"wgmma"},
                                    "race: overwritten while a wgmma may still read it");
-    must_be_reported<Broken::last_wgmma_wait>(of_wgmma, {"read of C", "write of C"}, {"wgmma"},
-                                              "accumulators of a wgmma touched before its wait");
+    must_be_reported<Broken::last_wgmma_wait>(
+        of_wgmma, {"read of C", "write of C"}, {"wgmma"},
+        "accumulators of a wgmma are touched before its wait");
     must_be_reported<Broken::last_group>(of_wgmma, {"wgmma"}, none,
                                          "a thread leaves the kernel before its wgmma is over");
 }
@@ -312,9 +313,9 @@ TEST_CASE("fault: a missing fence", "[hopper][faults]") {
         fence, {"store"}, {"write of C"},
         "a fence is missing between what a thread writes and a tma_store");
     must_be_reported<Broken::init_fence>(fence, {"load of A"}, none,
-                                         "for an mbarrier that TMA does not know of");
+                                         "for an mbarrier that TMA does not know about");
     must_be_reported<Broken::wgmma_fence>(fence, {"wgmma"}, none,
-                                          "a wgmma without a wgmma_fence before");
+                                          "a wgmma without a wgmma_fence before it");
 }
 
 TEST_CASE("fault: a barrier of a warpgroup or of the block is missing", "[hopper][faults]") {

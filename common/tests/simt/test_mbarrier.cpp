@@ -132,5 +132,5 @@ TEST_CASE("a deadlock at an mbarrier says how many have arrived") {
                ContainsSubstring("(0 of 96 have arrived, 95 will when their copies have landed)"));
     const Buffer<float> out(1);
     CHECK_THAT(fault_of([&] { launch(not_initialised, 1, 1, 0, out.data()); }).what(),
-               ContainsSubstring("mbarrier_wait at an mbarrier that nobody has initialised"));
+               ContainsSubstring("mbarrier_wait at an mbarrier that no thread has initialised"));
 }

@@ -119,8 +119,9 @@ __global__ void variants(const float* in, float* out) {
 
 template <bool apart> __global__ void flags(const float*, float* out) {
     __shared__ unsigned char flag[threads];
-    flag[apart ? threadIdx.x : threadIdx.x / 2] = 1; // flag of a thread
-    __syncthreads();                                 // all flags are set
+    const auto raised = static_cast<unsigned char>(threadIdx.x);
+    flag[apart ? threadIdx.x : threadIdx.x / 2] = raised; // flag of a thread
+    __syncthreads();                                      // all flags are set
     own(out) = flag[apart ? neighbour_warp() : 0];
 }
 

@@ -88,7 +88,7 @@ TEST_CASE("a sum whose order no semaphore fixes is reported", "[semaphore]") {
              {fault_of(run<Broken::wait>), fault_of(run<Broken::early_turn>)}) {
             CHECK(fault.kind == FaultKind::race);
             CHECK_THAT(fault.what(),
-                       ContainsSubstring("a sum in an order that depends on the run"));
+                       ContainsSubstring("the order of a sum differs from run to run"));
             CHECK(fault.where.line.line == line_of(__FILE__, "add"));
             CHECK(fault.other.line.line == line_of(__FILE__, "add"));
         }
@@ -99,7 +99,7 @@ TEST_CASE("a turn that is passed on before TMA has written is reported", "[semap
     in_every_way([] {
         const Fault fault = fault_of(run<Broken::bulk_wait>);
         CHECK(fault.kind == FaultKind::race);
-        CHECK_THAT(fault.what(), ContainsSubstring("while TMA still writes"));
+        CHECK_THAT(fault.what(), ContainsSubstring("while TMA is still writing"));
         CHECK(fault.where.line.line == line_of(__FILE__, "turn"));
     });
 }

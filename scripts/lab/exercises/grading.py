@@ -45,6 +45,12 @@ race: a race
     Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may run
     them either way round, so the result can be right today and wrong on the next GPU, or on the
     next run. Each pair of lines needs a barrier (or a wait) between them.
+same_value: several threads that write one value
+    The result is right whoever comes last, and hardware lets you get away with it. But the
+    value is the same today only: let one thread write it, and the others meet it at a barrier.
+volatile_conflict: an order that only volatile promises
+    volatile makes the compiler access memory; it orders nothing else. A barrier or an atomic
+    operation with a fence does.
 race_with_engine: a race with an engine
     TMA and wgmma work beside the threads. What they read or write is theirs from the line that
     starts them until somebody has waited for them, and whoever uses the place next must have
@@ -66,12 +72,17 @@ missing_fence: a missing fence
     so a fence must come first.
 uninitialised: a read of uninitialised shared memory
     Shared memory is not zero when a block starts: it holds what the block before left there.
-divergent_barrier, missing_barrier: a barrier that not all threads reach
+divergent_barrier, missing_barrier, early_exit: a barrier that not all threads reach
     __syncthreads waits for every thread of the block. On a GPU a thread that never comes means
     a hang, or a barrier that lets the others through too early; CUDA calls both undefined.
 deadlock: a deadlock
     Threads wait for others, or for bytes, that will never come. The message says where each
     group waits, and how many arrivals or bytes are there.
+timeout: a loop without end
+    A thread goes round the same lines and never gets to a barrier or to the end of the kernel.
+    Ask what would have to change for the loop to end, and which thread changes it.
+assertion, trap: a kernel that gives up
+    An assert() or a __trap() of the kernel itself has found that something is wrong.
 out_of_bounds: an access out of bounds
     On a GPU such an access reads a neighbour's data, or ends the program with an illegal
     address.
@@ -155,6 +166,7 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     """(problems tried, the first Failure or None): a list of the suite."""
     environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
     environment["FLASH_SIMT_DETECT"] = "1" if detectors else "0"
+    environment["FLASH_SIMT_STRICT"] = "1"  # a learner's kernel is to have no doubtful access
     options = ("FLASH_SIMT_SCHEDULE", "FLASH_SIMT_CP_ASYNC", "FLASH_SIMT_SHARED_KIB")
     environment |= zip(options, run)
     words = [str(program), verb, dims, str(longest)] + ([kind] if kind else [])
@@ -182,10 +194,10 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     return len(lines), None
 
 
-def detected(program, dims, longest):
+def detected(program, dims, longest, at_once):
     """The first Failure that a detector reports, in any of the runs."""
     failure = None
-    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
 
         def one(run):
             return (0, None) if failure else judged(program, "detect", dims, longest, "", run, True)
@@ -274,8 +286,9 @@ def hints_for(exercise, failure):
     return known, exercise.hints if as_begun and not known else []
 
 
-def kernel_failure(exercise, file, preset, talk):
-    """Why a kernel does not pass yet; None when it does."""
+def kernel_failure(exercise, file, preset, talk, at_once=2):
+    """Why a kernel does not pass yet; None when it does. `at_once`: how many orders of threads are
+    tried side by side."""
     rung = exercise.rung
     what = f"building what judges rung {rung.name} (the first time this takes minutes)"
     with talk(what) as outcome:
@@ -317,9 +330,12 @@ def kernel_failure(exercise, file, preset, talk):
         with talk("the counters, beside those of the kernel that you began with:") as outcome:
             failure = dearer(exercise, program)
             outcome.append("one is higher" if failure else "none is higher")
+    if file == rung.kernel_file:
+        return failure  # the rung's own tests have run it under the detectors, in more orders
     if simt and (not failure or failure.name not in ("no end", "over the budget")):
         with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
-            cause = detected(program, *exercise.data.get("detect", (dims[0], 128)))
+            where = exercise.data.get("detect", (dims[0], 128))
+            cause = detected(program, *where, at_once)
             outcome.append(cause.name if cause else "no fault")
         # It is nearer to the cause.
         if cause and not (failure and cause.is_value):
@@ -367,10 +383,13 @@ def answer_failure(exercise, file):
 
 
 def failure_of(exercise, file, preset="simt", talk=None):
-    """Why what the learner has does not pass yet; None when it does."""
+    """Why what the learner has does not pass yet; None when it does. Without `talk` several are
+    graded at once, and each has one core."""
     if exercise.kind == EXPLAIN:
         return answer_failure(exercise, file)
-    return kernel_failure(exercise, file, preset, talk or Talk(silent=True))
+    if talk:
+        return kernel_failure(exercise, file, preset, talk)
+    return kernel_failure(exercise, file, preset, Talk(silent=True), at_once=1)
 
 
 def quoted(said):

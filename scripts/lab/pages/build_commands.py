@@ -3,13 +3,15 @@
 A command is a fenced block after the line <!-- build -->. It must leave a program behind, and a
 rung's program must answer --help. The commands of two rungs of a kind differ in the rung's name
 alone, so one command of each kind is run: a rung on the CPU, one through the SIMT backend, one for
-8.0 and 9.0, one for Hopper. With --all every command of every page runs.
+8.0 and 9.0, one for Hopper. With --all every command of every page runs. g++ and nvcc are
+stand-ins in these runs, which do not compile twice what commands have in common (compiler.py).
 """
 
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -62,7 +64,18 @@ def check_programs(folder):
     return "" if programs else "it leaves no program behind"
 
 
-def built(command):
+def stand_ins(folder):
+    """The environment in which commands find g++ and nvcc of compiler.py, if there are any."""
+    text = Path(__file__).with_name("compiler.py").read_text(encoding="utf-8")
+    for tool in filter(shutil.which, ("g++", "nvcc")):
+        (folder / tool).write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
+        (folder / tool).chmod(0o755)
+    path = os.environ["PATH"]
+    own = {"PATH": f"{folder}:{path}", "FLASH_PATH": path, "FLASH_OBJECTS": str(folder)}
+    return os.environ | own
+
+
+def built(command, environment):
     """What is wrong with a command that runs as it is printed, in a folder with links to the
     sources, or ""."""
     with tempfile.TemporaryDirectory() as name:
@@ -71,6 +84,7 @@ def built(command):
         done = subprocess.run(
             ["bash", "-e", "-c", command],
             cwd=name,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -80,6 +94,25 @@ def built(command):
         if done.returncode:
             return f"exit code {done.returncode}\n{done.stdout}".strip()
         return done.stdout.strip() or check_programs(Path(name))
+
+
+def run(commands, environment):
+    """(how many commands fail, how many are left out)"""
+    failed, left_out = 0, 0
+    for page, command in commands:
+        compiler, title = command.split()[0], f"{page}: {' '.join(command.split())[:80]}"
+        if not shutil.which(compiler):
+            left_out += 1
+            print(f"left out: there is no {compiler} here: {title}", flush=True)
+            continue
+        start = time.monotonic()
+        problem = built(command, environment)
+        failed += bool(problem)
+        said = "failed" if problem else "builds"
+        print(f"{said:<8}{time.monotonic() - start:4.0f} s  {title}", flush=True)
+        if problem:
+            print(f"{problem}\n  the command: {command}", flush=True)
+    return failed, left_out
 
 
 def add_arguments(parser):
@@ -95,20 +128,8 @@ def main(options):
         pages = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
         commands = [(page.name, command) for page in pages for command in commands_of(page)]
         commands = [one for one in commands if options.only in " ".join(one)]
-    failed, left_out = 0, 0
-    for page, command in commands:
-        compiler, title = command.split()[0], f"{page}: {' '.join(command.split())[:80]}"
-        if not shutil.which(compiler):
-            left_out += 1
-            print(f"left out: there is no {compiler} here: {title}", flush=True)
-            continue
-        start = time.monotonic()
-        problem = built(command)
-        failed += bool(problem)
-        said = "failed" if problem else "builds"
-        print(f"{said:<8}{time.monotonic() - start:4.0f} s  {title}", flush=True)
-        if problem:
-            print(f"{problem}\n  the command: {command}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        failed, left_out = run(commands, stand_ins(Path(folder)))
     for problem in problems:
         print(f"failed: {problem}")
     tried = len(commands) - left_out

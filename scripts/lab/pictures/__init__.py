@@ -25,6 +25,7 @@ PICTURES = {
         tensor_cores.warp_tiles,
         tensor_cores.descriptors,
         tensor_cores.five_products,
+        tensor_cores.exponents,
         time.slices,
         time.pipeline,
         time.block_order,

@@ -1,4 +1,5 @@
-"""Pictures of what tensor cores read: fragments, ldmatrix, swizzled tiles, descriptors."""
+"""Pictures of what tensor cores read: fragments, ldmatrix, swizzled tiles, descriptors, and weights
+that are neither too large nor too small."""
 
 from lab.layouts import a_element, b_element, c_element, ldmatrix_element, swizzled
 from lab.pictures.drawing import PALE, Drawing
@@ -305,4 +306,79 @@ def five_products():
     drawing.text(360, 320, "dQ = dS K", style="font-weight: 600")
     drawing.note(360, 338, "64 queries x 128: a sum over")
     drawing.note(360, 356, "all keys, so all of dS")
+    return drawing.svg()
+
+
+def exponents(window=16, negligible=-122):
+    """The weights of fixed_maximum on an axis of exponents: what becomes of a guess whose largest
+    weight lies there, and where the weights of a row lie before and after a rise of m."""
+    left, unit, low, high = 290, 1.72, -138, 146
+    holds, repaired = ("pale-green", "green"), ("pale-yellow", "brown")
+    dropped, nothing = ("pale-purple", "purple"), ("page", "grid")
+    drawing = Drawing(
+        492,
+        "What becomes of a guess, by its largest weight",
+        "The axis counts powers of two. Blue: what the largest weight of a row becomes\n"
+        "when m is raised, and how far scores may rise from there before a repair.",
+    )
+
+    def at(exponent):
+        return left + unit * exponent
+
+    def strip(y, *parts):
+        for start, stop, colours, text in parts:
+            drawing.box(at(start), y, unit * (stop - start), 28, *colours, text)
+
+    def ticks(y, *exponents):
+        for exponent in exponents:
+            drawing.path(f"M{at(exponent):g} {y}v6")
+            drawing.note(at(exponent), y + 19, f"{exponent}".replace("-", "−"), "middle")
+
+    def room(y, start):
+        drawing.dot(at(start), y, 6, "blue")
+        drawing.arrow(at(start), y, at(window), y, "blue")
+        drawing.text(at(window) + 8, y + 4, f"{window - start} powers of two", "blue", size=12)
+
+    top = -64
+    kept = top - negligible  # up to here the old O is kept
+    drawing.bold(24, 104, "bf16")
+    strip(
+        112,
+        (low, -126, nothing, "0"),
+        (-126, window, holds, "the guess holds"),
+        (window, kept, repaired, "repaired"),
+        (kept, 128, dropped, "and old O dropped"),
+        (128, high, dropped, "∞"),
+    )
+    ticks(140, -126, top, window, kept, 128)
+    room(176, top)
+    drawing.bold(24, 212, "fp16")
+    strip(
+        220,
+        (low, -24, nothing, "rounded to 0"),
+        (-24, window, holds, "it holds"),
+        (window, -negligible, repaired, "saturates, and is repaired"),
+        (-negligible, high, dropped, ""),
+    )
+    ticks(248, -24, 0, window, -negligible)
+    room(284, 0)
+
+    drawing.bold(24, 324, f"bf16: all weights of a row, before and after m rises by {-negligible}")
+    for y, name, moved in ((334, "before", 0), (380, "after", negligible)):
+        drawing.text(24, y + 19, name, "note", size=12)
+        first = at(-126) if moved else at(low) + 50
+        drawing.box(
+            first, y, at(window + moved) - first, 28, *holds, "old" if moved else "old keys"
+        )
+        drawing.rect(at(kept + moved) - 3, y, 6, 28, "red", "page")
+        drawing.text(at(kept + moved) + 8, y + 19, "the new key", "red", size=12)
+    ticks(408, window + negligible, top)
+    drawing.lines(
+        24,
+        452,
+        (
+            "The old keys now weigh less than 2⁻¹⁰⁶ each, the new one weighs 2⁻⁶⁴. With any larger",
+            "rise O is dropped, and that loses less than 2⁻⁴² of the sum for each old key.",
+        ),
+    )
     return drawing.svg()

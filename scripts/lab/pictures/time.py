@@ -12,18 +12,15 @@ SOFTMAX, WAIT = ("pale-yellow", "brown"), ("page", "red")
 QK, PV = ("pale-blue", "blue"), ("pale-green", "green")
 
 
-def in_time(drawing, left, unit, end):
-    """What a drawing of two blocks in time consists of: a box that begins at a time and lasts, its
-    text left out where `end` cuts it; and a barrier across the two rows from `y` on."""
+def in_time(drawing, left, unit):
+    """What a drawing of two blocks in time consists of: a box that begins at a time and lasts; and
+    a barrier across the two rows from `y` on."""
 
     def box(colours, start, length, y, text):
-        x, shown = left + unit * start, min(unit * length, end - left - unit * start)
-        if shown > 0:
-            drawing.box(x, y, shown, 28, *colours, text if shown == unit * length else "")
+        drawing.box(left + unit * start, y, unit * length, 28, *colours, text)
 
     def barrier(at, y):
-        if left + unit * at < end:
-            drawing.path(f"M{left + unit * at:g} {y - 4}V{y + 72}", "red", 2.5)
+        drawing.path(f"M{left + unit * at:g} {y - 4}V{y + 72}", "red", 2.5)
 
     return box, barrier
 
@@ -37,13 +34,13 @@ def pipeline(copy=5.5, store=4, work=10):
         "Red: a barrier. Green and yellow: which buffer is read;\n"
         "warp_tiles has one, async_copy has two.",
     )
-    box, barrier = in_time(drawing, left, unit, end)
+    box, barrier = in_time(drawing, left, unit)
     for y, rung, above in ((112, "warp_tiles", "loads"), (222, "async_copy", "copies")):
         drawing.bold(24, y - 10, rung)
         drawing.note(24, y + 19, above)
         drawing.note(24, y + 55, "products")
     time = 0
-    for tile in range(6):
+    for tile in range(3):
         barrier(time, 112)  # slower warps still read the tile before
         box(QK, time, copy, 112, f"load {tile}")
         box(QK, time + copy, store, 112, "store")
@@ -52,7 +49,7 @@ def pipeline(copy=5.5, store=4, work=10):
         box(PV, time, work, 148, f"tile {tile}")
         time += work
     box(QK, 0, copy, 222, "copy 0")
-    for tile in range(6):
+    for tile in range(5):
         time = copy + work * tile
         barrier(time, 222)  # the tile is complete, and nobody reads the one before
         box(QK, time, copy, 222, f"copy {tile + 1}")
@@ -61,22 +58,22 @@ def pipeline(copy=5.5, store=4, work=10):
     return drawing.svg()
 
 
-def slices(load=6.5, store=4, work=9, softmax=7):
+def slices(load=7, store=4.2, work=8, softmax=7):
     """A pair of tiles in wide_loads, and in double_buffer, where a tile is two slices."""
-    left, unit, end = 92, 7.5, 534.5
+    left, unit, end = 92, 7.2, 534.5
     drawing = Drawing(
         338,
         "One block in time (a drawing, not measured)",
         "Red: a barrier. wide_loads loads a tile and then multiplies it;\n"
         "double_buffer loads a slice while it multiplies the one before.",
     )
-    box, barrier = in_time(drawing, left, unit, end)
+    box, barrier = in_time(drawing, left, unit)
     for y, rung in ((112, "wide_loads"), (222, "double_buffer")):
         drawing.bold(24, y - 10, rung)
         drawing.note(24, y + 19, "loads")
         drawing.note(24, y + 55, "arithmetic")
     time = 0
-    for tile in "KVKV":
+    for tile in "KV":
         barrier(time, 112)  # nobody reads the tile before
         box(QK, time, load, 112, f"load {tile}")
         box(QK, time + load, store, 112, "store")
@@ -87,10 +84,10 @@ def slices(load=6.5, store=4, work=9, softmax=7):
         if tile == "K":
             box(SOFTMAX, time, softmax, 148, "softmax")
             time += softmax
-    time, plan = 0, ["K 0", "K 1", "V 0", "V 1"] * 2
-    for number, this in enumerate(plan[:-1]):
+    time, plan = 0, ["K 0", "K 1", "V 0", "V 1", "K 0"]
+    for this, following in zip(plan, plan[1:], strict=False):
         barrier(time, 222)  # this slice is complete, and nobody reads the one before
-        box(QK, time, load, 222, f"load {plan[number + 1]}")
+        box(QK, time, load, 222, f"load {following}")
         box(PV, time, work, 258, this)
         box(QK, time + work, store, 222, "store")
         time += work + store
@@ -232,14 +229,14 @@ def window(sigma=8, tiles=24, Bc=64, fp16=14, bf16=30):
     return drawing.svg()
 
 
-def late_vote():
+def late_vote(vote=3.4):
     """One warp of lazy_maximum and of fixed_maximum."""
     left, unit = 90, 8.1
     drawing = Drawing(
         340,
         "One warp in time (a drawing, not measured)",
-        "Red: the vote. Above: what the tensor cores get from this warp, below: the rest.\n"
-        "In fixed_maximum exponentials run beside the products of other keys.",
+        "Red: the vote on whether m holds. Each upper row: what the tensor cores get\n"
+        "from this warp. Each lower row: everything else. The number is the tile's.",
     )
 
     def box(colours, start, length, y, text):
@@ -251,18 +248,15 @@ def late_vote():
         drawing.note(24, y + 53, "other units", size=11)
     for tile in range(2):
         time = 24 * tile
-        box(QK, time, 8, 112, f"Q K {tile}")
-        box(WAIT, time + 8, 3, 146, "vote")
-        box(SOFTMAX, time + 11, 9, 146, "exp2")
-        box(PV, time + 15, 9, 112, f"P V {tile}")
-    for tile in range(3):
-        time = 18.5 * tile
-        if time + 20 > 56:
-            break
-        box(QK, time, 8, 224, f"Q K {tile}")
-        box(SOFTMAX, time + 2, 10, 258, "exp2")
-        box(PV, time + 8, 9, 224, f"P V {tile}")
-        box(WAIT, time + 17, 1.5, 258, "")
+        box(QK, time, 8, 112, f"QKᵀ {tile}")
+        box(WAIT, time + 8, vote, 146, "vote")
+        box(SOFTMAX, time + 8 + vote, 10, 146, "exponentials")
+        box(PV, time + 15, 9, 112, f"PV {tile}")
+        time = (17 + vote) * tile
+        box(QK, time, 8, 224, f"QKᵀ {tile}")
+        box(SOFTMAX, time + 2, 10, 258, "exponentials")
+        box(PV, time + 8, 9, 224, f"PV {tile}")
+        box(WAIT, time + 17, vote, 258, "vote")
     drawing.time(left, left + 55 * unit, 308)
     return drawing.svg()
 

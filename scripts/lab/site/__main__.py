@@ -8,41 +8,11 @@ import sys
 from pathlib import Path
 
 from lab.ladder import ROOT
+from lab.venv import LeftOut, install, prepare
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 BUILD = ROOT / "build-site"
 PYTHON = BUILD / "venv/bin/python3"
-NO_NETWORK = re.compile(r"connection broken|resolution|NewConnection|timed out|unreachable", re.I)
-
-
-class LeftOut(Exception):
-    """Why this machine cannot build or check the site."""
-
-
-def install(package):
-    """A package of the system, by apt."""
-    script = '. scripts/lib/setup.sh; NEEDED=$1; install "$1"'
-    if subprocess.run(["bash", "-c", script, "scripts/site", package], cwd=ROOT).returncode:
-        raise LeftOut(f"there is no {package}")
-
-
-def prepare():
-    """Makes the virtual environment, anew if its requirements have changed."""
-    stamp = BUILD / "venv/requirements.txt"
-    if stamp.is_file() and stamp.read_bytes() == REQUIREMENTS.read_bytes():
-        return
-    print("Installing Sphinx, MyST and Furo from PyPI into build-site/venv", flush=True)
-    make = [sys.executable, "-m", "venv", "--clear", str(BUILD / "venv")]
-    if subprocess.run(make, capture_output=True).returncode:
-        install("python3-venv")
-        subprocess.run(make, check=True)
-    pip = [PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "2"]
-    done = subprocess.run([*pip, "-r", REQUIREMENTS], capture_output=True, text=True)
-    if done.returncode and NO_NETWORK.search(done.stderr):
-        raise LeftOut("PyPI does not answer")
-    if done.returncode:
-        sys.exit(f"scripts/site: pip cannot install {REQUIREMENTS}\n{done.stderr.strip()}")
-    shutil.copy(REQUIREMENTS, stamp)
 
 
 def run(module, *arguments):
@@ -81,7 +51,7 @@ def main():
     )
     options = parser.parse_args()
     try:
-        prepare()
+        prepare(BUILD / "venv", REQUIREMENTS, "Sphinx, MyST and Furo", "scripts/site")
         print("Building the pages; a warning counts as an error", flush=True)
         places = ["-c", "docs/site", "-d", BUILD / "doctrees", ROOT, BUILD / "html"]
         run("sphinx", "-b", "html", "-q", "-n", "-W", "--keep-going", "-j", "auto", *places)
@@ -89,7 +59,7 @@ def main():
         if options.check:
             translations_behind()
             if not shutil.which("chromium") and not shutil.which("google-chrome"):
-                install("chromium")
+                install("chromium", "scripts/site")
             run("lab.site.browser", BUILD / "html")
     except LeftOut as reason:
         if not options.check:

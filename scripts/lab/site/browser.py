@@ -1,11 +1,12 @@
 """Opens every page of the built site in headless Chromium, on a desk and on a phone.
 
 What fails: a message on the console, a request that finds nothing or leaves this machine, a formula
-that is not rendered, a picture that does not load, a page wider than its window, and a search that
-does not find what it should."""
+that is not rendered, a picture that does not load, a page wider than its window, a search that does
+not find what it should, and a link to a moment of a run that has no such moment."""
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from playwright.async_api import TimeoutError, async_playwright
 
 AT_ONCE = 3  # pages
+RECORDINGS = "watch"  # their folder
+TO_MOMENT = re.compile(rf'href="[^"]*\b{RECORDINGS}/(\w+\.html)(?:#([^"&]+)[^"]*)?"')
 LEADS_ON = 'http-equiv="refresh"'  # in a page that is none
 WINDOWS = {"width": 390, "height": 844}, {"width": 1280, "height": 900}  # formulas fit the first
 SEARCHES = {
@@ -85,10 +88,28 @@ async def search(context, address, problems):
             problems.append(f"search.html: '{word}' does not find {expected}")
 
 
+async def find_moments(context, folder, address, names, problems):
+    """Looks for each moment that a page links, in the recording."""
+    page = await context.new_page()
+    linked = {}
+    for name in names:
+        for recording, moment in TO_MOMENT.findall((folder / name).read_text()):
+            linked.setdefault(recording, {}).setdefault(moment, name)
+    for recording, moments in linked.items():
+        await page.goto(f"{address}{RECORDINGS}/{recording}", wait_until="load")
+        await page.wait_for_function("performance.getEntriesByName('ready').length")
+        for moment, name in moments.items():
+            step = await page.evaluate("(name) => player.moments.find(name)", moment or "end")
+            if step < 0:
+                problems.append(f"{name}: {RECORDINGS}/{recording} has no moment #{moment}")
+
+
 async def check(folder, address):
     """Returns what is wrong with the pages in a folder, and how many pages there are."""
     paths = [path for path in sorted(folder.rglob("*.html")) if LEADS_ON not in path.read_text()]
     names = [path.relative_to(folder).as_posix() for path in paths]
+    names = [name for name in names if not name.startswith(RECORDINGS + "/")]
+    pages = list(names)
     count, problems = len(names), []
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
@@ -98,6 +119,7 @@ async def check(folder, address):
         context = await browser.new_context()
         await asyncio.gather(*(look(context, address, names, problems) for _ in range(AT_ONCE)))
         await search(context, address, problems)
+        await find_moments(context, folder, address, pages, problems)
         await browser.close()
     return problems, count
 

@@ -1,7 +1,9 @@
 """What the site adds to Sphinx: a page for each source file that a page links to, the place of each
-excerpt, the language of each page, and addresses of earlier days that lead on."""
+excerpt, recordings of runs, the language of each page, and addresses of earlier days that lead
+on."""
 
 import gettext
+import subprocess
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 
@@ -12,6 +14,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, find_lexer_class_for_filename
 from sphinx import addnodes
+from sphinx.errors import ExtensionError
 from sphinx.search.zh import SearchChinese
 
 from lab.ladder import ROOT, former_names, ladder
@@ -113,6 +116,34 @@ def page(name, body):
     return name, {"title": name, "body": f"<h1>{escape(name)}</h1>\n{body}"}, "page.html"
 
 
+# ---------------------------------------------------------------- recordings
+
+
+def lead_to_recordings(app, doctree):
+    """<!-- watch: RUNG#MOMENT TEXT --> becomes a link to a recording of the rung, which is made
+    for the site alone. Browser.py sees to it that the moment is there."""
+    folder = PurePosixPath(app.env.docname).parent
+    watched = app.env.metadata[app.env.docname].setdefault("watched", set())
+    for comment in list(doctree.findall(nodes.raw)):
+        words = comment.astext().strip("<!-> \n").split()
+        if words[:1] == ["watch:"]:
+            rung, _, moment = words[1].partition("#")
+            watched.add(rung)
+            address = relpath(f"watch/{rung}.html", folder) + f"#{moment}" * bool(moment)
+            link = nodes.reference("", f"Watch it run: {' '.join(words[2:])}", refuri=address)
+            comment.replace_self(nodes.paragraph("", "", link, classes=["watch"]))
+
+
+def make_recordings(app, exception):
+    """A page for each rung that a page links the recording of."""
+    watched = set().union(*(of.get("watched", ()) for of in app.env.metadata.values()))
+    for rung in sorted(watched) if exception is None else ():
+        output = Path(app.outdir) / f"watch/{rung}.html"
+        command = [ROOT / "scripts/watch", rung, "--no-browser", "--output", output]
+        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+            raise ExtensionError(f"{rung} cannot be recorded")
+
+
 # ---------------------------------------------------------------- languages, old addresses
 
 
@@ -167,7 +198,9 @@ def setup(app):
     app.add_search_language(Search)
     app.connect("source-read", fill_in_ladder)
     app.connect("doctree-read", lead_to_sources, priority=400)  # before links become downloads
+    app.connect("doctree-read", lead_to_recordings)
     app.connect("html-collect-pages", source_pages)
     app.connect("html-collect-pages", old_addresses)
     app.connect("html-page-context", speak, priority=900)  # after the theme
+    app.connect("build-finished", make_recordings)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -126,19 +126,21 @@ class Commands(unittest.TestCase):
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
     def test_simt_says_what_is_wrong(self):
-        (self.here / "launch.cu").write_text("kernel<<<1, 1>>>();\n")
+        (self.here / "a.cu").write_text("int main() {}\n")
         for words, said in (
             ([], "what is to be done?"),
             (["walk"], "there is no command 'walk'"),
             (["a.cu"], "say what to do with it: scripts/simt run a.cu"),
             (["run"], "which program?"),
             (["run", "none.cu"], "there is no file 'none.cu'"),
-            (["run", self.here / "launch.cu"], "launch.cu:1: <<<grid, block>>> needs nvcc"),
+            (["run", self.here / "a.cu", "100"], "100 is no program; its arguments come behind --"),
+            (["run", self.here / "a.cu", "--wacth"], "unrecognized arguments: --wacth"),
+            (["run", self.here / "a.cu", "--ignore", "7"], "FILE:LINE is wanted, not 7"),
         ):
             done = self.run_script("simt", *words)
             self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
             self.assertIn(said, done.stderr)
-        self.assertIn("Usage: scripts/simt run FILE.cu", self.run_script("simt", "--help").stdout)
+        self.assertIn("usage: scripts/simt run FILE.cu", self.run_script("simt", "--help").stdout)
 
     def test_step_finds_a_rung_and_gets_out_of_its_way(self):
         self.put("exit_code", "1")

@@ -12,6 +12,7 @@
 #include "common/simt/machine/device_memory.hpp"
 #include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/machine/program.hpp"
+#include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/report/profile.hpp"
 
@@ -21,12 +22,15 @@ namespace {
 /// Memory that the watcher knows by name and by its exact bounds.
 class SimtMemory final : public Memory {
   public:
-    explicit SimtMemory(size_t bytes) : memory_(bytes) {}
+    explicit SimtMemory(size_t bytes) : memory_(bytes) { memory_.track_writes(); }
 
     void* data() const override { return memory_.data(); }
     size_t bytes() const override { return memory_.bytes(); }
     void write(size_t offset, const void* source, size_t bytes) override {
         std::memcpy(memory_.data() + offset, source, bytes);
+        if (memory_.written() != nullptr) {
+            memory_.written()->mark(memory_.data() + offset, bytes);
+        }
     }
     void read(size_t offset, void* destination, size_t bytes) const override {
         std::memcpy(destination, memory_.data() + offset, bytes);
@@ -83,7 +87,7 @@ class SimtBackend final : public Backend {
     }
 
     size_t available_bytes() const override {
-        return std::min(host_backend().available_bytes(), simt::Arena::bytes);
+        return std::min(host_backend().available_bytes(), simt::arena().bytes);
     }
 
     std::unique_ptr<Memory> allocate(size_t bytes) override {
@@ -103,8 +107,16 @@ class SimtBackend final : public Backend {
     std::string end_first_run(const std::string& program) override {
         simt::Options& options = simt::options();
         std::string lines;
+        const simt::RunLog& log = simt::run_log();
+        if (options.keep_going && !log.faults().empty()) { // they have been printed
+            throw KernelFault(simt::plural(log.faults().size(), "fault") + " found");
+        }
         if (options.detect) {
-            lines += "detect    no fault found, schedule " + to_string(options.schedule) + "\n";
+            lines +=
+                "detect    no fault found, " +
+                (log.warnings().empty() ? ""
+                                        : simt::plural(log.warnings().size(), "warning") + ", ") +
+                "schedule " + to_string(options.schedule) + "\n";
         }
         if (options.count) {
             const std::string file = program + ".profile.json";

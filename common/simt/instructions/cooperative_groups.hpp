@@ -1,0 +1,300 @@
+// Cooperative groups: a block, a grid, a warp or a part of it as an object. They call the barriers,
+// votes and shuffles that a kernel could call itself.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+
+#include "common/simt/instructions/collectives.hpp"
+#include "common/simt/instructions/cooperative_launch.hpp"
+#include "common/simt/instructions/warp.hpp"
+#include "common/simt/language/keywords.hpp"
+
+namespace flash::simt {
+
+constexpr unsigned long long rank_in(uint3 index, dim3 size) {
+    return index.x + size.x * (index.y + static_cast<unsigned long long>(size.y) * index.z);
+}
+inline unsigned thread_rank() { return static_cast<unsigned>(rank_in(threadIdx, blockDim)); }
+inline unsigned threads_of_block() { return static_cast<unsigned>(volume(blockDim)); }
+
+} // namespace flash::simt
+
+namespace cooperative_groups {
+
+using Location = flash::simt::SourceLocation;
+
+/// The lanes of a mask, counted from its lowest. What tiles and coalesced groups have in common.
+class lanes_of_warp {
+  public:
+    explicit lanes_of_warp(unsigned mask) : mask_(mask) {}
+
+    void sync(Location location = Location::here()) const { __syncwarp(mask_, location); }
+    unsigned size() const { return static_cast<unsigned>(std::popcount(mask_)); }
+    unsigned num_threads() const { return size(); }
+    unsigned mask() const { return mask_; }
+    unsigned thread_rank() const {
+        const unsigned below = (1u << flash::simt::thread_rank() % 32) - 1;
+        return static_cast<unsigned>(std::popcount(mask_ & below));
+    }
+
+    int any(int predicate, Location location = Location::here()) const {
+        return __any_sync(mask_, predicate, location);
+    }
+    int all(int predicate, Location location = Location::here()) const {
+        return __all_sync(mask_, predicate, location);
+    }
+    unsigned ballot(int predicate, Location location = Location::here()) const {
+        return by_rank(__ballot_sync(mask_, predicate, location));
+    }
+    template <class T> unsigned match_any(T value, Location location = Location::here()) const {
+        return by_rank(__match_any_sync(mask_, value, location));
+    }
+    template <class T>
+    unsigned match_all(T value, int& all, Location location = Location::here()) const {
+        return by_rank(__match_all_sync(mask_, value, &all, location));
+    }
+
+    /// The value of another member, by its rank; its own where there is no such member.
+    template <class T> T shfl(T value, unsigned rank, Location location = Location::here()) const {
+        return from(value, rank % size(), location);
+    }
+    template <class T>
+    T shfl_up(T value, unsigned distance, Location location = Location::here()) const {
+        return from(value, thread_rank() - distance, location);
+    }
+    template <class T>
+    T shfl_down(T value, unsigned distance, Location location = Location::here()) const {
+        return from(value, thread_rank() + distance, location);
+    }
+
+  protected:
+    template <class T> T from(T value, unsigned rank, Location location) const {
+        const int source = lane_of(rank < size() ? rank : thread_rank());
+        return __shfl_sync(mask_, value, source, 32, location);
+    }
+    int lane_of(unsigned rank) const {
+        unsigned rest = mask_;
+        for (; rank > 0; --rank) {
+            rest &= rest - 1;
+        }
+        return std::countr_zero(rest);
+    }
+    unsigned by_rank(unsigned lanes) const {
+        unsigned ranks = 0;
+        for (unsigned rank = 0; rank < size(); ++rank) {
+            ranks |= (lanes >> lane_of(rank) & 1) << rank;
+        }
+        return ranks;
+    }
+
+    unsigned mask_;
+};
+
+class thread_block {
+  public:
+    static void sync(Location location = Location::here()) { __syncthreads(location); }
+    static unsigned thread_rank() { return flash::simt::thread_rank(); }
+    static unsigned size() { return flash::simt::threads_of_block(); }
+    static unsigned num_threads() { return size(); }
+    static dim3 group_index() { return blockIdx; }
+    static dim3 thread_index() { return threadIdx; }
+    static dim3 group_dim() { return blockDim; }
+    static dim3 dim_threads() { return blockDim; }
+};
+inline thread_block this_thread_block() { return {}; }
+
+class grid_group {
+  public:
+    static bool is_valid() { return flash::simt::blocks_can_meet(); }
+    static void sync(Location location = Location::here()) { flash::simt::meet_blocks(location); }
+    static unsigned long long block_rank() { return flash::simt::rank_in(blockIdx, gridDim); }
+    static unsigned long long num_blocks() { return flash::simt::volume(gridDim); }
+    static unsigned long long thread_rank() {
+        return block_rank() * thread_block::size() + thread_block::thread_rank();
+    }
+    static unsigned long long size() { return num_blocks() * thread_block::size(); }
+    static unsigned long long num_threads() { return size(); }
+    static dim3 block_index() { return blockIdx; }
+    static dim3 dim_blocks() { return gridDim; }
+    static dim3 group_dim() { return gridDim; }
+};
+inline grid_group this_grid() { return {}; }
+
+class coalesced_group : public lanes_of_warp {
+  public:
+    using lanes_of_warp::lanes_of_warp;
+    unsigned meta_group_rank() const { return 0; }
+    unsigned meta_group_size() const { return 1; }
+};
+inline coalesced_group coalesced_threads(Location location = Location::here()) {
+    return coalesced_group(__activemask(location));
+}
+
+/// Aligned lanes of one warp, `Size` of them.
+template <unsigned Size, class Parent = void> class thread_block_tile : public lanes_of_warp {
+    static_assert(Size <= 32 && std::has_single_bit(Size),
+                  "a tile has 1, 2, 4, 8, 16 or 32 threads; larger ones are not supported");
+
+  public:
+    thread_block_tile() : lanes_of_warp(lanes()) {}
+    template <class Other>
+    thread_block_tile(const thread_block_tile<Size, Other>&) : thread_block_tile() {}
+    static constexpr unsigned size() { return Size; }
+    static constexpr unsigned num_threads() { return Size; }
+    static unsigned thread_rank() { return flash::simt::thread_rank() % Size; }
+    static unsigned meta_group_rank() { return flash::simt::thread_rank() / Size; }
+    static unsigned meta_group_size() {
+        return (flash::simt::threads_of_block() + Size - 1) / Size;
+    }
+    template <class T> T shfl(T value, unsigned rank, Location location = Location::here()) const {
+        return __shfl_sync(mask_, value, static_cast<int>(rank), Size, location);
+    }
+    template <class T>
+    T shfl_up(T value, unsigned distance, Location location = Location::here()) const {
+        return __shfl_up_sync(mask_, value, distance, Size, location);
+    }
+    template <class T>
+    T shfl_down(T value, unsigned distance, Location location = Location::here()) const {
+        return __shfl_down_sync(mask_, value, distance, Size, location);
+    }
+    template <class T>
+    T shfl_xor(T value, unsigned lanes, Location location = Location::here()) const {
+        return __shfl_xor_sync(mask_, value, static_cast<int>(lanes), Size, location);
+    }
+
+  private:
+    static unsigned lanes() {
+        const unsigned first = flash::simt::thread_rank() % 32 / Size * Size;
+        return (Size == 32 ? ~0u : (1u << Size % 32) - 1) << first;
+    }
+};
+
+/// Any of the groups, as functions take them that do not care which it is.
+class thread_group {
+  public:
+    thread_group(thread_block) : kind_(block), lanes_(0) {}
+    thread_group(grid_group) : kind_(grid), lanes_(0) {}
+    thread_group(lanes_of_warp lanes) : kind_(warp), lanes_(lanes) {}
+
+    void sync(Location location = Location::here()) const {
+        if (kind_ == warp) {
+            lanes_.sync(location);
+        } else if (kind_ == block) {
+            thread_block::sync(location);
+        } else {
+            grid_group::sync(location);
+        }
+    }
+    unsigned long long size() const {
+        return kind_ == warp    ? lanes_.size()
+               : kind_ == block ? thread_block::size()
+                                : grid_group::size();
+    }
+    unsigned long long num_threads() const { return size(); }
+    unsigned long long thread_rank() const {
+        return kind_ == warp    ? lanes_.thread_rank()
+               : kind_ == block ? thread_block::thread_rank()
+                                : grid_group::thread_rank();
+    }
+
+  private:
+    enum { block, grid, warp } kind_;
+    lanes_of_warp lanes_;
+};
+
+template <unsigned Size, class Parent>
+thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
+    return {};
+}
+/// Of any group, at run time; nothing larger than a warp.
+template <class Parent> coalesced_group tiled_partition(const Parent&, unsigned size) {
+    const unsigned first = flash::simt::thread_rank() % 32 / size * size;
+    return coalesced_group((size == 32 ? ~0u : (1u << size % 32) - 1) << first);
+}
+/// Those of a group of lanes whose label is the same.
+template <class Group, class Label>
+coalesced_group labeled_partition(const Group& group, Label label,
+                                  Location location = Location::here()) {
+    return coalesced_group(__match_any_sync(group.mask(), label, location));
+}
+template <class Group>
+coalesced_group binary_partition(const Group& group, bool predicate,
+                                 Location location = Location::here()) {
+    return labeled_partition(group, predicate, location);
+}
+
+template <class T> struct plus {
+    T operator()(T a, T b) const { return a + b; }
+};
+template <class T> struct less { // CUDA's name for the smaller of two
+    T operator()(T a, T b) const { return b < a ? b : a; }
+};
+template <class T> struct greater {
+    T operator()(T a, T b) const { return a < b ? b : a; }
+};
+template <class T> struct bit_and {
+    T operator()(T a, T b) const { return a & b; }
+};
+template <class T> struct bit_or {
+    T operator()(T a, T b) const { return a | b; }
+};
+template <class T> struct bit_xor {
+    T operator()(T a, T b) const { return a ^ b; }
+};
+
+/// What all members' values come to, for all of them; by shuffles, as on a GPU.
+template <class Group, class T, class Operation>
+T reduce(const Group& group, T value, Operation operation, Location location = Location::here()) {
+    const unsigned size = group.size();
+    const unsigned rank = group.thread_rank();
+    for (unsigned distance = std::bit_ceil(size) / 2; distance > 0; distance /= 2) {
+        const T other = group.shfl_down(value, distance, location);
+        value = rank + distance < size ? operation(value, other) : value;
+    }
+    return group.shfl(value, 0, location);
+}
+
+template <class Group, class T, class Operation = plus<T>>
+T inclusive_scan(const Group& group, T value, Operation operation = {},
+                 Location location = Location::here()) {
+    const unsigned rank = group.thread_rank();
+    for (unsigned distance = 1; distance < group.size(); distance *= 2) {
+        const T other = group.shfl_up(value, distance, location);
+        value = rank >= distance ? operation(other, value) : value;
+    }
+    return value;
+}
+template <class Group, class T, class Operation = plus<T>>
+T exclusive_scan(const Group& group, T value, Operation operation = {},
+                 Location location = Location::here()) {
+    const T with_own = inclusive_scan(group, value, operation, location);
+    const T before = group.shfl_up(with_own, 1, location);
+    return group.thread_rank() == 0 ? T{} : before;
+}
+
+/// The group copies bytes, each member its share, and waits for them in wait().
+template <class Group>
+void memcpy_async(const Group& group, void* destination, const void* source, size_t bytes) {
+    using Word = unsigned;
+    const size_t words = bytes / sizeof(Word);
+    for (size_t i = group.thread_rank(); i < words; i += group.size()) {
+        static_cast<Word*>(destination)[i] = static_cast<const Word*>(source)[i];
+    }
+    for (size_t i = words * sizeof(Word) + group.thread_rank(); i < bytes; i += group.size()) {
+        static_cast<char*>(destination)[i] = static_cast<const char*>(source)[i];
+    }
+}
+template <class Group> void wait(const Group& group, Location location = Location::here()) {
+    group.sync(location);
+}
+
+template <class Group> void sync(const Group& group, Location location = Location::here()) {
+    group.sync(location);
+}
+
+} // namespace cooperative_groups

@@ -1,0 +1,65 @@
+// Copies of more than one row, and those that name a stream. They are made of cudaMemcpy and
+// cudaMemset, which check them.
+#pragma once
+
+#include <cstddef>
+
+#include "common/simt/language/cuda_runtime.hpp"
+#include "common/simt/language/errors.hpp"
+#include "common/simt/language/streams.hpp"
+
+inline cudaError_t
+cudaMemcpyAsync(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind,
+                cudaStream_t = nullptr,
+                flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemcpy(destination, source, bytes, kind, location);
+}
+inline cudaError_t
+cudaMemsetAsync(void* destination, int byte, size_t bytes, cudaStream_t = nullptr,
+                flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemset(destination, byte, bytes, location);
+}
+inline cudaError_t
+cudaMemcpyPeer(void* destination, int, const void* source, int, size_t bytes,
+               flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemcpy(destination, source, bytes, cudaMemcpyDeviceToDevice, location);
+}
+
+/// Rows of `width` bytes, a pitch apart.
+cudaError_t
+cudaMemcpy2D(void* destination, size_t destination_pitch, const void* source, size_t source_pitch,
+             size_t width, size_t height, cudaMemcpyKind kind,
+             flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
+cudaError_t
+cudaMemset2D(void* destination, size_t pitch, int byte, size_t width, size_t height,
+             flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
+inline cudaError_t
+cudaMemcpy2DAsync(void* destination, size_t destination_pitch, const void* source,
+                  size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+                  cudaStream_t = nullptr,
+                  flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemcpy2D(destination, destination_pitch, source, source_pitch, width, height, kind,
+                        location);
+}
+inline cudaError_t
+cudaMemset2DAsync(void* destination, size_t pitch, int byte, size_t width, size_t height,
+                  cudaStream_t = nullptr,
+                  flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemset2D(destination, pitch, byte, width, height, location);
+}
+
+namespace flash::simt {
+
+/// The distance between rows of `width` bytes, as cudaMallocPitch chooses it.
+constexpr size_t pitch_for(size_t width) { return (width + 511) / 512 * 512; }
+
+template <class T>
+cudaError_t malloc_pitch(T** pointer, const char* argument, size_t* pitch, size_t width,
+                         size_t height) {
+    *pitch = pitch_for(width);
+    return cuda_malloc(pointer, argument, *pitch * height);
+}
+
+} // namespace flash::simt
+
+#define cudaMallocPitch(pointer, ...) ::flash::simt::malloc_pitch(pointer, #pointer, __VA_ARGS__)

@@ -1,0 +1,88 @@
+// What scripts/simt makes of those two spellings of CUDA that are not C++:
+//
+// kernel<<<grid, block, bytes, stream>>>(arguments)
+//     flash::simt::configured(kernel, grid, block, bytes, stream)(arguments)
+// extern __shared__ float tile[];
+//     float *tile = flash::simt::DynamicShared();
+#pragma once
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "common/simt/language/launch.hpp"
+#include "common/simt/language/shared_addresses.hpp"
+
+namespace flash::simt {
+
+/// What stands between <<< and >>>.
+struct Configuration {
+    dim3 grid, block;
+    size_t smem_bytes;
+    SourceLocation location;
+    // A stream adds nothing: a launch returns when its kernel has ended.
+    Configuration(dim3 blocks, dim3 threads, size_t bytes = 0, const void* /*stream*/ = nullptr,
+                  SourceLocation place = SourceLocation::here())
+        : grid(blocks), block(threads), smem_bytes(bytes), location(place) {}
+
+    /// For `kernel->*Configuration(...)(arguments...)`.
+    template <class... Arguments> auto operator()(Arguments&&... arguments) const {
+        return std::pair(*this, std::forward_as_tuple(std::forward<Arguments>(arguments)...));
+    }
+};
+
+/// A kernel that waits for its arguments. They become its parameters on the host, as in a call.
+template <class... Parameters> struct Configured {
+    void (*kernel)(Parameters...);
+    Configuration configuration;
+
+    void operator()(std::type_identity_t<Parameters>... arguments) const {
+        const Grid grid(configuration.grid, configuration.location);
+        launch(kernel, grid, configuration.block, configuration.smem_bytes, arguments...);
+    }
+};
+
+template <class... Parameters>
+Configured<Parameters...> configured(void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                                     size_t smem_bytes = 0, const void* stream = nullptr,
+                                     SourceLocation location = SourceLocation::here()) {
+    return {kernel, Configuration(grid, block, smem_bytes, stream, location)};
+}
+
+/// A launch that the grammar did not understand, since a macro holds a part of it.
+template <class... Parameters, class... Arguments>
+void operator->*(void (*kernel)(Parameters...),
+                 const std::pair<Configuration, std::tuple<Arguments...>>& call) {
+    std::apply(Configured<Parameters...>{kernel, call.first}, call.second);
+}
+
+/// A template of kernels, of which the arguments' types choose one: `choose(arguments...)` has the
+/// type of an integral constant, its pointer. Where arguments hold lambda expressions, which have
+/// another type each time they are written.
+template <class Choose, class... Configuring>
+auto configured_by_arguments(Choose choose, const Configuring&... configuring) {
+    return [=]<class... Arguments>(Arguments&&... arguments) {
+        constexpr auto kernel = decltype(choose(std::forward<Arguments>(arguments)...))::value;
+        configured(kernel, configuring...)(std::forward<Arguments>(arguments)...);
+    };
+}
+
+/// The block's dynamic shared memory, as what is declared for it.
+struct DynamicShared {
+    template <class T> operator T*() const { return dynamic_shared<T>(); }
+    template <class T> operator T&() const { return *dynamic_shared<T>(); }
+};
+
+/// The same at file scope, where it is no thread's yet.
+template <class T> struct DynamicSharedArray {
+    operator T*() const { return dynamic_shared<T>(); }
+    template <class Other> explicit operator Other*() const {
+        return reinterpret_cast<Other*>(dynamic_shared<T>());
+    }
+    T& operator[](auto index) const { return dynamic_shared<T>()[index]; }
+};
+
+/// Names that are not declared here stand where something is not supported.
+namespace not_supported {}
+
+} // namespace flash::simt

@@ -1,0 +1,80 @@
+// Looks after launches from an OS thread of its own: ends one that makes no progress, and says
+// where threads stand when somebody presses Ctrl-C.
+//
+// A worker whose kernel never calls the runtime can only be stopped by a signal. What its thread
+// does then depends on where it is hit: in the kernel's own code it waits until the watchdog has
+// looked at its block, and goes on or gives the block up. Anywhere else, where it may hold a lock,
+// it goes on at once, and the watchdog tries again.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include <pthread.h>
+
+#include "common/simt/machine/block.hpp"
+
+namespace flash::simt {
+
+class Watchdog {
+  public:
+    Watchdog();
+    ~Watchdog();
+
+    /// From now on Ctrl-C and SIGTERM say where threads stand, then call `finish`.
+    void handle_interrupts(void (*finish)(int));
+
+    /// This OS thread runs blocks of a launch, as long as it lives.
+    class Shift {
+      public:
+        explicit Shift(Block& block);
+        ~Shift();
+        Shift(const Shift&) = delete;
+        Shift& operator=(const Shift&) = delete;
+    };
+
+  private:
+    enum class State { at_work, asked, held, released, given_up };
+    struct Worker {
+        explicit Worker(Block& own) : block(&own) {}
+        const pthread_t thread = pthread_self();
+        Block* const block;
+        std::atomic<State> state = State::at_work;
+        LocationId place;           // where it is held
+        std::optional<Fault> fault; // with which it is given up
+    };
+
+    static void obey(int signal, siginfo_t* info, void* context);
+    static void note_interrupt(int signal);
+
+    void serve(const std::stop_token& closing);
+    bool makes_progress(double seconds);
+    bool hold(Worker& worker);
+    bool hold_at_line(Worker& worker);
+    std::string standing(const Worker& worker) const;
+    void end_launch();
+    void say_where_threads_stand(int signal);
+
+    static thread_local Worker* own_;
+
+    std::mutex mutex_;
+    std::list<Worker> workers_; // of the launch
+    uint64_t meetings_ = 0, ends_ = 0;
+    double without_meeting_ = 0, without_end_ = 0; // seconds
+    void (*finish_)(int) = nullptr;
+    std::atomic<int> signal_ = 0;
+    std::condition_variable_any wake_;
+    std::jthread thread_; // last: it uses the others
+};
+
+Watchdog& watchdog();
+
+} // namespace flash::simt

@@ -1,0 +1,34 @@
+// What a watched run comes to: a line for people, a JSON document for programs, an exit code.
+#pragma once
+
+#include <string>
+
+namespace flash::simt {
+
+/// How a watched program ends where its own exit code would not say it. No shell, no test runner
+/// and hardly a program uses these numbers for something else.
+enum ExitCode {
+    exit_fault = 86,        // of a kernel, or of a warning with --strict
+    exit_timeout = 87,      // a launch made no progress
+    exit_unsupported = 88,  // the program needs something that this backend has not
+    exit_interrupted = 130, // Ctrl-C, as shells have it
+    exit_terminated = 143,  // SIGTERM
+};
+
+enum class Verdict { clean, warning, fault, timeout, unsupported, interrupted };
+
+/// Of all that run_log() has.
+Verdict verdict();
+
+/// "no fault found: 3 kernels, 5 launches (4 watched)", and more lines where something is to be
+/// said of that.
+std::string verdict_line();
+
+/// The exit code of the run, when the program's own is `code`.
+int exit_code(int code);
+
+/// The verdict as a JSON document. Its keys are described in docs/simt.md; `version` is 1 until one
+/// of them changes its meaning or goes.
+std::string verdict_json(int program_exit_code);
+
+} // namespace flash::simt

@@ -1,0 +1,203 @@
+"""scripts/simt: runs a CUDA program, as it is, on the CPU, under the race detector."""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from lab import profile_report
+from lab.ladder import ROOT, LabError
+from lab.simt import compiling
+
+NAME = "scripts/simt"
+SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
+DESCRIPTION = """\
+Compiles a CUDA program with g++, executes its kernels on the CPU, and stops at the first race or
+wrong access. The files stay as they are: <<<>>> and extern __shared__ are rewritten on the way.
+"""
+NOTES = """\
+__CUDACC__ is 1 and __CUDA_ARCH__ is 800, in host code too; __NVCC__ is not defined.
+Not supported: textures, Thrust, CUB, cuRAND, kernels that launch kernels; docs/simt.md has a list.
+
+exit code: the program's own; 86 a kernel has a fault, 87 a launch makes no progress, 88 the program
+needs what is not supported, 130 interrupted, 2 it does not compile, or a wrong option
+
+examples:
+  scripts/simt run docs/examples/vector_add.cu
+  scripts/simt run main.cu kernels.cu -I include -D TILE=16 -- 1024 1024
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise LabError(f"{message}; see {NAME} --help")
+
+
+def place(text):
+    if not re.fullmatch(r".+:\d+", text):
+        raise argparse.ArgumentTypeError(f"FILE:LINE is wanted, not {text}")
+    return text
+
+
+def parser():
+    whole = Parser(
+        prog=NAME,
+        usage=f"{NAME} run FILE.cu [FILE ...] [OPTION ...] [-- ARGUMENT ...]",
+        description=DESCRIPTION,
+        epilog=NOTES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = whole.add_argument
+    add("files", nargs="*", metavar="FILE", help="the program's files; the first names it")
+    add("-I", dest="folders", action="append", default=[], metavar="DIR", help="headers lie there")
+    add("-D", dest="defined", action="append", default=[], metavar="NAME[=VALUE]", help="a macro")
+    add("--show", action="store_true", help="print the lines that are rewritten, and run nothing")
+    add(
+        "--profile",
+        action="store_true",
+        help="count memory traffic line by line, and write NAME.profile.html here",
+    )
+    add(
+        "--schedule",
+        metavar="ORDER",
+        help="of threads: in-order, reverse, ahead:WARP or shuffle:SEED (in-order)",
+    )
+    add("--workers", metavar="N", help="OS threads that run blocks (one per core)")
+    add("--kernel", metavar="NAME", help="watch this kernel alone")
+    add(
+        "--launches",
+        default="3",
+        metavar="N",
+        help="watch the first N launches of each kernel; 0 all (3)",
+    )
+    add("--keep-going", action="store_true", help="tell every fault once; do not stop at the first")
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        type=place,
+        metavar="FILE:LINE",
+        help="leave out what is found there; again for more",
+    )
+    add("--strict", action="store_true", help="warnings are faults")
+    add("--timeout", metavar="SECONDS", help="without progress of a launch; 0 none (60)")
+    add("--json", metavar="FILE", help="also write the verdict as JSON; - is the standard output")
+    add("--gpu", action="store_true", help="then compile it with nvcc, and run it on the GPU")
+    return whole
+
+
+def environment(options, name):
+    """The library's options; what is not said here stays as the environment has it."""
+    said = {
+        "SCHEDULE": options.schedule,
+        "WORKERS": options.workers,
+        "KERNEL": options.kernel,
+        "LAUNCHES": options.launches,
+        "KEEP_GOING": "1" * options.keep_going,
+        "IGNORE": ",".join(options.ignore),
+        "STRICT": "1" * options.strict,
+        "TIMEOUT": options.timeout,
+        "JSON": options.json,
+        "PROFILE": f"{name}.profile.json" * options.profile,
+    }
+    return os.environ | {f"FLASH_SIMT_{key}": value for key, value in said.items() if value}
+
+
+def execute(command, **more):
+    """The exit code, as a shell has it. Ctrl-C and the end are the program's to answer."""
+    with subprocess.Popen(command, **more) as child:
+        answers = {
+            signal.SIGINT: lambda *_: None,  # the terminal tells both
+            signal.SIGTERM: lambda *_: child.terminate(),
+        }
+        before = {number: signal.signal(number, answer) for number, answer in answers.items()}
+        code = child.wait()
+        for number, answer in before.items():
+            signal.signal(number, answer)
+    if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+        print(f"{NAME}: the program was ended by {signal.Signals(-code).name}", file=sys.stderr)
+    return code if code >= 0 else 128 - code
+
+
+def on_gpu(program, arguments, target):
+    """The same files by nvcc, with the functions of common/cuda if they are asked for."""
+    script = '. scripts/lib/build.sh; inspect; printf "%s\\n" "$NVCC" "$GPU"'
+    found = subprocess.run(["bash", "-c", script, NAME], cwd=ROOT, capture_output=True, text=True)
+    nvcc, gpu = (found.stdout.splitlines() + ["", ""])[:2]
+    if not nvcc or not gpu:
+        raise LabError(f"--gpu: there is no {'GPU' if nvcc else 'nvcc'} here")
+    print(f"on {gpu}:", flush=True)
+    uses_ours = any(b"common/cuda/" in text for text in program.texts.values())
+    ours = sorted((ROOT / "common/cuda").glob("*/*.cu")) if uses_ours else []
+    given = [f"-I{folder}" for folder in program.folders] + [f"-D{one}" for one in program.defined]
+    command = [
+        nvcc,
+        "-std=c++20",
+        "-O3",
+        "-arch=native",
+        *given,
+        f"-I{ROOT}",
+        *program.mains,
+        *ours,
+    ]
+    if subprocess.run([*map(str, command), "-o", f"{target}.gpu"]).returncode:
+        raise LabError("nvcc does not compile it")
+    return execute([f"{target}.gpu", *arguments])
+
+
+def run(options, arguments):
+    if not options.files:
+        raise LabError(f"which program? A file that ends in .cu; see {NAME} --help")
+    for file in options.files:
+        if not file.endswith(SOURCES):
+            raise LabError(f"{file} is no program; its arguments come behind --")
+        if not Path(file).is_file():
+            raise LabError(f"there is no file '{file}'")
+    program = compiling.Program(
+        [Path(os.path.abspath(file)) for file in options.files],
+        [Path(os.path.abspath(folder)) for folder in options.folders],
+        options.defined,
+    )
+    if options.show:
+        program.read()
+        print(*program.changes(), sep="\n")
+        return 0
+    target = compiling.build(program)
+    code = execute([target, *arguments], env=environment(options, target.name))
+    if options.profile and Path(f"{target.name}.profile.json").is_file():
+        sys.stdout.flush()
+        profile_report.show(
+            profile_report.load(f"{target.name}.profile.json"), f"{target.name}.profile"
+        )
+    if options.gpu and code == 0:
+        code = on_gpu(program, arguments, target)
+    return code
+
+
+def main(words):
+    if "--" in words:
+        at = words.index("--")
+        words, arguments = words[:at], words[at + 1 :]
+    else:
+        arguments = []
+    try:
+        if words[:1] and words[0] not in ("run", "-h", "--help"):
+            if words[0].endswith(SOURCES):
+                raise LabError(f"say what to do with it: {NAME} run {words[0]}")
+            raise LabError(f"there is no command '{words[0]}'; see {NAME} --help")
+        if not words:
+            raise LabError(f"what is to be done? {NAME} run FILE.cu; see {NAME} --help")
+        return run(parser().parse_intermixed_args(words[words[0] == "run" :]), arguments)
+    except LabError as error:
+        print(f"{NAME}: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

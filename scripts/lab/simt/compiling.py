@@ -1,0 +1,280 @@
+"""From CUDA files to a program: rewriting, g++, and a cache of what it has made."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.ladder import ROOT, LabError
+from lab.simt import rewriting, unsupported
+from lab.venv import LeftOut, prepare
+
+BUILD = ROOT / "build-simt"
+OWN = BUILD / "own"
+LIBRARY = BUILD / "common/simt/libflash_simt.a"
+CUBLAS = BUILD / "common/simt/libflash_simt_cublas.a"
+HEADERS = ROOT / "common/simt/headers"
+INCLUDE = re.compile(
+    rb'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))', re.M
+)
+# nvcc defines the first; the second is that of the GPU that is emulated, in host code too.
+MACROS = ("__CUDACC__=1", "__CUDA_ARCH__=800")
+OPTIONS = ["-std=gnu++20", "-O1", "-g1", "-fsanitize=thread", "-w"]
+OPTIONS += ["--param", "tsan-distinguish-volatile=1"]
+KEPT = 200  # programs and objects in the cache
+
+
+class NotSupported(LabError):
+    """One line with file, line and what to use instead."""
+
+    code = 88
+
+
+@dataclass
+class Program:
+    """The files that make a program, and those of its own that they include."""
+
+    mains: list
+    folders: list = field(default_factory=list)  # of -I
+    defined: list = field(default_factory=list)  # of -D
+    texts: dict = field(default_factory=dict)  # {path: as it is}
+    rewritten: dict = field(default_factory=dict)  # {path: Rewritten}
+    refused: dict = field(default_factory=dict)
+    is_open: bool = False  # it includes what only the preprocessor knows
+
+    def read(self):
+        """Finds the files and rewrites them."""
+        found = list(self.mains)
+        for path in found:
+            self.texts[path] = path.read_bytes()
+            for quoted, bracketed, macro in INCLUDE.findall(self.texts[path]):
+                self.is_open |= bool(macro)
+                places = [path.parent] * bool(quoted) + self.folders
+                name = (quoted or bracketed).decode(errors="replace")
+                for place in places * bool(name):
+                    candidate = Path(os.path.normpath(place / name))
+                    if candidate.is_file() and not is_ours(candidate):
+                        found += [candidate] * (candidate not in found)
+                        break
+        if any(rewriting.WORTH_A_LOOK.search(text) for text in self.texts.values()):
+            use_grammar()
+        chosen = rewriting.chosen_by_arguments(self.texts.values())
+        for path, text in self.texts.items():
+            self.rewritten[path] = rewriting.rewrite(text, chosen, self.refused)
+
+    def changes(self):
+        """Of each file, the lines that were rewritten."""
+        for path, text in self.texts.items():
+            before, after = text.split(b"\n"), self.rewritten[path].text.split(b"\n")
+            for number, (old, new) in enumerate(zip(before, after), 1):
+                if old != new:
+                    yield f"{short(path)}:{number}"
+                    yield from (f"- {line(old)}", f"+ {line(new)}")
+
+
+def line(text):
+    return text.decode(errors="replace").rstrip()
+
+
+def short(path):
+    """As one would type it here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def is_ours(path):
+    """Headers of this repository run as they are; so do CUDA's, which ours take the place of."""
+    return path.is_relative_to(ROOT / "common") or (path.parent / "cuda_runtime.h").is_file()
+
+
+def use_grammar():
+    """Makes tree-sitter's CUDA grammar importable."""
+    try:
+        python = prepare(
+            BUILD / "venv",
+            Path(__file__).with_name("requirements.txt"),
+            "tree-sitter's CUDA grammar",
+            "scripts/simt",
+        )
+    except LeftOut as reason:
+        raise LabError(
+            f"{reason}, and tree-sitter's CUDA grammar comes from there "
+            "(scripts/lab/simt/requirements.txt); flash::launch of common/cuda does without it"
+        ) from None
+    packages = next((python.parents[1] / "lib").glob("python3*/site-packages"))
+    if str(packages) not in sys.path:
+        sys.path.insert(0, str(packages))
+
+
+def digest(*parts):
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part if isinstance(part, bytes) else str(part).encode())
+        whole.update(b"\0")
+    return whole.hexdigest()[:16]
+
+
+def compiler():
+    return os.environ.get("CXX") or "g++"
+
+
+def stamp():
+    """Of the compiler and the library's sources, by their times."""
+    program = Path(shutil.which(compiler()) or "g++").resolve()
+    files = sorted((*(ROOT / "common").glob("*.hpp"), *(ROOT / "common/cuda").rglob("*.hpp")))
+    files += [path for path in sorted((ROOT / "common/simt").rglob("*")) if path.is_file()]
+    states = [(path, path.stat()) for path in [program, *files] if path.exists()]
+    return digest(*(f"{path} {state.st_mtime_ns} {state.st_size}" for path, state in states))
+
+
+BUILD_LIBRARY = """. scripts/lib/build.sh
+choose_backend simt
+{
+    configured || configure
+    run_silently "$WORK/build.log" "building the SIMT backend" build "$1" ||
+        { cat "$WORK/build.log" && die "the SIMT backend does not build (its messages are above)"; }
+} >&2
+"""
+
+
+def build_library(library=LIBRARY):
+    """Once, and when its sources have changed. Returns their stamp."""
+    now, built = stamp(), library.with_suffix(".stamp")
+    if not (library.is_file() and built.is_file() and built.read_text() == now):
+        name = library.stem.removeprefix("lib")
+        command = ["bash", "-c", BUILD_LIBRARY, ROOT / "scripts/simt", name]
+        if code := subprocess.run(command, cwd=ROOT).returncode:
+            sys.exit(code)
+        OWN.mkdir(parents=True, exist_ok=True)
+        built.write_text(now)
+    return now
+
+
+def run(command):
+    env = os.environ | {"LC_ALL": "C"}
+    return subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, errors="replace", env=env
+    )
+
+
+def include_options(program, mirror):
+    """Rewritten headers first, except where CUDA's are shadowed."""
+    folders = [folder for folder in program.folders if not (folder / "cuda_runtime.h").is_file()]
+    beside = dict.fromkeys(path.parent for path in program.mains)
+    options = [f"-I{HEADERS}"]
+    options += [f"-I{mirrored(folder, mirror)}" for folder in folders]
+    options += [f"-I{folder}" for folder in folders]
+    options += [word for folder in beside for word in ("-iquote", folder)]
+    # Those of CUDA's samples: where the real ones are missing.
+    return [*options, f"-I{HEADERS / 'samples'}", f"-I{ROOT}"]
+
+
+def mirrored(path, mirror):
+    return mirror / str(path).lstrip("/")
+
+
+def compile_one(path, program, mirror, target):
+    """An object file, unless the cache has it. Returns what g++ says if it is not content."""
+    if target.is_file() and not program.is_open:
+        os.utime(target)
+        return ""
+    is_cuda = path.suffix in (".cu", ".cuh")
+    options = [f"-D{macro}" for macro in program.defined]
+    if is_cuda:
+        options += [f"-D{macro}" for macro in MACROS]
+        options += ["-include", HEADERS / "cuda_runtime.h"]
+        options += ["-include", ROOT / "common/simt/language/launch_syntax.hpp"]
+        if any(one.uses_ptx for one in program.rewritten.values()):
+            options += ["-include", ROOT / "common/simt/instructions/inline_ptx.hpp"]
+    language = "c" if path.suffix == ".c" else "c++"
+    standard = OPTIONS[1:] if language == "c" else OPTIONS
+    partial = target.with_suffix(f".{os.getpid()}")
+    done = run(
+        [compiler() if language == "c++" else "gcc", *standard, *options]
+        + [*include_options(program, mirror), "-x", language, "-c", mirrored(path, mirror)]
+        + ["-o", partial]
+    )
+    if done.returncode:
+        return done.stderr
+    os.replace(partial, target)
+    return ""
+
+
+def build(program):
+    """The file of the program, compiled and linked."""
+    library = build_library()
+    program.read()
+    texts = [part for path in program.texts for part in (path, program.rewritten[path].text)]
+    settings = [*OPTIONS, *MACROS, *program.folders, *program.defined, *program.refused]
+    key = digest(library, *settings, *texts)
+    folder = OWN / key
+    target = folder / program.mains[0].stem
+    if target.is_file() and not program.is_open:
+        os.utime(folder)
+        return target
+    mirror = folder / "rewritten"
+    for path, one in program.rewritten.items():
+        place = mirrored(path, mirror)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(f'#line 1 "{path}"\n'.encode() + one.text)
+    headers = [
+        part
+        for path in program.texts
+        if path not in program.mains
+        for part in (path, program.rewritten[path].text)
+    ]
+    objects = [
+        OWN
+        / "objects"
+        / f"{digest(library, *settings, *headers, path, program.rewritten[path].text)}.o"
+        for path in program.mains
+    ]
+    objects[0].parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:
+        jobs = [
+            workers.submit(compile_one, path, program, mirror, one)
+            for path, one in zip(program.mains, objects)
+        ]
+        said = [job.result() for job in jobs]
+    for one in filter(None, said):
+        if reason := unsupported.explain(one, program.refused):
+            raise NotSupported(reason)
+    if any(said):
+        raise LabError("".join(said) + f"{short(program.mains[0])} does not compile")
+    link(program, objects, target)
+    shutil.rmtree(mirror)
+    clean()
+    return target
+
+
+def link(program, objects, target):
+    fast = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
+    libraries = ["-Wl,--wrap=main"]
+    if any(b"cublas" in text for text in program.texts.values()):
+        build_library(CUBLAS)
+        libraries.append(CUBLAS)
+    libraries += [LIBRARY, "-lboost_context", "-ldw", "-pthread", "-lm"]
+    partial = target.with_suffix(f".{os.getpid()}")
+    done = run([compiler(), *fast, *objects, *libraries, "-o", partial])
+    if done.returncode:
+        missing = dict.fromkeys(re.findall(r"undefined reference to [`'](.*)'", done.stderr))
+        if {"__real_main", "main"} & set(missing):
+            raise LabError(f"none of the files has a main: {', '.join(map(short, program.mains))}")
+        named = ", ".join(list(missing)[:3])
+        raise LabError(
+            f"no file here defines {named}: name the file that does, too" if named else done.stderr
+        )
+    os.replace(partial, target)
+
+
+def clean():
+    """Leaves what was used last."""
+    for folder in (OWN, OWN / "objects"):
+        found = [path for path in folder.iterdir() if path.name != "objects"]
+        for path in sorted(found, key=lambda path: path.stat().st_mtime)[:-KEPT]:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()

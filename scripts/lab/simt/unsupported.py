@@ -1,0 +1,93 @@
+"""What scripts/simt does not support, and what to use in its place.
+
+The compiler finds it, so code that is left out by the preprocessor is not spoken of.
+"""
+
+import re
+
+POINTER = "read device memory through a pointer"
+LIBRARY = "write a kernel for it, or compute it on the host"
+# (what g++ does not know, what that is, what to use)
+TABLE = [
+    (r"tex[123]D\w*|texture\w*|cuda\w*Texture\w*", "textures", POINTER),
+    (r"surf\w*|cuda\w*Surface\w*", "surfaces", POINTER),
+    (
+        r"cuda\w*Array\w*|cudaChannelFormat\w*|cudaExtent|make_cuda\w*|cudaPitchedPtr"
+        r"|cudaMemcpy3D\w*|cudaMalloc3D\w*",
+        "CUDA arrays",
+        POINTER,
+    ),
+    (r"thrust(/.*)?|thrust::.*", "Thrust", "use a kernel, or std::sort and its kin on the host"),
+    (r"cub(/.*)?", "CUB", "use a kernel; block_sum.cu of docs/examples reduces"),
+    (r"curand\w*(\.h)?", "cuRAND", "fill an array on the host with <random>, and copy it"),
+    (r"cufft\w*(\.h)?", "cuFFT", LIBRARY),
+    (r"cusparse\w*(\.h)?", "cuSPARSE", LIBRARY),
+    (r"cusolver\w*(\.h)?", "cuSOLVER", LIBRARY),
+    (r"cudnn\w*(\.h)?", "cuDNN", LIBRARY),
+    (r"cublas\w*(\.h)?", "this part of cuBLAS", "use its gemm, or a kernel"),
+    (r"npp\w*(\.h)?|nppi?[A-Z]\w*", "NPP", LIBRARY),
+    (r"nvjpeg\w*(\.h)?", "nvJPEG", LIBRARY),
+    (r"nccl\w*(\.h)?|mpi\.h|MPI_\w+|nvshmem\w*(\.h)?", "several GPUs", "use one"),
+    (r"(cutlass|cute)(/.*)?", "CUTLASS", "write the kernel with mma.sync or WMMA"),
+    (r"nvrtc\w*(\.h)?", "compiling at run time", "compile the kernel with the program"),
+    (
+        r"nvml\w*(\.h)?|nvtx3?(/.*)?|nvToolsExt\w*\.h|cuda_profiler_api\.h|cupti\w*(\.h)?|cudaProfiler\w*",
+        "NVIDIA's tools",
+        "leave them out",
+    ),
+    (
+        r"cuda\.h|cudaTypedefs\.h|cu[A-Z]\w+|CU[a-z]\w+|CUDA_(ERROR|SUCCESS)\w*",
+        "the driver API",
+        "use the runtime's functions (cuda_runtime.h)",
+    ),
+    (r"cuda/pipeline|pipeline", "cuda::pipeline", "use __pipeline_memcpy_async or plain loads"),
+    (r"cuda(/.*)?|cuda::.*", "this part of libcu++", "use CUDA's own functions"),
+    (r"cudaGraph\w*|cudaStream\w*Capture\w*", "CUDA graphs", "launch the kernels one by one"),
+    (r"cudaIpc\w*|cudaMemPool\w*|cudaExternal\w*", "this kind of memory", "use cudaMalloc"),
+    (
+        r"cudaGraphics\w*|cudaGL\w*|G[Ll]\w*(/.*)?|gl[A-Z]\w*|cuda_gl_interop\.h|vulkan(/.*)?|EGL(/.*)?"
+        r"|helper_gl\.h|cuda\w*interop\.h|nvscibuf\.h",
+        "graphics",
+        "leave it out",
+    ),
+    (r"omp\.h|omp_\w+", "OpenMP beside CUDA", "use one host thread"),
+    (r"__cluster\w*|cluster_group|this_cluster", "thread block clusters", "use blocks"),
+    (
+        r"cooperative_groups(/.*)?",
+        "this part of cooperative groups",
+        "use __syncthreads and shuffles",
+    ),
+    (
+        r"FreeImage\w*(\.h)?|opencv\w*(/.*)?|cv|torch(/.*)?|ATen(/.*)?|pybind11(/.*)?",
+        "this library",
+        "give the program a main that does without it",
+    ),
+    (r"cuda[A-Z]\w+", "{name}", "docs/simt.md lists the runtime's functions that are"),
+    (r"__\w+", "the intrinsic {name}", "docs/simt.md lists those that are"),
+]
+ERROR = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<said>.*)$", re.M
+)
+
+
+def explain(said, refused):
+    """The first error of g++ that is told in one line; None where all are the program's own."""
+    for error in ERROR.finditer(said):
+        place = f"{error['file']}:{error['line']}"
+        names = re.findall(r"'([^']+)'", error["said"])
+        if missing := re.match(r"(\S+): No such file", error["said"]):
+            names = [missing[1]]
+        for name in names:
+            if name in refused:
+                return f"{place}: not supported: {refused[name]}"
+        if not re.search(
+            r"not declared|not a member|does not name|No such file|no type named|"
+            r"has not been declared|not a type",
+            error["said"],
+        ):
+            continue
+        name = names[0] if names else ""
+        for pattern, what, instead in TABLE:
+            if re.fullmatch(pattern, name):
+                return f"{place}: not supported: {what.format(name=name)}; {instead}"
+    return None

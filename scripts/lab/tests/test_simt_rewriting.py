@@ -1,0 +1,234 @@
+"""What scripts/simt makes of CUDA's own spellings, text by text."""
+
+import pytest
+from lab.ladder import LabError
+from lab.simt import compiling, ptx, rewriting, unsupported
+
+
+@pytest.fixture(scope="module", autouse=True)
+def grammar():
+    try:
+        compiling.use_grammar()
+    except LabError as error:
+        pytest.skip(str(error))
+
+
+def rewritten(source, *headers):
+    """The text with the runtime's names cut short, and what is refused."""
+    texts = [text.encode() for text in (*headers, source)]
+    refused = {}
+    chosen = rewriting.chosen_by_arguments(texts)
+    text = rewriting.rewrite(texts[-1], chosen, refused).text.decode()
+    assert text.count("\n") == source.count("\n")
+    return text.replace("::flash::simt::", "~"), refused
+
+
+PLAIN = "__global__ void k(float* a);\n"
+TEMPLATE = "template <class T, int N = 4> __global__ void k(T* a, int n = 1) {}\n"
+KERNEL_OF = (
+    "template <class T, int N = 4> ::std::integral_constant<void (*)(T* a, int n), &k<T, N>> "
+    "kernel_of_k(T* a, int n);"
+)
+
+
+@pytest.mark.parametrize(
+    "launch, wanted",
+    [
+        ("k<<<1, 32>>>(a);", "~configured(k, 1, 32)(a);"),
+        ("k <<< dim3(2, n / 4), b, n * sizeof(int), s >>> (a + 1, f(a, b));",
+         "~configured(k ,  dim3(2, n / 4), b, n * sizeof(int), s ) (a + 1, f(a, b));"),
+        ("k<<<1, 2>>>(a),\nm<<<3, 4>>>();", "~configured(k, 1, 2)(a),\n~configured(m, 3, 4)();"),
+        ("ks[i]<<<1, 2>>>(a);", "~configured(ks[i], 1, 2)(a);"),
+        ("(*p)<<<1, 2>>>();", "~configured((*p), 1, 2)();"),
+        ("if (x) k<<<1, 2>>>(a); else n::m<3><<<1, 2>>>(a);",
+         "if (x) ~configured(k, 1, 2)(a); else ~configured(n::m<3>, 1, 2)(a);"),
+        ("CHECK((k<<<1, 2>>>(a), get()));", "CHECK((~configured(k, 1, 2)(a), get()));"),
+        ("k<<<n > 4 ? 1 : 2, (n >> 3) + 1>>>(a);",
+         "~configured(k, n > 4 ? 1 : 2, (n >> 3) + 1)(a);"),
+        ("k<<<\n  1, // blocks\n  2\n>>>(\n  a);",
+         "~configured(k, \n  1, // blocks\n  2\n)(\n  a);"),
+        ('puts("k<<<1, 2>>>(a)"); // k<<<1, 2>>>(a)', 'puts("k<<<1, 2>>>(a)"); // k<<<1, 2>>>(a)'),
+    ],
+)  # fmt: skip
+def test_a_launch(launch, wanted):
+    source = PLAIN + "int main() { " + launch + " }\n"
+    assert rewritten(source) == (PLAIN + "int main() { " + wanted + " }\n", {})
+
+
+@pytest.mark.parametrize(
+    "launch, wanted",
+    [
+        ("k<<<1, 2>>>(a, 3);", "~configured(decltype(kernel_of_k(a, 3))::value, 1, 2)(a, 3);"),
+        ("k<float><<<1, 2>>>(NULL,\n  3);",
+         "~configured(decltype(kernel_of_k<float>(NULL, 3))::value, 1, 2)(NULL,\n  3);"),
+        ("n::k<int, 8><<<1, 2>>>(a);",
+         "~configured(decltype(n::kernel_of_k<int, 8>(a))::value, 1, 2)(a);"),
+        ("k<<<1, 2>>>([=](int i) { return i; });",
+         "~configured_by_arguments([&](auto &&...a) { return decltype(kernel_of_k("
+         "static_cast<decltype(a)>(a)...)){}; }, 1, 2)([=](int i) { return i; });"),
+    ],
+)  # fmt: skip
+def test_the_arguments_choose_of_a_template(launch, wanted):
+    begun = TEMPLATE[:-1] + " " + KERNEL_OF + "\n"
+    source = TEMPLATE + "void f() { " + launch + " }\n"
+    assert rewritten(source)[0] == begun + "void f() { " + wanted + " }\n"
+    # from a header, too
+    assert rewritten("void f() { " + launch + " }\n", TEMPLATE)[0] == f"void f() {{ {wanted} }}\n"
+
+
+def test_overloads_and_packs():
+    source = (
+        "__global__ void k(int* a) {}\n__global__ void k(float* a) {}\nvoid f(){k<<<1,2>>>(a);}"
+    )
+    assert "&k> kernel_of_k(int* a);\n" in rewritten(source)[0]
+    assert "~configured(decltype(kernel_of_k(a))::value, 1,2)(a)" in rewritten(source)[0]
+    source = "template <class... A> __global__ void k(A... a);\nvoid f() { k<<<1, 2>>>(); }"
+    assert "&k<A...>> kernel_of_k(A... a);\n" in rewritten(source)[0]
+
+
+@pytest.mark.parametrize(
+    "macro, wanted",
+    [
+        ("#define RUN(k, n) \\\n  k<<<(n), 32>>>(n); \\\n  check()",
+         "#define RUN(k, n) \\\n  ~configured(k, (n), 32)(n); \\\n  check()"),
+        ("#define SHAPE(g, b) <<<g, b>>>", "#define SHAPE(g, b) ->*~Configuration(g, b)"),
+        ("#define TILE(T, s) extern __shared__ T s[]",
+         "#define TILE(T, s)   T *s = ~DynamicShared()"),
+        ("#define EX2(y, x) asm(\"ex2.approx.f32 %0, %1;\" \\\n  : \"=f\"(y) : \"f\"(x))",
+         "#define EX2(y, x) (y) = ::flash::fast_exp2((x))\\\n"),
+    ],
+)  # fmt: skip
+def test_in_a_macro(macro, wanted):
+    assert rewritten(macro + "\n")[0] == wanted + "\n"
+
+
+@pytest.mark.parametrize(
+    "declared, wanted",
+    [
+        ("extern __shared__ float s[];", "  float *s = ~DynamicShared();"),
+        ("extern __shared__ __align__(16) unsigned char s[];",
+         "  __align__(16) unsigned char *s = ~DynamicShared();"),
+        ("extern __shared__ alignas(16) float4 s[];",
+         "  __align__(16) float4 *s = ~DynamicShared();"),
+        ("volatile __shared__ extern T s[][4];", "volatile   T (*s)[4] = ~DynamicShared();"),
+        ("extern __shared__ int s[], t;", "  int *s = ~DynamicShared(), &t = ~DynamicShared();"),
+        ("static __shared__ float s[32];", " __shared__ float s[32];"),
+        ("__shared__ alignas(double) char s[8];",
+         "__shared__ __align__(alignof(double)) char s[8];"),
+    ],
+)  # fmt: skip
+def test_shared_memory(declared, wanted):
+    source = "__global__ void k() { " + declared + " }"
+    assert rewritten(source)[0] == "__global__ void k() { " + wanted + " }"
+
+
+def test_dynamic_shared_memory_of_a_file():
+    text = rewritten("extern __shared__ __align__(16) int s[];\nnamespace { int x; }\n")[0]
+    assert text.startswith("static const   __align__(16) ~DynamicSharedArray<int> s{};\n")
+
+
+def test_the_hosts_own_variables():
+    source = """dim3 size(dim3 gridDim) { return gridDim; }
+__global__ void k() { int i = blockIdx.x * blockDim.x; }
+struct Shape { dim3 gridDim; int n() { return gridDim.x; } };
+void f(Shape s) {
+    dim3 blockDim(16, n), g = s.gridDim;
+    k<<<gridDim(2), blockDim.x>>>();
+}
+"""
+    assert (
+        rewritten(source)[0]
+        == """dim3 size(dim3 gridDim_) { return gridDim_; }
+__global__ void k() { int i = blockIdx.x * blockDim.x; }
+struct Shape { dim3 gridDim_; int n() { return gridDim_.x; } };
+void f(Shape s) {
+    dim3 blockDim_(16, n), g = s.gridDim_;
+    ~configured(k, gridDim(2), blockDim_.x)();
+}
+"""
+    )
+
+
+def test_linkage_and_lambda_expressions():
+    source = 'extern "C" __global__ void k();\nextern "C" { int f(); __device__ int g(); }\n'
+    assert rewritten(source)[0] == (
+        'extern "C" extern "C++" __global__ void k();\n'
+        'extern "C" { int f(); extern "C++" __device__ int g(); }\n'
+    )
+    source = "void f() { g([=] __host__ __device__ (int i) { return i; }); h<<<1, 2>>>(); }"
+    assert rewritten(source)[0] == (
+        "void f() { g([=]                     (int i) { return i; }); ~configured(h, 1, 2)(); }"
+    )
+
+
+def test_three_lists_of_template_arguments_are_no_launch():
+    source = "typedef A<B<C<int>>> D;\nvoid f() { k<<<1, 2>>>(); }\nstd::vector<A<B<int>>> v;\n"
+    assert rewritten(source)[0] == source.replace("k<<<1, 2>>>", "~configured(k, 1, 2)")
+
+
+def test_a_file_without_any_of_it_stays():
+    source = b"__global__ void k(int* a) { a[threadIdx.x] = blockDim.x; }\nint main() {}\n"
+    assert not rewriting.WORTH_A_LOOK.search(source)
+
+
+@pytest.mark.parametrize(
+    "statement, values, wanted",
+    [
+        ("mov.u32 %0, %%laneid;", "a", "a = ~lane()"),
+        ("{ cp.async.commit_group;\n }", "", "::flash::cp_async_commit()"),
+        ("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;", "ab",
+         "~copy_async(~at(a, 0), ~at(b, 0), 16)"),
+        ("ld.global.nc.v2.f32 {%0, %1}, [%2+8];", "abc", "~load<float>(~at(c, 8), a, b)"),
+        ("st.shared.u32 [%0], %1;", "ab", "~store<unsigned>(~at(a, 0), b)"),
+        ("fma.rn.f32 %0, %1, %2, 0f3F800000;", "abc",
+         "a = fma(b, c, __uint_as_float(0x3F800000u))"),
+        ("bar.sync %0, 128; // of half a block", "a", "~barrier_sync(a, 128)"),
+        ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", "ab",
+         "~mbarrier_expect_tx(~at(a, 0), b)"),
+        ("", "", "void()"),
+    ],
+)  # fmt: skip
+def test_inline_ptx(statement, values, wanted):
+    assert ptx.to_cpp(statement, list(values)).replace(ptx.PTX, "~") == wanted
+
+
+@pytest.mark.parametrize(
+    "statement, said",
+    [
+        ("{ .reg .pred p; setp.ne.u32 p, %0, 0; }", "of several instructions (.reg .pred p; ...)"),
+        ("tcgen05.alloc.b32 [%0], 32;", "the PTX instruction tcgen05.alloc.b32"),
+        ("mov.u32 %0, %cluster_ctarank;", "inline PTX with the operand %cluster_ctarank"),
+    ],
+)
+def test_inline_ptx_without_a_twin(statement, said):
+    with pytest.raises(ptx.NoTwin) as error:
+        ptx.to_cpp(statement, ["a"])
+    assert said in str(error.value)
+    text, refused = rewritten(f'void f() {{ asm volatile("{statement}" :: "r"(a)); }}')
+    assert text == "void f() { ~not_supported::refused_0(); }"
+    assert said in refused["refused_0"]
+
+
+def test_a_kernel_does_not_launch():
+    text, refused = rewritten("__global__ void k() { k<<<1, 2>>>(); }\n")
+    assert "~not_supported::refused_0();" in text
+    assert refused["refused_0"] == "a launch by a kernel; let the host launch it"
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        ("a.cu:3:10: fatal error: thrust/sort.h: No such file or directory",
+         "a.cu:3: not supported: Thrust; use a kernel, or std::sort and its kin on the host"),
+        ("a.cu:9:1: error: 'texture' does not name a type",
+         "a.cu:9: not supported: textures; read device memory through a pointer"),
+        ("b.h:4:7: error: 'cudaFoo' was not declared in this scope; did you mean 'cudaFree'?",
+         "b.h:4: not supported: cudaFoo; docs/simt.md lists the runtime's functions that are"),
+        ("a.cu:2:2: error: 'refused_1' is not a member of 'flash::simt::not_supported'",
+         "a.cu:2: not supported: why; what instead"),
+        ("a.cu:2:2: error: 'n' was not declared in this scope", None),
+        ("a.cu:2:2: error: cannot convert 'cudaStream_t' to 'int'", None),
+    ],
+)  # fmt: skip
+def test_what_is_not_supported_is_one_line(error, said):
+    assert unsupported.explain(f"x\n{error}\n", {"refused_1": "why; what instead"}) == said

@@ -1,0 +1,148 @@
+"""scripts/simt on whole programs, as they stand in books. Where the SIMT backend is built."""
+
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+VECTOR_ADD = """#include <stdio.h>
+#include <cuda_runtime.h>
+#include "check.cuh"
+__global__ void add(const float* a, const float* b, float* c, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) c[i] = a[i] + b[i];
+}
+int main(int argc, char** argv) {
+    const int n = 1000;
+    float host[n], *a, *b, *c;
+    for (int i = 0; i < n; ++i) host[i] = i;
+    CHECK(cudaMalloc((void**)&a, sizeof host));
+    CHECK(cudaMalloc(&b, sizeof host));
+    CHECK(cudaMalloc(&c, sizeof host));
+    CHECK(cudaMemcpy(a, host, sizeof host, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(b, host, sizeof host, cudaMemcpyHostToDevice));
+    dim3 blockDim(256), gridDim((n + blockDim.x - 1) / blockDim.x);
+    add<<<gridDim, blockDim>>>(a, b, c, n + EXTRA);
+    CHECK(cudaMemcpy(host, c, sizeof host, cudaMemcpyDeviceToHost));
+    printf("%g %s\\n", host[999], argv[1]);
+    return 7;
+}
+"""
+CHECK = """#define CHECK(call) do { if (call != cudaSuccess) return 1; } while (0)
+"""
+EVERYTHING = """#include <cstdio>
+#include "two.h"
+#define LAUNCH(k, n) k<<<1, n>>>(numbers)
+#define SHAPE(grid, block) <<<grid, block>>>
+extern "C" __global__ void square(int* a) { a[threadIdx.x] *= a[threadIdx.x]; }
+template <class T> __global__ void reverse(T* a, int n) {
+    extern __shared__ __align__(16) T s[];
+    s[threadIdx.x] = a[threadIdx.x];
+    __syncthreads();
+    a[threadIdx.x] = s[n - 1 - threadIdx.x];
+}
+template <class F> __global__ void each(int n, F f) { if (threadIdx.x < n) f(threadIdx.x); }
+extern __shared__ int of_file[];
+__global__ void lanes(int* a) {
+    static __shared__ alignas(16) int copy[32];
+    unsigned lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    of_file[lane] = a[lane];
+    unsigned to = (unsigned)__cvta_generic_to_shared(&copy[lane]);
+    if (lane % 4 == 0)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\\n" :: "r"(to), "l"(a + lane));
+    asm volatile("cp.async.wait_all;");
+    __syncwarp();
+    a[lane] = of_file[lane] + copy[lane];
+}
+int main() {
+    int *numbers, host[32], three = 3;
+    cudaMalloc(&numbers, sizeof host);
+    for (int i = 0; i < 32; ++i) host[i] = i;
+    cudaMemcpy(numbers, host, sizeof host, cudaMemcpyHostToDevice);
+    LAUNCH(square, 32);
+    reverse<<<1, dim3(32), 32 * sizeof(int), 0>>>(numbers, 32);
+    each<<<1, 32>>>(32, [=] __device__ (int i) { numbers[i] += three; });
+    lanes<<<1, 32, 128>>>(numbers);
+    void (*kernel)(int*) = square;
+    kernel SHAPE(1, 32)(numbers);
+    two(numbers);
+    cudaMemcpy(host, numbers, sizeof host, cudaMemcpyDeviceToHost);
+    printf("%d\\n", host[30]);
+}
+"""
+TWO = """#include "two.h"
+__global__ void one(int* a) { a[threadIdx.x] += 1; }
+void two(int* a) { one<<<1, 32>>>(a); one<<<1, 32>>>(a); }
+"""
+RACE = """__global__ void k(int* a) { a[0] = threadIdx.x; }
+int main() { int* a; cudaMalloc(&a, 4); k<<<1, 2>>>(a); }
+"""
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        if not (ROOT / "build-simt/common/simt/libflash_simt.a").is_file():
+            self.skipTest("the SIMT backend is not built")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.here = Path(folder.name)
+
+    def simt(self, *words, **files):
+        for name, text in files.items():
+            (self.here / name.replace("__", ".")).write_text(text)
+        command = [ROOT / "scripts/simt", "run", *words]
+        pipes = {"capture_output": True, "text": True, "cwd": self.here}
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, **pipes)
+        if "PyPI does not answer" in done.stderr:
+            self.skipTest(done.stderr)
+        return done
+
+    def test_a_beginners_program(self):
+        (self.here / "include").mkdir()
+        (self.here / "include/check.cuh").write_text(CHECK)
+        words = ["add.cu", "-I", "include", "-DEXTRA=0", "--", "done"]
+        done = self.simt(*words, add__cu=VECTOR_ADD)
+        self.assertEqual((done.returncode, done.stdout[:9]), (7, "1998 done"), done.stderr)
+        cached = self.simt(*words)
+        self.assertEqual(cached.stdout, done.stdout)
+
+    def test_a_fault_has_the_files_own_line(self):
+        words = ["add.cu", "-D", "EXTRA=1"]
+        done = self.simt(*words, add__cu=VECTOR_ADD, check__cuh=CHECK)
+        self.assertEqual(done.returncode, 86, done.stderr)
+        self.assertIn("at add.cu:6", done.stderr)
+
+    def test_everything_that_is_rewritten(self):
+        header = "__global__ void one(int* a);\nvoid two(int* a);\n"
+        done = self.simt("a.cu", "b.cu", a__cu=EVERYTHING, b__cu=TWO, two__h=header)
+        # number 30 of the reversed squares is 1; + 3, twice, squared, + 2
+        self.assertEqual((done.returncode, done.stdout[:3]), (0, "66\n"), done.stderr)
+
+    def test_options_reach_the_run(self):
+        self.assertEqual(self.simt("race.cu", race__cu=RACE).returncode, 86)
+        self.assertEqual(self.simt("race.cu", "--ignore", "race.cu:1").returncode, 0)
+        self.assertEqual(self.simt("race.cu", "--kernel", "other").returncode, 0)
+        self.assertEqual(self.simt("race.cu", "--launches", "many").returncode, 2)
+
+    def test_what_does_not_run(self):
+        for text, code, said in (
+            ("#include <thrust/sort.h>\n", 88, "a.cu:1: not supported: Thrust;"),
+            ("\n__global__ void k() { k<<<1, 1>>>(); }", 88, "a.cu:2: not supported: a launch by"),
+            ("int main() { return x; }\n", 2, "a.cu:1:21: error: 'x' was not declared"),
+            ("__global__ void k() {}\n", 2, "none of the files has a main: a.cu"),
+        ):
+            done = self.simt("a.cu", a__cu=text)
+            self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
+            self.assertIn(said, done.stderr)
+
+    def test_show(self):
+        done = self.simt("race.cu", "--show", race__cu=RACE)
+        self.assertIn("race.cu:2\n- int main", done.stdout)
+        self.assertIn("configured(k, 1, 2)(a); }\n", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,89 @@
+"""Recordings: what shared memory is called, and which programs make them."""
+
+from lab import watch, watch_shapes
+from lab.ladder import cuda_rungs
+
+SOURCE = """
+constexpr int warps = 8;
+template <int d> struct Tile {
+    static constexpr int Br = d == 128 ? 32 : 64; // queries
+    static constexpr int Bc = 4 * warps;
+    static constexpr int K_stride = d + 1;
+    static constexpr int Q_smem = 0;
+    static constexpr int K_smem = Q_smem + Br * d;
+    static constexpr int P_smem = K_smem + Bc * K_stride;
+    static constexpr int keep_smem = P_smem + Br * Bc;
+    static constexpr int floats = keep_smem + Br;
+};
+template <int d> struct Shared {
+    alignas(16) char Q[Br * d * 2];
+    T K[Bc * d];
+};
+int swizzled(int row, int chunk);
+"""
+
+
+def recording(kernel, variables=(), dynamic=1 << 16):
+    return {
+        "run": {"kernel": kernel, "arguments": ["program", "--head-dim", "128"]},
+        "shared": {"dynamic": dynamic, "variables": list(variables)},
+        "buffers": [{"name": "K"}, {"name": "LSE"}],
+    }
+
+
+def test_constants_of_a_kernel_s_head_dimension():
+    known = watch_shapes.constants(SOURCE, 128)
+    assert known["Br"] == 32 and known["Bc"] == 32 and known["K_smem"] == 32 * 128
+    assert watch_shapes.constants(SOURCE, 64)["Br"] == 64
+
+
+def test_tiles_that_constants_place():
+    trace = recording("kernel<64>")
+    watch_shapes.complete(trace, SOURCE)
+    found = {one["name"]: one for one in trace["shared"]["variables"]}
+    assert list(found) == ["Q", "K", "P", "keep"]
+    assert (found["K"]["at"], found["K"]["rows"], found["K"]["columns"]) == (4 * 64 * 64, 32, 65)
+    assert (found["keep"]["rows"], found["keep"]["columns"]) == (64, 1)
+
+
+def test_tiles_of_debug_information():
+    trace = recording(
+        "kernel<flash::Half, 64>",
+        [
+            {"name": "V[1]", "at": 0, "bytes": 4096, "type": "SwizzledTile<64, 32>", "dims": []},
+            {"name": "Q", "at": 4096, "bytes": 8192, "type": "char", "element": 1, "dims": [8192]},
+            {
+                "name": "P",
+                "at": 12288,
+                "bytes": 96,
+                "type": "float",
+                "element": 4,
+                "dims": [2, 4, 3],
+            },
+        ],
+    )
+    watch_shapes.complete(trace, SOURCE)
+    V, Q, P = trace["shared"]["variables"]
+    assert (V["type"], V["rows"], V["columns"]) == ("half", 32, 64)
+    assert V["swizzle"] == {"row_bytes": 128, "rows": 32}
+    assert (Q["type"], Q["rows"], Q["columns"], Q["swizzle"]["rows"]) == ("half", 64, 64, 64)
+    assert (P["rows"], P["columns"]) == (8, 3) and "swizzle" not in P
+
+
+def test_rows_of_tensors():
+    trace = recording("kernel<flash::Bfloat16, 128>")
+    watch_shapes.complete(trace, "")
+    assert [buffer.get("row_bytes") for buffer in trace["buffers"]] == [256, None]
+
+
+def test_a_page_holds_its_recording_and_every_script(tmp_path):
+    trace = {"files": ["", "steps/ladder.txt"], "sites": [{"file": 1}]}
+    text = watch.page(trace, "name", tmp_path)
+    assert "@" not in [line for line in text.splitlines() if line.startswith("@")]
+    assert set(watch.SCRIPTS) == {path.stem for path in watch.VIEWER.glob("*.js")}
+    assert "<script src" not in text and "http" not in text.split('id="recording"')[0]
+
+
+def test_every_cuda_rung_has_a_problem():
+    assert all(watch.problem_of(rung)[0] == "--heads" for rung in cuda_rungs([]))
+    assert watch.PROBLEMS.keys() <= {rung.name for rung in cuda_rungs([])}

@@ -1,0 +1,44 @@
+"""Packages of PyPI in a virtual environment of a build folder."""
+
+import re
+import subprocess
+import sys
+
+from lab.ladder import ROOT
+
+NO_NETWORK = re.compile(
+    r"connection broken|resolution|NewConnection|timed out|unreachable|No matching", re.I
+)
+
+
+class LeftOut(Exception):
+    """Why this machine cannot have them."""
+
+
+def install(package, command):
+    """A package of the system, by apt."""
+    script = '. scripts/lib/setup.sh; NEEDED=$1; install "$1"'
+    if subprocess.run(["bash", "-c", script, command, package], cwd=ROOT).returncode:
+        raise LeftOut(f"there is no {package}")
+
+
+def prepare(folder, requirements, what, command):
+    """The environment's Python, made anew if this Python or the requirements have changed."""
+    python, stamp = folder / "bin/python3", folder / "requirements.txt"
+    wanted = f"{requirements.read_text(encoding='utf-8')}# for Python {sys.version.split()[0]}\n"
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+        return python
+    place = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
+    print(f"Installing {what} from PyPI into {place}", file=sys.stderr, flush=True)
+    make = [sys.executable, "-m", "venv", "--clear", str(folder)]
+    if subprocess.run(make, capture_output=True).returncode:
+        install("python3-venv", command)
+        subprocess.run(make, check=True)
+    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "2"]
+    done = subprocess.run([*pip, "-r", requirements], capture_output=True, text=True)
+    if done.returncode and NO_NETWORK.search(done.stderr):
+        raise LeftOut("PyPI does not answer")
+    if done.returncode:
+        raise LeftOut(f"pip cannot install {requirements}\n{done.stderr.strip()}")
+    stamp.write_text(wanted, encoding="utf-8")
+    return python

@@ -1,0 +1,181 @@
+"""Watch a kernel run: records one block on the SIMT backend, with the race detector on, and
+writes one HTML file that replays it in a browser, step by step. It needs no GPU and no network.
+
+    ./scripts/watch flash_attention_2
+    ./scripts/watch overlap --block 1 --schedule reverse --causal
+    ./scripts/watch docs/examples/unseen_races.cu slot
+
+docs/watch_format.md says what a recording holds.
+"""
+
+import argparse
+import base64
+import json
+import os
+import re
+import subprocess
+import tempfile
+import webbrowser
+import zlib
+from pathlib import Path
+
+from lab import cli, watch_shapes
+from lab.ladder import ROOT, LabError, cuda_rungs
+
+MOST = 2 << 20  # bytes of a page
+VIEWER = ROOT / "common/simt/viewer"
+SCRIPTS = (
+    *("tools", "trace", "names", "costs", "memory", "moments", "words"),
+    *("source_view", "warps_view", "shared_view", "tensors_view", "fragments_view"),
+    *("barriers_view", "timeline_view", "controls", "main"),
+)
+# Problems that are small, and still show the idea: at least six tiles of K and V where there is a
+# ring (of Q and dO in the backward pass), a block that draws twice where blocks persist.
+SMALL = "--heads 1 --q-len 128 --head-dim 64"
+TILES = "--heads 1 --q-len 256 --kv-len 384 --head-dim 64"
+PROBLEMS = {
+    "wgmma_tma": "--heads 1 --q-len 256 --kv-len 576 --head-dim 64",
+    "persistent_blocks": "--heads 6 --q-len 256 --kv-len 768 --head-dim 64",
+    "overlap": "--heads 6 --q-len 256 --kv-len 768 --head-dim 64",
+    "backward_two_kernels": "--heads 1 --q-len 256 --head-dim 64",
+    "backward_one_kernel": "--heads 1 --q-len 384 --kv-len 128 --head-dim 64",
+    "backward_roles": "--heads 1 --q-len 384 --kv-len 128 --head-dim 64",
+    "backward_wgmma": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
+    "backward_late_dq": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
+    "backward_ordered": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
+}
+
+
+def problem_of(rung):
+    usual = SMALL if rung.number[0] == "1" else TILES
+    return PROBLEMS.get(rung.name, usual).split()
+
+
+def record(program, arguments, options):
+    """The recording of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        block = (options.block or "0").replace(" ", "").split(",")
+        environment = os.environ | {
+            "FLASH_SIMT_WATCH": str(path),
+            "FLASH_SIMT_WATCH_KERNEL": options.kernel or "",
+            "FLASH_SIMT_WATCH_BLOCK": ",".join(block + ["0"] * (3 - len(block))),
+            "FLASH_SIMT_DETECT": "1",
+            "FLASH_SIMT_WORKERS": "1",
+        }
+        if options.schedule:
+            environment["FLASH_SIMT_SCHEDULE"] = options.schedule
+        done = subprocess.run(
+            [str(program), *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+        if done.returncode and not path.is_file():
+            raise LabError(done.stderr.strip() or f"exit code {done.returncode}")
+        if not path.is_file():
+            raise LabError(
+                "nothing was recorded: no kernel has "
+                f"'{options.kernel or ''}' in its name and a block {options.block or 0}"
+            )
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def sources_of(trace, build):
+    """The text of each file of which the run came to a line. (Compilers may name files relative to
+    the build folder.)"""
+    found = {}
+    for i, name in enumerate(trace["files"]):
+        path = next((p for p in (ROOT / name, build / name) if p.is_file()), ROOT).resolve()
+        if path.is_file() and any(site["file"] == i for site in trace["sites"]):
+            short = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else name
+            trace["files"][i] = short
+            found[short] = path.read_text(encoding="utf-8").rstrip("\n")
+    return found
+
+
+def page(trace, title, build):
+    """The page that replays a recording."""
+    document = {"title": title, "sources": sources_of(trace, build), "trace": trace}
+    packed = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9)
+    parts = {
+        "TITLE": f"{title}: a run to watch",
+        "STYLE": (VIEWER / "style.css").read_text(encoding="utf-8"),
+        "RECORDING": base64.b64encode(packed).decode(),
+        "SCRIPT": "\n".join((VIEWER / f"{name}.js").read_text("utf-8") for name in SCRIPTS),
+    }
+    template = (VIEWER / "page.html").read_text(encoding="utf-8")
+    return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template)
+
+
+def add_options(parser):
+    parser.add_argument("--kernel", metavar="K", help="a part of its name (the longest run)")
+    parser.add_argument("--block", metavar="B", help="x or x,y,z (0; of a fault, its own)")
+    parser.add_argument("--schedule", metavar="S", help="in-order, reverse, ahead:W or shuffle:N")
+    parser.add_argument("--output", metavar="FILE", help="the page (build-simt/watch/RUNG.html)")
+    parser.add_argument("--no-browser", action="store_true", help="only write the page")
+    cli.add(parser, "--simt-programs")
+
+
+def add_arguments(parser):
+    add_options(parser)
+    parser.add_argument("rung", metavar="RUNG", help="its name; or a program, FILE.cu")
+    parser.add_argument(
+        "arguments",
+        nargs=argparse.REMAINDER,
+        metavar="ARGUMENT",
+        help="for the rung, as in scripts/step; the options above may stand here, too",
+    )
+
+
+def build(rung, folder):
+    target = f"{rung.program}_recorded"
+    program = folder / "steps" / target
+    if not (folder / "CMakeCache.txt").is_file():
+        subprocess.run([ROOT / "scripts/step", "--preset", "simt", rung.name, "--help"], check=True)
+    done = subprocess.run(
+        ["cmake", "--build", str(folder), "--target", target], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise LabError(f"{rung.name} does not build\n{done.stdout}{done.stderr}")
+    return program
+
+
+def own_program(file):
+    """A reader's own file, compiled to be recorded."""
+    from lab.simt import compiling
+
+    compiling.OPTIONS += ["-g", "-fsanitize-coverage=trace-pc"]
+    return compiling.build(compiling.Program([Path(file).resolve()]))
+
+
+def main(options):
+    late = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    add_options(late)
+    options, arguments = late.parse_known_args(options.arguments, options)
+    if options.rung.endswith(".cu"):
+        name, source = Path(options.rung).stem, Path(options.rung)
+        program = own_program(source)
+    else:
+        (rung,) = cuda_rungs([options.rung])
+        name, source = rung.name, rung.kernel_file
+        program = build(rung, options.simt_programs)
+        arguments = arguments or problem_of(rung)
+    trace = record(program, arguments, options)
+    if elsewhere := trace.get("elsewhere"):  # the fault is in another block
+        options.kernel = elsewhere["kernel"]
+        options.block = ",".join(map(str, elsewhere["index"]))
+        trace = record(program, arguments, options)
+    watch_shapes.complete(trace, source.read_text(encoding="utf-8"))
+    text = page(trace, name, options.simt_programs)
+    if len(text) > MOST:
+        raise LabError(
+            f"the page would have {len(text):,} bytes, more than {MOST:,}: take a smaller problem "
+            "(--q-len, --kv-len, --head-dim) or another block"
+        )
+    output = Path(options.output or options.simt_programs / "watch" / f"{name}.html")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text, encoding="utf-8")
+    if "fault" in trace:
+        print(trace["fault"]["text"])
+    print(f"{len(trace['steps']['warp']):,} steps, {len(text):,} bytes: {output}")
+    if not options.no_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        webbrowser.open(output.resolve().as_uri())
+    return 0
