@@ -1,8 +1,11 @@
 #include "common/simt/instructions/collectives.hpp"
 
+#include <atomic>
 #include <bit>
+#include <string>
 
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/workforce.hpp"
 
 namespace flash::simt {
 namespace {
@@ -85,6 +88,38 @@ uint64_t exchange(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int 
     return own.result;
 }
 
+void sync_grid(SourceLocation location) {
+    const Caller caller;
+    Block& block = caller.block;
+    const uint64_t blocks = volume(block.launch().grid);
+    if (const uint64_t most = resident_blocks(block.launch(), block.kernel()); blocks > most) {
+        block.refuse(FaultKind::deadlock,
+                     "deadlock: " + plural(blocks, "block") +
+                         " wait for each other, and the device holds " + std::to_string(most) +
+                         " at once",
+                     "grid.sync", location);
+    }
+    block.barrier("grid.sync", location, false);
+    if (caller.thread.number == block.first_alive()) {
+        std::atomic<uint64_t>& arrivals = workforce().arrivals;
+        const auto tell_arrival = [&](bool writes) {
+            caller.tells(&Observer::strong_read, &arrivals, Scope::device);
+            if (writes) {
+                caller.tells(&Observer::strong_write, &arrivals, Scope::device, false);
+            }
+        };
+        caller.tells(&Observer::fence, Scope::device);
+        tell_arrival(true);
+        const uint64_t all = (arrivals++ / blocks + 1) * blocks;
+        while (arrivals < all) {
+            block.look(&arrivals, arrivals, LocationId::of(location));
+        }
+        tell_arrival(false);
+        caller.tells(&Observer::fence, Scope::device);
+    }
+    block.barrier("grid.sync", location, false);
+}
+
 } // namespace flash::simt
 
 using namespace flash::simt;
@@ -97,6 +132,16 @@ void __syncthreads(SourceLocation location) {
 int __syncthreads_or(int predicate, SourceLocation location) {
     const RuntimeCode runtime;
     return current_block().barrier("__syncthreads_or", location, predicate != 0) != 0;
+}
+
+int __syncthreads_and(int predicate, SourceLocation location) {
+    const RuntimeCode runtime;
+    return current_block().barrier("__syncthreads_and", location, predicate == 0) == 0;
+}
+
+int __syncthreads_count(int predicate, SourceLocation location) {
+    const RuntimeCode runtime;
+    return current_block().barrier("__syncthreads_count", location, predicate != 0);
 }
 
 void __syncwarp(unsigned mask, SourceLocation location) {

@@ -27,11 +27,18 @@ inline T shuffle_value(Shuffle kind, uint32_t mask, T value, int argument, int w
     return value;
 }
 
+/// All threads of all blocks meet: cooperative_groups' grid_group::sync().
+void sync_grid(SourceLocation location = SourceLocation::here());
+
 } // namespace flash::simt
 
 void __syncthreads(flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
 int __syncthreads_or(int predicate,
                      flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
+int __syncthreads_and(int predicate,
+                      flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
+int __syncthreads_count(int predicate,
+                        flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
 void __syncwarp(unsigned mask = 0xffffffffu,
                 flash::simt::SourceLocation location = flash::simt::SourceLocation::here());
 

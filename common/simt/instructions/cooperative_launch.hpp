@@ -12,7 +12,7 @@
 
 namespace flash::simt {
 
-/// While it lives, blocks of a launch can meet. Throws Error when there is no memory.
+/// While it lives, blocks of a launch can meet.
 class MeetingOfBlocks {
   public:
     MeetingOfBlocks();

@@ -19,13 +19,6 @@ bool replace(uint16_t* address, uint16_t& expected, uint16_t desired) {
 
 } // namespace
 
-uint16_t atomic_replace_16(uint16_t* address, uint16_t expected, uint16_t desired,
-                           SourceLocation location) {
-    note_atomic(address, location);
-    replace(address, expected, desired);
-    return expected;
-}
-
 uint16_t atomic_add_narrow(uint16_t* address, uint16_t bits, uint16_t (*sum)(uint16_t, uint16_t),
                            SourceLocation location) {
     note_atomic(address, location);

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "common/simt/language/keywords.hpp"
 
 #undef threadIdx
@@ -24,10 +22,5 @@ void* dynamic_shared_memory() { return current_block().shared().dynamic(); }
 size_t flash::max_shared_memory_per_block() { return simt::shared_memory_limit(false); }
 
 int flash::resident_blocks(bool for_hopper, int threads, size_t smem_bytes) {
-    constexpr int sms = 4;
-    constexpr int threads_per_sm = 2048;
-    // the system keeps 1 KiB of each block's part, so the largest block leaves that
-    constexpr size_t own = 1 << 10;
-    const size_t shared = simt::shared_memory_limit(for_hopper) + own;
-    return sms * std::min(threads_per_sm / threads, static_cast<int>(shared / (smem_bytes + own)));
+    return simt::resident_blocks(for_hopper, threads, smem_bytes);
 }

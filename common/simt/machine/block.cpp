@@ -53,9 +53,9 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
     prepare();
     observers_.tell(&Observer::begin_block);
     running_block = this; // from here on nothing throws
-    while (finished_ < thread_count_ && !fault_) {
-        if (ready_warps_ == 0 && !await_other_blocks()) {
-            fault_ = stuck();
+    while (finished_ < thread_count_ && !fault_ && !abandoned_) {
+        if (ready_warps_ == 0 && !resume_spinning() && !await_other_blocks()) {
+            fault_ = fault_ || abandoned_ ? fault_ : stuck();
             break;
         }
         current_ = &next();
@@ -65,7 +65,7 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
         }
     }
     for (Observer* const observer : observers_) {
-        if (!fault_) {
+        if (!fault_ && !abandoned_) {
             fault_ = observer->end_block();
             can_go_on_ = true;
             goes_on();
@@ -73,10 +73,12 @@ std::optional<Fault> Block::run(const Launch& launch, const Kernel& kernel, uint
     }
     current_ = nullptr;
     running_block = nullptr;
-    if (fault_) {
+    if (fault_ || abandoned_) {
         for (Thread& thread : threads_) { // they stand anywhere in the kernel
             thread.fiber.forget();
         }
+    }
+    if (fault_) {
         fault_->kernel = kernel.name;
         observers_.tell(&Observer::stopped, *fault_);
     }
@@ -92,6 +94,9 @@ void Block::prepare() {
     random_ = schedule_.number ^
               (index_.x + 0x9e3779b97f4a7c15u * (index_.y + 0x9e3779b97f4a7c15u * index_.z));
     finished_ = 0;
+    spinning_warps_ = 0;
+    resumed_ = 0;
+    abandoned_ = false;
     barrier_ = {};
     holds_ = 0;
     warpgroups_.fill({});
@@ -134,6 +139,7 @@ void Block::serve(Thread& thread) {
         }
         active_observers = nullptr;
         kernel_at_work = false;
+        observers_.tell(&Observer::end_thread, thread.number);
         if (!failure.empty()) {
             stop(Fault(FaultKind::invalid_access, "the kernel could not be executed: " + failure));
         }
@@ -179,9 +185,9 @@ void Block::release(unsigned warp, uint32_t lanes) {
     ready_warps_ |= 1u << warp;
 }
 
-/// The current thread comes where `count` threads meet, the first of them `first`; true when it is
-/// the last. Then all may go on. `apart` says what is wrong when some are elsewhere.
-bool Block::arrive(PendingBarrier& barrier, unsigned first, unsigned count, const char* operation,
+/// The current thread comes where `count` threads meet; true when it is the last. `apart` says what
+/// is wrong when some are elsewhere.
+bool Block::arrive(PendingBarrier& barrier, unsigned count, const char* operation,
                    SourceLocation location, const char* apart) {
     if (barrier.arrived == 0) {
         barrier.operation = operation;
@@ -198,15 +204,18 @@ bool Block::arrive(PendingBarrier& barrier, unsigned first, unsigned count, cons
     if (barrier.lanes[own] == warps_[own].alive) {
         observers_.tell(&Observer::warp_together, own);
     }
-    if (++barrier.arrived < count) {
-        return false;
-    }
+    return ++barrier.arrived == count;
+}
+
+/// All who have come to a barrier may go on.
+void Block::open(PendingBarrier& barrier) {
     barrier.arrived = 0;
     count_one(meetings_);
-    for (unsigned warp = first / 32; warp * 32 < first + count; ++warp) {
-        release(warp, std::exchange(barrier.lanes[warp], 0));
+    for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
+        if (barrier.lanes[warp] != 0) {
+            release(warp, std::exchange(barrier.lanes[warp], 0));
+        }
     }
-    return true;
 }
 
 void Block::stop_unnamed(const char* operation, SourceLocation location) {
@@ -219,7 +228,9 @@ void Block::stop_unnamed(const char* operation, SourceLocation location) {
 void Block::stop_divergent(const char* operation, SourceLocation location, unsigned other,
                            const char* other_operation, SourceLocation other_site,
                            const char* apart) {
-    stop({FaultKind::divergent_barrier, apart, here(std::string("calls ") + operation, location),
+    const bool one_line = location.line == other_site.line && !(location == other_site);
+    stop({FaultKind::divergent_barrier, std::string(apart) + (one_line ? " of one line" : ""),
+          here(std::string("calls ") + operation, location),
           place(other, std::string("waits in ") + other_operation, LocationId::of(other_site))});
 }
 
@@ -242,13 +253,35 @@ void Block::complete(unsigned warp_number, size_t slot) {
 int Block::barrier(const char* operation, SourceLocation location, bool predicate) {
     observers_.tell(&Observer::instruct, current_->number, {operation, location, this});
     holds_ += predicate ? 1 : 0;
-    if (arrive(barrier_, 0, thread_count_, operation, location,
+    if (arrive(barrier_, thread_count_ - finished_, operation, location,
                "threads of one block are at different barriers")) {
-        observers_.tell(&Observer::barrier, location);
-        barrier_result_ = std::exchange(holds_, 0);
+        complete_barrier();
     }
     yield();
     return barrier_result_;
+}
+
+/// Threads that have left are not waited for.
+void Block::complete_barrier() {
+    if (finished_ > 0) {
+        const auto gone = std::ranges::find(threads_, true, &Thread::finished);
+        const auto warp =
+            std::ranges::find_if(barrier_.lanes, [](uint32_t lanes) { return lanes != 0; });
+        const unsigned first =
+            static_cast<unsigned>(warp - barrier_.lanes.begin()) * 32 + lowest(*warp);
+        warn({FaultKind::early_exit,
+              "threads meet at a barrier that others of the block left the kernel without "
+              "reaching\n  " +
+                  plural(finished_, "thread") + " left the kernel, the first is " +
+                  to_string(dim3(gone->index)),
+              place(first, std::string("waits in ") + barrier_.operation,
+                    LocationId::of(barrier_.location)),
+              "a GPU does not wait for them either, since Volta; let them stay, and skip their "
+              "work"});
+    }
+    observers_.tell(&Observer::barrier, barrier_.location);
+    barrier_result_ = std::exchange(holds_, 0);
+    open(barrier_);
 }
 
 void Block::meet_warpgroup(const char* operation, SourceLocation location, void* operand,
@@ -262,11 +295,59 @@ void Block::meet_warpgroup(const char* operation, SourceLocation location, void*
     }
     Warpgroup& own = warpgroups_[first / 128];
     own.operands[current_->number - first] = operand;
-    if (arrive(own.barrier, first, 128, operation, location,
+    if (arrive(own.barrier, 128, operation, location,
                "threads of one warpgroup that must meet are at different places")) {
+        open(own.barrier);
         combine(first, own.operands, location);
     }
     yield();
+}
+
+void Block::spin() {
+    const unsigned warp = current_->number / 32;
+    warps_[warp].spinning |= 1u << current_->number % 32;
+    spinning_warps_ |= 1u << warp;
+    yield();
+}
+
+/// Nobody can run but those who spin and those who wait for other blocks: true when some can go on.
+/// Where all those who spin have seen the same as the last time, other blocks come first.
+bool Block::resume_spinning() {
+    if (spinning_warps_ == 0) {
+        return false;
+    }
+    unsigned spinning = 0;
+    for (const Warp& warp : warps_) {
+        spinning += static_cast<unsigned>(std::popcount(warp.spinning));
+    }
+    bool progress = spinning != resumed_ || progress_ != progress_then_;
+    for (const auto& state : used(states_)) {
+        progress |= state->waits_for_blocks() && state->release_threads(*this);
+    }
+    if (!progress) {
+        switch (workforce().give_way()) {
+        case Workforce::Turn::come:
+            observers_.tell(&Observer::go_on);
+            break;
+        case Workforce::Turn::none:
+            abandoned_ = true;
+            return false;
+        case Workforce::Turn::in_vain:
+            fault_ = stuck();
+            return false;
+        }
+    } else {
+        workforce().progress();
+    }
+    resumed_ = spinning;
+    progress_then_ = progress_;
+    for (unsigned number = 0; number < warps_.size(); ++number) {
+        if (const uint32_t lanes = std::exchange(warps_[number].spinning, 0); lanes != 0) {
+            release(number, lanes);
+        }
+    }
+    spinning_warps_ = 0;
+    return true;
 }
 
 bool Block::stopped_for_blocks() const {
@@ -303,6 +384,9 @@ void Block::finish_current() {
     }
     if (warp.alive == 0) {
         observers_.tell(&Observer::warp_together, number);
+    }
+    if (barrier_.arrived > 0 && barrier_.arrived == thread_count_ - finished_) {
+        complete_barrier();
     }
 }
 
@@ -451,32 +535,40 @@ void Block::for_each_waiting(const UseWaiting& use) const {
 
 /// Nobody can run, and not all have finished: tells who waits where.
 Fault Block::stuck() const {
-    const bool left =
-        finished_ > 0 && barrier_.arrived > 0 && barrier_.arrived + finished_ == thread_count_;
     struct Waiting {
-        const char* operation;
-        SourceLocation location;
+        std::string action;
+        LocationId origin;
         unsigned first;
         unsigned count = 0;
     };
     std::map<std::string, Waiting> places;
-    const auto add = [&](const char* operation, SourceLocation location, const std::string& state,
-                         unsigned warp, uint32_t lanes) {
+    const auto add_at = [&](const std::string& action, LocationId origin, const std::string& state,
+                            unsigned warp, uint32_t lanes) {
+        const SourceLine line = resolve({origin}).front();
+        const std::string place =
+            action + " at " + line.file + ":" + std::to_string(line.line) + state;
+        places.try_emplace(place, Waiting{action, origin, warp * 32 + lowest(lanes)});
+        places.at(place).count += static_cast<unsigned>(std::popcount(lanes));
+    };
+    const auto add = [&](const std::string& operation, SourceLocation location,
+                         const std::string& state, unsigned warp, uint32_t lanes) {
         if (lanes != 0) {
-            const SourceLine line = resolve({LocationId::of(location)}).front();
-            const std::string place = std::string(operation) + " at " + line.file + ":" +
-                                      std::to_string(line.line) + state;
-            places.try_emplace(place, Waiting{operation, location, warp * 32 + lowest(lanes)});
-            places.at(place).count += static_cast<unsigned>(std::popcount(lanes));
+            add_at("in " + operation, LocationId::of(location), state, warp, lanes);
         }
     };
     for_each_waiting(add);
-    std::string text =
-        left ? "threads wait at a barrier that others of the block left the kernel without reaching"
-             : "deadlock: no thread of the block can run";
+    for (unsigned number = 0; number < warps_.size(); ++number) {
+        for (uint32_t lanes = warps_[number].spinning; lanes != 0; lanes &= lanes - 1) {
+            const Look& look = threads_[number * 32 + lowest(lanes)].look;
+            add_at("for a value to change", look.origin, "", number, lanes & (~lanes + 1));
+        }
+    }
+    std::string text = spinning_warps_ == 0
+                           ? "deadlock: no thread of the block can run"
+                           : "deadlock: threads look at values again and again that nobody changes";
     const Waiting* first = nullptr;
     for (const auto& [place, waiting] : places) {
-        text += "\n  " + so_many(waiting.count, thread_count_) + " threads wait in " + place +
+        text += "\n  " + so_many(waiting.count, thread_count_) + " threads wait " + place +
                 ", the first is " + to_string(dim3(threads_[waiting.first].index));
         first = first == nullptr || waiting.first < first->first ? &waiting : first;
     }
@@ -485,9 +577,8 @@ Fault Block::stuck() const {
         text += "\n  " + plural(finished_, "thread") + " left the kernel, the first is " +
                 to_string(dim3(gone->index));
     }
-    return {left ? FaultKind::missing_barrier : FaultKind::deadlock, text,
-            place(first->first, std::string("waits in ") + first->operation,
-                  LocationId::of(first->location))};
+    return {FaultKind::deadlock, text,
+            place(first->first, "waits " + first->action, first->origin)};
 }
 
 std::vector<Standing> Block::standing(LocationId running) const {
@@ -509,6 +600,10 @@ std::vector<Standing> Block::standing(LocationId running) const {
         add(number / 32, 1u << number % 32 & ~known[number / 32], "running", running);
     }
     for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
+        if (const uint32_t spinning = warps_[warp].spinning; spinning != 0) {
+            add(warp, spinning, "waiting for a value to change",
+                threads_[warp * 32 + lowest(spinning)].look.origin);
+        }
         add(warp, warps_[warp].ready & ~known[warp], "may go on when its turn comes", std::nullopt);
         const unsigned threads = std::min(thread_count_ - warp * 32, 32u);
         const uint32_t lanes = full_mask >> (32 - threads);

@@ -27,6 +27,15 @@
 
 namespace flash::simt {
 
+/// What a thread saw when it last looked at a value that another thread may change: by an atomic
+/// operation or a volatile load.
+struct Look {
+    const void* address = nullptr;
+    uint64_t value = 0;
+    LocationId origin;
+    unsigned times = 0; // that it has seen the same, one after the other
+};
+
 struct Thread {
     Fiber fiber; // outlives the thread
     uint3 index{};
@@ -37,6 +46,8 @@ struct Thread {
     bool dropped = false;          // it has stopped in the middle of the kernel
     uint32_t call = 0;             // that its device function was called by; 0: it is in the kernel
     std::vector<uint32_t> calls{}; // those before
+    Look look{};
+    unsigned looks = 0; // of any kind
 };
 
 enum class Space : uint8_t { global, shared, elsewhere };
@@ -52,8 +63,9 @@ struct PendingCollective {
 };
 
 struct Warp {
-    uint32_t ready = 0; // lanes that can run
-    uint32_t alive = 0; // lanes that have not left the kernel
+    uint32_t ready = 0;    // lanes that can run
+    uint32_t alive = 0;    // lanes that have not left the kernel
+    uint32_t spinning = 0; // lanes that have given way: what they look at has not changed
     std::vector<PendingCollective> pending;
     Operands operands{}; // a lane waits in one meeting at a time
 };
@@ -99,6 +111,7 @@ class Block {
     // Called by the current thread of the block.
     Thread& current() const { return *current_; }
     Thread& thread(unsigned number) { return threads_[number]; }
+    const Thread& thread(unsigned number) const { return threads_[number]; }
     unsigned thread_count() const { return thread_count_; }
 
     /// What the block remembers of an instruction.
@@ -112,6 +125,13 @@ class Block {
             states_[index]->begin_block(thread_count_);
         }
         return static_cast<State&>(*states_[index]);
+    }
+
+    unsigned first_alive() const {
+        const auto warp =
+            std::ranges::find_if(warps_, [](const Warp& one) { return one.alive != 0; });
+        return static_cast<unsigned>(warp - warps_.begin()) * 32 +
+               static_cast<unsigned>(std::countr_zero(warp->alive));
     }
 
     const Launch& launch() const { return *launch_; }
@@ -151,6 +171,30 @@ class Block {
 
     /// Lets others go on; returns when it is the current thread's turn again.
     void yield();
+
+    /// The current thread has looked at a value that another one may change. Who has seen the same
+    /// a few times gives way: to others of the block, then to other blocks.
+    void look(const void* address, uint64_t value, LocationId origin) {
+        Look& last = current_->look;
+        if (last.address != address || last.value != value) {
+            last = {address, value, origin, 0};
+            ++progress_;
+        }
+        if (++last.times % looks_a_turn == 0 || ++current_->looks % many_looks == 0) [[unlikely]] {
+            spin();
+        }
+    }
+    /// The same at a volatile load, which comes next: memory that was read before can be read.
+    void look(const void* address, unsigned bytes, LocationId origin) {
+        uint64_t value = 0;
+        if (current_->look.address == address) {
+            __builtin_memcpy(&value, address, std::min<size_t>(bytes, sizeof value));
+        }
+        look(address, value, origin);
+    }
+
+    /// The current thread gives way like one that has seen the same a few times.
+    void spin();
     void release(unsigned thread) { release(thread / 32, 1u << thread % 32); } // it may go on
 
     /// Stops the block: the current thread never returns from here. But when the run goes on after
@@ -223,11 +267,14 @@ class Block {
                                           const std::string& state, unsigned warp, uint32_t lanes)>;
     void for_each_waiting(const UseWaiting& use) const;
     void prepare();
-    bool arrive(PendingBarrier& barrier, unsigned first, unsigned count, const char* operation,
+    bool arrive(PendingBarrier& barrier, unsigned count, const char* operation,
                 SourceLocation location, const char* apart);
+    void open(PendingBarrier& barrier);
     unsigned choose();
     Thread& next();
     void finish_current();
+    void complete_barrier();
+    bool resume_spinning();
     [[noreturn]] void serve(Thread& thread);
     void complete(unsigned warp, size_t slot);
     [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, SourceLocation location);
@@ -245,6 +292,8 @@ class Block {
     Fault stuck() const;
     uint64_t draw();
 
+    static constexpr unsigned looks_a_turn = 4, many_looks = 4096;
+
     GlobalSpace global_ = global_space();
     SharedMemory shared_;
     Fiber scheduler_; // run() itself
@@ -255,6 +304,11 @@ class Block {
     uint32_t ready_warps_ = 0;
     unsigned thread_count_ = 0;
     unsigned finished_ = 0;
+    uint32_t spinning_warps_ = 0;
+    unsigned resumed_ = 0;       // of those that spin, the last time
+    uint64_t progress_ = 0;      // of what threads saw
+    uint64_t progress_then_ = 0; // the last time that those who spin went on
+    bool abandoned_ = false;     // another block has gone wrong
     PendingBarrier barrier_;
     int holds_ = 0;          // predicates among those that have come to the barrier
     int barrier_result_ = 0; // of the last time it was complete

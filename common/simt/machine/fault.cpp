@@ -1,5 +1,9 @@
 #include "common/simt/machine/fault.hpp"
 
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <tuple>
 #include <utility>
 
 namespace flash::simt {
@@ -40,8 +44,6 @@ const char* name_of(FaultKind kind) {
         return "missing_fence";
     case FaultKind::divergent_barrier:
         return "divergent_barrier";
-    case FaultKind::missing_barrier:
-        return "missing_barrier";
     case FaultKind::deadlock:
         return "deadlock";
     case FaultKind::invalid_access:
@@ -54,6 +56,8 @@ const char* name_of(FaultKind kind) {
         return "timeout";
     case FaultKind::volatile_conflict:
         return "volatile_conflict";
+    case FaultKind::missing_acquire:
+        return "missing_acquire";
     case FaultKind::same_value:
         return "same_value";
     case FaultKind::early_exit:

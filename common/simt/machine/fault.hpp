@@ -23,13 +23,13 @@ enum class FaultKind {
     wgmma_in_flight,      // registers of a wgmma, of C or A, touched before its wait
     missing_fence,        // what a thread wrote, read by TMA or wgmma without a fence between
     divergent_barrier,    // threads of one block (or lanes of one mask) at different barriers
-    missing_barrier,      // threads wait at a barrier that others left the kernel without reaching
     deadlock,             // nobody can run
     invalid_access,       // the processor refused an access, and no detector was on to say why
     assertion,            // assert() failed
     trap,                 // __trap() was called
     timeout,              // nothing came to its end, or to a barrier, for too long
     volatile_conflict,    // a race that is none only because both accesses are volatile
+    missing_acquire,      // ordered by a fence of the one who wrote, and by none of the reader
     same_value,           // threads write one value to one place, and nothing orders them
     early_exit,           // threads had left the kernel when the others met at a barrier
 };

@@ -94,14 +94,23 @@ class DetectorOn {
     bool before_;
 };
 
-struct AtWork { // a worker
-    AtWork() { workforce().join(); }
-    ~AtWork() { workforce().leave(); }
-    AtWork(const AtWork&) = delete;
-    AtWork& operator=(const AtWork&) = delete;
-};
-
 } // namespace
+
+int resident_blocks(bool for_hopper, int threads, size_t smem_bytes) {
+    constexpr int sms = 4;
+    constexpr int threads_per_sm = 2048, blocks_per_sm = 32;
+    // the system keeps 1 KiB of each block's part, so the largest block leaves that
+    constexpr size_t own = 1 << 10;
+    const size_t shared = shared_memory_limit(for_hopper) + own;
+    return sms * std::min({blocks_per_sm, threads_per_sm / threads,
+                           static_cast<int>(shared / (smem_bytes + own))});
+}
+
+uint64_t resident_blocks(const Launch& launch, const Kernel& kernel) {
+    return static_cast<uint64_t>(resident_blocks(launch.for_hopper,
+                                                 static_cast<int>(volume(launch.block)),
+                                                 launch.smem_bytes + kernel.shared_bytes));
+}
 
 size_t shared_memory_limit(bool for_hopper) {
     return static_cast<size_t>(for_hopper ? 227 : options().shared_kib) << 10;
@@ -142,10 +151,9 @@ void run(const Launch& launch) {
     std::optional<Fault> fault;
     std::vector<std::pair<uint64_t, Fault>> found; // by turn: what did not end the launch
     const auto work = [&](Block& block) {
-        const AtWork at_work;
         const Watchdog::Shift shift(block);
         block.observe(observed ? observer_factory->observers(block) : Observers());
-        while (true) {
+        while (workforce().await_place()) {
             uint64_t turn = 0;
             {
                 const std::lock_guard lock(mutex);
@@ -154,7 +162,9 @@ void run(const Launch& launch) {
                 }
                 turn = next++;
             }
+            workforce().begin_block();
             auto stopped = block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)));
+            workforce().end_block();
             if (std::vector<Fault> passed = block.take_found(); !passed.empty()) {
                 const std::lock_guard lock(mutex);
                 for (Fault& one : passed) {
@@ -165,6 +175,7 @@ void run(const Launch& launch) {
                 const std::lock_guard lock(mutex);
                 found.emplace_back(turn, *std::move(stopped));
             } else if (stopped) {
+                workforce().stop();
                 const std::lock_guard lock(mutex);
                 // A block that waits for one that went wrong is not what is to be reported.
                 const bool waits = block.stopped_for_blocks();
@@ -178,7 +189,12 @@ void run(const Launch& launch) {
     };
     printing().begin_launch();
     const TrapHandlers traps;
-    run_on_workers(blocks, static_cast<unsigned>(volume(launch.block)), work);
+    const auto more = [&] {
+        const std::lock_guard lock(mutex);
+        return next < faulty;
+    };
+    const auto threads = static_cast<unsigned>(volume(launch.block));
+    run_on_workers({blocks, threads, resident_blocks(launch, kernel), more}, work);
     printing().end_launch(faulty);
     std::erase_if(found, [&](const auto& one) { return one.first > faulty; });
     std::ranges::stable_sort(found, {}, &std::pair<uint64_t, Fault>::first);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "common/simt/machine/dim3.hpp"
 #include "common/simt/machine/source_location.hpp"
@@ -23,6 +24,13 @@ struct Launch {
 
 /// The most shared memory that a block may have, in bytes.
 size_t shared_memory_limit(bool for_hopper);
+
+/// How many blocks of a launch the emulated GPU runs at the same time. It has 4 SMs, so that small
+/// problems have several waves, on each of which a block may have what FLASH_SIMT_SHARED_KIB says.
+/// Registers do not count.
+int resident_blocks(bool for_hopper, int threads, size_t smem_bytes);
+struct Kernel;
+uint64_t resident_blocks(const Launch& launch, const Kernel& kernel);
 
 /// Runs all blocks and returns when they have ended. Throws Fault when the launch or the kernel is
 /// wrong.

@@ -23,12 +23,18 @@ struct Wgmma;
 
 enum class AccessKind : uint8_t { load, store, atomic };
 
+/// For which other threads an access or a fence counts (the scopes of the PTX memory model). An
+/// access that is not `weak` may meet another such one: an atomic operation has the scope that its
+/// name says, a volatile access that of the system.
+enum class Scope : uint8_t { weak, block, device, system };
+
 /// One access of one thread.
 struct AccessEvent {
     const char* address;
     unsigned bytes;
     AccessKind kind;
     LocationId origin;
+    Scope scope = Scope::weak;
 };
 
 /// A row of 16 bytes that a lane names and its warp reads.
@@ -100,6 +106,16 @@ class Observer {
     virtual void fence_wgmma(unsigned /*thread*/) {}
     virtual void fence_proxy(unsigned /*thread*/) {}
     virtual void fence_mbarriers(unsigned /*thread*/) {}
+
+    // By strong accesses, which have a scope, threads tell each other how far they are: what a
+    // thread did before a fence counts as done for one who reads what it writes after the fence,
+    // and then comes to a fence. `replaces`: the write is no part of an atomic operation.
+    virtual void strong_read(unsigned /*thread*/, const void* /*address*/, Scope) {}
+    virtual void strong_write(unsigned /*thread*/, const void* /*address*/, Scope,
+                              bool /*replaces*/) {}
+    virtual void fence(unsigned /*thread*/, Scope) {}
+    virtual void end_thread(unsigned /*thread*/) {}
+    virtual void go_on() {} // other blocks have run while this one waited
 
     // What a thread does at a semaphore; its addition is an access, too.
     virtual void pass_semaphore(unsigned /*thread*/, const unsigned* /*semaphore*/,

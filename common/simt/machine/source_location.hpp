@@ -3,21 +3,37 @@
 #pragma once
 
 #include <cstring>
+#include <version>
+
+#ifdef __cpp_lib_source_location
+#include <source_location>
+#endif
 
 namespace flash::simt {
+
+// g++ knows the column as std::source_location alone, clang 14 as a built-in alone.
+#ifdef __cpp_lib_source_location
+#define FLASH_SIMT_COLUMN static_cast<int>(std::source_location::current().column())
+#else
+#define FLASH_SIMT_COLUMN __builtin_COLUMN()
+#endif
 
 struct SourceLocation {
     const char* file = "";
     int line = 0;
+    int column = 0; // tells calls on one line apart
 
-    // Compiler built-ins rather than std::source_location: clang 14 has the one and not the other.
     static constexpr SourceLocation here(const char* file = __builtin_FILE(),
-                                         int line = __builtin_LINE()) {
-        return {file, line};
+                                         int line = __builtin_LINE(),
+                                         int column = FLASH_SIMT_COLUMN) {
+        return {file, line, column};
     }
     friend bool operator==(const SourceLocation& a, const SourceLocation& b) {
-        return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
+        return a.line == b.line && a.column == b.column &&
+               (a.file == b.file || std::strcmp(a.file, b.file) == 0);
     }
 };
+
+#undef FLASH_SIMT_COLUMN
 
 } // namespace flash::simt

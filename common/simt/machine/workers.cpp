@@ -16,6 +16,7 @@
 
 #include "common/attention.hpp"
 #include "common/simt/machine/traps.hpp"
+#include "common/simt/machine/workforce.hpp"
 
 namespace flash::simt {
 namespace {
@@ -62,9 +63,16 @@ class Worker {
     std::jthread thread_{[this](const std::stop_token& closing) { serve(closing); }};
 };
 
+struct AtWork { // a worker
+    AtWork() { workforce().join(); }
+    ~AtWork() { workforce().leave(); }
+    AtWork(const AtWork&) = delete;
+    AtWork& operator=(const AtWork&) = delete;
+};
+
 } // namespace
 
-void run_on_workers(uint64_t blocks, unsigned threads, const std::function<void(Block&)>& work) {
+void run_on_workers(const BlocksToRun& blocks, const std::function<void(Block&)>& work) {
     static std::list<Worker> pool;
     // host threads may launch at the same time; their kernels take turns
     static std::mutex one_launch;
@@ -72,22 +80,26 @@ void run_on_workers(uint64_t blocks, unsigned threads, const std::function<void(
     const std::lock_guard lock(one_launch);
     const int chosen = options().workers > 0 ? options().workers : cores();
     const uint64_t most =
-        options().detect ? 1 : std::min<uint64_t>(blocks, static_cast<uint64_t>(chosen));
+        options().detect ? 1 : std::min<uint64_t>(blocks.count, static_cast<uint64_t>(chosen));
     const auto workers = static_cast<unsigned>(most);
 
     std::mutex mutex;
     unsigned able = 0;         // have memory for their fibers
+    unsigned unable = 0;       // have not
     std::exception_ptr thrown; // the first
     const Worker::Work serve = [&](std::optional<Block>& block) {
+        const AtWork at_work;
         try {
             // or each takes a part of little memory, and nobody has enough
             const std::lock_guard one_by_one(mutex);
             if (!block) {
                 block.emplace();
             }
-            block->reserve(threads);
+            block->reserve(blocks.threads);
             ++able;
         } catch (const std::bad_alloc&) {
+            const std::lock_guard one_by_one(mutex);
+            ++unable;
             return;
         }
         try {
@@ -97,23 +109,44 @@ void run_on_workers(uint64_t blocks, unsigned threads, const std::function<void(
             thrown = thrown ? thrown : std::current_exception();
         }
     };
-    try {
-        while (pool.size() < workers) {
-            pool.emplace_back();
+    std::mutex starting;
+    std::vector<Worker*> started;
+    const auto start = [&] {
+        const std::lock_guard one_by_one(starting);
+        try {
+            if (pool.size() == started.size()) {
+                pool.emplace_back();
+            }
+        } catch (const std::exception&) {
+            return false; // no memory, or too many threads for the system
         }
-    } catch (const std::exception&) {
-        // no memory, or too many threads for the system: go on with those that there are
+        started.push_back(&*std::next(pool.begin(), static_cast<std::ptrdiff_t>(started.size())));
+        started.back()->start(serve);
+        return true;
+    };
+    const auto start_another = [&] {
+        const std::unique_lock one_by_one(mutex);
+        return unable == 0 && start();
+    };
+    workforce().begin({workers, blocks.resident, blocks.more, start_another});
+    for (unsigned count = 0; count < workers; ++count) {
+        if (!start()) {
+            workforce().stay_away();
+        }
     }
-    const auto end = std::next(pool.begin(),
-                               static_cast<std::ptrdiff_t>(std::min<size_t>(workers, pool.size())));
-    std::for_each(pool.begin(), end, [&](Worker& worker) { worker.start(serve); });
-    std::for_each(pool.begin(), end, [](Worker& worker) { worker.wait(); });
+    const auto at = [&](size_t index) {
+        const std::lock_guard one_by_one(starting);
+        return index < started.size() ? started[index] : nullptr;
+    };
+    for (size_t index = 0; Worker* const worker = at(index); ++index) { // they may start more
+        worker->wait();
+    }
 
     if (thrown) {
         std::rethrow_exception(thrown);
     }
     if (able == 0) {
-        throw Error("not enough memory to execute a block of " + std::to_string(threads) +
+        throw Error("not enough memory to execute a block of " + std::to_string(blocks.threads) +
                     " threads");
     }
     if (able < workers && !said) {

@@ -25,6 +25,33 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     }
 }
 
+/// A volatile access, which other threads may wait for, or which waits for them. Nobody need be
+/// listening for those to get their turn.
+[[gnu::noinline]] void note_volatile(void* address, unsigned bytes, AccessKind kind,
+                                     const void* return_address) {
+    if (running_block == nullptr) {
+        return;
+    }
+    const bool observed = active_observers != nullptr;
+    const Caller caller;
+    if (address >= __builtin_frame_address(0) && address < caller.thread.stack_top) {
+        return; // a variable of the thread
+    }
+    const LocationId origin = LocationId::of_code(return_address, load_base).within(caller.thread.call);
+    if (kind == AccessKind::load) {
+        caller.block.look(address, bytes, origin);
+    }
+    if (observed) {
+        caller.makes(&Observer::access,
+                     {static_cast<const char*>(address), bytes, kind, origin, Scope::system});
+    }
+    if (observed && kind == AccessKind::load) {
+        caller.tells(&Observer::strong_read, address, Scope::system);
+    } else if (observed) {
+        caller.tells(&Observer::strong_write, address, Scope::system, true);
+    }
+}
+
 /// Most accesses are to local variables: addresses from the frame of this call up to the top of the
 /// thread's stack.
 [[gnu::always_inline]] inline void note(const void* address, unsigned bytes, AccessKind kind,
@@ -93,6 +120,10 @@ using namespace flash::simt;
     void __tsan_##name##size(void* address) {                                                      \
         note(address, size, kind, __builtin_return_address(0));                                    \
     }
+#define FLASH_SIMT_VOLATILE_CALLBACK(name, size, kind)                                             \
+    void __tsan_##name##size(void* address) {                                                      \
+        note_volatile(address, size, kind, __builtin_return_address(0));                           \
+    }
 // The compiler does not know that it is aligned: members of packed structs, pieces of a memcpy.
 #define FLASH_SIMT_RANGE_CALLBACK(name, size, kind)                                                \
     void __tsan_##name##size(void* address) {                                                      \
@@ -106,7 +137,11 @@ using namespace flash::simt;
     FLASH_SIMT_CALLBACK(read, size, AccessKind::load)                                              \
     FLASH_SIMT_CALLBACK(write, size, AccessKind::store)                                            \
     FLASH_SIMT_RANGE_CALLBACK(unaligned_read, size, AccessKind::load)                              \
-    FLASH_SIMT_RANGE_CALLBACK(unaligned_write, size, AccessKind::store)
+    FLASH_SIMT_RANGE_CALLBACK(unaligned_write, size, AccessKind::store) \
+    FLASH_SIMT_VOLATILE_CALLBACK(volatile_read, size, AccessKind::load)                            \
+    FLASH_SIMT_VOLATILE_CALLBACK(volatile_write, size, AccessKind::store)                          \
+    FLASH_SIMT_VOLATILE_CALLBACK(unaligned_volatile_read, size, AccessKind::load)                  \
+    FLASH_SIMT_VOLATILE_CALLBACK(unaligned_volatile_write, size, AccessKind::store)
 
 // std::atomic and shared_ptr become calls too, in the host's part of a kernel file as well.
 #define FLASH_SIMT_NOTE_ATOMIC(bits, Type)                                                         \

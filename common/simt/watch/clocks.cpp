@@ -22,6 +22,9 @@ void lower(std::vector<uint32_t>& values, const std::vector<uint32_t>& to) {
 void raise(Clocks::Knowledge& knowledge, const Clocks::Knowledge& to) {
     raise(knowledge.known, to.known);
     raise(knowledge.fenced, to.fenced);
+    knowledge.blocks.learn(to.blocks);
+    knowledge.handed_on.learn(to.handed_on);
+    knowledge.pending.learn(to.pending);
 }
 
 } // namespace
@@ -41,7 +44,7 @@ void Clocks::reset(unsigned threads) {
     ++state_;
     clocks_.assign(threads, ++highest_);
     known_.resize(threads);
-    Knowledge all{clocks_, {}};
+    Knowledge all{.known = clocks_, .fenced = {}, .blocks = {}, .handed_on = {}, .pending = {}};
     for (const Knowledge& own : known_) {
         raise(all, own);
     }
@@ -51,6 +54,9 @@ void Clocks::reset(unsigned threads) {
 void Clocks::meet(unsigned warp, uint32_t lanes) {
     joint_.known.clear();
     joint_.fenced.clear();
+    joint_.blocks = {};
+    joint_.handed_on = {};
+    joint_.pending = {};
     for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
         release(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), joint_);
     }
@@ -71,6 +77,13 @@ void Clocks::release(unsigned thread, Knowledge& into) {
 void Clocks::acquire(unsigned thread, const Knowledge& from) {
     ++state_;
     raise(known_[thread], from);
+}
+
+Progress Clocks::step(unsigned thread) {
+    tick(thread);
+    std::vector<uint32_t> progress = known_[thread].known;
+    progress[thread] = clocks_[thread];
+    return std::make_shared<const std::vector<uint32_t>>(std::move(progress));
 }
 
 void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {

@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/simt/watch/signals.hpp"
+
 namespace flash::simt {
 
 /// `values[place]` becomes `to`, if it is less. Entries that are not there are 0.
@@ -34,9 +36,13 @@ inline bool is_above(const std::vector<uint32_t>& values, size_t place, uint32_t
 
 class Clocks {
   public:
-    /// An entry for each thread, then for each channel. Those that are not there are 0.
     struct Knowledge {
+        // an entry for each thread, then for each channel; those that are not there are 0
         std::vector<uint32_t> known, fenced;
+        // of other blocks
+        BlocksKnown blocks;
+        HandedOn handed_on;
+        PendingSignals pending;
     };
 
     void begin_block(unsigned threads);
@@ -65,6 +71,16 @@ class Clocks {
         return is_above(known_[thread].known, channel, number);
     }
     void learn_ends(unsigned thread, uint32_t channel, uint32_t count);
+
+    const Knowledge& of(unsigned thread) const { return known_[thread]; }
+    Knowledge& of(unsigned thread) {
+        ++state_;
+        return known_[thread];
+    }
+
+    /// What `thread` does from here on, is later than what it has done; returns how far the threads
+    /// of the block were, as far as it knows.
+    Progress step(unsigned thread);
 
     /// All that `thread` has written or knows of is visible to TMA and wgmma, as far as it is told
     /// of this fence.

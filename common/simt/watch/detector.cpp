@@ -1,6 +1,7 @@
 #include "common/simt/watch/detector.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "common/simt/machine/device_heap.hpp"
@@ -41,23 +42,23 @@ bool may_be_unwritten(const AccessEvent& access) {
 
 } // namespace
 
-Detector::Detector(Block& block) : block_(block), executable_(executable()) {
+Detector::Detector(Block& block, Past& past)
+    : block_(block), order_(past, block), executable_(executable()) {
     const SharedMemory& shared = block.shared();
     dynamic_shadow_ = std::make_unique<Shadow>(shared.region_begin(), SharedMemory::region_bytes);
     static_shadow_ = std::make_unique<Shadow>(shared.segment().begin, shared.segment().bytes);
 }
 
 void Detector::begin_launch() {
-    order_.begin_launch();
-    blocks_.clear();
+    doubted_.clear();
     semaphores_.clear();
     recent_ = {};
 }
 
 void Detector::begin_block() {
     unwritten_.reset();
-    order_.begin_block(static_cast<unsigned>(volume(block_.launch().block)));
-    blocks_.push_back(block_.index());
+    order_.begin_block(static_cast<unsigned>(volume(block_.launch().block)), block_.index());
+    volatile_loads_.clear();
     barrier_clocks_.clear();
     registers_.assign(block_.thread_count(), {});
     channels_ = block_.thread_count();
@@ -99,14 +100,13 @@ ThreadAction Detector::action_of(const Trace& trace, const Trace& now, const cha
     if (trace.warp == now.warp && trace.epoch == now.epoch && trace.lanes != now.lanes) {
         other.lanes &= ~now.lanes;
     }
-    return {dim3(blocks_[order_.block_of(trace)]),
-            dim3(element(block_.launch().block, thread_of(other))), action,
-            LocationId::from(trace.origin)};
+    return {dim3(order_.index_of(trace)), dim3(element(block_.launch().block, thread_of(other))),
+            action, LocationId::from(trace.origin)};
 }
 
 ThreadAction Detector::action_of(const Order::Race& race, unsigned thread,
                                  const AccessEvent& access) const {
-    return action_of(*race.other, order_.now(thread, access.origin, access.kind),
+    return action_of(*race.other, order_.now(thread, access.origin, access.kind, access.scope),
                      race.kind == AccessKind::store  ? "has written it"
                      : race.kind == AccessKind::load ? "has read it"
                                                      : "has updated it atomically");
@@ -195,6 +195,13 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
     if (actor_ != nullptr && block_.space_of(access.address) == Space::shared) {
         stop_async_race(thread, access, region, race);
     }
+    if (race.kind == AccessKind::atomic && access.kind == AccessKind::atomic) {
+        block_.stop({FaultKind::race,
+                     "race: two blocks, and an atomic operation that is atomic within its block, " +
+                         in(access, region),
+                     action_of(thread, access), action_of(race, thread, access),
+                     "what threads of several blocks update wants the operation without _block"});
+    }
     block_.stop(race_of_threads(thread, access, region, race));
 }
 
@@ -213,7 +220,8 @@ Fault Detector::race_of_threads(unsigned thread, const AccessEvent& access, cons
 
 /// Whether it is a race of two plain writes by threads, which may write the same value.
 bool Detector::is_of_two_writes(const AccessEvent& access, const Order::Race& race) const {
-    return race.other != nullptr && race.kind == AccessKind::store && race.other->engine == 0 &&
+    return race.other != nullptr && race.doubt == Order::Race::no &&
+           race.kind == AccessKind::store && race.other->engine == 0 &&
            access.kind == AccessKind::store && actor_ == nullptr && block_.checks_access();
 }
 
@@ -249,7 +257,8 @@ void Detector::access(unsigned thread, const AccessEvent& access) {
     const Space space = block_.space_of(access.address);
     if (space == Space::elsewhere) {
         check_elsewhere(thread, access);
-    } else if (access.kind != AccessKind::load || !is_recalled(thread, access, space)) {
+    } else if (access.kind != AccessKind::load || access.scope != Scope::weak ||
+               !is_recalled(thread, access, space)) {
         check(thread, access, space);
     }
 }
@@ -327,27 +336,105 @@ void Detector::check_written(unsigned thread, const AccessEvent& access, const R
 void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region,
                           bool shared, Cell& cell) {
     const Order::Load load(thread, access.origin, shared);
-    if (access.kind == AccessKind::load && order_.recall(cell, load)) {
+    const bool weak_load = access.kind == AccessKind::load && access.scope == Scope::weak;
+    if (weak_load && order_.recall(cell, load)) {
         return;
     }
     if (shared && access.kind != AccessKind::store && !order_.of_this_block(order_.writer(cell))) {
         note_unwritten(thread, access, region);
     }
-    const Trace now = order_.now(thread, access.origin, access.kind);
+    const Trace now = order_.now(thread, access.origin, access.kind, access.scope);
     Order::Race race = order_.race(cell, access.kind, now, shared);
     if (is_of_two_writes(access, race)) {
         block_.suspect(race_of_threads(thread, access, region, race), access);
-        race = order_.race_with_readers(cell, access.kind, now, shared);
+        race = order_.race_with_readers(cell, access.kind, now, shared, {});
     }
-    if (race.other != nullptr) {
+    if (race.other != nullptr && race.doubt == Order::Race::no) {
         stop_race(thread, access, region, race);
+    } else if (race.other != nullptr) {
+        doubt(thread, access, region, race);
     }
     const Cell before = cell;
     order_.remember(cell, access.kind, now);
-    if (access.kind == AccessKind::load) {
+    if (weak_load && race.other == nullptr) {
         order_.learn(before, cell, load);
     }
 }
+
+/// A conflict that nothing orders, and that is no race for all that.
+void Detector::doubt(unsigned thread, const AccessEvent& access, const Region& region,
+                     const Order::Race& race) {
+    const bool same_block = order_.of_this_block(*race.other);
+    const bool is_flag = race.kind == AccessKind::load
+                             ? looks_again(*race.other, access.address)
+                             : order_.has_acquired(thread, access.address);
+    if ((race.doubt == Order::Race::strong && is_flag) ||
+        !doubted_.emplace(access.origin, LocationId::from(race.other->origin)).second) {
+        return;
+    }
+    const bool is_volatile = race.doubt == Order::Race::strong;
+    Fault fault(is_volatile ? FaultKind::volatile_conflict : FaultKind::missing_acquire,
+                (is_volatile ? "two threads, and no race only because of volatile, "
+                             : "two threads, and a fence of the one who wrote alone, ") +
+                    in(access, region),
+                action_of(thread, access), action_of(race, thread, access),
+                is_volatile ? "nothing orders them; an atomic operation, a barrier or a flag with "
+                              "fences on both sides would"
+                : same_block
+                    ? "a __threadfence_block() after the flag was read would complete the order"
+                    : "a __threadfence() after the flag was read would complete the order");
+    if (is_volatile && access.kind == AccessKind::load) {
+        volatile_loads_.push_back({thread, access.address, std::move(fault)});
+    } else {
+        block_.warn(std::move(fault));
+    }
+}
+
+/// Whether the one who has read goes on reading until the value changes.
+bool Detector::looks_again(const Trace& reader, const char* address) const {
+    const Block* const block = order_.running_block(reader);
+    if (block == nullptr) {
+        return false;
+    }
+    for (uint32_t lanes = reader.lanes; lanes != 0; lanes &= lanes - 1) {
+        const unsigned lane = static_cast<unsigned>(std::countr_zero(lanes));
+        const Thread& thread = block->thread(reader.warp * 32 + lane);
+        if (thread.finished || thread.look.address != address) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void Detector::strong_read(unsigned thread, const void* address, Scope scope) {
+    order_.strong_read(thread, address, scope, is_shared(address));
+}
+
+void Detector::strong_write(unsigned thread, const void* address, Scope scope, bool replaces) {
+    order_.strong_write(thread, address, scope, replaces, is_shared(address));
+}
+
+void Detector::fence(unsigned thread, Scope scope) {
+    std::erase_if(volatile_loads_, [&](const VolatileLoad& load) {
+        const bool in_order = load.thread == thread && order_.would_learn(thread, load.address);
+        if (in_order) {
+            doubted_.erase({load.doubt.where.origin, load.doubt.other.origin});
+        }
+        return in_order;
+    });
+    order_.fence(thread, scope);
+}
+
+void Detector::end_thread(unsigned thread) {
+    for (VolatileLoad& load : volatile_loads_) {
+        if (load.thread == thread) {
+            block_.warn(std::move(load.doubt));
+        }
+    }
+    std::erase_if(volatile_loads_, [&](const VolatileLoad& load) { return load.thread == thread; });
+}
+
+void Detector::go_on() { order_.go_on(); }
 
 /// Whose memory an address is that no thread can use.
 std::string Detector::hint_elsewhere(const char* address) const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -17,7 +18,7 @@ namespace flash::simt {
 
 class Detector final : public Observer {
   public:
-    explicit Detector(Block& block);
+    Detector(Block& block, Past& past);
 
     void begin_launch();
 
@@ -43,6 +44,11 @@ class Detector final : public Observer {
     void fence_wgmma(unsigned thread) override;
     void fence_proxy(unsigned thread) override;
     void fence_mbarriers(unsigned thread) override;
+    void strong_read(unsigned thread, const void* address, Scope scope) override;
+    void strong_write(unsigned thread, const void* address, Scope scope, bool replaces) override;
+    void fence(unsigned thread, Scope scope) override;
+    void end_thread(unsigned thread) override;
+    void go_on() override;
     void pass_semaphore(unsigned thread, const unsigned* semaphore, unsigned value) override;
     void add_to_semaphore(unsigned thread, const unsigned* semaphore) override;
     void barrier(SourceLocation location) override;
@@ -102,6 +108,19 @@ class Detector final : public Observer {
         const Clocks::Knowledge& known;
     };
 
+    /// A volatile load of what another thread has written: no matter for doubt where a fence
+    /// follows, and makes it part of an order.
+    struct VolatileLoad {
+        unsigned thread;
+        const void* address;
+        Fault doubt;
+    };
+    void doubt(unsigned thread, const AccessEvent& access, const Region& region,
+               const Order::Race& race);
+    bool looks_again(const Trace& reader, const char* address) const;
+    bool is_shared(const void* address) const {
+        return block_.space_of(static_cast<const char*>(address)) == Space::shared;
+    }
     bool is_recalled(unsigned thread, const AccessEvent& access, Space space);
     void check(unsigned thread, const AccessEvent& access, Space space);
     void read_by(const AsyncReaders& readers, const AccessEvent& access, CellMemo& memo);
@@ -147,7 +166,8 @@ class Detector final : public Observer {
 
     Block& block_;
     Order order_;
-    std::vector<uint3> blocks_; // of this launch, as they ran
+    std::set<std::pair<LocationId, LocationId>> doubted_; // during this launch
+    std::vector<VolatileLoad> volatile_loads_;            // of this block
     // a read of memory that nobody wrote, kept until the next barrier
     std::optional<Fault> unwritten_;
     std::map<const void*, BarrierClocks> barrier_clocks_;

@@ -57,19 +57,49 @@ size_t Shadow::visit_all(const std::function<void(Cell&)>& use) {
     return words;
 }
 
-void Order::begin_block(unsigned threads) {
+void Past::begin_launch() {
+    first_block = blocks + 1;
+    begun.clear();
+    signals.clear();
+    any_signals = false;
+}
+
+Order::Order(Past& past, const Block& runner) : past_(past), runner_(runner) {
+    past.orders.push_back(this);
+}
+
+const Block* Order::running_block(const Trace& trace) const {
+    for (const Order* const one : past_.orders) {
+        if (one->block_ == trace.block) {
+            return &one->runner_;
+        }
+    }
+    return nullptr;
+}
+
+Order::~Order() { std::erase(past_.orders, this); }
+
+void Order::begin_block(unsigned threads, uint3 index) {
+    block_ = ++past_.blocks;
+    past_.begun.push_back(index);
     threads_ = threads;
     works_.clear();
     readers_.take();
     clocks_.begin_block(threads); // before all that counts its threads
     barrier();
     block_begin_ = epoch_;
-    begins_.push_back(epoch_);
     known_.clear();
-    if (writes_.count() + pasts_.count() > enough_) {
+    own_signals_.clear();
+    acquired_.assign(threads, {});
+    if (past_.writes.count() + past_.histories.count() > past_.enough) {
         forget_old();
     }
-    block_writes_ = epoch_writes_ = writes_.count();
+    go_on();
+}
+
+void Order::go_on() {
+    ++moment_;
+    block_writes_ = epoch_writes_ = past_.writes.count();
 }
 
 /// Numbers anew what cells remember of this launch; what was before it is ordered before all that
@@ -85,24 +115,28 @@ void Order::forget_old() {
             return numbers[number];
         };
     };
-    const auto old = [this](const Trace& trace) { return trace.epoch < launch_begin_; };
-    auto write = keep(writes_, old);
-    auto past =
-        keep(pasts_, [&](const History& one) { return old(one.last) && old(one.other_block); });
+    const auto old = [this](const Trace& trace) { return past_.is_old(trace); };
+    auto write = keep(past_.writes, old);
+    auto past = keep(past_.histories, [&](const History& one) {
+        return old(one.last) && std::ranges::all_of(one.others, old);
+    });
     const size_t words = Shadow::visit_all([&](Cell& cell) {
         const uint32_t kept = write(cell.write & ~unsettled);
         cell.write = kept == 0 ? 0 : kept | (cell.write & unsettled);
         cell.since = past(cell.since) & ~unsettled;
     });
-    const size_t kept = writes_.count() + pasts_.count();
+    const size_t kept = past_.writes.count() + past_.histories.count();
     // so that this costs little beside the accesses
-    enough_ = std::max(2 * kept, std::max(words, size_t{1} << 17));
+    past_.enough = std::max(2 * kept, std::max(words, size_t{1} << 17));
+    for (Order* const one : past_.orders) {
+        one->go_on(); // by the new numbers
+    }
 }
 
 Order::Blocks Order::handed_on(const Blocks& before) const {
     Blocks all = before;
-    all.resize(begins_.size());
-    all.back() = true;
+    all.resize(std::max<size_t>(before.size(), block_ - past_.first_block + 1));
+    all[block_ - past_.first_block] = true;
     join(all, known_);
     return all;
 }
@@ -112,51 +146,124 @@ void Order::learn(const Blocks& blocks) {
     ++moment_;
 }
 
-size_t Order::block_of(const Trace& trace) const {
-    return static_cast<size_t>(std::ranges::upper_bound(begins_, trace.epoch) - begins_.begin()) -
-           1;
-}
-
 bool Order::known(const Trace& before) const {
-    const size_t block = block_of(before);
+    const size_t block = before.block - past_.first_block;
     return block < known_.size() && known_[block];
 }
 
 const Trace* Order::unordered_addition(const Cell& cell) const {
-    const History& past = pasts_[cell.since];
-    const Trace& before = of_this_block(past.last) ? past.other_block : past.last;
-    return before.atomic != 0 && before.epoch >= launch_begin_ && !known(before) ? &before
-                                                                                 : nullptr;
+    const History& past = past_.histories[cell.since];
+    const Trace& before = of_this_block(past.last) ? past.others.front() : past.last;
+    return before.atomic != 0 && !past_.is_old(before) && !known(before) ? &before : nullptr;
 }
 
 void Order::barrier() {
-    ++epoch_;
+    epoch_ = ++past_.epochs;
     ++moment_;
-    epoch_writes_ = writes_.count();
+    epoch_writes_ = past_.writes.count();
     clocks_.reset(threads_);
     pool_.resize(1);
 }
 
-/// Whether a read or an atomic operation races with an access of `kind`: two reads do not, nor two
-/// atomic operations.
-bool Order::races(const Trace& before, AccessKind kind, const Trace& now, bool shared) const {
-    return kind != (before.atomic != 0 ? AccessKind::atomic : AccessKind::load) &&
-           !ordered(before, now, shared);
+void Order::strong_read(unsigned thread, const void* address, Scope scope, bool shared) {
+    if (SignalList found = signals_at(shared).read(address, scope, block_)) {
+        clocks().of(thread).pending.add(address, found);
+    }
 }
 
-const Trace* Order::unordered(const History& history, AccessKind kind, const Trace& now,
-                              bool shared) const {
-    if (races(history.last, kind, now, shared)) {
-        return &history.last;
-    }
-    if (history.last.epoch == now.epoch) {
-        for (uint32_t i = history.more; i != 0; i = pool_[i].next) {
-            if (races(pool_[i].trace, kind, now, shared)) {
-                return &pool_[i].trace;
+void Order::strong_write(unsigned thread, const void* address, Scope scope, bool replaces,
+                         bool shared) {
+    const HandedOn& handed_on = std::as_const(clocks_).of(thread).handed_on;
+    past_.any_signals = past_.any_signals || !handed_on.empty();
+    const auto& acquired = acquired_[thread];
+    const auto known = std::ranges::find(acquired, address, &Acquired::address);
+    signals_at(shared).write(address, scope, block_, replaces, handed_on,
+                             known == acquired.end() ? nullptr : known->all);
+}
+
+void Order::fence(unsigned thread, Scope scope) {
+    Clocks::Knowledge& own = clocks().of(thread);
+    const auto learn = [&](const BlocksKnown& more) {
+        own.blocks.learn(more);
+        if (const std::vector<uint32_t>* const progress = more.of(block_)) {
+            for (size_t place = 0; place < progress->size(); ++place) {
+                raise(own.known, place, (*progress)[place]);
             }
         }
+    };
+    for (const auto& [address, signals] : own.pending.list()) {
+        learn(signals->to_block(block_));
+        if (scope != Scope::block) {
+            learn(signals->to_all());
+        }
+        auto& acquired = acquired_[thread];
+        std::erase_if(acquired, [&](const Acquired& one) { return one.address == address; });
+        acquired.push_back({address, scope == Scope::block ? nullptr : signals});
     }
-    return races(history.other_block, kind, now, shared) ? &history.other_block : nullptr;
+    if (scope != Scope::block) {
+        own.pending.clear();
+    }
+    own.handed_on.in_block = own.blocks;
+    own.handed_on.in_block.learn(block_, clocks_.step(thread));
+    if (scope != Scope::block) {
+        own.handed_on.in_device = own.handed_on.in_block;
+    }
+}
+
+bool Order::would_learn(unsigned thread, const void* address) const {
+    const Clocks::Knowledge& own = clocks_.of(thread);
+    const auto is_news = [&](const BlocksKnown& signal) {
+        BlocksKnown sum = own.blocks;
+        sum.learn(signal);
+        const std::vector<uint32_t>* const progress = signal.of(block_);
+        return sum != own.blocks ||
+               (progress != nullptr && !std::equal(progress->begin(), progress->end(),
+                                                   own.known.begin(), std::less_equal<>()));
+    };
+    return std::ranges::any_of(own.pending.list(), [&](const auto& one) {
+        return one.address == address &&
+               (is_news(one.signals->to_all()) || is_news(one.signals->to_block(block_)));
+    });
+}
+
+bool Order::ordered_by_signals(const Trace& before, const Trace& now) const {
+    return clocks_.of(thread_of(now))
+        .blocks.covers(before.block, before.warp, before.lanes, before.clock);
+}
+
+/// Of two accesses that nothing orders.
+Order::Race::Doubt Order::doubt_of(const Trace& before, const Trace& now) const {
+    if (may_meet(before, now)) {
+        return Race::strong;
+    }
+    const auto covers = [&](const BlocksKnown& blocks) {
+        return blocks.covers(before.block, before.warp, before.lanes, before.clock);
+    };
+    for (const auto& [address, signals] : clocks_.of(thread_of(now)).pending.list()) {
+        if (before.engine == 0 &&
+            (covers(signals->to_all()) || covers(signals->to_block(block_)))) {
+            return Race::one_fence;
+        }
+    }
+    return Race::no;
+}
+
+/// Whether an earlier read or atomic operation is a worse race than what was found: two reads are
+/// none, nor two atomic operations that may meet.
+bool Order::worse(Race& found, const Trace& before, AccessKind before_kind, AccessKind kind,
+                  const Trace& now, bool shared) const {
+    if ((kind == AccessKind::load && before_kind == AccessKind::load) ||
+        (kind == AccessKind::atomic && before_kind == AccessKind::atomic &&
+         may_meet(before, now)) ||
+        ordered(before, now, shared)) {
+        return false;
+    }
+    const Race::Doubt doubt = doubt_of(before, now);
+    if (found.other != nullptr && doubt != Race::no) {
+        return false;
+    }
+    found = {&before, before_kind, doubt};
+    return doubt == Race::no;
 }
 
 bool Order::knows_write(const Clocks::Knowledge& group, const Cell& cell) const {
@@ -192,8 +299,8 @@ uint32_t Order::with_readers(uint32_t list, uint32_t work, uint32_t count) {
 }
 
 Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Trace& now,
-                                     bool shared) {
-    const History& past = pasts_[cell.since];
+                                     bool shared, Race found) {
+    const History& past = past_.histories[cell.since];
     for (uint32_t i = kind == AccessKind::load ? 0 : readers(past); i != 0; i = readers_[i].next) {
         for (uint32_t work = 0; work < readers_[i].count; ++work) {
             reader_ = trace_of(readers_[i].first + work);
@@ -202,8 +309,51 @@ Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Tr
             }
         }
     }
-    const Trace* const other = unordered(past, kind, now, shared);
-    return {other, other != nullptr && other->atomic != 0 ? AccessKind::atomic : AccessKind::load};
+    // Who has updated it last, and found what others have handed on there, comes after those.
+    const unsigned thread = thread_of(now);
+    const bool has_found = !acquired_[thread].empty() || !clocks_.of(thread).pending.empty();
+    const bool is_last = has_found && past.last.atomic != 0 && past.last.block == now.block &&
+                         past.last.warp == now.warp && (past.last.lanes & now.lanes) != 0;
+    const auto is_worse = [&](const Trace& before) {
+        const AccessKind before_kind = before.atomic != 0 ? AccessKind::atomic : AccessKind::load;
+        return !(is_last && before.atomic != 0 && may_meet(before, past.last)) &&
+               worse(found, before, before_kind, kind, now, shared);
+    };
+    if (is_worse(past.last)) {
+        return found;
+    }
+    if (past.last.epoch == now.epoch) {
+        for (uint32_t i = past.more; i != 0; i = pool_[i].next) {
+            if (is_worse(pool_[i].trace)) {
+                return found;
+            }
+        }
+    }
+    for (const Trace& other : past.others) {
+        if (is_worse(other)) {
+            return found;
+        }
+    }
+    return found;
+}
+
+/// The last one is not of this epoch. One is enough to be remembered of those that nothing orders;
+/// where something may, those are left out that are before the others.
+void Order::add_block(History& history, const Trace& now) const {
+    auto& [first, second] = history.others;
+    if (!past_.any_signals) {
+        first = history.last;
+        return;
+    }
+    if (!ordered(history.last, now, false)) {
+        second = std::exchange(first, history.last);
+    }
+    if (ordered(second, now, false)) {
+        second = {};
+    }
+    if (ordered(first, now, false)) {
+        first = std::exchange(second, {});
+    }
 }
 
 /// Not like the last one: that goes to the list, and what the list has of this one comes forward.

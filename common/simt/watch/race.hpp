@@ -3,8 +3,11 @@
 // A race is two accesses of the same bytes by different threads, at least one a write and not both
 // atomic, that nothing orders. __syncthreads begins a new epoch: accesses in different epochs of a
 // block are ordered. Within an epoch it takes __syncwarp or an mbarrier (clocks.hpp). The threads
-// of different blocks have no order, but where one block has waited at a semaphore to which the
-// other has added: then all that the other did counts as before.
+// of different blocks are ordered by fences and strong accesses (signals.hpp); and where one block
+// has waited at a semaphore to which the other has added, all that the other did counts as before.
+//
+// Blocks take turns, and one may run while another one has come half its way. Each has an order of
+// its own; what they did to global memory, they remember in common (Past).
 //
 // cp.async, TMA and wgmma begin after what their threads know, and end on a channel (clocks.hpp),
 // over epochs as well.
@@ -39,16 +42,24 @@ namespace flash::simt {
 /// What is remembered of an access, or of those that several lanes of a warp made at the same
 /// clock.
 struct Trace {
-    uint32_t epoch = 0; // 0: no access
+    uint32_t block = 0; // counted over all launches; 0: no access
+    uint32_t epoch = 0;
     uint32_t origin = 0;
     uint32_t lanes = 0;
-    uint32_t clock : 25 = 0;
-    uint32_t engine : 1 = 0; // a work's (cp.async, TMA, wgmma)
-    uint32_t warp : 5 = 0;
-    uint32_t atomic : 1 = 0; // an atomic operation
+    uint32_t clock = 0;
+    uint32_t engine : 8 = 0; // a work's (cp.async, TMA, wgmma)
+    uint32_t warp : 8 = 0;
+    uint32_t atomic : 8 = 0; // an atomic operation
+    uint32_t scope : 8 = 0;
 
     uint32_t work() const { return lanes; } // with `engine`: the number of the work
 };
+
+/// Whether they may meet without being a race: atomic operations and volatile accesses.
+inline bool may_meet(const Trace& a, const Trace& b) {
+    return include_each_other(Scope{static_cast<uint8_t>(a.scope)}, a.block,
+                              Scope{static_cast<uint8_t>(b.scope)}, b.block);
+}
 
 /// The thread that made it; of several lanes, the first.
 inline unsigned thread_of(const Trace& trace) {
@@ -57,17 +68,18 @@ inline unsigned thread_of(const Trace& trace) {
 
 /// Whether two accesses differ in their lanes alone.
 inline bool alike(const Trace& a, const Trace& b) {
-    return a.warp == b.warp && a.clock == b.clock && a.origin == b.origin && a.atomic == b.atomic;
+    return a.warp == b.warp && a.clock == b.clock && a.origin == b.origin && a.atomic == b.atomic &&
+           a.scope == b.scope;
 }
 
 /// Reads and atomic operations since the last write.
 struct History {
     Trace last;
-    uint32_t more = 0;         // others in the epoch of the last one: a list in Order's pool
-    uint32_t readers = 0;      // works that read: a list of ReaderList
-    uint32_t readers_from = 0; // epoch in which their block began
-    uint32_t atomics = 0;      // whether there are atomic operations among them
-    Trace other_block;         // one in another block of the launch
+    uint32_t more = 0;           // others in the epoch of the last one: a list in Order's pool
+    uint32_t readers = 0;        // works that read: a list of ReaderList
+    uint32_t readers_from = 0;   // epoch in which their block began
+    uint32_t atomics = 0;        // whether there are atomic operations among them
+    std::array<Trace, 2> others; // in other blocks of the launch; the latest first
 };
 
 /// Four bytes of memory, or one when they are used apart: the numbers of the Trace of its last
@@ -224,15 +236,36 @@ struct ReaderList {
     uint32_t next = 0;             // where the list goes on; 0: it ends
 };
 
+class Order;
+class Block;
+
+/// What all blocks of the launch have done, and remember in common.
+struct Past {
+    Interned<Trace> writes;
+    Interned<History> histories;
+    Signals signals;
+    uint32_t epochs = 0, blocks = 0; // of all launches
+    uint32_t first_block = 1;        // of this launch
+    std::vector<uint3> begun;        // the launch's blocks
+    bool any_signals = false;        // in this launch
+    size_t enough = 0;               // numbers, before those that no cell has are given up
+    std::vector<Order*> orders;
+
+    void begin_launch();
+    bool is_old(const Trace& trace) const { return trace.block < first_block; }
+    uint3 index_of(const Trace& trace) const { return begun[trace.block - first_block]; }
+};
+
 /// The order of a block's accesses.
 class Order {
   public:
-    void begin_launch() {
-        launch_begin_ = epoch_ + 1;
-        begins_.clear();
-        ++moment_;
-    }
-    void begin_block(unsigned threads);
+    Order(Past& past, const Block& runner);
+    ~Order();
+    Order(const Order&) = delete;
+    Order& operator=(const Order&) = delete;
+
+    void begin_block(unsigned threads, uint3 index);
+    void go_on();   // other blocks have run meanwhile
     void barrier(); // all threads of the block have met
     Clocks& clocks() {
         ++moment_; // whoever asks may change them
@@ -241,9 +274,19 @@ class Order {
     const Clocks& clocks() const { return clocks_; }
 
     /// An access that a thread makes now.
-    Trace now(unsigned thread, LocationId origin, AccessKind kind) const {
-        return {epoch_, origin.number(), 1u << thread % 32,         clocks_.clock(thread),
-                0,      thread / 32,     kind == AccessKind::atomic};
+    Trace now(unsigned thread, LocationId origin, AccessKind kind,
+              Scope scope = Scope::weak) const {
+        const bool atomic = kind == AccessKind::atomic;
+        const Scope own = atomic && scope == Scope::weak ? Scope::device : scope;
+        return {.block = block_,
+                .epoch = epoch_,
+                .origin = origin.number(),
+                .lanes = 1u << thread % 32,
+                .clock = clocks_.clock(thread),
+                .engine = 0,
+                .warp = thread / 32,
+                .atomic = atomic,
+                .scope = static_cast<uint32_t>(own)};
     }
 
     /// Works of cp.async, TMA and wgmma, by their numbers.
@@ -261,13 +304,13 @@ class Order {
         return trace.engine != 0 && work(trace).kind == kind;
     }
 
-    const Trace& writer(const Cell& cell) const { return writes_[cell.write & ~unsettled]; }
-    bool has_atomics(const Cell& cell) const { return pasts_[cell.since].atomics != 0; }
+    const Trace& writer(const Cell& cell) const { return past_.writes[cell.write & ~unsettled]; }
+    bool has_atomics(const Cell& cell) const { return past_.histories[cell.since].atomics != 0; }
 
     /// A write by cp.async or TMA; a read is noted among the readers.
     void write_by(uint32_t work, Cell& cell) { write(cell, trace_of(work)); }
     void read_by(uint32_t work, uint32_t count, Cell& cell) {
-        History past = pasts_[cell.since];
+        History past = past_.histories[cell.since];
         past.readers = with_readers(readers(past), work, count);
         past.readers_from = block_begin_;
         set_since(cell, past);
@@ -290,19 +333,39 @@ class Order {
     /// The last addition by another block to a place, if this block does not know of it.
     const Trace* unordered_addition(const Cell& cell) const;
 
-    bool of_this_block(const Trace& trace) const { return trace.epoch >= block_begin_; }
+    bool of_this_block(const Trace& trace) const { return trace.block == block_; }
+    uint3 index_of(const Trace& trace) const { return past_.index_of(trace); }
 
-    /// Counts the launch's blocks in the order in which they ran.
-    size_t block_of(const Trace& trace) const;
+    /// The block that has made an access, as long as it runs.
+    const Block* running_block(const Trace& trace) const;
+
+    // What a thread does by strong accesses and fences. `shared`: in shared memory.
+    void strong_read(unsigned thread, const void* address, Scope scope, bool shared);
+    void strong_write(unsigned thread, const void* address, Scope scope, bool replaces,
+                      bool shared);
+    void fence(unsigned thread, Scope scope);
+    /// Whether the thread has read at this address what a fence would let it know, and what it
+    /// does not know yet; and whether there was such a fence.
+    bool would_learn(unsigned thread, const void* address) const;
+    bool has_acquired(unsigned thread, const void* address) const {
+        return std::ranges::count(acquired_[thread], address, &Acquired::address) != 0;
+    }
 
     /// The earlier access that an access at this moment races with, if any. `shared`: of shared
     /// memory, where what earlier blocks did is of no concern.
     struct Race {
         const Trace* other = nullptr;
         AccessKind kind = AccessKind::load; // of the other access
+        // Why it may be none:
+        enum Doubt : uint8_t {
+            no,
+            one_fence, // the one who wrote has handed it on, the one who reads has no fence
+            strong     // both accesses may meet, but not both are atomic
+        } doubt = no;
     };
     Race race(const Cell& cell, AccessKind kind, const Trace& now, bool shared);
-    Race race_with_readers(const Cell& cell, AccessKind kind, const Trace& now, bool shared);
+    Race race_with_readers(const Cell& cell, AccessKind kind, const Trace& now, bool shared,
+                           Race found);
     void remember(Cell& cell, AccessKind kind, const Trace& now);
 
     /// A load by a thread at a line, to be recalled.
@@ -344,6 +407,7 @@ class Order {
 
     /// A write's number. What threads of this block wrote before its last barrier is all one:
     /// ordered, and over.
+    // Who gave way comes back to numbers that others have given meanwhile: go_on().
     uint32_t standing(uint32_t write) const {
         return write - block_writes_ < epoch_writes_ - block_writes_ ? settled : write;
     }
@@ -353,12 +417,13 @@ class Order {
 
     void write(Cell& cell, const Trace& by) {
         cell.since = 0;
-        cell.write = writes_.number(by) | (by.engine != 0 ? unsettled : 0);
+        cell.write = past_.writes.number(by) | (by.engine != 0 ? unsettled : 0);
     }
     void set_since(Cell& cell, const History& past) {
-        cell.since = pasts_.number(past) & ~unsettled;
+        cell.since = past_.histories.number(past) & ~unsettled;
     }
     void forget_old();
+    Signals& signals_at(bool shared) { return shared ? own_signals_ : past_.signals; }
     uint32_t readers(const History& past) const {
         return past.readers_from == block_begin_ ? past.readers : 0;
     }
@@ -371,28 +436,43 @@ class Order {
                    : std::pair<size_t, uint32_t>(thread_of(trace), trace.clock);
     }
     Trace trace_of(uint32_t work) const {
-        return {epoch_, works_[work].origin.number(), work, 0, 1, works_[work].thread / 32};
+        return {.block = block_,
+                .epoch = epoch_,
+                .origin = works_[work].origin.number(),
+                .lanes = work,
+                .clock = 0,
+                .engine = 1,
+                .warp = works_[work].thread / 32,
+                .atomic = 0,
+                .scope = 0};
     }
     bool ordered(const Trace& before, const Trace& now, bool shared) const;
-    bool races(const Trace& before, AccessKind kind, const Trace& now, bool shared) const;
+    [[gnu::noinline]] bool ordered_by_signals(const Trace& before, const Trace& now) const;
+    Race::Doubt doubt_of(const Trace& before, const Trace& now) const;
+    bool worse(Race& found, const Trace& before, AccessKind before_kind, AccessKind kind,
+               const Trace& now, bool shared) const;
     bool known(const Trace& before) const;
-    const Trace* unordered(const History& history, AccessKind kind, const Trace& now,
-                           bool shared) const;
+    void add_block(History& history, const Trace& now) const;
     void add(History& history, const Trace& now);
     void add_other(History& history, const Trace& now);
 
-    Interned<Trace> writes_;
-    Interned<History> pasts_;
+    Past& past_;
+    const Block& runner_;
     uint32_t block_writes_ = 1, epoch_writes_ = 1; // the numbers of writes from their beginning on
-    size_t enough_ = 0; // numbers, before those that no cell has are given up
     std::array<Step, 1024> steps_{};
     // counts whatever decides what an access does, but for the cell and the access
     uint64_t moment_ = 1;
+    uint32_t block_ = 0;
     uint32_t epoch_ = 0;
-    uint32_t launch_begin_ = 0;
-    uint32_t block_begin_ = 0;
-    std::vector<uint32_t> begins_; // of the launch's blocks: their first epochs
+    uint32_t block_begin_ = 0; // epoch
     Blocks known_;
+    Signals own_signals_; // in shared memory
+    // what each thread has found at a place, and knows since a fence
+    struct Acquired {
+        const void* address;
+        SignalList all; // null when its fence was for the block alone
+    };
+    std::vector<std::vector<Acquired>> acquired_;
     unsigned threads_ = 0;
     Clocks clocks_;
     std::vector<Work> works_; // of this block
@@ -410,26 +490,31 @@ inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) c
         return clocks_.knows_end(thread_of(now), work.channel, work.number);
     }
     if (before.epoch != now.epoch) {
-        return shared || of_this_block(before) || before.epoch < launch_begin_ || known(before);
+        return shared || of_this_block(before) || past_.is_old(before) || known(before) ||
+               (past_.any_signals && ordered_by_signals(before, now));
     }
     const uint32_t others = before.warp == now.warp ? before.lanes & ~now.lanes : before.lanes;
     return others == 0 || clocks_.knows(thread_of(now), before.warp, others, before.clock);
 }
 
 inline Order::Race Order::race(const Cell& cell, AccessKind kind, const Trace& now, bool shared) {
+    Race found;
     if (!ordered(writer(cell), now, shared)) [[unlikely]] {
-        return {&writer(cell), AccessKind::store};
+        found = {&writer(cell), AccessKind::store, doubt_of(writer(cell), now)};
+        if (found.doubt == Race::no) {
+            return found;
+        }
     }
     return kind == AccessKind::load && !has_atomics(cell)
-               ? Race{}
-               : race_with_readers(cell, kind, now, shared);
+               ? found
+               : race_with_readers(cell, kind, now, shared, found);
 }
 
 inline void Order::add(History& history, const Trace& now) {
     Trace& last = history.last;
     if (last.epoch != now.epoch) {
-        if (!of_this_block(last)) {
-            history.other_block = last;
+        if (!of_this_block(last) || past_.any_signals) {
+            add_block(history, now);
         }
         last = now;
         history.more = 0;
@@ -449,7 +534,7 @@ inline void Order::remember(Cell& cell, AccessKind kind, const Trace& now) {
         // them later, races with this as well.
         write(cell, now);
     } else {
-        History past = pasts_[cell.since];
+        History past = past_.histories[cell.since];
         past.atomics |= kind == AccessKind::atomic ? 1 : 0;
         add(past, now);
         set_since(cell, past);

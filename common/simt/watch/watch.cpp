@@ -19,7 +19,10 @@ thread_local std::optional<Recorder> recorder;
 
 class Watch final : public ObserverFactory {
   public:
-    void begin_launch() override { counted_.clear(); }
+    void begin_launch() override {
+        counted_.clear();
+        past_.begin_launch();
+    }
 
     Observers observers(Block& block) override {
         Observers chosen;
@@ -33,7 +36,7 @@ class Watch final : public ObserverFactory {
             (recorder ? *recorder : recorder.emplace(block)).add_to(chosen);
         }
         if (options().detect) {
-            (detector ? *detector : detector.emplace(block)).begin_launch();
+            (detector ? *detector : detector.emplace(block, past_)).begin_launch();
             chosen.push_back(&*detector); // last, because it may stop the block
         }
         return chosen;
@@ -63,6 +66,7 @@ class Watch final : public ObserverFactory {
   private:
     std::mutex mutex_;
     std::vector<const Counting*> counted_; // during this launch
+    Past& past_ = *new Past;               // workers and their detectors may end later
 };
 
 } // namespace

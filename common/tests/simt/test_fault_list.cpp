@@ -69,7 +69,7 @@ template <bool right> __global__ void race_of_blocks(const float* in, float* out
     out[right ? number() : threadIdx.x] = value; // write by every block
 }
 
-template <bool right> __global__ void missing_barrier(const float* in, float* out) {
+template <bool right> __global__ void early_exit(const float* in, float* out) {
     if (!right && threadIdx.x >= 50) {
         return;
     }
@@ -194,9 +194,16 @@ TEST_CASE("fault: a race of blocks in global memory", "[faults]") {
          "nothing orders threads of different blocks");
 }
 
-TEST_CASE("fault: a barrier that some threads never reach", "[faults]") {
-    list(missing_barrier<false>, missing_barrier<true>, FaultKind::missing_barrier,
-         {"not reached by all"}, "14 threads left the kernel, the first is (50,0,0)");
+TEST_CASE("fault, with warnings as faults: a barrier that some threads never reach", "[faults]") {
+    in_every_way([] {
+        CHECK_NOTHROW(run(early_exit<false>));
+        simt::options().strict = true;
+        const Fault fault =
+            fault_at("not reached by all", FaultKind::early_exit, [] { run(early_exit<false>); });
+        CHECK_THAT(fault.what(),
+                   ContainsSubstring("14 threads left the kernel, the first is (50,0,0)"));
+        CHECK_NOTHROW(run(early_exit<true>));
+    });
 }
 
 TEST_CASE("fault: a divergent barrier", "[faults]") {

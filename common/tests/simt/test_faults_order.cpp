@@ -367,6 +367,7 @@ TEST_CASE("after a fault the next launch works") {
 
 TEST_CASE("of several faulty blocks the first is reported") {
     const Buffer<float> out(64);
+    const With strict({.strict = true});
     for (int repeat = 0; repeat < 20; ++repeat) {
         const Fault fault = fault_of([&] { launch(early_return, 100, 64, 0, out.data(), 50); });
         CHECK(fault.where.block.x == 0);

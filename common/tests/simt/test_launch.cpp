@@ -226,7 +226,8 @@ TEST_CASE("what a worker throws reaches the launch") {
     const std::function<void(simt::Block&)> work = [](simt::Block&) {
         throw Error("from a worker");
     };
-    CHECK_THROWS_WITH(simt::run_on_workers(3, 32, work), "from a worker");
+    const simt::BlocksToRun blocks{3, 32, 3, [] { return false; }};
+    CHECK_THROWS_WITH(simt::run_on_workers(blocks, work), "from a worker");
     const Buffer<int> count(1);
     launch(count_threads, 3, 32, 0, count.data());
     CHECK(count.values()[0] == 3 * 32);
