@@ -73,8 +73,8 @@ missing_fence: a missing fence
 uninitialised: a read of uninitialised shared memory
     Shared memory is not zero when a block starts: it holds what the block before left there.
 divergent_barrier, missing_barrier, early_exit: a barrier that not all threads reach
-    __syncthreads waits for every thread of the block. On a GPU a thread that never comes means
-    a hang, or a barrier that lets the others through too early; CUDA calls both undefined.
+    __syncthreads waits for every thread of the block that has not left the kernel. One that goes
+    elsewhere means a hang; one that has left brings nothing to what comes after the barrier.
 deadlock: a deadlock
     Threads wait for others, or for bytes, that will never come. The message says where each
     group waits, and how many arrivals or bytes are there.
