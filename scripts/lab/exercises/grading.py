@@ -45,9 +45,9 @@ race: a race
     Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may run
     them either way round, so the result can be right today and wrong on the next GPU, or on the
     next run. Each pair of lines needs a barrier (or a wait) between them.
-same_value: several threads that write one value
-    The result is right whoever comes last, and hardware lets you get away with it. But the
-    value is the same today only: let one thread write it, and the others meet it at a barrier.
+same_value: a race in which all write the same value
+    Whoever comes last, the same value stands there, and hardware lets you get away with it. But
+    it is the same today only: let one thread write it, and the others meet it at a barrier.
 volatile_conflict: an order that only volatile promises
     volatile makes the compiler access memory; it orders nothing else. A barrier or an atomic
     operation with a fence does.
