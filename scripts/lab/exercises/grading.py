@@ -51,6 +51,9 @@ same_value: a race in which all write the same value
 volatile_conflict: an order that only volatile promises
     volatile makes the compiler access memory; it orders nothing else. A barrier or an atomic
     operation with a fence does.
+missing_acquire: a fence on one side only
+    A fence orders what its own thread does. Whoever reads a flag needs one as well, between the
+    flag and the data.
 race_with_engine: a race with an engine
     TMA and wgmma work beside the threads. What they read or write is theirs from the line that
     starts them until somebody has waited for them, and whoever uses the place next must have
