@@ -116,8 +116,8 @@ __device__ void store_transposed(float (&smem)[columns][stride], const Square& a
                                  const float (&reg)[4][4]) {
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
-        alignas(16) const float column[4] = {reg[0][t], reg[1][t], reg[2][t], reg[3][t]};
-        float4_at(&smem[at.x + t][at.place]) = float4_at(column);
+        const float4 column = make_float4(reg[0][t], reg[1][t], reg[2][t], reg[3][t]);
+        float4_at(&smem[at.x + t][at.place]) = column;
     }
 }
 
@@ -292,9 +292,9 @@ __global__ __launch_bounds__(32 * warps) void double_buffer(const float* Q, cons
 #pragma unroll
         for (int n = 0; n < C; ++n) {
             for (int i = 0; i < R; i += 4) {
-                alignas(16) const float p[4] = {S_reg[i][n], S_reg[i + 1][n], S_reg[i + 2][n],
-                                                S_reg[i + 3][n]};
-                float4_at(&smem.P[warp][lane_c + LC * n][4 * lane_r + LR * i]) = float4_at(p);
+                const float4 p = make_float4(S_reg[i][n], S_reg[i + 1][n], S_reg[i + 2][n],
+                                             S_reg[i + 3][n]);
+                float4_at(&smem.P[warp][lane_c + LC * n][4 * lane_r + LR * i]) = p;
             }
         }
 
