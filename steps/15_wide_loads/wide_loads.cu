@@ -237,8 +237,8 @@ __global__ __launch_bounds__(threads) void wide_loads(const float* Q, const floa
 #pragma unroll
         for (int n = 0; n < C; ++n) {
             for (int i = 0; i < R; i += 4) {
-                const float4 p = make_float4(S_reg[i][n], S_reg[i + 1][n], S_reg[i + 2][n],
-                                             S_reg[i + 3][n]);
+                const float4 p =
+                    make_float4(S_reg[i][n], S_reg[i + 1][n], S_reg[i + 2][n], S_reg[i + 3][n]);
                 float4_at(&smem.P[warp][lane_c + LC * n][4 * lane_r + LR * i]) = p;
             }
         }
