@@ -85,7 +85,8 @@ FLASH_SIMT_ATOMIC(atomicXor, value ^ operand)
         return flash::simt::atomic_update(                                                         \
             address, flash::simt::Scope::scope, location, [=](T) -> T { return desired; },         \
             [=](T value) {                                                                         \
-                return flash::simt::atomic_bits<T>(value) == flash::simt::atomic_bits<T>(expected);        \
+                return flash::simt::atomic_bits<T>(value) ==                                       \
+                       flash::simt::atomic_bits<T>(expected);                                      \
             });                                                                                    \
     }
 FLASH_SIMT_CAS(atomicCAS, device)

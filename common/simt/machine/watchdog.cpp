@@ -240,6 +240,10 @@ void Watchdog::end_launch() {
         if (!hold_at_line(worker)) {
             continue;
         }
+        if (const Look& look = worker.block->current().look;
+            look.times > 0 && text_of(worker.place).empty()) {
+            worker.place = look.origin;
+        }
         text += "\n  of this block" + standing(worker);
         const unsigned thread = worker.block->current().number;
         worker.fault.emplace(FaultKind::timeout, text,

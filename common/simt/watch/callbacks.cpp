@@ -37,7 +37,8 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     if (address >= __builtin_frame_address(0) && address < caller.thread.stack_top) {
         return; // a variable of the thread
     }
-    const LocationId origin = LocationId::of_code(return_address, load_base).within(caller.thread.call);
+    const LocationId origin =
+        LocationId::of_code(return_address, load_base).within(caller.thread.call);
     if (kind == AccessKind::load) {
         caller.block.look(address, bytes, origin);
     }
@@ -137,7 +138,7 @@ using namespace flash::simt;
     FLASH_SIMT_CALLBACK(read, size, AccessKind::load)                                              \
     FLASH_SIMT_CALLBACK(write, size, AccessKind::store)                                            \
     FLASH_SIMT_RANGE_CALLBACK(unaligned_read, size, AccessKind::load)                              \
-    FLASH_SIMT_RANGE_CALLBACK(unaligned_write, size, AccessKind::store) \
+    FLASH_SIMT_RANGE_CALLBACK(unaligned_write, size, AccessKind::store)                            \
     FLASH_SIMT_VOLATILE_CALLBACK(volatile_read, size, AccessKind::load)                            \
     FLASH_SIMT_VOLATILE_CALLBACK(volatile_write, size, AccessKind::store)                          \
     FLASH_SIMT_VOLATILE_CALLBACK(unaligned_volatile_read, size, AccessKind::load)                  \

@@ -62,10 +62,9 @@ BufferTraffic& Counting::traffic_of(const Buffer& buffer) {
 
 [[gnu::always_inline]] inline void Counting::log(unsigned thread, RequestKey key,
                                                  const char* address) {
-    const uint32_t value =
-        key.space == Space::global
-            ? static_cast<uint32_t>(global_.number(address) / sector_bytes)
-            : static_cast<uint32_t>(reinterpret_cast<size_t>(address) / 4);
+    const uint32_t value = key.space == Space::global
+                               ? static_cast<uint32_t>(global_.number(address) / sector_bytes)
+                               : static_cast<uint32_t>(reinterpret_cast<size_t>(address) / 4);
     logs_[thread / 32].add(thread % 32, key, value);
 }
 

@@ -441,10 +441,10 @@ TEST_CASE("who waits for ever is told where", "[model]") {
         const Fault fault =
             fault_at("for ever", workers == 1 ? FaultKind::deadlock : FaultKind::timeout,
                      [&] { launch(wait_for_ever, 2, 32, 0, flag.data()); });
-        CHECK_THAT(fault.what(), ContainsSubstring(workers == 1
-                                                       ? "32 of 32 threads wait for a value to "
-                                                         "change at "
-                                                       : "no progress for 2 seconds"));
+        CHECK_THAT(fault.what(),
+                   ContainsSubstring(workers == 1 ? "32 of 32 threads wait for a value to "
+                                                    "change at "
+                                                  : "no progress for 2 seconds"));
     }
     // 4 SMs hold 32 blocks each
     const Buffer<int> flag(1);

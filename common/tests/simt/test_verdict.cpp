@@ -292,7 +292,7 @@ TEST_CASE("a launch without progress ends, and says where its threads are") {
         const Fault fault = fault_at("spins", FaultKind::timeout,
                                      [&] { launch(spin, 1, threads, 0, flag.data()); });
         CHECK(fault.where.thread.x == 40);
-        CHECK_THAT(fault.what(), ContainsSubstring("warps 0, 1 (8 lanes): ") &&
+        CHECK_THAT(fault.what(), ContainsSubstring("warps 0, 1 (31 lanes): ") &&
                                      ContainsSubstring(std::to_string(line("others wait")) +
                                                        ", at __syncthreads"));
     }
@@ -348,7 +348,7 @@ TEST_CASE("a watched program that spins ends with the timeout's code") {
 TEST_CASE("Ctrl-C says where each warp stands") {
     const Ended ended = run_program("spin", "", "timeout --preserve-status -s INT 2 ");
     CHECK(ended.code == 130);
-    CHECK_THAT(ended.text, ContainsSubstring("warps 0, 1 (8 lanes): ") &&
+    CHECK_THAT(ended.text, ContainsSubstring("warps 0, 1 (31 lanes): ") &&
                                ContainsSubstring("at __syncthreads") &&
                                ContainsSubstring("running\n") && ContainsSubstring("interrupted"));
 }

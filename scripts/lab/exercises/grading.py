@@ -72,7 +72,7 @@ missing_fence: a missing fence
     so a fence must come first.
 uninitialised: a read of uninitialised shared memory
     Shared memory is not zero when a block starts: it holds what the block before left there.
-divergent_barrier, missing_barrier, early_exit: a barrier that not all threads reach
+divergent_barrier, early_exit: a barrier that not all threads reach
     __syncthreads waits for every thread of the block. On a GPU a thread that never comes means
     a hang, or a barrier that lets the others through too early; CUDA calls both undefined.
 deadlock: a deadlock
