@@ -11,7 +11,7 @@
 #include "common/simt/language/intrinsics.hpp"
 #include "common/simt/language/keywords.hpp"
 #include "common/simt/language/launch.hpp"
-#include "common/simt/language/trap.hpp"
 #include "common/simt/language/memory_functions.hpp"
+#include "common/simt/language/trap.hpp"
 #include "common/simt/language/vector_types.hpp"
 #include "common/simt/machine/dim3.hpp"

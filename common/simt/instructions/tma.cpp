@@ -280,8 +280,8 @@ void bulk_commit(SourceLocation location) {
 
 void wait_bulk_stores(unsigned in_flight, bool reads_only, SourceLocation location) {
     const Caller caller;
-    caller.tells(&Observer::instruct, {reads_only ? "bulk_wait_read" : "bulk_wait", location,
-                                       nullptr, in_flight});
+    caller.tells(&Observer::instruct,
+                 {reads_only ? "bulk_wait_read" : "bulk_wait", location, nullptr, in_flight});
     ThreadStores& stores = stores_of(caller);
     if (stores.committed <= in_flight) {
         return;

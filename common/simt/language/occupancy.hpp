@@ -6,12 +6,9 @@
 #include <cstddef>
 
 #include "common/simt/language/errors.hpp"
+#include "common/simt/machine/grid.hpp"
 
 namespace flash::simt {
-
-inline constexpr int sms = 4;
-inline constexpr int threads_per_sm = 2048;
-inline constexpr int blocks_per_sm = 32;
 
 /// Bytes of __shared__ variables of a kernel.
 size_t static_shared_bytes(const void* kernel);

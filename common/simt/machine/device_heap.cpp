@@ -33,7 +33,7 @@ struct Heap {
 };
 
 Heap& heap() {
-    static Heap own;
+    static Heap& own = *new Heap; // never goes: what its end needs may have gone by then
     return own;
 }
 

@@ -97,8 +97,6 @@ class DetectorOn {
 } // namespace
 
 int resident_blocks(bool for_hopper, int threads, size_t smem_bytes) {
-    constexpr int sms = 4;
-    constexpr int threads_per_sm = 2048, blocks_per_sm = 32;
     // the system keeps 1 KiB of each block's part, so the largest block leaves that
     constexpr size_t own = 1 << 10;
     const size_t shared = shared_memory_limit(for_hopper) + own;

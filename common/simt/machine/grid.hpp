@@ -25,9 +25,13 @@ struct Launch {
 /// The most shared memory that a block may have, in bytes.
 size_t shared_memory_limit(bool for_hopper);
 
-/// How many blocks of a launch the emulated GPU runs at the same time. It has 4 SMs, so that small
-/// problems have several waves, on each of which a block may have what FLASH_SIMT_SHARED_KIB says.
-/// Registers do not count.
+// The emulated GPU. It has few SMs, so that small problems have several waves.
+inline constexpr int sms = 4;
+inline constexpr int threads_per_sm = 2048;
+inline constexpr int blocks_per_sm = 32;
+
+/// How many blocks of a launch the emulated GPU runs at the same time. On each of its SMs a block
+/// may have what FLASH_SIMT_SHARED_KIB says. Registers do not count.
 int resident_blocks(bool for_hopper, int threads, size_t smem_bytes);
 struct Kernel;
 uint64_t resident_blocks(const Launch& launch, const Kernel& kernel);

@@ -415,26 +415,31 @@ TEST_CASE("cooperative groups within a block") {
     });
 }
 
-TEST_CASE("all blocks of a grid meet", "[!mayfail]") {
-    const With four_workers({.workers = 4});
-    constexpr int size = 4 * 64;
-    const Buffer<int> in(std::vector<int>(size, 4)), between(size), out(size);
-    int* in_gpu = in.data();
-    int* between_gpu = between.data();
-    int* out_gpu = out.data();
-    int count = size;
-    void* arguments[] = {&in_gpu, &between_gpu, &out_gpu, &count};
-    checkCudaErrors(cudaLaunchCooperativeKernel((void*)neighbours_after_all, 4, 64, arguments));
-    CHECK(out.values() == std::vector<int>(size, 5));
-    CHECK(between.values() == std::vector<int>(size, 6));
-    CHECK(cudaLaunchCooperativeKernel(neighbours_after_all, 1000, 1024, arguments) ==
-          cudaErrorCooperativeLaunchTooLarge);
-    CHECK(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge);
-    const Fault fault = fault_of([&] {
-        launch(neighbours_after_all, 4, 64, 0, in.data(), between.data(), out.data(),
-               size); // alone
-    });
-    CHECK(fault.hint == "launch the kernel by cudaLaunchCooperativeKernel");
+TEST_CASE("all blocks of a grid meet") {
+    for (const bool detect : {false, true}) {
+        for (const int workers : {1, 4}) {
+            const With chosen({.detect = detect, .workers = workers});
+            constexpr int size = 4 * 64;
+            const Buffer<int> in(std::vector<int>(size, 4)), between(size), out(size);
+            int* in_gpu = in.data();
+            int* between_gpu = between.data();
+            int* out_gpu = out.data();
+            int count = size;
+            void* arguments[] = {&in_gpu, &between_gpu, &out_gpu, &count};
+            checkCudaErrors(
+                cudaLaunchCooperativeKernel((void*)neighbours_after_all, 4, 64, arguments));
+            CHECK(out.values() == std::vector<int>(size, 5));
+            CHECK(between.values() == std::vector<int>(size, 6));
+            CHECK(cudaLaunchCooperativeKernel(neighbours_after_all, 1000, 1024, arguments) ==
+                  cudaErrorCooperativeLaunchTooLarge);
+            CHECK(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge);
+            const Fault fault = fault_of([&] {
+                launch(neighbours_after_all, 4, 64, 0, in.data(), between.data(), out.data(),
+                       size); // alone
+            });
+            CHECK(fault.hint == "launch the kernel by cudaLaunchCooperativeKernel");
+        }
+    }
 }
 
 namespace {

@@ -96,7 +96,7 @@ __global__ void spin(const volatile int* flag) {
 }
 
 __global__ void meet_for_ever() {
-    for (unsigned step = 16; step >= 0; step /= 2) {
+    for (int step = 16; step >= 0; step /= 2) { // stays at 0
         __syncthreads();
     }
 }

@@ -98,6 +98,8 @@ def listed(path, kernels):
     }
     if new := sorted(wanted - set(lines)):
         path.write_text("\n".join([*lines, *new, ""]), encoding="utf-8")
+        if not (path.parents[1] / "build.ninja").exists():  # make reads its targets but once
+            subprocess.run(["cmake", str(path.parents[1])], capture_output=True)
 
 
 # Of the build's own.
@@ -109,7 +111,8 @@ def built(preset, targets, options=(), to_the_tool=()):
     command = ["cmake", "--build", str(build_folder(preset)), *options, "--target", *targets]
     command += ["--", *to_the_tool]
     done = subprocess.run(command, capture_output=True, text=True)
-    return NOISE.sub("", done.stdout + done.stderr) if done.returncode else None
+    said = NOISE.sub("", done.stdout + done.stderr)
+    return said or "it does not build" if done.returncode else None
 
 
 def build_all(kernels, jobs):

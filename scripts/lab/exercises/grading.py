@@ -45,12 +45,15 @@ race: a race
     Two threads touch the same bytes, one of them writes, and nothing orders them. A GPU may run
     them either way round, so the result can be right today and wrong on the next GPU, or on the
     next run. Each pair of lines needs a barrier (or a wait) between them.
-same_value: several threads that write one value
-    The result is right whoever comes last, and hardware lets you get away with it. But the
-    value is the same today only: let one thread write it, and the others meet it at a barrier.
+same_value: a race in which all write the same value
+    Whoever comes last, the same value stands there, and hardware lets you get away with it. But
+    it is the same today only: let one thread write it, and the others meet it at a barrier.
 volatile_conflict: an order that only volatile promises
     volatile makes the compiler access memory; it orders nothing else. A barrier or an atomic
     operation with a fence does.
+missing_acquire: a fence on one side only
+    A fence orders what its own thread does. Whoever reads a flag needs one as well, between the
+    flag and the data.
 race_with_engine: a race with an engine
     TMA and wgmma work beside the threads. What they read or write is theirs from the line that
     starts them until somebody has waited for them, and whoever uses the place next must have
@@ -73,8 +76,8 @@ missing_fence: a missing fence
 uninitialised: a read of uninitialised shared memory
     Shared memory is not zero when a block starts: it holds what the block before left there.
 divergent_barrier, early_exit: a barrier that not all threads reach
-    __syncthreads waits for every thread of the block. On a GPU a thread that never comes means
-    a hang, or a barrier that lets the others through too early; CUDA calls both undefined.
+    __syncthreads waits for every thread of the block that has not left the kernel. One that goes
+    elsewhere means a hang; one that has left brings nothing to what comes after the barrier.
 deadlock: a deadlock
     Threads wait for others, or for bytes, that will never come. The message says where each
     group waits, and how many arrivals or bytes are there.

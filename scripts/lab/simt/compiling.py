@@ -253,6 +253,8 @@ def build(program):
 
 
 def link(program, objects, target):
+    if not re.search(r" T main$", run(["nm", *objects]).stdout, re.M):
+        raise LabError(f"none of the files has a main: {', '.join(map(short, program.mains))}")
     fast = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
     libraries = ["-Wl,--wrap=main"]
     if any(b"cublas" in text for text in program.texts.values()):
@@ -263,8 +265,6 @@ def link(program, objects, target):
     done = run([compiler(), *fast, *objects, *libraries, "-o", partial])
     if done.returncode:
         missing = dict.fromkeys(re.findall(r"undefined reference to [`'](.*)'", done.stderr))
-        if {"__real_main", "main"} & set(missing):
-            raise LabError(f"none of the files has a main: {', '.join(map(short, program.mains))}")
         named = ", ".join(list(missing)[:3])
         raise LabError(
             f"no file here defines {named}: name the file that does, too" if named else done.stderr

@@ -47,8 +47,11 @@ SPECIAL |= {
 RULES = [
     (r"cp\.async\.c[ag]\.shared(::cta)?\.global(\.L2::\w+)*", PTX + "copy_async({all})"),
     (r"cp\.async\.commit_group", "::flash::cp_async_commit()"),
-    (r"cp\.async\.wait_group", "::flash::simt::wait_async_copies({0})"),
-    (r"cp\.async\.wait_all", "(::flash::cp_async_commit(), ::flash::simt::wait_async_copies(0))"),
+    (r"cp\.async\.wait_group", "::flash::simt::wait_async_copies({0}, {here})"),
+    (
+        r"cp\.async\.wait_all",
+        "(::flash::cp_async_commit(), ::flash::simt::wait_async_copies(0, {here}))",
+    ),
     (
         r"ldmatrix\.sync\.aligned(?=.*m8n8)(?!.*trans)[\w.:]*\.b16",
         PTX + "ldmatrix({here}, false, {all})",
@@ -78,7 +81,7 @@ RULES = [
     (r"mbarrier\.arrive\.expect_tx\.shared(::cta)?\.b64", PTX + "mbarrier_expect_tx({all})"),
     (r"wgmma\.fence\.sync\.aligned", "::flash::wgmma_fence()"),
     (r"wgmma\.commit_group\.sync\.aligned", "::flash::wgmma_commit()"),
-    (r"wgmma\.wait_group\.sync\.aligned", "::flash::simt::wait_wgmma({0})"),
+    (r"wgmma\.wait_group\.sync\.aligned", "::flash::simt::wait_wgmma({0}, {here})"),
     (r"setmaxnreg\.inc\.sync\.aligned\.u32", "::flash::take_registers<{0}>()"),
     (r"setmaxnreg\.dec\.sync\.aligned\.u32", "::flash::give_registers<{0}>()"),
     (r"ex2\.approx(\.ftz)?\.f32", "{0} = ::flash::fast_exp2({1})"),

@@ -86,7 +86,7 @@ def test_kinds_have_their_lessons():
 def test_every_fault_of_the_backend_has_a_lesson():
     source = (ROOT / "common/simt/machine/fault.cpp").read_text(encoding="utf-8")
     kinds = set(re.findall(r'return "(\w+)";', source))
-    assert kinds - set(grading.LESSONS) == {"launch", "invalid_access"}
+    assert kinds - set(grading.LESSONS) == {"launch", "invalid_access", "host_misuse"}
 
 
 def test_messages_quote_the_source():
