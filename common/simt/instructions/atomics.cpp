@@ -16,12 +16,13 @@ template <class T> bool replace(void* address, uint64_t& expected, uint64_t desi
     return done;
 }
 
-void note(const void* address, unsigned bytes, Scope scope, SourceLocation location) {
+void note(const void* address, unsigned bytes, Scope scope, bool overwrites,
+          SourceLocation location) {
     if (active_observers != nullptr) {
         const Caller caller;
         caller.makes(&Observer::access,
                      {static_cast<const char*>(address), bytes, AccessKind::atomic,
-                      LocationId::of(location).within(caller.thread.call), scope});
+                      LocationId::of(location).within(caller.thread.call), scope, overwrites});
     }
 }
 
@@ -34,8 +35,9 @@ void fence(Scope scope) {
 
 } // namespace
 
-uint64_t atomic_begin(const void* address, unsigned bytes, Scope scope, SourceLocation location) {
-    note(address, bytes, scope, location);
+uint64_t atomic_begin(const void* address, unsigned bytes, Scope scope, bool overwrites,
+                      SourceLocation location) {
+    note(address, bytes, scope, overwrites, location);
     return bytes == 2   ? __atomic_load_n(static_cast<const uint16_t*>(address), __ATOMIC_SEQ_CST)
            : bytes == 4 ? __atomic_load_n(static_cast<const uint32_t*>(address), __ATOMIC_SEQ_CST)
                         : __atomic_load_n(static_cast<const uint64_t*>(address), __ATOMIC_SEQ_CST);
@@ -61,7 +63,7 @@ void atomic_end(const void* address, uint64_t found, bool written, Scope scope,
 }
 
 void atomic_add_4(float* address, const float (&values)[4], SourceLocation location) {
-    note(address, sizeof values, Scope::device, location);
+    note(address, sizeof values, Scope::device, false, location);
     for (int i = 0; i < 4; ++i) {
         std::atomic_ref(address[i]).fetch_add(values[i]);
     }

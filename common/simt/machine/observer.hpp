@@ -35,6 +35,9 @@ struct AccessEvent {
     AccessKind kind;
     LocationId origin;
     Scope scope = Scope::weak;
+    bool overwrites = false; // an exchange, whose result is of no concern, as a rule
+
+    bool reads() const { return kind != AccessKind::store && !overwrites; }
 };
 
 /// A row of 16 bytes that a lane names and its warp reads.

@@ -315,7 +315,7 @@ void Detector::check_written(unsigned thread, const AccessEvent& access, const R
                      "out of bounds: " + quantity(access) + ", " + outside_of_heap(access.address),
                      action_of(thread, access)});
     }
-    if (access.kind != AccessKind::store && may_be_fresh) {
+    if (access.reads() && may_be_fresh) {
         const unsigned step = std::min(access.bytes, 4u);
         for (unsigned offset = 0; offset < access.bytes; offset += step) {
             const AccessEvent part{access.address + offset, step, access.kind, access.origin};
@@ -340,7 +340,7 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
     if (weak_load && order_.recall(cell, load)) {
         return;
     }
-    if (shared && access.kind != AccessKind::store && !order_.of_this_block(order_.writer(cell))) {
+    if (shared && access.reads() && !order_.of_this_block(order_.writer(cell))) {
         note_unwritten(thread, access, region);
     }
     const Trace now = order_.now(thread, access.origin, access.kind, access.scope);
