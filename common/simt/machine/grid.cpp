@@ -140,6 +140,7 @@ void run(const Launch& launch) {
         observer_factory->begin_launch();
     }
 
+    watchdog(); // it has a thread of its own, which must come before the workers take all memory
     const uint64_t blocks = volume(launch.grid);
     std::mutex mutex;
     uint64_t next = 0; // turn that nobody has taken
