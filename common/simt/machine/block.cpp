@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/simt/machine/location_id.hpp"
+#include "common/simt/machine/watchdog.hpp"
 #include "common/simt/machine/workforce.hpp"
 
 namespace flash::simt {
@@ -316,6 +317,10 @@ bool Block::resume_spinning() {
     if (spinning_warps_ == 0) {
         return false;
     }
+    if (std::optional<Fault> fault = Watchdog::hold_spinning_block()) {
+        fault_ = std::move(fault);
+        return false;
+    }
     unsigned spinning = 0;
     for (const Warp& warp : warps_) {
         spinning += static_cast<unsigned>(std::popcount(warp.spinning));
@@ -596,7 +601,8 @@ std::vector<Standing> Block::standing(LocationId running) const {
         add(warp, lanes, std::string("at ") + operation, LocationId::of(location));
     });
     const unsigned number = current_ == nullptr ? 0 : current_->number;
-    if (current_ != nullptr && !current_->finished) {
+    const bool spins = (warps_[number / 32].spinning >> number % 32 & 1) != 0;
+    if (current_ != nullptr && !current_->finished && !spins) {
         add(number / 32, 1u << number % 32 & ~known[number / 32], "running", running);
     }
     for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {

@@ -119,6 +119,27 @@ Watchdog::Shift::~Shift() {
     own_ = nullptr;
 }
 
+void Watchdog::Worker::wait_to_be_released() const {
+    while (state == State::held) {
+        const timespec moment{0, 1000000};
+        nanosleep(&moment, nullptr);
+    }
+}
+
+std::optional<Fault> Watchdog::hold_spinning_block() {
+    Worker* const own = own_;
+    State asked = State::asked;
+    if (own == nullptr || own->state != asked) {
+        return std::nullopt;
+    }
+    own->place = own->block->current().look.origin;
+    if (!own->state.compare_exchange_strong(asked, State::held)) {
+        return std::nullopt;
+    }
+    own->wait_to_be_released();
+    return own->state == State::given_up ? std::exchange(own->fault, std::nullopt) : std::nullopt;
+}
+
 /// The signal's handler, on the trap stack of a worker.
 void Watchdog::obey(int, siginfo_t*, void* context) {
     Worker* const own = own_;
@@ -129,10 +150,7 @@ void Watchdog::obey(int, siginfo_t*, void* context) {
     }
     own->place = LocationId::of_code(code + 1, own_code.load_address);
     own->state = State::held;
-    while (own->state == State::held) {
-        const timespec moment{0, 1000000};
-        nanosleep(&moment, nullptr);
-    }
+    own->wait_to_be_released();
     if (own->state == State::given_up) {
         const RuntimeCode runtime;
         own->block->stop(*std::move(own->fault));

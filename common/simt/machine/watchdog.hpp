@@ -41,6 +41,11 @@ class Watchdog {
         Shift& operator=(const Shift&) = delete;
     };
 
+    /// Called by a block's scheduler where all its threads wait, some for a value to change: there
+    /// a block is hardly ever in the kernel's own code, and can be held here. Returns the fault
+    /// with which it is to end, if it is.
+    static std::optional<Fault> hold_spinning_block();
+
   private:
     enum class State { at_work, asked, held, released, given_up };
     struct Worker {
@@ -50,6 +55,8 @@ class Watchdog {
         std::atomic<State> state = State::at_work;
         LocationId place;           // where it is held
         std::optional<Fault> fault; // with which it is given up
+
+        void wait_to_be_released() const;
     };
 
     static void obey(int signal, siginfo_t* info, void* context);

@@ -46,7 +46,6 @@ class Worker {
 
   private:
     void serve(const std::stop_token& closing) {
-        make_trap_stack();
         std::optional<Block> block;
         std::unique_lock lock(mutex_);
         while (change_.wait(lock, closing, [this] { return work_ != nullptr; })) {
@@ -93,6 +92,7 @@ void run_on_workers(const BlocksToRun& blocks, const std::function<void(Block&)>
             // or each takes a part of little memory, and nobody has enough
             const std::lock_guard one_by_one(mutex);
             if (!block) {
+                make_trap_stack();
                 block.emplace();
             }
             block->reserve(blocks.threads);
@@ -118,12 +118,19 @@ void run_on_workers(const BlocksToRun& blocks, const std::function<void(Block&)>
                 pool.emplace_back();
             }
         } catch (const std::exception&) {
-            return false; // no memory, or too many threads for the system
+            return false;
         }
         started.push_back(&*std::next(pool.begin(), static_cast<std::ptrdiff_t>(started.size())));
         started.back()->start(serve);
         return true;
     };
+    try {
+        while (pool.size() < workers) { // all before the first takes memory for a block
+            pool.emplace_back();
+        }
+    } catch (const std::exception&) {
+        // no memory, or too many threads for the system: go on with those that there are
+    }
     const auto start_another = [&] {
         const std::unique_lock one_by_one(mutex);
         return unable == 0 && start();
