@@ -35,7 +35,9 @@ void raise(std::vector<uint32_t>& values, size_t place, uint32_t to) {
 }
 
 void Clocks::begin_block(unsigned threads) {
-    std::ranges::fill(known_, Knowledge());
+    known_.assign(threads, &all_);
+    own_.resize(threads);
+    all_ = {};
     highest_ = 0;
     reset(threads);
 }
@@ -43,12 +45,21 @@ void Clocks::begin_block(unsigned threads) {
 void Clocks::reset(unsigned threads) {
     ++state_;
     clocks_.assign(threads, ++highest_);
-    known_.resize(threads);
-    Knowledge all{.known = clocks_, .fenced = {}, .blocks = {}, .handed_on = {}, .pending = {}};
-    for (const Knowledge& own : known_) {
-        raise(all, own);
+    for (const Knowledge*& known : known_) {
+        if (known != &all_) {
+            raise(all_, *known);
+            known = &all_;
+        }
     }
-    std::ranges::fill(known_, all);
+    raise(all_.known, clocks_);
+}
+
+Clocks::Knowledge& Clocks::own(unsigned thread) {
+    if (known_[thread] == &all_) {
+        own_[thread] = all_;
+        known_[thread] = &own_[thread];
+    }
+    return own_[thread];
 }
 
 void Clocks::meet(unsigned warp, uint32_t lanes) {
@@ -69,34 +80,33 @@ void Clocks::tick(unsigned thread) { highest_ = std::max(highest_, ++clocks_[thr
 
 void Clocks::release(unsigned thread, Knowledge& into) {
     tick(thread);
-    const Knowledge& own = known_[thread];
-    raise(into, own);
+    raise(into, *known_[thread]);
     into.known[thread] = clocks_[thread];
 }
 
 void Clocks::acquire(unsigned thread, const Knowledge& from) {
     ++state_;
-    raise(known_[thread], from);
+    raise(own(thread), from);
 }
 
 Progress Clocks::step(unsigned thread) {
     tick(thread);
-    std::vector<uint32_t> progress = known_[thread].known;
+    std::vector<uint32_t> progress = known_[thread]->known;
     progress[thread] = clocks_[thread];
     return std::make_shared<const std::vector<uint32_t>>(std::move(progress));
 }
 
 void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {
     ++state_;
-    raise(known_[thread].known, channel, count);
+    raise(own(thread).known, channel, count);
 }
 
 void Clocks::fence(unsigned thread) {
     ++state_;
-    Knowledge& own = known_[thread];
-    raise(own.fenced, own.known);
+    Knowledge& knowledge = own(thread);
+    raise(knowledge.fenced, knowledge.known);
     tick(thread); // what it does from here on, is not fenced
-    own.fenced[thread] = clocks_[thread];
+    knowledge.fenced[thread] = clocks_[thread];
 }
 
 const Clocks::Knowledge& Clocks::common(unsigned first, unsigned count) {
@@ -109,12 +119,12 @@ const Clocks::Knowledge& Clocks::common(unsigned first, unsigned count) {
 
 Clocks::Knowledge Clocks::find_common(unsigned first, unsigned count) const {
     constexpr uint32_t all = ~uint32_t{0};
-    Knowledge result = known_[first];
+    Knowledge result = *known_[first];
     std::fill_n(result.known.begin() + first, count, all);
     for (unsigned thread = first; thread < first + count; ++thread) {
         const uint32_t own = result.known[thread];
-        lower(result.known, known_[thread].known);
-        lower(result.fenced, known_[thread].fenced);
+        lower(result.known, known_[thread]->known);
+        lower(result.fenced, known_[thread]->fenced);
         result.known[thread] = own;
     }
     return result;

@@ -54,7 +54,7 @@ class Clocks {
 
     /// Whether `thread` knows of accesses that these lanes of a warp made at `clock`.
     bool knows(unsigned thread, unsigned warp, uint32_t lanes, uint32_t clock) const {
-        const std::vector<uint32_t>& own = known_[thread].known;
+        const std::vector<uint32_t>& own = known_[thread]->known;
         for (; lanes != 0; lanes &= lanes - 1) {
             if (own[warp * 32 + static_cast<unsigned>(std::countr_zero(lanes))] <= clock) {
                 return false;
@@ -68,14 +68,14 @@ class Clocks {
 
     /// Whether `thread` knows that number `number` of a channel, from 0, is over.
     bool knows_end(unsigned thread, uint32_t channel, uint32_t number) const {
-        return is_above(known_[thread].known, channel, number);
+        return is_above(known_[thread]->known, channel, number);
     }
     void learn_ends(unsigned thread, uint32_t channel, uint32_t count);
 
-    const Knowledge& of(unsigned thread) const { return known_[thread]; }
+    const Knowledge& of(unsigned thread) const { return *known_[thread]; }
     Knowledge& of(unsigned thread) {
         ++state_;
-        return known_[thread];
+        return own(thread);
     }
 
     /// What `thread` does from here on, is later than what it has done; returns how far the threads
@@ -96,11 +96,15 @@ class Clocks {
 
   private:
     void tick(unsigned thread);
+    Knowledge& own(unsigned thread);
     Knowledge find_common(unsigned first, unsigned count) const;
 
     std::vector<uint32_t> clocks_;
-    std::vector<Knowledge> known_; // of each thread
-    Knowledge joint_;              // of lanes that meet
+    // of each thread: what all knew at the last barrier, or what it has learnt since
+    std::vector<const Knowledge*> known_;
+    Knowledge all_;
+    std::vector<Knowledge> own_;
+    Knowledge joint_; // of lanes that meet
     struct Found {
         uint64_t state;
         Knowledge common;

@@ -43,11 +43,7 @@ bool may_be_unwritten(const AccessEvent& access) {
 } // namespace
 
 Detector::Detector(Block& block, Past& past)
-    : block_(block), order_(past, block), executable_(executable()) {
-    const SharedMemory& shared = block.shared();
-    dynamic_shadow_ = std::make_unique<Shadow>(shared.region_begin(), SharedMemory::region_bytes);
-    static_shadow_ = std::make_unique<Shadow>(shared.segment().begin, shared.segment().bytes);
-}
+    : block_(block), order_(past, block), executable_(executable()) {}
 
 void Detector::begin_launch() {
     doubted_.clear();
@@ -84,7 +80,7 @@ void Detector::barrier(SourceLocation) {
 
 void Detector::meet(CollectiveKind meeting, unsigned warp, uint32_t lanes, SourceLocation) {
     if (meeting == CollectiveKind::sync) { // CUDA promises order for nothing else
-        order_.clocks().meet(warp, lanes);
+        order_.meet(warp, lanes);
     }
 }
 
@@ -220,12 +216,12 @@ Fault Detector::race_of_threads(unsigned thread, const AccessEvent& access, cons
 
 /// Whether it is a race of two plain writes by threads, which may write the same value.
 bool Detector::is_of_two_writes(const AccessEvent& access, const Order::Race& race) const {
-    return race.other != nullptr && race.doubt == Order::Race::no &&
-           race.kind == AccessKind::store && race.other->engine == 0 &&
-           access.kind == AccessKind::store && actor_ == nullptr && block_.checks_access();
+    return race.other && race.doubt == Order::Race::no && race.kind == AccessKind::store &&
+           race.other->engine == 0 && access.kind == AccessKind::store && actor_ == nullptr &&
+           block_.checks_access();
 }
 
-Detector::Region Detector::look_up(const AccessEvent& access, Space space) const {
+Detector::Region Detector::look_up(const AccessEvent& access, Space space) {
     if (space == Space::global) {
         const Buffer* const buffer = buffer_around(access.address);
         if (buffer == nullptr) {
@@ -243,12 +239,12 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) const
     const SharedMemory& shared = block_.shared();
     if (!shared.is_static(access.address)) {
         return {shared.dynamic(), shared.dynamic_bytes(), "the dynamic shared memory",
-                dynamic_shadow_.get()};
+                &order_.dynamic_shadow()};
     }
     const auto offset = static_cast<size_t>(access.address - shared.segment().begin);
     if (const SharedVariable* const variable = shared_variable_near(block_.kernel(), offset)) {
         return {shared.segment().begin + variable->offset, variable->bytes, variable->name,
-                static_shadow_.get()};
+                &order_.static_shadow()};
     }
     return {nullptr, 0, "no __shared__ variable of the kernel is", nullptr};
 }
@@ -340,7 +336,8 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
     if (weak_load && order_.recall(cell, load)) {
         return;
     }
-    if (shared && access.reads() && !order_.of_this_block(order_.writer(cell))) {
+    const bool unwritten = shared && !order_.of_this_block(order_.writer(cell, true));
+    if (unwritten && access.reads()) {
         note_unwritten(thread, access, region);
     }
     const Trace now = order_.now(thread, access.origin, access.kind, access.scope);
@@ -349,15 +346,15 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
         block_.suspect(race_of_threads(thread, access, region, race), access);
         race = order_.race_with_readers(cell, access.kind, now, shared, {});
     }
-    if (race.other != nullptr && race.doubt == Order::Race::no) {
+    if (race.other && race.doubt == Order::Race::no) {
         stop_race(thread, access, region, race);
-    } else if (race.other != nullptr) {
+    } else if (race.other) {
         doubt(thread, access, region, race);
     }
     const Cell before = cell;
-    order_.remember(cell, access.kind, now);
-    if (weak_load && race.other == nullptr) {
-        order_.learn(before, cell, load);
+    order_.remember(cell, access.kind, now, shared);
+    if (weak_load && !race.other && !unwritten && !order_.has_atomics(cell, shared)) {
+        order_.learn(before, cell, load, now);
     }
 }
 

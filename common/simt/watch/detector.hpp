@@ -145,7 +145,7 @@ class Detector final : public Observer {
                                                const Cell& cell) const;
     Region& recent(const char* address, Space space);
     const Region& find(unsigned thread, const AccessEvent& access, Space space);
-    Region look_up(const AccessEvent& access, Space space) const;
+    Region look_up(const AccessEvent& access, Space space);
     void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
                     Cell& cell);
     ThreadAction action_of(const Trace& trace, const Trace& now, const char* action) const;
@@ -180,18 +180,19 @@ class Detector final : public Observer {
     std::array<uint32_t, 32> wgmma_channels_{};
     // in whose place a thread's access is checked; null: the thread's own
     const AsyncWork* actor_ = nullptr;
-    std::unique_ptr<Shadow> dynamic_shadow_, static_shadow_;
-    // of this launch: of __shared__ variables, dynamic, in global memory
-    std::array<Region, 6> recent_;
+    // of this launch: in global memory, the dynamic shared memory, and __shared__ variables
+    std::array<Region, 16> recent_;
     Executable executable_; // its constants may be read
 };
 
 /// Most accesses are to a buffer or variable of one before. Neighbouring buffers lie 4 MiB apart,
-/// or more.
+/// or more; variables of tiles often a power of two, which is why there are so many places for
+/// them.
 inline Detector::Region& Detector::recent(const char* address, Space space) {
-    return recent_[space == Space::global ? 2 + (reinterpret_cast<size_t>(address) >> 22) % 4
-                   : block_.shared().is_static(address) ? 0
-                                                        : 1];
+    const auto number = reinterpret_cast<size_t>(address);
+    return recent_[space == Space::global               ? (number >> 22) % 7
+                   : block_.shared().is_static(address) ? 8 + (number >> 8) % 8
+                                                        : 7];
 }
 
 /// Stops the block when the access is not inside.

@@ -73,10 +73,10 @@ void Detector::start_load(const BulkLoad& load) {
         const AccessEvent access{load.shared + offset, 16, AccessKind::store, all.origin};
         region.visit(access, memo, [&](Cell& cell) {
             if (const Order::Race race = order_.race(cell, AccessKind::store, now, true);
-                race.other != nullptr) {
+                race.other) {
                 stop_race(load.work.thread, access, region, race);
             }
-            if (order_.of_this_block(order_.writer(cell)) && !order_.is_fenced(own, cell)) {
+            if (order_.of_this_block(order_.writer(cell, true)) && !order_.is_fenced(own, cell)) {
                 stop_unfenced(access, region, cell);
             }
             order_.write_by(work, cell);
@@ -147,15 +147,15 @@ void Detector::wait_for_stores(unsigned thread, uint32_t groups) {
 void Detector::read_by(const AsyncReaders& readers, const AccessEvent& access, CellMemo& memo) {
     const Region& region = find(readers.first, access, Space::shared);
     region.visit(access, memo, [&](Cell& cell) {
-        if (!order_.of_this_block(order_.writer(cell))) {
+        if (!order_.of_this_block(order_.writer(cell, true))) {
             note_unwritten(readers.first, access, region);
         } else {
-            if (!order_.knows_write(readers.known, cell) || order_.has_atomics(cell)) {
+            if (!order_.knows_write(readers.known, cell) || order_.has_atomics(cell, true)) {
                 for (unsigned thread = readers.first; thread < readers.first + readers.threads;
                      ++thread) {
                     const Trace now = order_.now(thread, access.origin, AccessKind::load);
                     if (const Order::Race race = order_.race(cell, AccessKind::load, now, true);
-                        race.other != nullptr) {
+                        race.other) {
                         stop_race(thread, access, region, race); // the one who does not know
                     }
                 }
@@ -329,7 +329,7 @@ void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const
 
 void Detector::stop_unfenced(const AccessEvent& access, const Region& region,
                              const Cell& cell) const {
-    const Trace& write = order_.writer(cell);
+    const Trace write = order_.writer(cell, true);
     block_.stop({FaultKind::missing_fence,
                  std::string("a fence is missing between what a thread writes and a ") +
                      actor_->operation + ", " + in(access, region),

@@ -8,13 +8,11 @@
 #include <utility>
 
 #include "common/attention.hpp"
+#include "common/simt/machine/block.hpp"
 
 namespace flash::simt {
 
 namespace {
-
-std::mutex shadows_mutex;
-std::vector<Shadow*> shadows;
 
 void join(Order::Blocks& all, const Order::Blocks& more) {
     all.resize(std::max(all.size(), more.size()));
@@ -25,37 +23,29 @@ void join(Order::Blocks& all, const Order::Blocks& more) {
 
 } // namespace
 
-Shadow::Shadow(const char* begin, size_t bytes) : begin_(begin), words_(bytes / 4 + 1) {
+std::mutex Shadow::all_mutex;
+std::vector<Shadow*> Shadow::all;
+
+Shadow::Shadow(const char* begin, size_t bytes, Of space) : begin_(begin), words_(bytes / 4 + 1) {
     void* const memory = mmap(nullptr, 4 * words_ * sizeof(Cell), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         throw Error("not enough memory for what the detector remembers (a limit of ulimit?)");
     }
     cells_ = static_cast<Cell*>(memory);
-    const std::lock_guard lock(shadows_mutex);
-    shadows.push_back(this);
+    if (space == Of::global) {
+        const std::lock_guard lock(all_mutex);
+        all.push_back(this);
+    }
 }
 
 Shadow::~Shadow() {
-    const std::lock_guard lock(shadows_mutex);
-    std::erase(shadows, this);
+    const std::lock_guard lock(all_mutex);
+    std::erase(all, this);
     munmap(cells_, 4 * words_ * sizeof(Cell));
 }
 
-size_t Shadow::visit_all(const std::function<void(Cell&)>& use) {
-    const std::lock_guard lock(shadows_mutex);
-    size_t words = 0;
-    for (const Shadow* const shadow : shadows) {
-        for (size_t word = 0; word < shadow->words_; ++word) {
-            const unsigned cells = shadow->cells_[word].apart != 0 ? 4 : 1;
-            for (unsigned byte = 0; byte < cells; ++byte) {
-                use(shadow->cells_[byte * shadow->words_ + word]);
-            }
-        }
-        words += shadow->words_;
-    }
-    return words;
-}
+void Shadow::clear() { madvise(cells_, 4 * words_ * sizeof(Cell), MADV_DONTNEED); }
 
 void Past::begin_launch() {
     first_block = blocks + 1;
@@ -64,7 +54,11 @@ void Past::begin_launch() {
     any_signals = false;
 }
 
-Order::Order(Past& past, const Block& runner) : past_(past), runner_(runner) {
+Order::Order(Past& past, const Block& runner)
+    : past_(past), runner_(runner), dynamic_shadow_(runner.shared().region_begin(),
+                                                    SharedMemory::region_bytes, Shadow::Of::shared),
+      static_shadow_(runner.shared().segment().begin, runner.shared().segment().bytes,
+                     Shadow::Of::shared) {
     past.orders.push_back(this);
 }
 
@@ -85,6 +79,7 @@ void Order::begin_block(unsigned threads, uint3 index) {
     threads_ = threads;
     works_.clear();
     readers_.take();
+    begin_shared_memory();
     clocks_.begin_block(threads); // before all that counts its threads
     barrier();
     block_begin_ = epoch_;
@@ -94,12 +89,47 @@ void Order::begin_block(unsigned threads, uint3 index) {
     if (past_.writes.count() + past_.histories.count() > past_.enough) {
         forget_old();
     }
-    go_on();
+    numbers_[false].block_writes = numbers_[false].epoch_writes = past_.writes.end();
 }
 
 void Order::go_on() {
-    ++moment_;
-    block_writes_ = epoch_writes_ = past_.writes.count();
+    change();
+    numbers_[false].block_writes = numbers_[false].epoch_writes = past_.writes.end();
+}
+
+/// What blocks before did to it is of no concern; their numbers go when they are many.
+void Order::begin_shared_memory() {
+    constexpr uint32_t many = 1 << 15;
+    if (shared_writes_.count() + lasting_.count() > many) {
+        shared_writes_ = {};
+        lasting_ = {};
+        dynamic_shadow_.clear();
+        static_shadow_.clear();
+    }
+    numbers_[true].block_writes = shared_writes_.end();
+}
+
+/// What threads have read before a barrier is ordered before what they do after it.
+void Order::begin_reads() {
+    constexpr uint32_t many = 1 << 16;
+    reads_.begin += reads_.histories.count();
+    if (reads_.histories.count() + reads_.lists.count() + meetings_.size() > many ||
+        epoch_moment_ == 0) {
+        reads_.histories = {};
+        reads_.lists = {};
+        meetings_.clear();
+        epoch_moment_ = next_moment();
+    }
+    if (reads_.begin >= lasting / 2) {
+        const auto forget = [](Cell& cell) {
+            cell.since = (cell.since & lasting) == 0 ? 0 : uint32_t{cell.since};
+        };
+        dynamic_shadow_.visit(forget);
+        static_shadow_.visit(forget);
+        reads_.begin = 0;
+    }
+    numbers_[true].reads = reads_.begin;
+    numbers_[true].moment = epoch_moment_;
 }
 
 /// Numbers anew what cells remember of this launch; what was before it is ordered before all that
@@ -116,13 +146,13 @@ void Order::forget_old() {
         };
     };
     const auto old = [this](const Trace& trace) { return past_.is_old(trace); };
-    auto write = keep(past_.writes, old);
+    auto write = keep(past_.writes.all(), old);
     auto past = keep(past_.histories, [&](const History& one) {
         return old(one.last) && std::ranges::all_of(one.others, old);
     });
-    const size_t words = Shadow::visit_all([&](Cell& cell) {
-        const uint32_t kept = write(cell.write & ~unsettled);
-        cell.write = kept == 0 ? 0 : kept | (cell.write & unsettled);
+    const size_t words = Shadow::visit_global([&](Cell& cell) {
+        const uint32_t kept = write(cell.write / 32);
+        cell.write = kept == 0 ? 0 : kept * 32 + cell.write % 32;
         cell.since = past(cell.since) & ~unsettled;
     });
     const size_t kept = past_.writes.count() + past_.histories.count();
@@ -143,7 +173,7 @@ Order::Blocks Order::handed_on(const Blocks& before) const {
 
 void Order::learn(const Blocks& blocks) {
     join(known_, blocks);
-    ++moment_;
+    change();
 }
 
 bool Order::known(const Trace& before) const {
@@ -159,10 +189,39 @@ const Trace* Order::unordered_addition(const Cell& cell) const {
 
 void Order::barrier() {
     epoch_ = ++past_.epochs;
-    ++moment_;
-    epoch_writes_ = past_.writes.count();
+    change();
+    numbers_[false].epoch_writes = past_.writes.end();
+    numbers_[true].epoch_writes = shared_writes_.end();
     clocks_.reset(threads_);
+    epoch_clock_ = clocks_.clock(0);
+    begin_reads();
     pool_.resize(1);
+}
+
+void Order::meet(unsigned warp, uint32_t lanes) {
+    const uint32_t before = numbers_[true].moment;
+    change();
+    clocks_.meet(warp, lanes);
+    const auto [place, is_new] = meetings_.try_emplace({before, warp, lanes}, moments_);
+    numbers_[true].moment = place->second;
+}
+
+void Order::read_by(uint32_t work, uint32_t count, Cell& cell) {
+    History past = history(cell, true);
+    if (past.readers == 0) {
+        past.last = absolute(past.last);
+        std::vector<Trace> list;
+        for (uint32_t i = past.more; i != 0; i = reads_.lists[i].next) {
+            list.push_back(absolute(reads_.lists[i].trace));
+        }
+        past.more = 0;
+        for (; !list.empty(); list.pop_back()) {
+            past.more = add_to_list({list.back(), past.more}, false);
+        }
+    }
+    past.readers = with_readers(past.readers, work, count);
+    past.readers_from = block_begin_;
+    set_since(cell, past, true);
 }
 
 void Order::strong_read(unsigned thread, const void* address, Scope scope, bool shared) {
@@ -259,21 +318,21 @@ bool Order::worse(Race& found, const Trace& before, AccessKind before_kind, Acce
         return false;
     }
     const Race::Doubt doubt = doubt_of(before, now);
-    if (found.other != nullptr && doubt != Race::no) {
+    if (found.other && doubt != Race::no) {
         return false;
     }
-    found = {&before, before_kind, doubt};
+    found = {before, before_kind, doubt};
     return doubt == Race::no;
 }
 
 bool Order::knows_write(const Clocks::Knowledge& group, const Cell& cell) const {
-    const auto [place, number] = moment_of(writer(cell));
+    const auto [place, number] = moment_of(writer(cell, true));
     return is_above(group.known, place, number);
 }
 
 bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
-    const auto [place, number] = moment_of(writer(cell));
-    return is_work(writer(cell), Work::loads) || is_above(group.fenced, place, number);
+    const auto [place, number] = moment_of(writer(cell, true));
+    return is_work(writer(cell, true), Work::loads) || is_above(group.fenced, place, number);
 }
 
 /// That list and `count` works more; a later work on a channel stands for earlier ones.
@@ -300,31 +359,34 @@ uint32_t Order::with_readers(uint32_t list, uint32_t work, uint32_t count) {
 
 Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Trace& now,
                                      bool shared, Race found) {
-    const History& past = past_.histories[cell.since];
-    for (uint32_t i = kind == AccessKind::load ? 0 : readers(past); i != 0; i = readers_[i].next) {
+    const History& past = history(cell, shared);
+    for (uint32_t i = kind == AccessKind::load ? 0 : past.readers; i != 0; i = readers_[i].next) {
         for (uint32_t work = 0; work < readers_[i].count; ++work) {
-            reader_ = trace_of(readers_[i].first + work);
-            if (!ordered(reader_, now, shared)) {
-                return {&reader_, AccessKind::load};
+            const Trace reader = trace_of(readers_[i].first + work);
+            if (!ordered(reader, now, shared)) {
+                return {reader, AccessKind::load};
             }
         }
     }
+    const bool is_relative = this->is_relative(past, shared);
+    const auto told = [&](const Trace& trace) { return is_relative ? absolute(trace) : trace; };
     // Who has updated it last, and found what others have handed on there, comes after those.
     const unsigned thread = thread_of(now);
+    const Trace last = told(past.last);
     const bool has_found = !acquired_[thread].empty() || !clocks_.of(thread).pending.empty();
-    const bool is_last = has_found && past.last.atomic != 0 && past.last.block == now.block &&
-                         past.last.warp == now.warp && (past.last.lanes & now.lanes) != 0;
+    const bool is_last = has_found && last.atomic != 0 && last.block == now.block &&
+                         last.warp == now.warp && (last.lanes & now.lanes) != 0;
     const auto is_worse = [&](const Trace& before) {
         const AccessKind before_kind = before.atomic != 0 ? AccessKind::atomic : AccessKind::load;
-        return !(is_last && before.atomic != 0 && may_meet(before, past.last)) &&
+        return !(is_last && before.atomic != 0 && may_meet(before, last)) &&
                worse(found, before, before_kind, kind, now, shared);
     };
-    if (is_worse(past.last)) {
+    if (is_worse(last)) {
         return found;
     }
-    if (past.last.epoch == now.epoch) {
-        for (uint32_t i = past.more; i != 0; i = pool_[i].next) {
-            if (is_worse(pool_[i].trace)) {
+    if (last.epoch == now.epoch) {
+        for (uint32_t i = past.more; i != 0; i = in_list(i, is_relative).next) {
+            if (is_worse(told(in_list(i, is_relative).trace))) {
                 return found;
             }
         }
@@ -357,15 +419,16 @@ void Order::add_block(History& history, const Trace& now) const {
 }
 
 /// Not like the last one: that goes to the list, and what the list has of this one comes forward.
-void Order::add_other(History& history, const Trace& now) {
+void Order::add_other(History& history, const Trace& now, bool shared) {
+    const bool is_relative = this->is_relative(history, shared);
     std::vector<Trace>& others = rewritten_;
     others.clear();
     if (!alike(history.last, now)) {
         others.push_back(std::exchange(history.last, now));
     }
     const size_t added = others.size();
-    for (uint32_t i = history.more; i != 0; i = pool_[i].next) {
-        others.push_back(pool_[i].trace);
+    for (uint32_t i = history.more; i != 0; i = in_list(i, is_relative).next) {
+        others.push_back(in_list(i, is_relative).trace);
     }
     bool changed = false;
     for (Trace& other : others) {
@@ -385,10 +448,17 @@ void Order::add_other(History& history, const Trace& now) {
     }
     for (; !others.empty(); others.pop_back()) {
         if (others.back().lanes != 0) {
-            pool_.push_back({others.back(), history.more});
-            history.more = static_cast<uint32_t>(pool_.size()) - 1;
+            history.more = add_to_list({others.back(), history.more}, is_relative);
         }
     }
+}
+
+uint32_t Order::add_to_list(const AccessNode& first, bool relative) {
+    if (relative) {
+        return reads_.lists.number(first);
+    }
+    pool_.push_back(first);
+    return static_cast<uint32_t>(pool_.size()) - 1;
 }
 
 } // namespace flash::simt

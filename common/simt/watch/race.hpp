@@ -16,6 +16,10 @@
 // reads it. So the pasts are numbered, and what is remembered of four bytes is two numbers. The
 // same access leads from the same number to the same next one, and most accesses are therefore one
 // look at a small table (Order::recall).
+//
+// Shared memory is read again and again, after each barrier by the same threads in the same order.
+// What they have read since the last barrier is told relative to it (EpochReads), and has the same
+// numbers in each epoch.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +28,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -53,6 +60,7 @@ struct Trace {
     uint32_t scope : 8 = 0;
 
     uint32_t work() const { return lanes; } // with `engine`: the number of the work
+    friend bool operator==(const Trace&, const Trace&) = default;
 };
 
 /// Whether they may meet without being a race: atomic operations and volatile accesses.
@@ -80,6 +88,7 @@ struct History {
     uint32_t readers_from = 0;   // epoch in which their block began
     uint32_t atomics = 0;        // whether there are atomic operations among them
     std::array<Trace, 2> others; // in other blocks of the launch; the latest first
+    friend bool operator==(const History&, const History&) = default;
 };
 
 /// Four bytes of memory, or one when they are used apart: the numbers of the Trace of its last
@@ -101,7 +110,7 @@ template <class T> class Interned {
 
     uint32_t number(const T& value) {
         uint32_t& known = recent_[hash(value)];
-        if (known == 0 || std::memcmp(&all_[known], &value, sizeof value) != 0) {
+        if (known == 0 || all_[known] != value) {
             known = count();
             all_.push_back(value);
         }
@@ -131,6 +140,35 @@ template <class T> class Interned {
     std::array<uint32_t, 4096> recent_{}; // by hash
 };
 
+/// Writes with numbers. Those of a warp's lanes differ in the lowest bits.
+class Writes {
+  public:
+    Trace operator[](uint32_t number) const {
+        Trace write = all_[number / 32];
+        if (write.block != 0 && write.engine == 0) {
+            write.lanes = 1u << number % 32;
+        }
+        return write;
+    }
+
+    uint32_t number(Trace write) {
+        const auto lane =
+            write.engine == 0 ? static_cast<uint32_t>(std::countr_zero(write.lanes)) : 0;
+        write.lanes = write.engine == 0 ? 0 : write.lanes;
+        return all_.number(write) * 32 + lane;
+    }
+
+    /// From here on there are the numbers of writes to come.
+    uint32_t end() const { return all_.count() * 32; }
+    uint32_t count() const { return all_.count(); }
+
+    /// By their numbers / 32, without the lanes.
+    Interned<Trace>& all() { return all_; }
+
+  private:
+    Interned<Trace> all_;
+};
+
 /// Neighbouring cells are alike, as a rule. What was done with one, which nothing but the cell
 /// decides, is done with the next one by a copy.
 class CellMemo {
@@ -154,7 +192,8 @@ class CellMemo {
 /// Cells for a range of memory; those that are never touched cost nothing.
 class Shadow final : public Buffer::Notes {
   public:
-    Shadow(const char* begin, size_t bytes);
+    enum class Of : uint8_t { global, shared };
+    Shadow(const char* begin, size_t bytes, Of space = Of::global);
     ~Shadow() override;
     Shadow(const Shadow&) = delete;
     Shadow& operator=(const Shadow&) = delete;
@@ -181,9 +220,29 @@ class Shadow final : public Buffer::Notes {
         }
     }
 
-    /// Calls `use(cell)` with each cell of each shadow that there is.
-    // returns how many words they have
-    static size_t visit_all(const std::function<void(Cell&)>& use);
+    /// Calls `use(cell)` with each cell.
+    template <class Use> void visit(Use use) {
+        for (size_t word = 0; word < words_; ++word) {
+            const unsigned cells = cells_[word].apart != 0 ? 4 : 1;
+            for (unsigned byte = 0; byte < cells; ++byte) {
+                use(cells_[byte * words_ + word]);
+            }
+        }
+    }
+
+    /// Calls `use(cell)` with each cell of global memory.
+    // returns how many words it has
+    template <class Use> static size_t visit_global(Use use) {
+        const std::lock_guard lock(all_mutex);
+        size_t words = 0;
+        for (Shadow* const shadow : all) {
+            shadow->visit(use);
+            words += shadow->words_;
+        }
+        return words;
+    }
+
+    void clear();
 
     /// The cells of an access, if none of them is taken apart; else none.
     std::span<Cell> whole(const char* address, unsigned bytes) const {
@@ -205,6 +264,9 @@ class Shadow final : public Buffer::Notes {
             cells_[word].apart = 1;
         }
     }
+
+    static std::mutex all_mutex;
+    static std::vector<Shadow*> all; // of global memory
 
     const char* begin_;
     size_t words_;
@@ -234,14 +296,31 @@ struct Work {
 struct ReaderList {
     uint32_t first = 0, count = 0; // works that read together
     uint32_t next = 0;             // where the list goes on; 0: it ends
+    friend bool operator==(const ReaderList&, const ReaderList&) = default;
 };
 
 class Order;
 class Block;
 
-/// What all blocks of the launch have done, and remember in common.
+/// An access, and those before it in a list.
+struct AccessNode {
+    Trace trace;
+    uint32_t next;
+    friend bool operator==(const AccessNode&, const AccessNode&) = default;
+};
+
+/// What threads of a block have read of its shared memory since the last barrier. In its Trace, the
+/// epoch and the block are 1, and the clock counts from the barrier. So the numbers of one epoch
+/// mean the same in the next one.
+struct EpochReads {
+    Interned<History> histories;
+    Interned<AccessNode> lists;
+    uint32_t begin = 0; // a cell has the number of a History and this; a smaller one is none
+};
+
+/// What all blocks of the launch have done to global memory, and remember in common.
 struct Past {
-    Interned<Trace> writes;
+    Writes writes;
     Interned<History> histories;
     Signals signals;
     uint32_t epochs = 0, blocks = 0; // of all launches
@@ -265,10 +344,11 @@ class Order {
     Order& operator=(const Order&) = delete;
 
     void begin_block(unsigned threads, uint3 index);
-    void go_on();   // other blocks have run meanwhile
-    void barrier(); // all threads of the block have met
+    void go_on();                             // other blocks have run meanwhile
+    void barrier();                           // all threads of the block have met
+    void meet(unsigned warp, uint32_t lanes); // of it
     Clocks& clocks() {
-        ++moment_; // whoever asks may change them
+        change(); // whoever asks may change them
         return clocks_;
     }
     const Clocks& clocks() const { return clocks_; }
@@ -296,7 +376,7 @@ class Order {
     }
     void end_work(uint32_t work, uint32_t number) {
         works_[work].number = number;
-        ++moment_;
+        change();
     }
     const std::vector<Work>& works() const { return works_; }
     const Work& work(const Trace& trace) const { return works_[trace.work()]; }
@@ -304,17 +384,21 @@ class Order {
         return trace.engine != 0 && work(trace).kind == kind;
     }
 
-    const Trace& writer(const Cell& cell) const { return past_.writes[cell.write & ~unsettled]; }
-    bool has_atomics(const Cell& cell) const { return past_.histories[cell.since].atomics != 0; }
+    // What the detector remembers of the block's shared memory.
+    Shadow& dynamic_shadow() { return dynamic_shadow_; }
+    Shadow& static_shadow() { return static_shadow_; }
 
-    /// A write by cp.async or TMA; a read is noted among the readers.
-    void write_by(uint32_t work, Cell& cell) { write(cell, trace_of(work)); }
-    void read_by(uint32_t work, uint32_t count, Cell& cell) {
-        History past = past_.histories[cell.since];
-        past.readers = with_readers(readers(past), work, count);
-        past.readers_from = block_begin_;
-        set_since(cell, past);
+    // `shared`: the cell is one of shared memory.
+    Trace writer(const Cell& cell, bool shared) const {
+        return (shared ? shared_writes_ : past_.writes)[cell.write & ~unsettled];
     }
+    bool has_atomics(const Cell& cell, bool shared) const {
+        return history(cell, shared).atomics != 0;
+    }
+
+    /// A write to shared memory by cp.async or TMA; a read is noted among the readers.
+    void write_by(uint32_t work, Cell& cell) { write(cell, trace_of(work), true); }
+    void read_by(uint32_t work, uint32_t count, Cell& cell);
 
     /// Whether all of a group of threads know of the last write, and, if a thread or its cp.async
     /// made it, whether it was fenced.
@@ -354,7 +438,7 @@ class Order {
     /// The earlier access that an access at this moment races with, if any. `shared`: of shared
     /// memory, where what earlier blocks did is of no concern.
     struct Race {
-        const Trace* other = nullptr;
+        std::optional<Trace> other{};
         AccessKind kind = AccessKind::load; // of the other access
         // Why it may be none:
         enum Doubt : uint8_t {
@@ -366,62 +450,129 @@ class Order {
     Race race(const Cell& cell, AccessKind kind, const Trace& now, bool shared);
     Race race_with_readers(const Cell& cell, AccessKind kind, const Trace& now, bool shared,
                            Race found);
-    void remember(Cell& cell, AccessKind kind, const Trace& now);
+    void remember(Cell& cell, AccessKind kind, const Trace& now, bool shared);
 
     /// A load by a thread at a line, to be recalled.
     struct Load {
         uint64_t bits;
-        Load(unsigned thread, LocationId origin, bool shared)
-            : bits(uint64_t{origin.number()} | uint64_t{thread} << 32 | uint64_t{shared} << 42) {}
+        bool shared;
+        Load(unsigned thread, LocationId origin, bool is_shared)
+            : bits(uint64_t{origin.number()} | uint64_t{thread} << 32 | uint64_t{is_shared} << 42),
+              shared(is_shared) {}
     };
 
     /// Whether the load does to this cell what it has done to a cell with the same past, since
     /// anything else happened. Then that is done.
     bool recall(Cell& cell, Load load) const {
-        const uint32_t write = standing(cell.write);
-        const Step& known = steps_[place(load, cell.since)];
-        if (known.load != load.bits || known.moment != moment_ || known.write != write ||
-            known.since != cell.since) {
+        const Numbers& numbers = numbers_[load.shared];
+        const uint32_t write = numbers.standing(cell.write);
+        const uint32_t since = numbers.since(cell);
+        const Step& known = steps_[place(load, since)];
+        if (known.load != load.bits || known.moment != numbers.moment || known.write != write ||
+            known.since != since) {
             return false;
         }
-        cell.since = known.to;
+        cell.since = (known.to + numbers.reads) & ~unsettled;
         return true;
     }
-    void learn(const Cell& before, const Cell& after, Load load) {
-        const uint32_t write = standing(before.write);
-        steps_[place(load, before.since)] = {load.bits, moment_, write, before.since, after.since};
+    void learn(const Cell& before, const Cell& after, Load load, const Trace& now) {
+        const Numbers& numbers = numbers_[load.shared];
+        Trace wrote = writer(before, load.shared);
+        if (wrote.engine == 0 && !past_.is_old(wrote)) {
+            wrote.lanes = ~0u >> (32 - std::min(32u, threads_ - wrote.warp * 32));
+        }
+        if (((before.since | after.since) & lasting) == 0 && ordered(wrote, now, load.shared)) {
+            const uint32_t since = numbers.since(before);
+            steps_[place(load, since)] = {load.bits, numbers.moment, numbers.standing(before.write),
+                                          since, numbers.since(after)};
+        }
     }
 
   private:
-    struct Node {
-        Trace trace;
-        uint32_t next;
-    };
-
     struct Step {
-        uint64_t load = 0, moment = 0;
-        uint32_t write = 0, since = 0, to = 0;
+        uint64_t load = 0;
+        uint32_t moment = 0, write = 0, since = 0, to = 0;
     };
     static constexpr uint32_t unsettled = 0x80000000u; // in a write's number: not of a thread alone
-    static constexpr uint32_t settled = ~uint32_t{0};
+    static constexpr uint32_t settled = 1;
+    // in the number of a History of shared memory: it is not of this epoch alone
+    static constexpr uint32_t lasting = 1u << 30;
 
-    /// A write's number. What threads of this block wrote before its last barrier is all one:
-    /// ordered, and over.
-    // Who gave way comes back to numbers that others have given meanwhile: go_on().
-    uint32_t standing(uint32_t write) const {
-        return write - block_writes_ < epoch_writes_ - block_writes_ ? settled : write;
-    }
+    /// How what cells have is to be taken now, in global or in shared memory.
+    struct Numbers {
+        uint32_t block_writes = 0, epoch_writes = 0; // numbers of writes from their beginning on
+        uint32_t reads = 0;                          // of EpochReads
+        // counts whatever decides what an access does, but for the cell and the access
+        uint32_t moment = 0;
+
+        /// A write's number, and that of all which other lanes of its warp made alike. What threads
+        /// of this block wrote before its last barrier is all one: ordered, and over.
+        // Who gave way comes back to numbers that others have given meanwhile: go_on().
+        uint32_t standing(uint32_t write) const {
+            return write - block_writes < epoch_writes - block_writes ? settled : write | 31;
+        }
+        uint32_t since(const Cell& cell) const {
+            return cell.since - std::min(uint32_t{cell.since}, reads);
+        }
+    };
+
     static size_t place(Load load, uint32_t since) {
-        return (static_cast<uint32_t>(load.bits) + since) * 0x9e3779b1u >> 22;
+        return (static_cast<uint32_t>(load.bits) + since) * 0x9e3779b1u >> 18;
+    }
+    void change() { numbers_[false].moment = numbers_[true].moment = next_moment(); }
+    uint32_t next_moment() {
+        if (++moments_ == 0) { // the numbers begin anew
+            std::ranges::fill(steps_, Step());
+            meetings_.clear();
+            epoch_moment_ = ++moments_;
+            ++moments_;
+        }
+        return moments_;
     }
 
-    void write(Cell& cell, const Trace& by) {
+    /// What was read of a cell since it was written, as far as it may matter.
+    const History& history(const Cell& cell, bool shared) const {
+        if (!shared) {
+            return past_.histories[cell.since];
+        }
+        if ((cell.since & lasting) == 0) {
+            return reads_.histories[numbers_[true].since(cell)];
+        }
+        const History& known = lasting_[cell.since & ~lasting];
+        return known.readers_from == block_begin_ ? known : reads_.histories[0];
+    }
+
+    /// Whether its Trace are told relative to the epoch.
+    static bool is_relative(const History& past, bool shared) {
+        return shared && past.readers == 0;
+    }
+    Trace relative(Trace trace) const {
+        trace.block = trace.epoch = 1;
+        trace.clock -= epoch_clock_;
+        return trace;
+    }
+    Trace absolute(Trace trace) const {
+        if (trace.block != 0) {
+            trace.block = block_;
+            trace.epoch = epoch_;
+            trace.clock += epoch_clock_;
+        }
+        return trace;
+    }
+
+    void write(Cell& cell, const Trace& by, bool shared) {
         cell.since = 0;
-        cell.write = past_.writes.number(by) | (by.engine != 0 ? unsettled : 0);
+        cell.write =
+            (shared ? shared_writes_ : past_.writes).number(by) | (by.engine != 0 ? unsettled : 0);
     }
-    void set_since(Cell& cell, const History& past) {
-        cell.since = past_.histories.number(past) & ~unsettled;
+    void set_since(Cell& cell, const History& past, bool shared) {
+        const uint32_t number = !shared             ? past_.histories.number(past)
+                                : past.readers == 0 ? reads_.begin + reads_.histories.number(past)
+                                                    : lasting_.number(past) | lasting;
+        cell.since = number & ~unsettled;
     }
+    void begin_shared_memory();
+    void begin_reads();
     void forget_old();
     Signals& signals_at(bool shared) { return shared ? own_signals_ : past_.signals; }
     uint32_t readers(const History& past) const {
@@ -453,15 +604,25 @@ class Order {
                const Trace& now, bool shared) const;
     bool known(const Trace& before) const;
     void add_block(History& history, const Trace& now) const;
-    void add(History& history, const Trace& now);
-    void add_other(History& history, const Trace& now);
+    void add(History& history, const Trace& now, bool shared);
+    void add_other(History& history, const Trace& now, bool shared);
+    const AccessNode& in_list(uint32_t number, bool relative) const {
+        return relative ? reads_.lists[number] : pool_[number];
+    }
+    uint32_t add_to_list(const AccessNode& first, bool relative);
 
     Past& past_;
     const Block& runner_;
-    uint32_t block_writes_ = 1, epoch_writes_ = 1; // the numbers of writes from their beginning on
-    std::array<Step, 1024> steps_{};
-    // counts whatever decides what an access does, but for the cell and the access
-    uint64_t moment_ = 1;
+    Shadow dynamic_shadow_, static_shadow_;
+    std::array<Numbers, 2> numbers_; // of global memory, of shared
+    std::vector<Step> steps_ = std::vector<Step>(1 << 14);
+    uint32_t moments_ = 0;
+    // of every epoch, before anything but barriers has ordered threads
+    uint32_t epoch_moment_ = 0;
+    uint32_t epoch_clock_ = 0; // of all threads, when it began
+    // What warps have done since the barrier decides the moment: after the one that was before, the
+    // warp and its lanes.
+    std::map<std::tuple<uint32_t, unsigned, uint32_t>, uint32_t> meetings_;
     uint32_t block_ = 0;
     uint32_t epoch_ = 0;
     uint32_t block_begin_ = 0; // epoch
@@ -477,9 +638,12 @@ class Order {
     Clocks clocks_;
     std::vector<Work> works_; // of this block
     Interned<ReaderList> readers_;
-    Trace reader_; // the work that race() found
+    // of shared memory: who wrote it, who has read it in this epoch, and what works read
+    Writes shared_writes_;
+    EpochReads reads_;
+    Interned<History> lasting_;
     // of this epoch; the first one is not used. Cells share lists, so they never change
-    std::vector<Node> pool_;
+    std::vector<AccessNode> pool_;
     std::vector<Trace> rewritten_;   // a list that add_other() writes anew
     std::vector<ReaderList> others_; // the same for with_readers()
 };
@@ -499,21 +663,22 @@ inline bool Order::ordered(const Trace& before, const Trace& now, bool shared) c
 
 inline Order::Race Order::race(const Cell& cell, AccessKind kind, const Trace& now, bool shared) {
     Race found;
-    if (!ordered(writer(cell), now, shared)) [[unlikely]] {
-        found = {&writer(cell), AccessKind::store, doubt_of(writer(cell), now)};
+    const Trace wrote = writer(cell, shared);
+    if (!ordered(wrote, now, shared)) [[unlikely]] {
+        found = {wrote, AccessKind::store, doubt_of(wrote, now)};
         if (found.doubt == Race::no) {
             return found;
         }
     }
-    return kind == AccessKind::load && !has_atomics(cell)
+    return kind == AccessKind::load && !has_atomics(cell, shared)
                ? found
                : race_with_readers(cell, kind, now, shared, found);
 }
 
-inline void Order::add(History& history, const Trace& now) {
+inline void Order::add(History& history, const Trace& now, bool shared) {
     Trace& last = history.last;
     if (last.epoch != now.epoch) {
-        if (!of_this_block(last) || past_.any_signals) {
+        if (!shared && (!of_this_block(last) || past_.any_signals)) {
             add_block(history, now);
         }
         last = now;
@@ -521,23 +686,23 @@ inline void Order::add(History& history, const Trace& now) {
     } else if (alike(last, now)) {
         last.lanes |= now.lanes;
         if (history.more != 0) {
-            add_other(history, now);
+            add_other(history, now, shared);
         }
     } else {
-        add_other(history, now);
+        add_other(history, now, shared);
     }
 }
 
-inline void Order::remember(Cell& cell, AccessKind kind, const Trace& now) {
+inline void Order::remember(Cell& cell, AccessKind kind, const Trace& now, bool shared) {
     if (kind == AccessKind::store) {
         // All that came before is ordered before this, or it would have been a race: who races with
         // them later, races with this as well.
-        write(cell, now);
+        write(cell, now, shared);
     } else {
-        History past = past_.histories[cell.since];
+        History past = history(cell, shared);
         past.atomics |= kind == AccessKind::atomic ? 1 : 0;
-        add(past, now);
-        set_since(cell, past);
+        add(past, is_relative(past, shared) ? relative(now) : now, shared);
+        set_since(cell, past, shared);
     }
 }
 
