@@ -30,10 +30,12 @@ SCRIPTS = (
     *("barriers_view", "timeline_view", "controls", "main"),
 )
 # Problems that are small, and still show the idea: at least six tiles of K and V where there is a
-# ring (of Q and dO in the backward pass), a block that draws twice where blocks persist.
+# ring (of Q and dO in the backward pass), a block that draws twice where blocks persist, a block
+# that has to wait for its turn. Of several kernels, the one whose accesses are worth a look.
 SMALL = "--heads 1 --q-len 128 --head-dim 64"
 TILES = "--heads 1 --q-len 256 --kv-len 384 --head-dim 64"
 PROBLEMS = {
+    "cuda_naive": f"--kernel scores {SMALL}",
     "wgmma_tma": "--heads 1 --q-len 256 --kv-len 576 --head-dim 64",
     "persistent_blocks": "--heads 6 --q-len 256 --kv-len 768 --head-dim 64",
     "overlap": "--heads 6 --q-len 256 --kv-len 768 --head-dim 64",
@@ -42,7 +44,7 @@ PROBLEMS = {
     "backward_roles": "--heads 1 --q-len 384 --kv-len 128 --head-dim 64",
     "backward_wgmma": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
     "backward_late_dq": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
-    "backward_ordered": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
+    "backward_ordered": "--block 1 --heads 1 --q-len 384 --kv-len 256 --head-dim 64",
 }
 
 
@@ -157,7 +159,10 @@ def main(options):
         (rung,) = cuda_rungs([options.rung])
         name, source = rung.name, rung.kernel_file
         program = build(rung, options.simt_programs)
-        arguments = arguments or problem_of(rung)
+        if not arguments:
+            usual, arguments = late.parse_known_args(problem_of(rung))
+            for option, value in vars(usual).items():
+                setattr(options, option, getattr(options, option) or value)
     trace = record(program, arguments, options)
     if elsewhere := trace.get("elsewhere"):  # the fault is in another block
         options.kernel = elsewhere["kernel"]
