@@ -4,6 +4,7 @@ writes one HTML file that replays it in a browser, step by step. It needs no GPU
     ./scripts/watch flash_attention_2
     ./scripts/watch overlap --block 1 --schedule reverse --causal
     ./scripts/watch docs/examples/unseen_races.cu slot
+    ./scripts/watch flash_attention_2.1    # your working copy of an exercise
 
 docs/watch_format.md says what a recording holds.
 """
@@ -90,6 +91,8 @@ def sources_of(trace, build):
             short = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else name
             trace["files"][i] = short
             found[short] = path.read_text(encoding="utf-8").rstrip("\n")
+            if "fault" in trace:
+                trace["fault"]["text"] = trace["fault"]["text"].replace(f" {name}:", f" {short}:")
     return found
 
 
@@ -118,7 +121,9 @@ def add_options(parser):
 
 def add_arguments(parser):
     add_options(parser)
-    parser.add_argument("rung", metavar="RUNG", help="its name; or a program, FILE.cu")
+    parser.add_argument(
+        "rung", metavar="RUNG", help="its name; or an exercise's; or a program, FILE.cu"
+    )
     parser.add_argument(
         "arguments",
         nargs=argparse.REMAINDER,
@@ -127,17 +132,44 @@ def add_arguments(parser):
     )
 
 
+def configure(folder, rung):
+    if not (folder / "CMakeCache.txt").is_file():
+        subprocess.run([ROOT / "scripts/step", "--preset", "simt", rung.name, "--help"], check=True)
+
+
 def build(rung, folder):
     target = f"{rung.program}_recorded"
     program = folder / "steps" / target
-    if not (folder / "CMakeCache.txt").is_file():
-        subprocess.run([ROOT / "scripts/step", "--preset", "simt", rung.name, "--help"], check=True)
+    configure(folder, rung)
     done = subprocess.run(
         ["cmake", "--build", str(folder), "--target", target], capture_output=True, text=True
     )
     if done.returncode:
         raise LabError(f"{rung.name} does not build\n{done.stdout}{done.stderr}")
     return program
+
+
+def working_copy(wanted):
+    """Of an exercise: its id, its rung, the learner's kernel, and the program to be recorded."""
+    from lab.exercises import building, catalogue, command
+
+    try:
+        exercise = command.chosen(catalogue.everything(), wanted, command.Progress())
+    except catalogue.Refusal as refusal:
+        raise LabError(str(refusal)) from refusal
+    kernel = command.COPIES / exercise.name / exercise.file
+    if not exercise.rung.cuda or exercise.kind == catalogue.EXPLAIN:
+        raise LabError(f"{exercise.id} has no CUDA kernel to be watched")
+    if not kernel.is_file():
+        raise LabError(f"{exercise.id} has no copy yet; ./scripts/exercise {exercise.id} makes one")
+    configure(building.build_folder("simt"), exercise.rung)
+    target = building.judge_of(exercise.rung, kernel) + "_recorded"
+    with building.locked("simt") as path:
+        building.listed(path, [(exercise.rung, kernel)])
+        if complaint := building.built("simt", [target]):
+            raise LabError(f"{command.shown(kernel)} does not compile\n{complaint}")
+    program = building.build_folder("simt") / "docs/exercises" / target
+    return exercise.id, exercise.rung, kernel, program
 
 
 def own_program(file):
@@ -155,14 +187,16 @@ def main(options):
     if options.rung.endswith(".cu"):
         name, source = Path(options.rung).stem, Path(options.rung)
         program = own_program(source)
+    elif "." in options.rung:
+        name, rung, source, program = working_copy(options.rung)
     else:
         (rung,) = cuda_rungs([options.rung])
         name, source = rung.name, rung.kernel_file
         program = build(rung, options.simt_programs)
-        if not arguments:
-            usual, arguments = late.parse_known_args(problem_of(rung))
-            for option, value in vars(usual).items():
-                setattr(options, option, getattr(options, option) or value)
+    if not arguments and not options.rung.endswith(".cu"):
+        usual, arguments = late.parse_known_args(problem_of(rung))
+        for option, value in vars(usual).items():
+            setattr(options, option, getattr(options, option) or value)
     trace = record(program, arguments, options)
     if elsewhere := trace.get("elsewhere"):  # the fault is in another block
         options.kernel = elsewhere["kernel"]

@@ -1,7 +1,10 @@
 """Recordings: what shared memory is called, and which programs make them."""
 
+import pytest
+
 from lab import watch, watch_shapes
-from lab.ladder import cuda_rungs
+from lab.exercises import command
+from lab.ladder import LabError, cuda_rungs
 
 SOURCE = """
 constexpr int warps = 8;
@@ -85,5 +88,20 @@ def test_a_page_holds_its_recording_and_every_script(tmp_path):
 
 
 def test_every_cuda_rung_has_a_problem():
-    assert all(watch.problem_of(rung)[0] == "--heads" for rung in cuda_rungs([]))
+    assert all("--heads" in watch.problem_of(rung) for rung in cuda_rungs([]))
     assert watch.PROBLEMS.keys() <= {rung.name for rung in cuda_rungs([])}
+
+
+@pytest.mark.parametrize(
+    "wanted, says",
+    [
+        ("flash_attention_2.1", "./scripts/exercise flash_attention_2.1 makes one"),
+        ("flash_attention_1.2", "no CUDA kernel"),  # a question
+        ("safe_softmax.1", "no CUDA kernel"),
+        ("flash_attention_2.9", "did you mean"),
+    ],
+)
+def test_an_exercise_without_a_copy_to_watch(tmp_path, monkeypatch, wanted, says):
+    monkeypatch.setattr(command, "COPIES", tmp_path)
+    with pytest.raises(LabError, match=says):
+        watch.working_copy(wanted)
