@@ -11,6 +11,7 @@ docs/watch_format.md says what a recording holds.
 
 import argparse
 import base64
+import copy
 import json
 import os
 import re
@@ -71,14 +72,48 @@ def record(program, arguments, options):
         done = subprocess.run(
             [str(program), *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
         )
-        if done.returncode and not path.is_file():
-            raise LabError(done.stderr.strip() or f"exit code {done.returncode}")
-        if not path.is_file():
+        trace = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        elsewhere = path.with_name(path.name + ".elsewhere")
+        if elsewhere.is_file():
+            trace["elsewhere"] = json.loads(elsewhere.read_text(encoding="utf-8"))
+        if not trace:
             raise LabError(
-                "nothing was recorded: no kernel has "
+                done.stderr.strip()
+                or "nothing was recorded: no kernel has "
                 f"'{options.kernel or ''}' in its name and a block {options.block or 0}"
             )
-        return json.loads(path.read_text(encoding="utf-8"))
+        return trace
+
+
+def last_step(trace, place):
+    """The last time that a thread was at a line; None if it was not."""
+    x, y, z = place["thread"]
+    width, height, _ = trace["run"]["block"]
+    thread, steps = x + width * (y + height * z), trace["steps"]
+    for step in reversed(range(len(steps["warp"]))):
+        site = trace["sites"][steps["site"][step]]
+        if (
+            steps["warp"][step] == thread // 32
+            and (site["file"], site["line"]) == (place["file"], place["line"])
+            and site["operation"] != "line"
+            and trace["patterns"][steps["pattern"][step]]["lanes"] >> thread % 32 & 1
+        ):
+            return step
+    return None
+
+
+def tell_fault(trace, of):
+    """Puts the fault that another block ran into, `of`, into the recording of the first of the
+    two."""
+    trace["fault"] = fault = copy.deepcopy(of["fault"])
+    for place in (fault["where"], fault["other"]):
+        name = of["files"][place["file"]]
+        if name not in trace["files"]:
+            trace["files"].append(name)
+        place["file"] = trace["files"].index(name)
+        place.pop("step", None)
+    if (step := last_step(trace, fault["other"])) is not None:
+        fault["other"]["step"] = step
 
 
 def sources_of(trace, build):
@@ -96,9 +131,10 @@ def sources_of(trace, build):
     return found
 
 
-def page(trace, title, build):
-    """The page that replays a recording."""
+def page(trace, title, build, beside=None):
+    """The page that replays a recording. `beside`: that of the other block of a race."""
     document = {"title": title, "sources": sources_of(trace, build), "trace": trace}
+    document["beside"] = beside
     packed = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9)
     parts = {
         "TITLE": f"{title}: a run to watch",
@@ -180,6 +216,30 @@ def own_program(file):
     return compiling.build(compiling.Program([Path(file).resolve()]))
 
 
+def first_of_race(trace, program, arguments, options):
+    """The recording of the other block of a race between two; None if there is none, or if that
+    block had not ended when the race was found."""
+    other = trace.get("fault", {}).get("other")
+    if not other or other["block"] == trace["run"]["index"]:
+        return None
+    block = ",".join(map(str, other["block"]))
+    again = argparse.Namespace(**vars(options) | {"block": block, "kernel": trace["run"]["kernel"]})
+    first = record(program, arguments, again)
+    if "steps" not in first:
+        return None
+    tell_fault(first, trace)
+    return first
+
+
+def write(text, path):
+    if len(text) > MOST:
+        raise LabError(
+            f"the page would have {len(text):,} bytes, more than {MOST:,}: take a smaller problem "
+            "(--q-len, --kv-len, --head-dim) or another block"
+        )
+    path.write_text(text, encoding="utf-8")
+
+
 def main(options):
     late = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     add_options(late)
@@ -202,19 +262,19 @@ def main(options):
         options.kernel = elsewhere["kernel"]
         options.block = ",".join(map(str, elsewhere["index"]))
         trace = record(program, arguments, options)
-    watch_shapes.complete(trace, source.read_text(encoding="utf-8"))
-    text = page(trace, name, options.simt_programs)
-    if len(text) > MOST:
-        raise LabError(
-            f"the page would have {len(text):,} bytes, more than {MOST:,}: take a smaller problem "
-            "(--q-len, --kv-len, --head-dim) or another block"
-        )
     output = Path(options.output or options.simt_programs / "watch" / f"{name}.html")
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text, encoding="utf-8")
+    pages = [(trace, output)]
+    if first := first_of_race(trace, program, arguments, options):
+        pages.append((first, output.with_stem(f"{output.stem}_other_block")))
+    for one, path in pages:
+        watch_shapes.complete(one, source.read_text(encoding="utf-8"))
+        beside = next((other.name for _, other in pages if other != path), None)
+        write(page(one, name, options.simt_programs, beside), path)
     if "fault" in trace:
         print(trace["fault"]["text"])
-    print(f"{len(trace['steps']['warp']):,} steps, {len(text):,} bytes: {output}")
+    for one, path in pages:
+        print(f"{len(one['steps']['warp']):,} steps, {path.stat().st_size:,} bytes: {path}")
     if not options.no_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         webbrowser.open(output.resolve().as_uri())
     return 0

@@ -1,7 +1,6 @@
 """Recordings: what shared memory is called, and which programs make them."""
 
 import pytest
-
 from lab import watch, watch_shapes
 from lab.exercises import command
 from lab.ladder import LabError, cuda_rungs
@@ -105,3 +104,19 @@ def test_an_exercise_without_a_copy_to_watch(tmp_path, monkeypatch, wanted, says
     monkeypatch.setattr(command, "COPIES", tmp_path)
     with pytest.raises(LabError, match=says):
         watch.working_copy(wanted)
+
+
+def test_a_race_between_blocks_is_told_in_the_recording_of_the_first():
+    first = {
+        "files": ["b.hpp", "a.cu"],
+        "sites": [{"operation": "line", "file": 1, "line": 5}] * 2
+        + [{"operation": "store", "file": 1, "line": 5}],
+        "patterns": [{"lanes": 0}, {"lanes": 0b10}],
+        "run": {"block": [64, 1, 1]},
+        "steps": {"warp": [1, 1, 0, 1], "site": [2, 2, 2, 0], "pattern": [1, 1, 1, 1]},
+    }
+    place = {"file": 0, "line": 5, "thread": [33, 0, 0]}
+    second = {"files": ["a.cu"], "fault": {"where": place | {"step": 7}, "other": dict(place)}}
+    watch.tell_fault(first, second)
+    assert first["fault"]["other"] == {"file": 1, "line": 5, "thread": [33, 0, 0], "step": 1}
+    assert "step" not in first["fault"]["where"] and second["fault"]["where"]["step"] == 7
