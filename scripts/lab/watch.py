@@ -55,6 +55,15 @@ def problem_of(rung):
     return PROBLEMS.get(rung.name, usual).split()
 
 
+def merged(problem, arguments):
+    """A problem, as pairs of option and value, with what the user says in place of its own."""
+    if "--input" in arguments:  # that file says all
+        return arguments
+    pairs = zip(problem[::2], problem[1::2])
+    kept = [word for pair in pairs if pair[0] not in arguments for word in pair]
+    return [*kept, *arguments]
+
+
 def record(program, arguments, options):
     """The recording of a run."""
     with tempfile.TemporaryDirectory() as folder:
@@ -77,10 +86,10 @@ def record(program, arguments, options):
         if elsewhere.is_file():
             trace["elsewhere"] = json.loads(elsewhere.read_text(encoding="utf-8"))
         if not trace:
+            named = f" with '{options.kernel}' in its name" if options.kernel else ""
             raise LabError(
                 done.stderr.strip()
-                or "nothing was recorded: no kernel has "
-                f"'{options.kernel or ''}' in its name and a block {options.block or 0}"
+                or f"nothing was recorded: no kernel{named} has a block {options.block or 0}"
             )
         return trace
 
@@ -164,7 +173,8 @@ def add_arguments(parser):
         "arguments",
         nargs=argparse.REMAINDER,
         metavar="ARGUMENT",
-        help="for the rung, as in scripts/step; the options above may stand here, too",
+        help="for the rung, as in scripts/step; the options above may stand here, too. What is "
+        "not said is as in a small problem that shows the rung's idea",
     )
 
 
@@ -253,8 +263,9 @@ def main(options):
         (rung,) = cuda_rungs([options.rung])
         name, source = rung.name, rung.kernel_file
         program = build(rung, options.simt_programs)
-    if not arguments and not options.rung.endswith(".cu"):
-        usual, arguments = late.parse_known_args(problem_of(rung))
+    if not options.rung.endswith(".cu"):
+        usual, problem = late.parse_known_args(problem_of(rung))
+        arguments = merged(problem, arguments)
         for option, value in vars(usual).items():
             setattr(options, option, getattr(options, option) or value)
     trace = record(program, arguments, options)

@@ -120,3 +120,11 @@ def test_a_race_between_blocks_is_told_in_the_recording_of_the_first():
     watch.tell_fault(first, second)
     assert first["fault"]["other"] == {"file": 1, "line": 5, "thread": [33, 0, 0], "step": 1}
     assert "step" not in first["fault"]["where"] and second["fault"]["where"]["step"] == 7
+
+
+def test_what_is_said_takes_the_place_of_what_is_usual():
+    usual = ["--heads", "6", "--q-len", "256"]
+    assert watch.merged(usual, ["--q-len", "9", "--causal"]) == [
+        *("--heads", "6", "--q-len", "9", "--causal")
+    ]
+    assert watch.merged(usual, ["--input", "x"]) == ["--input", "x"]
