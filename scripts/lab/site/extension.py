@@ -147,7 +147,7 @@ def make_recordings(app, exception):
     for rung in sorted(watched) if exception is None else ():
         output = Path(app.outdir) / f"watch/{recording_of(rung)}.html"
         command = [ROOT / "scripts/watch", *rung.split(":"), "--no-browser", "--output", output]
-        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+        if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode:
             raise ExtensionError(f"{rung} cannot be recorded")
 
 
