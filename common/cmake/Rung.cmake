@@ -115,6 +115,17 @@ function(flash_compile_as_cpp)
   set_source_files_properties(${ARGV} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
 endfunction()
 
+# flash_add_recorded(NAME NN_name SOURCE...): NAME_recorded is a rung's program with this kernel, which tells every
+# branch as well: ./scripts/watch records it.
+function(flash_add_recorded name rung)
+  add_library(${name}_recorded_kernel OBJECT EXCLUDE_FROM_ALL ${ARGN})
+  target_link_libraries(${name}_recorded_kernel PUBLIC flash_device)
+  flash_watch(${name}_recorded_kernel)
+  target_compile_options(${name}_recorded_kernel PRIVATE -g -fsanitize-coverage=trace-pc)
+  add_executable(${name}_recorded EXCLUDE_FROM_ALL)
+  target_link_libraries(${name}_recorded PRIVATE ${rung}_main ${name}_recorded_kernel flash_cli)
+endfunction()
+
 # flash_add_watched_twins(NN_name SOURCE...): the program and the test of a rung again, with kernels that are compiled to
 # be watched. NN_name hands over to NN_name_watched for --profile and --detect. Under test_NN_name_watched runs the
 # suite's list for detectors, and the shorter one in three more schedules, or in five with copies of cp.async landing early
@@ -129,13 +140,7 @@ function(flash_add_watched_twins name)
   target_link_libraries(${name}_watched PRIVATE ${name}_main ${name}_watched_kernel flash_cli)
   add_dependencies(${name} ${name}_watched)
 
-  # The same once more, with every branch told as well: ./scripts/watch records it.
-  add_library(${name}_recorded_kernel OBJECT EXCLUDE_FROM_ALL ${ARGN})
-  target_link_libraries(${name}_recorded_kernel PUBLIC flash_device)
-  flash_watch(${name}_recorded_kernel)
-  target_compile_options(${name}_recorded_kernel PRIVATE -g -fsanitize-coverage=trace-pc)
-  add_executable(${name}_recorded EXCLUDE_FROM_ALL)
-  target_link_libraries(${name}_recorded PRIVATE ${name}_main ${name}_recorded_kernel flash_cli)
+  flash_add_recorded(${name} ${name} ${ARGN})
 
   add_executable(test_${name}_watched)
   target_link_libraries(test_${name}_watched PRIVATE ${name}_main ${name}_watched_kernel flash_conformance)

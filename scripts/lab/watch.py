@@ -4,12 +4,14 @@ writes one HTML file that replays it in a browser, step by step. It needs no GPU
     ./scripts/watch flash_attention_2
     ./scripts/watch overlap --block 1 --schedule reverse --causal
     ./scripts/watch docs/examples/unseen_races.cu slot
+    ./scripts/watch flash_attention_2.1    # your working copy of an exercise
 
 docs/watch_format.md says what a recording holds.
 """
 
 import argparse
 import base64
+import copy
 import json
 import os
 import re
@@ -30,10 +32,12 @@ SCRIPTS = (
     *("barriers_view", "timeline_view", "controls", "main"),
 )
 # Problems that are small, and still show the idea: at least six tiles of K and V where there is a
-# ring (of Q and dO in the backward pass), a block that draws twice where blocks persist.
+# ring (of Q and dO in the backward pass), a block that draws twice where blocks persist, a block
+# that has to wait for its turn. Of several kernels, the one whose accesses are worth a look.
 SMALL = "--heads 1 --q-len 128 --head-dim 64"
 TILES = "--heads 1 --q-len 256 --kv-len 384 --head-dim 64"
 PROBLEMS = {
+    "cuda_naive": f"--kernel scores {SMALL}",
     "wgmma_tma": "--heads 1 --q-len 256 --kv-len 576 --head-dim 64",
     "persistent_blocks": "--heads 6 --q-len 256 --kv-len 768 --head-dim 64",
     "overlap": "--heads 6 --q-len 256 --kv-len 768 --head-dim 64",
@@ -42,13 +46,22 @@ PROBLEMS = {
     "backward_roles": "--heads 1 --q-len 384 --kv-len 128 --head-dim 64",
     "backward_wgmma": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
     "backward_late_dq": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
-    "backward_ordered": "--heads 1 --q-len 768 --kv-len 128 --head-dim 64",
+    "backward_ordered": "--block 1 --heads 1 --q-len 384 --kv-len 256 --head-dim 64",
 }
 
 
 def problem_of(rung):
     usual = SMALL if rung.number[0] == "1" else TILES
     return PROBLEMS.get(rung.name, usual).split()
+
+
+def merged(problem, arguments):
+    """A problem, as pairs of option and value, with what the user says in place of its own."""
+    if "--input" in arguments:  # that file says all
+        return arguments
+    pairs = zip(problem[::2], problem[1::2])
+    kept = [word for pair in pairs if pair[0] not in arguments for word in pair]
+    return [*kept, *arguments]
 
 
 def record(program, arguments, options):
@@ -68,14 +81,48 @@ def record(program, arguments, options):
         done = subprocess.run(
             [str(program), *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
         )
-        if done.returncode and not path.is_file():
-            raise LabError(done.stderr.strip() or f"exit code {done.returncode}")
-        if not path.is_file():
+        trace = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        elsewhere = path.with_name(path.name + ".elsewhere")
+        if elsewhere.is_file():
+            trace["elsewhere"] = json.loads(elsewhere.read_text(encoding="utf-8"))
+        if not trace:
+            named = f" with '{options.kernel}' in its name" if options.kernel else ""
             raise LabError(
-                "nothing was recorded: no kernel has "
-                f"'{options.kernel or ''}' in its name and a block {options.block or 0}"
+                done.stderr.strip()
+                or f"nothing was recorded: no kernel{named} has a block {options.block or 0}"
             )
-        return json.loads(path.read_text(encoding="utf-8"))
+        return trace
+
+
+def last_step(trace, place):
+    """The last time that a thread was at a line; None if it was not."""
+    x, y, z = place["thread"]
+    width, height, _ = trace["run"]["block"]
+    thread, steps = x + width * (y + height * z), trace["steps"]
+    for step in reversed(range(len(steps["warp"]))):
+        site = trace["sites"][steps["site"][step]]
+        if (
+            steps["warp"][step] == thread // 32
+            and (site["file"], site["line"]) == (place["file"], place["line"])
+            and site["operation"] != "line"
+            and trace["patterns"][steps["pattern"][step]]["lanes"] >> thread % 32 & 1
+        ):
+            return step
+    return None
+
+
+def tell_fault(trace, of):
+    """Puts the fault that another block ran into, `of`, into the recording of the first of the
+    two."""
+    trace["fault"] = fault = copy.deepcopy(of["fault"])
+    for place in (fault["where"], fault["other"]):
+        name = of["files"][place["file"]]
+        if name not in trace["files"]:
+            trace["files"].append(name)
+        place["file"] = trace["files"].index(name)
+        place.pop("step", None)
+    if (step := last_step(trace, fault["other"])) is not None:
+        fault["other"]["step"] = step
 
 
 def sources_of(trace, build):
@@ -88,12 +135,15 @@ def sources_of(trace, build):
             short = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else name
             trace["files"][i] = short
             found[short] = path.read_text(encoding="utf-8").rstrip("\n")
+            if "fault" in trace:
+                trace["fault"]["text"] = trace["fault"]["text"].replace(f" {name}:", f" {short}:")
     return found
 
 
-def page(trace, title, build):
-    """The page that replays a recording."""
+def page(trace, title, build, beside=None):
+    """The page that replays a recording. `beside`: that of the other block of a race."""
     document = {"title": title, "sources": sources_of(trace, build), "trace": trace}
+    document["beside"] = beside
     packed = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9)
     parts = {
         "TITLE": f"{title}: a run to watch",
@@ -116,26 +166,56 @@ def add_options(parser):
 
 def add_arguments(parser):
     add_options(parser)
-    parser.add_argument("rung", metavar="RUNG", help="its name; or a program, FILE.cu")
+    parser.add_argument(
+        "rung", metavar="RUNG", help="its name; or an exercise's; or a program, FILE.cu"
+    )
     parser.add_argument(
         "arguments",
         nargs=argparse.REMAINDER,
         metavar="ARGUMENT",
-        help="for the rung, as in scripts/step; the options above may stand here, too",
+        help="for the rung, as in scripts/step; the options above may stand here, too. What is "
+        "not said is as in a small problem that shows the rung's idea",
     )
+
+
+def configure(folder, rung):
+    if not (folder / "CMakeCache.txt").is_file():
+        subprocess.run([ROOT / "scripts/step", "--preset", "simt", rung.name, "--help"], check=True)
 
 
 def build(rung, folder):
     target = f"{rung.program}_recorded"
     program = folder / "steps" / target
-    if not (folder / "CMakeCache.txt").is_file():
-        subprocess.run([ROOT / "scripts/step", "--preset", "simt", rung.name, "--help"], check=True)
+    configure(folder, rung)
     done = subprocess.run(
         ["cmake", "--build", str(folder), "--target", target], capture_output=True, text=True
     )
     if done.returncode:
         raise LabError(f"{rung.name} does not build\n{done.stdout}{done.stderr}")
     return program
+
+
+def working_copy(wanted):
+    """Of an exercise: its id, its rung, the learner's kernel, and the program to be recorded."""
+    from lab.exercises import building, catalogue, command
+
+    try:
+        exercise = command.chosen(catalogue.everything(), wanted, command.Progress())
+    except catalogue.Refusal as refusal:
+        raise LabError(str(refusal)) from refusal
+    kernel = command.COPIES / exercise.name / exercise.file
+    if not exercise.rung.cuda or exercise.kind == catalogue.EXPLAIN:
+        raise LabError(f"{exercise.id} has no CUDA kernel to be watched")
+    if not kernel.is_file():
+        raise LabError(f"{exercise.id} has no copy yet; ./scripts/exercise {exercise.id} makes one")
+    configure(building.build_folder("simt"), exercise.rung)
+    target = building.judge_of(exercise.rung, kernel) + "_recorded"
+    with building.locked("simt") as path:
+        building.listed(path, [(exercise.rung, kernel)])
+        if complaint := building.built("simt", [target]):
+            raise LabError(f"{command.shown(kernel)} does not compile\n{complaint}")
+    program = building.build_folder("simt") / "docs/exercises" / target
+    return exercise.id, exercise.rung, kernel, program
 
 
 def own_program(file):
@@ -146,6 +226,30 @@ def own_program(file):
     return compiling.build(compiling.Program([Path(file).resolve()]))
 
 
+def first_of_race(trace, program, arguments, options):
+    """The recording of the other block of a race between two; None if there is none, or if that
+    block had not ended when the race was found."""
+    other = trace.get("fault", {}).get("other")
+    if not other or other["block"] == trace["run"]["index"]:
+        return None
+    block = ",".join(map(str, other["block"]))
+    again = argparse.Namespace(**vars(options) | {"block": block, "kernel": trace["run"]["kernel"]})
+    first = record(program, arguments, again)
+    if "steps" not in first:
+        return None
+    tell_fault(first, trace)
+    return first
+
+
+def write(text, path):
+    if len(text) > MOST:
+        raise LabError(
+            f"the page would have {len(text):,} bytes, more than {MOST:,}: take a smaller problem "
+            "(--q-len, --kv-len, --head-dim) or another block"
+        )
+    path.write_text(text, encoding="utf-8")
+
+
 def main(options):
     late = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     add_options(late)
@@ -153,29 +257,35 @@ def main(options):
     if options.rung.endswith(".cu"):
         name, source = Path(options.rung).stem, Path(options.rung)
         program = own_program(source)
+    elif "." in options.rung:
+        name, rung, source, program = working_copy(options.rung)
     else:
         (rung,) = cuda_rungs([options.rung])
         name, source = rung.name, rung.kernel_file
         program = build(rung, options.simt_programs)
-        arguments = arguments or problem_of(rung)
+    if not options.rung.endswith(".cu"):
+        usual, problem = late.parse_known_args(problem_of(rung))
+        arguments = merged(problem, arguments)
+        for option, value in vars(usual).items():
+            setattr(options, option, getattr(options, option) or value)
     trace = record(program, arguments, options)
     if elsewhere := trace.get("elsewhere"):  # the fault is in another block
         options.kernel = elsewhere["kernel"]
         options.block = ",".join(map(str, elsewhere["index"]))
         trace = record(program, arguments, options)
-    watch_shapes.complete(trace, source.read_text(encoding="utf-8"))
-    text = page(trace, name, options.simt_programs)
-    if len(text) > MOST:
-        raise LabError(
-            f"the page would have {len(text):,} bytes, more than {MOST:,}: take a smaller problem "
-            "(--q-len, --kv-len, --head-dim) or another block"
-        )
     output = Path(options.output or options.simt_programs / "watch" / f"{name}.html")
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text, encoding="utf-8")
+    pages = [(trace, output)]
+    if first := first_of_race(trace, program, arguments, options):
+        pages.append((first, output.with_stem(f"{output.stem}_other_block")))
+    for one, path in pages:
+        watch_shapes.complete(one, source.read_text(encoding="utf-8"))
+        beside = next((other.name for _, other in pages if other != path), None)
+        write(page(one, name, options.simt_programs, beside), path)
     if "fault" in trace:
         print(trace["fault"]["text"])
-    print(f"{len(trace['steps']['warp']):,} steps, {len(text):,} bytes: {output}")
+    for one, path in pages:
+        print(f"{len(one['steps']['warp']):,} steps, {path.stat().st_size:,} bytes: {path}")
     if not options.no_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         webbrowser.open(output.resolve().as_uri())
     return 0

@@ -161,6 +161,14 @@ class Flattener {
         for (const Die& member : members(type)) {
             names += (names.empty() ? "" : "/") + name_of_die(member);
         }
+        for (const Die& child : children(type)) {
+            Die base = child;
+            const std::optional<Die> own =
+                dwarf_tag(&base) == DW_TAG_inheritance ? type_of(base) : std::nullopt;
+            if (own) {
+                add(*own, offset + number(base, DW_AT_data_member_location).value_or(0), name);
+            }
+        }
         for (const Die& member : members(type)) {
             const std::optional<Die> own = type_of(member);
             if (!own) {

@@ -50,7 +50,7 @@ class Controls {
         if (trace.fault)
             this.root.append(
                 this.button("fault", "The fault (f)",
-                            () => player.go(trace.fault.where.step ?? trace.count - 1)));
+                            () => player.go(trace.faultStep() ?? trace.count - 1)));
         this.root.append(
             this.slider, this.output, this.warps, this.speed,
             this.button("?", "Keys and what the colours mean", () => this.help.showModal()));
@@ -63,7 +63,7 @@ class Controls {
                 player.step(-1, event.shiftKey ? trace.warp[player.at] : player.warp),
             Home: () => player.go(0),
             End: () => player.go(trace.count - 1),
-            f: () => player.go(trace.fault?.where.step),
+            f: () => player.go(trace.faultStep()),
             "?": () => this.help.showModal(),
         };
         for (const [, key, seek] of seeks) {

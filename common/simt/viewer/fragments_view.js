@@ -99,10 +99,17 @@ const FRAGMENTS = {
     mma: {
         about :
             "C += A B. A lane holds eight elements of A, four of B and four of C, in pairs " +
-            "of neighbours. Lanes hold C as they hold the left or the right half of A: that " +
-            "is why P, a C, becomes an A without any exchange.",
+            "of neighbours. Put two C side by side and compare them with A: each lane holds " +
+            "the same places in both. That is why P, which comes out as two C, goes in as an " +
+            "A, and every number stays in its lane.",
         matrices: [
             {name: "A, 16 x 16", rows: 16, columns: 16, lane: ofA},
+            {
+                name: "two C side by side",
+                rows: 16,
+                columns: 16,
+                lane: (row, column) => ofA(row, column % 8)
+            },
             {name: "B, 16 x 8", rows: 16, columns: 8, lane: ofB},
             {name: "C, 16 x 8", rows: 16, columns: 8, lane: ofA},
         ],

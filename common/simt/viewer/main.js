@@ -5,6 +5,7 @@ class Player {
         this.trace = new Trace(document.trace);
         this.sources = document.sources;
         this.title = document.title;
+        this.beside = document.beside; // the page of the other block of a race
         this.names = new Names(this.trace);
         this.costs = new Costs(this.trace);
         this.memory = new SharedMemory(this.trace);
@@ -29,7 +30,7 @@ class Player {
         });
         addEventListener("hashchange", () => this.followAddress());
         if (!this.followAddress())
-            this.go(this.trace.fault?.where.step ?? 0, false);
+            this.go(this.trace.faultStep() ?? 0, false);
     }
 
     head() {
@@ -48,7 +49,11 @@ class Player {
                     continue;
                 const text = `thread (${place.thread.join(",")}) ${place.action}, ${
                     this.trace.files[place.file]}:${place.line}`;
-                verdict.append(place.step === undefined ? text : this.link(place.step, text), "\n");
+                const href = `${this.beside}#${place === fault.other ? "other" : "fault"}`;
+                const elsewhere =
+                    this.beside ? make("a", {href}, `${text} (its block's own page)`) : text;
+                verdict.append(
+                    place.step === undefined ? elsewhere : this.link(place.step, text), "\n");
             }
             if (fault.other)
                 verdict.append(

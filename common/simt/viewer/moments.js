@@ -6,7 +6,8 @@
 //   #conflict          the first bank conflict; #conflict=K: on a tile whose name begins with K
 //   #wait=full.1       a warp waits at a barrier of that name: full[1], or K.full[1]
 //   #phase=K.full.0    the first end of a phase of it
-//   #mma, #wgmma, #ldmatrix, #tma_load, ..: the first such instruction; #mma=10: the tenth
+//   #mma, #wgmma, #ldmatrix, #tma_load, ..: the first such instruction; #mma=10: the tenth;
+//                      #ldmatrix=K: the first on a tile whose name begins with K
 //   #fault             the fault
 //   #end               the last step
 
@@ -35,7 +36,9 @@ class Moments {
         };
         if (what in kinds)
             return kinds[what]();
-        return this.nth(Number(value || 1), after, (step) => this.trace.operation(step) === what);
+        const holds = (step) => this.trace.operation(step) === what;
+        return isNaN(value) ? this.first(after, (step) => holds(step) && this.isAt(step, value))
+                            : this.nth(Number(value || 1), after, holds);
     }
 
     first(after, holds, itsEnd = false) {

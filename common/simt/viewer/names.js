@@ -60,6 +60,15 @@ class Names {
         return {variable, row: Math.floor(index / stride), column: index % stride};
     }
 
+    /// Where a byte of a tile with a swizzle would lie without it.
+    unswizzled(address) {
+        const {variable, row, column} = this.element(address);
+        const {row_bytes: rowBytes, rows} = variable.swizzle;
+        const offset = column * TYPES[variable.type].bytes;
+        const half = Math.floor(offset / rowBytes);
+        return variable.at + (half * rows + row) * rowBytes + (offset % rowBytes);
+    }
+
     /// "K[3][17]", or "byte 128".
     cell(address) {
         const found = this.element(address);

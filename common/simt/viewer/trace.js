@@ -170,6 +170,9 @@ class Trace {
         return pieces;
     }
 
+    /// That of the fault, or what this block did of a race with another one.
+    faultStep() { return this.fault?.where.step ?? this.fault?.other?.step; }
+
     bufferAt(address) {
         return this.buffers.findIndex(({at, bytes}) => address >= at && address < at + bytes);
     }

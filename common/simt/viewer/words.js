@@ -27,9 +27,27 @@ class Words {
     shared(pieces) {
         const tiles =
             [...new Set(pieces.map(({address}) => this.names.tile(address) ?? "shared memory")) ];
-        if (pieces.length <= 32 && tiles.length === 1)
-            return this.range(pieces, (address) => this.names.cell(address));
-        return tiles.join(", ");
+        if (pieces.length > 32 || tiles.length !== 1)
+            return tiles.join(", ");
+        return this.corners(pieces) ?? this.range(pieces, (address) => this.names.cell(address));
+    }
+
+    /// Of a tile with a swizzle, whose rows and columns do not lie as they are counted.
+    corners(pieces) {
+        const rows = [];
+        const columns = [];
+        const variable = this.names.variableAt(pieces[0].address);
+        if (!variable?.swizzle)
+            return null;
+        for (const {address, bytes} of pieces) {
+            const first = this.names.element(address);
+            const last = this.names.element(address + bytes - 1);
+            const all = first.row !== last.row;
+            rows.push(first.row, last.row);
+            columns.push(all ? 0 : first.column, all ? variable.columns - 1 : last.column);
+        }
+        const corner = (of) => `${variable.name}[${of(...rows)}][${of(...columns)}]`;
+        return `${corner(Math.min)} to ${corner(Math.max)}`;
     }
 
     global(pieces) {
@@ -39,6 +57,17 @@ class Words {
         return names.join(", ");
     }
 
+    withoutSwizzle(step, turns) {
+        const {trace, names} = this;
+        const pieces = trace.sharedPieces(step);
+        if (!pieces.every(({address}) => names.variableAt(address)?.swizzle))
+            return "";
+        const plain = pieces.map(
+            ({address, lane}) => ({address: names.unswizzled(address), lane}));
+        const {needed} = wavefronts(plain, trace.siteOf(step).bytes);
+        return needed > turns ? ` Without the swizzle it would take ${needed}.` : "";
+    }
+
     turns(step) {
         const cost = this.costs.of(step) ?? {};
         if (cost.wavefronts) {
@@ -46,7 +75,8 @@ class Words {
             const all = ` It takes ${plural(turns, "turn")}`;
             return turns > ideal
                 ? `${all}, because lanes want different words of one bank; ${ideal} would do.`
-                : `${all}: no two lanes want different words of one bank at once.`;
+                : `${all}: no two lanes want different words of one bank at once.${
+                      this.withoutSwizzle(step, turns)}`;
         }
         if (cost.sectors) {
             const {sectors, ideal_sectors: ideal} = cost;
@@ -129,6 +159,8 @@ const SENTENCES = {
     mma: (of) => `${of.who} multiplies fragments on its tensor core (mma m16n8k16).`,
     wgmma: (of) => `${of.who} asks, with its warpgroup, for a product of ${of.shared} (wgmma).`,
     collective: (of) => `${of.who}: its lanes exchange values (a shuffle or a vote).`,
+    semaphore_wait: (of) =>
+        `${of.who} waits for a number in ${of.global}, which blocks count up in their turn.`,
     __syncwarp: (of) => `${of.who} meets: __syncwarp.`,
     __syncthreads: (of) => `${of.who} comes to the block's barrier.`,
     __syncthreads_or: (of) => `${of.who} comes to the block's barrier (__syncthreads_or).`,

@@ -434,7 +434,7 @@ void Recorder::stopped(const Fault& fault) {
     if (recording_) { // the fault may be one that the block's end shows
         finish(&fault);
     } else {
-        write_elsewhere(from_environment("FLASH_SIMT_WATCH"), fault);
+        write_elsewhere(from_environment("FLASH_SIMT_WATCH") + ".elsewhere", fault);
     }
 }
 

@@ -362,7 +362,7 @@ void write_trace(const std::string& path, Recording& recording, Block& block,
 
 void write_elsewhere(const std::string& path, const Fault& fault) {
     const Fault told = completed(fault);
-    write(path, {{"elsewhere", {{"kernel", told.kernel}, {"index", triple(told.where.block)}}}});
+    write(path, {{"kernel", told.kernel}, {"index", triple(told.where.block)}});
 }
 
 } // namespace flash::simt

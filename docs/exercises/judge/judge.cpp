@@ -38,6 +38,16 @@ conformance::Scope scope_of(const Rung& rung, const std::string& head_dims, int6
     return scope;
 }
 
+/// The problem as the rung's own program would be asked for it.
+std::string options_of(const Case& c) {
+    const Problem& p = c.problem;
+    std::ostringstream text;
+    text << "--batch " << p.batch << " --heads " << p.heads << " --kv-heads " << p.kv_heads
+         << " --q-len " << p.q_len << " --kv-len " << p.kv_len << " --head-dim " << p.head_dim
+         << " --dtype " << dtype_name(c.dtype) << (p.causal ? " --causal" : "");
+    return text.str();
+}
+
 /// Judges each problem of a list until one is wrong, and says so in a line.
 int judge(const Rung& rung, const std::vector<Case>& cases, int64_t longest,
           const std::string& kind) {
@@ -55,8 +65,10 @@ int judge(const Rung& rung, const std::vector<Case>& cases, int64_t longest,
         for (const auto& [of_fault, said] : conformance::findings(rung, conformance::prepare(c))) {
             wrong.push_back({{"kind", of_fault}, {"said", said}});
         }
-        const nlohmann::ordered_json line = {
-            {"problem", c.group()}, {"detail", c.name()}, {"wrong", wrong}};
+        const nlohmann::ordered_json line = {{"problem", c.group()},
+                                             {"detail", c.name()},
+                                             {"options", options_of(c)},
+                                             {"wrong", wrong}};
         std::printf("%s\n", line.dump().c_str());
         std::fflush(stdout);
         if (!wrong.empty()) {

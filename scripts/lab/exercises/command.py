@@ -193,6 +193,8 @@ def grade(exercise, preset, progress):
     state["last"] = now
     progress.save()
     say_failure(exercise, failure, state["tries"])
+    if failure.shown_by and exercise.rung.cuda:
+        print(f"\nTo watch it happen: {failure.shown_by.format(exercise.id)}")
     if begun:
         print(
             f"\nThat is where you begin. Edit {shown(file)}, then ask again: "

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.exercises import building
@@ -122,6 +122,7 @@ LESSONS = {
     for kind in kinds.split(", ")
 }
 OF_VALUES = ("NaN", "one key", "O", "O and LSE", "LSE", "gradient")
+OF_RESULTS = (*OF_VALUES, "damage", "other bits", "finite")  # others are faults of the kernel's run
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class Failure:
     where: str = ""  # the problem and the run
     why: str = ""
     is_value: bool = False  # a wrong number, and not what the kernel does
+    shown_by: str = ""  # the command that records it, {} for the exercise
 
     def __str__(self):
         return "\n".join(part for part in (self.name, self.where, self.said, self.why) if part)
@@ -156,12 +158,13 @@ class Talk:
             write(f"{said} ({time.monotonic() - start:.0f} s)\n")
 
 
-def classified(findings, where=""):
+def classified(findings, where="", shown_by=""):
     """The Failure that the judge's findings are, [{kind, said}]: named by the first."""
     kind = findings[0]["kind"]
     name, why = LESSONS.get(kind, ("a kernel that cannot run", ""))
     said = "\n".join(one["said"].removeprefix("it threw: ") for one in findings)
-    return Failure(name, said, where, why, is_value=kind in OF_VALUES)
+    of_run = kind in LESSONS and kind not in OF_RESULTS
+    return Failure(name, said, where, why, kind in OF_VALUES, shown_by if of_run else "")
 
 
 @building.once
@@ -172,6 +175,7 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     environment["FLASH_SIMT_STRICT"] = "1"  # a learner's kernel is to have no doubtful access
     options = ("FLASH_SIMT_SCHEDULE", "FLASH_SIMT_CP_ASYNC", "FLASH_SIMT_SHARED_KIB")
     environment |= zip(options, run)
+    settings = "".join(f"{name}={value} " for name, value in zip(options, run) if run != RUNS[0])
     words = [str(program), verb, dims, str(longest)] + ([kind] if kind else [])
     in_run = f", order of threads {run[0]}, copies land {run[1]}" if run and detectors else ""
     how = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
@@ -183,7 +187,8 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     if lines and lines[-1]["wrong"]:
         where = f"with {lines[-1]['problem']} ({lines[-1]['detail']}){in_run}"
-        return len(lines), classified(lines[-1]["wrong"], where)
+        shown_by = f"{settings}./scripts/watch {{}} {lines[-1]['options']}"
+        return len(lines), classified(lines[-1]["wrong"], where, shown_by)
     if done.returncode == 2:
         raise Refusal(done.stderr.strip())
     if done.returncode != 0:
@@ -344,7 +349,7 @@ def kernel_failure(exercise, file, preset, talk, at_once=2):
         if cause and not (failure and cause.is_value):
             also = failure and failure.name != cause.name
             wrong = f"\nThe result is wrong as well: {failure.said}" if also else ""
-            failure = Failure(cause.name, cause.said + wrong, cause.where, cause.why)
+            failure = replace(cause, said=cause.said + wrong)
     return failure
 
 

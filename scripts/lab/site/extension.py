@@ -120,8 +120,9 @@ def page(name, body):
 
 
 def lead_to_recordings(app, doctree):
-    """<!-- watch: RUNG#MOMENT TEXT --> becomes a link to a recording of the rung, which is made
-    for the site alone. Browser.py sees to it that the moment is there."""
+    """<!-- watch: RUNG#MOMENT TEXT --> becomes a link to a recording of the rung (or of
+    FILE.cu:ARGUMENT), which is made for the site alone. Browser.py sees to it that the moment is
+    there."""
     folder = PurePosixPath(app.env.docname).parent
     watched = app.env.metadata[app.env.docname].setdefault("watched", set())
     for comment in list(doctree.findall(nodes.raw)):
@@ -129,18 +130,24 @@ def lead_to_recordings(app, doctree):
         if words[:1] == ["watch:"]:
             rung, _, moment = words[1].partition("#")
             watched.add(rung)
-            address = relpath(f"watch/{rung}.html", folder) + f"#{moment}" * bool(moment)
+            page = f"watch/{recording_of(rung)}.html"
+            address = relpath(page, folder) + f"#{moment}" * bool(moment)
             link = nodes.reference("", f"Watch it run: {' '.join(words[2:])}", refuri=address)
             comment.replace_self(nodes.paragraph("", "", link, classes=["watch"]))
+
+
+def recording_of(program):
+    """What the page of RUNG, or of FILE.cu:ARGUMENT, is called."""
+    return Path(program.partition(":")[0]).stem
 
 
 def make_recordings(app, exception):
     """A page for each rung that a page links the recording of."""
     watched = set().union(*(of.get("watched", ()) for of in app.env.metadata.values()))
     for rung in sorted(watched) if exception is None else ():
-        output = Path(app.outdir) / f"watch/{rung}.html"
-        command = [ROOT / "scripts/watch", rung, "--no-browser", "--output", output]
-        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+        output = Path(app.outdir) / f"watch/{recording_of(rung)}.html"
+        command = [ROOT / "scripts/watch", *rung.split(":"), "--no-browser", "--output", output]
+        if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode:
             raise ExtensionError(f"{rung} cannot be recorded")
 
 

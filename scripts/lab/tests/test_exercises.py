@@ -175,3 +175,11 @@ def test_hints_answer_the_failure_that_happened():
     assert "see no key" in known[0] and not own
     assert hints("O and LSE", "O at ...\nLSE at ...") == ([], one.hints)
     assert hints("race", "race: two threads") == ([], [])  # its lesson says what there is to say
+
+
+def test_a_fault_of_the_run_can_be_watched_and_a_wrong_number_cannot():
+    def shown_by(kind):
+        return grading.classified([{"kind": kind, "said": ""}], "", "./scripts/watch {}").shown_by
+
+    assert all(shown_by(kind) for kind in ("race", "deadlock", "out_of_bounds"))
+    assert not any(shown_by(kind) for kind in ("O", "damage", "other bits", "finite", "exception"))

@@ -1,7 +1,9 @@
 """Recordings: what shared memory is called, and which programs make them."""
 
+import pytest
 from lab import watch, watch_shapes
-from lab.ladder import cuda_rungs
+from lab.exercises import command
+from lab.ladder import LabError, cuda_rungs
 
 SOURCE = """
 constexpr int warps = 8;
@@ -85,5 +87,44 @@ def test_a_page_holds_its_recording_and_every_script(tmp_path):
 
 
 def test_every_cuda_rung_has_a_problem():
-    assert all(watch.problem_of(rung)[0] == "--heads" for rung in cuda_rungs([]))
+    assert all("--heads" in watch.problem_of(rung) for rung in cuda_rungs([]))
     assert watch.PROBLEMS.keys() <= {rung.name for rung in cuda_rungs([])}
+
+
+@pytest.mark.parametrize(
+    "wanted, says",
+    [
+        ("flash_attention_2.1", "./scripts/exercise flash_attention_2.1 makes one"),
+        ("flash_attention_1.2", "no CUDA kernel"),  # a question
+        ("safe_softmax.1", "no CUDA kernel"),
+        ("flash_attention_2.9", "did you mean"),
+    ],
+)
+def test_an_exercise_without_a_copy_to_watch(tmp_path, monkeypatch, wanted, says):
+    monkeypatch.setattr(command, "COPIES", tmp_path)
+    with pytest.raises(LabError, match=says):
+        watch.working_copy(wanted)
+
+
+def test_a_race_between_blocks_is_told_in_the_recording_of_the_first():
+    first = {
+        "files": ["b.hpp", "a.cu"],
+        "sites": [{"operation": "line", "file": 1, "line": 5}] * 2
+        + [{"operation": "store", "file": 1, "line": 5}],
+        "patterns": [{"lanes": 0}, {"lanes": 0b10}],
+        "run": {"block": [64, 1, 1]},
+        "steps": {"warp": [1, 1, 0, 1], "site": [2, 2, 2, 0], "pattern": [1, 1, 1, 1]},
+    }
+    place = {"file": 0, "line": 5, "thread": [33, 0, 0]}
+    second = {"files": ["a.cu"], "fault": {"where": place | {"step": 7}, "other": dict(place)}}
+    watch.tell_fault(first, second)
+    assert first["fault"]["other"] == {"file": 1, "line": 5, "thread": [33, 0, 0], "step": 1}
+    assert "step" not in first["fault"]["where"] and second["fault"]["where"]["step"] == 7
+
+
+def test_what_is_said_takes_the_place_of_what_is_usual():
+    usual = ["--heads", "6", "--q-len", "256"]
+    assert watch.merged(usual, ["--q-len", "9", "--causal"]) == [
+        *("--heads", "6", "--q-len", "9", "--causal")
+    ]
+    assert watch.merged(usual, ["--input", "x"]) == ["--input", "x"]
