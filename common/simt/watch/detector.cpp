@@ -141,9 +141,6 @@ void Detector::note_unwritten(unsigned thread, const AccessEvent& access, const 
                                in(access, region),
                            action_of_actor(thread, access, " that reads it"));
     }
-    if (options().keep_going && block_.checks_access()) { // it reads zero
-        block_.stop(*std::exchange(unwritten_, std::nullopt));
-    }
 }
 
 void Detector::stop_outside(unsigned thread, const AccessEvent& access,
@@ -171,7 +168,8 @@ void Detector::stop_outside(unsigned thread, const AccessEvent& access,
 }
 
 void Detector::stop_race(unsigned thread, const AccessEvent& access, const Region& region,
-                         const Order::Race& race) const {
+                         const Order::Race& race) {
+    unwritten_.reset();
     const bool same_block = order_.of_this_block(*race.other);
     if (same_block && order_.is_work(*race.other, Work::copies)) {
         const Work& copy = order_.work(*race.other);
@@ -299,7 +297,13 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
                      action_of(thread, access)});
     }
     const bool shared = space == Space::shared;
-    region.visit(access, [&](Cell& cell) { check_cell(thread, access, region, shared, cell); });
+    bool finds_nothing = false;
+    region.visit(access, [&](Cell& cell) {
+        finds_nothing = check_cell(thread, access, region, shared, cell) || finds_nothing;
+    });
+    if (finds_nothing && options().keep_going && block_.checks_access()) {
+        throw FaultyAccess(); // it reads zero
+    }
 }
 
 /// Of global memory: reads only what the host or a kernel has written.
@@ -329,12 +333,13 @@ void Detector::check_written(unsigned thread, const AccessEvent& access, const R
     }
 }
 
-void Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region,
+/// Whether it reads what nobody has written.
+bool Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region,
                           bool shared, Cell& cell) {
     const Order::Load load(thread, access.origin, shared);
     const bool weak_load = access.kind == AccessKind::load && access.scope == Scope::weak;
     if (weak_load && order_.recall(cell, load)) {
-        return;
+        return false;
     }
     const bool unwritten = shared && !order_.of_this_block(order_.writer(cell, true));
     if (unwritten && access.reads()) {
@@ -356,6 +361,7 @@ void Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
     if (weak_load && !race.other && !unwritten && !order_.has_atomics(cell, shared)) {
         order_.learn(before, cell, load, now);
     }
+    return unwritten && access.reads();
 }
 
 /// A conflict that nothing orders, and that is no race for all that.

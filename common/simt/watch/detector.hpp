@@ -146,7 +146,7 @@ class Detector final : public Observer {
     Region& recent(const char* address, Space space);
     const Region& find(unsigned thread, const AccessEvent& access, Space space);
     Region look_up(const AccessEvent& access, Space space);
-    void check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
+    bool check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
                     Cell& cell);
     ThreadAction action_of(const Trace& trace, const Trace& now, const char* action) const;
     // of the other one
@@ -159,7 +159,7 @@ class Detector final : public Observer {
     [[noreturn, gnu::cold]] void stop_outside(unsigned thread, const AccessEvent& access,
                                               const Region& region) const;
     [[noreturn, gnu::cold]] void stop_race(unsigned thread, const AccessEvent& access,
-                                           const Region& region, const Order::Race& race) const;
+                                           const Region& region, const Order::Race& race);
     Fault race_of_threads(unsigned thread, const AccessEvent& access, const Region& region,
                           const Order::Race& race) const;
     bool is_of_two_writes(const AccessEvent& access, const Order::Race& race) const;

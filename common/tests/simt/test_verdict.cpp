@@ -66,6 +66,14 @@ __global__ void store_by_calls(int* data) {
     store_twice(data, static_cast<int>(threadIdx.x)); // calls store_twice
 }
 
+__global__ void sum_too_early(int* sum) {
+    __shared__ int part[threads];
+    part[threadIdx.x] = 1; // written late
+    if (threadIdx.x == 0) {
+        *sum = part[0] + part[threads - 1]; // read early
+    }
+}
+
 __global__ void write_atomically_or_not(int* data) {
     if (threadIdx.x == 0) {
         data[0] = 1;
@@ -180,6 +188,18 @@ TEST_CASE("keep going: what nobody has written is zero, and a racing access does
     CHECK(run_log().faults()[1].where.line.line == line("not ordered"));
     CHECK(run_log().faults()[2].where.line.line == line("all write"));
     CHECK(run_log().faults()[3].where.line.line == line("meets a write"));
+}
+
+TEST_CASE("keep going: a race says more than that its first access found nothing") {
+    const OwnLog log;
+    const With chosen({.detect = true, .keep_going = true});
+    const Buffer<int> sum(1);
+    launch(sum_too_early, 1, threads, 0, sum.data());
+    CHECK(sum.values()[0] == 1);
+    REQUIRE(run_log().faults().size() == 1);
+    CHECK(run_log().faults()[0].kind == FaultKind::race);
+    CHECK(run_log().faults()[0].where.line.line == line("written late"));
+    CHECK(run_log().faults()[0].other.line.line == line("read early"));
 }
 
 TEST_CASE("a fault on a line that is to be ignored does not end the run") {
