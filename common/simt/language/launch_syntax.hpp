@@ -2,6 +2,8 @@
 //
 // kernel<<<grid, block, bytes, stream>>>(arguments)
 //     flash::simt::configured(kernel, grid, block, bytes, stream)(arguments)
+// or, where the kernel has default arguments, of which only a call of a function like it knows,
+//     flash::simt::Configuration(grid, block, bytes, stream).call(call_of_kernel(arguments))
 // extern __shared__ float tile[];
 //     float *tile = flash::simt::DynamicShared();
 #pragma once
@@ -28,6 +30,16 @@ struct Configuration {
     /// For `kernel->*Configuration(...)(arguments...)`.
     template <class... Arguments> auto operator()(Arguments&&... arguments) const {
         return std::pair(*this, std::forward_as_tuple(std::forward<Arguments>(arguments)...));
+    }
+
+    /// Launches a kernel with all of its arguments.
+    template <class... Parameters, class... Arguments>
+    void call(const std::pair<void (*)(Parameters...), std::tuple<Arguments...>>& whole) const {
+        std::apply(
+            [&](const Arguments&... arguments) {
+                launch(whole.first, Grid(grid, location), block, smem_bytes, arguments...);
+            },
+            whole.second);
     }
 };
 

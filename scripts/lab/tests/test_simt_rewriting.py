@@ -1,5 +1,7 @@
 """What scripts/simt makes of CUDA's own spellings, text by text."""
 
+import os
+
 import pytest
 from lab.ladder import LabError
 from lab.simt import compiling, ptx, rewriting, unsupported
@@ -24,7 +26,7 @@ def rewritten(source, *headers):
 
 
 PLAIN = "__global__ void k(float* a);\n"
-TEMPLATE = "template <class T, int N = 4> __global__ void k(T* a, int n = 1) {}\n"
+TEMPLATE = "template <class T, int N = 4> __global__ void k(T* a, int n) {}\n"
 KERNEL_OF = (
     "template <class T, int N = 4> ::std::integral_constant<void (*)(T* a, int n), &k<T, N>> "
     "kernel_of_k(T* a, int n);"
@@ -74,6 +76,15 @@ def test_the_arguments_choose_of_a_template(launch, wanted):
     assert rewritten(source)[0] == begun + "void f() { " + wanted + " }\n"
     # from a header, too
     assert rewritten("void f() { " + launch + " }\n", TEMPLATE)[0] == f"void f() {{ {wanted} }}\n"
+
+
+def test_default_arguments():
+    source = "__global__ void k(int* a, int n = 1);\nvoid f() { k<<<1,\n2>>>(a); }\n"
+    assert rewritten(source)[0] == (
+        "__global__ void k(int* a, int n = 1);  static inline auto call_of_k(int* a, int n = 1) "
+        "{ return ::std::pair(static_cast<void (*)(int* a, int n)>(&k), ::std::make_tuple(a, n)); }"
+        "\nvoid f() { ~Configuration(1,\n2).call(call_of_k(a)); }\n"
+    )
 
 
 def test_overloads_and_packs():
@@ -232,3 +243,15 @@ def test_a_kernel_does_not_launch():
 )  # fmt: skip
 def test_what_is_not_supported_is_one_line(error, said):
     assert unsupported.explain(f"x\n{error}\n", {"refused_1": "why; what instead"}) == said
+
+
+def test_the_library_is_known_by_its_contents(tmp_path, monkeypatch):
+    header = tmp_path / "common/simt/language/math.hpp"
+    header.parent.mkdir(parents=True)
+    header.write_text("a")
+    monkeypatch.setattr(compiling, "ROOT", tmp_path)
+    before = compiling.stamp()
+    os.utime(header, (1, 1))
+    assert compiling.stamp() == before
+    header.write_text("b")
+    assert compiling.stamp() != before

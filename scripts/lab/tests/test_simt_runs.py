@@ -1,5 +1,6 @@
 """scripts/simt on whole programs, as they stand in books. Where the SIMT backend is built."""
 
+import json
 import subprocess
 import tempfile
 import unittest
@@ -77,6 +78,28 @@ TWO = """#include "two.h"
 __global__ void one(int* a) { a[threadIdx.x] += 1; }
 void two(int* a) { one<<<1, 32>>>(a); one<<<1, 32>>>(a); }
 """
+DEFAULTS = """#include <cstdio>
+__global__ void later(int* a, int by = 2);
+__global__ void add(int* a, int n = 4) { a[threadIdx.x] += n; }
+template <class T, int N = 3> __global__ void times(T* a, const T by = T(N)) {
+    a[threadIdx.x] *= by;
+}
+int main() {
+    int *a, h[4] = {1, 2, 3, 4};
+    cudaMalloc(&a, 16);
+    cudaMemcpy(a, h, 16, cudaMemcpyHostToDevice);
+    add<<<1, 4>>>(a);
+    add<<<1, 4, 0, 0>>>(a, 1);
+    later<<<1, 4>>>(a);
+    times<<<1, 4>>>(a);
+    times<int, 2>
+        <<<1, 4>>>(a);
+    cudaMemcpy(h, a, 16, cudaMemcpyDeviceToHost);
+    printf("%d %d\\n", h[0], h[3]);
+}
+__global__ void later(int* a, int by) { a[threadIdx.x] += by; }
+"""
+WRONG = "does_not_compile"
 RACE = """__global__ void k(int* a) { a[0] = threadIdx.x; }
 int main() { int* a; cudaMalloc(&a, 4); k<<<1, 2>>>(a); }
 """
@@ -137,6 +160,25 @@ class Runs(unittest.TestCase):
             done = self.simt("a.cu", a__cu=text)
             self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
             self.assertIn(said, done.stderr)
+
+    def test_default_arguments_of_a_kernel(self):
+        done = self.simt("a.cu", a__cu=DEFAULTS)
+        self.assertEqual((done.returncode, done.stdout), (0, "48 66\n"), done.stderr)
+
+    def test_what_does_not_run_has_a_verdict_too(self):
+        for text, verdict, code, kind, line, said in (
+            ("#include <thrust/sort.h>\n", "unsupported", 88, "not_supported", 1, "Thrust"),
+            ("\nint main() { return x; }", WRONG, 2, WRONG, 2, "'x' was not declared"),
+            ("int f();", WRONG, 2, WRONG, 0, "none of the files has a main"),
+            ("int main() { __builtin_trap(); }", "crash", 132, "crash", 0, "SIGILL"),
+        ):
+            done = self.simt("a.cu", "--json", "a.json", a__cu=text)
+            run = json.loads((self.here / "a.json").read_text())
+            (fault,) = run["faults"]
+            self.assertEqual((run["verdict"], run["exit_code"]), (verdict, code), done.stderr)
+            self.assertEqual((done.returncode, fault["kind"], fault["line"]), (code, kind, line))
+            self.assertIn(said, fault["message"])
+            self.assertEqual(fault["file"], "a.cu")
 
     def test_show(self):
         done = self.simt("race.cu", "--show", race__cu=RACE)
