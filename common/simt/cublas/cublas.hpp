@@ -3,6 +3,9 @@
 // there and back by cudaMemcpy, which checks it.
 #pragma once
 
+// by which other headers tell that it is there
+#define CUBLAS_API_H_
+
 #include <cstdint>
 
 #include "common/simt/language/copies.hpp"

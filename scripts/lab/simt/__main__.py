@@ -149,10 +149,9 @@ def write_verdict(options, kind, code, said):
 def tell_why_not(error, options):
     """The verdict on a program that has not begun."""
     if isinstance(error, compiling.NotSupported):
-        place, _, message = str(error).partition(": ")
-        return write_verdict(
-            options, "not_supported", error.code, [(*place.rsplit(":", 1), message)]
-        )
+        place, message = str(error).split(": not supported: ")
+        file, _, line = place.rpartition(":") if place[-1].isdigit() else (place, "", 0)
+        return write_verdict(options, "not_supported", error.code, [(file, line, message)])
     said = [
         (one["file"], one["line"], one["said"]) for one in unsupported.ERROR.finditer(str(error))
     ]

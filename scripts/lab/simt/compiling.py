@@ -270,6 +270,9 @@ def link(program, objects, target):
     done = run([compiler(), *fast, *objects, *libraries, "-o", partial])
     if done.returncode:
         missing = dict.fromkeys(re.findall(r"undefined reference to [`'](.*)'", done.stderr))
+        for name in missing:
+            if what := unsupported.what_of(re.split(r"\W", name)[0]):
+                raise NotSupported(f"{short(program.mains[0])}: not supported: {what}")
         named = ", ".join(list(missing)[:3])
         raise DoesNotCompile(
             f"no file here defines {named}: name the file that does, too" if named else done.stderr

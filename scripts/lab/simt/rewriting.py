@@ -16,7 +16,7 @@ SIMT = "::flash::simt::"
 BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 # Files without any of this stay as they are, so they need no grammar.
 WORTH_A_LOOK = re.compile(
-    rb"<<<|\basm\b|\b__asm__\b|\bextern\b[^;(){}]*__shared__|__shared__\s+extern|static\s+__shared__"
+    rb"<<\s*<|\basm\b|\b__asm__\b|\bextern\b[^;(){}]*__shared__|__shared__\s+extern|static\s+__shared__"
     rb"|__shared__\s+static|\]\s*__(?:host|device)__|__shared__\s+alignas|extern\s*\"C\""
     rb"|[\w&*>]\s+&?\s*(?:threadIdx|blockIdx|blockDim|gridDim)\s*[^.\w\s]"
 )
@@ -29,6 +29,8 @@ UNKNOWN_TO_GRAMMAR = re.compile(
     rb"|\b__(?:cluster_dims|maxnreg)__\s*\([^()]*\)"
     rb"|" + OF_LAMBDA.pattern
 )
+# As some editors space it.
+SPACED_LAUNCH = re.compile(rb"<<(\s*)<([^;{}]*?)>>(\s*)>(?=\s*\()")
 NOT_CODE = re.compile(
     rb'//[^\n]*|/\*.*?\*/|R"(?P<raw>[^(\s]*)\(.*?\)(?P=raw)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'',
     re.S,
@@ -72,6 +74,11 @@ def parser():
     import tree_sitter_cuda
 
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
+
+
+def without_spaces(source):
+    """<<<1, 2>>> for << <1, 2> >>, with the spaces behind it, so that nothing moves."""
+    return SPACED_LAUNCH.sub(rb"<<<\1\2>>>\3", source)
 
 
 def blanks(match):
@@ -158,20 +165,26 @@ def within(node, other):
     return other.start_byte <= node.start_byte and node.end_byte <= other.end_byte
 
 
-def kernels(root, source):
-    """Every kernel that a file declares."""
-    found = []
+def functions(root, source):
+    """(declaration, declarator, name, whether it is a kernel) of what a file declares."""
     for node in descend(root):
         if node.type not in ("function_definition", "declaration"):
             continue
         function = node.child_by_field_name("declarator")
         while function is not None and function.type != "function_declarator":
             function = function.child_by_field_name("declarator")
-        if function is None:
-            continue
-        name = function.child_by_field_name("declarator")
-        head = source[node.start_byte : function.start_byte]
-        if b"__global__" not in head or name.type != "identifier":
+        if function is not None:
+            name = function.child_by_field_name("declarator")
+            if name.type == "identifier":
+                head = source[node.start_byte : function.start_byte]
+                yield node, function, name, b"__global__" in head
+
+
+def kernels(root, source):
+    """Every kernel that a file declares."""
+    found = []
+    for node, function, name, is_kernel in functions(root, source):
+        if not is_kernel:
             continue
         parameters = function.child_by_field_name("parameters")
         parameters = [one for one in parameters.named_children if one.type != "comment"]
@@ -203,14 +216,18 @@ def kernels(root, source):
 
 def chosen_by_arguments(files):
     """{name: whether it has default arguments} of kernels that are templates or overloaded, or
-    have default arguments, in any of the files (texts)."""
-    names, with_defaults = set(), set()
+    have default arguments or the name of a host function, in any of the files (texts)."""
+    names, with_defaults, every_name, of_host = set(), set(), set(), set()
+    files = [without_spaces(source) for source in files]
     if not any(b"<<<" in source for source in files):
         return {}
     for source in files:
         if b"__global__" not in source:
             continue
-        declared = kernels(parse(source), source)
+        root = parse(source)
+        declared = kernels(root, source)
+        every_name |= {one.name for one in declared}
+        of_host |= {name.text for _, _, name, is_kernel in functions(root, source) if not is_kernel}
         names |= {one.name for one in declared if one.template}
         with_defaults |= {one.name for one in declared if one.with_defaults}
         forms = Counter(name for name, _ in {(one.name, one.parameters) for one in declared})
@@ -218,7 +235,8 @@ def chosen_by_arguments(files):
             one.name for one in declared if part(one.node, "compound_statement") is not None
         )
         names |= {name for name in forms if forms[name] > 1 and definitions[name] > 1}
-    return {name: name in with_defaults for name in names | with_defaults}
+    names |= with_defaults | (every_name & of_host)
+    return {name: name in with_defaults for name in names}
 
 
 class Part:
@@ -478,6 +496,7 @@ def rewrite(source, chosen, refused):
     """One file's text as g++ is to read it. What is not supported comes into `refused`."""
     if not WORTH_A_LOOK.search(source) and not (chosen and b"__global__" in source):
         return Rewritten(source)
+    source = without_spaces(source)
     whole = Part(source, chosen, refused)
     text = whole.render()
     assert text.count(b"\n") == source.count(b"\n")

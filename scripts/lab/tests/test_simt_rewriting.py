@@ -47,6 +47,8 @@ KERNEL_OF = (
         ("CHECK((k<<<1, 2>>>(a), get()));", "CHECK((~configured(k, 1, 2)(a), get()));"),
         ("k<<<n > 4 ? 1 : 2, (n >> 3) + 1>>>(a);",
          "~configured(k, n > 4 ? 1 : 2, (n >> 3) + 1)(a);"),
+        ("k << <1, 2 >> > (a), m << < f<int>(), 2 >> >(a);",
+         "~configured(k ,  1, 2 )  (a), ~configured(m ,   f<int>(), 2 ) (a);"),
         ("k<<<\n  1, // blocks\n  2\n>>>(\n  a);",
          "~configured(k, \n  1, // blocks\n  2\n)(\n  a);"),
         ('puts("k<<<1, 2>>>(a)"); // k<<<1, 2>>>(a)', 'puts("k<<<1, 2>>>(a)"); // k<<<1, 2>>>(a)'),
@@ -85,6 +87,15 @@ def test_default_arguments():
         "{ return ::std::pair(static_cast<void (*)(int* a, int n)>(&k), ::std::make_tuple(a, n)); }"
         "\nvoid f() { ~Configuration(1,\n2).call(call_of_k(a)); }\n"
     )
+
+
+def test_a_host_function_of_a_kernels_name():
+    source = (
+        "__global__ void k(int* a, int n) {}\nvoid k(int* a) { k<<<1, 2>>>(a, 3); }\nint k2(k2 a);"
+    )
+    text = rewritten(source)[0]
+    assert "&k> kernel_of_k(int* a, int n);\n" in text
+    assert "void k(int* a) { ~configured(decltype(kernel_of_k(a, 3))::value, 1, 2)(a, 3); }" in text
 
 
 def test_overloads_and_packs():
@@ -237,6 +248,8 @@ def test_a_kernel_does_not_launch():
          "b.h:4: not supported: cudaFoo; docs/simt.md lists the runtime's functions that are"),
         ("a.cu:2:2: error: 'refused_1' is not a member of 'flash::simt::not_supported'",
          "a.cu:2: not supported: why; what instead"),
+        ("a: b.cu:2:2: error: '__shfl_up' was not declared in this scope",
+         "a: b.cu:2: not supported: __shfl_up; use __shfl_up_sync"),
         ("a.cu:2:2: error: 'n' was not declared in this scope", None),
         ("a.cu:2:2: error: cannot convert 'cudaStream_t' to 'int'", None),
     ],
@@ -255,3 +268,14 @@ def test_the_library_is_known_by_its_contents(tmp_path, monkeypatch):
     assert compiling.stamp() == before
     header.write_text("b")
     assert compiling.stamp() != before
+
+
+def test_headers_of_a_toolkit_that_is_installed(tmp_path):
+    (tmp_path / "cuda_runtime.h").touch()
+    said = (
+        "In file included from {0}/cufft.h:76,\n                 from a.cu:3:\n"
+        "{0}/cuComplex.h:79:71: error: what a compiler says\n"
+    )
+    wanted = "a.cu:3: not supported: cuFFT; write a kernel for it, or compute it on the host"
+    assert unsupported.explain(said.format(tmp_path), {}) == wanted
+    assert unsupported.explain(said.format("include"), {}) is None

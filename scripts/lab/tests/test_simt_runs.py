@@ -99,6 +99,47 @@ int main() {
 }
 __global__ void later(int* a, int by) { a[threadIdx.x] += by; }
 """
+LIBRARIES = """#include <cstdio>
+#include <atomic>
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <nvtx3/nvToolsExt.h>
+#include <cublas_v2.h>
+#ifdef CUBLAS_API_H_
+const char* name(cublasStatus_t) { return "cublas"; }
+#endif
+void two(int* a);
+namespace cg = cooperative_groups;
+__constant__ int c[2];
+__global__ void k(int* a) {
+    auto tile = cg::tiled_partition<32>(cg::this_thread_block());
+    a[threadIdx.x] = cg::reduce(tile, c[1], cg::plus<int>());
+}
+int main() {
+    int *a, h[32], numbers[] = {1, 2};
+    nvtxRangePush("x"); nvtxRangePop();
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    cudaMemcpyToSymbolAsync(c, numbers, sizeof numbers, 0, cudaMemcpyHostToDevice, 0);
+    cudaMalloc(&a, sizeof h);
+    k << <1, 32 >> > (a);
+    two(a);
+    cudaMemcpyPeerAsync(a, 0, a, 0, 4);
+    cudaSharedMemConfig config; cudaDeviceGetSharedMemConfig(&config);
+    size_t stack; cudaDeviceGetLimit(&stack, cudaLimitStackSize);
+    int overlap; cudaDeviceGetAttribute(&overlap, cudaDevAttrGpuOverlap, 0);
+    cudaMemcpy(h, a, sizeof h, cudaMemcpyDeviceToHost);
+    printf("%d %s %d %d %zu\\n", h[5], name(CUBLAS_STATUS_SUCCESS), config, overlap, stack);
+}
+"""
+OWN_NAMES = """#include <cooperative_groups.h>
+using namespace cooperative_groups;
+__device__ int reduce(thread_group group, int* a, int value) { return a[0] + value; }
+__global__ void add(int* a, int n) {
+    a[threadIdx.x] = reduce(this_thread_block(), a + threadIdx.x, n);
+}
+void add(int* a) { add<<<1, 32>>>(a, 1); }
+void two(int* a) { add(a); add(a); }
+"""
 WRONG = "does_not_compile"
 RACE = """__global__ void k(int* a) { a[0] = threadIdx.x; }
 int main() { int* a; cudaMalloc(&a, 4); k<<<1, 2>>>(a); }
@@ -164,6 +205,10 @@ class Runs(unittest.TestCase):
     def test_default_arguments_of_a_kernel(self):
         done = self.simt("a.cu", a__cu=DEFAULTS)
         self.assertEqual((done.returncode, done.stdout), (0, "48 66\n"), done.stderr)
+
+    def test_names_of_cuda_and_of_the_program(self):
+        done = self.simt("a.cu", "b.cu", a__cu=LIBRARIES, b__cu=OWN_NAMES)
+        self.assertEqual(done.stdout, "66 cublas 1 1 524288\n", done.stderr)
 
     def test_what_does_not_run_has_a_verdict_too(self):
         for text, verdict, code, kind, line, said in (
