@@ -21,7 +21,8 @@ wrong access. The files stay as they are: <<<>>> and extern __shared__ are rewri
 """
 NOTES = """\
 __CUDACC__ is 1 and __CUDA_ARCH__ is 800, in host code too; __NVCC__ is not defined.
-Not supported: textures, Thrust, CUB, cuRAND, kernels that launch kernels; docs/simt.md has a list.
+Not supported: textures, Thrust, CUB, cuRAND, kernels that launch kernels, and what
+docs/simt_reference.md lists.
 
 exit code: the program's own; 86 a kernel has a fault, 87 a launch makes no progress, 88 the program
 needs what is not supported, 130 interrupted, 2 it does not compile, or a wrong option

@@ -65,14 +65,17 @@ TABLE = [
         "this library",
         "give the program a main that does without it",
     ),
-    (r"cuda[A-Z]\w+", "{name}", "docs/simt.md lists the runtime's functions that are"),
+    (r"cuda[A-Z]\w+", "{name}", "docs/simt_reference.md lists those that are"),
     (r"(__shfl(_up|_down|_xor)?|__any|__all|__ballot)", "{name}", "use {name}_sync"),
-    (r"__\w+", "the intrinsic {name}", "docs/simt.md lists those that are"),
+    (r"__\w+", "the intrinsic {name}", "docs/simt_reference.md lists those that are"),
 ]
 ERROR = re.compile(
     r"^(?P<file>\S[^\n]*?):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<said>.*)$", re.M
 )
-OTHER = "CUDA's header {}; docs/simt.md lists those that are"
+OTHER = "CUDA's header {}; docs/simt_reference.md lists those that are"
+OURS = f"{ROOT}/common/simt/"
+ASSERTED = re.compile("static assertion failed: (.*)")
+REQUIRED = re.compile(r"^(\S[^\n]*?:\d+):(?:\d+:)? +required from here$", re.M)
 INCLUDED = re.compile(r"from (?P<file>\S.*?):(?P<line>\d+)(?::\d+)?[,:]$")
 
 
@@ -104,6 +107,10 @@ def explain(said, refused):
     for error in ERROR.finditer(said):
         if found := header_of_cuda(said, error):
             return f"{found[1]}: not supported: {what_of(found[0]) or OTHER.format(found[0])}"
+        asserted = error["file"].startswith(OURS) and ASSERTED.match(error["said"])
+        begin = said.rfind("In instantiation", 0, error.start())
+        if asserted and (user := REQUIRED.search(said, begin)):
+            return f"{user[1]}: not supported: {asserted[1]}"
         place = f"{error['file']}:{error['line']}"
         names = re.findall(r"'([^']+)'", error["said"])
         if missing := re.match(r"(\S+): No such file", error["said"]):

@@ -245,7 +245,7 @@ def test_a_kernel_does_not_launch():
         ("a.cu:9:1: error: 'texture' does not name a type",
          "a.cu:9: not supported: textures; read device memory through a pointer"),
         ("b.h:4:7: error: 'cudaFoo' was not declared in this scope; did you mean 'cudaFree'?",
-         "b.h:4: not supported: cudaFoo; docs/simt.md lists the runtime's functions that are"),
+         "b.h:4: not supported: cudaFoo; docs/simt_reference.md lists those that are"),
         ("a.cu:2:2: error: 'refused_1' is not a member of 'flash::simt::not_supported'",
          "a.cu:2: not supported: why; what instead"),
         ("a: b.cu:2:2: error: '__shfl_up' was not declared in this scope",
@@ -268,6 +268,16 @@ def test_the_library_is_known_by_its_contents(tmp_path, monkeypatch):
     assert compiling.stamp() == before
     header.write_text("b")
     assert compiling.stamp() != before
+
+
+def test_what_a_header_of_ours_asserts():
+    said = (
+        "{0}: In instantiation of 'struct x':\na.cu:7:45:   required from here\n"
+        "{0}:49:45: error: static assertion failed: a matrix holds __half\n"
+    )
+    ours = said.format(compiling.ROOT / "common/simt/instructions/wmma.hpp")
+    assert unsupported.explain(ours, {}) == "a.cu:7: not supported: a matrix holds __half"
+    assert unsupported.explain(said.format("b.h"), {}) is None
 
 
 def test_headers_of_a_toolkit_that_is_installed(tmp_path):
