@@ -113,7 +113,9 @@ namespace cg = cooperative_groups;
 __constant__ int c[2];
 __global__ void k(int* a) {
     auto tile = cg::tiled_partition<32>(cg::this_thread_block());
-    a[threadIdx.x] = cg::reduce(tile, c[1], cg::plus<int>());
+    uint4 pieces = tile.shfl_xor(make_uint4(threadIdx.x, 0, 0, threadIdx.x), 1);
+    int other = pieces.x == pieces.w && pieces.x == (threadIdx.x ^ 1);
+    a[threadIdx.x] = cg::reduce(tile, c[1] * other, cg::plus<int>());
 }
 int main() {
     int *a, h[32], numbers[] = {1, 2};
