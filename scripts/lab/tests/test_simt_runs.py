@@ -142,6 +142,25 @@ __global__ void add(int* a, int n) {
 void add(int* a) { add<<<1, 32>>>(a, 1); }
 void two(int* a) { add(a); add(a); }
 """
+CUBLAS = """#include <cstdio>
+#include <cublas_v2.h>
+int main() {
+    // columns of 2 numbers, 3 apart on the host
+    float host[6] = {1, 2, 0, 3, 4, 0}, vector[4] = {1, 0, 10, 0}, one = 1, zero = 0;
+    float *a, *x, *y;
+    cudaMalloc(&a, 4 * sizeof(float));
+    cudaMalloc(&x, 2 * sizeof(float));
+    cudaMalloc(&y, 2 * sizeof(float));
+    cublasHandle_t handle;
+    cublasCreate(&handle);
+    cublasSetMatrix(2, 2, sizeof(float), host, 3, a, 2);
+    cublasSetVectorAsync(2, sizeof(float), vector, 2, x, 1, 0);
+    cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 1, 2, &one, a, 2, x, 2, &zero, y, 2);
+    cublasGetVector(2, sizeof(float), y, 1, vector, 1);
+    printf("%g %g\\n", vector[0], vector[1]);
+    cublasDestroy(handle);
+}
+"""
 WRONG = "does_not_compile"
 RACE = """__global__ void k(int* a) { a[0] = threadIdx.x; }
 int main() { int* a; cudaMalloc(&a, 4); k<<<1, 2>>>(a); }
@@ -211,6 +230,10 @@ class Runs(unittest.TestCase):
     def test_names_of_cuda_and_of_the_program(self):
         done = self.simt("a.cu", "b.cu", a__cu=LIBRARIES, b__cu=OWN_NAMES)
         self.assertEqual(done.stdout, "66 cublas 1 1 524288\n", done.stderr)
+
+    def test_cublas(self):
+        done = self.simt("a.cu", a__cu=CUBLAS)
+        self.assertEqual(done.stdout, "31 42\n", done.stderr)
 
     def test_what_does_not_run_has_a_verdict_too(self):
         for text, verdict, code, kind, line, said in (
