@@ -8,6 +8,7 @@
 //     float *tile = flash::simt::DynamicShared();
 #pragma once
 
+#include <functional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -16,6 +17,22 @@
 #include "common/simt/language/shared_addresses.hpp"
 
 namespace flash::simt {
+
+/// A launch copies its arguments, but not what a parameter refers to.
+template <class Parameter> auto passed(std::remove_reference_t<Parameter>& argument) {
+    if constexpr (std::is_reference_v<Parameter>) {
+        return std::ref(argument);
+    } else {
+        return argument;
+    }
+}
+
+/// A kernel and all of its arguments, as its parameters.
+template <class... Parameters>
+std::pair<void (*)(Parameters...), std::tuple<Parameters...>>
+packed(void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
+    return {kernel, std::tuple<Parameters...>(arguments...)};
+}
 
 /// What stands between <<< and >>>.
 struct Configuration {
@@ -33,11 +50,12 @@ struct Configuration {
     }
 
     /// Launches a kernel with all of its arguments.
-    template <class... Parameters, class... Arguments>
-    void call(const std::pair<void (*)(Parameters...), std::tuple<Arguments...>>& whole) const {
+    template <class... Parameters>
+    void call(std::pair<void (*)(Parameters...), std::tuple<Parameters...>> whole) const {
         std::apply(
-            [&](const Arguments&... arguments) {
-                launch(whole.first, Grid(grid, location), block, smem_bytes, arguments...);
+            [&](auto&... arguments) {
+                launch(whole.first, Grid(grid, location), block, smem_bytes,
+                       passed<Parameters>(arguments)...);
             },
             whole.second);
     }
@@ -50,7 +68,8 @@ template <class... Parameters> struct Configured {
 
     void operator()(std::type_identity_t<Parameters>... arguments) const {
         const Grid grid(configuration.grid, configuration.location);
-        launch(kernel, grid, configuration.block, configuration.smem_bytes, arguments...);
+        launch(kernel, grid, configuration.block, configuration.smem_bytes,
+               passed<Parameters>(arguments)...);
     }
 };
 

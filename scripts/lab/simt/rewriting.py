@@ -452,7 +452,7 @@ class Part:
                 kernel.template,
                 kernel.name,
                 kernel.with_defaults,
-                b"::std::pair(%s, ::std::make_tuple(%s))" % (pointer, kernel.names),
+                f"{SIMT}packed(".encode() + pointer + b", " + kernel.names + b")",
             )
             return self.replace(kernel.end, kernel.end, text)
         pointer = b"void (*)(" + kernel.parameters + b"), &" + kernel.name + kernel.arguments

@@ -84,7 +84,7 @@ def test_default_arguments():
     source = "__global__ void k(int* a, int n = 1);\nvoid f() { k<<<1,\n2>>>(a); }\n"
     assert rewritten(source)[0] == (
         "__global__ void k(int* a, int n = 1);  static inline auto call_of_k(int* a, int n = 1) "
-        "{ return ::std::pair(static_cast<void (*)(int* a, int n)>(&k), ::std::make_tuple(a, n)); }"
+        "{ return ~packed(static_cast<void (*)(int* a, int n)>(&k), a, n); }"
         "\nvoid f() { ~Configuration(1,\n2).call(call_of_k(a)); }\n"
     )
 

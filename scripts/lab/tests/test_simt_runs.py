@@ -84,6 +84,8 @@ __global__ void add(int* a, int n = 4) { a[threadIdx.x] += n; }
 template <class T, int N = 3> __global__ void times(T* a, const T by = T(N)) {
     a[threadIdx.x] *= by;
 }
+__global__ void by_reference(int* a, int& by) { a[threadIdx.x] -= by; }
+__global__ void with_default(int& a, int n = 1) { a += n; }
 int main() {
     int *a, h[4] = {1, 2, 3, 4};
     cudaMalloc(&a, 16);
@@ -94,6 +96,12 @@ int main() {
     times<<<1, 4>>>(a);
     times<int, 2>
         <<<1, 4>>>(a);
+    int* four;
+    cudaMallocManaged(&four, 4);
+    *four = 4;
+    by_reference<<<1, 4>>>(a, *four);
+    with_default<<<1, 1>>>(*four);
+    printf("%d ", *four);
     cudaMemcpy(h, a, 16, cudaMemcpyDeviceToHost);
     printf("%d %d\\n", h[0], h[3]);
 }
@@ -225,7 +233,7 @@ class Runs(unittest.TestCase):
 
     def test_default_arguments_of_a_kernel(self):
         done = self.simt("a.cu", a__cu=DEFAULTS)
-        self.assertEqual((done.returncode, done.stdout), (0, "48 66\n"), done.stderr)
+        self.assertEqual((done.returncode, done.stdout), (0, "5 44 62\n"), done.stderr)
 
     def test_names_of_cuda_and_of_the_program(self):
         done = self.simt("a.cu", "b.cu", a__cu=LIBRARIES, b__cu=OWN_NAMES)
