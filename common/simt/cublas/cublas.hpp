@@ -3,6 +3,9 @@
 // there and back by cudaMemcpy, which checks it.
 #pragma once
 
+// by which other headers tell that it is there
+#define CUBLAS_API_H_
+
 #include <cstdint>
 
 #include "common/simt/language/copies.hpp"
@@ -119,6 +122,46 @@ FLASH_SIMT_GEMM(S, float, CUDA_R_32F, CUBLAS_COMPUTE_32F)
 FLASH_SIMT_GEMM(D, double, CUDA_R_64F, CUBLAS_COMPUTE_64F)
 FLASH_SIMT_GEMM(H, flash::simt::Narrow<flash::Half>, CUDA_R_16F, CUBLAS_COMPUTE_16F)
 #undef FLASH_SIMT_GEMM
+
+// Copies between host and device: columns of a matrix, or elements of a vector, that lie apart.
+#define FLASH_SIMT_CUBLAS_COPIES(Name, kind)                                                       \
+    inline cublasStatus_t cublas##Name##Matrix(                                                    \
+        int rows, int columns, int element_bytes, const void* source, int source_stride,           \
+        void* destination, int destination_stride,                                                 \
+        flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {              \
+        const auto bytes_of = [=](int elements) {                                                  \
+            return static_cast<size_t>(elements) * static_cast<size_t>(element_bytes);             \
+        };                                                                                         \
+        cudaMemcpy2D(destination, bytes_of(destination_stride), source, bytes_of(source_stride),   \
+                     bytes_of(rows), static_cast<size_t>(columns), kind, location);                \
+        return CUBLAS_STATUS_SUCCESS;                                                              \
+    }                                                                                              \
+    inline cublasStatus_t cublas##Name##Vector(                                                    \
+        int n, int element_bytes, const void* source, int source_increment, void* destination,     \
+        int destination_increment,                                                                 \
+        flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {              \
+        const bool whole = source_increment == 1 && destination_increment == 1;                    \
+        return cublas##Name##Matrix(whole ? n : 1, whole ? 1 : n, element_bytes, source,           \
+                                    whole ? n : source_increment, destination,                     \
+                                    whole ? n : destination_increment, location);                  \
+    }                                                                                              \
+    inline cublasStatus_t cublas##Name##MatrixAsync(                                               \
+        int rows, int columns, int element_bytes, const void* source, int source_stride,           \
+        void* destination, int destination_stride, cudaStream_t,                                   \
+        flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {              \
+        return cublas##Name##Matrix(rows, columns, element_bytes, source, source_stride,           \
+                                    destination, destination_stride, location);                    \
+    }                                                                                              \
+    inline cublasStatus_t cublas##Name##VectorAsync(                                               \
+        int n, int element_bytes, const void* source, int source_increment, void* destination,     \
+        int destination_increment, cudaStream_t,                                                   \
+        flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {              \
+        return cublas##Name##Vector(n, element_bytes, source, source_increment, destination,       \
+                                    destination_increment, location);                              \
+    }
+FLASH_SIMT_CUBLAS_COPIES(Set, cudaMemcpyHostToDevice)
+FLASH_SIMT_CUBLAS_COPIES(Get, cudaMemcpyDeviceToHost)
+#undef FLASH_SIMT_CUBLAS_COPIES
 
 // Vectors, elements `increment` apart.
 #define FLASH_SIMT_VECTOR_FUNCTIONS(letter, Type)                                                  \

@@ -28,6 +28,22 @@ namespace cooperative_groups {
 
 using Location = flash::simt::SourceLocation;
 
+/// A value of any size, of which a shuffle takes 8 bytes at a time.
+template <class T, class Shuffle> T in_words(T value, Shuffle shuffle) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if constexpr (sizeof(T) <= 8) {
+        return shuffle(value);
+    } else {
+        uint64_t words[(sizeof(T) + 7) / 8] = {};
+        __builtin_memcpy(words, &value, sizeof value);
+        for (uint64_t& word : words) {
+            word = shuffle(word);
+        }
+        __builtin_memcpy(&value, words, sizeof value);
+        return value;
+    }
+}
+
 /// The lanes of a mask, counted from its lowest. What tiles and coalesced groups have in common.
 class lanes_of_warp {
   public:
@@ -75,7 +91,8 @@ class lanes_of_warp {
   protected:
     template <class T> T from(T value, unsigned rank, Location location) const {
         const int source = lane_of(rank < size() ? rank : thread_rank());
-        return __shfl_sync(mask_, value, source, 32, location);
+        return in_words(
+            value, [=, this](auto word) { return __shfl_sync(mask_, word, source, 32, location); });
     }
     int lane_of(unsigned rank) const {
         unsigned rest = mask_;
@@ -152,19 +169,27 @@ template <unsigned Size, class Parent = void> class thread_block_tile : public l
         return (flash::simt::threads_of_block() + Size - 1) / Size;
     }
     template <class T> T shfl(T value, unsigned rank, Location location = Location::here()) const {
-        return __shfl_sync(mask_, value, static_cast<int>(rank), Size, location);
+        return in_words(value, [=, this](auto word) {
+            return __shfl_sync(mask_, word, static_cast<int>(rank), Size, location);
+        });
     }
     template <class T>
     T shfl_up(T value, unsigned distance, Location location = Location::here()) const {
-        return __shfl_up_sync(mask_, value, distance, Size, location);
+        return in_words(value, [=, this](auto word) {
+            return __shfl_up_sync(mask_, word, distance, Size, location);
+        });
     }
     template <class T>
     T shfl_down(T value, unsigned distance, Location location = Location::here()) const {
-        return __shfl_down_sync(mask_, value, distance, Size, location);
+        return in_words(value, [=, this](auto word) {
+            return __shfl_down_sync(mask_, word, distance, Size, location);
+        });
     }
     template <class T>
     T shfl_xor(T value, unsigned lanes, Location location = Location::here()) const {
-        return __shfl_xor_sync(mask_, value, static_cast<int>(lanes), Size, location);
+        return in_words(value, [=, this](auto word) {
+            return __shfl_xor_sync(mask_, word, static_cast<int>(lanes), Size, location);
+        });
     }
 
   private:
@@ -226,55 +251,6 @@ template <class Group>
 coalesced_group binary_partition(const Group& group, bool predicate,
                                  Location location = Location::here()) {
     return labeled_partition(group, predicate, location);
-}
-
-template <class T> struct plus {
-    T operator()(T a, T b) const { return a + b; }
-};
-template <class T> struct less { // CUDA's name for the smaller of two
-    T operator()(T a, T b) const { return b < a ? b : a; }
-};
-template <class T> struct greater {
-    T operator()(T a, T b) const { return a < b ? b : a; }
-};
-template <class T> struct bit_and {
-    T operator()(T a, T b) const { return a & b; }
-};
-template <class T> struct bit_or {
-    T operator()(T a, T b) const { return a | b; }
-};
-template <class T> struct bit_xor {
-    T operator()(T a, T b) const { return a ^ b; }
-};
-
-/// What all members' values come to, for all of them; by shuffles, as on a GPU.
-template <class Group, class T, class Operation>
-T reduce(const Group& group, T value, Operation operation, Location location = Location::here()) {
-    const unsigned size = group.size();
-    const unsigned rank = group.thread_rank();
-    for (unsigned distance = std::bit_ceil(size) / 2; distance > 0; distance /= 2) {
-        const T other = group.shfl_down(value, distance, location);
-        value = rank + distance < size ? operation(value, other) : value;
-    }
-    return group.shfl(value, 0, location);
-}
-
-template <class Group, class T, class Operation = plus<T>>
-T inclusive_scan(const Group& group, T value, Operation operation = {},
-                 Location location = Location::here()) {
-    const unsigned rank = group.thread_rank();
-    for (unsigned distance = 1; distance < group.size(); distance *= 2) {
-        const T other = group.shfl_up(value, distance, location);
-        value = rank >= distance ? operation(other, value) : value;
-    }
-    return value;
-}
-template <class Group, class T, class Operation = plus<T>>
-T exclusive_scan(const Group& group, T value, Operation operation = {},
-                 Location location = Location::here()) {
-    const T with_own = inclusive_scan(group, value, operation, location);
-    const T before = group.shfl_up(with_own, 1, location);
-    return group.thread_rank() == 0 ? T{} : before;
 }
 
 /// The group copies bytes, each member its share, and waits for them in wait().

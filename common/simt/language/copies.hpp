@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "common/simt/language/cuda_runtime.hpp"
+#include "common/simt/language/device_symbols.hpp"
 #include "common/simt/language/errors.hpp"
 #include "common/simt/language/streams.hpp"
 
@@ -23,6 +24,26 @@ inline cudaError_t
 cudaMemcpyPeer(void* destination, int, const void* source, int, size_t bytes,
                flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
     return cudaMemcpy(destination, source, bytes, cudaMemcpyDeviceToDevice, location);
+}
+inline cudaError_t
+cudaMemcpyPeerAsync(void* destination, int, const void* source, int, size_t bytes,
+                    cudaStream_t = nullptr,
+                    flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemcpy(destination, source, bytes, cudaMemcpyDeviceToDevice, location);
+}
+template <class Symbol>
+cudaError_t cudaMemcpyToSymbolAsync(
+    const Symbol& symbol, const void* source, size_t bytes, size_t offset, cudaMemcpyKind kind,
+    cudaStream_t = nullptr,
+    flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemcpyToSymbol(symbol, source, bytes, offset, kind, location);
+}
+template <class Symbol>
+cudaError_t cudaMemcpyFromSymbolAsync(
+    void* destination, const Symbol& symbol, size_t bytes, size_t offset, cudaMemcpyKind kind,
+    cudaStream_t = nullptr,
+    flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {
+    return cudaMemcpyFromSymbol(destination, symbol, bytes, offset, kind, location);
 }
 
 /// Rows of `width` bytes, a pitch apart.

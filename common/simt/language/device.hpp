@@ -25,7 +25,8 @@ struct cudaDeviceProp {
     int memoryBusWidth, l2CacheSize, persistingL2CacheMaxSize, accessPolicyMaxWindowSize;
     int concurrentKernels, asyncEngineCount, deviceOverlap, kernelExecTimeoutEnabled;
     int integrated, canMapHostMemory, unifiedAddressing, managedMemory, concurrentManagedAccess;
-    int pageableMemoryAccess, hostNativeAtomicSupported, hostRegisterSupported;
+    int pageableMemoryAccess, pageableMemoryAccessUsesHostPageTables;
+    int directManagedMemAccessFromHost, hostNativeAtomicSupported, hostRegisterSupported;
     int computeMode, computePreemptionSupported, cooperativeLaunch, cooperativeMultiDeviceLaunch;
     int clusterLaunch, memoryPoolsSupported, streamPrioritiesSupported;
     int globalL1CacheSupported, localL1CacheSupported, singleToDoublePrecisionPerfRatio;
@@ -49,7 +50,9 @@ enum cudaDeviceAttr {
     cudaDevAttrWarpSize = 10,
     cudaDevAttrMaxRegistersPerBlock = 12,
     cudaDevAttrClockRate = 13,
+    cudaDevAttrGpuOverlap = 15,
     cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrKernelExecTimeout = 17,
     cudaDevAttrIntegrated = 18,
     cudaDevAttrCanMapHostMemory = 19,
     cudaDevAttrComputeMode = 20,
@@ -66,9 +69,11 @@ enum cudaDeviceAttr {
     cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
     cudaDevAttrMaxRegistersPerMultiprocessor = 82,
     cudaDevAttrManagedMemory = 83,
+    cudaDevAttrHostNativeAtomicSupported = 86,
     cudaDevAttrPageableMemoryAccess = 88,
     cudaDevAttrConcurrentManagedAccess = 89,
     cudaDevAttrComputePreemptionSupported = 90,
+    cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
     cudaDevAttrCooperativeLaunch = 95,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
     cudaDevAttrMaxBlocksPerMultiprocessor = 106,
@@ -147,6 +152,18 @@ inline cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
 inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
+inline cudaError_t cudaDeviceGetSharedMemConfig(cudaSharedMemConfig* config) {
+    *config = cudaSharedMemBankSizeFourByte;
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetCacheConfig(cudaFuncCache* cache) {
+    *cache = cudaFuncCachePreferNone;
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
+    *value = limit == cudaLimitStackSize ? 512 * 1024 : 0;
+    return cudaSuccess;
+}
 // the names of CUDA's first years
 inline cudaError_t cudaThreadExit() { return cudaSuccess; }
 inline cudaError_t cudaThreadSynchronize() { return cudaSuccess; }

@@ -2,10 +2,13 @@
 //
 // kernel<<<grid, block, bytes, stream>>>(arguments)
 //     flash::simt::configured(kernel, grid, block, bytes, stream)(arguments)
+// or, where the kernel has default arguments, of which only a call of a function like it knows,
+//     flash::simt::Configuration(grid, block, bytes, stream).call(call_of_kernel(arguments))
 // extern __shared__ float tile[];
 //     float *tile = flash::simt::DynamicShared();
 #pragma once
 
+#include <functional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -14,6 +17,22 @@
 #include "common/simt/language/shared_addresses.hpp"
 
 namespace flash::simt {
+
+/// A launch copies its arguments, but not what a parameter refers to.
+template <class Parameter> auto passed(std::remove_reference_t<Parameter>& argument) {
+    if constexpr (std::is_reference_v<Parameter>) {
+        return std::ref(argument);
+    } else {
+        return argument;
+    }
+}
+
+/// A kernel and all of its arguments, as its parameters.
+template <class... Parameters>
+std::pair<void (*)(Parameters...), std::tuple<Parameters...>>
+packed(void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
+    return {kernel, std::tuple<Parameters...>(arguments...)};
+}
 
 /// What stands between <<< and >>>.
 struct Configuration {
@@ -29,6 +48,17 @@ struct Configuration {
     template <class... Arguments> auto operator()(Arguments&&... arguments) const {
         return std::pair(*this, std::forward_as_tuple(std::forward<Arguments>(arguments)...));
     }
+
+    /// Launches a kernel with all of its arguments.
+    template <class... Parameters>
+    void call(std::pair<void (*)(Parameters...), std::tuple<Parameters...>> whole) const {
+        std::apply(
+            [&](auto&... arguments) {
+                launch(whole.first, Grid(grid, location), block, smem_bytes,
+                       passed<Parameters>(arguments)...);
+            },
+            whole.second);
+    }
 };
 
 /// A kernel that waits for its arguments. They become its parameters on the host, as in a call.
@@ -38,7 +68,8 @@ template <class... Parameters> struct Configured {
 
     void operator()(std::type_identity_t<Parameters>... arguments) const {
         const Grid grid(configuration.grid, configuration.location);
-        launch(kernel, grid, configuration.block, configuration.smem_bytes, arguments...);
+        launch(kernel, grid, configuration.block, configuration.smem_bytes,
+               passed<Parameters>(arguments)...);
     }
 };
 

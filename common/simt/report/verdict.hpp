@@ -27,7 +27,7 @@ std::string verdict_line();
 /// The exit code of the run, when the program's own is `code`.
 int exit_code(int code);
 
-/// The verdict as a JSON document. Its keys are described in docs/simt.md; `version` is 1 until one
+/// The verdict as a JSON document. docs/simt_reference.md has its keys; `version` is 1 until one
 /// of them changes its meaning or goes.
 std::string verdict_json(int program_exit_code);
 

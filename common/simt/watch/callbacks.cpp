@@ -192,6 +192,9 @@ FLASH_SIMT_ATOMIC_CALLBACKS(16, uint16_t)
 FLASH_SIMT_ATOMIC_CALLBACKS(32, uint32_t)
 FLASH_SIMT_ATOMIC_CALLBACKS(64, uint64_t)
 
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) {}
+
 void __tsan_read_range(void* address, unsigned long size) {
     note_range(address, size, AccessKind::load, __builtin_return_address(0));
 }

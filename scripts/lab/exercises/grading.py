@@ -75,7 +75,7 @@ missing_fence: a missing fence
     so a fence must come first.
 uninitialised: a read of uninitialised shared memory
     Shared memory is not zero when a block starts: it holds what the block before left there.
-divergent_barrier, missing_barrier, early_exit: a barrier that not all threads reach
+divergent_barrier, early_exit: a barrier that not all threads reach
     __syncthreads waits for every thread of the block that has not left the kernel. One that goes
     elsewhere means a hang; one that has left brings nothing to what comes after the barrier.
 deadlock: a deadlock

@@ -1,6 +1,7 @@
 """scripts/simt: runs a CUDA program, as it is, on the CPU, under the race detector."""
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from lab import profile_report
 from lab.ladder import ROOT, LabError
-from lab.simt import compiling
+from lab.simt import compiling, unsupported
 
 NAME = "scripts/simt"
 SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
@@ -20,7 +21,8 @@ wrong access. The files stay as they are: <<<>>> and extern __shared__ are rewri
 """
 NOTES = """\
 __CUDACC__ is 1 and __CUDA_ARCH__ is 800, in host code too; __NVCC__ is not defined.
-Not supported: textures, Thrust, CUB, cuRAND, kernels that launch kernels; docs/simt.md has a list.
+Not supported: textures, Thrust, CUB, cuRAND, kernels that launch kernels, and what
+docs/simt_reference.md lists.
 
 exit code: the program's own; 86 a kernel has a fault, 87 a launch makes no progress, 88 the program
 needs what is not supported, 130 interrupted, 2 it does not compile, or a wrong option
@@ -107,7 +109,59 @@ def environment(options, name):
     return os.environ | {f"FLASH_SIMT_{key}": value for key, value in said.items() if value}
 
 
-def execute(command, **more):
+def write_verdict(options, kind, code, said):
+    """The verdict on a program that could not tell its own; common/simt/report/verdict.cpp has the
+    others. `said` is a list of (file, line, message)."""
+    faults = [
+        {
+            "kind": kind,
+            "message": message,
+            "hint": "",
+            "text": f"{name}:{line}: {message}",
+            "kernel": "",
+            "block": [0, 0, 0],
+            "thread": [0, 0, 0],
+            "action": "",
+            "file": compiling.short(name),
+            "line": int(line),
+            "calls": [],
+            "other": None,
+        }
+        for name, line, message in said
+    ]
+    is_refused = kind == "not_supported"
+    verdict = {
+        "version": 1,
+        "verdict": "unsupported" if is_refused else kind,
+        "exit_code": code,
+        "program_exit_code": code,
+        "schedule": options.schedule or "in-order",
+        "launches": 0,
+        "launches_watched": 0,
+        "kernels": [],
+        "faults": faults,
+        "warnings": [],
+        "unsupported": [fault["text"] for fault in faults * is_refused],
+    }
+    text = json.dumps(verdict, indent=2) + "\n"
+    sys.stdout.write(text) if options.json == "-" else Path(options.json).write_text(text)
+
+
+def tell_why_not(error, options):
+    """The verdict on a program that has not begun."""
+    if isinstance(error, compiling.NotSupported):
+        place, message = str(error).split(": not supported: ")
+        file, _, line = place.rpartition(":") if place[-1].isdigit() else (place, "", 0)
+        return write_verdict(options, "not_supported", error.code, [(file, line, message)])
+    said = [
+        (one["file"], one["line"], one["said"]) for one in unsupported.ERROR.finditer(str(error))
+    ]
+    write_verdict(
+        options, "does_not_compile", error.code, said or [(options.files[0], 0, str(error))]
+    )
+
+
+def execute(command, at_crash=lambda code, message: None, **more):
     """The exit code, as a shell has it. Ctrl-C and the end are the program's to answer."""
     with subprocess.Popen(command, **more) as child:
         answers = {
@@ -119,7 +173,9 @@ def execute(command, **more):
         for number, answer in before.items():
             signal.signal(number, answer)
     if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
-        print(f"{NAME}: the program was ended by {signal.Signals(-code).name}", file=sys.stderr)
+        message = f"the program was ended by {signal.Signals(-code).name}"
+        print(f"{NAME}: {message}", file=sys.stderr)
+        at_crash(128 - code, message)
     return code if code >= 0 else 128 - code
 
 
@@ -166,8 +222,18 @@ def run(options, arguments):
         program.read()
         print(*program.changes(), sep="\n")
         return 0
-    target = compiling.build(program)
-    code = execute([target, *arguments], env=environment(options, target.name))
+    try:
+        target = compiling.build(program)
+    except (compiling.NotSupported, compiling.DoesNotCompile) as error:
+        if options.json:
+            tell_why_not(error, options)
+        raise
+
+    def at_crash(code, message):
+        if options.json:
+            write_verdict(options, "crash", code, [(options.files[0], 0, message)])
+
+    code = execute([target, *arguments], at_crash, env=environment(options, target.name))
     if options.profile and Path(f"{target.name}.profile.json").is_file():
         sys.stdout.flush()
         profile_report.show(

@@ -29,6 +29,10 @@ OPTIONS += ["--param", "tsan-distinguish-volatile=1"]
 KEPT = 200  # programs and objects in the cache
 
 
+class DoesNotCompile(LabError):
+    """What g++ says of the program."""
+
+
 class NotSupported(LabError):
     """One line with file, line and what to use instead."""
 
@@ -124,12 +128,12 @@ def compiler():
 
 
 def stamp():
-    """Of the compiler and the library's sources, by their times."""
+    """Of the compiler and the library's sources, by what is in them."""
     program = Path(shutil.which(compiler()) or "g++").resolve()
     files = sorted((*(ROOT / "common").glob("*.hpp"), *(ROOT / "common/cuda").rglob("*.hpp")))
     files += [path for path in sorted((ROOT / "common/simt").rglob("*")) if path.is_file()]
-    states = [(path, path.stat()) for path in [program, *files] if path.exists()]
-    return digest(*(f"{path} {state.st_mtime_ns} {state.st_size}" for path, state in states))
+    paths = [path for path in [program, *files] if path.exists()]
+    return digest(*(part for path in paths for part in (path, path.read_bytes())))
 
 
 BUILD_LIBRARY = """. scripts/lib/build.sh
@@ -245,7 +249,7 @@ def build(program):
         if reason := unsupported.explain(one, program.refused):
             raise NotSupported(reason)
     if any(said):
-        raise LabError("".join(said) + f"{short(program.mains[0])} does not compile")
+        raise DoesNotCompile("".join(said) + f"{short(program.mains[0])} does not compile")
     link(program, objects, target)
     shutil.rmtree(mirror)
     clean()
@@ -254,7 +258,8 @@ def build(program):
 
 def link(program, objects, target):
     if not re.search(r" T main$", run(["nm", *objects]).stdout, re.M):
-        raise LabError(f"none of the files has a main: {', '.join(map(short, program.mains))}")
+        files = ", ".join(map(short, program.mains))
+        raise DoesNotCompile(f"none of the files has a main: {files}")
     fast = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
     libraries = ["-Wl,--wrap=main"]
     if any(b"cublas" in text for text in program.texts.values()):
@@ -265,8 +270,11 @@ def link(program, objects, target):
     done = run([compiler(), *fast, *objects, *libraries, "-o", partial])
     if done.returncode:
         missing = dict.fromkeys(re.findall(r"undefined reference to [`'](.*)'", done.stderr))
+        for name in missing:
+            if what := unsupported.what_of(re.split(r"\W", name)[0]):
+                raise NotSupported(f"{short(program.mains[0])}: not supported: {what}")
         named = ", ".join(list(missing)[:3])
-        raise LabError(
+        raise DoesNotCompile(
             f"no file here defines {named}: name the file that does, too" if named else done.stderr
         )
     os.replace(partial, target)

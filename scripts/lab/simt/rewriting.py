@@ -16,7 +16,7 @@ SIMT = "::flash::simt::"
 BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 # Files without any of this stay as they are, so they need no grammar.
 WORTH_A_LOOK = re.compile(
-    rb"<<<|\basm\b|\b__asm__\b|\bextern\b[^;(){}]*__shared__|__shared__\s+extern|static\s+__shared__"
+    rb"<<\s*<|\basm\b|\b__asm__\b|\bextern\b[^;(){}]*__shared__|__shared__\s+extern|static\s+__shared__"
     rb"|__shared__\s+static|\]\s*__(?:host|device)__|__shared__\s+alignas|extern\s*\"C\""
     rb"|[\w&*>]\s+&?\s*(?:threadIdx|blockIdx|blockDim|gridDim)\s*[^.\w\s]"
 )
@@ -29,6 +29,8 @@ UNKNOWN_TO_GRAMMAR = re.compile(
     rb"|\b__(?:cluster_dims|maxnreg)__\s*\([^()]*\)"
     rb"|" + OF_LAMBDA.pattern
 )
+# As some editors space it.
+SPACED_LAUNCH = re.compile(rb"<<(\s*)<([^;{}]*?)>>(\s*)>(?=\s*\()")
 NOT_CODE = re.compile(
     rb'//[^\n]*|/\*.*?\*/|R"(?P<raw>[^(\s]*)\(.*?\)(?P=raw)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'',
     re.S,
@@ -74,6 +76,11 @@ def parser():
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 
+def without_spaces(source):
+    """<<<1, 2>>> for << <1, 2> >>, with the spaces behind it, so that nothing moves."""
+    return SPACED_LAUNCH.sub(rb"<<<\1\2>>>\3", source)
+
+
 def blanks(match):
     return re.sub(rb"[^\n]", b" ", match[0])
 
@@ -116,6 +123,8 @@ class Kernel:
     template: bytes  # "template <class T, int N>", or nothing
     arguments: bytes  # "<T, N>"
     parameters: bytes  # "float *a, int n"
+    with_defaults: bytes = b""  # "float *a, int n = 1", where there are any and all have names
+    names: bytes = b""  # "a, n"
 
 
 def template_arguments(parameters):
@@ -143,33 +152,52 @@ def template_arguments(parameters):
     return b"<" + b", ".join(names) + b">"
 
 
+def name_of_parameter(node):
+    """[its name], or nothing."""
+    declarator = node.child_by_field_name("declarator")
+    while declarator is not None and declarator.type != "identifier":
+        inner = declarator.child_by_field_name("declarator")
+        declarator = inner or next((one for one in declarator.named_children[-1:]), None)
+    return [declarator.text] if declarator is not None else []
+
+
 def within(node, other):
     return other.start_byte <= node.start_byte and node.end_byte <= other.end_byte
 
 
-def kernels(root, source):
-    """Every kernel that a file declares."""
-    found = []
+def functions(root, source):
+    """(declaration, declarator, name, whether it is a kernel) of what a file declares."""
     for node in descend(root):
         if node.type not in ("function_definition", "declaration"):
             continue
         function = node.child_by_field_name("declarator")
         while function is not None and function.type != "function_declarator":
             function = function.child_by_field_name("declarator")
-        if function is None:
-            continue
-        name = function.child_by_field_name("declarator")
-        head = source[node.start_byte : function.start_byte]
-        if b"__global__" not in head or name.type != "identifier":
+        if function is not None:
+            name = function.child_by_field_name("declarator")
+            if name.type == "identifier":
+                head = source[node.start_byte : function.start_byte]
+                yield node, function, name, b"__global__" in head
+
+
+def kernels(root, source):
+    """Every kernel that a file declares."""
+    found = []
+    for node, function, name, is_kernel in functions(root, source):
+        if not is_kernel:
             continue
         parameters = function.child_by_field_name("parameters")
-        texts = []
-        for one in parameters.named_children:
-            if one.type == "comment":
-                continue
+        parameters = [one for one in parameters.named_children if one.type != "comment"]
+        texts, whole_texts, names = [], [], []
+        for one in parameters:
             default = part(one, "=")
             end = default.start_byte if default else one.end_byte
             texts.append(on_one_line(source[one.start_byte : end]).strip())
+            whole_texts.append(on_one_line(source[one.start_byte : one.end_byte]).strip())
+            names += name_of_parameter(one)
+        defaults = ()
+        if texts != whole_texts and len(names) == len(texts):
+            defaults = (b", ".join(whole_texts), b", ".join(names))
         template, arguments, whole = b"", b"", node
         if node.parent.type == "template_declaration":
             whole = node.parent
@@ -179,27 +207,36 @@ def kernels(root, source):
             if arguments in (None, b"<>"):  # not to be named, or a specialisation
                 continue
         found.append(
-            Kernel(name.text, whole, whole.end_byte, template, arguments, b", ".join(texts))
+            Kernel(
+                name.text, whole, whole.end_byte, template, arguments, b", ".join(texts), *defaults
+            )
         )
     return found
 
 
 def chosen_by_arguments(files):
-    """Names of kernels that are templates or overloaded, in any of the files (texts)."""
-    names = set()
+    """{name: whether it has default arguments} of kernels that are templates or overloaded, or
+    have default arguments or the name of a host function, in any of the files (texts)."""
+    names, with_defaults, every_name, of_host = set(), set(), set(), set()
+    files = [without_spaces(source) for source in files]
     if not any(b"<<<" in source for source in files):
-        return names
+        return {}
     for source in files:
         if b"__global__" not in source:
             continue
-        declared = kernels(parse(source), source)
+        root = parse(source)
+        declared = kernels(root, source)
+        every_name |= {one.name for one in declared}
+        of_host |= {name.text for _, _, name, is_kernel in functions(root, source) if not is_kernel}
         names |= {one.name for one in declared if one.template}
+        with_defaults |= {one.name for one in declared if one.with_defaults}
         forms = Counter(name for name, _ in {(one.name, one.parameters) for one in declared})
         definitions = Counter(
             one.name for one in declared if part(one.node, "compound_statement") is not None
         )
         names |= {name for name in forms if forms[name] > 1 and definitions[name] > 1}
-    return names
+    names |= with_defaults | (every_name & of_host)
+    return {name: name in with_defaults for name in names}
 
 
 class Part:
@@ -375,6 +412,14 @@ class Part:
         last = callee
         while last is not None and last.type in ("qualified_identifier", "template_function"):
             last = last.child_by_field_name("name")
+        if last is not None and self.chosen.get(last.text):
+            kernel = self.render(start, last.start_byte) + b"call_of_"
+            kernel = on_one_line(kernel + self.render(last.start_byte, end))
+            text = self.same_lines(f"{SIMT}Configuration".encode(), start, end)
+            self.replace(start, end, text)
+            self.replace(opening.start_byte, opening.end_byte, b"(")
+            self.replace(closing.start_byte, closing.end_byte, b").call(" + kernel)
+            return self.replace(arguments.end_byte, arguments.end_byte, b")")
         if last is not None and last.text in self.chosen:
             found = self.render(start, last.start_byte) + b"kernel_of_"
             found = on_one_line(found + self.render(last.start_byte, end))
@@ -396,7 +441,20 @@ class Part:
         self.replace(closing.start_byte, closing.end_byte, b")")
 
     def companion(self, kernel):
-        """Behind a kernel, a function whose type is the kernel that its arguments choose."""
+        """Behind a kernel, a function whose type is the kernel that its arguments choose; or that
+        returns the kernel and all of its arguments, where some have defaults."""
+        if kernel.with_defaults:
+            pointer = b"static_cast<void (*)(%s)>(&%s)" % (
+                kernel.parameters,
+                kernel.name + kernel.arguments,
+            )
+            text = b" %s static inline auto call_of_%s(%s) { return %s; }" % (
+                kernel.template,
+                kernel.name,
+                kernel.with_defaults,
+                f"{SIMT}packed(".encode() + pointer + b", " + kernel.names + b")",
+            )
+            return self.replace(kernel.end, kernel.end, text)
         pointer = b"void (*)(" + kernel.parameters + b"), &" + kernel.name + kernel.arguments
         text = b" %s ::std::integral_constant<%s> kernel_of_%s(%s);" % (
             kernel.template,
@@ -438,6 +496,7 @@ def rewrite(source, chosen, refused):
     """One file's text as g++ is to read it. What is not supported comes into `refused`."""
     if not WORTH_A_LOOK.search(source) and not (chosen and b"__global__" in source):
         return Rewritten(source)
+    source = without_spaces(source)
     whole = Part(source, chosen, refused)
     text = whole.render()
     assert text.count(b"\n") == source.count(b"\n")

@@ -4,6 +4,9 @@ The compiler finds it, so code that is left out by the preprocessor is not spoke
 """
 
 import re
+from pathlib import Path
+
+from lab.ladder import ROOT
 
 POINTER = "read device memory through a pointer"
 LIBRARY = "write a kernel for it, or compute it on the host"
@@ -45,7 +48,7 @@ TABLE = [
     (r"cudaGraph\w*|cudaStream\w*Capture\w*", "CUDA graphs", "launch the kernels one by one"),
     (r"cudaIpc\w*|cudaMemPool\w*|cudaExternal\w*", "this kind of memory", "use cudaMalloc"),
     (
-        r"cudaGraphics\w*|cudaGL\w*|G[Ll]\w*(/.*)?|gl[A-Z]\w*|cuda_gl_interop\.h|vulkan(/.*)?|EGL(/.*)?"
+        r"cudaGraphics\w*|cudaGL\w*|G[Ll]\w*(/.*)?|gl(ut)?[A-Z]\w*|cuda_gl_interop\.h|vulkan(/.*)?|EGL(/.*)?"
         r"|helper_gl\.h|cuda\w*interop\.h|nvscibuf\.h",
         "graphics",
         "leave it out",
@@ -62,17 +65,52 @@ TABLE = [
         "this library",
         "give the program a main that does without it",
     ),
-    (r"cuda[A-Z]\w+", "{name}", "docs/simt.md lists the runtime's functions that are"),
-    (r"__\w+", "the intrinsic {name}", "docs/simt.md lists those that are"),
+    (r"cuda[A-Z]\w+", "{name}", "docs/simt_reference.md lists those that are"),
+    (r"(__shfl(_up|_down|_xor)?|__any|__all|__ballot)", "{name}", "use {name}_sync"),
+    (r"__\w+", "the intrinsic {name}", "docs/simt_reference.md lists those that are"),
 ]
 ERROR = re.compile(
-    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<said>.*)$", re.M
+    r"^(?P<file>\S[^\n]*?):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<said>.*)$", re.M
 )
+OTHER = "CUDA's header {}; docs/simt_reference.md lists those that are"
+OURS = f"{ROOT}/common/simt/"
+ASSERTED = re.compile("static assertion failed: (.*)")
+REQUIRED = re.compile(r"^(\S[^\n]*?:\d+):(?:\d+:)? +required from here$", re.M)
+INCLUDED = re.compile(r"from (?P<file>\S.*?):(?P<line>\d+)(?::\d+)?[,:]$")
+
+
+def header_of_cuda(said, error):
+    """(header, place that includes it), where an error stands in one of an installed CUDA Toolkit's
+    that ours does not take the place of."""
+    chain = []  # of places that include, the innermost first
+    for line in reversed(said[: error.start()].splitlines()):
+        if not (found := INCLUDED.search(line)):
+            break
+        chain.insert(0, found)
+    header = error["file"]
+    for place in chain:
+        if not is_of_toolkit(header):
+            return None
+        if not is_of_toolkit(place["file"]):
+            return Path(header).name, f"{place['file']}:{place['line']}"
+        header = place["file"]
+    return None
+
+
+def is_of_toolkit(file):
+    folder = Path(file).parent
+    return (folder / "cuda_runtime.h").is_file() and not folder.is_relative_to(ROOT)
 
 
 def explain(said, refused):
     """The first error of g++ that is told in one line; None where all are the program's own."""
     for error in ERROR.finditer(said):
+        if found := header_of_cuda(said, error):
+            return f"{found[1]}: not supported: {what_of(found[0]) or OTHER.format(found[0])}"
+        asserted = error["file"].startswith(OURS) and ASSERTED.match(error["said"])
+        begin = said.rfind("In instantiation", 0, error.start())
+        if asserted and (user := REQUIRED.search(said, begin)):
+            return f"{user[1]}: not supported: {asserted[1]}"
         place = f"{error['file']}:{error['line']}"
         names = re.findall(r"'([^']+)'", error["said"])
         if missing := re.match(r"(\S+): No such file", error["said"]):
@@ -87,7 +125,14 @@ def explain(said, refused):
         ):
             continue
         name = names[0] if names else ""
-        for pattern, what, instead in TABLE:
-            if re.fullmatch(pattern, name):
-                return f"{place}: not supported: {what.format(name=name)}; {instead}"
+        if what := what_of(name):
+            return f"{place}: not supported: {what}"
+    return None
+
+
+def what_of(name):
+    """What that is, and what to use."""
+    for pattern, what, instead in TABLE:
+        if re.fullmatch(pattern, name):
+            return f"{what}; {instead}".format(name=name)
     return None

@@ -87,6 +87,11 @@ def test_every_fault_of_the_backend_has_a_lesson():
     source = (ROOT / "common/simt/machine/fault.cpp").read_text(encoding="utf-8")
     kinds = set(re.findall(r'return "(\w+)";', source))
     assert kinds - set(grading.LESSONS) == {"launch", "invalid_access", "host_misuse"}
+    sources = (ROOT / "common/simt").rglob("*.cpp")
+    texts = (path.read_text(encoding="utf-8") for path in sources)
+    named = {name for text in texts for name in re.findall(r'"(\w+)"', text)}
+    of_results = {"damage", "other bits", "finite", *grading.OF_VALUES}
+    assert set(grading.LESSONS) - named == of_results
 
 
 def test_messages_quote_the_source():

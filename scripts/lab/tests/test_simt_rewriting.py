@@ -1,5 +1,7 @@
 """What scripts/simt makes of CUDA's own spellings, text by text."""
 
+import os
+
 import pytest
 from lab.ladder import LabError
 from lab.simt import compiling, ptx, rewriting, unsupported
@@ -24,7 +26,7 @@ def rewritten(source, *headers):
 
 
 PLAIN = "__global__ void k(float* a);\n"
-TEMPLATE = "template <class T, int N = 4> __global__ void k(T* a, int n = 1) {}\n"
+TEMPLATE = "template <class T, int N = 4> __global__ void k(T* a, int n) {}\n"
 KERNEL_OF = (
     "template <class T, int N = 4> ::std::integral_constant<void (*)(T* a, int n), &k<T, N>> "
     "kernel_of_k(T* a, int n);"
@@ -45,6 +47,8 @@ KERNEL_OF = (
         ("CHECK((k<<<1, 2>>>(a), get()));", "CHECK((~configured(k, 1, 2)(a), get()));"),
         ("k<<<n > 4 ? 1 : 2, (n >> 3) + 1>>>(a);",
          "~configured(k, n > 4 ? 1 : 2, (n >> 3) + 1)(a);"),
+        ("k << <1, 2 >> > (a), m << < f<int>(), 2 >> >(a);",
+         "~configured(k ,  1, 2 )  (a), ~configured(m ,   f<int>(), 2 ) (a);"),
         ("k<<<\n  1, // blocks\n  2\n>>>(\n  a);",
          "~configured(k, \n  1, // blocks\n  2\n)(\n  a);"),
         ('puts("k<<<1, 2>>>(a)"); // k<<<1, 2>>>(a)', 'puts("k<<<1, 2>>>(a)"); // k<<<1, 2>>>(a)'),
@@ -74,6 +78,24 @@ def test_the_arguments_choose_of_a_template(launch, wanted):
     assert rewritten(source)[0] == begun + "void f() { " + wanted + " }\n"
     # from a header, too
     assert rewritten("void f() { " + launch + " }\n", TEMPLATE)[0] == f"void f() {{ {wanted} }}\n"
+
+
+def test_default_arguments():
+    source = "__global__ void k(int* a, int n = 1);\nvoid f() { k<<<1,\n2>>>(a); }\n"
+    assert rewritten(source)[0] == (
+        "__global__ void k(int* a, int n = 1);  static inline auto call_of_k(int* a, int n = 1) "
+        "{ return ~packed(static_cast<void (*)(int* a, int n)>(&k), a, n); }"
+        "\nvoid f() { ~Configuration(1,\n2).call(call_of_k(a)); }\n"
+    )
+
+
+def test_a_host_function_of_a_kernels_name():
+    source = (
+        "__global__ void k(int* a, int n) {}\nvoid k(int* a) { k<<<1, 2>>>(a, 3); }\nint k2(k2 a);"
+    )
+    text = rewritten(source)[0]
+    assert "&k> kernel_of_k(int* a, int n);\n" in text
+    assert "void k(int* a) { ~configured(decltype(kernel_of_k(a, 3))::value, 1, 2)(a, 3); }" in text
 
 
 def test_overloads_and_packs():
@@ -223,12 +245,47 @@ def test_a_kernel_does_not_launch():
         ("a.cu:9:1: error: 'texture' does not name a type",
          "a.cu:9: not supported: textures; read device memory through a pointer"),
         ("b.h:4:7: error: 'cudaFoo' was not declared in this scope; did you mean 'cudaFree'?",
-         "b.h:4: not supported: cudaFoo; docs/simt.md lists the runtime's functions that are"),
+         "b.h:4: not supported: cudaFoo; docs/simt_reference.md lists those that are"),
         ("a.cu:2:2: error: 'refused_1' is not a member of 'flash::simt::not_supported'",
          "a.cu:2: not supported: why; what instead"),
+        ("a: b.cu:2:2: error: '__shfl_up' was not declared in this scope",
+         "a: b.cu:2: not supported: __shfl_up; use __shfl_up_sync"),
         ("a.cu:2:2: error: 'n' was not declared in this scope", None),
         ("a.cu:2:2: error: cannot convert 'cudaStream_t' to 'int'", None),
     ],
 )  # fmt: skip
 def test_what_is_not_supported_is_one_line(error, said):
     assert unsupported.explain(f"x\n{error}\n", {"refused_1": "why; what instead"}) == said
+
+
+def test_the_library_is_known_by_its_contents(tmp_path, monkeypatch):
+    header = tmp_path / "common/simt/language/math.hpp"
+    header.parent.mkdir(parents=True)
+    header.write_text("a")
+    monkeypatch.setattr(compiling, "ROOT", tmp_path)
+    before = compiling.stamp()
+    os.utime(header, (1, 1))
+    assert compiling.stamp() == before
+    header.write_text("b")
+    assert compiling.stamp() != before
+
+
+def test_what_a_header_of_ours_asserts():
+    said = (
+        "{0}: In instantiation of 'struct x':\na.cu:7:45:   required from here\n"
+        "{0}:49:45: error: static assertion failed: a matrix holds __half\n"
+    )
+    ours = said.format(compiling.ROOT / "common/simt/instructions/wmma.hpp")
+    assert unsupported.explain(ours, {}) == "a.cu:7: not supported: a matrix holds __half"
+    assert unsupported.explain(said.format("b.h"), {}) is None
+
+
+def test_headers_of_a_toolkit_that_is_installed(tmp_path):
+    (tmp_path / "cuda_runtime.h").touch()
+    said = (
+        "In file included from {0}/cufft.h:76,\n                 from a.cu:3:\n"
+        "{0}/cuComplex.h:79:71: error: what a compiler says\n"
+    )
+    wanted = "a.cu:3: not supported: cuFFT; write a kernel for it, or compute it on the host"
+    assert unsupported.explain(said.format(tmp_path), {}) == wanted
+    assert unsupported.explain(said.format("include"), {}) is None

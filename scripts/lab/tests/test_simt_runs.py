@@ -1,5 +1,6 @@
 """scripts/simt on whole programs, as they stand in books. Where the SIMT backend is built."""
 
+import json
 import subprocess
 import tempfile
 import unittest
@@ -77,6 +78,98 @@ TWO = """#include "two.h"
 __global__ void one(int* a) { a[threadIdx.x] += 1; }
 void two(int* a) { one<<<1, 32>>>(a); one<<<1, 32>>>(a); }
 """
+DEFAULTS = """#include <cstdio>
+__global__ void later(int* a, int by = 2);
+__global__ void add(int* a, int n = 4) { a[threadIdx.x] += n; }
+template <class T, int N = 3> __global__ void times(T* a, const T by = T(N)) {
+    a[threadIdx.x] *= by;
+}
+__global__ void by_reference(int* a, int& by) { a[threadIdx.x] -= by; }
+__global__ void with_default(int& a, int n = 1) { a += n; }
+int main() {
+    int *a, h[4] = {1, 2, 3, 4};
+    cudaMalloc(&a, 16);
+    cudaMemcpy(a, h, 16, cudaMemcpyHostToDevice);
+    add<<<1, 4>>>(a);
+    add<<<1, 4, 0, 0>>>(a, 1);
+    later<<<1, 4>>>(a);
+    times<<<1, 4>>>(a);
+    times<int, 2>
+        <<<1, 4>>>(a);
+    int* four;
+    cudaMallocManaged(&four, 4);
+    *four = 4;
+    by_reference<<<1, 4>>>(a, *four);
+    with_default<<<1, 1>>>(*four);
+    printf("%d ", *four);
+    cudaMemcpy(h, a, 16, cudaMemcpyDeviceToHost);
+    printf("%d %d\\n", h[0], h[3]);
+}
+__global__ void later(int* a, int by) { a[threadIdx.x] += by; }
+"""
+LIBRARIES = """#include <cstdio>
+#include <atomic>
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <nvtx3/nvToolsExt.h>
+#include <cublas_v2.h>
+#ifdef CUBLAS_API_H_
+const char* name(cublasStatus_t) { return "cublas"; }
+#endif
+void two(int* a);
+namespace cg = cooperative_groups;
+__constant__ int c[2];
+__global__ void k(int* a) {
+    auto tile = cg::tiled_partition<32>(cg::this_thread_block());
+    uint4 pieces = tile.shfl_xor(make_uint4(threadIdx.x, 0, 0, threadIdx.x), 1);
+    int other = pieces.x == pieces.w && pieces.x == (threadIdx.x ^ 1);
+    a[threadIdx.x] = cg::reduce(tile, c[1] * other, cg::plus<int>());
+}
+int main() {
+    int *a, h[32], numbers[] = {1, 2};
+    nvtxRangePush("x"); nvtxRangePop();
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    cudaMemcpyToSymbolAsync(c, numbers, sizeof numbers, 0, cudaMemcpyHostToDevice, 0);
+    cudaMalloc(&a, sizeof h);
+    k << <1, 32 >> > (a);
+    two(a);
+    cudaMemcpyPeerAsync(a, 0, a, 0, 4);
+    cudaSharedMemConfig config; cudaDeviceGetSharedMemConfig(&config);
+    size_t stack; cudaDeviceGetLimit(&stack, cudaLimitStackSize);
+    int overlap; cudaDeviceGetAttribute(&overlap, cudaDevAttrGpuOverlap, 0);
+    cudaMemcpy(h, a, sizeof h, cudaMemcpyDeviceToHost);
+    printf("%d %s %d %d %zu\\n", h[5], name(CUBLAS_STATUS_SUCCESS), config, overlap, stack);
+}
+"""
+OWN_NAMES = """#include <cooperative_groups.h>
+using namespace cooperative_groups;
+__device__ int reduce(thread_group group, int* a, int value) { return a[0] + value; }
+__global__ void add(int* a, int n) {
+    a[threadIdx.x] = reduce(this_thread_block(), a + threadIdx.x, n);
+}
+void add(int* a) { add<<<1, 32>>>(a, 1); }
+void two(int* a) { add(a); add(a); }
+"""
+CUBLAS = """#include <cstdio>
+#include <cublas_v2.h>
+int main() {
+    // columns of 2 numbers, 3 apart on the host
+    float host[6] = {1, 2, 0, 3, 4, 0}, vector[4] = {1, 0, 10, 0}, one = 1, zero = 0;
+    float *a, *x, *y;
+    cudaMalloc(&a, 4 * sizeof(float));
+    cudaMalloc(&x, 2 * sizeof(float));
+    cudaMalloc(&y, 2 * sizeof(float));
+    cublasHandle_t handle;
+    cublasCreate(&handle);
+    cublasSetMatrix(2, 2, sizeof(float), host, 3, a, 2);
+    cublasSetVectorAsync(2, sizeof(float), vector, 2, x, 1, 0);
+    cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 1, 2, &one, a, 2, x, 2, &zero, y, 2);
+    cublasGetVector(2, sizeof(float), y, 1, vector, 1);
+    printf("%g %g\\n", vector[0], vector[1]);
+    cublasDestroy(handle);
+}
+"""
+WRONG = "does_not_compile"
 RACE = """__global__ void k(int* a) { a[0] = threadIdx.x; }
 int main() { int* a; cudaMalloc(&a, 4); k<<<1, 2>>>(a); }
 """
@@ -137,6 +230,33 @@ class Runs(unittest.TestCase):
             done = self.simt("a.cu", a__cu=text)
             self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
             self.assertIn(said, done.stderr)
+
+    def test_default_arguments_of_a_kernel(self):
+        done = self.simt("a.cu", a__cu=DEFAULTS)
+        self.assertEqual((done.returncode, done.stdout), (0, "5 44 62\n"), done.stderr)
+
+    def test_names_of_cuda_and_of_the_program(self):
+        done = self.simt("a.cu", "b.cu", a__cu=LIBRARIES, b__cu=OWN_NAMES)
+        self.assertEqual(done.stdout, "66 cublas 1 1 524288\n", done.stderr)
+
+    def test_cublas(self):
+        done = self.simt("a.cu", a__cu=CUBLAS)
+        self.assertEqual(done.stdout, "31 42\n", done.stderr)
+
+    def test_what_does_not_run_has_a_verdict_too(self):
+        for text, verdict, code, kind, line, said in (
+            ("#include <thrust/sort.h>\n", "unsupported", 88, "not_supported", 1, "Thrust"),
+            ("\nint main() { return x; }", WRONG, 2, WRONG, 2, "'x' was not declared"),
+            ("int f();", WRONG, 2, WRONG, 0, "none of the files has a main"),
+            ("int main() { __builtin_trap(); }", "crash", 132, "crash", 0, "SIGILL"),
+        ):
+            done = self.simt("a.cu", "--json", "a.json", a__cu=text)
+            run = json.loads((self.here / "a.json").read_text())
+            (fault,) = run["faults"]
+            self.assertEqual((run["verdict"], run["exit_code"]), (verdict, code), done.stderr)
+            self.assertEqual((done.returncode, fault["kind"], fault["line"]), (code, kind, line))
+            self.assertIn(said, fault["message"])
+            self.assertEqual(fault["file"], "a.cu")
 
     def test_show(self):
         done = self.simt("race.cu", "--show", race__cu=RACE)

@@ -1,4 +1,6 @@
-// CUDA's header of this name, for the SIMT backend. cooperative_groups.h has it all.
+// CUDA's header of this name, for the SIMT backend.
 #pragma once
 
 #include "cooperative_groups.h"
+
+#include "common/simt/instructions/cooperative_reduce.hpp"

@@ -1,4 +1,4 @@
 // NVTX's header of this name, for the SIMT backend.
 #pragma once
 
-#include "nvToolsExt.h"
+#include "common/simt/headers/nvToolsExt.h"
