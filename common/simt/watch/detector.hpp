@@ -121,6 +121,8 @@ class Detector final : public Observer {
     bool is_shared(const void* address) const {
         return block_.space_of(static_cast<const char*>(address)) == Space::shared;
     }
+    static std::span<Cell> known_cells(const Region& region, const AccessEvent& access);
+    bool is_written_anew(unsigned thread, const AccessEvent& access, Space space);
     bool is_recalled(unsigned thread, const AccessEvent& access, Space space);
     void check(unsigned thread, const AccessEvent& access, Space space);
     void read_by(const AsyncReaders& readers, const AccessEvent& access, CellMemo& memo);
