@@ -49,6 +49,9 @@ void Detector::begin_launch() {
     doubted_.clear();
     semaphores_.clear();
     recent_ = {};
+    variables_.assign(1, {});
+    variable_of_word_.assign(block_.shared().segment().bytes / 4 + 1, 0);
+    loading_lines_ = {};
 }
 
 void Detector::begin_block() {
@@ -247,6 +250,29 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) {
     return {nullptr, 0, "no __shared__ variable of the kernel is", nullptr};
 }
 
+/// Keeps what it lies in, for those that come.
+const Detector::Region& Detector::find_anew(unsigned thread, const AccessEvent& access,
+                                            Space space) {
+    const Region found = look_up(access, space);
+    if (!found.contains(access)) {
+        stop_outside(thread, access, found);
+    }
+    const SharedMemory& shared = block_.shared();
+    if (space == Space::global || !shared.is_static(access.address)) {
+        return recent_[space == Space::global ? (reinterpret_cast<size_t>(access.address) >> 22) % 7
+                                              : 7] = found;
+    }
+    const auto first = static_cast<size_t>(found.begin - shared.segment().begin);
+    auto known = std::ranges::find(variables_, found.begin, &Region::begin);
+    if (known == variables_.end()) {
+        known = variables_.insert(known, found);
+    }
+    std::fill(variable_of_word_.begin() + static_cast<ptrdiff_t>(first / 4),
+              variable_of_word_.begin() + static_cast<ptrdiff_t>((first + found.bytes + 3) / 4),
+              static_cast<uint16_t>(known - variables_.begin()));
+    return *known;
+}
+
 void Detector::access(unsigned thread, const AccessEvent& access) {
     const Space space = block_.space_of(access.address);
     if (space == Space::elsewhere) {
@@ -301,7 +327,16 @@ inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access, Sp
     if (cells.empty() || (region.written != nullptr && may_be_unwritten(access))) {
         return false;
     }
-    const Order::Load load(thread, access.origin, space == Space::shared);
+    const bool shared = space == Space::shared;
+    if (access.bytes == 4 && reinterpret_cast<size_t>(region.begin) % 4 == 0) {
+        loading_line(access.origin) = {access.origin,
+                                       shared,
+                                       region.written != nullptr,
+                                       region.begin,
+                                       region.bytes & ~size_t{3},
+                                       region.shadow->cell(region.begin)};
+    }
+    const Order::Load load(thread, access.origin, shared);
     return std::ranges::all_of(cells, [&](Cell& cell) { return order_.recall(cell, load); });
 }
 

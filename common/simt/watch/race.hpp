@@ -255,9 +255,13 @@ class Shadow final : public Buffer::Notes {
 
     void clear();
 
+    Cell* cell(const char* address) const {
+        return cells_ + static_cast<size_t>(address - begin_) / 4;
+    }
+
     /// The cells of an access, if none of them is taken apart; else none.
     std::span<Cell> whole(const char* address, unsigned bytes) const {
-        Cell* const first = cells_ + static_cast<size_t>(address - begin_) / 4;
+        Cell* const first = cell(address);
         for (unsigned word = 0; word < bytes / 4; ++word) {
             if (first[word].apart != 0) {
                 return {};
@@ -629,10 +633,10 @@ class Order {
     }
     /// That of works has no frame but 0.
     void set_since(Cell& cell, const History& past, bool shared, uint32_t frame) {
-        const uint32_t number =
-            !shared             ? past_.histories.number(past) * 32 + frame
-            : past.readers == 0 ? reads_.begin + reads_.histories.number(past) * 32 + frame
-                                : lasting_.number(past) | lasting;
+        const uint32_t number = !shared ? past_.histories.number(past) * 32 + frame
+                                : past.readers == 0
+                                    ? reads_.begin + reads_.histories.number(past) * 32 + frame
+                                    : lasting_.number(past) | lasting;
         cell.since = number & ~unsettled;
     }
     void begin_shared_memory();
