@@ -106,6 +106,7 @@ void Order::begin_shared_memory() {
     if (shared_writes_.count() + lasting_.count() > many) {
         shared_writes_ = {};
         lasting_ = {};
+        epoch_moment_ = 0; // what was learnt names old numbers
         dynamic_shadow_.clear();
         static_shadow_.clear();
     }

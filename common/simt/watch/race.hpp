@@ -514,7 +514,7 @@ class Order {
         const Numbers& numbers = numbers_[shared];
         return (shared ? (cell.since & lasting) == 0 && numbers.since(cell) == 0
                        : cell.since == 0) &&
-               (cell.write < numbers.old_writes || numbers.standing(cell.write) == settled);
+               numbers.standing(cell.write) <= settled;
     }
     /// The number of a write by a thread now; 0 where it has to be looked for.
     uint32_t number_of_write(unsigned thread, LocationId origin, bool shared) {
@@ -541,7 +541,7 @@ class Order {
         uint32_t epoch = 0, clock = 0, number = 0;
     };
     static constexpr uint32_t unsettled = 0x80000000u; // in a write's number: not of a thread alone
-    static constexpr uint32_t settled = 1;
+    static constexpr uint32_t settled = 1, old = 0;
     // in the number of a History of shared memory: it is not of this epoch alone
     static constexpr uint32_t lasting = 1u << 30;
 
@@ -554,10 +554,13 @@ class Order {
         uint32_t moment = 0;
 
         /// A write's number, and that of all which other lanes of its warp made alike. What threads
-        /// of this block wrote before its last barrier is all one: ordered, and over.
+        /// of this block wrote before its last barrier is all one: ordered, and over. So is what
+        /// was written before the block, or the launch.
         // Who gave way comes back to numbers that others have given meanwhile: go_on().
         uint32_t standing(uint32_t write) const {
-            return write - block_writes < epoch_writes - block_writes ? settled : write | 31;
+            return write < old_writes                                   ? old
+                   : write - block_writes < epoch_writes - block_writes ? settled
+                                                                        : write | 31;
         }
         uint32_t since(const Cell& cell) const {
             return cell.since - std::min(uint32_t{cell.since}, reads);
