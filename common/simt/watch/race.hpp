@@ -541,7 +541,7 @@ class Order {
         uint32_t epoch = 0, clock = 0, number = 0;
     };
     static constexpr uint32_t unsettled = 0x80000000u; // in a write's number: not of a thread alone
-    static constexpr uint32_t settled = 1, old = 0;
+    static constexpr uint32_t settled = 1, long_ago = 0;
     // in the number of a History of shared memory: it is not of this epoch alone
     static constexpr uint32_t lasting = 1u << 30;
 
@@ -558,7 +558,7 @@ class Order {
         /// was written before the block, or the launch.
         // Who gave way comes back to numbers that others have given meanwhile: go_on().
         uint32_t standing(uint32_t write) const {
-            return write < old_writes                                   ? old
+            return write < old_writes                                   ? long_ago
                    : write - block_writes < epoch_writes - block_writes ? settled
                                                                         : write | 31;
         }
