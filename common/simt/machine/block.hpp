@@ -235,6 +235,7 @@ class Block {
             settle(access.origin);
         }
         checks_access_ = true;
+        takes_place_ = false;
         try {
             check();
         } catch (const FaultyAccess&) {
