@@ -226,12 +226,16 @@ class Block {
     /// Faults and warnings that did not stop the block, since this was asked last.
     std::vector<Fault> take_found() { return std::exchange(found_, {}); }
 
+    /// Whether the faulty access before this one, which did nothing, is still to be settled.
+    bool is_unsettled() const { return faulty_.is_under_way(); }
+
     /// The current thread makes an access: calls `check()`, which may stop().
     template <class Check> void check_access(const AccessEvent& access, Check check) {
         if (faulty_.is_under_way()) [[unlikely]] {
             settle(access.origin);
         }
         checks_access_ = true;
+        takes_place_ = false;
         try {
             check();
         } catch (const FaultyAccess&) {

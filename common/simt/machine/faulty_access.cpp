@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -27,10 +28,18 @@ class Probe {
 
   private:
     bool put(const char* from, size_t bytes) {
-        return made_ && ::write(ends_[1], from, bytes) == static_cast<ssize_t>(bytes);
+        return made_ && all(bytes, [&] { return ::write(ends_[1], from, bytes); });
     }
     bool take(char* to, size_t bytes) {
-        return ::read(ends_[0], to, bytes) == static_cast<ssize_t>(bytes);
+        return all(bytes, [&] { return ::read(ends_[0], to, bytes); });
+    }
+    /// Again if a signal came between.
+    template <class Copy> static bool all(size_t bytes, Copy copy) {
+        ssize_t copied = 0;
+        do {
+            copied = copy();
+        } while (copied < 0 && errno == EINTR);
+        return copied == static_cast<ssize_t>(bytes);
     }
 
     int ends_[2];

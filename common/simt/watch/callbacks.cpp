@@ -5,6 +5,7 @@
 
 #include "common/simt/machine/block.hpp"
 #include "common/simt/machine/symbols.hpp"
+#include "common/simt/watch/detector.hpp"
 #include "common/simt/watch/host_access.hpp"
 #include "common/simt/watch/watch.hpp"
 
@@ -13,6 +14,14 @@ namespace {
 
 const size_t load_base = executable().load_address;
 
+/// Whether nobody has to be told: the most frequent case, on a way of its own.
+inline bool is_usual_load(const Caller& caller, const char* address, unsigned bytes,
+                          AccessKind kind, LocationId line) {
+    return sole_detector != nullptr && bytes == 4 && kind == AccessKind::load &&
+           !caller.block.is_unsettled() &&
+           sole_detector->is_usual_load(caller.thread.number, address, line);
+}
+
 /// Apart from note(), so that nothing is saved and restored where nobody listens.
 template <void (Observer::*event)(unsigned, const AccessEvent&)>
 [[gnu::noinline]] void tell(const void* address, unsigned bytes, AccessKind kind,
@@ -20,8 +29,11 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     const Caller caller;
     const auto* const place = static_cast<const char*>(address);
     if (bytes > 1 || !is_guard(place, caller.block.shared().segment())) {
-        const LocationId line = LocationId::of_code(return_address, load_base);
-        caller.makes(event, {place, bytes, kind, line.within(caller.thread.call)});
+        const LocationId line =
+            LocationId::of_code(return_address, load_base).within(caller.thread.call);
+        if (!is_usual_load(caller, place, bytes, kind, line)) {
+            caller.makes(event, {place, bytes, kind, line});
+        }
     }
 }
 

@@ -49,6 +49,9 @@ void Detector::begin_launch() {
     doubted_.clear();
     semaphores_.clear();
     recent_ = {};
+    variables_.assign(1, {});
+    variable_of_word_.assign(block_.shared().segment().bytes / 4 + 1, 0);
+    loading_lines_ = {};
 }
 
 void Detector::begin_block() {
@@ -247,12 +250,37 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) {
     return {nullptr, 0, "no __shared__ variable of the kernel is", nullptr};
 }
 
+/// Keeps what it lies in, for those that come.
+const Detector::Region& Detector::find_anew(unsigned thread, const AccessEvent& access,
+                                            Space space) {
+    const Region found = look_up(access, space);
+    if (!found.contains(access)) {
+        stop_outside(thread, access, found);
+    }
+    const SharedMemory& shared = block_.shared();
+    if (space == Space::global || !shared.is_static(access.address)) {
+        return recent_[space == Space::global ? (reinterpret_cast<size_t>(access.address) >> 22) % 7
+                                              : 7] = found;
+    }
+    const auto first = static_cast<size_t>(found.begin - shared.segment().begin);
+    auto known = std::ranges::find(variables_, found.begin, &Region::begin);
+    if (known == variables_.end()) {
+        known = variables_.insert(known, found);
+    }
+    std::fill(variable_of_word_.begin() + static_cast<ptrdiff_t>(first / 4),
+              variable_of_word_.begin() + static_cast<ptrdiff_t>((first + found.bytes + 3) / 4),
+              static_cast<uint16_t>(known - variables_.begin()));
+    return *known;
+}
+
 void Detector::access(unsigned thread, const AccessEvent& access) {
     const Space space = block_.space_of(access.address);
     if (space == Space::elsewhere) {
         check_elsewhere(thread, access);
-    } else if (access.kind != AccessKind::load || access.scope != Scope::weak ||
-               !is_recalled(thread, access, space)) {
+    } else if (access.scope != Scope::weak ||
+               !(access.kind == AccessKind::load    ? is_recalled(thread, access, space)
+                 : access.kind == AccessKind::store ? is_written_anew(thread, access, space)
+                                                    : false)) {
         check(thread, access, space);
     }
 }
@@ -264,19 +292,52 @@ void Detector::load_matrices(std::span<const MatrixRow> rows, SourceLocation loc
     }
 }
 
-/// Most loads: of the memory of one before, aligned, and each cell is like one that the thread has
-/// read at this line.
-inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access, Space space) {
+/// The cells of an aligned access to the memory of one before.
+inline std::span<Cell> Detector::known_cells(const Region& region, const AccessEvent& access) {
+    return region.contains(access) &&
+                   (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) == 0
+               ? region.shadow->whole(access.address, access.bytes)
+               : std::span<Cell>();
+}
+
+/// Most stores: to cells that nobody has touched since a write that is over.
+inline bool Detector::is_written_anew(unsigned thread, const AccessEvent& access, Space space) {
+    const bool shared = space == Space::shared;
     const Region& region = recent(access.address, space);
-    if (!region.contains(access) ||
-        (reinterpret_cast<size_t>(access.address) & (access.bytes - 1)) != 0 ||
-        (region.written != nullptr && may_be_unwritten(access))) {
+    const std::span<Cell> cells = known_cells(region, access);
+    if (cells.empty() || region.constant ||
+        !std::ranges::all_of(cells, [&](Cell cell) { return order_.is_over(cell, shared); })) {
         return false;
     }
-    const Order::Load load(thread, access.origin, space == Space::shared);
-    const std::span<Cell> cells = region.shadow->whole(access.address, access.bytes);
-    return !cells.empty() &&
-           std::ranges::all_of(cells, [&](Cell& cell) { return order_.recall(cell, load); });
+    const uint32_t number = order_.number_of_write(thread, access.origin, shared);
+    if (number == 0) {
+        return false;
+    }
+    if (region.written != nullptr) {
+        check_written(thread, access, region);
+    }
+    std::ranges::fill(cells, Cell{.write = number});
+    return true;
+}
+
+/// Most loads: each cell is like one that the warp has read at this line.
+inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access, Space space) {
+    const Region& region = recent(access.address, space);
+    const std::span<Cell> cells = known_cells(region, access);
+    if (cells.empty() || (region.written != nullptr && may_be_unwritten(access))) {
+        return false;
+    }
+    const bool shared = space == Space::shared;
+    if (access.bytes == 4 && reinterpret_cast<size_t>(region.begin) % 4 == 0) {
+        loading_line(access.origin) = {access.origin,
+                                       shared,
+                                       region.written != nullptr,
+                                       region.begin,
+                                       region.bytes & ~size_t{3},
+                                       region.shadow->cell(region.begin)};
+    }
+    const Order::Load load(thread, access.origin, shared);
+    return std::ranges::all_of(cells, [&](Cell& cell) { return order_.recall(cell, load); });
 }
 
 /// An access to shared or global memory.

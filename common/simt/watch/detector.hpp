@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +27,7 @@ class Detector final : public Observer {
     void begin_block() override;
     std::optional<Fault> end_block() override;
     void access(unsigned thread, const AccessEvent& access) override;
+    bool is_usual_load(unsigned thread, const char* word, LocationId origin);
     void access_local(unsigned thread, const AccessEvent& access) override;
     void load_matrices(std::span<const MatrixRow> rows, SourceLocation location) override;
     void start_copy(const AsyncCopy& copy) override;
@@ -102,6 +105,18 @@ class Detector final : public Observer {
         std::vector<const char*> touched; // since then
     };
 
+    /// A line that loads words, and what they lie in.
+    struct LoadingLine {
+        LocationId origin;
+        bool shared = false, may_be_unwritten = false;
+        const char* begin = nullptr;
+        size_t bytes = 0;
+        Cell* cells = nullptr;
+    };
+    LoadingLine& loading_line(LocationId origin) {
+        return loading_lines_[(origin.number() ^ origin.number() >> 7) % loading_lines_.size()];
+    }
+
     struct AsyncReaders { // for whom TMA or tensor cores read
         unsigned first, threads;
         uint32_t work, works;
@@ -121,6 +136,8 @@ class Detector final : public Observer {
     bool is_shared(const void* address) const {
         return block_.space_of(static_cast<const char*>(address)) == Space::shared;
     }
+    static std::span<Cell> known_cells(const Region& region, const AccessEvent& access);
+    bool is_written_anew(unsigned thread, const AccessEvent& access, Space space);
     bool is_recalled(unsigned thread, const AccessEvent& access, Space space);
     void check(unsigned thread, const AccessEvent& access, Space space);
     void read_by(const AsyncReaders& readers, const AccessEvent& access, CellMemo& memo);
@@ -143,7 +160,8 @@ class Detector final : public Observer {
                                                  const Order::Race& race) const;
     [[noreturn, gnu::cold]] void stop_unfenced(const AccessEvent& access, const Region& region,
                                                const Cell& cell) const;
-    Region& recent(const char* address, Space space);
+    const Region& recent(const char* address, Space space) const;
+    const Region& find_anew(unsigned thread, const AccessEvent& access, Space space);
     const Region& find(unsigned thread, const AccessEvent& access, Space space);
     Region look_up(const AccessEvent& access, Space space);
     bool check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
@@ -180,32 +198,52 @@ class Detector final : public Observer {
     std::array<uint32_t, 32> wgmma_channels_{};
     // in whose place a thread's access is checked; null: the thread's own
     const AsyncWork* actor_ = nullptr;
-    // of this launch: in global memory, the dynamic shared memory, and __shared__ variables
-    std::array<Region, 16> recent_;
+    // of this launch: in global memory, and the dynamic shared memory
+    std::array<Region, 8> recent_;
+    std::deque<Region> variables_;           // __shared__, met in this launch; the first is none
+    std::vector<uint16_t> variable_of_word_; // of the segment: its number there, 0 not known yet
+    std::array<LoadingLine, 128> loading_lines_;
     Executable executable_; // its constants may be read
 };
 
+/// Who alone looks on at the blocks of this OS thread; null if there are others, or nobody.
+extern constinit thread_local Detector* sole_detector;
+
 /// Most accesses are to a buffer or variable of one before. Neighbouring buffers lie 4 MiB apart,
-/// or more; variables of tiles often a power of two, which is why there are so many places for
-/// them.
-inline Detector::Region& Detector::recent(const char* address, Space space) {
-    const auto number = reinterpret_cast<size_t>(address);
-    return recent_[space == Space::global               ? (number >> 22) % 7
-                   : block_.shared().is_static(address) ? 8 + (number >> 8) % 8
-                                                        : 7];
+/// or more.
+inline const Detector::Region& Detector::recent(const char* address, Space space) const {
+    if (space == Space::global) {
+        return recent_[(reinterpret_cast<size_t>(address) >> 22) % 7];
+    }
+    const SharedMemory& shared = block_.shared();
+    return shared.is_static(address)
+               ? variables_
+                     [variable_of_word_[static_cast<size_t>(address - shared.segment().begin) / 4]]
+               : recent_[7];
 }
 
 /// Stops the block when the access is not inside.
 inline const Detector::Region& Detector::find(unsigned thread, const AccessEvent& access,
                                               Space space) {
-    Region& recent = this->recent(access.address, space);
-    if (!recent.contains(access)) [[unlikely]] {
-        recent = look_up(access, space);
-        if (!recent.contains(access)) {
-            stop_outside(thread, access, recent);
-        }
+    const Region& recent = this->recent(access.address, space);
+    return recent.contains(access) ? recent : find_anew(thread, access, space);
+}
+
+/// Whether a word is loaded that is like one which the warp has loaded at this line. Then nothing
+/// is left to do.
+inline bool Detector::is_usual_load(unsigned thread, const char* word, LocationId origin) {
+    const LoadingLine& line = loading_line(origin);
+    const auto offset = static_cast<size_t>(word - line.begin);
+    if (line.origin != origin || offset >= line.bytes || offset % 4 != 0) {
+        return false;
     }
-    return recent;
+    uint32_t value = 0;
+    if (line.may_be_unwritten) {
+        std::memcpy(&value, word, sizeof value);
+    }
+    Cell& cell = line.cells[offset / 4];
+    return value != ~uint32_t{0} && cell.apart == 0 &&
+           order_.recall(cell, {thread, origin, line.shared});
 }
 
 } // namespace flash::simt

@@ -116,7 +116,7 @@ void Detector::check_turn(const AsyncWork& work, const Chunk& chunk) {
                              LocationId::of(work.location)};
     const Region& region = find(work.thread, access, Space::global);
     region.visit(access, [&](Cell& cell) {
-        if (const Trace* const before = order_.unordered_addition(cell); before != nullptr) {
+        if (const std::optional<Trace> before = order_.unordered_addition(cell)) {
             block_.stop({FaultKind::race,
                          "race: the order of a sum differs from run to run, " + in(access, region),
                          action_of_actor(work.thread, access, " that adds to it"),

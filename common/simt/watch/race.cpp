@@ -52,6 +52,7 @@ void Past::begin_launch() {
     begun.clear();
     signals.clear();
     any_signals = false;
+    old_writes = writes.end();
 }
 
 Order::Order(Past& past, const Block& runner)
@@ -90,11 +91,13 @@ void Order::begin_block(unsigned threads, uint3 index) {
         forget_old();
     }
     numbers_[false].block_writes = numbers_[false].epoch_writes = past_.writes.end();
+    numbers_[false].old_writes = past_.old_writes;
 }
 
 void Order::go_on() {
     change();
     numbers_[false].block_writes = numbers_[false].epoch_writes = past_.writes.end();
+    numbers_[false].old_writes = past_.old_writes;
 }
 
 /// What blocks before did to it is of no concern; their numbers go when they are many.
@@ -103,16 +106,17 @@ void Order::begin_shared_memory() {
     if (shared_writes_.count() + lasting_.count() > many) {
         shared_writes_ = {};
         lasting_ = {};
+        epoch_moment_ = 0; // what was learnt names old numbers
         dynamic_shadow_.clear();
         static_shadow_.clear();
     }
-    numbers_[true].block_writes = shared_writes_.end();
+    numbers_[true].block_writes = numbers_[true].old_writes = shared_writes_.end();
 }
 
 /// What threads have read before a barrier is ordered before what they do after it.
 void Order::begin_reads() {
     constexpr uint32_t many = 1 << 16;
-    reads_.begin += reads_.histories.count();
+    reads_.begin += reads_.histories.count() * 32;
     if (reads_.histories.count() + reads_.lists.count() + meetings_.size() > many ||
         epoch_moment_ == 0) {
         reads_.histories = {};
@@ -153,11 +157,13 @@ void Order::forget_old() {
     const size_t words = Shadow::visit_global([&](Cell& cell) {
         const uint32_t kept = write(cell.write / 32);
         cell.write = kept == 0 ? 0 : kept * 32 + cell.write % 32;
-        cell.since = past(cell.since) & ~unsettled;
+        const uint32_t kept_past = past(cell.since / 32);
+        cell.since = kept_past == 0 ? 0 : (kept_past * 32 + cell.since % 32) & ~unsettled;
     });
     const size_t kept = past_.writes.count() + past_.histories.count();
     // so that this costs little beside the accesses
-    past_.enough = std::max(2 * kept, std::max(words, size_t{1} << 17));
+    past_.enough = std::clamp(std::max(2 * kept, words), size_t{1} << 17, size_t{1} << 25);
+    past_.old_writes = 32;
     for (Order* const one : past_.orders) {
         one->go_on(); // by the new numbers
     }
@@ -181,15 +187,18 @@ bool Order::known(const Trace& before) const {
     return block < known_.size() && known_[block];
 }
 
-const Trace* Order::unordered_addition(const Cell& cell) const {
-    const History& past = past_.histories[cell.since];
+std::optional<Trace> Order::unordered_addition(const Cell& cell) const {
+    const auto [past, frame] = history(cell, false);
     const Trace& before = of_this_block(past.last) ? past.others.front() : past.last;
-    return before.atomic != 0 && !past_.is_old(before) && !known(before) ? &before : nullptr;
+    return before.atomic != 0 && !past_.is_old(before) && !known(before)
+               ? std::optional(out_of_frame(before, frame))
+               : std::nullopt;
 }
 
 void Order::barrier() {
     epoch_ = ++past_.epochs;
     change();
+    lanes_alike_ = true;
     numbers_[false].epoch_writes = past_.writes.end();
     numbers_[true].epoch_writes = shared_writes_.end();
     clocks_.reset(threads_);
@@ -200,19 +209,23 @@ void Order::barrier() {
 
 void Order::meet(unsigned warp, uint32_t lanes) {
     const uint32_t before = numbers_[true].moment;
+    const uint32_t whole_warp = ~0u >> (32 - std::min(32u, threads_ - warp * 32));
+    const bool alike = lanes_alike_ && lanes == whole_warp;
     change();
+    lanes_alike_ = alike;
     clocks_.meet(warp, lanes);
     const auto [place, is_new] = meetings_.try_emplace({before, warp, lanes}, moments_);
     numbers_[true].moment = place->second;
 }
 
 void Order::read_by(uint32_t work, uint32_t count, Cell& cell) {
-    History past = history(cell, true);
+    const Framed known = history(cell, true);
+    History past = known.past;
     if (past.readers == 0) {
-        past.last = absolute(past.last);
+        past.last = out_of_frame(absolute(past.last), known.frame);
         std::vector<Trace> list;
         for (uint32_t i = past.more; i != 0; i = reads_.lists[i].next) {
-            list.push_back(absolute(reads_.lists[i].trace));
+            list.push_back(out_of_frame(absolute(reads_.lists[i].trace), known.frame));
         }
         past.more = 0;
         for (; !list.empty(); list.pop_back()) {
@@ -221,7 +234,7 @@ void Order::read_by(uint32_t work, uint32_t count, Cell& cell) {
     }
     past.readers = with_readers(past.readers, work, count);
     past.readers_from = block_begin_;
-    set_since(cell, past, true);
+    set_since(cell, past, true, 0);
 }
 
 void Order::strong_read(unsigned thread, const void* address, Scope scope, bool shared) {
@@ -233,7 +246,10 @@ void Order::strong_read(unsigned thread, const void* address, Scope scope, bool 
 void Order::strong_write(unsigned thread, const void* address, Scope scope, bool replaces,
                          bool shared) {
     const HandedOn& handed_on = std::as_const(clocks_).of(thread).handed_on;
-    past_.any_signals = past_.any_signals || !handed_on.empty();
+    if (!past_.any_signals && !handed_on.empty()) {
+        past_.any_signals = true;
+        change();
+    }
     const auto& acquired = acquired_[thread];
     const auto known = std::ranges::find(acquired, address, &Acquired::address);
     signals_at(shared).write(address, scope, block_, replaces, handed_on,
@@ -359,7 +375,7 @@ uint32_t Order::with_readers(uint32_t list, uint32_t work, uint32_t count) {
 
 Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Trace& now,
                                      bool shared, Race found) {
-    const History& past = history(cell, shared);
+    const auto [past, frame] = history(cell, shared);
     for (uint32_t i = kind == AccessKind::load ? 0 : past.readers; i != 0; i = readers_[i].next) {
         for (uint32_t work = 0; work < readers_[i].count; ++work) {
             const Trace reader = trace_of(readers_[i].first + work);
@@ -369,7 +385,9 @@ Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Tr
         }
     }
     const bool is_relative = this->is_relative(past, shared);
-    const auto told = [&](const Trace& trace) { return is_relative ? absolute(trace) : trace; };
+    const auto told = [&, frame = frame](const Trace& trace) {
+        return out_of_frame(is_relative ? absolute(trace) : trace, frame);
+    };
     // Who has updated it last, and found what others have handed on there, comes after those.
     const unsigned thread = thread_of(now);
     const Trace last = told(past.last);
@@ -392,7 +410,7 @@ Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Tr
         }
     }
     for (const Trace& other : past.others) {
-        if (is_worse(other)) {
+        if (is_worse(told(other))) {
             return found;
         }
     }
@@ -401,19 +419,23 @@ Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Tr
 
 /// The last one is not of this epoch. One is enough to be remembered of those that nothing orders;
 /// where something may, those are left out that are before the others.
-void Order::add_block(History& history, const Trace& now) const {
+void Order::add_block(History& history, const Trace& framed_now, uint32_t frame) const {
     auto& [first, second] = history.others;
+    const Trace now = out_of_frame(framed_now, frame);
+    const auto is_before = [&](const Trace& one) {
+        return ordered(out_of_frame(one, frame), now, false);
+    };
     if (!past_.any_signals) {
         first = history.last;
         return;
     }
-    if (!ordered(history.last, now, false)) {
+    if (!is_before(history.last)) {
         second = std::exchange(first, history.last);
     }
-    if (ordered(second, now, false)) {
+    if (is_before(second)) {
         second = {};
     }
-    if (ordered(first, now, false)) {
+    if (is_before(first)) {
         first = std::exchange(second, {});
     }
 }

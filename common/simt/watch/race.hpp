@@ -91,8 +91,19 @@ struct History {
     friend bool operator==(const History&, const History&) = default;
 };
 
-/// Four bytes of memory, or one when they are used apart: the numbers of the Trace of its last
-/// write and of its History.
+/// A warp's lanes read neighbouring cells, each its own. So that these have the same History, its
+/// lanes are counted from one of them on, around the warp: the frame.
+inline Trace into_frame(Trace trace, uint32_t frame) {
+    trace.lanes = std::rotr(trace.lanes, static_cast<int>(frame));
+    return trace;
+}
+inline Trace out_of_frame(Trace trace, uint32_t frame) {
+    trace.lanes = std::rotl(trace.lanes, static_cast<int>(frame));
+    return trace;
+}
+
+/// Four bytes of memory, or one when they are used apart: the number of its last write, and 32
+/// times that of its History, plus the frame.
 struct Cell {
     uint32_t write = 0;
     uint32_t since : 31 = 0;
@@ -244,9 +255,13 @@ class Shadow final : public Buffer::Notes {
 
     void clear();
 
+    Cell* cell(const char* address) const {
+        return cells_ + static_cast<size_t>(address - begin_) / 4;
+    }
+
     /// The cells of an access, if none of them is taken apart; else none.
     std::span<Cell> whole(const char* address, unsigned bytes) const {
-        Cell* const first = cells_ + static_cast<size_t>(address - begin_) / 4;
+        Cell* const first = cell(address);
         for (unsigned word = 0; word < bytes / 4; ++word) {
             if (first[word].apart != 0) {
                 return {};
@@ -315,7 +330,8 @@ struct AccessNode {
 struct EpochReads {
     Interned<History> histories;
     Interned<AccessNode> lists;
-    uint32_t begin = 0; // a cell has the number of a History and this; a smaller one is none
+    uint32_t begin = 0; // a cell has 32 times the number of a History, its frame and this; a
+                        // smaller one is none
 };
 
 /// What all blocks of the launch have done to global memory, and remember in common.
@@ -327,6 +343,7 @@ struct Past {
     uint32_t first_block = 1;        // of this launch
     std::vector<uint3> begun;        // the launch's blocks
     bool any_signals = false;        // in this launch
+    uint32_t old_writes = 0;         // numbers of writes before this launch, up to here
     size_t enough = 0;               // numbers, before those that no cell has are given up
     std::vector<Order*> orders;
 
@@ -393,7 +410,7 @@ class Order {
         return (shared ? shared_writes_ : past_.writes)[cell.write & ~unsettled];
     }
     bool has_atomics(const Cell& cell, bool shared) const {
-        return history(cell, shared).atomics != 0;
+        return history(cell, shared).past.atomics != 0;
     }
 
     /// A write to shared memory by cp.async or TMA; a read is noted among the readers.
@@ -415,7 +432,7 @@ class Order {
     void learn(const Blocks& blocks);
 
     /// The last addition by another block to a place, if this block does not know of it.
-    const Trace* unordered_addition(const Cell& cell) const;
+    std::optional<Trace> unordered_addition(const Cell& cell) const;
 
     bool of_this_block(const Trace& trace) const { return trace.block == block_; }
     uint3 index_of(const Trace& trace) const { return past_.index_of(trace); }
@@ -454,25 +471,28 @@ class Order {
 
     /// A load by a thread at a line, to be recalled.
     struct Load {
-        uint64_t bits;
+        uint64_t bits; // its warp's
+        uint32_t lane;
         bool shared;
         Load(unsigned thread, LocationId origin, bool is_shared)
-            : bits(uint64_t{origin.number()} | uint64_t{thread} << 32 | uint64_t{is_shared} << 42),
-              shared(is_shared) {}
+            : bits(uint64_t{origin.number()} | uint64_t{thread / 32} << 32 |
+                   uint64_t{is_shared} << 38),
+              lane(thread % 32), shared(is_shared) {}
     };
 
-    /// Whether the load does to this cell what it has done to a cell with the same past, since
-    /// anything else happened. Then that is done.
+    /// Whether the load does to this cell what its warp has done at this line to a cell with the
+    /// same past, seen from the lane, since anything else happened. Then that is done.
     bool recall(Cell& cell, Load load) const {
         const Numbers& numbers = numbers_[load.shared];
+        const uint64_t bits = bits_of(load);
         const uint32_t write = numbers.standing(cell.write);
-        const uint32_t since = numbers.since(cell);
-        const Step& known = steps_[place(load, since)];
-        if (known.load != load.bits || known.moment != numbers.moment || known.write != write ||
+        const uint32_t since = seen_from(load.lane, numbers.since(cell));
+        const Step& known = steps_[place(bits, since)];
+        if (known.load != bits || known.moment != numbers.moment || known.write != write ||
             known.since != since) {
             return false;
         }
-        cell.since = (known.to + numbers.reads) & ~unsettled;
+        cell.since = (seen_from(0u - load.lane, known.to) + numbers.reads) & ~unsettled;
         return true;
     }
     void learn(const Cell& before, const Cell& after, Load load, const Trace& now) {
@@ -482,10 +502,33 @@ class Order {
             wrote.lanes = ~0u >> (32 - std::min(32u, threads_ - wrote.warp * 32));
         }
         if (((before.since | after.since) & lasting) == 0 && ordered(wrote, now, load.shared)) {
-            const uint32_t since = numbers.since(before);
-            steps_[place(load, since)] = {load.bits, numbers.moment, numbers.standing(before.write),
-                                          since, numbers.since(after)};
+            const uint64_t bits = bits_of(load);
+            const uint32_t since = seen_from(load.lane, numbers.since(before));
+            steps_[place(bits, since)] = {bits, numbers.moment, numbers.standing(before.write),
+                                          since, seen_from(load.lane, numbers.since(after))};
         }
+    }
+
+    /// Whether nothing that may matter was done with a cell since a write that is over.
+    bool is_over(const Cell& cell, bool shared) const {
+        const Numbers& numbers = numbers_[shared];
+        return (shared ? (cell.since & lasting) == 0 && numbers.since(cell) == 0
+                       : cell.since == 0) &&
+               numbers.standing(cell.write) <= settled;
+    }
+    /// The number of a write by a thread now; 0 where it has to be looked for.
+    uint32_t number_of_write(unsigned thread, LocationId origin, bool shared) {
+        const uint64_t bits = Load(thread, origin, shared).bits;
+        KnownWrite& known = known_writes_[(bits ^ bits >> 32) % known_writes_.size()];
+        if (!lanes_alike_) {
+            return 0;
+        }
+        if (known.bits != bits || known.epoch != epoch_ || known.clock != clocks_.clock(thread)) {
+            const Trace now = this->now(thread, origin, AccessKind::store);
+            known = {bits, epoch_, now.clock,
+                     (shared ? shared_writes_ : past_.writes).number(now) & ~31u};
+        }
+        return known.number + thread % 32;
     }
 
   private:
@@ -493,33 +536,52 @@ class Order {
         uint64_t load = 0;
         uint32_t moment = 0, write = 0, since = 0, to = 0;
     };
+    struct KnownWrite {
+        uint64_t bits = 0;
+        uint32_t epoch = 0, clock = 0, number = 0;
+    };
     static constexpr uint32_t unsettled = 0x80000000u; // in a write's number: not of a thread alone
-    static constexpr uint32_t settled = 1;
+    static constexpr uint32_t settled = 1, long_ago = 0;
     // in the number of a History of shared memory: it is not of this epoch alone
     static constexpr uint32_t lasting = 1u << 30;
 
     /// How what cells have is to be taken now, in global or in shared memory.
     struct Numbers {
         uint32_t block_writes = 0, epoch_writes = 0; // numbers of writes from their beginning on
+        uint32_t old_writes = 0;                     // up to here, of no concern
         uint32_t reads = 0;                          // of EpochReads
         // counts whatever decides what an access does, but for the cell and the access
         uint32_t moment = 0;
 
         /// A write's number, and that of all which other lanes of its warp made alike. What threads
-        /// of this block wrote before its last barrier is all one: ordered, and over.
+        /// of this block wrote before its last barrier is all one: ordered, and over. So is what
+        /// was written before the block, or the launch.
         // Who gave way comes back to numbers that others have given meanwhile: go_on().
         uint32_t standing(uint32_t write) const {
-            return write - block_writes < epoch_writes - block_writes ? settled : write | 31;
+            return write < old_writes                                   ? long_ago
+                   : write - block_writes < epoch_writes - block_writes ? settled
+                                                                        : write | 31;
         }
         uint32_t since(const Cell& cell) const {
             return cell.since - std::min(uint32_t{cell.since}, reads);
         }
     };
 
-    static size_t place(Load load, uint32_t since) {
-        return (static_cast<uint32_t>(load.bits) + since) * 0x9e3779b1u >> 18;
+    static size_t place(uint64_t bits, uint32_t since) {
+        return (static_cast<uint32_t>(bits ^ bits >> 27) + since) * 0x9e3779b1u >> 18;
     }
-    void change() { numbers_[false].moment = numbers_[true].moment = next_moment(); }
+    /// A load is like those of the other lanes as long as all know the same.
+    uint64_t bits_of(Load load) const {
+        return load.bits | (lanes_alike_ ? 0 : uint64_t{load.lane + 1} << 40);
+    }
+    /// The number of a History whose frame is counted from a lane on.
+    static uint32_t seen_from(uint32_t lane, uint32_t since) {
+        return since == 0 ? 0 : (since & ~31u) | ((since - lane) & 31);
+    }
+    void change() {
+        numbers_[false].moment = numbers_[true].moment = next_moment();
+        lanes_alike_ = false;
+    }
     uint32_t next_moment() {
         if (++moments_ == 0) { // the numbers begin anew
             std::ranges::fill(steps_, Step());
@@ -530,16 +592,23 @@ class Order {
         return moments_;
     }
 
+    struct Framed {
+        const History& past;
+        uint32_t frame;
+    };
+
     /// What was read of a cell since it was written, as far as it may matter.
-    const History& history(const Cell& cell, bool shared) const {
+    Framed history(const Cell& cell, bool shared) const {
         if (!shared) {
-            return past_.histories[cell.since];
+            const uint32_t since = cell.since;
+            return {past_.histories[since / 32], since % 32};
         }
         if ((cell.since & lasting) == 0) {
-            return reads_.histories[numbers_[true].since(cell)];
+            const uint32_t since = numbers_[true].since(cell);
+            return {reads_.histories[since / 32], since % 32};
         }
         const History& known = lasting_[cell.since & ~lasting];
-        return known.readers_from == block_begin_ ? known : reads_.histories[0];
+        return {known.readers_from == block_begin_ ? known : reads_.histories[0], 0};
     }
 
     /// Whether its Trace are told relative to the epoch.
@@ -565,10 +634,12 @@ class Order {
         cell.write =
             (shared ? shared_writes_ : past_.writes).number(by) | (by.engine != 0 ? unsettled : 0);
     }
-    void set_since(Cell& cell, const History& past, bool shared) {
-        const uint32_t number = !shared             ? past_.histories.number(past)
-                                : past.readers == 0 ? reads_.begin + reads_.histories.number(past)
-                                                    : lasting_.number(past) | lasting;
+    /// That of works has no frame but 0.
+    void set_since(Cell& cell, const History& past, bool shared, uint32_t frame) {
+        const uint32_t number = !shared ? past_.histories.number(past) * 32 + frame
+                                : past.readers == 0
+                                    ? reads_.begin + reads_.histories.number(past) * 32 + frame
+                                    : lasting_.number(past) | lasting;
         cell.since = number & ~unsettled;
     }
     void begin_shared_memory();
@@ -603,8 +674,8 @@ class Order {
     bool worse(Race& found, const Trace& before, AccessKind before_kind, AccessKind kind,
                const Trace& now, bool shared) const;
     bool known(const Trace& before) const;
-    void add_block(History& history, const Trace& now) const;
-    void add(History& history, const Trace& now, bool shared);
+    void add_block(History& history, const Trace& now, uint32_t frame) const;
+    void add(History& history, const Trace& now, bool shared, uint32_t frame);
     void add_other(History& history, const Trace& now, bool shared);
     const AccessNode& in_list(uint32_t number, bool relative) const {
         return relative ? reads_.lists[number] : pool_[number];
@@ -616,6 +687,9 @@ class Order {
     Shadow dynamic_shadow_, static_shadow_;
     std::array<Numbers, 2> numbers_; // of global memory, of shared
     std::vector<Step> steps_ = std::vector<Step>(1 << 14);
+    std::array<KnownWrite, 64> known_writes_{};
+    // All lanes of a warp know the same of others, and their clocks show the same.
+    bool lanes_alike_ = false;
     uint32_t moments_ = 0;
     // of every epoch, before anything but barriers has ordered threads
     uint32_t epoch_moment_ = 0;
@@ -675,11 +749,12 @@ inline Order::Race Order::race(const Cell& cell, AccessKind kind, const Trace& n
                : race_with_readers(cell, kind, now, shared, found);
 }
 
-inline void Order::add(History& history, const Trace& now, bool shared) {
+/// `now` is told in the History's frame.
+inline void Order::add(History& history, const Trace& now, bool shared, uint32_t frame) {
     Trace& last = history.last;
     if (last.epoch != now.epoch) {
         if (!shared && (!of_this_block(last) || past_.any_signals)) {
-            add_block(history, now);
+            add_block(history, now, frame);
         }
         last = now;
         history.more = 0;
@@ -699,10 +774,15 @@ inline void Order::remember(Cell& cell, AccessKind kind, const Trace& now, bool 
         // them later, races with this as well.
         write(cell, now, shared);
     } else {
-        History past = history(cell, shared);
+        const Framed known = history(cell, shared);
+        History past = known.past;
+        const bool is_first = past.last.block == 0 && past.readers == 0;
+        const uint32_t frame =
+            is_first ? static_cast<uint32_t>(std::countr_zero(now.lanes)) : known.frame;
         past.atomics |= kind == AccessKind::atomic ? 1 : 0;
-        add(past, is_relative(past, shared) ? relative(now) : now, shared);
-        set_since(cell, past, shared);
+        add(past, into_frame(is_relative(past, shared) ? relative(now) : now, frame), shared,
+            frame);
+        set_since(cell, past, shared, frame);
     }
 }
 

@@ -39,6 +39,7 @@ class Watch final : public ObserverFactory {
             (detector ? *detector : detector.emplace(block, past_)).begin_launch();
             chosen.push_back(&*detector); // last, because it may stop the block
         }
+        sole_detector = options().detect && chosen.size() == 1 ? &*detector : nullptr;
         return chosen;
     }
 
@@ -70,6 +71,8 @@ class Watch final : public ObserverFactory {
 };
 
 } // namespace
+
+constinit thread_local Detector* sole_detector = nullptr;
 
 void start_watching() {
     static Watch watch;

@@ -173,6 +173,10 @@ TEST_CASE("keep going: what nobody has written is zero, and a racing access does
     const OwnLog log;
     const With chosen({.detect = true, .keep_going = true});
     const Buffer<int> data(std::vector<int>{1, 1}), seen(std::vector<int>(threads, 1));
+    { // an access that is ignored takes place, and no other one
+        const With ignoring({.detect = true, .ignore = {{"test_verdict.cpp", line("all write")}}});
+        launch(write_one_place, 1, threads, 0, seen.data(), 1);
+    }
     launch(read_unwritten, 1, threads, 0, seen.data());
     CHECK(seen.values()[0] == 0);
     CHECK(seen.values()[1] == 0);
