@@ -53,6 +53,21 @@ __global__ void same_word(float* out) {
     out[threadIdx.x] = total[threadIdx.x / 32];
 }
 
+/// Each thread reads the elements of three neighbours; one thread writes one of them meanwhile.
+template <bool shared>
+__global__ void read_neighbours(float* data, float* out, unsigned writer, unsigned element) {
+    __shared__ float tile[64];
+    float* const from = shared ? tile : data;
+    from[threadIdx.x] = 1;
+    __syncthreads(); // all elements are written
+    for (unsigned shift = 1; shift <= 3; ++shift) {
+        out[threadIdx.x] += from[(threadIdx.x + shift) % 64]; // a neighbour's
+    }
+    if (threadIdx.x == writer) {
+        from[element] = 2; // while the neighbours read
+    }
+}
+
 template <bool Sync> __global__ void neighbours(float* data) {
     __shared__ float tile[32];
     tile[threadIdx.x] = data[threadIdx.x]; // write by a lane
@@ -223,6 +238,30 @@ TEST_CASE("a race names the line at which the thread that it names was") {
     CHECK(fault.other.thread.x < 32);
     CHECK(fault.other.line.line ==
           line(fault.other.thread.x < 16 ? "lower lanes read" : "upper lanes read"));
+}
+
+TEST_CASE("a race names threads that have met, whatever their neighbours did alike") {
+    const Buffer<float> data(64), out(64);
+    for (const simt::Schedule& schedule : schedules()) {
+        const With watched({.schedule = schedule, .detect = true});
+        for (const unsigned element : {0u, 1u, 2u, 5u, 31u, 32u, 33u, 40u, 63u}) {
+            for (const bool shared : {true, false}) {
+                CAPTURE(simt::to_string(schedule), element, shared);
+                const unsigned writer = element * 7 % 64;
+                const Fault fault = fault_of([&] {
+                    launch(shared ? read_neighbours<true> : read_neighbours<false>, 1, 64, 0,
+                           data.data(), out.data(), writer, element);
+                });
+                CHECK(fault.kind == FaultKind::race);
+                const bool reads_first = fault.where.line.line == line("while the neighbours read");
+                const unsigned reader = (reads_first ? fault.other : fault.where).thread.x;
+                CHECK((reads_first ? fault.where : fault.other).thread.x == writer);
+                CHECK(reader != writer);
+                CHECK((element + 64 - reader) % 64 >= 1);
+                CHECK((element + 64 - reader) % 64 <= 3);
+            }
+        }
+    }
 }
 
 TEST_CASE("two writes of one word are a race") {
