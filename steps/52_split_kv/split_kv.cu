@@ -52,6 +52,9 @@ template <int d> struct Part {
     float LSE[Br];
 };
 
+/// Of each row, how much each part counts. 1 more, so that rows lie in different banks.
+using Weights = float[Br][most_splits + 1];
+
 template <int d> struct Slot { flash::SwizzledTile<d, Bc> K, V; };
 
 /// Dynamic shared memory: first the rings of all warps, later what is merged, in the same place.
@@ -59,7 +62,7 @@ template <int d> union Shared {
     Slot<d> ring[warps][slots];
     struct {
         Part<d> of_warp[warps], result;
-        float weight[most_splits][Br]; // of each part that is merged, for each row
+        Weights weights;
         bool is_last;
     } merge;
 };
@@ -171,24 +174,26 @@ __device__ void store_part(Part<d>& part, const float (&O_reg)[1][d / 8][4],
 /// it, and each thread may then read what it will store of O: 4 columns of a row, a block apart.
 template <int d>
 __device__ void merge(Part<d>& result, const Part<d>* parts, int count, int rows,
-                      float (*weight)[Br]) {
+                      Weights& weights) {
     const int lane = threadIdx.x % 32;
     for (int row = threadIdx.x / 32; row < rows; row += warps) { // a row per warp
+        float* const weight = weights[row];
         float top = -INFINITY;
         for (int n = lane; n < count; n += 32) {
-            top = fmaxf(top, parts[n].LSE[row]);
+            weight[n] = parts[n].LSE[row];
+            top = fmaxf(top, weight[n]);
         }
         top = warp_max(top);
         top = top == -INFINITY ? 0.0f : top; // no part sees a key, and -inf - -inf is NaN
         float sum = 0;
         for (int n = lane; n < count; n += 32) {
-            weight[n][row] = flash::fast_exp2(parts[n].LSE[row] - top);
-            sum += weight[n][row];
+            weight[n] = flash::fast_exp2(weight[n] - top);
+            sum += weight[n];
         }
         sum = warp_sum(sum);
         const float normalise = sum == 0 ? 0.0f : 1 / sum;
         for (int n = lane; n < count; n += 32) {
-            weight[n][row] *= normalise;
+            weight[n] *= normalise;
         }
         if (lane == 0) {
             result.LSE[row] = top + log2f(sum);
@@ -202,7 +207,7 @@ __device__ void merge(Part<d>& result, const Part<d>* parts, int count, int rows
 #pragma unroll 8
         for (int n = 0; n < count; ++n) {
             const float4 O = *reinterpret_cast<const float4*>(parts[n].O[row] + x);
-            const float w = weight[n][row];
+            const float w = weights[row][n];
             sum.x = fmaf(w, O.x, sum.x);
             sum.y = fmaf(w, O.y, sum.y);
             sum.z = fmaf(w, O.z, sum.z);
@@ -212,7 +217,7 @@ __device__ void merge(Part<d>& result, const Part<d>* parts, int count, int rows
     }
 }
 
-/// Which keys a tile is given, and to how many blocks.
+/// How the blocks are numbered: the splits of a tile are neighbours, and so are a K/V head's tiles.
 struct Tiling {
     int Tr;     // tiles of packed rows for each K/V head
     int splits; // blocks for each tile
@@ -293,10 +298,10 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void split_kv(
     __syncthreads(); // the parts of all warps are there
     Part<d>& result = smem.merge.result;
     if (tiling.splits == 1) {
-        merge(result, smem.merge.of_warp, warps, rows, smem.merge.weight);
+        merge(result, smem.merge.of_warp, warps, rows, smem.merge.weights);
     } else {
         parts += int64_t{tile} * tiling.splits; // those of this tile
-        merge(parts[split], smem.merge.of_warp, warps, rows, smem.merge.weight);
+        merge(parts[split], smem.merge.of_warp, warps, rows, smem.merge.weights);
         __syncthreads(); // all threads have stored what they have merged, and need no weight
         if (threadIdx.x == 0) {
             __threadfence(); // the block's part is there before it counts as finished
@@ -307,7 +312,7 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void split_kv(
         if (!smem.merge.is_last) {
             return;
         }
-        merge(result, parts, tiling.splits, rows, smem.merge.weight);
+        merge(result, parts, tiling.splits, rows, smem.merge.weights);
     }
     for (int e = threadIdx.x; e < rows * (d / 4); e += threads) { // what the thread has merged
         const int row = e / (d / 4);
