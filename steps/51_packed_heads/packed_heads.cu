@@ -212,7 +212,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void packed_heads(
     const int keys = visible(rows - 1);
     const int whole = min(N_kv, visible(0)); // keys that every row of the block sees
     // those that the warp's last row sees; a warp without rows only copies for the others
-    const int warp_keys = threadIdx.x / 32 * warp_rows < rows ? visible(row0 | (warp_rows - 1)) : 0;
+    const int warp_keys = row0 - g < rows ? visible(row0 | (warp_rows - 1)) : 0;
 
     // All loops over these arrays are unrolled; those of two or four steps the compiler unrolls by
     // itself.

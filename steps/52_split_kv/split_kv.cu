@@ -225,7 +225,7 @@ struct Tiling {
 
 template <class T, int d>
 __global__ __launch_bounds__(threads, blocks_per_sm<d>) void split_kv(
-    const T* Q, const T* K, const T* V, T* O, float* LSE, Part<d>* parts, unsigned* finished,
+    const T* Q, const T* K, const T* V, T* O, float* LSE, Part<d>* parts, int* finished,
     Tiling tiling, flash::PackedRows packed, int N_kv, float scale_log2, bool causal) {
     const int warp = threadIdx.x / 32;
     const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
@@ -305,7 +305,7 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void split_kv(
         __syncthreads(); // all threads have stored what they have merged, and need no weight
         if (threadIdx.x == 0) {
             __threadfence(); // the block's part is there before it counts as finished
-            smem.merge.is_last = atomicAdd(&finished[tile], 1u) + 1 == tiling.splits;
+            smem.merge.is_last = atomicAdd(&finished[tile], 1) + 1 == tiling.splits;
             __threadfence(); // the other parts are read after they count as finished
         }
         __syncthreads(); // all threads know whether the block is the last one
@@ -360,11 +360,11 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, floa
     const Tiling tiling{static_cast<int>(flash::ceil_div(rows, Br)), splits_of<d>(p)};
     const int tiles = flash::as_int(tiles_of(p), "batch x kv-heads x tiles of rows");
     Part<d>* parts = nullptr;
-    unsigned* finished = nullptr;
+    int* finished = nullptr;
     if (tiling.splits > 1) { // so there are no more blocks than places
         flash::Workspace memory(workspace);
         parts = memory.part<Part<d>>(int64_t{tiles} * tiling.splits, "the parts");
-        finished = memory.part<unsigned>(tiles, "the parts' counters");
+        finished = memory.part<int>(tiles, "the parts' counters");
         flash::clear(finished, tiles);
     }
     flash::launch(split_kv<T, d>, tiles * tiling.splits, threads, sizeof(Shared<d>), Q, K, V, O,
@@ -378,7 +378,7 @@ int64_t workspace_bytes(const flash::Problem& p) {
     flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
         if (const int splits = splits_of<d>(p); splits > 1) {
             bytes = flash::part_bytes<Part<d>>(tiles_of(p) * splits) +
-                    flash::part_bytes<unsigned>(tiles_of(p));
+                    flash::part_bytes<int>(tiles_of(p));
         }
     });
     return bytes;
