@@ -22,6 +22,8 @@
 #include "steps/32_warp_specialization/warp_specialization.hpp"
 #include "steps/33_persistent_blocks/persistent_blocks.hpp"
 #include "steps/34_overlap/overlap.hpp"
+#include "steps/51_packed_heads/packed_heads.hpp"
+#include "steps/52_split_kv/split_kv.hpp"
 
 namespace {
 
@@ -51,7 +53,14 @@ const std::vector<flash::Rung> rungs = {{.name = "lazy_maximum",
                                         {.name = "overlap",
                                          .fp16 = overlap::attention<flash::Half>,
                                          .bf16 = overlap::attention<flash::Bfloat16>,
-                                         .workspace_bytes = overlap::workspace_bytes}};
+                                         .workspace_bytes = overlap::workspace_bytes},
+                                        {.name = "packed_heads",
+                                         .fp16 = packed_heads::attention<flash::Half>,
+                                         .bf16 = packed_heads::attention<flash::Bfloat16>},
+                                        {.name = "split_kv",
+                                         .fp16 = split_kv::attention<flash::Half>,
+                                         .bf16 = split_kv::attention<flash::Bfloat16>,
+                                         .workspace_bytes = split_kv::workspace_bytes}};
 
 /// One row's scores in units of log2, by the stage that a key belongs to: a few low keys, some on
 /// the way, a plateau that nearly all keys share, and a single peak.

@@ -25,6 +25,7 @@
 #include "steps/45_backward_wgmma/backward_wgmma.hpp"
 #include "steps/46_backward_late_dq/backward_late_dq.hpp"
 #include "steps/47_backward_ordered/backward_ordered.hpp"
+#include "steps/52_split_kv/split_kv.hpp"
 
 namespace {
 
@@ -62,6 +63,7 @@ struct Called {
     flash::Forward<Bfloat16> bf16 = {};
     flash::Backward<Bfloat16> backward = {};
     bool dQ_has_an_order = true;
+    int64_t heads = 30, q_len = 40;
 };
 const Called rungs[] = {
     {.name = "cuda_naive",
@@ -98,17 +100,27 @@ const Called rungs[] = {
     {.name = "backward_ordered",
      .workspace_bytes = backward_ordered::workspace_bytes,
      .backward = backward_ordered::attention_backward<Bfloat16>},
+    {.name = "split_kv",
+     .workspace_bytes = split_kv::workspace_bytes,
+     .bf16 = split_kv::attention<Bfloat16>,
+     .heads = 4, // with few rows, which the GPU's SMs share
+     .q_len = 1},
 };
 
 /// One call, with tensors and a workspace of its own.
 struct Call {
-    Problem p{.heads = 30, .q_len = 40, .kv_len = 70, .head_dim = 64, .scale = 0.125f};
     Called rung;
+    Problem p;
     unsigned seed;
     DeviceBuffer<char> workspace;
 
     Call(const Called& called, unsigned seed_, char garbage)
-        : rung(called), seed(seed_), workspace(called.workspace_bytes(p), "the workspace") {
+        : rung(called), p{.heads = called.heads,
+                          .q_len = called.q_len,
+                          .kv_len = 70,
+                          .head_dim = 64,
+                          .scale = 0.125f},
+          seed(seed_), workspace(called.workspace_bytes(p), "the workspace") {
         std::fill_n(workspace.data(), rung.workspace_bytes(p), garbage);
     }
 
