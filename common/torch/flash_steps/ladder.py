@@ -10,6 +10,11 @@ __all__ = ["ROOT", "choose", "is_ordered", "ladder"]
 # from run to run.
 UNORDERED = ("backward_one_kernel", "backward_roles", "backward_wgmma", "backward_late_dq")
 
+# For decoding: so few rows for each K/V head that its keys are worth sharing out.
+FOR_FEW_QUERIES = ("split_kv",)
+# Steps on the way there, or for several GPUs: run when asked for by name.
+BY_NAME = ("packed_heads", "ring_attention")
+
 
 def is_ordered(rung):
     """Whether it gives the same bits in every run."""
@@ -35,8 +40,10 @@ def refusal(rung, dtype, head_dim, gpu):
 
 
 @functools.cache
-def choose(wanted, backward, dtype, head_dim, gpu, ordered=False):
+def choose(wanted, backward, dtype, head_dim, gpu, ordered=False, few_queries=False):
     """The rung of that name; with "" the highest one that fits. Raises ValueError.
+
+    `few_queries`: 16 rows or fewer for each K/V head, its query heads taken together.
 
     Tensors on the CPU go to a rung that was written for the CPU if one fits. Emulating a GPU takes
     longer. For gradients an order costs time, so rungs without one come first, unless the caller
@@ -48,7 +55,12 @@ def choose(wanted, backward, dtype, head_dim, gpu, ordered=False):
         if reason := refusal(rung, dtype, head_dim, gpu):
             raise ValueError(f"{rung.name} {reason}")
         return rung
-    fitting = [rung for rung in rungs if not refusal(rung, dtype, head_dim, gpu)]
+    fitting = [
+        rung
+        for rung in rungs
+        if rung.name not in BY_NAME and not refusal(rung, dtype, head_dim, gpu)
+    ]
+    fitting = [rung for rung in fitting if (rung.name in FOR_FEW_QUERIES) == few_queries] or fitting
     if backward:
         fitting = [rung for rung in fitting if is_ordered(rung) == ordered] or fitting
     if not fitting:

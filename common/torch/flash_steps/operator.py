@@ -34,14 +34,16 @@ class Found(ctypes.Structure):
     ctypes.c_char_p,
     ctypes.c_int64,
     ctypes.c_int,
+    ctypes.c_int,
     ctypes.POINTER(Found),
 )
-def find(rung, backward, ordered, dtype, head_dim, device, found):
+def find(rung, backward, ordered, dtype, head_dim, few_queries, device, found):
     """Chooses a rung, builds its library and loads it. Called once for each kind of tensors."""
     found = found.contents
     try:
         gpu = torch.cuda.get_device_capability(device) if device >= 0 else None
-        rung = choose(rung.decode(), bool(backward), dtype.decode(), head_dim, gpu, bool(ordered))
+        wanted = rung.decode(), bool(backward), dtype.decode(), head_dim
+        rung = choose(*wanted, gpu, bool(ordered), bool(few_queries))
         functions = functions_of(rung, gpu)
         found.attention = ctypes.cast(functions.rung_attention, ctypes.c_void_p).value
         found.workspace_bytes = ctypes.cast(functions.rung_workspace_bytes, ctypes.c_void_p).value
@@ -67,7 +69,8 @@ def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, ba
     and v. `causal`: query i sees key j if j <= i + N_kv - N_q. `scale`: 1 / sqrt(d) unless given.
     Tensors on a GPU go to the rung as nvcc builds it, tensors on the CPU to a CPU rung or to a CUDA
     rung on the SIMT backend. `rung` and `backward_rung`: names, as "overlap". Unless given,
-    the highest rung that fits, and for the gradients the fastest one, or, under
+    the highest rung that fits, `split_kv` where a K/V head serves 16 queries or fewer (those of its
+    heads together), and for the gradients the fastest one, or, under
     torch.use_deterministic_algorithms(True), one that gives the same bits in every run.
     `return_lse`: also LSE (B, H, N_q), the logarithm of each row's sum of exp(scores), which has no
     gradient. Raises ValueError or TypeError.

@@ -49,13 +49,14 @@ struct Wanted {
     bool backward, ordered; // ordered: with the same bits in every run
     at::ScalarType type;
     int64_t head_dim;
-    int device; // of a GPU, -1: the CPU
+    bool few_queries; // 16 or fewer for each K/V head, those of its heads together
+    int device;       // of a GPU, -1: the CPU
     auto operator<=>(const Wanted&) const = default;
 };
 
 /// Fills in `found`. Returns 0; 1 when nothing fits, 2 when it cannot be built. Python sets it.
 using Find = int (*)(const char* rung, int backward, int ordered, const char* type,
-                     int64_t head_dim, int device, Found* found);
+                     int64_t head_dim, int few_queries, int device, Found* found);
 Find find_in_python = nullptr;
 
 const char* name_of(at::ScalarType type) {
@@ -74,8 +75,9 @@ const Found& find(const Wanted& wanted) {
     }
     // no lock is held while Python runs, or somebody who has Python's might wait for it
     Found found{};
-    const int failed = find_in_python(wanted.rung.c_str(), wanted.backward, wanted.ordered,
-                                      name_of(wanted.type), wanted.head_dim, wanted.device, &found);
+    const int failed =
+        find_in_python(wanted.rung.c_str(), wanted.backward, wanted.ordered, name_of(wanted.type),
+                       wanted.head_dim, wanted.few_queries, wanted.device, &found);
     TORCH_CHECK_VALUE(failed != 1, found.message);
     TORCH_CHECK(failed == 0 && found.attention != nullptr, found.message);
     const std::unique_lock lock(mutex);
@@ -205,8 +207,14 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
     const c10::OptionalDeviceGuard guard(q.device());
     Tensor o = at::empty_like(q);
     Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-    const Wanted wanted{
-        {rung.data(), rung.size()}, false, false, q.scalar_type(), q.size(3), gpu_of(q)};
+    const bool few_queries = k.size(1) > 0 && q.size(1) / k.size(1) * q.size(2) <= 16;
+    const Wanted wanted{.rung = {rung.data(), rung.size()},
+                        .backward = false,
+                        .ordered = false,
+                        .type = q.scalar_type(),
+                        .head_dim = q.size(3),
+                        .few_queries = few_queries,
+                        .device = gpu_of(q)};
     run(wanted, q, k, causal, scale, {q, k, v, o, lse});
     return {o, lse};
 }
@@ -224,8 +232,13 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& q, const Ten
     }
     Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
     const bool ordered = rung.empty() && at::globalContext().deterministicAlgorithms();
-    const Wanted wanted{
-        {rung.data(), rung.size()}, true, ordered, q.scalar_type(), q.size(3), gpu_of(q)};
+    const Wanted wanted{.rung = {rung.data(), rung.size()},
+                        .backward = true,
+                        .ordered = ordered,
+                        .type = q.scalar_type(),
+                        .head_dim = q.size(3),
+                        .few_queries = false,
+                        .device = gpu_of(q)};
     run(wanted, q, k, causal, scale, {q, k, v, o, lse, rows, dq, dk, dv});
     return {dq, dk, dv};
 }

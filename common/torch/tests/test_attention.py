@@ -85,6 +85,11 @@ def test_which_rung_is_chosen():
         assert is_ordered(rung) == ("unordered_dQ" not in source)
     assert choose("", False, "bf16", 128, (9, 0)).name == "overlap"
     assert choose("", False, "bf16", 128, (12, 0)).capability == "8.0"
+    assert choose("", False, "bf16", 128, (8, 0)).name == "multistage"
+    assert choose("", False, "bf16", 128, (9, 0), few_queries=True).name == "split_kv"
+    assert choose("", False, "bf16", 256, (9, 0), few_queries=True).name == "overlap"
+    assert choose("", False, "bf16", 128, None, few_queries=True).name == "split_kv"
+    assert choose("", False, "fp32", 64, None, few_queries=True).name == "one_pass_softmax"
     assert choose("", False, "fp32", 64, None).name == "one_pass_softmax"
     for gpu, fastest, ordered in (
         ((9, 0), "backward_late_dq", "backward_ordered"),
