@@ -101,6 +101,21 @@ def test_which_rung_is_chosen():
         assert choose("", True, "bf16", 64, gpu, True).name == ordered
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("queries, decoded", [(8, True), (9, False)])
+def test_few_queries_go_to_the_decoding_rung(queries, decoded, device):
+    """Two heads to a K/V head: 16 rows and 18."""
+    q, k, v, do = problem(1, 4, 2, queries, 300, 64, torch.bfloat16, device)
+    gpu = torch.cuda.get_device_capability() if device == "cuda" else None
+    usual = choose("", False, "bf16", 64, gpu).name
+    ours, split, other = (
+        attention(q, k, v, True, rung=rung, return_lse=True) for rung in (None, "split_kv", usual)
+    )
+    close(ours[0], expected(q, k, v, do, True)[0], torch.bfloat16)
+    assert not torch.equal(split[1], other[1])  # so that the next line says something
+    assert torch.equal(ours[1], (split if decoded else other)[1])
+
+
 @pytest.fixture
 def deterministic():
     torch.use_deterministic_algorithms(True)
