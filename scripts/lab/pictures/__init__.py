@@ -1,6 +1,6 @@
 """The pictures of docs/figures that show an idea or a layout: functions that return SVG."""
 
-from lab.pictures import memory, tensor_cores, threads, time
+from lab.pictures import memory, ranks, tensor_cores, threads, time
 
 PICTURES = {
     f"{function.__name__}.svg": function
@@ -37,5 +37,7 @@ PICTURES = {
         time.overlap,
         time.late_dq,
         time.timeline,
+        ranks.ring_of_ranks,
+        ranks.zigzag,
     )
 }
