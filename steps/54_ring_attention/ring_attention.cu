@@ -67,7 +67,8 @@ struct Task : flash::Task {
 };
 
 /// After this step's keys: divides O by l, merges it with the steps before, and stores LSE and the
-/// sum. i is the lane's first row in the head.
+/// sum. i is the lane's first row in the head. Every step leaves O as far as it has come, because
+/// rows are through at different steps: of rank 0 the early ones see no other rank's keys.
 template <int fragments>
 __device__ void merge(float (&O_reg)[fragments][4], const flash::Rows& rows, const Task& task,
                       int head, int i) {
@@ -249,7 +250,26 @@ void run(const Rectangle& rectangle, const T* Q, const T* K, const T* V, T* O, f
     flash::launch(kernel, blocks, Tiles::threads, smem_bytes, task, drawn);
 }
 
-/// Two shards at most have room, because a third one arrives when the first is no longer needed.
+/// Which queries of a rank's shard meet which keys of another's: some of the rows, from
+/// `first_query` on, and the first `keys` rows.
+struct Meeting {
+    int64_t first_query, queries, keys;
+    bool causal;
+};
+Meeting meeting(const flash::Shard& own, const flash::Shard& source, bool causal) {
+    if (!causal) {
+        return {0, own.rows(), source.rows(), false};
+    }
+    if (source.rank == own.rank) { // its two chunks are in the order of the sequence
+        return {0, own.rows(), own.rows(), true};
+    }
+    if (source.rank < own.rank) { // our chunks lie between the source's
+        return {0, own.rows(), source.early_rows(), false};
+    }
+    return {own.early_rows(), own.late_rows(), source.rows(), false}; // the source's between ours
+}
+
+/// Two shards at most have room, because when a third one arrives the first is no longer needed.
 int rooms_of(const flash::Shard& own) { return std::min(own.ranks - 1, 2); }
 
 /// Elements of K, and of V, in one rank's shard.
@@ -295,7 +315,7 @@ void attention_of_rank(const flash::Problem& p, const flash::Shard& own, const T
     const auto bytes_of = [&](const flash::Shard& shard) { return KV_size(p, shard) * sizeof(T); };
     flash::ShardOfKV now{K, V, bytes_of(own)};
     for (int step = 0; step < own.ranks; ++step) {
-        // K and V have come this many ranks far
+        // K and V have come as many ranks far
         const flash::Shard source = own.of((own.rank - step + own.ranks) % own.ranks);
         const bool last = step == own.ranks - 1;
         if (!last) {
@@ -303,26 +323,18 @@ void attention_of_rank(const flash::Problem& p, const flash::Shard& own, const T
             rooms[step % 2].bytes = bytes_of(next);
             exchange.start(now, rooms[step % 2]);
         }
-
-        Rectangle seen{p, own.rows(), source.rows(), step == 0, last};
-        seen.p.q_len = own.rows();
-        seen.p.kv_len = source.rows();
-        seen.p.causal = p.causal && step == 0; // two chunks, in the order of the sequence
-        int64_t first_query = 0;
-        if (p.causal && source.rank < own.rank) { // its late chunk is behind both of ours
-            seen.p.kv_len = source.early_rows();
-        } else if (p.causal && source.rank > own.rank) { // both are behind our early chunk
-            first_query = own.early_rows();
-            seen.p.q_len = own.late_rows();
-        }
-        if (seen.p.q_len > 0 && seen.p.kv_len > 0) {
-            const int64_t d = p.head_dim;
-            add(seen, Q + first_query * d, static_cast<const T*>(now.K),
-                static_cast<const T*>(now.V), O + first_query * d, LSE + first_query,
-                O_sum + first_query * d, drawn);
+        const Meeting m = meeting(own, source, p.causal);
+        if (m.queries > 0 && m.keys > 0) {
+            Rectangle rectangle{p, own.rows(), source.rows(), step == 0, last};
+            rectangle.p.q_len = m.queries;
+            rectangle.p.kv_len = m.keys;
+            rectangle.p.causal = m.causal;
+            const int64_t from = m.first_query * p.head_dim;
+            add(rectangle, Q + from, static_cast<const T*>(now.K), static_cast<const T*>(now.V),
+                O + from, LSE + m.first_query, O_sum + from, drawn);
         }
         if (!last) {
-            now = exchange.finish();
+            now = exchange.finish(); // the next shard has arrived, and this one has left
         }
     }
 }
