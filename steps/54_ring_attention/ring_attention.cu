@@ -73,25 +73,27 @@ template <int fragments>
 __device__ void merge(float (&O_reg)[fragments][4], const flash::Rows& rows, const Task& task,
                       int head, int i) {
     constexpr int d = 8 * fragments;
+    const int lane = threadIdx.x % 32, t = lane % 4; // columns 2t and 2t + 1 of a C fragment
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         const bool inside = i + 8 * r < task.N_q;
         const int64_t row = head * task.head_rows + i + 8 * r;
         const float l = flash::row_sum(rows.l[r]);
         const float LSE = rows.m[r] * flash::ln_2 + logf(l);
-        const float LSE_before = inside && !task.first ? task.LSE[row] : -INFINITY;
+        float LSE_before = inside && t == 0 && !task.first ? task.LSE[row] : -INFINITY;
+        // the row's first lane reads it for all four, because it will overwrite it
+        LSE_before = __shfl_sync(0xffffffff, LSE_before, lane - t);
         const float larger = fmaxf(LSE, LSE_before);
         const float base = larger == -INFINITY ? 0 : larger; // no key on either side: not inf - inf
         const float weight = expf(LSE - base), weight_before = expf(LSE_before - base);
         const float sum = weight + weight_before; // 1 to 2, or 0 if there was no key
-        __syncwarp();                             // the row's four lanes have read its LSE
-        if (inside && threadIdx.x % 4 == 0) {
+        if (inside && t == 0) {
             task.LSE[row] = base + logf(sum);
         }
 
         const float factor = l == 0 ? 0 : weight / sum / l;
         const float factor_before = sum == 0 ? 0 : weight_before / sum;
-        auto* const O_sum = reinterpret_cast<float2*>(task.O_sum + row * d + threadIdx.x % 4 * 2);
+        auto* const O_sum = reinterpret_cast<float2*>(task.O_sum + row * d + 2 * t);
 #pragma unroll
         for (int n = 0; n < fragments; ++n) {
             float2 O = {O_reg[n][2 * r] * factor, O_reg[n][2 * r + 1] * factor};

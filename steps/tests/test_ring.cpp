@@ -4,7 +4,6 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -48,44 +47,19 @@ Problem problem(int64_t N, int64_t d, bool causal, int64_t heads = 2, int64_t kv
             .causal = causal};
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return std::ranges::equal(a, b, [](float x, float y) {
-        return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
-    });
-}
-
 /// Everything that must hold when `ranks` ranks compute the case.
-void judge(const Prepared& prepared, int ranks) {
-    const Case& c = prepared.c;
-    CAPTURE(c.group(), c.name(), ranks);
-    flash::RingRun run(rung, c.problem, prepared.tensors.view(c.dtype), ranks, nullptr);
-    run.run();
-    CHECK(run.damage().empty());
-    const std::vector<float> o = run.o(), lse = run.lse();
-    const flash::Verdict verdict =
-        flash::reference::compare(c.problem, prepared.expected, {o, lse});
-    CHECK(verdict.message.empty());
-    const std::vector<bool>& spoilt = prepared.tensors.spoilt;
-    for (size_t row = 0; row < spoilt.size(); ++row) {
-        const bool finite =
-            std::isfinite(lse[row]) ||
-            std::any_of(o.begin() + static_cast<int64_t>(row) * c.problem.head_dim,
-                        o.begin() + static_cast<int64_t>(row + 1) * c.problem.head_dim,
-                        [](float x) { return std::isfinite(x); });
-        CHECK_FALSE((spoilt[row] && finite));
-    }
-    if (c.runs > 1) {
-        run.poison();
-        run.run();
-        CHECK(same_bits(run.o(), o));
-        CHECK(same_bits(run.lse(), lse));
+void judge(const Case& c, int ranks) {
+    CAPTURE(c.group(), c.name());
+    for (const std::string& wrong :
+         flash::conformance::judge(rung, flash::conformance::prepare(c), ranks)) {
+        FAIL_CHECK(wrong);
     }
 }
 
 /// O's error, as the reference sees it, when `ranks` ranks compute the case.
 double error_of(const Prepared& prepared, int ranks) {
     const Case& c = prepared.c;
-    flash::RingRun run(rung, c.problem, prepared.tensors.view(c.dtype), ranks, nullptr);
+    flash::RingRun run(rung, c.problem, prepared.tensors.view(c.dtype), ranks);
     run.run();
     const std::vector<float> o = run.o(), lse = run.lse();
     const flash::Verdict verdict =
@@ -117,13 +91,14 @@ TEST_CASE("every row has one place in the shards, and all ranks' steps are equal
     CHECK(most - least <= 1);
 }
 
-TEST_CASE("the suite's square cases, by 2 to 5 ranks") {
-    const int ranks = GENERATE(2, 3, 4, 5);
+// The suite itself has three ranks.
+TEST_CASE("the suite's square cases, by 2, 4 and 5 ranks") {
+    const int ranks = GENERATE(2, 4, 5);
     const flash::conformance::Scope scope = flash::conformance::scope_of(rung);
     int judged = 0;
     for (const Case& c : flash::conformance::detect(scope).cases) {
         if (c.problem.q_len == c.problem.kv_len) {
-            judge(flash::conformance::prepare(c), ranks);
+            judge(c, ranks);
             ++judged;
         }
     }
@@ -137,18 +112,14 @@ TEST_CASE("lengths that the ranks do not divide, some of whose chunks are empty 
     const int64_t d = length == 131 ? 128 : length == 65 ? 256 : 64;
     const DType dtype = ranks % 2 == 0 ? DType::fp16 : DType::bf16;
     const Problem p = problem(length, d, causal, 4, ranks % 3 == 0 ? 4 : 2);
-    judge(flash::conformance::prepare(
-              {.kind = Kind::normal, .dtype = dtype, .problem = p, .runs = 2}),
-          ranks);
+    judge({.kind = Kind::normal, .dtype = dtype, .problem = p, .runs = 2}, ranks);
 }
 
 TEST_CASE("scores that rise, tower or fall along the ring") {
     const Kind kind = GENERATE(Kind::rises_2000, Kind::towering_first, Kind::towering_middle,
                                Kind::towering_last, Kind::negative_scores, Kind::logits_6e4);
     const bool causal = GENERATE(false, true);
-    judge(flash::conformance::prepare(
-              {.kind = kind, .dtype = DType::fp16, .problem = problem(200, 64, causal)}),
-          4);
+    judge({.kind = kind, .dtype = DType::fp16, .problem = problem(200, 64, causal)}, 4);
 }
 
 TEST_CASE("eight ranks are at most a tenth further from the reference than one") {
@@ -228,6 +199,6 @@ TEST_CASE("a ring refuses what it cannot do") {
     Problem p = problem(8, 64, true);
     p.kv_len = 9;
     const std::vector<float> q(8 * 64 * 2), kv(9 * 64);
-    CHECK_THROWS_AS(flash::RingRun(rung, p, {DType::fp16, q, kv, kv}, 2, nullptr), flash::Error);
+    CHECK_THROWS_AS(flash::RingRun(rung, p, {DType::fp16, q, kv, kv}, 2), flash::Error);
     CHECK_THROWS_AS(flash::require_ring(problem(8, 64, true), 1 << 20), flash::Error);
 }

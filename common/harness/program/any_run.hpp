@@ -16,6 +16,10 @@ class AnyRun {
 
     virtual ~AnyRun() = default;
 
+    /// Fills the outputs with NaN, the workspace with garbage that is another one each time, and
+    /// rewrites the canaries.
+    virtual void poison() = 0;
+
     /// Runs the rung once and waits for its end.
     virtual void run() = 0;
 

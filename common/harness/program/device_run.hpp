@@ -31,10 +31,7 @@ class DeviceRun final : public AnyRun {
     DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs,
               size_t margin = default_margin);
 
-    /// Fills the outputs with NaN, the workspace with garbage that is another one each time, and
-    /// rewrites the canaries.
-    void poison();
-
+    void poison() override;
     void launch(); // the rung's function; its work may still be going on when this returns
     void run() override;
     double time() override;
@@ -44,9 +41,6 @@ class DeviceRun final : public AnyRun {
     Gradients gradients() const override {
         return {values(outputs_[0]), values(outputs_[1]), values(outputs_[2])};
     }
-
-    /// The first output, O or dQ, in the rung's own type, bit by bit, for comparing repeated runs.
-    std::vector<std::byte> o_bits() const { return bits(outputs_[0]); }
 
     size_t workspace_bytes() const override { return workspace_ ? workspace_->bytes : 0; }
     std::string damage() const override;

@@ -87,7 +87,7 @@ void RingRun::Neighbours::start(const ShardOfKV& now, const RoomForKV&) {
 }
 
 RingRun::RingRun(const Rung& rung, const Problem& problem, const Inputs& whole, int ranks,
-                 Processes* processes)
+                 Processes* processes, size_t margin)
     : backend_(rung.backend()), problem_(problem), ranks_(ranks), processes_(processes) {
     require_ring(problem, ranks);
     const int64_t d = problem.head_dim;
@@ -122,9 +122,9 @@ RingRun::RingRun(const Rung& rung, const Problem& problem, const Inputs& whole, 
         k.resize(static_cast<size_t>(part.kv_size()));
         v.resize(static_cast<size_t>(part.kv_size()));
         Exchange& exchange = processes == nullptr ? neighbours_ : processes->exchange();
-        mine_.push_back(
-            std::unique_ptr<Rank>(new Rank{shard, DeviceRun(rung_of(rung, problem, shard, exchange),
-                                                            part, {whole.dtype, q, k, v})}));
+        mine_.push_back(std::unique_ptr<Rank>(
+            new Rank{shard, DeviceRun(rung_of(rung, problem, shard, exchange), part,
+                                      {whole.dtype, q, k, v}, margin)}));
         neighbours_.shards.push_back(
             {mine_.back()->run.device_input(1), mine_.back()->run.device_input(2), 0});
     }

@@ -25,9 +25,9 @@ class RingRun final : public AnyRun {
     /// process computes all `ranks` ranks, one after the other, and nothing travels. `whole` is the
     /// problem's input, on process 0. Throws Error when N_q and N_kv differ, and as DeviceRun does.
     RingRun(const Rung& rung, const Problem& problem, const Inputs& whole, int ranks,
-            Processes* processes);
+            Processes* processes = nullptr, size_t margin = DeviceRun::default_margin);
 
-    void poison();
+    void poison() override;
     void run() override;
     double time() override;
     std::vector<float> o() const override; // whole, on process 0

@@ -70,7 +70,7 @@ struct Rung {
     /// differ. dK and dV may not.
     bool unordered_dQ = false;
 
-    bool is_ring() const { return ring.processes != nullptr; }
+    bool is_ring() const { return ring.fp16 != nullptr; }
     bool is_backward() const { return backward.fp32 || backward.fp16 || backward.bf16; }
     bool takes_workspace() const {
         return fp32.takes_workspace() || fp16.takes_workspace() || backward.fp16.takes_workspace();
