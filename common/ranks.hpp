@@ -23,7 +23,7 @@ struct Shard {
 
     int early() const { return rank; }
     int late() const { return 2 * ranks - 1 - rank; }
-    int64_t begin(int chunk) const { return length * chunk / (2 * ranks); }
+    int64_t begin(int chunk) const { return length * chunk / (int64_t{2} * ranks); }
 
     int64_t early_rows() const { return begin(early() + 1) - begin(early()); }
     int64_t late_rows() const { return begin(late() + 1) - begin(late()); }

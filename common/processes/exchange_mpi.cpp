@@ -52,6 +52,6 @@ std::unique_ptr<Exchange> make_exchange(int rank, int size) {
     return std::make_unique<MpiExchange>(rank, size);
 }
 
-void choose_device(int) {}
+void choose_device(int /*number*/) {}
 
 } // namespace flash

@@ -28,7 +28,7 @@ class NcclExchange final : public Exchange {
         MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
         check_nccl(ncclCommInitRank(&ring_, size, id, rank), "ncclCommInitRank");
         // Non-blocking, because a stream that blocks would wait for every kernel on CUDA's default
-        // stream. First in line, because a kernel that has all SMs leaves it none.
+        // stream. First in line, because a kernel that has all SMs leaves NCCL none.
         int least = 0, greatest = 0;
         FLASH_CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
         FLASH_CHECK_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));

@@ -1,5 +1,6 @@
 #include "common/processes/processes.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
@@ -12,21 +13,18 @@ namespace {
 
 /// Whether a launcher has started this process: Open MPI's, one that speaks PMIx, or MPICH's.
 bool was_launched() {
-    for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
-        if (std::getenv(name) != nullptr) {
-            return true;
-        }
-    }
-    return false;
+    const auto names = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
+    return std::ranges::any_of(names,
+                               [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
 class Alone final : public Processes {
   public:
     int rank() const override { return 0; }
     int size() const override { return 1; }
-    void send(int, const void*, size_t) override {}
-    void receive(int, void*, size_t) override {}
-    void share(void*, size_t) override {}
+    void send(int /*to*/, const void* /*data*/, size_t /*bytes*/) override {}
+    void receive(int /*from*/, void* /*data*/, size_t /*bytes*/) override {}
+    void share(void* /*data*/, size_t /*bytes*/) override {}
     double largest(double value) override { return value; }
     Exchange& exchange() override {
         throw std::logic_error("a process alone has nobody to exchange with");

@@ -80,7 +80,7 @@ Rung rung_of(const Rung& ring, const Problem& whole, const Shard& shard, Exchang
     return rung;
 }
 
-void RingRun::Neighbours::start(const ShardOfKV& now, const RoomForKV&) {
+void RingRun::Neighbours::start(const ShardOfKV& now, const RoomForKV& /*room*/) {
     const auto holder =
         std::ranges::find(shards, now.K, [](const ShardOfKV& shard) { return shard.K; });
     next_ = holder == shards.begin() ? shards.back() : *std::prev(holder);
@@ -122,23 +122,22 @@ RingRun::RingRun(const Rung& rung, const Problem& problem, const Inputs& whole, 
         k.resize(static_cast<size_t>(part.kv_size()));
         v.resize(static_cast<size_t>(part.kv_size()));
         Exchange& exchange = processes == nullptr ? neighbours_ : processes->exchange();
-        mine_.push_back(std::unique_ptr<Rank>(
-            new Rank{shard, DeviceRun(rung_of(rung, problem, shard, exchange), part,
-                                      {whole.dtype, q, k, v}, margin)}));
-        neighbours_.shards.push_back(
-            {mine_.back()->run.device_input(1), mine_.back()->run.device_input(2), 0});
+        mine_.push_back({shard, DeviceRun(rung_of(rung, problem, shard, exchange), part,
+                                          {whole.dtype, q, k, v}, margin)});
+        const DeviceRun& run = mine_.back().run;
+        neighbours_.shards.push_back({run.device_input(1), run.device_input(2), 0});
     }
 }
 
 void RingRun::poison() {
-    for (const auto& rank : mine_) {
-        rank->run.poison();
+    for (Rank& rank : mine_) {
+        rank.run.poison();
     }
 }
 
 void RingRun::launch() {
-    for (const auto& rank : mine_) {
-        rank->run.launch();
+    for (Rank& rank : mine_) {
+        rank.run.launch();
     }
 }
 
@@ -161,8 +160,8 @@ std::vector<float> RingRun::gathered(std::vector<float> (DeviceRun::*part)() con
                                      int64_t d) const {
     const int64_t heads = problem_.batch * problem_.heads;
     if (processes_ != nullptr && processes_->rank() > 0) {
-        std::vector<float> values = (mine_.front()->run.*part)();
-        values.resize(static_cast<size_t>(heads * mine_.front()->shard.rows() * d));
+        std::vector<float> values = (mine_.front().run.*part)();
+        values.resize(static_cast<size_t>(heads * mine_.front().shard.rows() * d));
         send(*processes_, 0, values);
         return {};
     }
@@ -170,8 +169,8 @@ std::vector<float> RingRun::gathered(std::vector<float> (DeviceRun::*part)() con
     for (int rank = 0; rank < ranks_; ++rank) {
         const Shard shard{problem_.q_len, ranks_, rank};
         if (rank < static_cast<int>(mine_.size())) {
-            values = (mine_[static_cast<size_t>(rank)]->run.*part)();
-        } else {
+            values = (mine_[static_cast<size_t>(rank)].run.*part)();
+        } else if (processes_ != nullptr) {
             receive(*processes_, rank, values, heads * shard.rows() * d);
         }
         put_back(values, heads, d, shard, whole);
@@ -184,17 +183,17 @@ std::vector<float> RingRun::lse() const { return gathered(&DeviceRun::lse, 1); }
 
 size_t RingRun::workspace_bytes() const {
     size_t bytes = 0;
-    for (const auto& rank : mine_) {
-        bytes += rank->run.workspace_bytes();
+    for (const Rank& rank : mine_) {
+        bytes += rank.run.workspace_bytes();
     }
     return bytes;
 }
 
 std::string RingRun::damage() const {
     std::string found;
-    for (const auto& rank : mine_) {
-        if (const std::string damage = rank->run.damage(); found.empty() && !damage.empty()) {
-            found = "rank " + std::to_string(rank->shard.rank) + ": " + damage;
+    for (const Rank& rank : mine_) {
+        if (const std::string damage = rank.run.damage(); found.empty() && !damage.empty()) {
+            found = "rank " + std::to_string(rank.shard.rank) + ": " + damage;
         }
     }
     return processes_ == nullptr ? found : processes_->first_text(found);

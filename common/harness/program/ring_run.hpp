@@ -1,7 +1,6 @@
 // A ring's rung on one problem: each rank's shard is a DeviceRun of its own.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -59,7 +58,7 @@ class RingRun final : public AnyRun {
     int ranks_;
     Processes* processes_; // null: this process alone
     Neighbours neighbours_;
-    std::vector<std::unique_ptr<Rank>> mine_;
+    std::vector<Rank> mine_;
 };
 
 /// Throws Error unless a ring of so many ranks can solve the problem.

@@ -123,7 +123,8 @@ void run(Report& report, const Options& options, Processes* processes) {
         ProgressLine progress(first ? "running " + rung.name : "");
         report.seconds = backend.time([&] { device.run(); });
     }
-    report.of_backend = backend.end_first_run(rung.name);
+    report.of_backend = backend.end_first_run(
+        first ? rung.name : rung.name + "." + std::to_string(processes->rank()));
     report.damage = device.damage();
     AnyRun::Gradients gradients;
     std::vector<float> o, lse;
