@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <utility>
 
 #include "common/attention.hpp"
+#include "common/ranks.hpp"
 
 namespace flash {
 
@@ -15,6 +18,8 @@ template <class... Parameters> class RungFunction {
     RungFunction(void (*function)(const Problem&, Parameters...)) : without_(function) {}
     RungFunction(void (*function)(const Problem&, Parameters..., void* workspace))
         : with_(function) {}
+    RungFunction(std::function<void(const Problem&, Parameters..., void* workspace)> function)
+        : with_(std::move(function)) {}
 
     explicit operator bool() const { return with_ != nullptr || without_ != nullptr; }
     bool takes_workspace() const { return with_ != nullptr; }
@@ -25,7 +30,7 @@ template <class... Parameters> class RungFunction {
 
   private:
     void (*without_)(const Problem&, Parameters...) = nullptr;
-    void (*with_)(const Problem&, Parameters..., void* workspace) = nullptr;
+    std::function<void(const Problem&, Parameters..., void* workspace)> with_;
 };
 
 /// O and LSE from Q, K and V; the pointers are memory of the rung's backend.
@@ -34,6 +39,13 @@ template <class... Parameters> class RungFunction {
 template <class T>
 using Forward =
     RungFunction<const T* /*Q*/, const T* /*K*/, const T* /*V*/, T* /*O*/, float* /*LSE*/>;
+
+/// One rank's part of O and LSE, from its shard of Q, K and V (common/ranks.hpp). The problem is
+/// the whole one.
+template <class T>
+using ForwardOfRank = void (*)(const Problem&, const Shard&, const T* /*Q*/, const T* /*K*/,
+                               const T* /*V*/, T* /*O*/, float* /*LSE*/, void* workspace,
+                               Exchange&);
 
 /// dQ, dK and dV from Q, K, V, O, LSE and dO, likewise.
 template <class T>

@@ -5,9 +5,12 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <span>
 
 #include "common/harness/program/device_run.hpp"
+#include "common/harness/program/ring_run.hpp"
 
 namespace flash::conformance {
 namespace {
@@ -173,9 +176,17 @@ std::vector<Finding> run_and_judge_gradients(const Rung& rung, const Prepared& p
     return wrong;
 }
 
-std::vector<Finding> run_and_judge(const Rung& rung, const Prepared& prepared) {
+std::unique_ptr<AnyRun> made(const Rung& rung, const Prepared& prepared, int ranks) {
     const Case& c = prepared.c;
-    const Tensors& t = prepared.tensors;
+    const Inputs inputs{c.dtype, prepared.tensors.q, prepared.tensors.k, prepared.tensors.v};
+    if (ranks == 1) {
+        return std::make_unique<DeviceRun>(rung, c.problem, inputs, margin_of(c));
+    }
+    return std::make_unique<RingRun>(rung, c.problem, inputs, ranks, nullptr, margin_of(c));
+}
+
+std::vector<Finding> run_and_judge(const Rung& rung, const Prepared& prepared, int ranks) {
+    const Case& c = prepared.c;
     std::vector<Finding> wrong;
     const auto note = [&](const char* kind, const std::string& said) {
         if (!said.empty()) {
@@ -183,7 +194,8 @@ std::vector<Finding> run_and_judge(const Rung& rung, const Prepared& prepared) {
         }
     };
 
-    DeviceRun run(rung, c.problem, {c.dtype, t.q, t.k, t.v}, margin_of(c));
+    const std::unique_ptr<AnyRun> made_run = made(rung, prepared, ranks);
+    AnyRun& run = *made_run;
     run.run();
     note("damage", run.damage());
     const std::vector<float> o = run.o(), lse = run.lse();
@@ -202,11 +214,10 @@ std::vector<Finding> run_and_judge(const Rung& rung, const Prepared& prepared) {
         note("one key", differs_from_only_value(prepared, got));
     }
 
-    const std::vector<std::byte> bits = run.o_bits();
     for (int repetition = 1; repetition < c.runs && wrong.empty(); ++repetition) {
         run.poison();
         run.run();
-        if (run.o_bits() != bits || !same_bits(run.lse(), lse)) {
+        if (!same_bits(run.o(), o) || !same_bits(run.lse(), lse)) {
             note("other bits",
                  "run " + std::to_string(repetition + 1) + " gave other bits than the first");
         }
@@ -228,10 +239,11 @@ Prepared prepare(const Case& c) {
     return prepared;
 }
 
-std::vector<Finding> findings(const Rung& rung, const Prepared& prepared) {
+namespace {
+
+std::vector<Finding> caught(const std::function<std::vector<Finding>()>& work) {
     try {
-        return prepared.c.backward ? run_and_judge_gradients(rung, prepared)
-                                   : run_and_judge(rung, prepared);
+        return work();
     } catch (const KernelFault& fault) {
         return {{fault.name, std::string("it threw: ") + fault.what()}};
     } catch (const std::exception& error) {
@@ -239,12 +251,43 @@ std::vector<Finding> findings(const Rung& rung, const Prepared& prepared) {
     }
 }
 
-std::vector<std::string> judge(const Rung& rung, const Prepared& prepared) {
+/// What is wrong when so many ranks of a ring compute it, or one that needs no ring.
+std::vector<Finding> findings_of(const Rung& rung, const Prepared& prepared, int ranks) {
+    std::vector<Finding> found = caught([&] { return run_and_judge(rung, prepared, ranks); });
+    for (Finding& one : found) {
+        one.said += ranks > 1 ? "\nwith " + std::to_string(ranks) + " ranks" : "";
+    }
+    return found;
+}
+
+std::vector<std::string> said_of(std::vector<Finding> found) {
     std::vector<std::string> all;
-    for (Finding& one : findings(rung, prepared)) {
+    for (Finding& one : found) {
         all.push_back(std::move(one.said));
     }
     return all;
+}
+
+} // namespace
+
+std::vector<Finding> findings(const Rung& rung, const Prepared& prepared) {
+    const Problem& p = prepared.c.problem;
+    if (prepared.c.backward) {
+        return caught([&] { return run_and_judge_gradients(rung, prepared); });
+    }
+    std::vector<Finding> found = findings_of(rung, prepared, 1);
+    if (found.empty() && rung.is_ring() && p.q_len == p.kv_len) {
+        found = findings_of(rung, prepared, 3);
+    }
+    return found;
+}
+
+std::vector<std::string> judge(const Rung& rung, const Prepared& prepared) {
+    return said_of(findings(rung, prepared));
+}
+
+std::vector<std::string> judge(const Rung& rung, const Prepared& prepared, int ranks) {
+    return said_of(findings_of(rung, prepared, ranks));
 }
 
 } // namespace flash::conformance

@@ -35,7 +35,12 @@ Prepared prepare(const Case& c);
 ///   - an exception.
 /// A rung that overflows (naive_attention) must give a wrong result where the inputs make it
 /// overflow.
+/// A ring's rung is tried with one rank and, where N_q = N_kv, with three as well: with ranks
+/// before and after another one, and lengths that they seldom divide.
 std::vector<std::string> judge(const Rung& rung, const Prepared& prepared);
+
+/// The same for so many ranks of a ring.
+std::vector<std::string> judge(const Rung& rung, const Prepared& prepared, int ranks);
 
 /// The same for programs that grade. `kind`: "O", "LSE", "O and LSE", "gradient" or "NaN", where
 /// values are wrong; "damage"; "finite"; "one key"; "other bits"; "overflow"; of an exception the

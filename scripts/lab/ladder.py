@@ -54,6 +54,12 @@ class Rung:
         return next((path for path in found if path.name != "main.cpp"), None)
 
     @property
+    def processes(self):
+        """Whether several processes can share its work, which takes MPI."""
+        main = self.folder / "main.cpp"
+        return main.exists() and "common/processes/" in main.read_text(encoding="utf-8")
+
+    @property
     def tensor(self):
         return "fp32" not in self.types
 

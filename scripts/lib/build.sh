@@ -109,6 +109,23 @@ configure() {
     fi
 }
 
+# configure_with_extras: likewise, and what a rung needs that nothing else does is installed where that is possible. Where
+# it is not, the rung is left out, and that is not tried again in the same build folder.
+configure_with_extras() {
+    local log=$WORK/configure.log packages
+    configure
+    read -r -a packages <<<"$(sed -n 's/^-- packages that would add a rung: //p' "$log")"
+    if [[ ${#packages[@]} -gt 0 && ! -e $BUILD/without_extras ]] && command -v apt-get >/dev/null &&
+        { [[ $(id -u) -eq 0 ]] || sudo -n true 2>/dev/null; }; then
+        if (install "${packages[@]}"); then
+            configure_once >"$log" 2>&1 </dev/null || configure_failed "$log" " with ${packages[*]} installed"
+        else
+            warn "going on without ${packages[*]}; scripts/step says what that leaves out"
+            : >"$BUILD/without_extras"
+        fi
+    fi
+}
+
 # build [TARGET...]: everything, or the targets; the compiler's output goes through.
 build() {
     local target options=()

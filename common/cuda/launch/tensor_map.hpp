@@ -88,11 +88,16 @@ TensorMap make_tensor_map(const T* base, const int64_t (&sizes)[rank],
 /// The map of a tensor (heads, N, d) for tiles that are a flash::SwizzledTile of all columns and
 /// some rows of a head. A box is 128 bytes wide, so the copy engine sees {64, N, d / 64, heads},
 /// and a tile arrives as panels of 64 columns. N is a dimension of its own, so that a tile ends
-/// where its head does. Coordinates are {0, row, 0, head}.
-template <class Tile, class T> TensorMap tile_map(const T* tensor, int64_t heads, int64_t N) {
+/// where its head does. Coordinates are {0, row, 0, head}. Where the tensor is a part of each head
+/// of a larger one, `head_rows` is how many rows lie from one head to the next.
+template <class Tile, class T>
+TensorMap tile_map(const T* tensor, int64_t heads, int64_t N, int64_t head_rows) {
     constexpr int d = Tile::columns;
-    return make_tensor_map<4>(tensor, {64, N, d / 64, heads}, {d, 64, N * d},
+    return make_tensor_map<4>(tensor, {64, N, d / 64, heads}, {d, 64, head_rows * d},
                               {64, Tile::rows, d / 64, 1});
+}
+template <class Tile, class T> TensorMap tile_map(const T* tensor, int64_t heads, int64_t N) {
+    return tile_map<Tile>(tensor, heads, N, N);
 }
 
 } // namespace flash

@@ -25,7 +25,7 @@ double Benchmark::median() const {
 double Benchmark::minimum() const { return std::ranges::min(seconds); }
 double Benchmark::maximum() const { return std::ranges::max(seconds); }
 
-Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress,
+Benchmark benchmark(AnyRun& run, Backend& backend, const Progress& progress,
                     std::optional<int> repetitions) {
     Benchmark result;
     const auto start = std::chrono::steady_clock::now();
@@ -35,7 +35,7 @@ Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress,
     do {
         run.run();
         ++result.warm_ups;
-    } while (passed() < warm_up_seconds);
+    } while (run.agree(passed() < warm_up_seconds));
 
     if (const auto allocated = backend.peak_memory_of([&] { run.run(); })) {
         result.peak_memory = *allocated + run.workspace_bytes();
@@ -50,7 +50,7 @@ Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress,
                    ? timed >= enough_seconds || count >= most || passed() >= patience
                    : timed >= too_long && count >= fewest_of_long_runs;
     };
-    while (!finished()) {
+    while (run.agree(!finished())) {
         result.seconds.push_back(run.time());
         timed += result.seconds.back();
         progress(static_cast<double>(result.seconds.size()) /

@@ -5,7 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "common/harness/program/device_run.hpp"
+#include "common/harness/backends/backend.hpp"
+#include "common/harness/program/any_run.hpp"
+#include "common/harness/program/verdict.hpp"
 
 namespace flash {
 
@@ -27,7 +29,7 @@ struct Benchmark {
 
 /// Times `run` with the caches flushed before each repetition, `repetitions` times, or as often as
 /// a good median needs. The backend must be the one that `run` uses.
-Benchmark benchmark(DeviceRun& run, Backend& backend, const Progress& progress,
+Benchmark benchmark(AnyRun& run, Backend& backend, const Progress& progress,
                     std::optional<int> repetitions = {});
 
 } // namespace flash

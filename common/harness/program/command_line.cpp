@@ -55,7 +55,11 @@ std::string examples(const Rung& rung) {
                                  "      tensors q, k, v from a file, o and lse to another\n") +
            "  " + name +
            " --heads 8 --q-len 4096 --bench --json\n"
-           "      the median of many runs, as one JSON document\n"
+           "      the median of many runs, as one JSON document\n" +
+           (rung.is_ring() ? "  mpirun -np 2 " + name +
+                                 " --causal --q-len 1000\n"
+                                 "      the sequence spread over two processes\n"
+                           : std::string()) +
            "Exit code: 0 passed, 1 wrong result, 2 bad input or no usable device.";
 }
 
@@ -115,6 +119,11 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
     add("--repetitions", "N", options.repetitions,
         "How many runs --bench times (20 or more, fewer when they take minutes)")
         ->check(positive<int>());
+    if (rung.is_ring()) {
+        add("--ranks", "P", options.ranks,
+            "Compute all of P ranks in this process, one after the other, so that nothing travels")
+            ->check(positive<int>());
+    }
     app.add_flag("--json", options.json, "Print one JSON document instead of text");
     const std::vector<BackendFlag> backend_flags = rung.backend().flags();
     for (const BackendFlag& flag : backend_flags) {

@@ -22,6 +22,7 @@ struct Options {
     bool bench = false;
     std::optional<int> repetitions; // of --bench
     bool json = false;
+    std::optional<int> ranks; // of a ring, all in this process
 };
 
 /// Nothing when --help was asked for and has been printed. Throws Error for an unknown option or a

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "common/harness/program/any_run.hpp"
 #include "common/harness/program/rung.hpp"
 
 namespace flash {
@@ -20,7 +21,7 @@ namespace flash {
 /// inputs hold NaN, so that a read outside shows in the result; margins of outputs hold a pattern,
 /// so that a write outside is found.
 /// The rung's workspace, if it takes one, is surrounded likewise.
-class DeviceRun {
+class DeviceRun final : public AnyRun {
   public:
     /// Bytes; a multiple of 256 keeps the tensors aligned.
     static constexpr size_t default_margin = 4096;
@@ -30,39 +31,24 @@ class DeviceRun {
     DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs,
               size_t margin = default_margin);
 
-    /// Fills the outputs with NaN, the workspace with garbage that is another one each time, and
-    /// rewrites the canaries.
-    void poison();
+    void poison() override;
+    void launch(); // the rung's function; its work may still be going on when this returns
+    void run() override;
+    double time() override;
 
-    /// Runs the rung once and waits for its end.
-    void run();
-
-    /// Seconds of one run, caches flushed before it.
-    double time();
-
-    std::vector<float> o() const { return values(outputs_[0]); } // converted to float
-    std::vector<float> lse() const { return values(outputs_[1]); }
-
-    struct Gradients {
-        std::vector<float> d_q, d_k, d_v;
-    };
-    Gradients gradients() const {
+    std::vector<float> o() const override { return values(outputs_[0]); }
+    std::vector<float> lse() const override { return values(outputs_[1]); }
+    Gradients gradients() const override {
         return {values(outputs_[0]), values(outputs_[1]), values(outputs_[2])};
     }
 
-    /// The first output, O or dQ, in the rung's own type, bit by bit, for comparing repeated runs.
-    std::vector<std::byte> o_bits() const { return bits(outputs_[0]); }
+    size_t workspace_bytes() const override { return workspace_ ? workspace_->bytes : 0; }
+    std::string damage() const override;
 
-    /// Bytes of the rung's workspace.
-    size_t workspace_bytes() const { return workspace_ ? workspace_->bytes : 0; }
-
-    /// Empty when every byte outside outputs and workspace still holds its canary and no input has
-    /// changed; else says which tensor's surroundings were written, and at which offset.
-    std::string damage() const;
+    /// Where input `i` lies for the rung, in the order of its parameters.
+    const void* device_input(size_t i) const { return data<const void>(inputs_[i]); }
 
   private:
-    void launch(); // the rung's function; its work may still be going on when this returns
-
     struct Tensor {
         const char* name;
         DType dtype;

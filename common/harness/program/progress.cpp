@@ -29,6 +29,9 @@ void ProgressLine::show() {
     bool shown = false;
     std::unique_lock lock(mutex_);
     while (!finished_.wait_for(lock, wait, [this] { return done_; })) {
+        if (what_.empty()) {
+            continue;
+        }
         const double seconds =
             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         const double fraction = fraction_;

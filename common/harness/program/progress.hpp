@@ -13,7 +13,7 @@ namespace flash {
 
 /// From its construction to its destruction something happens. When that takes longer than two
 /// seconds, it is shown: on a terminal as one line that is kept up to date and wiped in the end,
-/// elsewhere as a line now and then.
+/// elsewhere as a line now and then. Without a name nothing is shown: another process says it.
 class ProgressLine {
   public:
     explicit ProgressLine(std::string what);

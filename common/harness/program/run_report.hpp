@@ -15,6 +15,8 @@ struct Report {
     DType dtype = DType::fp32;
     std::optional<std::string> input; // the file, or else
     uint64_t seed = 0;                // the seed of random input
+    int ranks = 1;                    // of a ring,
+    int processes = 1;                // and how many processes computed them
     // of the first run, or of a second one when that is quick: the first one starts threads
     double seconds = 0;
     std::optional<Benchmark> benchmark;

@@ -59,6 +59,8 @@ std::string format_json(const Report& report) {
           {"head_dim", p.head_dim},
           {"causal", p.causal},
           {"scale", p.scale}}},
+        {"ranks", report.ranks},
+        {"processes", report.processes},
         {"dtype", dtype_name(report.dtype)},
         {"input", report.input ? Json(*report.input) : Json(nullptr)},
         {"seed", report.input ? Json(nullptr) : Json(report.seed)},

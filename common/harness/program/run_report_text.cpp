@@ -99,6 +99,10 @@ std::string format_text(const Report& report) {
                dtype_name(report.dtype)) +
            (report.input ? *report.input : "random, seed " + std::to_string(report.seed)) + "\n" +
            "backend   " + backend.name() + ": " + backend.description() + "\n" +
+           (report.ranks == 1 ? std::string()
+                              : format("ring      %d ranks, %s\n", report.ranks,
+                                       report.processes == 1 ? "one after the other in one process"
+                                                             : "each a process")) +
            time_lines(report) + report.of_backend + verdict_lines(report);
 }
 

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/attention.hpp"
 #include "common/harness/backends/backend.hpp"
+#include "common/harness/program/processes.hpp"
 #include "common/harness/program/verdict.hpp"
 #include "common/rung_function.hpp"
 #include "common/types.hpp"
@@ -21,6 +24,17 @@ struct BackwardFunctions {
     Backward<Bfloat16> bf16 = {};
 };
 
+/// What a rung adds that several processes compute together.
+struct RingFunctions {
+    ForwardOfRank<Half> fp16 = nullptr;
+    ForwardOfRank<Bfloat16> bf16 = nullptr;
+    int64_t (*workspace_bytes)(const Problem& whole, const Shard&) = nullptr;
+
+    /// The processes that mpirun has started, or this one alone. Throws Error when they cannot work
+    /// together.
+    std::unique_ptr<Processes> (*processes)() = nullptr;
+};
+
 struct Rung {
     std::string name; // the folder's: "05_one_pass_softmax"
 
@@ -31,12 +45,14 @@ struct Rung {
 
     BackwardFunctions backward = {}; // a backward rung names these and none above
 
+    RingFunctions ring = {}; // names all of them, or none
+
     // of an array that lives as long as the program; empty: any
     std::span<const int> head_dims = {};
 
     /// Bytes that it needs on its backend beyond its inputs and outputs; null: a negligible amount.
     /// A CUDA rung gets them from its caller, as its workspace; a CPU rung allocates them.
-    int64_t (*workspace_bytes)(const Problem&) = nullptr;
+    std::function<int64_t(const Problem&)> workspace_bytes = nullptr;
 
     Backend& (*backend)() = host_backend;
 
@@ -54,6 +70,7 @@ struct Rung {
     /// differ. dK and dV may not.
     bool unordered_dQ = false;
 
+    bool is_ring() const { return ring.fp16 != nullptr; }
     bool is_backward() const { return backward.fp32 || backward.fp16 || backward.bf16; }
     bool takes_workspace() const {
         return fp32.takes_workspace() || fp16.takes_workspace() || backward.fp16.takes_workspace();

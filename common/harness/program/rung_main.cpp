@@ -1,6 +1,8 @@
 // The program of a rung, from the command line to the exit code.
 #include <cstdio>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <new>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "common/harness/program/input_tensors.hpp"
 #include "common/harness/program/limits.hpp"
 #include "common/harness/program/progress.hpp"
+#include "common/harness/program/ring_run.hpp"
 #include "common/harness/program/run_report.hpp"
 
 namespace flash {
@@ -49,26 +52,57 @@ void write_output(const std::string& path, const Report& report, const Outputs& 
                        {"scale", std::to_string(p.scale)}});
 }
 
-Report run(const Rung& rung, const Options& options) {
+/// Everything that can be refused is refused before anything takes time.
+Report plan(const Rung& rung, const Options& options) {
     Report report;
     report.rung = rung;
     report.input = options.input;
     report.seed = options.seed.value_or(0);
-    // Everything that can be refused is refused before anything takes time.
     report.dtype = options.dtype.value_or(rung.dtypes().at(0));
     report.problem = make_problem(rung, options);
-    const Problem& problem = report.problem;
-    require_supported(rung, problem, report.dtype);
+    require_supported(rung, report.problem, report.dtype);
     if (options.output) {
         require_writable(*options.output);
     }
-    Backend& backend = rung.backend();
-    backend.require_device();
-    require_memory(rung, problem, report.dtype, DeviceRun::default_margin,
-                   host_bytes(rung, problem, report.dtype, options.check));
+    rung.backend().require_device();
+    return report;
+}
 
+/// Whether there is memory for the plan, on this process's device and its host.
+void require_memory(const Report& report, const Options& options, Processes* processes) {
+    const Problem& whole = report.problem;
+    Rung rung = report.rung;
+    Problem problem = whole;
+    double on_host = host_bytes(rung, whole, report.dtype, options.check);
+    if (report.ranks > 1) {
+        const int from = processes == nullptr ? 0 : processes->rank();
+        const int to = processes == nullptr ? report.ranks : from + 1;
+        rung.workspace_bytes = [&, from, to](const Problem&) {
+            int64_t bytes = 0;
+            for (int rank = from; rank < to; ++rank) {
+                bytes += rung.ring.workspace_bytes(whole, {whole.q_len, report.ranks, rank});
+            }
+            return bytes;
+        };
+    }
+    if (processes != nullptr) {
+        problem = problem_of(whole, {whole.q_len, report.ranks, processes->rank()});
+    }
+    if (processes != nullptr && processes->rank() > 0) { // process 0 reads and checks for all
+        on_host = host_bytes(rung, problem, report.dtype, false);
+    }
+    flash::require_memory(rung, problem, report.dtype, DeviceRun::default_margin, on_host);
+}
+
+/// `processes`: null where this process works alone. Process 0 reads the input, checks and writes.
+void run(Report& report, const Options& options, Processes* processes) {
+    const Rung& rung = report.rung;
+    const Problem& problem = report.problem;
+    Backend& backend = rung.backend();
+    const bool first = processes == nullptr || processes->rank() == 0;
     HostTensors tensors;
-    {
+    tensors.dtype = report.dtype;
+    if (first) {
         ProgressLine progress("preparing the input");
         tensors = make_tensors(rung, problem, report.dtype, options, progress.callback());
     }
@@ -78,14 +112,21 @@ Report run(const Rung& rung, const Options& options) {
         tensors.o = std::move(forward.o);
         tensors.lse = std::move(forward.lse);
     }
-    DeviceRun device(rung, problem, tensors.view());
+    std::unique_ptr<AnyRun> made;
+    if (report.ranks == 1) {
+        made = std::make_unique<DeviceRun>(rung, problem, tensors.view());
+    } else {
+        made = std::make_unique<RingRun>(rung, problem, tensors.view(), report.ranks, processes);
+    }
+    AnyRun& device = *made;
     {
-        ProgressLine progress("running " + rung.name);
+        ProgressLine progress(first ? "running " + rung.name : "");
         report.seconds = backend.time([&] { device.run(); });
     }
-    report.of_backend = backend.end_first_run(rung.name);
+    report.of_backend = backend.end_first_run(
+        first ? rung.name : rung.name + "." + std::to_string(processes->rank()));
     report.damage = device.damage();
-    DeviceRun::Gradients gradients;
+    AnyRun::Gradients gradients;
     std::vector<float> o, lse;
     Outputs outputs;
     if (rung.is_backward()) {
@@ -96,63 +137,145 @@ Report run(const Rung& rung, const Options& options) {
         lse = device.lse();
         outputs = {.o = o, .lse = lse};
     }
-    if (options.check) {
+    if (options.check && first) {
         ProgressLine progress("checking against the reference");
         report.verdict =
             rung.check(problem, tensors.view(), outputs, progress.callback(), options.check_rows);
     }
-    if (!report.ok()) {
-        return report;
+    if (!device.agree(report.ok())) {
+        return;
     }
-    if (options.output) {
+    if (options.output && first) {
         write_output(*options.output, report, outputs);
     }
     constexpr double quick = 1; // seconds
-    if (report.seconds < quick || !report.of_backend.empty()) {
+    if (device.agree(report.seconds < quick || !report.of_backend.empty())) {
         report.seconds = device.time();
     }
     if (options.bench) {
-        ProgressLine progress("timing " + rung.name);
+        ProgressLine progress(first ? "timing " + rung.name : "");
         report.benchmark = benchmark(device, backend, progress.callback(), options.repetitions);
         report.seconds = report.benchmark->median();
     }
-    return report;
 }
 
-/// The reasons of exit code 2, under the program's name.
-int refuse(const Rung& rung, const char* reason) {
-    std::fprintf(stderr, "%s: %s\n", rung.name.c_str(), reason);
-    return 2;
+/// Prints the report and returns the exit code.
+int print(const Report& report, const Options& options) {
+    const std::string text = options.json ? format_json(report) : format_text(report);
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+        throw Error("cannot write the report to the standard output");
+    }
+    if (!report.ok() && options.output) {
+        std::fprintf(stderr,
+                     "%s: %s was not written, because the result is wrong; --no-check writes it\n",
+                     report.rung.name.c_str(), options.output->c_str());
+    }
+    return report.ok() ? 0 : 1;
+}
+
+/// What went wrong, for the user, and the exit code for it; 0: nothing.
+struct Failure {
+    int code = 0;
+    std::string why;
+};
+
+Failure failure_of(const std::function<void()>& work) {
+    try {
+        work();
+        return {};
+    } catch (const KernelFault& fault) {
+        return {1, fault.what()};
+    } catch (const std::bad_alloc&) {
+        return {2, "out of memory; try a smaller --batch, --heads, --q-len or --kv-len"};
+    } catch (const std::exception& error) {
+        return {2, error.what()};
+    }
+}
+
+int say(const Rung& rung, const Failure& failure) {
+    std::fprintf(stderr, "%s: %s\n", rung.name.c_str(), failure.why.c_str());
+    return failure.code;
+}
+
+/// The rest of a ring's program. All processes have come here with the same command line. While
+/// they still agree on what to do, one of them says what is wrong; afterwards some wait for others,
+/// so one that fails ends them all.
+int run_ring(const Rung& rung, const std::optional<Options>& options, Report& report,
+             Failure refused) {
+    std::unique_ptr<Processes> started;
+    if (const Failure alone = failure_of([&] { started = rung.ring.processes(); });
+        alone.code != 0) {
+        return say(rung, alone);
+    }
+    Processes* const processes = started->size() > 1 ? started.get() : nullptr;
+    const bool first = started->rank() == 0;
+    if (refused.code == 0) {
+        refused = failure_of([&] {
+            report.processes = started->size();
+            report.ranks = options->ranks.value_or(started->size());
+            if (options->ranks && processes != nullptr) {
+                throw Error("with --ranks one process computes all ranks: leave out --ranks, or "
+                            "mpirun");
+            }
+            if (report.ranks > 1) {
+                require_ring(report.problem, report.ranks);
+            }
+            require_memory(report, *options, processes);
+        });
+    }
+    if (processes != nullptr) {
+        refused.why = processes->first_text(refused.why);
+        refused.code = first && refused.why.empty() ? 0 : 2;
+        processes->share(&refused.code, sizeof refused.code);
+    }
+    if (refused.code != 0) {
+        return first ? say(rung, refused) : refused.code;
+    }
+    int code = 0;
+    const Failure failure = failure_of([&] {
+        run(report, *options, processes);
+        code = first ? print(report, *options) : 0;
+    });
+    if (failure.code != 0) {
+        say(rung, processes == nullptr
+                      ? failure
+                      : Failure{failure.code,
+                                "process " + std::to_string(started->rank()) + ": " + failure.why});
+        if (processes != nullptr) {
+            processes->end_all(failure.code);
+        }
+        return failure.code;
+    }
+    return code;
 }
 
 } // namespace
 
 int rung_main(const Rung& rung, int argc, char** argv) {
-    try {
-        const std::optional<Options> options = parse_options(rung, argc, argv);
-        if (!options) {
-            return 0;
+    std::optional<Options> options;
+    Report report;
+    const Failure refused = failure_of([&] {
+        options = parse_options(rung, argc, argv);
+        if (options) {
+            report = plan(rung, *options);
         }
-        const Report report = run(rung, *options);
-        const std::string text = options->json ? format_json(report) : format_text(report);
-        if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
-            throw Error("cannot write the report to the standard output");
-        }
-        if (!report.ok() && options->output) {
-            std::fprintf(
-                stderr,
-                "%s: %s was not written, because the result is wrong; --no-check writes it\n",
-                rung.name.c_str(), options->output->c_str());
-        }
-        return report.ok() ? 0 : 1;
-    } catch (const KernelFault& fault) {
-        refuse(rung, fault.what());
-        return 1;
-    } catch (const std::bad_alloc&) {
-        return refuse(rung, "out of memory; try a smaller --batch, --heads, --q-len or --kv-len");
-    } catch (const std::exception& error) {
-        return refuse(rung, error.what());
+    });
+    if (refused.code == 0 && !options) { // --help
+        return 0;
     }
+    if (rung.is_ring()) {
+        return run_ring(rung, options, report, refused);
+    }
+    if (refused.code != 0) {
+        return say(rung, refused);
+    }
+    int code = 0;
+    const Failure failure = failure_of([&] {
+        require_memory(report, *options, nullptr);
+        run(report, *options, nullptr);
+        code = print(report, *options);
+    });
+    return failure.code != 0 ? say(rung, failure) : code;
 }
 
 } // namespace flash

@@ -1,6 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "common/harness/program/benchmark.hpp"
+#include "common/harness/program/device_run.hpp"
 
 using namespace flash;
 

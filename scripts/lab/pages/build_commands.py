@@ -42,7 +42,8 @@ def by_kind(root, rungs):
                 " ".join(command.replace("\\\n", " ").replace(rung.program, "NN_name").split())
             )
             kinds.setdefault(general[-1], []).append((page.name, command))
-        first, expected = of_kind.setdefault(rung.capability, (page.name, general))
+        kind = rung.capability, rung.processes
+        first, expected = of_kind.setdefault(kind, (page.name, general))
         if not general or not all("steps/NN_name/" in command for command in general):
             problems.append(f"{page.name}: no <!-- build --> block builds steps/{rung.program}")
         elif general != expected:

@@ -1,6 +1,6 @@
 """The pictures of docs/figures that show an idea or a layout: functions that return SVG."""
 
-from lab.pictures import decoding, memory, tensor_cores, threads, time
+from lab.pictures import decoding, memory, ranks, tensor_cores, threads, time
 
 PICTURES = {
     f"{function.__name__}.svg": function
@@ -39,5 +39,7 @@ PICTURES = {
         time.timeline,
         decoding.packed_rows,
         decoding.splits,
+        ranks.ring_of_ranks,
+        ranks.zigzag,
     )
 }

@@ -11,7 +11,8 @@ from lab.pages import build_commands
 def test_the_chapters_commands_differ_in_the_rungs_name_alone():
     kinds, problems = build_commands.by_kind(ROOT, ladder())
     assert not problems
-    assert len(kinds) == 4  # the CPU, SIMT, sm_80 and sm_90, sm_90a
+    # the CPU, SIMT, sm_80 and sm_90, sm_90a; SIMT and sm_90a with MPI
+    assert len(kinds) == 6
     for general in kinds:
         assert general.endswith("-o NN_name")
 
@@ -38,7 +39,7 @@ def tree(tmp_path, monkeypatch):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
         rungs = [
-            SimpleNamespace(program=f"0{number}_a", capability="")
+            SimpleNamespace(program=f"0{number}_a", processes=False, capability="")
             for number in range(1, len(commands) + 1)
         ]
         monkeypatch.setattr(build_commands, "ROOT", tmp_path)
