@@ -1,13 +1,13 @@
-# flash_for_each_rung(LADDER.TXT function): calls function(NN_name types head_dims capability) for every rung of the
+# flash_for_each_rung(LADDER.TXT function): calls function(NN_name types head_dims capability needs) for every rung of the
 # manifest, in order; the file itself says what its columns are. A changed manifest configures anew.
 function(flash_for_each_rung manifest function)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${manifest})
   file(STRINGS ${manifest} lines REGEX "^[^# ]")
   foreach(line IN LISTS lines)
-    if(NOT line MATCHES "^([0-9][0-9][a-z]?_[a-z0-9_]+) *\\| *(-|[a-z0-9_]+) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *(-|[0-9.]+) *\\| *[^| ]")
+    if(NOT line MATCHES "^([0-9][0-9][a-z]?_[a-z0-9_]+) *\\| *(-|[a-z0-9_]+) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *([a-z0-9 ]*[a-z0-9]) *\\| *(-|[0-9.]+) *(MPI)? *\\| *[^| ]")
       message(FATAL_ERROR "${manifest}: not a line of six columns, NN_name | parent | types | head dims | compute capability | idea:\n${line}")
     endif()
-    cmake_language(CALL ${function} ${CMAKE_MATCH_1} "${CMAKE_MATCH_3}" "${CMAKE_MATCH_4}" ${CMAKE_MATCH_5})
+    cmake_language(CALL ${function} ${CMAKE_MATCH_1} "${CMAKE_MATCH_3}" "${CMAKE_MATCH_4}" ${CMAKE_MATCH_5} "${CMAKE_MATCH_6}")
   endforeach()
 endfunction()
 
@@ -37,7 +37,7 @@ endfunction()
 # the folder steps/NN_name. Both are the same object files, of main.cpp and of NN_name_kernel (everything else); the
 # program links the command line, the test links the conformance suite, and each of these defines rung_main.
 # A rung with a compute capability is a CUDA rung: the backend decides how its .cu file is built.
-function(flash_add_rung name types head_dims capability)
+function(flash_add_rung name types head_dims capability needs)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
@@ -59,8 +59,7 @@ function(flash_add_rung name types head_dims capability)
     return()
   endif()
 
-  file(STRINGS ${folder}/main.cpp processes REGEX "common/processes/") # several of them share the work
-  if(processes AND NOT TARGET flash_processes)
+  if(needs AND NOT TARGET flash_processes)
     get_property(reason GLOBAL PROPERTY FLASH_NO_PROCESSES)
     message(STATUS "left out: ${name} ${reason}")
     set_property(GLOBAL APPEND_STRING PROPERTY FLASH_RUNGS "${name}\tleft out\t${reason}\n")
@@ -76,7 +75,7 @@ function(flash_add_rung name types head_dims capability)
     set_property(GLOBAL APPEND PROPERTY FLASH_CUDA_RUNGS ${name})
     target_link_libraries(${name}_kernel PUBLIC flash_device)
     target_link_libraries(${name}_main PUBLIC flash_device_backend)
-    if(processes)
+    if(needs)
       target_link_libraries(${name}_main PUBLIC flash_processes)
     endif()
   else()

@@ -105,7 +105,7 @@ def variants(options):
         if "/" in text and folder.parent != ROOT / "steps":  # of another checkout, or of a study
             types = ("fp16", "bf16") if tensor else ("fp32",)
             number, _, name = folder.name.partition("_")
-            rung = Rung(number, name, "", types, (), "8.0", "", folder)
+            rung = Rung(number, name, "", types, (), "8.0", False, "", folder)
             like = [one for one in cuda_rungs() if one.name == name]
             if like:  # wgmma needs code of its own
                 rung = replace(rung, capability=like[0].capability)

@@ -30,6 +30,7 @@ class Rung:
     types: tuple  # of "fp32", "fp16" and "bf16"
     head_dims: tuple  # () for any
     capability: str  # the GPU's, at least: "9.0"; "" for a rung on the CPU
+    processes: bool  # whether several of them can share its work, which takes MPI
     idea: str
     folder: Path
 
@@ -52,12 +53,6 @@ class Rung:
         """The .cu file; on the CPU the .cpp file beside main.cpp. None where there is neither."""
         found = sorted(self.folder.glob("*.cu")) or sorted(self.folder.glob("*.cpp"))
         return next((path for path in found if path.name != "main.cpp"), None)
-
-    @property
-    def processes(self):
-        """Whether several processes can share its work, which takes MPI."""
-        main = self.folder / "main.cpp"
-        return main.exists() and "common/processes/" in main.read_text(encoding="utf-8")
 
     @property
     def tensor(self):
@@ -84,6 +79,7 @@ def parse(text, root=ROOT):
                     "capability | idea"
                 )
             program, parent, types, head_dims, capability, idea = cells
+            capability, *needs = capability.split()
             head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
             rungs.append(
                 Rung(
@@ -92,6 +88,7 @@ def parse(text, root=ROOT):
                     tuple(types.split()),
                     head_dims,
                     "" if capability == "-" else capability,
+                    "MPI" in needs,
                     idea,
                     root / "steps" / program,
                 )

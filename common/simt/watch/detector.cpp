@@ -277,10 +277,13 @@ void Detector::access(unsigned thread, const AccessEvent& access) {
     const Space space = block_.space_of(access.address);
     if (space == Space::elsewhere) {
         check_elsewhere(thread, access);
-    } else if (access.scope != Scope::weak ||
-               !(access.kind == AccessKind::load    ? is_recalled(thread, access, space)
-                 : access.kind == AccessKind::store ? is_written_anew(thread, access, space)
-                                                    : false)) {
+        return;
+    }
+    const bool weak = access.scope == Scope::weak;
+    const bool is_usual =
+        (weak && access.kind == AccessKind::load && is_recalled(thread, access, space)) ||
+        (weak && access.kind == AccessKind::store && is_written_anew(thread, access, space));
+    if (!is_usual) {
         check(thread, access, space);
     }
 }
