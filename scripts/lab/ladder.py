@@ -73,7 +73,11 @@ def parse(text, root=ROOT):
             # An earlier commit's, before rungs named their parents.
             if len(cells) == 5 and cells[1].startswith("fp"):
                 cells.insert(1, "-")
-            if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
+            if not (
+                len(cells) == 6
+                and re.match(r"\d\d[a-z]?_", cells[0])
+                and re.fullmatch(r"-|[\d.]+( MPI)?", cells[4])
+            ):
                 raise LabError(
                     f"steps/ladder.txt:{number}: a line is NN_name | parent | types | head dims | "
                     "capability | idea"
