@@ -14,6 +14,7 @@ the tensors that are timed.
     lab compare lean_softmax before/steps/26_lean_softmax    a kernel of another folder beside it
     lab compare backward_one_kernel backward_roles --group 8    gradients: 2.5 times the FLOPs
     lab compare --dtype fp32 flash_attention_2 double_buffer --problem 4,16,4096,64
+    lab compare packed_heads split_kv --decode    one query per head: GB/s of K and V, and a copy's
     lab compare --training           a loop of PyTorch, by the wall clock
 
 Needs a GPU, nvcc and a python3 with PyTorch. ./scripts/bench times rungs on the CPU.
@@ -21,6 +22,7 @@ Needs a GPU, nvcc and a python3 with PyTorch. ./scripts/bench times rungs on the
 
 import itertools
 import os
+import statistics
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +34,14 @@ TOKENS, HIDDEN = 16384, 2048
 SLOW = ("cuda_naive", "flash_attention_1", "flash_attention_2")  # and left out in fp32
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 MASKS = {"full": (False,), "causal": (True,), "both": (False, True)}
+DECODE = (  # B, H, H_kv, N_kv, d
+    (1, 32, 8, 16384, 128),
+    (1, 32, 8, 131072, 128),
+    (16, 32, 8, 4096, 128),
+    (32, 32, 8, 8192, 128),
+    (64, 64, 8, 4096, 128),
+    (64, 32, 32, 4096, 128),
+)
 
 
 def decimals(text):
@@ -53,6 +63,8 @@ def add_arguments(parser):
     add("--sigma", type=decimals, default=(1.0,), metavar="S,S", help="spread of scores (1)")
     add("--pattern", default="random", metavar="P,P", help=timing.PATTERNS)
     add("--rounds", type=int, default=30, help="runs of each in each case, at least 20 (30)")
+    decode = "one query per head, and N keys: six caches of d = 128, or --problem and --group"
+    add("--decode", action="store_true", help=decode)
     training = "the operator in a loop that looks at the loss; RUNG: those it takes"
     add("--training", action="store_true", help=training)
     cli.add(parser, "--problem", "--record", "--commit")
@@ -75,19 +87,38 @@ def cases(options):
         timing.parse_pattern(pattern)
     if any(options.group < 1 or shape[1] % options.group for shape in shapes):
         raise LabError("--group must divide the heads")
+    grouped = [(B, H, H // options.group, N, d) for B, H, N, d in shapes]
+    queries, masks = {}, MASKS[options.mask]
+    if options.decode:
+        grouped = grouped if options.problem else DECODE
+        queries, masks = {"N_q": 1}, (False,)  # the last query sees all keys
     found = [
         {
-            **harness.problem(*shape, causal),
-            "H_kv": shape[1] // options.group,
+            **harness.problem(B, H, N, d, causal),
+            **queries,
+            "H_kv": H_kv,
             "sigma": sigma,
             "pattern": pattern,
         }
-        for shape in shapes
-        for causal in MASKS[options.mask]
+        for B, H, H_kv, N, d in grouped
+        for causal in masks
         for sigma in options.sigma
         for pattern in patterns
     ]
     return sorted(found, key=lambda case: (case["d"], case["causal"]))
+
+
+def copy_of_K(q, k, v, causal, o, lse):
+    """Moves as many bytes as attention reads of K and V: K is read, and K is written.
+
+    What it writes to is made when it meets k, so not in the timed rounds.
+    """
+    if copied.get("k") is not k:
+        copied.update(k=k, to=k.clone())
+    copied["to"].copy_(k)
+
+
+copied = {}
 
 
 def variants(options):
@@ -166,6 +197,9 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
     flops, rows = timing.flops_of(case, backward), []
     for name, values in milliseconds.items():
         about = {"program": name, "kind": kinds[name], "dtype": dtype, **case}
+        if case["N_q"] == 1 and not backward:
+            cache = 2 * case["B"] * case["H_kv"] * case["N_kv"] * case["d"] * k.element_size()
+            about["gb_per_s"] = cache / statistics.median(values) / 1e6
         error = {"of_allowed_error": round(errors[name], 4) if name in errors else None}
         rows.append(about | timing.row_of(values, flops) | error | state)
     return rows
@@ -185,20 +219,25 @@ def main(options):
         triton, version = timing.triton_kernel()
         programs, versions = programs | triton, versions | version
     if options.dtype == "bf16" and not backward:
-        fa3, version = timing.flash_attention_3()
+        fa3, version = timing.flash_attention_3(splits=0 if options.decode else 1)
         programs, versions = programs | fa3, versions | version
+    unchecked = ()
+    if options.decode:
+        programs, unchecked = programs | {"copy": copy_of_K}, ("copy",)
     kinds = dict.fromkeys(programs, "library") | dict.fromkeys(built, "rung")
     programs |= {name: timing.rung(name, path) for name, (path, _) in built.items()}
     generator, rows = torch.Generator(device="cuda").manual_seed(1), []
-    how = options.dtype, options.rounds, generator
+    how = options.dtype, options.rounds, generator, unchecked
+    unit = "gb_per_s" if options.decode else "tflops"
     for number, case in enumerate(wanted, 1):
         rows += (found := measure(torch, programs, kinds, case, *how, backward=backward))
-        shown = "  ".join(f"{row['program']} {row['tflops']:.4g}" for row in found)
+        shown = "  ".join(f"{row['program']} {row[unit]:.4g}" for row in found)
         print(
             f"{number} of {len(wanted)}: {harness.title(case)}  {shown}  ({rows[-1]['clock']} MHz)",
             flush=True,
         )
         # after each case: what was measured stays when it is interrupted
         cli.save(options, rows, **versions, rounds=options.rounds)
-    print("\nTFLOP/s above; times as fast as the libraries:", *timing.summary(rows), sep="\n")
+    said = "GB/s of K and V" if options.decode else "TFLOP/s"
+    print(f"\n{said} above; times as fast as the libraries:", *timing.summary(rows), sep="\n")
     return 0

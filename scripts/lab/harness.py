@@ -55,7 +55,9 @@ def title(row):
     return (
         f"({row['B']}, {row['H']}"
         + f"/{row['H_kv']}" * (row["H_kv"] != row["H"])
-        + f", {row['N_q']}, {row['d']}) "
+        + f", {row['N_q']}"
+        + f" x {row['N_kv']}" * (row["N_kv"] != row["N_q"])
+        + f", {row['d']}) "
         + ("causal" if row["causal"] else "full")
         + f" sigma {sigma:g}" * (sigma != 1)
         + f" {pattern}" * (pattern != "random")

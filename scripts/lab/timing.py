@@ -104,8 +104,9 @@ def library(name, dtype):
     return attention
 
 
-def flash_attention_3():
+def flash_attention_3(splits=1):
     """{"FA3": f(q, k, v, causal, o, lse) -> O} of the wheel fa3-fwd, and {"fa3": its version}.
+    `splits`: into how many parts it cuts the keys; 0 leaves that to it.
 
     Both are empty where Python has no such wheel. It has the forward pass, in bf16. Its tensors are
     (B, N, H, d); they are made when it meets q, so not in the timed rounds.
@@ -122,7 +123,7 @@ def flash_attention_3():
     def attention(q, k, v, causal, *_):
         if kept.get("q") is not q:
             kept.update(q=q, own=[x.transpose(1, 2).contiguous() for x in (q, k, v)])
-        return flash_attn_func(*kept["own"], causal=causal).transpose(1, 2)
+        return flash_attn_func(*kept["own"], causal=causal, num_splits=splits).transpose(1, 2)
 
     return {"FA3": attention}, {"fa3": version}
 
