@@ -43,7 +43,8 @@ constexpr int Bc = 16;           // keys in a warp's step
 constexpr int slots = 3;         // in a warp's ring, each for a step
 constexpr int ahead = slots - 1; // steps: so far in advance keys are copied
 constexpr int most_splits = 256;
-template <int d> constexpr int blocks_per_sm = d == 128 ? 2 : 4;
+// So few that an SM has 64 KiB on their way. More would only make more parts to merge.
+template <int d> constexpr int blocks_per_sm = 128 / d;
 
 /// The result for some of the keys: O, divided by its sum of weights, and LSE in units of log2. A
 /// row that sees none of these keys has O = 0 and LSE = -inf.
@@ -148,14 +149,17 @@ __device__ float warp_sum(float x) {
     return x;
 }
 
-/// The warp's own result, from registers.
+/// The warp's own result, from registers: the rows that exist.
 template <int d>
 __device__ void store_part(Part<d>& part, const float (&O_reg)[1][d / 8][4],
-                           const float (&m_reg)[1][2], const float (&l_reg)[1][4],
-                           float scale_log2) {
+                           const float (&m_reg)[1][2], const float (&l_reg)[1][4], float scale_log2,
+                           int rows) {
     const int g = threadIdx.x % 32 / 4; // rows g and g + 8 of C
     const int t = threadIdx.x % 4;      // columns 2t and 2t + 1
     for (int r = 0; r < 2; ++r) {
+        if (g + 8 * r >= rows) { // nobody merges them
+            return;
+        }
         const float l = l_reg[0][2 * r];
         const float normalise = l == 0 ? 0.0f : 1 / l;
         float* const O = part.O[g + 8 * r] + 2 * t;
@@ -204,7 +208,7 @@ __device__ void merge(Part<d>& result, const Part<d>* parts, int count, int rows
         const int row = e / (d / 4);
         const int x = e % (d / 4) * 4;
         float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 8
+#pragma unroll 16
         for (int n = 0; n < count; ++n) {
             const float4 O = *reinterpret_cast<const float4*>(parts[n].O[row] + x);
             const float w = weights[row][n];
@@ -294,7 +298,7 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void split_kv(
     }
 
     __syncthreads(); // all warps have left the rings, in whose place the parts are
-    store_part(smem.merge.of_warp[warp], O_reg, m_reg, l_reg, scale_log2);
+    store_part(smem.merge.of_warp[warp], O_reg, m_reg, l_reg, scale_log2, rows);
     __syncthreads(); // the parts of all warps are there
     Part<d>& result = smem.merge.result;
     if (tiling.splits == 1) {
@@ -336,10 +340,8 @@ int64_t tiles_of(const flash::Problem& p) {
 
 /// How many blocks share the keys of a tile.
 template <int d> int splits_of(const flash::Problem& p) {
-    // All blocks run at the same time. (Those of both types take the same room.)
-    const int64_t places =
-        flash::resident_blocks(split_kv<flash::Half, d>, threads, sizeof(Shared<d>));
-    const int64_t room = places / tiles_of(p);
+    // all blocks run at the same time
+    const int64_t room = int64_t{flash::multiprocessors()} * blocks_per_sm<d> / tiles_of(p);
     // After N_kv / splits keys the last block reads `rows` rows of each part. A key, 2 d numbers of
     // 16 bits, has as many bytes as a row of O, d numbers of 32: the sum of both is least here.
     const auto rows = static_cast<double>(std::min<int64_t>(Br, packed_rows(p)));

@@ -89,6 +89,11 @@ size_t max_shared_memory_per_block() {
         device_limit(cudaDevAttrMaxSharedMemoryPerBlockOptin, current_device()));
 }
 
+int multiprocessors() {
+    const std::lock_guard lock(one_asks);
+    return device_limit(cudaDevAttrMultiProcessorCount, current_device());
+}
+
 int resident_blocks(const void* kernel, int threads, size_t smem_bytes) {
     const auto block = static_cast<unsigned>(threads);
     // raises the limit on dynamic shared memory, which counts here

@@ -47,6 +47,9 @@ void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_by
 /// The most shared memory that the GPU gives one block, in bytes.
 size_t max_shared_memory_per_block();
 
+/// How many SMs the GPU has.
+int multiprocessors();
+
 /// How many blocks of a launch the GPU runs at the same time: on each SM as many as its registers,
 /// threads and shared memory allow. Throws Error when not even one fits.
 int resident_blocks(const void* kernel, int threads, size_t smem_bytes);

@@ -21,6 +21,8 @@ void* dynamic_shared_memory() { return current_block().shared().dynamic(); }
 
 size_t flash::max_shared_memory_per_block() { return simt::shared_memory_limit(false); }
 
+int flash::multiprocessors() { return simt::sms; }
+
 int flash::resident_blocks(bool for_hopper, int threads, size_t smem_bytes) {
     return simt::resident_blocks(for_hopper, threads, smem_bytes);
 }

@@ -55,6 +55,9 @@ void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_by
 /// of a kernel for Hopper may have 227 KiB in any case.)
 size_t max_shared_memory_per_block();
 
+/// How many SMs the emulated GPU has.
+int multiprocessors();
+
 /// How many blocks of a launch a GPU would run at the same time. The one that is emulated has 4
 /// SMs, so that small problems have several waves, on each of which a block may have what
 /// FLASH_SIMT_SHARED_KIB says. Registers do not count. (Here each core runs one block.)
