@@ -10,20 +10,26 @@ namespace {
 
 class MpiExchange final : public Exchange {
   public:
-    MpiExchange(int rank, int size) : next_((rank + 1) % size), before_((rank + size - 1) % size) {}
+    MpiExchange(int rank, int size) : next_((rank + 1) % size), before_((rank + size - 1) % size) {
+        // Messages of its own; and all processes have to come here together, as NCCL has it.
+        MPI_Comm_dup(MPI_COMM_WORLD, &ring_);
+    }
+    ~MpiExchange() override { MPI_Comm_free(&ring_); }
+    MpiExchange(const MpiExchange&) = delete;
+    MpiExchange& operator=(const MpiExchange&) = delete;
 
     void start(const ShardOfKV& now, const RoomForKV& room) override {
         room_ = room;
         for (void* const tensor : {room.K, room.V}) {
             in_pieces(room.bytes, [&](size_t at, int size) {
-                MPI_Irecv(static_cast<char*>(tensor) + at, size, MPI_BYTE, before_, 0,
-                          MPI_COMM_WORLD, &requests_.emplace_back());
+                MPI_Irecv(static_cast<char*>(tensor) + at, size, MPI_BYTE, before_, 0, ring_,
+                          &requests_.emplace_back());
             });
         }
         for (const void* const tensor : {now.K, now.V}) {
             in_pieces(now.bytes, [&](size_t at, int size) {
-                MPI_Isend(static_cast<const char*>(tensor) + at, size, MPI_BYTE, next_, 0,
-                          MPI_COMM_WORLD, &requests_.emplace_back());
+                MPI_Isend(static_cast<const char*>(tensor) + at, size, MPI_BYTE, next_, 0, ring_,
+                          &requests_.emplace_back());
             });
         }
     }
@@ -42,6 +48,7 @@ class MpiExchange final : public Exchange {
 
   private:
     int next_, before_;
+    MPI_Comm ring_{};
     RoomForKV room_ = {};
     std::vector<MPI_Request> requests_;
 };

@@ -25,7 +25,8 @@ class Processes {
     /// have.
     virtual double largest(double value) = 0;
 
-    /// How their kernels' K and V go round.
+    /// How their kernels' K and V go round. Every process calls it, and the first call returns when
+    /// all have.
     virtual Exchange& exchange() = 0;
 
     /// Ends every process, whatever it is doing or waiting for.

@@ -93,6 +93,8 @@ RingRun::RingRun(const Rung& rung, const Problem& problem, const Inputs& whole, 
     const int64_t d = problem.head_dim;
     const int64_t heads = problem.batch * problem.heads,
                   kv_heads = problem.batch * problem.kv_heads;
+    // All processes make it together, so before any of them waits for its shard.
+    Exchange& exchange = processes == nullptr ? neighbours_ : processes->exchange();
     for (int rank = 0; rank < ranks; ++rank) {
         const bool mine = processes == nullptr || processes->rank() == rank;
         const bool cuts = processes == nullptr || processes->rank() == 0;
@@ -121,7 +123,6 @@ RingRun::RingRun(const Rung& rung, const Problem& problem, const Inputs& whole, 
         q.resize(static_cast<size_t>(part.q_size()));
         k.resize(static_cast<size_t>(part.kv_size()));
         v.resize(static_cast<size_t>(part.kv_size()));
-        Exchange& exchange = processes == nullptr ? neighbours_ : processes->exchange();
         mine_.push_back({shard, DeviceRun(rung_of(rung, problem, shard, exchange), part,
                                           {whole.dtype, q, k, v}, margin)});
         const DeviceRun& run = mine_.back().run;
