@@ -1,5 +1,6 @@
 """Packages of PyPI in a virtual environment of a build folder."""
 
+import fcntl
 import re
 import subprocess
 import sys
@@ -18,12 +19,21 @@ class LeftOut(Exception):
 def install(package, command):
     """A package of the system, by apt."""
     script = '. scripts/lib/setup.sh; NEEDED=$1; install "$1"'
-    if subprocess.run(["bash", "-c", script, command, package], cwd=ROOT).returncode:
+    asked = ["bash", "-c", script, command, package]
+    # stdout is that of the program which needs it
+    if subprocess.run(asked, cwd=ROOT, stdout=sys.stderr).returncode:
         raise LeftOut(f"there is no {package}")
 
 
 def prepare(folder, requirements, what, command):
     """The environment's Python, made anew if this Python or the requirements have changed."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a second one waits, and finds what the first has made
+        return prepared(folder, requirements, what, command)
+
+
+def prepared(folder, requirements, what, command):
     python, stamp = folder / "bin/python3", folder / "requirements.txt"
     wanted = f"{requirements.read_text(encoding='utf-8')}# for Python {sys.version.split()[0]}\n"
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
