@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/attention.hpp"
+#include "common/paged_kv.hpp"
 #include "common/ranks.hpp"
 
 namespace flash {
@@ -46,6 +47,11 @@ template <class T>
 using ForwardOfRank = void (*)(const Problem&, const Shard&, const T* /*Q*/, const T* /*K*/,
                                const T* /*V*/, T* /*O*/, float* /*LSE*/, void* workspace,
                                Exchange&);
+
+/// O and LSE from Q, and from K and V in pages; p.kv_len is the most keys that a sequence may have.
+template <class T>
+using ForwardPaged = void (*)(const Problem&, const PagedKV<T>&, const T* /*Q*/, T* /*O*/,
+                              float* /*LSE*/, void* workspace);
 
 /// dQ, dK and dV from Q, K, V, O, LSE and dO, likewise.
 template <class T>

@@ -35,6 +35,12 @@ struct RingFunctions {
     std::unique_ptr<Processes> (*processes)() = nullptr;
 };
 
+/// What a rung adds that reads K and V from pages.
+struct PagedFunctions {
+    ForwardPaged<Half> fp16 = nullptr;
+    ForwardPaged<Bfloat16> bf16 = nullptr;
+};
+
 struct Rung {
     std::string name; // the folder's: "05_one_pass_softmax"
 
@@ -45,7 +51,8 @@ struct Rung {
 
     BackwardFunctions backward = {}; // a backward rung names these and none above
 
-    RingFunctions ring = {}; // names all of them, or none
+    RingFunctions ring = {};   // names all of them, or none
+    PagedFunctions paged = {}; // likewise
 
     // of an array that lives as long as the program; empty: any
     std::span<const int> head_dims = {};
@@ -71,6 +78,7 @@ struct Rung {
     bool unordered_dQ = false;
 
     bool is_ring() const { return ring.fp16 != nullptr; }
+    bool is_paged() const { return paged.fp16 != nullptr; }
     bool is_backward() const { return backward.fp32 || backward.fp16 || backward.bf16; }
     bool takes_workspace() const {
         return fp32.takes_workspace() || fp16.takes_workspace() || backward.fp16.takes_workspace();

@@ -1,0 +1,521 @@
+// paged_kv: K and V lie in pages, each sequence has a length, and blocks share out all the work.
+//
+// The idea: a server's sequences grow, end, and begin like others, so their keys lie in pages, and
+// a table says which. Only the GPU knows how long they are. So blocks cannot be handed out by tile:
+// they are by *work*. Put the rounds (64 keys, a step for each warp) of all tiles one behind the
+// other, and give each block a share of that line, as long as everybody else's:
+//
+//      lengths    900 keys                                    70       0    200
+//      tiles     | a . . . . . . . . . . . . . . . . . . . . | b . | c . | d . . . |
+//      blocks      0 0 0 0 0 0 0 0 | 1 1 1 1 1 1 1 1 | 2 2 2 2 2 2 2 2 | 3 3 3 ..
+//      merged by   the last of 0, 1, 2                       2     2     the last of 2 and 3
+//
+//   - A key's address is its page's number, out of the table, and its row there. A step of 16 keys
+//     lies in one page. The table is read a step early, so nobody waits for it.
+//   - Each block finds its share by itself: it adds up all lengths, then looks for its place.
+//   - Who else has a part of a tile, and where that part lies, follows from where the tile begins
+//     and ends on the line.
+//
+// Pages: PagedAttention (W. Kwon et al., 2023). Equal shares of a line of work: Stream-K
+// (M. Osama et al., 2023). Parent: split_kv. New: `line_of`, `start_of`, the loop over tiles, and
+// an address by page. Look at: what the host does not know. Gained: the longest sequence no
+// longer decides.
+#include "steps/53_paged_kv/paged_kv.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/derived/fixed_maximum.hpp"
+#include "common/cuda/derived/packed_rows.hpp"
+#include "common/cuda/derived/swizzle.hpp"
+#include "common/cuda/ptx/cp_async.hpp"
+#include "common/cuda/ptx/ldmatrix.hpp"
+#include "common/cuda/ptx/mma.hpp"
+
+namespace paged_kv {
+namespace {
+
+constexpr int warps = 4;
+constexpr int threads = 32 * warps;
+constexpr int Br = 16;            // packed rows, the same for all warps
+constexpr int Bc = 16;            // keys in a warp's step
+constexpr int round = warps * Bc; // keys: a step for each warp, and what blocks are given
+constexpr int slots = 3;          // in a warp's ring, each for a step
+constexpr int ahead = slots - 1;  // steps: so far in advance keys are copied
+constexpr int most_splits = 256;
+// So few that an SM has 64 KiB on their way. More would only make more parts to merge.
+template <int d> constexpr int blocks_per_sm = 128 / d;
+
+/// The result for some of the keys: O, divided by its sum of weights, and LSE in units of log2. A
+/// row that sees none of these keys has O = 0 and LSE = -inf.
+template <int d> struct Part {
+    float O[Br][d + 8]; // 8 more, so that rows of a C fragment lie in different banks
+    float LSE[Br];
+};
+
+/// Of each row, how much each part counts. 1 more, so that rows lie in different banks.
+using Weights = float[Br][most_splits + 1];
+
+template <int d> struct Slot { flash::SwizzledTile<d, Bc> K, V; };
+
+/// Dynamic shared memory: first the rings of all warps, later what is merged, in the same place.
+template <int d> union Shared {
+    Slot<d> ring[warps][slots];
+    struct {
+        Part<d> of_warp[warps], result;
+        Weights weights;
+        bool is_last;
+    } merge;
+};
+
+/// Starts the warp's copies of 16 keys. Rows from `valid` on become zeros.
+template <class T, int d>
+__device__ void start_step(flash::SwizzledTile<d, Bc>& tile, const T* from, int64_t row_stride,
+                           int valid) {
+    constexpr int step = 32 / (d / 8); // rows that the warp copies at once
+    const int row = threadIdx.x % 32 / (d / 8);
+    const int chunk = threadIdx.x % (d / 8);
+#pragma unroll
+    for (int r = row; r < row + Bc; r += step) {
+        flash::cp_async_16(tile.data + tile.offset(r, chunk), from + r * row_stride + 8 * chunk,
+                           r < valid);
+    }
+}
+
+/// Reads the tile's rows of Q as A fragments: 16 rows x 16 columns each. Rows from `rows` on are 0.
+template <class T, int d>
+__device__ void load_Q(uint32_t (&Q_reg)[d / 16][4], const T* Q, flash::PackedRows packed,
+                       int first, int rows) {
+    const int g = threadIdx.x % 32 / 4; // the lane's rows in a fragment: g and g + 8
+    const int t = threadIdx.x % 4;      // its columns: 2t and 2t + 1, and 8 more
+    for (int r = 0; r < 2; ++r) {
+        const T* row = Q + packed.place(first + g + 8 * r) * d + 2 * t;
+#pragma unroll
+        for (int k = 0; k < d / 8; ++k) {
+            Q_reg[k / 2][k % 2 * 2 + r] =
+                g + 8 * r < rows ? *reinterpret_cast<const uint32_t*>(row + 8 * k) : 0;
+        }
+    }
+}
+
+/// S_reg = Q K^T - m: 16 rows and the step's keys. C fragments, 16 rows x 8 keys each.
+template <class T, int d>
+__device__ void multiply_QK(float (&S_reg)[1][Bc / 8][4], const float (&m_reg)[1][2],
+                            const uint32_t (&Q_reg)[d / 16][4],
+                            const flash::SwizzledTile<d, Bc>& K) {
+    const int K_lane = K.lane_of_B(threadIdx.x % 32);
+    for (int n = 0; n < Bc / 8; ++n) {
+        for (int c = 0; c < 4; ++c) {
+            S_reg[0][n][c] = -m_reg[0][c / 2];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < d / 16; ++k) {
+        uint32_t K_reg[4];
+        flash::ldmatrix_x4(K_reg, K.data + K.fragment(K_lane, 0, k));
+        flash::mma_m16n8k16<T>(S_reg[0][0], Q_reg[k], {K_reg[0], K_reg[1]});
+        flash::mma_m16n8k16<T>(S_reg[0][1], Q_reg[k], {K_reg[2], K_reg[3]});
+    }
+}
+
+/// O_reg += P V, and l_reg += P times ones: a C fragment whose every column is the row sum.
+template <class T, int d>
+__device__ void multiply_PV(float (&O_reg)[1][d / 8][4], float (&l_reg)[1][4],
+                            const float (&P)[1][Bc / 8][4], const flash::SwizzledTile<d, Bc>& V) {
+    const int V_lane = V.lane_of_B_transposed(threadIdx.x % 32);
+    uint32_t P_reg[4]; // an A fragment: 16 rows x 16 keys
+    flash::pack_A_saturated<T>(P_reg, P[0][0], P[0][1]);
+    flash::mma_m16n8k16<T>(l_reg[0], P_reg, {flash::ones<T>, flash::ones<T>});
+#pragma unroll
+    for (int n = 0; n < d / 8; n += 2) {
+        uint32_t V_reg[4];
+        flash::ldmatrix_x4_trans(V_reg, V.data + V.fragment(V_lane, 0, n / 2));
+        flash::mma_m16n8k16<T>(O_reg[0][n], P_reg, {V_reg[0], V_reg[1]});
+        flash::mma_m16n8k16<T>(O_reg[0][n + 1], P_reg, {V_reg[2], V_reg[3]});
+    }
+}
+
+/// The maximum over all lanes of the warp, as in flash_attention_1; each of them gets it.
+__device__ float warp_max(float x) {
+    for (int other = 16; other > 0; other /= 2) {
+        x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, other));
+    }
+    return x;
+}
+
+/// The sum, in the same way.
+__device__ float warp_sum(float x) {
+    for (int other = 16; other > 0; other /= 2) {
+        x += __shfl_xor_sync(0xffffffff, x, other);
+    }
+    return x;
+}
+
+/// The warp's own result, from registers: the rows that exist.
+template <int d>
+__device__ void store_part(Part<d>& part, const float (&O_reg)[1][d / 8][4],
+                           const float (&m_reg)[1][2], const float (&l_reg)[1][4], float scale_log2,
+                           int rows) {
+    const int g = threadIdx.x % 32 / 4; // rows g and g + 8 of C
+    const int t = threadIdx.x % 4;      // columns 2t and 2t + 1
+    for (int r = 0; r < 2; ++r) {
+        if (g + 8 * r >= rows) { // nobody merges them
+            return;
+        }
+        const float l = l_reg[0][2 * r];
+        const float normalise = l == 0 ? 0.0f : 1 / l;
+        float* const O = part.O[g + 8 * r] + 2 * t;
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            *reinterpret_cast<float2*>(O + 8 * n) =
+                make_float2(O_reg[0][n][2 * r] * normalise, O_reg[0][n][2 * r + 1] * normalise);
+        }
+        if (t == 0) {
+            part.LSE[g + 8 * r] = m_reg[0][r] * scale_log2 - flash::window + log2f(l);
+        }
+    }
+}
+
+/// Merges `count` parts into one, which may be in shared or in global memory. The whole block calls
+/// it, and each thread may then read what it will store of O: 4 columns of a row, a block apart.
+template <int d>
+__device__ void merge(Part<d>& result, const Part<d>* parts, int count, int rows,
+                      Weights& weights) {
+    const int lane = threadIdx.x % 32;
+    for (int row = threadIdx.x / 32; row < rows; row += warps) { // a row per warp
+        float* const weight = weights[row];
+        float top = -INFINITY;
+        for (int n = lane; n < count; n += 32) {
+            weight[n] = parts[n].LSE[row];
+            top = fmaxf(top, weight[n]);
+        }
+        top = warp_max(top);
+        top = top == -INFINITY ? 0.0f : top; // no part sees a key, and -inf - -inf is NaN
+        float sum = 0;
+        for (int n = lane; n < count; n += 32) {
+            weight[n] = flash::fast_exp2(weight[n] - top);
+            sum += weight[n];
+        }
+        sum = warp_sum(sum);
+        const float normalise = sum == 0 ? 0.0f : 1 / sum;
+        for (int n = lane; n < count; n += 32) {
+            weight[n] *= normalise;
+        }
+        if (lane == 0) {
+            result.LSE[row] = top + log2f(sum);
+        }
+    }
+    __syncthreads(); // the weights and LSE of all rows are there
+    for (int e = threadIdx.x; e < rows * (d / 4); e += threads) {
+        const int row = e / (d / 4);
+        const int x = e % (d / 4) * 4;
+        float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 16
+        for (int n = 0; n < count; ++n) {
+            const float4 O = *reinterpret_cast<const float4*>(parts[n].O[row] + x);
+            const float w = weights[row][n];
+            sum.x = fmaf(w, O.x, sum.x);
+            sum.y = fmaf(w, O.y, sum.y);
+            sum.z = fmaf(w, O.z, sum.z);
+            sum.w = fmaf(w, O.w, sum.w);
+        }
+        *reinterpret_cast<float4*>(result.O[row] + x) = sum;
+    }
+}
+
+/// Of each sequence, and how many sequences there are.
+struct Tiling {
+    int sequences;
+    int tiles; // of a sequence: those of its first K/V head, then of the next
+    int Tr;    // tiles of packed rows for each K/V head
+};
+
+/// The keys of a sequence. Without lengths, all have N_kv.
+template <class T>
+__device__ int length_of(const flash::PagedKV<T>& cache, int sequence, int N_kv) {
+    return cache.lengths == nullptr ? N_kv : cache.lengths[sequence];
+}
+
+/// Rounds of a tile. One without keys has a round too: somebody has to store its O = 0.
+__device__ int rounds_of(int length) { return max(1, (length + round - 1) / round); }
+
+/// The rounds of all tiles, one behind the other.
+struct Line {
+    int rounds;
+    int share; // of each block; the last ones may get less, or nothing
+};
+
+/// Adds up the rounds of all sequences, and cuts them into shares. Every warp does it for itself.
+template <class T>
+__device__ Line line_of(const flash::PagedKV<T>& cache, Tiling tiling, int N_kv, int rows) {
+    int sum = 0, longest = 0;
+    for (int b = threadIdx.x % 32; b < tiling.sequences; b += 32) {
+        const int rounds = rounds_of(length_of(cache, b, N_kv));
+        sum += rounds;
+        longest = max(longest, rounds);
+    }
+    const int all = __reduce_add_sync(0xffffffff, sum) * tiling.tiles;
+    longest = __reduce_max_sync(0xffffffff, longest);
+    const int even = (all + gridDim.x - 1) / gridDim.x;
+    // As in split_kv: after `share` rounds of keys, the last block of the longest tile reads `rows`
+    // rows of longest / share parts. The sum of both is least here.
+    const int pays = static_cast<int>(sqrtf(static_cast<float>(longest) * rows / round));
+    const int fits = (longest + most_splits - 2) / (most_splits - 1); // and one for the first cut
+    return {all, max(even, max(pays, fits))};
+}
+
+/// A sequence, and the rounds on the line before it.
+struct Start {
+    int sequence, before;
+};
+
+/// The sequence that round `at` of the line belongs to, found by a warp, 32 sequences at a time.
+template <class T>
+__device__ Start start_of(int at, const flash::PagedKV<T>& cache, Tiling tiling, int N_kv) {
+    const int lane = threadIdx.x % 32;
+    int before = 0;
+    for (int b = lane;; b += 32) {
+        const int rounds =
+            b < tiling.sequences ? tiling.tiles * rounds_of(length_of(cache, b, N_kv)) : 0;
+        int end = rounds; // of the lane's sequence: the sum of its own rounds and those before it
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int other = __shfl_up_sync(0xffffffff, end, distance);
+            end += lane >= distance ? other : 0;
+        }
+        end += before;
+        const int passed = __popc(__ballot_sync(0xffffffff, end <= at)); // they end before `at`
+        if (passed < 32) {
+            return {b - lane + passed, __shfl_sync(0xffffffff, end - rounds, passed)};
+        }
+        before = __shfl_sync(0xffffffff, end, 31);
+    }
+}
+
+template <class T, int d>
+__global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
+    const T* Q, flash::PagedKV<T> cache, T* O, float* LSE, Part<d>* parts, int* finished,
+    Tiling tiling, flash::PackedRows packed, int N_kv, float scale_log2, bool causal) {
+    const int warp = threadIdx.x / 32;
+    const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
+    auto& smem = *flash::dynamic_shared<Shared<d>>();
+
+    const int rows_of_group = packed.group * packed.N_q;
+    const Line line = line_of(cache, tiling, N_kv, min(Br, rows_of_group));
+    const int block = blockIdx.x;
+    const int end_of_share = min((block + 1) * line.share, line.rounds);
+    if (block * line.share >= end_of_share) { // there is not work enough for all
+        return;
+    }
+    auto [sequence, before] = start_of(block * line.share, cache, tiling, N_kv);
+    int next = 0;
+    for (int at = block * line.share; at < end_of_share; at = next) { // a tile, or a part of one
+        int length = length_of(cache, sequence, N_kv);
+        if (at == before + tiling.tiles * rounds_of(length)) { // its last tile is done
+            before = at;
+            ++sequence;
+            length = length_of(cache, sequence, N_kv);
+        }
+        const int rounds = rounds_of(length);
+        const int tile = (at - before) / rounds;  // of the sequence
+        const int begin = before + tile * rounds; // of the tile, on the line
+        next = min(begin + rounds, end_of_share);
+        const int first_block = begin / line.share; // of those that share the tile
+        const int splits = (begin + rounds - 1) / line.share - first_block + 1;
+
+        const int kv_head = tile / tiling.Tr;
+        const int i0 = tile % tiling.Tr * Br; // a packed row
+        const int kv_heads = tiling.tiles / tiling.Tr;
+        const int64_t first_row = (int64_t{sequence} * kv_heads + kv_head) * rows_of_group;
+        const int rows = min(Br, rows_of_group - i0);
+
+        // as in packed_heads: the keys that a row of the tile sees, if they exist
+        const auto visible = [&](int row) {
+            return causal ? packed.query(i0 + row) + (length - packed.N_q) + 1 : length;
+        };
+        const int whole = min(length, visible(0)); // keys that every row sees
+        // the tile's steps of 16 keys, and those of this block
+        const int steps = (max(0, visible(rows - 1)) + Bc - 1) / Bc;
+        const int first = (at - begin) * warps;
+        const int end = min((next - begin) * warps, steps);
+
+        Slot<d>(&ring)[slots] = smem.ring[warp];
+        const auto page_of = [&](int step) -> int64_t {
+            return step >= end ? 0
+                   : cache.table == nullptr
+                       ? sequence
+                       : cache.table[int64_t{sequence} * cache.most_pages + step * Bc / cache.page];
+        };
+        int64_t page = page_of(first + warp); // of the step that is started next
+        const auto start_KV = [&](int step, int slot) {
+            if (step < end) {
+                const int j0 = step * Bc;
+                const int64_t from = page * cache.page_stride + kv_head * cache.head_stride +
+                                     j0 % cache.page * cache.row_stride;
+                start_step(ring[slot].K, cache.K + from, cache.row_stride, length - j0);
+                start_step(ring[slot].V, cache.V + from, cache.row_stride, length - j0);
+            }
+            flash::cp_async_commit(); // one group per step, even if it is empty: waits count groups
+            page = page_of(step + warps); // it is here when the next step is started
+        };
+        __syncthreads(); // all have left what the tile before merged, in whose place the rings are
+        for (int n = 0; n < ahead; ++n) {
+            start_KV(first + warp + n * warps, n);
+        }
+        uint32_t Q_reg[d / 16][4];
+        load_Q<T, d>(Q_reg, Q + first_row * d, packed, i0, rows);
+
+        float m_reg[1][2] = {};        // of rows g and g + 8: what is subtracted from their scores
+        float l_reg[1][4] = {};        // a C fragment
+        float O_reg[1][d / 8][4] = {}; // C fragments: 16 rows x 8 columns each
+        int slot = 0;
+        for (int step = first + warp; step < end; step += warps) {
+            const bool is_first = step == first + warp;
+            flash::cp_async_wait<ahead - 1>(); // this lane's copies of the step have landed
+            // so have those of the other lanes; and all have left the step before, whose slot is
+            // filled
+            __syncwarp();
+            start_KV(step + ahead * warps, (slot + ahead) % slots);
+
+            const int j0 = step * Bc;
+            float S_reg[1][Bc / 8][4]; // S, then P in its place
+            multiply_QK<T, d>(S_reg, m_reg, Q_reg, ring[slot].K);
+            if (j0 + Bc > whole) {
+                flash::mask(S_reg[0], length - j0, {visible(g) - j0, visible(g + 8) - j0});
+            }
+            if (is_first || !flash::all_negative(S_reg)) {
+                flash::raise_maximum<T>(S_reg, m_reg, l_reg, O_reg, scale_log2, is_first);
+            }
+            flash::exponentials(S_reg, scale_log2);
+            multiply_PV<T, d>(O_reg, l_reg, S_reg, ring[slot].V);
+            slot = (slot + 1) % slots;
+        }
+
+        __syncthreads(); // all warps have left the rings, in whose place the parts are
+        store_part(smem.merge.of_warp[warp], O_reg, m_reg, l_reg, scale_log2, rows);
+        __syncthreads(); // the parts of all warps are there
+        Part<d>& result = smem.merge.result;
+        if (splits == 1) {
+            merge(result, smem.merge.of_warp, warps, rows, smem.merge.weights);
+        } else {
+            // A block may have a part of the tile in which its share begins, and of the one in
+            // which it ends. These have no block in common but this one, so their places differ.
+            Part<d>* const parts_of_tile = parts + 2 * first_block;
+            merge(parts_of_tile[block - first_block], smem.merge.of_warp, warps, rows,
+                  smem.merge.weights);
+            __syncthreads(); // all threads have stored what they have merged, and need no weight
+            if (threadIdx.x == 0) {
+                __threadfence(); // the block's part is there before it counts as finished
+                smem.merge.is_last = atomicAdd(&finished[first_block], 1) + 1 == splits;
+                __threadfence(); // the other parts are read after they count as finished
+            }
+            __syncthreads(); // all threads know whether the block is the last one
+            if (!smem.merge.is_last) {
+                continue;
+            }
+            merge(result, parts_of_tile, splits, rows, smem.merge.weights);
+        }
+        for (int e = threadIdx.x; e < rows * (d / 4); e += threads) { // what the thread has merged
+            const int row = e / (d / 4);
+            const int x = e % (d / 4) * 4;
+            const int64_t place = first_row + packed.place(i0 + row);
+            const float4 O4 = *reinterpret_cast<const float4*>(result.O[row] + x);
+            *reinterpret_cast<uint2*>(O + place * d + x) =
+                make_uint2(flash::pack<T>(O4.x, O4.y), flash::pack<T>(O4.z, O4.w));
+            if (x == 0) {
+                LSE[place] = flash::ln_2 * result.LSE[row];
+            }
+        }
+    }
+}
+
+/// Rows that one K/V head serves.
+int64_t packed_rows(const flash::Problem& p) { return p.heads / p.kv_heads * p.q_len; }
+
+/// Tiles of a sequence.
+int64_t tiles_of(const flash::Problem& p) {
+    return p.kv_heads * flash::ceil_div(packed_rows(p), Br);
+}
+
+/// The rounds of all tiles, where every sequence has as many keys as it may have.
+int64_t most_rounds(const flash::Problem& p) {
+    return p.batch * tiles_of(p) * flash::ceil_div(p.kv_len, round);
+}
+
+/// All run at the same time, and each may have a round.
+template <int d> int blocks_of(const flash::Problem& p) {
+    const int64_t places = int64_t{flash::multiprocessors()} * blocks_per_sm<d>;
+    return static_cast<int>(std::min(places, most_rounds(p)));
+}
+
+template <class T, int d>
+void run(const flash::Problem& p, const flash::PagedKV<T>& cache, const T* Q, T* O, float* LSE,
+         void* workspace) {
+    const int N_kv = flash::as_int(p.kv_len, "kv-len");
+    const int rows = flash::as_int(packed_rows(p), "heads / kv-heads x q-len");
+    flash::as_int(most_rounds(p), "batch x kv-heads x tiles of rows x rounds of keys");
+    // neither is larger than `rows`
+    const flash::PackedRows packed{static_cast<int>(p.heads / p.kv_heads),
+                                   static_cast<int>(p.q_len)};
+    // none is larger than most_rounds
+    const Tiling tiling{static_cast<int>(p.batch), static_cast<int>(tiles_of(p)),
+                        static_cast<int>(flash::ceil_div(rows, Br))};
+    const int blocks = blocks_of<d>(p);
+    flash::Workspace memory(workspace);
+    auto* const parts = memory.part<Part<d>>(int64_t{2} * blocks, "the parts");
+    auto* const finished = memory.part<int>(blocks, "the parts' counters");
+    flash::clear(finished, blocks);
+    flash::launch(paged_kv<T, d>, blocks, threads, sizeof(Shared<d>), Q, cache, O, LSE, parts,
+                  finished, tiling, packed, N_kv, p.scale * flash::log2_e, p.causal);
+}
+
+} // namespace
+
+int64_t workspace_bytes(const flash::Problem& p) {
+    int64_t bytes = 0;
+    flash::for_head_dim<head_dims>(p.head_dim, [&](auto d) {
+        bytes = flash::part_bytes<Part<d>>(int64_t{2} * blocks_of<d>(p)) +
+                flash::part_bytes<int>(blocks_of<d>(p));
+    });
+    return bytes;
+}
+
+template <class T>
+void attention_paged(const flash::Problem& p, const flash::PagedKV<T>& cache, const T* Q, T* O,
+                     float* LSE, void* workspace) {
+    flash::require_page(cache.page);
+    const int64_t strides[] = {cache.page_stride, cache.head_stride, cache.row_stride};
+    for (const int64_t stride : strides) {
+        if (stride % 8 != 0) { // elements: a copy is 16 bytes
+            throw flash::Error("the strides of a cache must be multiples of 8 elements, got " +
+                               std::to_string(stride));
+        }
+    }
+    flash::for_head_dim<head_dims>(p.head_dim,
+                                   [&](auto d) { run<T, d>(p, cache, Q, O, LSE, workspace); });
+}
+
+template <class T>
+void attention(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, float* LSE,
+               void* workspace) {
+    // a page per sequence: the table would say 0, 1, 2, ...
+    const int64_t page = flash::ceil_div(p.kv_len, flash::page_multiple) * flash::page_multiple;
+    const flash::PagedKV<T> cache{.K = K,
+                                  .V = V,
+                                  .page_stride = p.kv_heads * p.kv_len * p.head_dim,
+                                  .head_stride = p.kv_len * p.head_dim,
+                                  .row_stride = p.head_dim,
+                                  .page = flash::as_int(page, "kv-len"),
+                                  .table = nullptr,
+                                  .most_pages = 1,
+                                  .lengths = nullptr};
+    attention_paged(p, cache, Q, O, LSE, workspace);
+}
+
+template decltype(attention<flash::Half>) attention<flash::Half>;
+template decltype(attention<flash::Bfloat16>) attention<flash::Bfloat16>;
+template decltype(attention_paged<flash::Half>) attention_paged<flash::Half>;
+template decltype(attention_paged<flash::Bfloat16>) attention_paged<flash::Bfloat16>;
+
+} // namespace paged_kv
