@@ -24,6 +24,7 @@
 #include "steps/34_overlap/overlap.hpp"
 #include "steps/51_packed_heads/packed_heads.hpp"
 #include "steps/52_split_kv/split_kv.hpp"
+#include "steps/53_paged_kv/paged_kv.hpp"
 
 namespace {
 
@@ -60,7 +61,11 @@ const std::vector<flash::Rung> rungs = {{.name = "lazy_maximum",
                                         {.name = "split_kv",
                                          .fp16 = split_kv::attention<flash::Half>,
                                          .bf16 = split_kv::attention<flash::Bfloat16>,
-                                         .workspace_bytes = split_kv::workspace_bytes}};
+                                         .workspace_bytes = split_kv::workspace_bytes},
+                                        {.name = "paged_kv",
+                                         .fp16 = paged_kv::attention<flash::Half>,
+                                         .bf16 = paged_kv::attention<flash::Bfloat16>,
+                                         .workspace_bytes = paged_kv::workspace_bytes}};
 
 /// One row's scores in units of log2, by the stage that a key belongs to: a few low keys, some on
 /// the way, a plateau that nearly all keys share, and a single peak.

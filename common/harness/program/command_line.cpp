@@ -60,6 +60,10 @@ std::string examples(const Rung& rung) {
                                  " --causal --q-len 1000\n"
                                  "      the sequence spread over two processes\n"
                            : std::string()) +
+           (rung.is_paged() ? "  " + name +
+                                  " --batch 3 --kv-len 1000 --q-len 1 --lengths 1000,0,37\n"
+                                  "      K and V in pages, and three sequences of other lengths\n"
+                            : std::string()) +
            "Exit code: 0 passed, 1 wrong result, 2 bad input or no usable device.";
 }
 
@@ -123,6 +127,12 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
         add("--ranks", "P", options.ranks,
             "Compute all of P ranks in this process, one after the other, so that nothing travels")
             ->check(positive<int>());
+    }
+    if (rung.is_paged()) {
+        add_size("--page", options.page,
+                 "Lay K and V into pages of N keys, in random order; N is a multiple of 16 (64)");
+        add("--lengths", "LIST", options.lengths,
+            "Keys of each sequence in these pages, 0 to N_kv: 1000,0,37 or random (all N_kv)");
     }
     app.add_flag("--json", options.json, "Print one JSON document instead of text");
     const std::vector<BackendFlag> backend_flags = rung.backend().flags();

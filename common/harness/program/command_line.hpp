@@ -22,7 +22,11 @@ struct Options {
     bool bench = false;
     std::optional<int> repetitions; // of --bench
     bool json = false;
-    std::optional<int> ranks; // of a ring, all in this process
+    std::optional<int> ranks;           // of a ring, all in this process
+    std::optional<int64_t> page;        // of a paged rung: keys in a page
+    std::optional<std::string> lengths; // "1000,0,37", or "random"
+
+    bool paged() const { return page || lengths; }
 };
 
 /// Nothing when --help was asked for and has been printed. Throws Error for an unknown option or a

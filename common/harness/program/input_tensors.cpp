@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cmath>
 #include <initializer_list>
 
 #include "common/harness/files/safetensors.hpp"
+#include "common/harness/files/text.hpp"
+#include "common/harness/program/paged_run.hpp"
 #include "common/harness/program/random.hpp"
 
 namespace flash {
@@ -157,6 +160,36 @@ Problem make_problem(const Rung& rung, const Options& options) {
     problem.scale = options.scale.value_or(default_scale(std::max<int64_t>(problem.head_dim, 1)));
     validate(problem);
     return problem;
+}
+
+int page_of(const Options& options) { return static_cast<int>(options.page.value_or(64)); }
+
+std::vector<int64_t> make_lengths(const Problem& problem, const Options& options) {
+    std::vector<int64_t> lengths;
+    if (!options.lengths) {
+        lengths.assign(static_cast<size_t>(problem.batch), problem.kv_len);
+    } else if (*options.lengths == "random") {
+        lengths = random_lengths(problem, options.seed.value_or(0));
+    } else {
+        const char* at = options.lengths->data();
+        const char* const end = at + options.lengths->size();
+        while (true) {
+            int64_t length = 0;
+            const auto [behind, error] = std::from_chars(at, end, length);
+            if (error != std::errc() || (behind != end && *behind != ',')) {
+                throw Error("--lengths needs whole numbers with commas between them, or random, "
+                            "got " +
+                            in_quotes(*options.lengths));
+            }
+            lengths.push_back(length);
+            if (behind == end) {
+                break;
+            }
+            at = behind + 1;
+        }
+    }
+    require_lengths(problem, options.page.value_or(64), lengths);
+    return lengths;
 }
 
 HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype,

@@ -23,6 +23,12 @@ struct HostTensors {
 /// disagree or a value makes no sense.
 Problem make_problem(const Rung& rung, const Options& options);
 
+/// How many keys each sequence has in pages. Throws Error when the options do not fit the problem.
+std::vector<int64_t> make_lengths(const Problem& problem, const Options& options);
+
+/// Keys in a page, with --page or without.
+int page_of(const Options& options);
+
 /// For a backward rung dO is made as well, random where the file holds none. Throws Error when a
 /// tensor cannot be read, or when a finite value of the file is too large for `dtype`.
 HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype,

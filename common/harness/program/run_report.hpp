@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/harness/program/benchmark.hpp"
 #include "common/harness/program/command_line.hpp"
@@ -17,6 +18,9 @@ struct Report {
     uint64_t seed = 0;                // the seed of random input
     int ranks = 1;                    // of a ring,
     int processes = 1;                // and how many processes computed them
+    int page = 0;                     // keys in a page of a paged cache, or 0
+    std::vector<int64_t> lengths;     // of its sequences
+    double flops = 0;                 // of the problem, or of the sequences of a paged cache
     // of the first run, or of a second one when that is quick: the first one starts threads
     double seconds = 0;
     std::optional<Benchmark> benchmark;

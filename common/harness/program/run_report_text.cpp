@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdio>
+#include <numeric>
 
 #include "common/harness/files/text.hpp"
 #include "common/harness/program/run_report.hpp"
@@ -23,9 +25,21 @@ std::string format_speed(double flops, double seconds) {
     return giga < 1000 ? format("%.1f GFLOP/s", giga) : format("%.1f TFLOP/s", giga / 1000);
 }
 
+std::string cache_line(const Report& report) {
+    if (report.page == 0) {
+        return {};
+    }
+    const auto [least, most] = std::ranges::minmax(report.lengths);
+    const double sum = static_cast<double>(
+        std::accumulate(report.lengths.begin(), report.lengths.end(), int64_t{0}));
+    return format("cache     pages of %d keys, lengths %lld to %lld, on average %.0f\n",
+                  report.page, static_cast<long long>(least), static_cast<long long>(most),
+                  sum / static_cast<double>(report.lengths.size()));
+}
+
 std::string time_lines(const Report& report) {
     const std::string time = "time      " + format_seconds(report.seconds) + ", " +
-                             format_speed(report.rung.flops(report.problem), report.seconds);
+                             format_speed(report.flops, report.seconds);
     if (!report.benchmark) {
         return time + " (one run; --bench times many)\n";
     }
@@ -103,7 +117,7 @@ std::string format_text(const Report& report) {
                               : format("ring      %d ranks, %s\n", report.ranks,
                                        report.processes == 1 ? "one after the other in one process"
                                                              : "each a process")) +
-           time_lines(report) + report.of_backend + verdict_lines(report);
+           cache_line(report) + time_lines(report) + report.of_backend + verdict_lines(report);
 }
 
 } // namespace flash

@@ -13,6 +13,7 @@
 #include "common/harness/program/device_run.hpp"
 #include "common/harness/program/input_tensors.hpp"
 #include "common/harness/program/limits.hpp"
+#include "common/harness/program/paged_run.hpp"
 #include "common/harness/program/progress.hpp"
 #include "common/harness/program/ring_run.hpp"
 #include "common/harness/program/run_report.hpp"
@@ -60,6 +61,11 @@ Report plan(const Rung& rung, const Options& options) {
     report.seed = options.seed.value_or(0);
     report.dtype = options.dtype.value_or(rung.dtypes().at(0));
     report.problem = make_problem(rung, options);
+    report.flops = rung.flops(report.problem);
+    if (options.paged()) {
+        report.lengths = make_lengths(report.problem, options);
+        report.page = page_of(options);
+    }
     require_supported(rung, report.problem, report.dtype);
     if (options.output) {
         require_writable(*options.output);
@@ -74,6 +80,9 @@ void require_memory(const Report& report, const Options& options, Processes* pro
     Rung rung = report.rung;
     Problem problem = whole;
     double on_host = host_bytes(rung, whole, report.dtype, options.check);
+    if (options.paged()) { // K and V again, in pages
+        on_host += 2 * static_cast<double>(whole.kv_size()) * sizeof(float);
+    }
     if (report.ranks > 1) {
         const int from = processes == nullptr ? 0 : processes->rank();
         const int to = processes == nullptr ? report.ranks : from + 1;
@@ -113,7 +122,12 @@ void run(Report& report, const Options& options, Processes* processes) {
         tensors.lse = std::move(forward.lse);
     }
     std::unique_ptr<AnyRun> made;
-    if (report.ranks == 1) {
+    std::optional<PagedCache> cache;
+    if (report.page > 0) {
+        cache = in_pages(problem, tensors.view(), report.page, report.lengths, report.seed);
+        report.flops = cache->flops();
+        made = std::make_unique<PagedRun>(rung, *cache, tensors.dtype, tensors.q);
+    } else if (report.ranks == 1) {
         made = std::make_unique<DeviceRun>(rung, problem, tensors.view());
     } else {
         made = std::make_unique<RingRun>(rung, problem, tensors.view(), report.ranks, processes);
@@ -139,8 +153,10 @@ void run(Report& report, const Options& options, Processes* processes) {
     }
     if (options.check && first) {
         ProgressLine progress("checking against the reference");
-        report.verdict =
-            rung.check(problem, tensors.view(), outputs, progress.callback(), options.check_rows);
+        report.verdict = cache ? check_paged(rung, *cache, tensors.dtype, tensors.q, outputs,
+                                             progress.callback(), options.check_rows)
+                               : rung.check(problem, tensors.view(), outputs, progress.callback(),
+                                            options.check_rows);
     }
     if (!device.agree(report.ok())) {
         return;

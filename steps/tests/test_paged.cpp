@@ -1,0 +1,251 @@
+// What paged_kv adds to split_kv: pages, a length for each sequence, and equal shares of the work.
+// Right, without a fault in any order, and each byte that a length covers is read once.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "common/cuda/launch/sizes.hpp"
+#include "common/harness/backends/device_backend.hpp"
+#include "common/harness/program/paged_run.hpp"
+#include "common/simt/machine/simt_options.hpp"
+#include "common/simt/report/profile.hpp"
+#include "reference/check.hpp"
+#include "reference/conformance/inputs.hpp"
+#include "steps/53_paged_kv/paged_kv.hpp"
+
+namespace {
+
+using flash::DType;
+using flash::PagedCache;
+using flash::Problem;
+using flash::conformance::Case;
+using flash::conformance::Kind;
+using flash::simt::CpAsync;
+using flash::simt::KernelProfile;
+using flash::simt::Options;
+using flash::simt::Schedule;
+
+const flash::Rung rung{.name = "paged_kv",
+                       .fp16 = paged_kv::attention<flash::Half>,
+                       .bf16 = paged_kv::attention<flash::Bfloat16>,
+                       .paged = {.fp16 = paged_kv::attention_paged<flash::Half>,
+                                 .bf16 = paged_kv::attention_paged<flash::Bfloat16>},
+                       .head_dims = paged_kv::head_dims,
+                       .workspace_bytes = paged_kv::workspace_bytes,
+                       .backend = flash::device_backend,
+                       .check = flash::reference::check};
+
+struct Setup {
+    std::vector<int64_t> lengths;
+    int page = 64;
+    int64_t heads = 4, kv_heads = 1, N_q = 1, d = 64;
+    bool causal = false;
+    bool heads_first = true;
+    int shared = 0; // pages
+    DType dtype = DType::bf16;
+    Kind kind = Kind::normal;
+
+    /// With room for more keys than any sequence has.
+    Case suite_case() const {
+        return {.kind = kind,
+                .dtype = dtype,
+                .problem = {.batch = std::ssize(lengths),
+                            .heads = heads,
+                            .kv_heads = kv_heads,
+                            .q_len = N_q,
+                            .kv_len = std::ranges::max(lengths) + 40,
+                            .head_dim = d,
+                            .scale = flash::default_scale(d),
+                            .causal = causal}};
+    }
+    int64_t keys() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
+};
+
+/// Runs and judges it twice, and returns what the kernel did in one run.
+KernelProfile judged(const Setup& s, Options chosen = {}) {
+    const Case c = s.suite_case();
+    CAPTURE(c.name(), s.page, s.lengths, s.heads_first, s.shared);
+    const flash::conformance::Tensors tensors = flash::conformance::make_inputs(c);
+    const PagedCache cache = flash::in_pages(c.problem, tensors.view(c.dtype), s.page, s.lengths, 5,
+                                             s.heads_first, s.shared);
+    const Options before = flash::simt::options();
+    chosen.count = true;
+    flash::simt::options() = chosen;
+    flash::simt::clear_profile();
+    flash::PagedRun run(rung, cache, c.dtype, tensors.q);
+    run.run();
+    const std::vector<KernelProfile> kernels = flash::simt::profile();
+    const std::vector<float> o = run.o(), lse = run.lse();
+    run.poison();
+    run.run();
+    flash::simt::options() = before;
+    CHECK(run.damage().empty());
+    const flash::Verdict verdict =
+        flash::check_paged(rung, cache, c.dtype, tensors.q, {.o = o, .lse = lse});
+    if (!verdict.ok) {
+        FAIL_CHECK(verdict.message);
+    }
+    CHECK(verdict.rows == c.problem.lse_size());
+    CHECK((run.o() == o && run.lse() == lse));
+    REQUIRE(kernels.size() == 1);
+    return kernels[0];
+}
+
+flash::simt::BufferTraffic buffer(const KernelProfile& kernel, const std::string& name) {
+    const auto found = std::ranges::find(kernel.buffers, name, &flash::simt::BufferTraffic::name);
+    return found == kernel.buffers.end() ? flash::simt::BufferTraffic{} : *found;
+}
+
+std::vector<int64_t> drawn(int64_t sequences, int64_t most) {
+    Problem p;
+    p.batch = sequences;
+    p.kv_len = most;
+    std::vector<int64_t> lengths = flash::random_lengths(p, 3);
+    for (size_t b = 4; b < lengths.size(); b += 9) {
+        lengths[b] = 0;
+    }
+    return lengths;
+}
+
+const Options orders[] = {
+    {.cp_async = CpAsync::late, .detect = true},
+    {.schedule = {Schedule::shuffle, 1}, .cp_async = CpAsync::early, .detect = true},
+    {.schedule = {Schedule::reverse}, .cp_async = CpAsync::late, .detect = true},
+    {.schedule = {Schedule::one_warp_ahead, 1}, .cp_async = CpAsync::late, .detect = true}};
+
+const std::vector<int64_t> short_ones = {0, 1, 15, 16, 17};
+
+} // namespace
+
+TEST_CASE("paged_kv is right, without a fault in any order, whatever the pages and lengths") {
+    const auto order = GENERATE(0, 1, 2, 3);
+    const Setup s = GENERATE(
+        Setup{.lengths = short_ones, .page = 16},
+        Setup{.lengths = {300, 0, 65, 64, 63}, .page = 64, .heads_first = false},
+        Setup{.lengths = {700, 256, 1, 255, 257}, .page = 256, .d = 128, .dtype = DType::fp16},
+        Setup{.lengths = {1500, 3, 0, 20}, .heads = 8, .kv_heads = 2, .heads_first = false},
+        Setup{.lengths = {3, 0, 0, 1500}, .page = 48, .kv_heads = 4, .dtype = DType::fp16},
+        Setup{.lengths = {100, 200, 90, 31}, .page = 16, .shared = 4},
+        Setup{.lengths = {400, 260, 9}, .page = 16, .N_q = 7, .d = 32, .causal = true},
+        // with a mask the first rows of a short sequence see no key
+        Setup{.lengths = {2, 700, 0, 5},
+              .heads = 6,
+              .kv_heads = 2,
+              .N_q = 9,
+              .d = 128,
+              .causal = true,
+              .heads_first = false},
+        Setup{.lengths = {900}, .page = 32, .kind = Kind::rises_2000},
+        Setup{.lengths = {0}, .page = 16},
+        Setup{.lengths = drawn(70, 300), .page = 16, .heads = 2, .d = 32, .dtype = DType::fp16});
+    CAPTURE(to_string(orders[order].schedule));
+    judged(s, orders[order]);
+}
+
+TEST_CASE("paged_kv with many kinds of heads, queries and pages") {
+    const int64_t d = GENERATE(32, 64, 128);
+    const int page = GENERATE(16, 64, 256);
+    const bool causal = GENERATE(false, true);
+    const bool heads_first = GENERATE(false, true);
+    const Setup one{.lengths = {17, 0, 260, 1, 64, 31},
+                    .page = page,
+                    .heads = causal ? 6 : 4,
+                    .kv_heads = causal ? 2 : 4,
+                    .N_q = heads_first ? 1 : 6,
+                    .d = d,
+                    .causal = causal,
+                    .heads_first = heads_first,
+                    .shared = page == 16 ? 1 : 0,
+                    .dtype = d == 64 ? DType::fp16 : DType::bf16};
+    judged(one);
+}
+
+TEST_CASE("paged_kv reads each byte of K and V that a length covers once, and no other") {
+    const Setup s = GENERATE(
+        Setup{.lengths = {1000}, .d = 128}, Setup{.lengths = {1000, 0, 37}, .heads_first = false},
+        Setup{.lengths = {5, 2000, 63, 64, 65}, .page = 16, .heads = 8, .kv_heads = 2},
+        Setup{.lengths = short_ones, .page = 16},
+        Setup{.lengths = {100, 200, 90, 31}, .page = 16, .shared = 4}, // by each of its sequences
+        Setup{.lengths = drawn(70, 300), .page = 16, .d = 32});
+    const KernelProfile kernel = judged(s);
+    const auto bytes = static_cast<uint64_t>(s.keys() * s.kv_heads * s.d * 2);
+    CHECK(buffer(kernel, "K").load.bytes == bytes);
+    CHECK(buffer(kernel, "V").load.bytes == bytes);
+    const auto rows = static_cast<uint64_t>(s.suite_case().problem.lse_size());
+    CHECK(buffer(kernel, "O").store.bytes == rows * static_cast<uint64_t>(s.d) * 2);
+    CHECK(buffer(kernel, "LSE").store.bytes == rows * 4);
+    CHECK(buffer(kernel, "the table").store.bytes == 0);
+}
+
+TEST_CASE("blocks of paged_kv share a sequence as soon as it is longer than a block's share") {
+    // 4 SMs, a block each at d = 128; 4 rows of 129 floats are a part
+    struct Shared {
+        std::vector<int64_t> lengths;
+        uint64_t parts;
+    };
+    const Shared s = GENERATE(
+        Shared{{1024}, 4},           // 16 rounds of 64 keys: 4 for each block
+        Shared{{64, 64, 64, 64}, 0}, // a round each
+        Shared{{4000, 10, 10, 10, 10, 10, 10},
+               4}, // 63 + 6 rounds, 18 each: the first tile is all's
+        // 6 + 63 rounds, 18 each: the long one has 12, 18, 18 and 15
+        Shared{{10, 10, 10, 10, 10, 10, 4000}, 4}, Shared{{300, 300, 300, 300}, 0}, // 5 rounds each
+        Shared{{300, 300, 300, 300, 300}, 6}, // 25 rounds, 7 each: 5 2 | 3 4 | 1 5 1 | 4
+        Shared{{16}, 0}, Shared{{0, 0, 0, 0, 0}, 0});
+    CAPTURE(s.lengths);
+    const KernelProfile kernel = judged({.lengths = s.lengths, .d = 128});
+    const flash::simt::BufferTraffic traffic = buffer(kernel, "the parts");
+    CHECK(traffic.store.bytes == s.parts * 4 * 129 * 4);
+    CHECK(traffic.load.bytes == s.parts * 4 * 129 * 4);
+    // no bank conflict, but where the LSE of four warps is read
+    CHECK(kernel.total.async_store.wavefronts == kernel.total.async_store.ideal);
+    CHECK(kernel.total.shared_store.wavefronts == kernel.total.shared_store.ideal);
+}
+
+TEST_CASE("a part that costs more to merge than it saves is not cut off") {
+    // 16 rows and 4 SMs with room for two blocks each at d = 64. 1000 keys are 16 rounds: two for
+    // each of the 8 blocks, sqrt(16 x 16 / 64) = 2. With 500 keys, 8 rounds, one would be even, and
+    // sqrt(8 x 16 / 64) = 1.4.
+    const int64_t length = GENERATE(1000, 500);
+    const KernelProfile kernel = judged({.lengths = {length}, .heads = 16});
+    CHECK(buffer(kernel, "the parts").store.bytes == 8 * 16 * 65 * 4);
+}
+
+TEST_CASE("a table with a page that does not exist is refused before the kernel runs") {
+    const Case c = Setup{.lengths = {100, 0, 16}, .page = 16}.suite_case();
+    const flash::conformance::Tensors tensors = flash::conformance::make_inputs(c);
+    PagedCache cache = flash::in_pages(c.problem, tensors.view(c.dtype), 16, {100, 0, 16}, 1);
+    const auto run = [&] { return flash::PagedRun(rung, cache, c.dtype, tensors.q); };
+    CHECK_NOTHROW(run());
+    for (const int wrong : {-1, static_cast<int>(cache.pages())}) {
+        const int right = std::exchange(cache.table[6], wrong);
+        CHECK_THROWS_AS(run(), flash::Error);
+        cache.table[6] = right;
+    }
+    cache.table[7] = -1; // the first one behind the length
+    CHECK_NOTHROW(run());
+}
+
+TEST_CASE("paged_kv refuses pages and strides that its copies cannot have") {
+    const Problem p{.kv_len = 64, .head_dim = 64};
+    const auto call = [&](int page, int64_t row_stride) {
+        const flash::PagedKV<flash::Half> cache{.K = nullptr,
+                                                .V = nullptr,
+                                                .page_stride = 4096,
+                                                .head_stride = 4096,
+                                                .row_stride = row_stride,
+                                                .page = page,
+                                                .table = nullptr,
+                                                .most_pages = 1,
+                                                .lengths = nullptr};
+        paged_kv::attention_paged<flash::Half>(p, cache, nullptr, nullptr, nullptr, nullptr);
+    };
+    CHECK_THROWS_AS(call(20, 64), flash::Error);
+    CHECK_THROWS_AS(call(0, 64), flash::Error);
+    CHECK_THROWS_AS(call(16, 68), flash::Error);
+}
