@@ -13,6 +13,7 @@
 #include <exception>
 
 #include "common/attention.hpp"
+#include "common/paged_kv.hpp"
 #include "common/rung_function.hpp"
 #include "common/types.hpp"
 #if defined(__CUDACC__)
@@ -29,6 +30,9 @@
 namespace of_no_rung {
 /// Is called where the rung has none of its own, since that is no template, and preferred.
 template <class Problem> int64_t workspace_bytes(const Problem&) { return 0; }
+template <class T> void attention_paged(...) {
+    throw flash::Error("it does not read K and V from pages");
+}
 } // namespace of_no_rung
 using namespace of_no_rung;
 using namespace RUNG;
@@ -61,6 +65,24 @@ template <class T> int64_t workspace_of(const flash::Problem& p) {
 #ifdef RUNG_ON_SIMT
 /// The emulated GPU has a memory of its own, in which it knows where each tensor ends: copied there
 /// and back. It has a workspace of its own, too.
+template <size_t tensors, class Start>
+void on_device(const char* const (&names)[tensors], const int64_t (&bytes)[tensors], size_t inputs,
+               void* const* x, int64_t workspace_bytes, const Start& start) {
+    std::list<flash::DeviceBuffer<char>> buffers; // a list, because they do not move
+    std::vector<void*> there;
+    for (size_t i = 0; i < tensors; ++i) {
+        there.push_back(buffers.emplace_back(bytes[i], names[i]).data());
+        if (i < inputs) {
+            std::copy_n(at<char>(x[i]), bytes[i], at<char>(there[i]));
+        }
+    }
+    const flash::DeviceBuffer<char> workspace(workspace_bytes, "the workspace");
+    start(there.data(), workspace.data());
+    for (size_t i = inputs; i < tensors; ++i) {
+        std::copy_n(at<char>(there[i]), bytes[i], at<char>(x[i]));
+    }
+}
+
 template <class T> void run(const flash::Problem& p, void* const* x, void*) {
     const int64_t q = p.q_size() * int64_t{sizeof(T)}, kv = p.kv_size() * int64_t{sizeof(T)};
     const int64_t lse = p.lse_size() * int64_t{sizeof(float)};
@@ -73,23 +95,53 @@ template <class T> void run(const flash::Problem& p, void* const* x, void*) {
     const int64_t bytes[] = {q, kv, kv, q, lse};
     const size_t inputs = 3;
 #endif
-    std::list<flash::DeviceBuffer<char>> buffers; // a list, because they do not move
-    std::vector<void*> on_device;
-    for (size_t i = 0; i < std::size(bytes); ++i) {
-        on_device.push_back(buffers.emplace_back(bytes[i], names[i]).data());
-        if (i < inputs) {
-            std::copy_n(at<char>(x[i]), bytes[i], at<char>(on_device[i]));
-        }
-    }
-    const flash::DeviceBuffer<char> workspace(workspace_of<T>(p), "the workspace");
-    start<T>(p, on_device.data(), workspace.data());
-    for (size_t i = inputs; i < std::size(bytes); ++i) {
-        std::copy_n(at<char>(on_device[i]), bytes[i], at<char>(x[i]));
-    }
+    on_device(names, bytes, inputs, x, workspace_of<T>(p),
+              [&](void* const* there, void* memory) { start<T>(p, there, memory); });
 }
 #else
 template <class T> void run(const flash::Problem& p, void* const* x, void* workspace) {
     start<T>(p, x, workspace);
+}
+#endif
+
+#if !defined(RUNG_FP32) && !defined(RUNG_BACKWARD)
+/// `sizes`: pages, page stride, head stride, row stride, keys in a page, most pages of a sequence.
+template <class T>
+void start_paged(const flash::Problem& p, const int64_t* sizes, void* const* x, void* workspace) {
+    const flash::PagedKV<T> cache{.K = at<T>(x[1]),
+                                  .V = at<T>(x[2]),
+                                  .page_stride = sizes[1],
+                                  .head_stride = sizes[2],
+                                  .row_stride = sizes[3],
+                                  .page = static_cast<int>(sizes[4]),
+                                  .table = at<int>(x[3]),
+                                  .most_pages = static_cast<int>(sizes[5]),
+                                  .lengths = at<int>(x[4])};
+    attention_paged<T>(p, cache, at<T>(x[0]), at<T>(x[5]), at<float>(x[6]), workspace);
+}
+
+template <class T>
+void run_paged(const flash::Problem& p, const int64_t* sizes, void* const* x, void* workspace) {
+#ifdef RUNG_ON_SIMT
+    (void)workspace;
+    const int64_t q = p.q_size() * int64_t{sizeof(T)};
+    // from the first element of all pages to the last one
+    const int64_t kv = ((sizes[0] - 1) * sizes[1] + (p.kv_heads - 1) * sizes[2] +
+                        (sizes[4] - 1) * sizes[3] + p.head_dim) *
+                       int64_t{sizeof(T)};
+    const char* const names[] = {"Q", "K", "V", "the table", "the lengths", "O", "LSE"};
+    const int64_t bytes[] = {q,
+                             kv,
+                             kv,
+                             p.batch * sizes[5] * int64_t{sizeof(int)},
+                             p.batch * int64_t{sizeof(int)},
+                             q,
+                             p.lse_size() * int64_t{sizeof(float)}};
+    on_device(names, bytes, 5, x, workspace_of<T>(p),
+              [&](void* const* there, void* memory) { start_paged<T>(p, sizes, there, memory); });
+#else
+    start_paged<T>(p, sizes, x, workspace);
+#endif
 }
 #endif
 
@@ -143,6 +195,31 @@ extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int c
 #else
         bf16 != 0 ? run<flash::Bfloat16>(p, tensors, workspace)
                   : run<flash::Half>(p, tensors, workspace);
+#endif
+        return 0;
+    } catch (const std::exception& error) {
+        std::snprintf(message, message_size, "%s", error.what());
+        return 1;
+    }
+}
+
+/// The same from K and V in pages (common/paged_kv.hpp), where the rung can. N_kv is the most keys
+/// that a sequence may have. `cache`: pages, page stride, head stride, row stride, keys in a page,
+/// most pages of a sequence. `tensors` are Q, K, V, the table, the lengths, O and LSE.
+extern "C" int rung_attention_paged([[maybe_unused]] int bf16, const int64_t* sizes, float scale,
+                                    int causal, [[maybe_unused]] const int64_t* cache,
+                                    [[maybe_unused]] void* const* tensors,
+                                    [[maybe_unused]] void* workspace, int device, void* stream,
+                                    char* message, size_t message_size) {
+    try {
+        const flash::Problem p = problem(sizes, scale, causal);
+        flash::validate(p);
+        work_on(device, stream);
+#if defined(RUNG_FP32) || defined(RUNG_BACKWARD)
+        attention_paged<float>();
+#else
+        bf16 != 0 ? run_paged<flash::Bfloat16>(p, cache, tensors, workspace)
+                  : run_paged<flash::Half>(p, cache, tensors, workspace);
 #endif
         return 0;
     } catch (const std::exception& error) {

@@ -18,6 +18,7 @@ class Found(ctypes.Structure):
 
     _fields_ = [
         ("attention", ctypes.c_void_p),
+        ("attention_paged", ctypes.c_void_p),
         ("workspace_bytes", ctypes.c_void_p),
         ("emulated", ctypes.c_int),
         ("unordered", ctypes.c_int),
@@ -45,8 +46,9 @@ def find(rung, backward, ordered, dtype, head_dim, few_queries, device, found):
         wanted = rung.decode(), bool(backward), dtype.decode(), head_dim
         rung = choose(*wanted, gpu, bool(ordered), bool(few_queries))
         functions = functions_of(rung, gpu)
-        found.attention = ctypes.cast(functions.rung_attention, ctypes.c_void_p).value
-        found.workspace_bytes = ctypes.cast(functions.rung_workspace_bytes, ctypes.c_void_p).value
+        for name in ("attention", "attention_paged", "workspace_bytes"):
+            function = getattr(functions, f"rung_{name}")
+            setattr(found, name, ctypes.cast(function, ctypes.c_void_p).value)
         found.emulated = gpu is None and rung.cuda
         found.unordered = not is_ordered(rung)
         found.name = rung.name.encode()
@@ -60,6 +62,7 @@ library = operator_library()
 torch.ops.load_library(library)
 ctypes.CDLL(library).flash_steps_find_with(find)
 forward = torch.ops.flash_steps.attention.default
+forward_paged = torch.ops.flash_steps.attention_paged.default
 
 
 def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, backward_rung=None):
@@ -84,4 +87,22 @@ def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, ba
         "" if rung is None else str(rung),
         "" if backward_rung is None else str(backward_rung),
     )
+    return (o, lse) if return_lse else o
+
+
+def attention_paged(
+    q, k_pages, v_pages, table, lengths, causal=False, scale=None, return_lse=False
+):
+    """The same where K and V lie in pages, and each sequence has a length: for decoding.
+
+    q (B, H, N_q, d), fp16 or bf16; k_pages and v_pages (pages, H_kv, page, d), with any strides of
+    which the last is 1, so that pages (pages, page, H_kv, d) are passed as pages.transpose(1, 2).
+    A page has a multiple of 16 keys. table (B, most_pages), int32: key j of sequence b is row
+    j % page of page table[b, j // page]. lengths (B), int32: the keys of each sequence, 0 to
+    most_pages * page, its last queries' own keys among them. A sequence without keys gets O = 0 and
+    LSE = -inf. Both tensors stay where they are: the host never reads them, and a CUDA graph may be
+    replayed after they have changed. So nobody checks what they hold. There are no gradients.
+    """
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
+    o, lse = forward_paged(q, k_pages, v_pages, table, lengths, bool(causal), scale)
     return (o, lse) if return_lse else o

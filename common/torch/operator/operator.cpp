@@ -36,6 +36,9 @@ using Text = c10::string_view;
 struct Found {
     int (*attention)(int bf16, const int64_t* sizes, float scale, int causal, void* const* tensors,
                      void* workspace, int device, void* stream, char* message, size_t message_size);
+    int (*attention_paged)(int bf16, const int64_t* sizes, float scale, int causal,
+                           const int64_t* cache, void* const* tensors, void* workspace, int device,
+                           void* stream, char* message, size_t message_size);
     int64_t (*workspace_bytes)(const int64_t* sizes, int causal);
     int emulated;  // by the SIMT backend, whose kernels take turns
     int unordered; // it adds to dQ in the order in which blocks come
@@ -94,9 +97,10 @@ void* current_stream([[maybe_unused]] int device) {
 #endif
 }
 
-/// Runs a rung on these tensors, inputs and outputs in the order of its C entry.
-void run(const Wanted& wanted, const Tensor& q, const Tensor& k, bool causal, double scale,
-         std::initializer_list<Tensor> tensors) {
+/// Runs a rung on these tensors, inputs and outputs in the order of its C entry. `sizes` are B, H,
+/// H_kv, N_q, N_kv and d; `cache` those of a cache in pages, or null.
+void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool causal,
+         double scale, std::initializer_list<Tensor> tensors, const int64_t* cache = nullptr) {
     TORCH_CHECK_VALUE(std::isfinite(scale) && scale > 0, "scale is ", scale,
                       "; it must be finite and > 0");
     const Found& rung = find(wanted);
@@ -104,7 +108,6 @@ void run(const Wanted& wanted, const Tensor& q, const Tensor& k, bool causal, do
         // refuses, if the caller has asked PyTorch to
         at::globalContext().alertNotDeterministic(rung.name);
     }
-    const int64_t sizes[] = {q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
     std::vector<void*> pointers;
     for (const Tensor& tensor : tensors) {
         pointers.push_back(tensor.data_ptr());
@@ -119,13 +122,23 @@ void run(const Wanted& wanted, const Tensor& q, const Tensor& k, bool causal, do
     const auto turn =
         rung.emulated != 0 ? std::unique_lock(one_kernel) : std::unique_lock<std::mutex>();
     char message[1000];
-    const bool on_gpu = wanted.device >= 0;
-    if (rung.attention(wanted.type == at::kBFloat16, sizes, static_cast<float>(scale), causal,
-                       pointers.data(), workspace.defined() ? workspace.data_ptr() : nullptr,
-                       on_gpu ? wanted.device : 0, on_gpu ? current_stream(wanted.device) : nullptr,
-                       message, sizeof message) != 0) {
-        TORCH_CHECK(false, rung.name, ": ", message);
-    }
+    const int bf16 = wanted.type == at::kBFloat16;
+    const auto factor = static_cast<float>(scale);
+    void* const memory = workspace.defined() ? workspace.data_ptr() : nullptr;
+    const int device = wanted.device >= 0 ? wanted.device : 0;
+    void* const stream = wanted.device >= 0 ? current_stream(wanted.device) : nullptr;
+    const int failed =
+        cache == nullptr ? rung.attention(bf16, sizes, factor, causal, pointers.data(), memory,
+                                          device, stream, message, sizeof message)
+                         : rung.attention_paged(bf16, sizes, factor, causal, cache, pointers.data(),
+                                                memory, device, stream, message, sizeof message);
+    TORCH_CHECK(failed == 0, rung.name, ": ", message);
+}
+
+void run(const Wanted& wanted, const Tensor& q, const Tensor& k, bool causal, double scale,
+         std::initializer_list<Tensor> tensors) {
+    const int64_t sizes[] = {q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
+    run(wanted, q, sizes, causal, scale, tensors);
 }
 
 int gpu_of(const Tensor& q) { return q.is_cuda() ? q.device().index() : -1; }
@@ -188,6 +201,43 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v) {
     }
 }
 
+/// Throws unless these are Q, and K and V in pages. What table and lengths hold nobody looks at:
+/// on a GPU the host would have to wait for it.
+void check_paged(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& table,
+                 const Tensor& lengths) {
+    check(q, q, q);
+    const std::pair<const char*, const Tensor&> pages[] = {{"k_pages", k}, {"v_pages", v}};
+    for (const auto& [name, x] : pages) {
+        TORCH_CHECK_TYPE(x.scalar_type() == q.scalar_type(), "q is ", type(q), " and ", name,
+                         " is ", type(x), "; they must be the same");
+        check_device(name, x, q);
+        TORCH_CHECK_VALUE(x.dim() == 4 && x.numel() > 0 && x.size(3) == q.size(3), name, " is ",
+                          shape(x), "; (pages, heads, keys in a page, head dim ", q.size(3),
+                          ") is expected");
+        TORCH_CHECK_VALUE(
+            x.stride(3) == 1 && reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0, name,
+            " must have rows that lie in one piece and begin at multiples of 16 bytes");
+    }
+    TORCH_CHECK_VALUE(k.sizes() == v.sizes() && k.strides() == v.strides(), "k_pages is ", shape(k),
+                      " and v_pages is ", shape(v), "; shapes and strides must be the same");
+    TORCH_CHECK_VALUE(q.size(1) % k.size(1) == 0, "q has ", q.size(1), " heads and k_pages has ",
+                      k.size(1), "; the first must be a multiple of the second");
+    const std::pair<const char*, const Tensor&> numbers[] = {{"table", table},
+                                                             {"lengths", lengths}};
+    for (const auto& [name, x] : numbers) {
+        TORCH_CHECK_TYPE(x.scalar_type() == at::kInt, name, " is ", type(x),
+                         "; torch.int32 is expected");
+        check_device(name, x, q);
+        TORCH_CHECK_VALUE(x.is_contiguous(), name, " is not contiguous; pass ", name,
+                          ".contiguous()");
+    }
+    TORCH_CHECK_VALUE(table.dim() == 2 && table.size(0) == q.size(0) && table.size(1) > 0,
+                      "table is ", shape(table), "; (batch ", q.size(0),
+                      ", most pages of a sequence) is expected");
+    TORCH_CHECK_VALUE(lengths.dim() == 1 && lengths.size(0) == q.size(0), "lengths is ",
+                      shape(lengths), "; (batch ", q.size(0), ",) is expected");
+}
+
 // ---- The operators.
 
 using Forward = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, bool,
@@ -216,6 +266,29 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
                         .few_queries = few_queries,
                         .device = gpu_of(q)};
     run(wanted, q, k, causal, scale, {q, k, v, o, lse});
+    return {o, lse};
+}
+
+/// O and LSE from K and V in pages.
+std::tuple<Tensor, Tensor> attention_paged(const Tensor& q, const Tensor& k, const Tensor& v,
+                                           const Tensor& table, const Tensor& lengths, bool causal,
+                                           double scale) {
+    check_paged(q, k, v, table, lengths);
+    const c10::OptionalDeviceGuard guard(q.device());
+    Tensor o = at::empty_like(q);
+    Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
+    const Wanted wanted{.rung = "paged_kv",
+                        .backward = false,
+                        .ordered = false,
+                        .type = q.scalar_type(),
+                        .head_dim = q.size(3),
+                        .few_queries = true,
+                        .device = gpu_of(q)};
+    const int64_t sizes[] = {q.size(0), q.size(1), k.size(1), q.size(2), table.size(1) * k.size(2),
+                             q.size(3)};
+    const int64_t cache[] = {k.size(0),   k.stride(0), k.stride(1),
+                             k.stride(2), k.size(2),   table.size(1)};
+    run(wanted, q, sizes, causal, scale, {q, k, v, table, lengths, o, lse}, cache);
     return {o, lse};
 }
 
@@ -248,6 +321,12 @@ std::tuple<Tensor, Tensor> attention_shapes(const Tensor& q, const Tensor& k, co
                                             double, Text, Text) {
     check_device("k", k, q);
     check_device("v", v, q);
+    return {at::empty_like(q),
+            at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
+}
+
+std::tuple<Tensor, Tensor> attention_paged_shapes(const Tensor& q, const Tensor&, const Tensor&,
+                                                  const Tensor&, const Tensor&, bool, double) {
     return {at::empty_like(q),
             at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(at::kFloat))};
 }
@@ -316,6 +395,9 @@ TORCH_LIBRARY(flash_steps, library) {
                 "backward_rung)"
                 " -> (Tensor o, Tensor lse)",
                 tags);
+    library.def("attention_paged(Tensor q, Tensor k_pages, Tensor v_pages, Tensor table, Tensor "
+                "lengths, bool causal, float scale) -> (Tensor o, Tensor lse)",
+                tags);
     library.def("attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, "
                 "bool causal, "
                 "float scale, str rung) -> (Tensor dq, Tensor dk, Tensor dv)",
@@ -323,18 +405,22 @@ TORCH_LIBRARY(flash_steps, library) {
 }
 TORCH_LIBRARY_IMPL(flash_steps, CPU, library) {
     library.impl("attention", attention);
+    library.impl("attention_paged", attention_paged);
     library.impl("attention_backward", attention_backward);
 }
 TORCH_LIBRARY_IMPL(flash_steps, CUDA, library) {
     library.impl("attention", attention);
+    library.impl("attention_paged", attention_paged);
     library.impl("attention_backward", attention_backward);
 }
 TORCH_LIBRARY_IMPL(flash_steps, Meta, library) {
     library.impl("attention", attention_shapes);
+    library.impl("attention_paged", attention_paged_shapes);
     library.impl("attention_backward", attention_backward_shapes);
 }
 TORCH_LIBRARY_IMPL(flash_steps, Autograd, library) {
     library.impl("attention", attention_with_autograd);
+    library.impl("attention_paged", torch::autograd::autogradNotImplementedFallback());
     library.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
 }
 
