@@ -1,25 +1,25 @@
-// paged_kv: K and V lie in pages, each sequence has a length, and blocks share out all the work.
+// paged_kv: K and V lie in pages, each sequence has a length, and blocks share all work equally.
 //
-// The idea: a server's sequences grow, end, and begin like others, so their keys lie in pages, and
-// a table says which. Only the GPU knows how long they are. So blocks cannot be handed out by tile:
-// they are by *work*. Put the rounds (64 keys, a step for each warp) of all tiles one behind the
-// other, and give each block a share of that line, as long as everybody else's:
+// The idea: the sequences of a server grow, end, and make room for others. So their keys lie in
+// pages, and a table says which. Only the GPU knows how long they are, so the host cannot cut the
+// work into parts that are equally large. The blocks can. Put the rounds of all tiles (64 keys, a
+// step for each warp) one behind the other, and give every block an equal share of that line:
 //
-//      lengths    900 keys                                    70       0    200
-//      tiles     | a . . . . . . . . . . . . . . . . . . . . | b . | c . | d . . . |
-//      blocks      0 0 0 0 0 0 0 0 | 1 1 1 1 1 1 1 1 | 2 2 2 2 2 2 2 2 | 3 3 3 ..
-//      merged by   the last of 0, 1, 2                       2     2     the last of 2 and 3
+//      lengths     900                             70    0   200
+//      tiles     | a a a a a a a a a a a a a a a | b b | c | d d d d |
+//      blocks      0 0 0 0 0 0 1 1 1 1 1 1 2 2 2   2 2   2   3 3 3 3
 //
-//   - A key's address is its page's number, out of the table, and its row there. A step of 16 keys
-//     lies in one page. The table is read a step early, so nobody waits for it.
-//   - Each block finds its share by itself: it adds up all lengths, then looks for its place.
-//   - Who else has a part of a tile, and where that part lies, follows from where the tile begins
-//     and ends on the line.
+//   - A key's address is the number of its page, from the table, and its row there. A step of 16
+//     keys lies in one page. The table is read a step early, so that nobody waits for it.
+//   - Each block finds its share by itself: it adds up the rounds of all sequences, and looks for
+//     its place among them.
+//   - A block finishes the tiles that it has to itself (b and c). Who shares the others (a) follows
+//     from where they begin and end on the line, and the last of these blocks merges their parts.
 //
-// Pages: PagedAttention (W. Kwon et al., 2023). Equal shares of a line of work: Stream-K
-// (M. Osama et al., 2023). Parent: split_kv. New: `line_of`, `start_of`, the loop over tiles, and
-// an address by page. Look at: what the host does not know. Gained: the longest sequence no
-// longer decides.
+// Pages are PagedAttention's (W. Kwon et al., 2023), equal shares of a line are Stream-K's
+// (M. Osama et al., 2023).
+// Parent: split_kv. New: `line_of` and `start_of`, a loop over tiles, and the address of a step.
+// Look at: what the host does not know. Gained: the longest sequence no longer decides.
 #include "steps/53_paged_kv/paged_kv.hpp"
 
 #include <algorithm>
@@ -225,7 +225,7 @@ __device__ void merge(Part<d>& result, const Part<d>* parts, int count, int rows
     }
 }
 
-/// Of each sequence, and how many sequences there are.
+/// What the host knows of the work.
 struct Tiling {
     int sequences;
     int tiles; // of a sequence: those of its first K/V head, then of the next
@@ -308,7 +308,9 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
     if (block * line.share >= end_of_share) { // there is not work enough for all
         return;
     }
-    auto [sequence, before] = start_of(block * line.share, cache, tiling, N_kv);
+    const Start start = start_of(block * line.share, cache, tiling, N_kv);
+    int sequence = start.sequence;
+    int before = start.before;
     int next = 0;
     for (int at = block * line.share; at < end_of_share; at = next) { // a tile, or a part of one
         int length = length_of(cache, sequence, N_kv);
@@ -341,13 +343,14 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
         const int end = min((next - begin) * warps, steps);
 
         Slot<d>(&ring)[slots] = smem.ring[warp];
-        const auto page_of = [&](int step) -> int64_t {
-            return step >= end ? 0
-                   : cache.table == nullptr
-                       ? sequence
-                       : cache.table[int64_t{sequence} * cache.most_pages + step * Bc / cache.page];
+        const auto page_of = [&](int step) {
+            if (step >= end) { // where the table may hold anything, or end
+                return 0;
+            }
+            const int64_t entry = int64_t{sequence} * cache.most_pages + step * Bc / cache.page;
+            return cache.table == nullptr ? sequence : cache.table[entry];
         };
-        int64_t page = page_of(first + warp); // of the step that is started next
+        int page = page_of(first + warp); // of the step that is started next
         const auto start_KV = [&](int step, int slot) {
             if (step < end) {
                 const int j0 = step * Bc;
@@ -399,8 +402,8 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
         if (splits == 1) {
             merge(result, smem.merge.of_warp, warps, rows, smem.merge.weights);
         } else {
-            // A block may have a part of the tile in which its share begins, and of the one in
-            // which it ends. These have no block in common but this one, so their places differ.
+            // The next tile that is shared begins in this one's last block, or later: at
+            // 2 (first_block + splits - 1) or behind it, where these parts have ended.
             Part<d>* const parts_of_tile = parts + 2 * first_block;
             merge(parts_of_tile[block - first_block], smem.merge.of_warp, warps, rows,
                   smem.merge.weights);
