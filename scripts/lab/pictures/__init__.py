@@ -39,6 +39,8 @@ PICTURES = {
         time.timeline,
         decoding.packed_rows,
         decoding.splits,
+        decoding.pages,
+        decoding.shares,
         ranks.ring_of_ranks,
         ranks.zigzag,
     )

@@ -69,3 +69,89 @@ def splits(sms=8, tiles=2, warps=4, keys=36):
         drawing.box(*at, unit * length, row - 3, "pale-yellow", "brown", text)
     drawing.time(left, left + unit * keys, 440)
     return drawing.svg()
+
+
+def pages(shown=6):
+    """A table of three sequences, two of which begin alike, and the pages that it names."""
+    drawing = Drawing(
+        330,
+        "Three sequences, and the pages that hold their keys",
+        "A page has 64 keys here. Sequences 0 and 1 begin with the same text, so\n"
+        "they share page 4. Grey rows belong to nobody, and nobody reads a ?.",
+    )
+    table, lengths = ((4, 1, 3), (4, 0), (2,)), (150, 100, 40)
+    left, top, side, apart = 92, 118, 34, 56
+    drawing.bold(24, 100, "table")
+    drawing.note(left + 3 * side + 12, 100, "length")
+    right, height, width = 316, 30, 120
+    drawing.bold(right, 100, "pages")
+    used = {}
+    for b, row in enumerate(table):
+        y = top + apart * b
+        drawing.note(left - 8, y + 22, f"sequence {b}", "end", 11)
+        for n in range(3):
+            number = row[n] if n < len(row) else "?"
+            colours = (PALE[b], HEADS[b]) if n < len(row) else ("page", "grid")
+            drawing.box(left + side * n, y, side, side, *colours, number)
+        drawing.text(left + 3 * side + 12, y + 22, lengths[b])
+        for n, page in enumerate(row):
+            used.setdefault(page, (b, min(64, lengths[b] - 64 * n)))
+    for page in range(shown):
+        y = top + (height + 4) * page
+        drawing.note(right - 8, y + 20, page, "end", 11)
+        drawing.rect(right, y, width, height, "grid", "grid")
+        if page in used:
+            b, keys = used[page]
+            drawing.rect(right, y, width * keys / 64, height, PALE[b], HEADS[b])
+        said = {0: "36 keys of 1", 1: "64 keys of 0", 2: "40 keys of 2", 3: "22 keys of 0"}
+        text = said.get(page, "64 keys of 0 and 1" if page == 4 else "nobody's")
+        drawing.note(right + width + 8, y + 20, text)
+    return drawing.svg()
+
+
+def shares(rounds=(15, 2, 1, 4), sms=4):
+    """Sequences of different lengths: a block per tile, and equal shares of the line."""
+    left, unit, row = 72, 20, 24
+    drawing = Drawing(
+        442,
+        f"Sequences of 900, 70, 0 and 200 keys, and {sms} SMs",
+        "A drawing. Each sequence has one tile. A box is a round: 64 keys of it,\n"
+        "16 for each of the four warps of a block.",
+    )
+    line = [b for b, count in enumerate(rounds) for _ in range(count)]
+    share = -(-len(line) // sms)
+
+    def boxes(x, y, sequences):
+        for n, b in enumerate(sequences):
+            drawing.rect(x + unit * n, y, unit, row - 6, PALE[b], HEADS[b])
+
+    def lanes(y, title, of_sm):
+        drawing.bold(24, y - 12, title)
+        for sm in range(sms):
+            drawing.note(left - 8, y + row * sm + 13, f"SM {sm}", "end", 11)
+            drawing.rect(left, y + row * sm, unit * len(line), row - 6, "page", "grid")
+            boxes(left, y + row * sm, of_sm[sm])
+
+    lanes(116, "a block for each tile", [[b] * count for b, count in enumerate(rounds)])
+    drawing.bold(24, 244, "the line")
+    boxes(left, 256, line)
+    at = 0
+    for b, count in enumerate(rounds):
+        name = ("900 keys", "70", "0", "200")[b]
+        drawing.note(left + unit * (at + count / 2), 250, name, "middle", 11)
+        at += count
+    for sm in range(1, sms):
+        x = left + unit * share * sm
+        drawing.path(f"M{x} 248V282", "ink", 2)
+    lanes(316, "paged_kv: equal shares", [line[share * n : share * (n + 1)] for n in range(sms)])
+    drawing.box(
+        left + unit * (share + 0.3),
+        316 + row * 2,
+        190,
+        row - 6,
+        "pale-yellow",
+        "brown",
+        "the last of 0, 1 and 2 merges",
+    )
+    drawing.time(left, left + unit * len(line), 416)
+    return drawing.svg()
