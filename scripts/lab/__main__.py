@@ -10,6 +10,7 @@ from lab.ladder import LabError
 # help)
 VERBS = {
     "compare": ("compare", "times rungs beside PyTorch's attention, on the same tensors"),
+    "ring": ("ring", "times ring_attention on one GPU, in parts, and on several"),
     "bench": ("bench", "times every built rung, beside the ceilings of the machine"),
     "profile": ("profile", "what a CUDA rung does to memory: ncu's counts and SIMT's"),
     "watch": ("watch", "a page that replays a run on SIMT, step by step"),

@@ -83,12 +83,12 @@ KINDS = {
 COLUMNS = set(METRICS) | set(
     """
     program kind rung dtype B H H_kv N_q N_kv d causal sigma pattern ms min_ms max_ms spread
-    repetitions tflops gb_per_s compulsory_bytes extra_bytes backend of_allowed_error checked_rows unit
-    code clock power kernel architecture stack spill_stores spill_loads static_shared mma what
+    repetitions tflops gb_per_s compulsory_bytes extra_bytes backend of_allowed_error checked_rows
+    unit code clock power kernel architecture stack spill_stores spill_loads static_shared mma what
     predicted wrong commit patch value reason problem counter gpu simt must_be_equal tool runs
     reported variant input seeds o_error lse_error Br Bc shared_bytes predicted_bytes
     shared_kib_per_sm blocks_per_sm warpgroup tile phase from_clock to_clock mean_clocks step
-    loss host_us
+    loss host_us ranks processes
     """.split()
 )
 

@@ -94,14 +94,17 @@ __device__ void merge(float (&O_reg)[fragments][4], const flash::Rows& rows, con
         const float factor = l == 0 ? 0 : weight / sum / l;
         const float factor_before = sum == 0 ? 0 : weight_before / sum;
         auto* const O_sum = reinterpret_cast<float2*>(task.O_sum + row * d + 2 * t);
+        float2 before[fragments] = {};
+        if (inside && !task.first) { // all of them are on their way before the first is used
+#pragma unroll
+            for (int n = 0; n < fragments; ++n) {
+                before[n] = O_sum[4 * n];
+            }
+        }
 #pragma unroll
         for (int n = 0; n < fragments; ++n) {
-            float2 O = {O_reg[n][2 * r] * factor, O_reg[n][2 * r + 1] * factor};
-            if (inside && !task.first) {
-                const float2 before = O_sum[4 * n];
-                O.x += before.x * factor_before;
-                O.y += before.y * factor_before;
-            }
+            const float2 O = {O_reg[n][2 * r] * factor + before[n].x * factor_before,
+                              O_reg[n][2 * r + 1] * factor + before[n].y * factor_before};
             if (inside && !task.last) {
                 O_sum[4 * n] = O;
             }
