@@ -23,6 +23,7 @@
 #include "steps/53_paged_kv/paged_kv.hpp"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <string>
 
@@ -45,6 +46,7 @@ constexpr int round = warps * Bc; // keys: a step for each warp, and what blocks
 constexpr int slots = 3;          // in a warp's ring, each for a step
 constexpr int ahead = slots - 1;  // steps: so far in advance keys are copied
 constexpr int most_splits = 256;
+constexpr int cut = 6; // rounds: what a block pays for a second tile, about
 // So few that an SM has 64 KiB on their way. More would only make more parts to merge.
 template <int d> constexpr int blocks_per_sm = 128 / d;
 
@@ -250,20 +252,26 @@ struct Line {
 /// Adds up the rounds of all sequences, and cuts them into shares. Every warp does it for itself.
 template <class T>
 __device__ Line line_of(const flash::PagedKV<T>& cache, Tiling tiling, int N_kv, int rows) {
-    int sum = 0, longest = 0;
+    int sum = 0, longest = 0, shortest = INT_MAX;
     for (int b = threadIdx.x % 32; b < tiling.sequences; b += 32) {
         const int rounds = rounds_of(length_of(cache, b, N_kv));
         sum += rounds;
         longest = max(longest, rounds);
+        shortest = min(shortest, rounds);
     }
     const int all = __reduce_add_sync(0xffffffff, sum) * tiling.tiles;
     longest = __reduce_max_sync(0xffffffff, longest);
+    shortest = __reduce_min_sync(0xffffffff, shortest);
     const int even = (all + gridDim.x - 1) / gridDim.x;
     // As in split_kv: after `share` rounds of keys, the last block of the longest tile reads `rows`
     // rows of longest / share parts. The sum of both is least here.
     const int pays = static_cast<int>(sqrtf(static_cast<float>(longest) * rows / round));
     const int fits = (longest + most_splits - 2) / (most_splits - 1); // and one for the first cut
-    return {all, max(even, max(pays, fits))};
+    const int share = max(even, max(pays, fits));
+    // Where all are equally long, a share of whole tiles cuts none. It may take a little longer.
+    const int whole = (share + longest - 1) / longest * longest;
+    const bool no_cuts = shortest == longest && whole - share <= min(share / 8, cut);
+    return {all, no_cuts ? whole : share};
 }
 
 /// A sequence, and the rounds on the line before it.

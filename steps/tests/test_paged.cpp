@@ -201,6 +201,9 @@ TEST_CASE("blocks of paged_kv share a sequence as soon as it is longer than a bl
         // 6 + 63 rounds, 18 each: the long one has 12, 18, 18 and 15
         Shared{{10, 10, 10, 10, 10, 10, 4000}, 4}, Shared{{300, 300, 300, 300}, 0}, // 5 rounds each
         Shared{{300, 300, 300, 300, 300}, 6}, // 25 rounds, 7 each: 5 2 | 3 4 | 1 5 1 | 4
+        // 70 rounds, all tiles have 10: 20 for each block, and not 18
+        Shared{{640, 630, 640, 600, 640, 640, 640}, 0},
+        Shared{{640, 630, 640, 570, 640, 640, 640}, 6}, // one has 9: 18 each
         Shared{{16}, 0}, Shared{{0, 0, 0, 0, 0}, 0});
     CAPTURE(s.lengths);
     const KernelProfile kernel = judged({.lengths = s.lengths, .d = 128});
