@@ -19,11 +19,11 @@ int pages_of(int64_t length, int page) { return static_cast<int>((length + page 
 
 /// A table's numbers are read by the kernel alone, which cannot refuse them.
 void require_table(const PagedCache& cache) {
-    const auto most = static_cast<size_t>(cache.most_pages());
+    const auto columns = static_cast<size_t>(cache.most_pages());
     for (size_t b = 0; b < cache.lengths.size(); ++b) {
         const auto used = static_cast<size_t>(pages_of(cache.lengths[b], cache.page));
         for (size_t n = 0; n < used; ++n) {
-            const int number = cache.table[b * most + n];
+            const int number = cache.table[b * columns + n];
             if (number < 0 || number >= cache.pages()) {
                 throw Error("the table says page " + std::to_string(number) + " for page " +
                             std::to_string(n) + " of sequence " + std::to_string(b) +
@@ -166,8 +166,8 @@ PagedCache in_pages(const Problem& p, const Inputs& inputs, int page,
     const float nan = std::numeric_limits<float>::quiet_NaN();
     cache.k.assign(numbers.size() * static_cast<size_t>(cache.page_stride()), nan);
     cache.v = cache.k;
-    const auto most = static_cast<size_t>(cache.most_pages());
-    cache.table.assign(static_cast<size_t>(p.batch) * most, no_page);
+    const auto columns = static_cast<size_t>(cache.most_pages());
+    cache.table.assign(static_cast<size_t>(p.batch) * columns, no_page);
     for (int64_t b = 0; b < p.batch; ++b) {
         const auto row = cache.table.begin() + b * cache.most_pages();
         const int64_t length = lengths[static_cast<size_t>(b)];
@@ -228,7 +228,8 @@ Verdict check_paged(const Rung& rung, const PagedCache& cache, DType dtype,
                     std::span<const float> q, const Outputs& outputs, const Progress& progress,
                     int64_t rows_of_head) {
     const int64_t B = cache.problem.batch;
-    Verdict all{.ok = true};
+    Verdict all;
+    all.ok = true;
     for (int64_t b = 0; b < B; ++b) {
         const Problem p = cache.of_sequence(b);
         const auto of_b = [b](std::span<const float> whole, int64_t size) {
