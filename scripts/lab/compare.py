@@ -108,17 +108,20 @@ def cases(options):
     return sorted(found, key=lambda case: (case["d"], case["causal"]))
 
 
-def copy_of_K(q, k, v, causal, o, lse):
-    """Moves as many bytes as attention reads of K and V: K is read, and K is written.
+def copy_of_K():
+    """f(q, k, v, causal, o, lse) that moves as many bytes as attention reads of K and V: K is read,
+    and K is written.
 
     What it writes to is made when it meets k, so not in the timed rounds.
     """
-    if copied.get("k") is not k:
-        copied.update(k=k, to=k.clone())
-    copied["to"].copy_(k)
+    kept = {}
 
+    def copy(q, k, *_):
+        if kept.get("k") is not k:
+            kept.update(k=k, to=k.clone())
+        kept["to"].copy_(k)
 
-copied = {}
+    return copy
 
 
 def variants(options):
@@ -148,6 +151,8 @@ def variants(options):
         if rung.tensor != tensor:
             raise LabError(f"{rung.name} has no {options.dtype}; it has {' and '.join(rung.types)}")
         found.append(build.Variant(rung.name + of, rung))
+    if options.decode and any(one.rung.backward for one in found):
+        raise LabError("--decode is for forward rungs")
     if len({one.rung.backward for one in found}) > 1:
         raise LabError("forward and backward rungs cannot be compared: name rungs of one kind")
     return found
@@ -223,7 +228,7 @@ def main(options):
         programs, versions = programs | fa3, versions | version
     unchecked = ()
     if options.decode:
-        programs, unchecked = programs | {"copy": copy_of_K}, ("copy",)
+        programs, unchecked = programs | {"copy": copy_of_K()}, ("copy",)
     kinds = dict.fromkeys(programs, "library") | dict.fromkeys(built, "rung")
     programs |= {name: timing.rung(name, path) for name, (path, _) in built.items()}
     generator, rows = torch.Generator(device="cuda").manual_seed(1), []

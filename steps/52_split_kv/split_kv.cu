@@ -14,8 +14,8 @@
 //     block in the loop.
 //   - Each warp has a ring of three slots of its own, so K and V of two steps are on their way
 //     while it computes a third.
-//   - A tile's keys are split over as many blocks as the GPU has room for, but into no more parts
-//     than pay (splits_of).
+//   - A tile's keys are split so that every SM gets a block (of small heads a few), but into no
+//     more parts than pay (splits_of).
 //
 // Splitting keys over blocks is Flash-Decoding (T. Dao, D. Haziza, F. Massa, G. Sizov, 2023).
 // Parent: packed_heads. A new kernel: its rows and its softmax are the parent's.
@@ -363,7 +363,7 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, floa
     const int tiles = flash::as_int(tiles_of(p), "batch x kv-heads x tiles of rows");
     Part<d>* parts = nullptr;
     int* finished = nullptr;
-    if (tiling.splits > 1) { // so there are no more blocks than places
+    if (tiling.splits > 1) { // so there are no more blocks than all SMs get
         flash::Workspace memory(workspace);
         parts = memory.part<Part<d>>(int64_t{tiles} * tiling.splits, "the parts");
         finished = memory.part<int>(tiles, "the parts' counters");

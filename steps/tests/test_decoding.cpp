@@ -118,7 +118,7 @@ TEST_CASE("packed_heads multiplies by the warps that have rows, and by no others
 }
 
 TEST_CASE("split_kv reads each byte of K and V once, and stores and reads the parts of O once") {
-    // as many blocks as a GPU of 4 SMs has room for, or fewer
+    // a block for each of 4 SMs, of smaller heads two or four, or fewer
     struct Split {
         int64_t sequences, group, N_q, N_kv, d, splits;
     };

@@ -22,6 +22,7 @@ inline constexpr int Bc = 16;           // keys in a warp's step
 inline constexpr int slots = 3;         // in a warp's ring, each for a step
 inline constexpr int ahead = slots - 1; // steps: so far in advance keys are copied
 inline constexpr int most_splits = 256;
+// So few that an SM has 64 KiB on their way. More would only make more parts to merge.
 template <int d> constexpr int blocks_per_sm = 128 / d;
 
 /// The result for some of the keys: O, divided by its sum of weights, and LSE in units of log2. A

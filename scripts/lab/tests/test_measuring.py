@@ -22,6 +22,7 @@ def test_what_makes_no_sense_is_one_line(capsys):
         "compare --rounds 19",
         "compare --pattern rising:x",
         "compare nowhere/12_no_such_rung",
+        "compare backward_roles --decode",
         "ring --ranks 1",
         "bench --quick --record",
         "bench --output /nowhere/at/all.json",
