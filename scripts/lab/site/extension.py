@@ -4,6 +4,7 @@ on."""
 
 import gettext
 import subprocess
+import sys
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 
@@ -14,7 +15,6 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, find_lexer_class_for_filename
 from sphinx import addnodes
-from sphinx.errors import ExtensionError
 from sphinx.search.zh import SearchChinese
 
 from lab.ladder import ROOT, former_names, ladder
@@ -142,13 +142,14 @@ def recording_of(program):
 
 
 def make_recordings(app, exception):
-    """A page for each rung that a page links the recording of."""
+    """A page for each rung that a page links the recording of. Without MPI there is no ring to be
+    recorded, and its link leads nowhere, which --check does not let pass."""
     watched = set().union(*(of.get("watched", ()) for of in app.env.metadata.values()))
     for rung in sorted(watched) if exception is None else ():
         output = Path(app.outdir) / f"watch/{recording_of(rung)}.html"
         command = [ROOT / "scripts/watch", *rung.split(":"), "--no-browser", "--output", output]
         if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode:
-            raise ExtensionError(f"{rung} cannot be recorded")
+            print(f"site: without a recording of {rung}, see above", file=sys.stderr)
 
 
 # ---------------------------------------------------------------- languages, old addresses
