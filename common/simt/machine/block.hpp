@@ -201,8 +201,8 @@ class Block {
     /// faults, a check of an access leaves by an exception, and the access does nothing.
     [[noreturn]] void stop(Fault fault);
 
-    /// The current thread is about to do what may concern other blocks. Where these are watched apart
-    /// this ends the attempt: all blocks run again, one after the other.
+    /// The current thread is about to do what may concern other blocks. Where these are watched
+    /// apart this ends the attempt: all blocks run again, one after the other.
     void need_order() {
         if (watched_apart) [[unlikely]] {
             end_attempt();

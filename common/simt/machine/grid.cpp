@@ -203,7 +203,8 @@ std::optional<Outcome> attempt_apart(const Launch& launch, const Kernel& kernel)
         return run_blocks(launch, kernel, true);
     }();
     const bool hangs = outcome.fault && outcome.fault->kind == FaultKind::timeout;
-    if (hangs || (!outcome.fault && outcome.found.empty() && observer_factory->were_independent())) {
+    if (hangs ||
+        (!outcome.fault && outcome.found.empty() && observer_factory->were_independent())) {
         return outcome;
     }
     entangled().insert(launch.kernel);

@@ -111,8 +111,8 @@ void Past::begin_launch() {
 }
 
 Order::Order(Past& past, const Block& runner)
-    : past_(past), runner_(runner), dynamic_shadow_(runner.shared().region_begin(),
-                                                    SharedMemory::region_bytes),
+    : past_(past), runner_(runner),
+      dynamic_shadow_(runner.shared().region_begin(), SharedMemory::region_bytes),
       static_shadow_(runner.shared().segment().begin, runner.shared().segment().bytes) {
     past.orders.push_back(this);
 }

@@ -50,7 +50,7 @@ class Watch final : public ObserverFactory {
         }
         sole_detector = nullptr;
         if (options().detect) {
-            Detector& own = apart_ ? detector_apart(block)
+            Detector& own = apart_     ? detector_apart(block)
                             : detector ? *detector
                                        : detector.emplace(block, past_);
             own.begin_launch();
