@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <catch2/generators/catch_generators.hpp>
 #include <cstdint>
 #include <cstdio>
 
@@ -49,6 +50,11 @@ __global__ void next_ones(int* data) {
     }
     const unsigned next = (blockIdx.x + 1) % gridDim.x * blockDim.x + threadIdx.x;
     data[blockIdx.x * blockDim.x + threadIdx.x] = data[next] + 1; // the next block's
+}
+
+__global__ void one_byte(uint8_t* out) {
+    sign_in(blockIdx.x);
+    out[5] = static_cast<uint8_t>(blockIdx.x); // all of them
 }
 
 __global__ void read_beyond(int* out, const int* in) {
@@ -143,11 +149,11 @@ TEST_CASE("watched blocks that have nothing to do with each other run side by si
 }
 
 TEST_CASE("a race of two blocks is the same for any number of workers", "[apart]") {
-    std::vector<int> start(blocks * 4);
+    const unsigned count = GENERATE(2u, blocks); // of two blocks each has a worker to itself
     const auto run = [&](int workers, std::vector<int>& end) {
-        const Buffer<int> data(start);
+        const Buffer<int> data(count * 4);
         const std::string outcome =
-            outcome_of(workers, [&] { launch(next_ones, blocks, 4, 0, data.data()); });
+            outcome_of(workers, [&] { launch(next_ones, count, 4, 0, data.data()); });
         end = data.values();
         return outcome;
     };
@@ -155,10 +161,20 @@ TEST_CASE("a race of two blocks is the same for any number of workers", "[apart]
     const std::string alone = run(1, end);
     CHECK(alone.starts_with("race: two threads"));
     for (const int workers : {2, 5}) {
-        CAPTURE(workers);
+        CAPTURE(workers, count);
         CHECK(run(workers, other_end) == alone);
         CHECK(other_end == end);
     }
+}
+
+TEST_CASE("a race for a byte is the same for two workers", "[apart]") {
+    const auto run = [](int workers) {
+        const Buffer<uint8_t> bytes(8);
+        return outcome_of(workers, [&] { launch(one_byte, 2, 1, 0, bytes.data()); });
+    };
+    const std::string together = run(2);
+    CHECK(together.starts_with("race: two threads, at byte 5 of data"));
+    CHECK(run(1) == together);
 }
 
 TEST_CASE("a fault of one block is the same for any number of workers", "[apart]") {
