@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "common/simt/machine/block.hpp"
 #include "common/simt/machine/observer.hpp"
 #include "common/simt/machine/printing.hpp"
 
@@ -21,6 +22,7 @@ namespace {
         return std::vfprintf(stdout, format, arguments);
     }
     const flash::simt::RuntimeCode runtime;
+    flash::simt::current_block().need_order();
     va_list again;
     va_copy(again, arguments);
     const int size = std::vsnprintf(nullptr, 0, format, arguments);
@@ -57,6 +59,7 @@ int simt_puts(const char* text) {
         return std::fputs(text, stdout) == EOF ? EOF : std::fputc('\n', stdout);
     }
     const flash::simt::RuntimeCode runtime;
+    flash::simt::current_block().need_order();
     flash::simt::printing().print(std::string(text) + "\n");
     return 1;
 }
@@ -66,6 +69,7 @@ int simt_putchar(int character) {
         return std::fputc(character, stdout);
     }
     const flash::simt::RuntimeCode runtime;
+    flash::simt::current_block().need_order();
     flash::simt::printing().print(std::string(1, static_cast<char>(character)));
     return character;
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,8 @@ class WrittenBytes {
     bool all(const char* address, size_t bytes) const;
     /// Those at `address` are, as far as those at `source` are.
     void copy(const char* address, const WrittenBytes& from, const char* source, size_t bytes);
+
+    std::span<char> flags() { return {flags_, bytes_}; }
 
   private:
     enum Flag : char { unwritten, written, closed };
@@ -152,6 +155,9 @@ struct GlobalSpace {
     }
 };
 GlobalSpace global_space();
+
+/// All that there are, in the order of their addresses.
+std::vector<DeviceMemory*> all_memories();
 
 /// The memory at or around an address of the arena, null when there is none.
 DeviceMemory* memory_around(const void* address);

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/machine/printing.hpp"
 #include "common/simt/machine/run_log.hpp"
+#include "common/simt/machine/snapshot.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
 #include "common/simt/machine/watchdog.hpp"
@@ -94,7 +96,130 @@ class DetectorOn {
     bool before_;
 };
 
+/// How the blocks of a launch ended.
+struct Outcome {
+    uint64_t faulty;                               // turn of the block with the fault
+    std::optional<Fault> fault;                    // that ended the launch
+    std::vector<std::pair<uint64_t, Fault>> found; // by turn: what did not
+};
+
+Outcome run_blocks(const Launch& launch, const Kernel& kernel, bool apart) {
+    const Options& chosen = options();
+    const bool observed = chosen.detect || chosen.count;
+    if (observed) {
+        observer_factory->begin_launch(apart);
+    }
+    const uint64_t blocks = volume(launch.grid);
+    std::mutex mutex;
+    uint64_t next = 0; // turn that nobody has taken
+    // the earliest turn that went wrong: the one a run on one core would report
+    Outcome outcome{blocks, std::nullopt, {}};
+    bool faulty_waits = false; // for another block
+    const auto work = [&](Block& block) {
+        const Watchdog::Shift shift(block);
+        block.observe(observed ? observer_factory->observers(block) : Observers());
+        while (workforce().await_place()) {
+            uint64_t turn = 0;
+            {
+                const std::lock_guard lock(mutex);
+                if (next >= outcome.faulty) {
+                    return;
+                }
+                turn = next++;
+            }
+            workforce().begin_block();
+            auto stopped = block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)));
+            workforce().end_block();
+            if (std::vector<Fault> passed = block.take_found(); !passed.empty()) {
+                const std::lock_guard lock(mutex);
+                for (Fault& one : passed) {
+                    outcome.found.emplace_back(turn, std::move(one));
+                }
+            }
+            if (stopped && chosen.keep_going && stopped->kind != FaultKind::timeout) {
+                const std::lock_guard lock(mutex);
+                outcome.found.emplace_back(turn, *std::move(stopped));
+            } else if (stopped) {
+                workforce().stop();
+                const std::lock_guard lock(mutex);
+                // A block that waits for one that went wrong is not what is to be reported.
+                const bool waits = block.stopped_for_blocks();
+                if (!outcome.fault ||
+                    (waits == faulty_waits ? turn < outcome.faulty : faulty_waits)) {
+                    outcome.faulty = turn;
+                    faulty_waits = waits;
+                    outcome.fault = std::move(stopped);
+                }
+            }
+        }
+    };
+    printing().begin_launch();
+    const TrapHandlers traps;
+    const auto more = [&] {
+        const std::lock_guard lock(mutex);
+        return next < outcome.faulty;
+    };
+    const auto threads = static_cast<unsigned>(volume(launch.block));
+    run_on_workers({.count = blocks,
+                    .threads = threads,
+                    .resident = resident_blocks(launch, kernel),
+                    .more = more,
+                    .one_worker = chosen.detect && !apart},
+                   work);
+    printing().end_launch(outcome.faulty);
+    std::erase_if(outcome.found, [&](const auto& one) { return one.first > outcome.faulty; });
+    std::ranges::stable_sort(outcome.found, {}, &std::pair<uint64_t, Fault>::first);
+    return outcome;
+}
+
+/// Kernels whose blocks have had to do with each other, so that nobody tries again.
+std::set<const void*>& entangled() {
+    static std::set<const void*> kernels;
+    return kernels;
+}
+
+/// Sets watched_apart for as long as it lives.
+struct WatchedApart {
+    WatchedApart() { watched_apart = true; }
+    ~WatchedApart() { watched_apart = false; }
+    WatchedApart(const WatchedApart&) = delete;
+    WatchedApart& operator=(const WatchedApart&) = delete;
+};
+
+/// Watched blocks run one after the other, so that the first fault is always the same, and because
+/// what one has done to global memory may race with what another one does. But the blocks of most
+/// kernels have nothing to do with each other, and no fault. So several workers try it, each of
+/// which watches its own blocks. None is the result where anything at all was found, or where
+/// blocks of two workers have met in global memory. Then all is as it was before, and the blocks
+/// have to run one after the other.
+std::optional<Outcome> attempt_apart(const Launch& launch, const Kernel& kernel) {
+    constexpr size_t most_bytes = size_t{1} << 28; // to be copied before each launch
+    const std::optional<Snapshot> before = Snapshot::take(most_bytes);
+    if (!before) {
+        return std::nullopt;
+    }
+    Outcome outcome = [&] {
+        const WatchedApart now;
+        return run_blocks(launch, kernel, true);
+    }();
+    const bool hangs = outcome.fault && outcome.fault->kind == FaultKind::timeout;
+    if (hangs ||
+        (!outcome.fault && outcome.found.empty() && observer_factory->were_independent())) {
+        return outcome;
+    }
+    entangled().insert(launch.kernel);
+    before->restore();
+    return std::nullopt;
+}
+
+bool may_watch_apart(const Launch& launch) {
+    return options().detect && options().workers != 1 && volume(launch.grid) > 1 &&
+           observer_factory->can_watch_apart() && !entangled().contains(launch.kernel);
+}
+
 } // namespace
+
+constinit bool watched_apart = false;
 
 int resident_blocks(bool for_hopper, int threads, size_t smem_bytes) {
     // the system keeps 1 KiB of each block's part, so the largest block leaves that
@@ -137,69 +262,19 @@ void run(const Launch& launch) {
     const bool observed = chosen.detect || chosen.count;
     if (observed) {
         require_instrumented();
-        observer_factory->begin_launch();
     }
 
     watchdog(); // it has a thread of its own, which must come before the workers take all memory
-    const uint64_t blocks = volume(launch.grid);
-    std::mutex mutex;
-    uint64_t next = 0; // turn that nobody has taken
-    // the earliest turn that went wrong: the one a run on one core would report
-    uint64_t faulty = blocks;
-    bool faulty_waits = false; // for another block
-    std::optional<Fault> fault;
-    std::vector<std::pair<uint64_t, Fault>> found; // by turn: what did not end the launch
-    const auto work = [&](Block& block) {
-        const Watchdog::Shift shift(block);
-        block.observe(observed ? observer_factory->observers(block) : Observers());
-        while (workforce().await_place()) {
-            uint64_t turn = 0;
-            {
-                const std::lock_guard lock(mutex);
-                if (next >= faulty) {
-                    return;
-                }
-                turn = next++;
-            }
-            workforce().begin_block();
-            auto stopped = block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)));
-            workforce().end_block();
-            if (std::vector<Fault> passed = block.take_found(); !passed.empty()) {
-                const std::lock_guard lock(mutex);
-                for (Fault& one : passed) {
-                    found.emplace_back(turn, std::move(one));
-                }
-            }
-            if (stopped && chosen.keep_going && stopped->kind != FaultKind::timeout) {
-                const std::lock_guard lock(mutex);
-                found.emplace_back(turn, *std::move(stopped));
-            } else if (stopped) {
-                workforce().stop();
-                const std::lock_guard lock(mutex);
-                // A block that waits for one that went wrong is not what is to be reported.
-                const bool waits = block.stopped_for_blocks();
-                if (!fault || (waits == faulty_waits ? turn < faulty : faulty_waits)) {
-                    faulty = turn;
-                    faulty_waits = waits;
-                    fault = std::move(stopped);
-                }
-            }
-        }
-    };
-    printing().begin_launch();
-    const TrapHandlers traps;
-    const auto more = [&] {
-        const std::lock_guard lock(mutex);
-        return next < faulty;
-    };
-    const auto threads = static_cast<unsigned>(volume(launch.block));
-    run_on_workers({blocks, threads, resident_blocks(launch, kernel), more}, work);
-    printing().end_launch(faulty);
-    std::erase_if(found, [&](const auto& one) { return one.first > faulty; });
-    std::ranges::stable_sort(found, {}, &std::pair<uint64_t, Fault>::first);
-    run_log().add(std::move(found));
-    if (fault) {
-        const Fault last = completed(std::move(*fault));
+    std::optional<Outcome> outcome;
+    if (observed && may_watch_apart(launch)) {
+        outcome = attempt_apart(launch, kernel);
+    }
+    if (!outcome) {
+        outcome = run_blocks(launch, kernel, false);
+    }
+    run_log().add(std::move(outcome->found));
+    if (outcome->fault) {
+        const Fault last = completed(*std::move(outcome->fault));
         run_log().add_last(last);
         throw last;
     }

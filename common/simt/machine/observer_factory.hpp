@@ -13,7 +13,15 @@ class Block;
 class ObserverFactory {
   public:
     virtual ~ObserverFactory() = default;
-    virtual void begin_launch() = 0;
+
+    /// A launch begins. `apart`: each worker watches its own blocks, and knows nothing of others.
+    virtual void begin_launch(bool apart) = 0;
+
+    /// Whether those whom options() ask for can look on like that.
+    virtual bool can_watch_apart() const = 0;
+
+    /// After such a launch: whether no block has written where one of another worker has been.
+    virtual bool were_independent() const = 0;
 
     /// Those who look on at this block during the launch that options() describe. Called by each
     /// worker, on its OS thread, which is where they live.

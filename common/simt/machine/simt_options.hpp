@@ -40,7 +40,8 @@ struct Options {
     // races, bounds, initialisation; needs kernels compiled with -fsanitize=thread
     bool detect = false;
     bool count = false; // memory traffic line by line; the same need
-    int workers = 0;    // OS threads that run blocks; 0: one per core. With `detect` always one
+    // OS threads that run blocks; 0: one per core. With `detect` one, where blocks meet
+    int workers = 0;
     // shared memory that a block may have: 163 on sm_80, 99 on sm_86, 89 and 120, 227 on sm_90
     int shared_kib = 163;
 

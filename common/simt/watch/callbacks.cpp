@@ -15,11 +15,10 @@ namespace {
 const size_t load_base = executable().load_address;
 
 /// Whether nobody has to be told: the most frequent case, on a way of its own.
-inline bool is_usual_load(const Caller& caller, const char* address, unsigned bytes,
-                          AccessKind kind, LocationId line) {
-    return sole_detector != nullptr && bytes == 4 && kind == AccessKind::load &&
-           !caller.block.is_unsettled() &&
-           sole_detector->is_usual_load(caller.thread.number, address, line);
+inline bool is_usual_load(const Block& block, const Thread& thread, const void* address,
+                          LocationId line) {
+    return sole_detector != nullptr && !block.is_unsettled() &&
+           sole_detector->is_usual_load(thread.number, static_cast<const char*>(address), line);
 }
 
 /// Apart from note(), so that nothing is saved and restored where nobody listens.
@@ -31,7 +30,9 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     if (bytes > 1 || !is_guard(place, caller.block.shared().segment())) {
         const LocationId line =
             LocationId::of_code(return_address, load_base).within(caller.thread.call);
-        if (!is_usual_load(caller, place, bytes, kind, line)) {
+        const bool may_be_usual =
+            bytes == 4 && kind == AccessKind::load && caller.thread.call != 0; // else: note()
+        if (!may_be_usual || !is_usual_load(caller.block, caller.thread, place, line)) {
             caller.makes(event, {place, bytes, kind, line});
         }
     }
@@ -70,7 +71,12 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
 [[gnu::always_inline]] inline void note(const void* address, unsigned bytes, AccessKind kind,
                                         const void* return_address) {
     if (active_observers != nullptr) {
-        const Thread& thread = current_block().current();
+        const Block& block = current_block();
+        const Thread& thread = block.current();
+        if (bytes == 4 && kind == AccessKind::load && thread.call == 0 &&
+            is_usual_load(block, thread, address, LocationId::of_code(return_address, load_base))) {
+            return;
+        }
         if (address < __builtin_frame_address(0) || address >= thread.stack_top) {
             tell<&Observer::access>(address, bytes, kind, return_address);
         } else if (thread.locals_observed) {

@@ -17,15 +17,6 @@ const char* verb(AccessKind kind) {
 
 std::string quantity(const AccessEvent& access) { return plural(access.bytes, "byte"); }
 
-/// What is remembered of each byte of a buffer. A variable may begin anywhere.
-Shadow* shadow_of(const Buffer& buffer) {
-    if (!buffer.notes) {
-        const size_t before = reinterpret_cast<size_t>(buffer.begin) % 16;
-        buffer.notes = std::make_unique<Shadow>(buffer.begin - before, buffer.bytes() + before);
-    }
-    return static_cast<Shadow*>(buffer.notes.get());
-}
-
 /// Fresh memory holds 0xff. So whatever reads other bytes reads what was written.
 bool may_be_unwritten(const AccessEvent& access) {
     constexpr uint64_t fresh = ~uint64_t{0};
@@ -233,7 +224,7 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) {
         return {buffer->begin,
                 buffer->bytes(),
                 buffer->name,
-                shadow_of(*buffer),
+                order_.past().shadow_of(*buffer),
                 memory == nullptr ? nullptr : memory->written(),
                 buffer->constant};
     }
@@ -359,6 +350,10 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
         block_.stop({FaultKind::invalid_access,
                      "constant memory is written by a kernel, " + in(access, region),
                      action_of(thread, access)});
+    }
+    if (space == Space::global &&
+        (access.kind == AccessKind::atomic || access.scope != Scope::weak)) {
+        block_.need_order();
     }
     const bool shared = space == Space::shared;
     bool finds_nothing = false;

@@ -23,31 +23,86 @@ void join(Order::Blocks& all, const Order::Blocks& more) {
 
 } // namespace
 
-std::mutex Shadow::all_mutex;
-std::vector<Shadow*> Shadow::all;
-
-Shadow::Shadow(const char* begin, size_t bytes, Of space) : begin_(begin), words_(bytes / 4 + 1) {
+Shadow::Shadow(const char* begin, size_t bytes, Shadows* list)
+    : begin_(begin), words_(bytes / 4 + 1), list_(list) {
     void* const memory = mmap(nullptr, 4 * words_ * sizeof(Cell), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         throw Error("not enough memory for what the detector remembers (a limit of ulimit?)");
     }
     cells_ = static_cast<Cell*>(memory);
-    if (space == Of::global) {
-        const std::lock_guard lock(all_mutex);
-        all.push_back(this);
+    if (list != nullptr) {
+        const std::lock_guard lock(list->mutex);
+        list->all.push_back(this);
     }
 }
 
 Shadow::~Shadow() {
-    const std::lock_guard lock(all_mutex);
-    std::erase(all, this);
+    if (list_ != nullptr) {
+        const std::lock_guard lock(list_->mutex);
+        std::erase(list_->all, this);
+    }
     munmap(cells_, 4 * words_ * sizeof(Cell));
 }
 
 void Shadow::clear() { madvise(cells_, 4 * words_ * sizeof(Cell), MADV_DONTNEED); }
 
+bool Shadow::absorb(Shadow& other) {
+    const auto join = [](Cell& cell, const Cell& more) {
+        const bool meet = (cell.write != 0 && (more.write != 0 || more.since != 0)) ||
+                          (more.write != 0 && cell.since != 0);
+        cell.write |= more.write; // no number any more, but not 0
+        cell.since |= more.since;
+        return !meet;
+    };
+    for (size_t word = 0; word < words_; ++word) {
+        if (other.cells_[word] == Cell()) {
+            continue;
+        }
+        const bool apart = cells_[word].apart != 0 || other.cells_[word].apart != 0;
+        if (apart) {
+            take_apart(word);
+            other.take_apart(word);
+        }
+        for (size_t byte = 0; byte < (apart ? 4 : 1); ++byte) {
+            if (!join(cells_[byte * words_ + word], other.cells_[byte * words_ + word])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/// What is remembered of each byte of a buffer. A variable may begin anywhere.
+Shadow* Past::shadow_of(const Buffer& buffer) {
+    const size_t before = reinterpret_cast<size_t>(buffer.begin) % 16;
+    const auto make = [&] {
+        return std::make_unique<Shadow>(buffer.begin - before, buffer.bytes() + before, &shadows);
+    };
+    if (is_apart) {
+        std::unique_ptr<Shadow>& known = own[buffer.begin];
+        known = known ? std::move(known) : make();
+        return known.get();
+    }
+    if (!buffer.notes) {
+        buffer.notes = make();
+    }
+    return static_cast<Shadow*>(buffer.notes.get());
+}
+
+bool Past::absorb(Past& other) {
+    return std::ranges::all_of(other.own, [&](auto& theirs) {
+        const auto ours = own.find(theirs.first);
+        if (ours == own.end()) {
+            own.insert(std::move(theirs));
+            return true;
+        }
+        return ours->second->absorb(*theirs.second);
+    });
+}
+
 void Past::begin_launch() {
+    own.clear();
     first_block = blocks + 1;
     begun.clear();
     signals.clear();
@@ -56,10 +111,9 @@ void Past::begin_launch() {
 }
 
 Order::Order(Past& past, const Block& runner)
-    : past_(past), runner_(runner), dynamic_shadow_(runner.shared().region_begin(),
-                                                    SharedMemory::region_bytes, Shadow::Of::shared),
-      static_shadow_(runner.shared().segment().begin, runner.shared().segment().bytes,
-                     Shadow::Of::shared) {
+    : past_(past), runner_(runner),
+      dynamic_shadow_(runner.shared().region_begin(), SharedMemory::region_bytes),
+      static_shadow_(runner.shared().segment().begin, runner.shared().segment().bytes) {
     past.orders.push_back(this);
 }
 
@@ -154,7 +208,7 @@ void Order::forget_old() {
     auto past = keep(past_.histories, [&](const History& one) {
         return old(one.last) && std::ranges::all_of(one.others, old);
     });
-    const size_t words = Shadow::visit_global([&](Cell& cell) {
+    const size_t words = past_.shadows.visit([&](Cell& cell) {
         const uint32_t kept = write(cell.write / 32);
         cell.write = kept == 0 ? 0 : kept * 32 + cell.write % 32;
         const uint32_t kept_past = past(cell.since / 32);

@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -200,11 +201,23 @@ class CellMemo {
     bool known_ = false;
 };
 
+class Shadow;
+
+/// Those of all global memory.
+struct Shadows {
+    std::mutex mutex;
+    std::vector<Shadow*> all;
+
+    /// Calls `use(cell)` with each cell.
+    // returns how many words they have
+    template <class Use> size_t visit(Use use);
+};
+
 /// Cells for a range of memory; those that are never touched cost nothing.
 class Shadow final : public Buffer::Notes {
   public:
-    enum class Of : uint8_t { global, shared };
-    Shadow(const char* begin, size_t bytes, Of space = Of::global);
+    /// `list`: of global memory, one of which this will be.
+    Shadow(const char* begin, size_t bytes, Shadows* list = nullptr);
     ~Shadow() override;
     Shadow(const Shadow&) = delete;
     Shadow& operator=(const Shadow&) = delete;
@@ -241,17 +254,11 @@ class Shadow final : public Buffer::Notes {
         }
     }
 
-    /// Calls `use(cell)` with each cell of global memory.
-    // returns how many words it has
-    template <class Use> static size_t visit_global(Use use) {
-        const std::lock_guard lock(all_mutex);
-        size_t words = 0;
-        for (Shadow* const shadow : all) {
-            shadow->visit(use);
-            words += shadow->words_;
-        }
-        return words;
-    }
+    size_t words() const { return words_; }
+
+    /// Adds what another one of the same memory remembers of a launch. False when a place was
+    /// written by one of the two, and touched by the other.
+    bool absorb(Shadow& other);
 
     void clear();
 
@@ -280,13 +287,21 @@ class Shadow final : public Buffer::Notes {
         }
     }
 
-    static std::mutex all_mutex;
-    static std::vector<Shadow*> all; // of global memory
-
     const char* begin_;
     size_t words_;
     Cell* cells_; // of the words, or their first bytes; then of all second bytes, and so on
+    Shadows* list_;
 };
+
+template <class Use> size_t Shadows::visit(Use use) {
+    const std::lock_guard lock(mutex);
+    size_t words = 0;
+    for (Shadow* const shadow : all) {
+        shadow->visit(use);
+        words += shadow->words();
+    }
+    return words;
+}
 
 /// What cp.async, TMA or a warp's tensor core does beside the threads.
 struct Work {
@@ -334,7 +349,8 @@ struct EpochReads {
                         // smaller one is none
 };
 
-/// What all blocks of the launch have done to global memory, and remember in common.
+/// What all blocks of the launch have done to global memory, and remember in common; or, where
+/// workers watch their blocks apart, those of a worker.
 struct Past {
     Writes writes;
     Interned<History> histories;
@@ -346,8 +362,14 @@ struct Past {
     uint32_t old_writes = 0;         // numbers of writes before this launch, up to here
     size_t enough = 0;               // numbers, before those that no cell has are given up
     std::vector<Order*> orders;
+    Shadows shadows;
+    bool is_apart = false;
+    std::map<const char*, std::unique_ptr<Shadow>> own; // then: its own ones, by what they are of
 
     void begin_launch();
+    Shadow* shadow_of(const Buffer& buffer);
+    /// Adds what another worker's blocks have done. False when two have met.
+    bool absorb(Past& other);
     bool is_old(const Trace& trace) const { return trace.block < first_block; }
     uint3 index_of(const Trace& trace) const { return begun[trace.block - first_block]; }
 };
@@ -400,6 +422,8 @@ class Order {
     bool is_work(const Trace& trace, Work::Kind kind) const {
         return trace.engine != 0 && work(trace).kind == kind;
     }
+
+    Past& past() { return past_; }
 
     // What the detector remembers of the block's shared memory.
     Shadow& dynamic_shadow() { return dynamic_shadow_; }

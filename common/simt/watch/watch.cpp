@@ -14,14 +14,27 @@ namespace {
 // Of this OS thread and its block. They outlive a launch: global memory remembers the detector's
 // epochs.
 thread_local std::optional<Detector> detector;
+// Of blocks that are watched apart.
+thread_local Past own_past;
+thread_local std::optional<Detector> own_detector;
 thread_local std::optional<Counting> counting;
 thread_local std::optional<Recorder> recorder;
 
 class Watch final : public ObserverFactory {
   public:
-    void begin_launch() override {
+    void begin_launch(bool apart) override {
         counted_.clear();
+        apart_ = apart;
+        pasts_.clear();
         past_.begin_launch();
+    }
+
+    bool can_watch_apart() const override { return !options().count && !recording_wanted(); }
+
+    bool were_independent() const override {
+        return std::ranges::all_of(pasts_, [&](Past* const one) {
+            return one == pasts_.front() || pasts_.front()->absorb(*one);
+        });
     }
 
     Observers observers(Block& block) override {
@@ -35,11 +48,15 @@ class Watch final : public ObserverFactory {
         if (recording_wanted()) {
             (recorder ? *recorder : recorder.emplace(block)).add_to(chosen);
         }
+        sole_detector = nullptr;
         if (options().detect) {
-            (detector ? *detector : detector.emplace(block, past_)).begin_launch();
-            chosen.push_back(&*detector); // last, because it may stop the block
+            Detector& own = apart_     ? detector_apart(block)
+                            : detector ? *detector
+                                       : detector.emplace(block, past_);
+            own.begin_launch();
+            sole_detector = chosen.size() == 0 ? &own : nullptr;
+            chosen.push_back(&own); // last, because it may stop the block
         }
-        sole_detector = options().detect && chosen.size() == 1 ? &*detector : nullptr;
         return chosen;
     }
 
@@ -65,8 +82,19 @@ class Watch final : public ObserverFactory {
     }
 
   private:
+    /// The detector of a worker that knows nothing of others.
+    Detector& detector_apart(Block& block) {
+        own_past.is_apart = true;
+        own_past.begin_launch();
+        const std::lock_guard lock(mutex_);
+        pasts_.push_back(&own_past);
+        return own_detector ? *own_detector : own_detector.emplace(block, own_past);
+    }
+
     std::mutex mutex_;
     std::vector<const Counting*> counted_; // during this launch
+    bool apart_ = false;                   // this launch is watched apart,
+    std::vector<Past*> pasts_;             // by workers with these
     Past& past_ = *new Past;               // workers and their detectors may end later
 };
 
