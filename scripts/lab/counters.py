@@ -33,6 +33,14 @@ PROBLEMS = (
     "--heads 4 --kv-heads 2 --q-len 97 --kv-len 161 --head-dim {0} --causal",
     "--heads 1 --q-len 130 --kv-len 70 --head-dim {0} --causal",
 )
+# These cut their work by the number of SMs, of which SIMT's GPU has four. With as many heads as an
+# H100 or H200 has SMs, and a block for each, both cut nothing.
+CUT_BY_SMS = ("split_kv", "paged_kv")
+UNCUT = (
+    "--batch 66 --heads 2 --q-len 1 --kv-len 256 --head-dim 128",
+    "--batch 66 --heads 4 --kv-heads 2 --q-len 3 --kv-len 200 --head-dim 128 --causal",
+    "--batch 66 --heads 2 --q-len 7 --kv-len 70 --head-dim 128",
+)
 # What is counted: requests and these; and where, in the JSON of --profile.
 TRAFFIC = {
     "global load": ("sectors", "global_load"),
@@ -48,6 +56,7 @@ SHOWN = ("shared load wavefronts", "shared store wavefronts")
 WAYS = "ways of bank conflicts"
 # "9 (HGMMA.64x96x16.F32: 8; LDG.E.STRONG.GPU: 1)"
 OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"
+FLUSHES = "read_all"  # the harness's kernel, which empties L2 before a rung is timed
 # ncu's names. An atomic has an answer, or is a reduction. ld, st and red of TMA exist from Hopper
 # on.
 COMPARED = {
@@ -72,6 +81,13 @@ SHARED_KIB = (
     | dict.fromkeys(("9.0", "10.0", "10.3"), 227)
     | dict.fromkeys(("8.6", "8.9", "12.0", "12.1"), 99)
 )
+
+
+def problems_of(rung):
+    """The words of the command lines."""
+    others = [d for d in rung.head_dims if d != 64]
+    problems = UNCUT if rung.name in CUT_BY_SMS else PROBLEMS
+    return [one.format(others[-(n > 1)]).split() for n, one in enumerate(problems)]
 
 
 def metrics_of(rung):
@@ -122,7 +138,8 @@ def count(path, *arguments, metrics=records.METRICS):
     """{kernel: counts} of the first run of a rung's program; later runs are left out."""
     found = {}
     for name, counts in ncu([path, *arguments, "--no-check"], metrics=metrics):
-        found.setdefault(name, counts)
+        if name != FLUSHES:
+            found.setdefault(name, counts)
     return found
 
 
@@ -213,9 +230,7 @@ def main(options):
     for rung in chosen:
         gpu = harness.need(options.programs, rung.name)
         simt = harness.need(options.simt_programs, rung.name)
-        others = [d for d in rung.head_dims if d != 64]
-        for number, problem in enumerate(PROBLEMS):
-            runs.append((rung, gpu, simt, problem.format(others[-(number > 1)]).split()))
+        runs += [(rung, gpu, simt, problem) for problem in problems_of(rung)]
     with ThreadPoolExecutor(4) as beside:  # the SIMT backend needs no GPU
         documents = [beside.submit(simt_document, simt, problem) for *_, simt, problem in runs]
         for (rung, gpu, _, problem), document in zip(runs, documents):

@@ -55,6 +55,12 @@ def test_what_ncu_prints():
     assert counts == {"wgmma m64n80k16": 8, "polls": 1}
 
 
+def test_the_kernel_that_empties_L2_is_not_the_rungs(monkeypatch):
+    ran = [("read_all", {"blocks": 2048}), ("tiles", {"blocks": 8}), ("tiles", {"blocks": 9})]
+    monkeypatch.setattr(counters, "ncu", lambda *command, **options: ran)
+    assert counters.count("a program") == {"tiles": {"blocks": 8}}
+
+
 # What both sides count of a kernel with 6 mma and, of each kind of access, 8 requests; 2 of 16
 # wavefronts are conflicts.
 GPU = dict.fromkeys(records.METRICS, 8) | {
