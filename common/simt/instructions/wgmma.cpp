@@ -89,8 +89,8 @@ std::vector<OperandRow> rows_of(const Descriptor& operand, unsigned first, unsig
 
 /// Element `k` of row or column `i` of `count`, in what rows_of gave.
 template <class T>
-float element(const std::vector<OperandRow>& rows, unsigned i, unsigned k, unsigned count,
-              bool transposed) {
+float operand_element(const std::vector<OperandRow>& rows, unsigned i, unsigned k, unsigned count,
+                      bool transposed) {
     T value;
     std::memcpy(&value,
                 transposed ? rows[k * (count / 8) + i / 8] + i % 8 * sizeof(T)
@@ -116,7 +116,8 @@ template <class T> void multiply(const Wgmma& product, float* C) {
     if (product.fragments.empty()) {
         for (unsigned row = 0; row < 64; ++row) {
             for (unsigned k = 0; k < 16; ++k) {
-                A[row][k] = element<T>(product.A[row / 16], row % 16, k, 16, product.A_transposed);
+                A[row][k] =
+                    operand_element<T>(product.A[row / 16], row % 16, k, 16, product.A_transposed);
             }
         }
     } else {
@@ -132,7 +133,7 @@ template <class T> void multiply(const Wgmma& product, float* C) {
     }
     for (unsigned k = 0; k < 16; ++k) {
         for (unsigned column = 0; column < columns; ++column) {
-            B[k][column] = element<T>(product.B, column, k, columns, product.B_transposed);
+            B[k][column] = operand_element<T>(product.B, column, k, columns, product.B_transposed);
         }
     }
     for (unsigned row = 0; row < 64; ++row) {
