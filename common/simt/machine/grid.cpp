@@ -96,6 +96,9 @@ class DetectorOn {
     bool before_;
 };
 
+constexpr unsigned most_workers = 1024;
+constexpr unsigned workers_apart = 8; // each of which remembers what its blocks have touched
+
 /// How the blocks of a launch ended.
 struct Outcome {
     uint64_t faulty;                               // turn of the block with the fault
@@ -164,7 +167,9 @@ Outcome run_blocks(const Launch& launch, const Kernel& kernel, bool apart) {
                     .threads = threads,
                     .resident = resident_blocks(launch, kernel),
                     .more = more,
-                    .one_worker = chosen.detect && !apart},
+                    .workers = !chosen.detect ? most_workers
+                               : apart        ? workers_apart
+                                              : 1},
                    work);
     printing().end_launch(outcome.faulty);
     std::erase_if(outcome.found, [&](const auto& one) { return one.first > outcome.faulty; });
@@ -198,10 +203,14 @@ std::optional<Outcome> attempt_apart(const Launch& launch, const Kernel& kernel)
     if (!before) {
         return std::nullopt;
     }
-    Outcome outcome = [&] {
+    Outcome outcome{};
+    try {
         const WatchedApart now;
-        return run_blocks(launch, kernel, true);
-    }();
+        outcome = run_blocks(launch, kernel, true);
+    } catch (const Error&) { // little memory, which may do for one worker
+        before->restore();
+        return std::nullopt;
+    }
     const bool hangs = outcome.fault && outcome.fault->kind == FaultKind::timeout;
     if (hangs ||
         (!outcome.fault && outcome.found.empty() && observer_factory->were_independent())) {

@@ -1,6 +1,7 @@
 #include "common/simt/machine/snapshot.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "common/simt/machine/device_memory.hpp"
 #include "common/simt/machine/symbols.hpp"
@@ -31,8 +32,12 @@ std::optional<Snapshot> Snapshot::take(size_t most) {
         return std::nullopt;
     }
     Snapshot all;
-    for (const std::span<char> place : places) {
-        all.pieces_.emplace_back(place, std::vector<char>(place.begin(), place.end()));
+    try {
+        for (const std::span<char> place : places) {
+            all.pieces_.emplace_back(place, std::vector<char>(place.begin(), place.end()));
+        }
+    } catch (const std::bad_alloc&) {
+        return std::nullopt;
     }
     return all;
 }

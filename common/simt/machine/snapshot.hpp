@@ -11,7 +11,8 @@ namespace flash::simt {
 
 class Snapshot {
   public:
-    /// None where that would take more than `most` bytes, or where kernels have a heap.
+    /// None where that takes more than `most` bytes, or more than there are, or where kernels have
+    /// a heap.
     static std::optional<Snapshot> take(size_t most);
 
     /// All that kernels can write, and what is known of who has written, is again what it was.

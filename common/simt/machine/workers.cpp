@@ -79,7 +79,7 @@ void run_on_workers(const BlocksToRun& blocks, const std::function<void(Block&)>
     const std::lock_guard lock(one_launch);
     const int chosen = options().workers > 0 ? options().workers : cores();
     const uint64_t most =
-        blocks.one_worker ? 1 : std::min<uint64_t>(blocks.count, static_cast<uint64_t>(chosen));
+        std::min<uint64_t>({blocks.count, blocks.workers, static_cast<uint64_t>(chosen)});
     const auto workers = static_cast<unsigned>(most);
 
     std::mutex mutex;

@@ -14,7 +14,7 @@ struct BlocksToRun {
     unsigned threads;           // of each
     uint64_t resident;          // as many does the device hold at once
     std::function<bool()> more; // whether there are any that have not begun
-    bool one_worker = false;    // and others only in place of blocks that wait
+    unsigned workers;           // at most, and others only in place of blocks that wait
 };
 
 /// Calls `work` on as many workers as options, the number of blocks and the memory for their

@@ -226,7 +226,7 @@ TEST_CASE("what a worker throws reaches the launch") {
     const std::function<void(simt::Block&)> work = [](simt::Block&) {
         throw Error("from a worker");
     };
-    const simt::BlocksToRun blocks{3, 32, 3, [] { return false; }};
+    const simt::BlocksToRun blocks{3, 32, 3, [] { return false; }, 8};
     CHECK_THROWS_WITH(simt::run_on_workers(blocks, work), "from a worker");
     const Buffer<int> count(1);
     launch(count_threads, 3, 32, 0, count.data());
