@@ -30,8 +30,8 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     if (bytes > 1 || !is_guard(place, caller.block.shared().segment())) {
         const LocationId line =
             LocationId::of_code(return_address, load_base).within(caller.thread.call);
-        const bool may_be_usual =
-            bytes == 4 && kind == AccessKind::load && caller.thread.call != 0; // else: note()
+        // of loads outside of device functions, note() has asked already
+        const bool may_be_usual = bytes == 4 && kind == AccessKind::load && caller.thread.call != 0;
         if (!may_be_usual || !is_usual_load(caller.block, caller.thread, place, line)) {
             caller.makes(event, {place, bytes, kind, line});
         }

@@ -7,7 +7,9 @@
 // has waited at a semaphore to which the other has added, all that the other did counts as before.
 //
 // Blocks take turns, and one may run while another one has come half its way. Each has an order of
-// its own; what they did to global memory, they remember in common (Past).
+// its own; what they did to global memory, they remember in common (Past). Where workers watch
+// their blocks apart (grid.cpp), each worker has a Past, and those are compared at the end
+// (absorb).
 //
 // cp.async, TMA and wgmma begin after what their threads know, and end on a channel (clocks.hpp),
 // over epochs as well.
@@ -216,7 +218,7 @@ struct Shadows {
 /// Cells for a range of memory; those that are never touched cost nothing.
 class Shadow final : public Buffer::Notes {
   public:
-    /// `list`: of global memory, one of which this will be.
+    /// `list`: those of global memory, which this one joins; null for shared memory.
     Shadow(const char* begin, size_t bytes, Shadows* list = nullptr);
     ~Shadow() override;
     Shadow(const Shadow&) = delete;
