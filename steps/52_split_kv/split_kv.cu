@@ -23,6 +23,7 @@
 #include "steps/52_split_kv/split_kv.hpp"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
@@ -42,7 +43,6 @@ constexpr int Br = 16;           // packed rows, the same for all warps
 constexpr int Bc = 16;           // keys in a warp's step
 constexpr int slots = 3;         // in a warp's ring, each for a step
 constexpr int ahead = slots - 1; // steps: so far in advance keys are copied
-constexpr int most_splits = 256;
 // So few that an SM has 64 KiB on their way. More would only make more parts to merge.
 template <int d> constexpr int blocks_per_sm = 128 / d;
 
@@ -53,17 +53,13 @@ template <int d> struct Part {
     float LSE[Br];
 };
 
-/// Of each row, how much each part counts. 1 more, so that rows lie in different banks.
-using Weights = float[Br][most_splits + 1];
-
 template <int d> struct Slot { flash::SwizzledTile<d, Bc> K, V; };
 
 /// Dynamic shared memory: first the rings of all warps, later what is merged, in the same place.
 template <int d> union Shared {
     Slot<d> ring[warps][slots];
     struct {
-        Part<d> of_warp[warps], result;
-        Weights weights;
+        Part<d> of_warp[warps];
         bool is_last;
     } merge;
 };
@@ -133,22 +129,6 @@ __device__ void multiply_PV(float (&O_reg)[1][d / 8][4], float (&l_reg)[1][4],
     }
 }
 
-/// The maximum over all lanes of the warp, as in flash_attention_1; each of them gets it.
-__device__ float warp_max(float x) {
-    for (int other = 16; other > 0; other /= 2) {
-        x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, other));
-    }
-    return x;
-}
-
-/// The sum, in the same way.
-__device__ float warp_sum(float x) {
-    for (int other = 16; other > 0; other /= 2) {
-        x += __shfl_xor_sync(0xffffffff, x, other);
-    }
-    return x;
-}
-
 /// The warp's own result, from registers: the rows that exist.
 template <int d>
 __device__ void store_part(Part<d>& part, const float (&O_reg)[1][d / 8][4],
@@ -174,51 +154,34 @@ __device__ void store_part(Part<d>& part, const float (&O_reg)[1][d / 8][4],
     }
 }
 
-/// Merges `count` parts into one, which may be in shared or in global memory. The whole block calls
-/// it, and each thread may then read what it will store of O: 4 columns of a row, a block apart.
-template <int d>
-__device__ void merge(Part<d>& result, const Part<d>* parts, int count, int rows,
-                      Weights& weights) {
-    const int lane = threadIdx.x % 32;
-    for (int row = threadIdx.x / 32; row < rows; row += warps) { // a row per warp
-        float* const weight = weights[row];
-        float top = -INFINITY;
-        for (int n = lane; n < count; n += 32) {
-            weight[n] = parts[n].LSE[row];
-            top = fmaxf(top, weight[n]);
-        }
-        top = warp_max(top);
-        top = top == -INFINITY ? 0.0f : top; // no part sees a key, and -inf - -inf is NaN
-        float sum = 0;
-        for (int n = lane; n < count; n += 32) {
-            weight[n] = flash::fast_exp2(weight[n] - top);
-            sum += weight[n];
-        }
-        sum = warp_sum(sum);
-        const float normalise = sum == 0 ? 0.0f : 1 / sum;
-        for (int n = lane; n < count; n += 32) {
-            weight[n] *= normalise;
-        }
-        if (lane == 0) {
-            result.LSE[row] = top + log2f(sum);
-        }
-    }
-    __syncthreads(); // the weights and LSE of all rows are there
-    for (int e = threadIdx.x; e < rows * (d / 4); e += threads) {
-        const int row = e / (d / 4);
-        const int x = e % (d / 4) * 4;
-        float4 sum = make_float4(0, 0, 0, 0);
+/// The result for some of the keys, of 4 columns of a row.
+struct Merged {
+    float4 O;
+    float LSE; // of the row, in units of log2
+};
+
+/// Merges `count` parts: columns x to x + 3 of a row. The parts may be in shared or in global
+/// memory.
+template <int d> __device__ Merged merge(const Part<d>* parts, int count, int row, int x) {
+    float top = -FLT_MAX; // the largest LSE so far. Not -inf, because -inf - -inf is NaN
+    float sum = 0;        // of the weights 2^(LSE - top)
+    float4 O = make_float4(0, 0, 0, 0);
 #pragma unroll 16
-        for (int n = 0; n < count; ++n) {
-            const float4 O = *reinterpret_cast<const float4*>(parts[n].O[row] + x);
-            const float w = weights[row][n];
-            sum.x = fmaf(w, O.x, sum.x);
-            sum.y = fmaf(w, O.y, sum.y);
-            sum.z = fmaf(w, O.z, sum.z);
-            sum.w = fmaf(w, O.w, sum.w);
-        }
-        *reinterpret_cast<float4*>(result.O[row] + x) = sum;
+    for (int n = 0; n < count; ++n) { // as one_pass_softmax takes keys
+        const float4 O_n = *reinterpret_cast<const float4*>(parts[n].O[row] + x);
+        const float LSE = parts[n].LSE[row];
+        const float rescale = flash::fast_exp2(top - fmaxf(top, LSE));
+        top = fmaxf(top, LSE);
+        const float weight = flash::fast_exp2(LSE - top);
+        sum = fmaf(sum, rescale, weight);
+        O.x = fmaf(O.x, rescale, weight * O_n.x);
+        O.y = fmaf(O.y, rescale, weight * O_n.y);
+        O.z = fmaf(O.z, rescale, weight * O_n.z);
+        O.w = fmaf(O.w, rescale, weight * O_n.w);
     }
+    const float normalise = sum == 0 ? 0.0f : 1 / sum;
+    O = make_float4(O.x * normalise, O.y * normalise, O.z * normalise, O.w * normalise);
+    return {O, top + log2f(sum)};
 }
 
 /// How the blocks are numbered: the splits of a tile are neighbours, and so are a K/V head's tiles.
@@ -300,13 +263,23 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void split_kv(
     __syncthreads(); // all warps have left the rings, in whose place the parts are
     store_part(smem.merge.of_warp[warp], O_reg, m_reg, l_reg, scale_log2, rows);
     __syncthreads(); // the parts of all warps are there
-    Part<d>& result = smem.merge.result;
-    if (tiling.splits == 1) {
-        merge(result, smem.merge.of_warp, warps, rows, smem.merge.weights);
-    } else {
-        parts += int64_t{tile} * tiling.splits; // those of this tile
-        merge(parts[split], smem.merge.of_warp, warps, rows, smem.merge.weights);
-        __syncthreads(); // all threads have stored what they have merged, and need no weight
+
+    constexpr int chunks = d / 4; // of a row: a thread merges 4 columns of it at one go
+    const Part<d>* from = smem.merge.of_warp;
+    int count = warps;
+    if (tiling.splits > 1) {
+        Part<d>* const parts_of_tile = parts + int64_t{tile} * tiling.splits;
+        Part<d>& part = parts_of_tile[split];
+        for (int e = threadIdx.x; e < rows * chunks; e += threads) {
+            const int row = e / chunks;
+            const int x = e % chunks * 4;
+            const Merged merged = merge(smem.merge.of_warp, warps, row, x);
+            *reinterpret_cast<float4*>(part.O[row] + x) = merged.O;
+            if (x == 0) {
+                part.LSE[row] = merged.LSE;
+            }
+        }
+        __syncthreads(); // all threads have stored what they have merged
         if (threadIdx.x == 0) {
             __threadfence(); // the block's part is there before it counts as finished
             smem.merge.is_last = atomicAdd(&finished[tile], 1) + 1 == tiling.splits;
@@ -316,16 +289,18 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void split_kv(
         if (!smem.merge.is_last) {
             return;
         }
-        merge(result, parts, tiling.splits, rows, smem.merge.weights);
+        from = parts_of_tile;
+        count = tiling.splits;
     }
-    for (int e = threadIdx.x; e < rows * (d / 4); e += threads) { // what the thread has merged
-        const int row = e / (d / 4);
-        const int x = e % (d / 4) * 4;
-        const float4 O4 = *reinterpret_cast<const float4*>(result.O[row] + x);
-        *reinterpret_cast<uint2*>(O + packed.place(i0 + row) * d + x) =
-            make_uint2(flash::pack<T>(O4.x, O4.y), flash::pack<T>(O4.z, O4.w));
+    for (int e = threadIdx.x; e < rows * chunks; e += threads) {
+        const int row = e / chunks;
+        const int x = e % chunks * 4;
+        const Merged merged = merge(from, count, row, x);
+        const int64_t place = packed.place(i0 + row);
+        *reinterpret_cast<uint2*>(O + place * d + x) = make_uint2(
+            flash::pack<T>(merged.O.x, merged.O.y), flash::pack<T>(merged.O.z, merged.O.w));
         if (x == 0) {
-            LSE[packed.place(i0 + row)] = flash::ln_2 * result.LSE[row];
+            LSE[place] = flash::ln_2 * merged.LSE;
         }
     }
 }
@@ -348,7 +323,7 @@ template <int d> int splits_of(const flash::Problem& p) {
     const auto pays = static_cast<int64_t>(std::sqrt(static_cast<double>(p.kv_len) / rows));
     // every warp has a step of its own
     const int64_t busy = flash::ceil_div(p.kv_len, warps * Bc);
-    return static_cast<int>(std::clamp<int64_t>(std::min({room, pays, busy}), 1, most_splits));
+    return static_cast<int>(std::max<int64_t>(std::min({room, pays, busy}), 1));
 }
 
 template <class T, int d>

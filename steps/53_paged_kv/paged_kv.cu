@@ -5,10 +5,12 @@
 // work into parts that are equally large. The blocks can. Put the rounds of all tiles (64 keys, a
 // step for each warp) one behind the other, and give every block an equal share of that line:
 //
-//      lengths     900                             70    0   200
-//      tiles     | a a a a a a a a a a a a a a a | b b | c | d d d d |
-//      blocks      0 0 0 0 0 0 1 1 1 1 1 1 2 2 2   2 2   2   3 3 3 3
+//      lengths      900                   70      0     200
+//      tiles       |....aaaaaaaaaaaaaaa|....bb|....c|....dddd|
+//      blocks       0000000000111111111 122222 22222 33333333
 //
+//   - To begin a tile takes time, too: about as much as four rounds. So four empty rounds stand in
+//     front of each tile, where nobody has anything to do.
 //   - A key's address is the number of its page, from the table, and its row there. A step of 16
 //     keys lies in one page. The table is read a step early, so that nobody waits for it.
 //   - Each block finds its share by itself: it adds up the rounds of all sequences, and looks for
@@ -40,7 +42,7 @@ namespace {
 using namespace flash::split; // parts, their merge, and the step of a warp
 
 constexpr int round = warps * Bc; // keys: a step for each warp, and what blocks are given
-constexpr int cut = 6;            // rounds: what a block pays for a second tile, about
+constexpr int beginning = 4;      // rounds that a block could do while it begins a tile, about
 
 /// What the host knows of the work.
 struct Tiling {
@@ -62,6 +64,7 @@ __device__ int rounds_of(int length) { return max(1, (length + round - 1) / roun
 struct Line {
     int rounds;
     int share; // of each block; the last ones may get less, or nothing
+    int empty; // rounds in front of each tile, in which no key is
 };
 
 /// Adds up the rounds of all sequences, and cuts them into shares. Every warp does it for itself.
@@ -74,35 +77,39 @@ __device__ Line line_of(const flash::PagedKV<T>& cache, Tiling tiling, int N_kv,
         longest = max(longest, rounds);
         shortest = min(shortest, rounds);
     }
-    const int all = __reduce_add_sync(0xffffffff, sum) * tiling.tiles;
     longest = __reduce_max_sync(0xffffffff, longest);
     shortest = __reduce_min_sync(0xffffffff, shortest);
+    // Where all are equally long, each block begins about as many tiles as any other.
+    const int empty = shortest == longest ? 0 : beginning;
+    const int all = (__reduce_add_sync(0xffffffff, sum) + tiling.sequences * empty) * tiling.tiles;
     const int even = (all + gridDim.x - 1) / gridDim.x;
     // As in split_kv: after `share` rounds of keys, the last block of the longest tile reads `rows`
     // rows of longest / share parts. The sum of both is least here.
     const int pays = static_cast<int>(sqrtf(static_cast<float>(longest) * rows / round));
-    const int fits = (longest + most_splits - 2) / (most_splits - 1); // and one for the first cut
-    const int share = max(even, max(pays, fits));
+    const int share = max(even, pays);
     // Where all are equally long, a share of whole tiles cuts none. It may take a little longer.
     const int whole = (share + longest - 1) / longest * longest;
-    const bool no_cuts = shortest == longest && whole - share <= min(share / 8, cut);
-    return {all, no_cuts ? whole : share};
+    const bool no_cuts = shortest == longest && whole - share <= min(share / 8, beginning);
+    return {all, no_cuts ? whole : share, empty};
 }
 
-/// A sequence, and the rounds on the line before it.
+/// A sequence, and the rounds on the line before it, empty ones among them.
 struct Start {
     int sequence, before;
 };
 
 /// The sequence that round `at` of the line belongs to, found by a warp, 32 sequences at a time.
 template <class T>
-__device__ Start start_of(int at, const flash::PagedKV<T>& cache, Tiling tiling, int N_kv) {
+__device__ Start start_of(int at, Line line, const flash::PagedKV<T>& cache, Tiling tiling,
+                          int N_kv) {
     const int lane = threadIdx.x % 32;
     int before = 0;
     for (int b = lane;; b += 32) {
-        const int rounds =
-            b < tiling.sequences ? tiling.tiles * rounds_of(length_of(cache, b, N_kv)) : 0;
-        int end = rounds; // of the lane's sequence: the sum of its own rounds and those before it
+        int rounds = 0; // of the lane's sequence
+        if (b < tiling.sequences) {
+            rounds = tiling.tiles * (line.empty + rounds_of(length_of(cache, b, N_kv)));
+        }
+        int end = rounds; // of the sequence: the sum of its own rounds and those before it
         for (int distance = 1; distance < 32; distance *= 2) {
             const int other = __shfl_up_sync(0xffffffff, end, distance);
             end += lane >= distance ? other : 0;
@@ -131,20 +138,25 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
     if (block * line.share >= end_of_share) { // there is not work enough for all
         return;
     }
-    const Start start = start_of(block * line.share, cache, tiling, N_kv);
+    const Start start = start_of(block * line.share, line, cache, tiling, N_kv);
     int sequence = start.sequence;
     int before = start.before;
     int next = 0;
     for (int at = block * line.share; at < end_of_share; at = next) { // a tile, or a part of one
         int length = length_of(cache, sequence, N_kv);
-        if (at == before + tiling.tiles * rounds_of(length)) { // its last tile is done
+        int rounds = rounds_of(length);
+        if (at == before + tiling.tiles * (line.empty + rounds)) { // its last tile is done
             before = at;
             ++sequence;
             length = length_of(cache, sequence, N_kv);
+            rounds = rounds_of(length);
         }
-        const int rounds = rounds_of(length);
-        const int tile = (at - before) / rounds;  // of the sequence
-        const int begin = before + tile * rounds; // of the tile, on the line
+        const int tile = (at - before) / (line.empty + rounds); // of the sequence
+        // where the tile's keys begin on the line
+        const int begin = before + tile * (line.empty + rounds) + line.empty;
+        if (begin >= end_of_share) { // only empty rounds are left
+            return;
+        }
         next = min(begin + rounds, end_of_share);
         const int first_block = begin / line.share; // of those that share the tile
         const int splits = (begin + rounds - 1) / line.share - first_block + 1;
@@ -162,7 +174,7 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
         const int whole = min(length, visible(0)); // keys that every row sees
         // the tile's steps of 16 keys, and those of this block
         const int steps = (max(0, visible(rows - 1)) + Bc - 1) / Bc;
-        const int first = (at - begin) * warps;
+        const int first = max(at - begin, 0) * warps;
         const int end = min((next - begin) * warps, steps);
 
         Slot<d>(&ring)[slots] = smem.ring[warp];
@@ -221,16 +233,25 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
         __syncthreads(); // all warps have left the rings, in whose place the parts are
         store_part(smem.merge.of_warp[warp], O_reg, m_reg, l_reg, scale_log2, rows);
         __syncthreads(); // the parts of all warps are there
-        Part<d>& result = smem.merge.result;
-        if (splits == 1) {
-            merge(result, smem.merge.of_warp, warps, rows, smem.merge.weights);
-        } else {
+
+        constexpr int chunks = d / 4; // of a row: a thread merges 4 columns of it at one go
+        const Part<d>* from = smem.merge.of_warp;
+        int count = warps;
+        if (splits > 1) {
             // The next tile that is shared begins in this one's last block, or later: at
             // 2 (first_block + splits - 1) or behind it, where these parts have ended.
             Part<d>* const parts_of_tile = parts + 2 * first_block;
-            merge(parts_of_tile[block - first_block], smem.merge.of_warp, warps, rows,
-                  smem.merge.weights);
-            __syncthreads(); // all threads have stored what they have merged, and need no weight
+            Part<d>& part = parts_of_tile[block - first_block];
+            for (int e = threadIdx.x; e < rows * chunks; e += threads) {
+                const int row = e / chunks;
+                const int x = e % chunks * 4;
+                const Merged merged = merge(smem.merge.of_warp, warps, row, x);
+                *reinterpret_cast<float4*>(part.O[row] + x) = merged.O;
+                if (x == 0) {
+                    part.LSE[row] = merged.LSE;
+                }
+            }
+            __syncthreads(); // all threads have stored what they have merged
             if (threadIdx.x == 0) {
                 __threadfence(); // the block's part is there before it counts as finished
                 smem.merge.is_last = atomicAdd(&finished[first_block], 1) + 1 == splits;
@@ -240,17 +261,18 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
             if (!smem.merge.is_last) {
                 continue;
             }
-            merge(result, parts_of_tile, splits, rows, smem.merge.weights);
+            from = parts_of_tile;
+            count = splits;
         }
-        for (int e = threadIdx.x; e < rows * (d / 4); e += threads) { // what the thread has merged
-            const int row = e / (d / 4);
-            const int x = e % (d / 4) * 4;
+        for (int e = threadIdx.x; e < rows * chunks; e += threads) {
+            const int row = e / chunks;
+            const int x = e % chunks * 4;
+            const Merged merged = merge(from, count, row, x);
             const int64_t place = first_row + packed.place(i0 + row);
-            const float4 O4 = *reinterpret_cast<const float4*>(result.O[row] + x);
-            *reinterpret_cast<uint2*>(O + place * d + x) =
-                make_uint2(flash::pack<T>(O4.x, O4.y), flash::pack<T>(O4.z, O4.w));
+            *reinterpret_cast<uint2*>(O + place * d + x) = make_uint2(
+                flash::pack<T>(merged.O.x, merged.O.y), flash::pack<T>(merged.O.z, merged.O.w));
             if (x == 0) {
-                LSE[place] = flash::ln_2 * result.LSE[row];
+                LSE[place] = flash::ln_2 * merged.LSE;
             }
         }
     }
@@ -269,7 +291,7 @@ int64_t most_rounds(const flash::Problem& p) {
     return p.batch * tiles_of(p) * flash::ceil_div(p.kv_len, round);
 }
 
-/// All run at the same time, and each may have a round.
+/// All run at the same time, and each may have a round with keys.
 template <int d> int blocks_of(const flash::Problem& p) {
     const int64_t places = int64_t{flash::multiprocessors()} * blocks_per_sm<d>;
     return static_cast<int>(std::min(places, most_rounds(p)));
@@ -280,7 +302,8 @@ void run(const flash::Problem& p, const flash::PagedKV<T>& cache, const T* Q, T*
          void* workspace) {
     const int N_kv = flash::as_int(p.kv_len, "kv-len");
     const int rows = flash::as_int(packed_rows(p), "heads / kv-heads x q-len");
-    flash::as_int(most_rounds(p), "batch x kv-heads x tiles of rows x rounds of keys");
+    flash::as_int(most_rounds(p) + p.batch * tiles_of(p) * beginning,
+                  "batch x kv-heads x tiles of rows x rounds of keys");
     // neither is larger than `rows`
     const flash::PackedRows packed{static_cast<int>(p.heads / p.kv_heads),
                                    static_cast<int>(p.q_len)};

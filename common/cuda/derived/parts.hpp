@@ -2,6 +2,7 @@
 // and parts, which are results for some of the keys, and their merge.
 #pragma once
 
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 
@@ -21,7 +22,6 @@ inline constexpr int Br = 16;           // packed rows, the same for all warps
 inline constexpr int Bc = 16;           // keys in a warp's step
 inline constexpr int slots = 3;         // in a warp's ring, each for a step
 inline constexpr int ahead = slots - 1; // steps: so far in advance keys are copied
-inline constexpr int most_splits = 256;
 // So few that an SM has 64 KiB on their way. More would only make more parts to merge.
 template <int d> constexpr int blocks_per_sm = 128 / d;
 
@@ -32,17 +32,13 @@ template <int d> struct Part {
     float LSE[Br];
 };
 
-/// Of each row, how much each part counts. 1 more, so that rows lie in different banks.
-using Weights = float[Br][most_splits + 1];
-
 template <int d> struct Slot { SwizzledTile<d, Bc> K, V; };
 
 /// Dynamic shared memory: first the rings of all warps, later what is merged, in the same place.
 template <int d> union Shared {
     Slot<d> ring[warps][slots];
     struct {
-        Part<d> of_warp[warps], result;
-        Weights weights;
+        Part<d> of_warp[warps];
         bool is_last;
     } merge;
 };
@@ -114,22 +110,6 @@ __device__ inline void multiply_PV(float (&O_reg)[1][d / 8][4], float (&l_reg)[1
     }
 }
 
-/// The maximum over all lanes of the warp, as in flash_attention_1; each of them gets it.
-__device__ inline float warp_max(float x) {
-    for (int other = 16; other > 0; other /= 2) {
-        x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, other));
-    }
-    return x;
-}
-
-/// The sum, in the same way.
-__device__ inline float warp_sum(float x) {
-    for (int other = 16; other > 0; other /= 2) {
-        x += __shfl_xor_sync(0xffffffff, x, other);
-    }
-    return x;
-}
-
 /// The warp's own result, from registers: the rows that exist.
 template <int d>
 __device__ inline void store_part(Part<d>& part, const float (&O_reg)[1][d / 8][4],
@@ -155,51 +135,34 @@ __device__ inline void store_part(Part<d>& part, const float (&O_reg)[1][d / 8][
     }
 }
 
-/// Merges `count` parts into one, which may be in shared or in global memory. The whole block calls
-/// it, and each thread may then read what it will store of O: 4 columns of a row, a block apart.
-template <int d>
-__device__ inline void merge(Part<d>& result, const Part<d>* parts, int count, int rows,
-                             Weights& weights) {
-    const int lane = threadIdx.x % 32;
-    for (int row = threadIdx.x / 32; row < rows; row += warps) { // a row per warp
-        float* const weight = weights[row];
-        float top = -INFINITY;
-        for (int n = lane; n < count; n += 32) {
-            weight[n] = parts[n].LSE[row];
-            top = fmaxf(top, weight[n]);
-        }
-        top = warp_max(top);
-        top = top == -INFINITY ? 0.0f : top; // no part sees a key, and -inf - -inf is NaN
-        float sum = 0;
-        for (int n = lane; n < count; n += 32) {
-            weight[n] = fast_exp2(weight[n] - top);
-            sum += weight[n];
-        }
-        sum = warp_sum(sum);
-        const float normalise = sum == 0 ? 0.0f : 1 / sum;
-        for (int n = lane; n < count; n += 32) {
-            weight[n] *= normalise;
-        }
-        if (lane == 0) {
-            result.LSE[row] = top + log2f(sum);
-        }
-    }
-    __syncthreads(); // the weights and LSE of all rows are there
-    for (int e = threadIdx.x; e < rows * (d / 4); e += threads) {
-        const int row = e / (d / 4);
-        const int x = e % (d / 4) * 4;
-        float4 sum = make_float4(0, 0, 0, 0);
+/// The result for some of the keys, of 4 columns of a row.
+struct Merged {
+    float4 O;
+    float LSE; // of the row, in units of log2
+};
+
+/// Merges `count` parts: columns x to x + 3 of a row. The parts may be in shared or in global
+/// memory.
+template <int d> __device__ inline Merged merge(const Part<d>* parts, int count, int row, int x) {
+    float top = -FLT_MAX; // the largest LSE so far. Not -inf, because -inf - -inf is NaN
+    float sum = 0;        // of the weights 2^(LSE - top)
+    float4 O = make_float4(0, 0, 0, 0);
 #pragma unroll 16
-        for (int n = 0; n < count; ++n) {
-            const float4 O = *reinterpret_cast<const float4*>(parts[n].O[row] + x);
-            const float w = weights[row][n];
-            sum.x = fmaf(w, O.x, sum.x);
-            sum.y = fmaf(w, O.y, sum.y);
-            sum.z = fmaf(w, O.z, sum.z);
-            sum.w = fmaf(w, O.w, sum.w);
-        }
-        *reinterpret_cast<float4*>(result.O[row] + x) = sum;
+    for (int n = 0; n < count; ++n) { // as one_pass_softmax takes keys
+        const float4 O_n = *reinterpret_cast<const float4*>(parts[n].O[row] + x);
+        const float LSE = parts[n].LSE[row];
+        const float rescale = fast_exp2(top - fmaxf(top, LSE));
+        top = fmaxf(top, LSE);
+        const float weight = fast_exp2(LSE - top);
+        sum = fmaf(sum, rescale, weight);
+        O.x = fmaf(O.x, rescale, weight * O_n.x);
+        O.y = fmaf(O.y, rescale, weight * O_n.y);
+        O.z = fmaf(O.z, rescale, weight * O_n.z);
+        O.w = fmaf(O.w, rescale, weight * O_n.w);
     }
+    const float normalise = sum == 0 ? 0.0f : 1 / sum;
+    O = make_float4(O.x * normalise, O.y * normalise, O.z * normalise, O.w * normalise);
+    return {O, top + log2f(sum)};
 }
 
 } // namespace flash::split

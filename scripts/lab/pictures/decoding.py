@@ -109,21 +109,23 @@ def pages(shown=6):
     return drawing.svg()
 
 
-def shares(rounds=(15, 2, 1, 4), sms=4):
+def shares(rounds=(15, 2, 1, 4), sms=4, empty=4):
     """Sequences of different lengths: a block per tile, and equal shares of the line."""
-    left, unit, row = 72, 20, 24
+    left, unit, row = 72, 12, 24
     drawing = Drawing(
         442,
         f"Sequences of 900, 70, 0 and 200 keys, and {sms} SMs",
-        "A drawing. Each sequence has one tile. A box is a round: 64 keys of it,\n"
-        "16 for each of the four warps of a block.",
+        "A drawing. Each sequence has one tile. A coloured box is a round: 64 keys,\n"
+        "16 for each of the four warps of a block. White rounds are empty.",
     )
-    line = [b for b, count in enumerate(rounds) for _ in range(count)]
+    line = [
+        (b, n >= empty) for b, count in enumerate(rounds) for n in range(empty + count)
+    ]  # the sequence, and whether the round has keys
     share = -(-len(line) // sms)
 
-    def boxes(x, y, sequences):
-        for n, b in enumerate(sequences):
-            drawing.rect(x + unit * n, y, unit, row - 6, PALE[b], HEADS[b])
+    def boxes(x, y, of_line):
+        for n, (b, keys) in enumerate(of_line):
+            drawing.rect(x + unit * n, y, unit, row - 6, PALE[b] if keys else "page", HEADS[b])
 
     def lanes(y, title, of_sm):
         drawing.bold(24, y - 12, title)
@@ -132,26 +134,27 @@ def shares(rounds=(15, 2, 1, 4), sms=4):
             drawing.rect(left, y + row * sm, unit * len(line), row - 6, "page", "grid")
             boxes(left, y + row * sm, of_sm[sm])
 
-    lanes(116, "a block for each tile", [[b] * count for b, count in enumerate(rounds)])
+    whole = [[(b, n >= empty) for n in range(empty + count)] for b, count in enumerate(rounds)]
+    lanes(116, "a block for each tile", whole)
     drawing.bold(24, 244, "the line")
     boxes(left, 256, line)
     at = 0
     for b, count in enumerate(rounds):
         name = ("900 keys", "70", "0", "200")[b]
-        drawing.note(left + unit * (at + count / 2), 250, name, "middle", 11)
-        at += count
+        drawing.note(left + unit * (at + empty + count / 2), 249, name, "middle", 11)
+        at += empty + count
     for sm in range(1, sms):
         x = left + unit * share * sm
-        drawing.path(f"M{x} 248V282", "ink", 2)
+        drawing.path(f"M{x} 253V282", "ink", 2)
     lanes(316, "paged_kv: equal shares", [line[share * n : share * (n + 1)] for n in range(sms)])
     drawing.box(
         left + unit * (share + 0.3),
-        316 + row * 2,
-        190,
+        316 + row,
+        150,
         row - 6,
         "pale-yellow",
         "brown",
-        "the last of 0, 1 and 2 merges",
+        "the last of 0 and 1 merges",
     )
     drawing.time(left, left + unit * len(line), 416)
     return drawing.svg()
