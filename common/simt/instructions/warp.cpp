@@ -1,6 +1,7 @@
 #include "common/simt/instructions/warp.hpp"
 
 #include <chrono>
+#include <ctime>
 
 #include "common/simt/machine/block.hpp"
 
@@ -109,3 +110,15 @@ void sleep(unsigned) {
 }
 
 } // namespace flash::simt
+
+/// CUDA and C call it by the same name, and a file's kernels and its host code are compiled in one
+/// pass. So this one takes the place of the C library's: cycles for a kernel, and for the host the
+/// processor time of the program.
+extern "C" clock_t clock() noexcept {
+    if (flash::simt::running_block != nullptr) {
+        return static_cast<clock_t>(flash::simt::nanoseconds());
+    }
+    timespec used{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return used.tv_sec * CLOCKS_PER_SEC + used.tv_nsec / (1'000'000'000 / CLOCKS_PER_SEC);
+}

@@ -51,7 +51,7 @@ __match_all_sync(unsigned mask, T value, int* all,
     return same == mask ? mask : 0;
 }
 
-/// Time on this computer, a nanosecond to a cycle. (clock() is C's.)
+/// Time on this computer, a nanosecond to a cycle. clock() in a kernel is the same (warp.cpp).
 inline long long clock64() { return static_cast<long long>(flash::simt::nanoseconds()); }
 inline unsigned long long __globaltimer() { return flash::simt::nanoseconds(); }
 

@@ -4,16 +4,39 @@
 #undef blockIdx
 #undef blockDim
 #undef gridDim
+#include <string>
+
 #include "common/simt/language/launch.hpp"
 #include "common/simt/machine/block.hpp"
+#include "common/simt/machine/host_misuse.hpp"
 #include "common/simt/machine/simt_options.hpp"
+#include "common/simt/machine/symbols.hpp"
 
 namespace flash::simt {
+namespace {
 
-uint3 thread_index() noexcept { return current_block().current().index; }
-uint3 block_index() noexcept { return current_block().index(); }
-dim3 block_size() noexcept { return current_block().launch().block; }
-dim3 grid_size() noexcept { return current_block().launch().grid; }
+/// The block that runs here. A kernel that the host calls like any function has none.
+const Block& block_of(const char* variable, const void* return_address) noexcept {
+    if (running_block == nullptr) [[unlikely]] {
+        end_program(
+            host_misuse("the host",
+                        std::string("it reads ") + variable +
+                            ", which threads of a kernel have; a kernel is launched by <<<>>>",
+                        LocationId::of_code(return_address, executable().load_address)));
+    }
+    return *running_block;
+}
+
+} // namespace
+
+uint3 thread_index() noexcept {
+    return block_of("threadIdx", __builtin_return_address(0)).current().index;
+}
+uint3 block_index() noexcept { return block_of("blockIdx", __builtin_return_address(0)).index(); }
+dim3 block_size() noexcept {
+    return block_of("blockDim", __builtin_return_address(0)).launch().block;
+}
+dim3 grid_size() noexcept { return block_of("gridDim", __builtin_return_address(0)).launch().grid; }
 
 void* dynamic_shared_memory() { return current_block().shared().dynamic(); }
 

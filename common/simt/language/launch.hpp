@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "common/simt/machine/grid.hpp"
 
@@ -20,6 +21,18 @@ void* dynamic_shared_memory();
 /// structures of them are all that is aligned to 64 bytes.
 template <class... Parameters>
 inline constexpr bool is_for_hopper = ((alignof(Parameters) >= 64) || ...);
+
+/// A kernel, and what it is launched with.
+template <class... Parameters> struct Prepared {
+    void (*kernel)(Parameters...);
+    std::tuple<Parameters...> arguments;
+
+    /// Unobserved: that a GPU fetches its parameters is no access of the kernel's.
+    template <size_t... i>
+    __attribute__((no_sanitize("thread"))) void operator()(std::index_sequence<i...>) const {
+        kernel(std::get<i>(arguments)...);
+    }
+};
 
 } // namespace simt
 
@@ -38,15 +51,11 @@ struct Grid {
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_bytes,
             Arguments... arguments) {
-    struct Call {
-        void (*kernel)(Parameters...);
-        std::tuple<Parameters...> arguments;
-    };
+    using Call = simt::Prepared<Parameters...>;
     const Call call{kernel, std::tuple<Parameters...>(arguments...)};
     simt::run({reinterpret_cast<const void*>(kernel), grid.size, block, smem_bytes, grid.where,
                [](const void* context) {
-                   const Call& own = *static_cast<const Call*>(context);
-                   std::apply(own.kernel, own.arguments);
+                   (*static_cast<const Call*>(context))(std::index_sequence_for<Parameters...>());
                },
                &call, sizeof call, simt::is_for_hopper<Parameters...>});
 }

@@ -169,6 +169,28 @@ int main() {
     cublasDestroy(handle);
 }
 """
+CALLED = """__global__ void fill(int* a) { a[threadIdx.x] = 1; }
+template <class Kernel> void call(Kernel kernel, int* a) { kernel(a); }
+int main() { int* a; cudaMalloc(&a, 4); fill<<<1, 1>>>(a); call(fill, a); }
+"""
+CLOCK = """#include <cstdio>
+#include <ctime>
+#include <unistd.h>
+__global__ void wait(clock_t* waited, clock_t cycles) {
+    clock_t begin = clock();
+    while (clock() - begin < cycles) {}
+    *waited = clock() - begin;
+}
+int main() {
+    clock_t *waited, host, start = clock();
+    cudaMalloc(&waited, sizeof(clock_t));
+    wait<<<1, 1>>>(waited, 50000000);
+    cudaMemcpy(&host, waited, sizeof host, cudaMemcpyDeviceToHost);
+    sleep(1);
+    double seconds = double(clock() - start) / CLOCKS_PER_SEC; // of the processor's
+    printf("%d %d\\n", host >= 50000000, seconds < 1);
+}
+"""
 WRONG = "does_not_compile"
 RACE = """__global__ void k(int* a) { a[0] = threadIdx.x; }
 int main() { int* a; cudaMalloc(&a, 4); k<<<1, 2>>>(a); }
@@ -242,6 +264,15 @@ class Runs(unittest.TestCase):
     def test_cublas(self):
         done = self.simt("a.cu", a__cu=CUBLAS)
         self.assertEqual(done.stdout, "31 42\n", done.stderr)
+
+    def test_a_kernel_is_not_called_like_a_function(self):
+        done = self.simt("a.cu", a__cu=CALLED)
+        self.assertEqual(done.returncode, 86, done.stderr)
+        self.assertIn("the host at a.cu:1: it reads threadIdx, which", done.stderr)
+
+    def test_the_clock_of_a_kernel_and_of_the_host(self):
+        done = self.simt("a.cu", a__cu=CLOCK)
+        self.assertEqual(done.stdout, "1 1\n", done.stderr)
 
     def test_what_does_not_run_has_a_verdict_too(self):
         for text, verdict, code, kind, line, said in (
