@@ -23,11 +23,11 @@ def suits(rung, architecture):
     return int(architecture) == asked if asked == 90 else int(architecture) >= asked
 
 
-def variant(architecture, rung):
+def variant(architecture, rung, library):
     """The rung as it is, for that GPU; a warning is an error."""
     code = "90a" if rung.capability == "9.0" else architecture
     name = f"{rung.name}-sm_{code}"
-    return build.Variant(name, rung, architecture=f"{code}-real", werror=True)
+    return build.Variant(name, rung, architecture=f"{code}-real", werror=True, library=library)
 
 
 def cell(rows):
@@ -71,7 +71,11 @@ def main(options):
         raise LabError(
             f"nothing to compile: this nvcc knows none of {options.arch}, or no rung is for them"
         )
-    variants = {one: variant(*one) for one in work}
+    variants, kinds = {}, set()
+    for one in work:  # the entry is the same for all of a kind, and takes as long as a small kernel
+        kind = one[0], tuple(one[1].types), one[1].name.startswith("backward_")
+        variants[one] = variant(*one, library=kind not in kinds)
+        kinds.add(kind)
     built, wrong = build.try_all(list(variants.values()), max(1, options.jobs))
     rows, failed = {}, 0
     for one in work:

@@ -37,6 +37,7 @@ class Variant:
     root: Path = ROOT  # of the sources around it
     architecture: str = ""  # as CMake names it; that of this computer's GPU unless given
     werror: bool = False  # whether a warning is an error
+    library: bool = True  # False: its object alone, for what nvcc says of it; a third less time
 
     def source(self):
         return self.text or self.rung.kernel_file.read_text(encoding="utf-8")
@@ -83,10 +84,10 @@ def file_name(variant, architecture):
     return f"{variant.name.replace('@', '-')}-{key}"
 
 
-def cmake(variants, root, architecture, werror, jobs, folder):
+def cmake(variants, root, architecture, werror, library, jobs, folder):
     """Builds variants of one tree for one GPU: {variant: what went wrong}."""
     of_tree = folder if root == ROOT else root / "build-lab"  # a worktree takes its own along
-    where = of_tree / f"cmake-{architecture}{'-werror' * werror}"
+    where = of_tree / f"cmake-{architecture}{'-werror' * werror}{'-objects' * (not library)}"
     lines, names = [], {}
     for one in variants:
         names[one] = name = file_name(one, architecture)
@@ -105,6 +106,7 @@ def cmake(variants, root, architecture, werror, jobs, folder):
         "CMAKE_CUDA_FLAGS": "-Xptxas=-v",
         "CMAKE_LIBRARY_OUTPUT_DIRECTORY": folder.resolve(),
         "FLASH_BACKEND": "cuda",
+        "FLASH_ENTRY": "ON" if library else "OFF",
         "FLASH_ROOT": root,
         "FLASH_VARIANTS": where / "variants.txt",
         "FLASH_WERROR": "ON" if werror else "OFF",
@@ -127,7 +129,7 @@ def cmake(variants, root, architecture, werror, jobs, folder):
     wrong = {}
     for one, name in names.items():
         logs = sorted((where / f"CMakeFiles/{name}.dir").rglob(f"{one.rung.kernel_file.name}*.log"))
-        if logs and (folder / f"{name}.so").is_file():
+        if logs and (not library or (folder / f"{name}.so").is_file()):
             shutil.copyfile(logs[0], folder / f"{name}.log")
         else:
             wrong[one] = "".join(said).strip()
@@ -143,12 +145,13 @@ def try_all(variants, jobs=None, folder=None):
     for one in variants:
         architecture = one.architecture or target(one.rung.capability)
         names[one] = name = file_name(one, architecture)
-        if not (folder / f"{name}.so").is_file() or not (folder / f"{name}.log").is_file():
-            groups.setdefault((one.root, architecture, one.werror), []).append(one)
+        ends = (".log", ".so") if one.library else (".log",)
+        if not all((folder / f"{name}{end}").is_file() for end in ends):
+            groups.setdefault((one.root, architecture, one.werror, one.library), []).append(one)
     folder.mkdir(parents=True, exist_ok=True)
-    for (root, architecture, werror), group in groups.items():
+    for of_group, group in groups.items():
         jobs = jobs or len(os.sched_getaffinity(0))
-        wrong |= cmake(group, root, architecture, werror, jobs, folder)
+        wrong |= cmake(group, *of_group, jobs, folder)
     built = {
         one.name: (folder / f"{name}.so", (folder / f"{name}.log").read_text(encoding="utf-8"))
         for one, name in names.items()

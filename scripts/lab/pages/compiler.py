@@ -3,7 +3,9 @@
 A command compiles several sources and links them. So does this, but by sources: each becomes an
 object by the command's own compiler and options, side by side, and an object that an earlier
 command has made of the same source with the same options is taken over. nvcc hands a .cpp file to
-g++ and adds nothing to it, so nvcc's commands share these with those of g++.
+g++ and adds nothing to it, so nvcc's commands share these with those of g++. Folders of headers
+count by what a source takes from them: MPI's change nothing for one that includes none of its
+headers. An object made without -Wno-THIS, in silence, serves a command that says it.
 
     FLASH_OBJECTS   the folder of the objects; PATH without this program
     FLASH_PATH
@@ -49,7 +51,29 @@ def for_gxx(options):
             found += [(one,) for one in option[1].split(",")]
         elif not option[0].startswith("--generate-code"):
             found.append(option)
-    return sorted(found)
+    return found
+
+
+def to_the_object(options, quiet=True):
+    """The options that matter behind the preprocessor; without `quiet` but for -Wno-THIS."""
+    without = ("-I",) if quiet else ("-I", "-Wno-")
+    return sorted(option for option in options if not option[0].startswith(without))
+
+
+def sha256(value):
+    return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+def preprocessed(compiler, words, name, environment):
+    """What the compiler reads, as a number. None where that is not to be had: of an error, which is
+    then the compiler's to report, and of nvcc for several GPUs."""
+    command = [compiler, *words, "-E", name]
+    if compiler == "g++":
+        command.append("-fdirectives-only")  # a tenth of a second, instead of a third
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    return None if done.returncode else hashlib.sha256(done.stdout).hexdigest()
 
 
 def main():
@@ -62,12 +86,17 @@ def main():
         compiler, own = tool, options
         if name.endswith(".cpp"):
             compiler, own = "g++", for_gxx(options)
-        words = [word for option in own for word in option]
-        words += ["-x", language] if language != "none" and name.endswith(".cu") else []
-        key = hashlib.sha256(repr((compiler, words, os.path.realpath(name))).encode())
-        target = folder / f"{key.hexdigest()[:16]}.o"
-        if target.exists():
-            return target, 0
+        of_source = ["-x", language] if language != "none" and name.endswith(".cu") else []
+        words = [word for option in own for word in option] + of_source
+        text = preprocessed(compiler, words, name, environment) or words
+        where = os.path.realpath(name)
+        target, loud = (
+            folder / f"{sha256((compiler, kept, of_source, where, text))[:16]}.o"
+            for kept in (to_the_object(own), to_the_object(own, quiet=False))
+        )
+        for made in (target, loud):
+            if made.exists():
+                return made, 0
         launcher = environment.get("CMAKE_CXX_COMPILER_LAUNCHER", "").split()
         command = [*launcher, compiler, *words, "-c", name, "-o", target]
         return target, subprocess.run(command, env=environment).returncode

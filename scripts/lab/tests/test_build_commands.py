@@ -1,5 +1,6 @@
 """The chapters' build commands are those of their kind, and each mistake is found."""
 
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -68,3 +69,30 @@ def test_one_command_of_each_kind_runs(tree, capsys, commands, code, says):
     tree(*commands)
     assert main(["check-build-commands"]) == code
     assert says in capsys.readouterr().out
+
+
+def test_commands_share_an_object_if_they_compile_the_same_text(tmp_path):
+    """Folders of headers and -Wno-THIS change nothing for a source that does not feel them."""
+    for name, text in {
+        "plain.cpp": "int plain() { return 0; }\n",
+        "sized.cpp": '#include "size.hpp"\nint sized() { return size; }\n',
+        "main.cpp": "int plain(); int sized();\nint main() { return plain() + sized(); }\n",
+        "one/size.hpp": "constexpr int size = 1;\n",
+        "two/size.hpp": "constexpr int size = 2;\n",
+        "objects/.keep": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    environment = build_commands.stand_ins(tmp_path / "objects")
+
+    def objects_after(command, result):
+        words = f"g++ {command} plain.cpp sized.cpp main.cpp -o program".split()
+        subprocess.run(words, cwd=tmp_path, env=environment, check=True)
+        assert subprocess.run([tmp_path / "program"]).returncode == result
+        return len(list((tmp_path / "objects").glob("*.o")))
+
+    assert objects_after("-O1 -Ione", 1) == 3
+    assert objects_after("-O1 -Ione -Iobjects", 1) == 3
+    assert objects_after("-O1 -Ione -Wno-psabi", 1) == 3
+    assert objects_after("-O1 -Itwo -Ione", 2) == 4  # of sized.cpp, whose header is another one
+    assert objects_after("-O0 -Ione", 1) == 7

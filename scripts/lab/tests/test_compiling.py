@@ -54,7 +54,8 @@ if words[0] == "--build":
     log = pathlib.Path(words[1]) / f"CMakeFiles/{{name}}.dir/kernels/{kernel}.o.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text({said!r})
-    (folder / f"{{name}}.so").touch()
+    if not words[1].endswith("-objects"):
+        (folder / f"{{name}}.so").touch()
     with open(folder / "calls", "a") as calls:
         calls.write("x")
 """
@@ -80,6 +81,11 @@ def test_a_variant_is_built_once(tmp_path, stand_in):
         "spill_loads": 12,
         "static_shared": 96,
     }
+    alone = build.Variant("c", rung, text="its object", library=False)
+    for _ in range(2):
+        object_alone, said = build.build_all([alone], 1, folder)["c"]
+        assert build.ptxas_rows(said) == rows and not object_alone.exists()
+        assert (folder / "calls").read_text() == "xx"
     other = build.Variant("b", rung, text="another")
     (folder / "broken").touch()
     with pytest.raises(LabError, match="b does not compile:(.|\n)*no such kernel"):
