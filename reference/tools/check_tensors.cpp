@@ -1,10 +1,13 @@
 // Holds tensors to the suite's rule, whoever computed them:
-//   check_tensors INPUT.safetensors RESULT.safetensors full|causal ROWS
-// INPUT has q, k, v, and do for gradients; RESULT has o and perhaps lse, or dq, dk and dv. Some
-// ROWS of each head are compared, all with 0; the scale is 1/sqrt(d). Prints a line for each of
-// them: its name, its error and its bound. Exit code: 0, or 2 and what is wrong with the files.
+//   check_tensors INPUT.safetensors full|causal ROWS RESULT.safetensors ...
+// INPUT has q, k, v, and do for gradients; each RESULT has o and perhaps lse, or dq, dk and dv. Of
+// O some ROWS of each head are compared, all with 0; the scale is 1/sqrt(d). Prints a line for each
+// of them: the number of the RESULT from 0 on, its name, its error and its bound. What gradients
+// are compared with takes long, and is computed once. Exit code: 0, or 2 and what is wrong with the
+// files.
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/harness/files/safetensors.hpp"
@@ -13,8 +16,12 @@
 
 namespace {
 
-void check(flash::SafetensorsReader input, flash::SafetensorsReader result, bool causal,
-           int64_t rows) {
+void print(size_t result, const char* name, double error, double bound) {
+    std::printf("%zu %s %.9g %.9g\n", result, name, error, bound);
+}
+
+void check(flash::SafetensorsReader input, std::vector<flash::SafetensorsReader> results,
+           bool causal, int64_t rows) {
     using namespace flash;
     const std::vector<int64_t> q = input.info("q").shape, k = input.info("k").shape;
     if (q.size() != 4 || k.size() != 4) {
@@ -31,31 +38,32 @@ void check(flash::SafetensorsReader input, flash::SafetensorsReader result, bool
     const std::string& type = input.info("q").dtype;
     const std::vector<float> Q = input.read("q"), K = input.read("k"), V = input.read("v");
     Inputs inputs{type == "F32" ? DType::fp32 : type == "F16" ? DType::fp16 : DType::bf16, Q, K, V};
-    const auto print = [](const char* name, double error, double bound) {
-        std::printf("%s %.9g %.9g\n", name, error, bound);
-    };
-    if (result.tensors().contains("dq")) {
-        const std::vector<float> dO = input.read("do"), dQ = result.read("dq"),
-                                 dK = result.read("dk"), dV = result.read("dv");
+    if (results[0].tensors().contains("dq")) {
+        const std::vector<float> dO = input.read("do");
         inputs.d_o = dO;
-        const ForwardResult forward = reference::forward(p, inputs);
-        inputs.o = forward.o;
-        inputs.lse = forward.lse;
-        const Outputs outputs{.d_q = dQ, .d_k = dK, .d_v = dV};
-        const Verdict found = reference::check_gradients(p, inputs, outputs, {}, rows);
-        print("dq", found.d_q.error, found.d_q.bound);
-        print("dk", found.d_k.error, found.d_k.bound);
-        print("dv", found.d_v.error, found.d_v.bound);
+        const reference::ExpectedGradients expected = reference::expect_gradients(p, inputs);
+        for (size_t n = 0; n < results.size(); ++n) {
+            const std::vector<float> dQ = results[n].read("dq"), dK = results[n].read("dk"),
+                                     dV = results[n].read("dv");
+            const Verdict found =
+                reference::compare_gradients(p, expected, {.d_q = dQ, .d_k = dK, .d_v = dV});
+            print(n, "dq", found.d_q.error, found.d_q.bound);
+            print(n, "dk", found.d_k.error, found.d_k.bound);
+            print(n, "dv", found.d_v.error, found.d_v.bound);
+        }
         return;
     }
-    const bool has_lse = result.tensors().contains("lse");
-    const std::vector<float> O = result.read("o"),
-                             LSE = has_lse ? result.read("lse")
+    for (size_t n = 0; n < results.size(); ++n) {
+        const bool has_lse = results[n].tensors().contains("lse");
+        const std::vector<float> O = results[n].read("o"),
+                                 LSE = has_lse
+                                           ? results[n].read("lse")
                                            : std::vector<float>(static_cast<size_t>(p.lse_size()));
-    const Verdict found = reference::check(p, inputs, {.o = O, .lse = LSE}, {}, rows);
-    print("o", found.o_error, found.o_bound);
-    if (has_lse) {
-        print("lse", found.lse_error, found.lse_bound);
+        const Verdict found = reference::check(p, inputs, {.o = O, .lse = LSE}, {}, rows);
+        print(n, "o", found.o_error, found.o_bound);
+        if (has_lse) {
+            print(n, "lse", found.lse_error, found.lse_bound);
+        }
     }
 }
 
@@ -63,11 +71,15 @@ void check(flash::SafetensorsReader input, flash::SafetensorsReader result, bool
 
 int main(int argc, char** argv) {
     try {
-        if (argc != 5) {
-            throw flash::Error("check_tensors INPUT RESULT full|causal ROWS");
+        if (argc < 5) {
+            throw flash::Error("check_tensors INPUT full|causal ROWS RESULT ...");
         }
-        check(flash::SafetensorsReader(argv[1]), flash::SafetensorsReader(argv[2]),
-              std::string(argv[3]) == "causal", std::stoll(argv[4]));
+        std::vector<flash::SafetensorsReader> results;
+        for (int n = 4; n < argc; ++n) {
+            results.emplace_back(argv[n]);
+        }
+        check(flash::SafetensorsReader(argv[1]), std::move(results),
+              std::string(argv[2]) == "causal", std::stoll(argv[3]));
     } catch (const std::exception& error) {
         std::fprintf(stderr, "check_tensors: %s\n", error.what());
         return 2;

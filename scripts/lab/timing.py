@@ -267,34 +267,55 @@ def checker():
     raise LabError("check_tensors does not build: cmake --preset cpu makes a folder for it")
 
 
-def largest_error(torch, program, q, k, v, causal, rest, with_lse):
-    """Of a program, as a part of the bound that the suite's rule gives; above 1 is wrong. Looks at
-    256 rows of the query heads that read the first and the last head of K and V. `rest`: O and LSE,
-    or what with_gradient() gives; `with_lse`: whether it fills LSE."""
+def looked_at(k, tensors):
+    """Of the first and of the last head of K and V: {name: what the query heads that read it, or
+    it alone, have of a tensor}."""
+    parts = []
+    for b, h in sorted({(0, 0), (len(k) - 1, k.shape[1] - 1)}):
+        of_head = {}
+        for name, x in tensors.items():
+            group = x.shape[1] // k.shape[1]
+            part = x[b : b + 1, h * group : (h + 1) * group]
+            of_head[name] = part.detach().cpu().contiguous()
+        parts.append(of_head)
+    return parts
+
+
+def result_of(program, q, k, v, causal, rest, with_lse):
+    """What a program gives, for largest_errors(). `rest`: O and LSE, or what with_gradient() gives;
+    `with_lse`: whether it fills LSE."""
     gradients = len(rest) > 2
     for out in rest[3:] if gradients else rest:
         out.fill_(math.nan)
-    found, share = program(q, k, v, causal, *rest), 0.0
+    found = program(q, k, v, causal, *rest)
     found = dict(zip(("dq", "dk", "dv"), found)) if gradients else {"o": found}
     if with_lse and not gradients:
         found["lse"] = rest[1]
-    inputs = {"q": q, "k": k, "v": v} | ({"do": rest[2]} if gradients else {})
-    for b, h in {(0, 0), (len(k) - 1, k.shape[1] - 1)}:
+    return looked_at(k, found)
 
-        def part(x, b=b, h=h):
-            group = x.shape[1] // k.shape[1]
-            return x[b : b + 1, h * group : (h + 1) * group].detach().cpu().contiguous()
 
+def largest_errors(torch, results, q, k, v, causal, rest):
+    """{program: its largest error, as a part of the bound that the suite's rule gives} of
+    {program: what result_of() gives}; above 1 is wrong. Looks at 256 rows of the query heads that
+    read the first and the last head of K and V, and at all gradients of these heads."""
+    inputs = {"q": q, "k": k, "v": v} | ({"do": rest[2]} if len(rest) > 2 else {})
+    names, shares = list(results), dict.fromkeys(results, 0.0)
+    for n, of_head in enumerate(looked_at(k, inputs) if results else ()):
         with tempfile.TemporaryDirectory() as folder:
-            paths = [f"{folder}/input.safetensors", f"{folder}/result.safetensors"]
-            for path, of in zip(paths, (inputs, found)):
-                safetensors.write(path, {name: as_bytes(torch, part(x)) for name, x in of.items()})
-            command = [checker(), *paths, "causal" if causal else "full", "256"]
+
+            def write(name, tensors, folder=folder):
+                path = f"{folder}/{name}.safetensors"
+                safetensors.write(path, {one: as_bytes(torch, x) for one, x in tensors.items()})
+                return path
+
+            command = [checker(), write("input", of_head), "causal" if causal else "full", "256"]
+            command += [write(f"result-{i}", parts[n]) for i, parts in enumerate(results.values())]
             said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         for line in said.splitlines():
-            error, bound = map(float, line.split()[1:])
-            share = max(share, error / bound if error >= 0 else math.inf)  # NaN is not
-    return share
+            program, _, error, bound = line.split()
+            share = float(error) / float(bound) if float(error) >= 0 else math.inf  # NaN is not
+            shares[names[int(program)]] = max(shares[names[int(program)]], share)
+    return shares
 
 
 def as_bytes(torch, x):
