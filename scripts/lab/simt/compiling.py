@@ -280,9 +280,19 @@ def link(program, objects, target):
     os.replace(partial, target)
 
 
+def last_used(path):
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another process has renamed or removed it
+        return 0
+
+
 def clean():
     """Leaves what was used last."""
     for folder in (OWN, OWN / "objects"):
         found = [path for path in folder.iterdir() if path.name != "objects"]
-        for path in sorted(found, key=lambda path: path.stat().st_mtime)[:-KEPT]:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+        for path in sorted(found, key=last_used)[:-KEPT]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

@@ -289,3 +289,15 @@ def test_headers_of_a_toolkit_that_is_installed(tmp_path):
     wanted = "a.cu:3: not supported: cuFFT; write a kernel for it, or compute it on the host"
     assert unsupported.explain(said.format(tmp_path), {}) == wanted
     assert unsupported.explain(said.format("include"), {}) is None
+
+
+def test_cleaning_up_beside_another_run(monkeypatch, tmp_path):
+    """What it renames or removes meanwhile is looked for in vain, as a link that leads nowhere."""
+    (tmp_path / "objects").mkdir()
+    for name in "abc":
+        (tmp_path / name).symlink_to(tmp_path / "gone")
+    (tmp_path / "kept").mkdir()
+    monkeypatch.setattr(compiling, "OWN", tmp_path)
+    monkeypatch.setattr(compiling, "KEPT", 1)
+    compiling.clean()
+    assert [path.name for path in tmp_path.iterdir() if path.name != "objects"] == ["kept"]
