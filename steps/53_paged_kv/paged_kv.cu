@@ -9,14 +9,15 @@
 //      tiles       |....aaaaaaaaaaaaaaa|....bb|....c|....dddd|
 //      blocks       0000000000111111111 122222 22222 33333333
 //
-//   - To begin a tile takes time, too: about as much as four rounds. So four empty rounds stand in
-//     front of each tile, where nobody has anything to do.
+//   - To begin a tile takes time, too: about as much as four rounds. So where lengths differ, four
+//     empty rounds stand in front of each tile, in which nobody has anything to do.
 //   - A key's address is the number of its page, from the table, and its row there. A step of 16
 //     keys lies in one page. The table is read a step early, so that nobody waits for it.
 //   - Each block finds its share by itself: it adds up the rounds of all sequences, and looks for
 //     its place among them.
-//   - A block finishes the tiles that it has to itself (b and c). Who shares the others (a) follows
-//     from where they begin and end on the line, and the last of these blocks merges their parts.
+//   - A block finishes the tiles that it has to itself (b, c and d). Who shares the others (a)
+//     follows from where they begin and end on the line, and the last of these blocks merges their
+//     parts.
 //
 // Pages are PagedAttention's (W. Kwon et al., 2023), equal shares of a line are Stream-K's
 // (M. Osama et al., 2023).
