@@ -33,6 +33,7 @@
 #include "common/cuda/ptx/cp_async.hpp"
 #include "common/cuda/ptx/ldmatrix.hpp"
 #include "common/cuda/ptx/mma.hpp"
+#include "common/cuda/ptx/semaphore.hpp"
 
 namespace split_kv {
 namespace {
@@ -192,7 +193,7 @@ struct Tiling {
 
 template <class T, int d>
 __global__ __launch_bounds__(threads, blocks_per_sm<d>) void split_kv(
-    const T* Q, const T* K, const T* V, T* O, float* LSE, Part<d>* parts, int* finished,
+    const T* Q, const T* K, const T* V, T* O, float* LSE, Part<d>* parts, unsigned* finished,
     Tiling tiling, flash::PackedRows packed, int N_kv, float scale_log2, bool causal) {
     const int warp = threadIdx.x / 32;
     const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
@@ -281,9 +282,10 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void split_kv(
         }
         __syncthreads(); // all threads have stored what they have merged
         if (threadIdx.x == 0) {
-            __threadfence(); // the block's part is there before it counts as finished
-            smem.merge.is_last = atomicAdd(&finished[tile], 1) + 1 == tiling.splits;
-            __threadfence(); // the other parts are read after they count as finished
+            // release: the block's part is there before it counts as finished
+            // acquire: the other parts are read after they count as finished
+            const int others = flash::semaphore_fetch_add(&finished[tile]);
+            smem.merge.is_last = others + 1 == tiling.splits;
         }
         __syncthreads(); // all threads know whether the block is the last one
         if (!smem.merge.is_last) {
@@ -337,11 +339,11 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, T* O, floa
     const Tiling tiling{static_cast<int>(flash::ceil_div(rows, Br)), splits_of<d>(p)};
     const int tiles = flash::as_int(tiles_of(p), "batch x kv-heads x tiles of rows");
     Part<d>* parts = nullptr;
-    int* finished = nullptr;
+    unsigned* finished = nullptr;
     if (tiling.splits > 1) { // so there are no more blocks than all SMs get
         flash::Workspace memory(workspace);
         parts = memory.part<Part<d>>(int64_t{tiles} * tiling.splits, "the parts");
-        finished = memory.part<int>(tiles, "the parts' counters");
+        finished = memory.part<unsigned>(tiles, "the parts' counters");
         flash::clear(finished, tiles);
     }
     flash::launch(split_kv<T, d>, tiles * tiling.splits, threads, sizeof(Shared<d>), Q, K, V, O,

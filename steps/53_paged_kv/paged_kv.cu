@@ -36,6 +36,7 @@
 #include "common/cuda/derived/parts.hpp"
 #include "common/cuda/ptx/cp_async.hpp"
 #include "common/cuda/ptx/mma.hpp"
+#include "common/cuda/ptx/semaphore.hpp"
 
 namespace paged_kv {
 namespace {
@@ -126,7 +127,7 @@ __device__ Start start_of(int at, Line line, const flash::PagedKV<T>& cache, Til
 
 template <class T, int d>
 __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
-    const T* Q, flash::PagedKV<T> cache, T* O, float* LSE, Part<d>* parts, int* finished,
+    const T* Q, flash::PagedKV<T> cache, T* O, float* LSE, Part<d>* parts, unsigned* finished,
     Tiling tiling, flash::PackedRows packed, int N_kv, float scale_log2, bool causal) {
     const int warp = threadIdx.x / 32;
     const int g = threadIdx.x % 32 / 4; // the lane's place in a fragment: rows g and g + 8 of C
@@ -254,9 +255,10 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
             }
             __syncthreads(); // all threads have stored what they have merged
             if (threadIdx.x == 0) {
-                __threadfence(); // the block's part is there before it counts as finished
-                smem.merge.is_last = atomicAdd(&finished[first_block], 1) + 1 == splits;
-                __threadfence(); // the other parts are read after they count as finished
+                // release: the block's part is there before it counts as finished
+                // acquire: the other parts are read after they count as finished
+                const int others = flash::semaphore_fetch_add(&finished[first_block]);
+                smem.merge.is_last = others + 1 == splits;
             }
             __syncthreads(); // all threads know whether the block is the last one
             if (!smem.merge.is_last) {
@@ -314,7 +316,7 @@ void run(const flash::Problem& p, const flash::PagedKV<T>& cache, const T* Q, T*
     const int blocks = blocks_of<d>(p);
     flash::Workspace memory(workspace);
     auto* const parts = memory.part<Part<d>>(int64_t{2} * blocks, "the parts");
-    auto* const finished = memory.part<int>(blocks, "the parts' counters");
+    auto* const finished = memory.part<unsigned>(blocks, "the parts' counters");
     flash::clear(finished, blocks);
     flash::launch(paged_kv<T, d>, blocks, threads, sizeof(Shared<d>), Q, cache, O, LSE, parts,
                   finished, tiling, packed, N_kv, p.scale * flash::log2_e, p.causal);

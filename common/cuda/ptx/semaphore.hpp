@@ -1,5 +1,6 @@
-// Semaphores in global memory, at which blocks of one kernel wait for each other: counters that
-// only grow. (PTX ISA, "Memory Consistency Model": release and acquire; "ld", "red".)
+// Semaphores in global memory, by which blocks of one kernel wait for each other or find out who is
+// last: counters that only grow. (PTX ISA, "Memory Consistency Model": release and acquire; "ld",
+// "red", "atom".)
 //
 // A block may wait only for blocks that have surely begun. Nobody promises in which order a GPU
 // starts blocks, and those that have begun keep their places until they end. If all of them wait
@@ -27,6 +28,17 @@ __device__ __forceinline__ void semaphore_wait(const unsigned* semaphore, unsign
 /// it if the thread has waited for them with bulk_wait (bulk_wait_read is not enough).
 __device__ __forceinline__ void semaphore_add(unsigned* semaphore) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(semaphore) : "memory");
+}
+
+/// Adds 1 and returns what was there before. What this thread has read and written comes before it;
+/// what others did before they added comes before what this thread does next (not by TMA).
+__device__ __forceinline__ unsigned semaphore_fetch_add(unsigned* semaphore) {
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(semaphore)
+                 : "memory");
+    return before;
 }
 
 } // namespace flash

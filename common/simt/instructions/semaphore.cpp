@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/simt/instructions/atomics.hpp"
 #include "common/simt/instructions/tma.hpp"
 #include "common/simt/machine/block.hpp"
 #include "common/simt/machine/workforce.hpp"
@@ -76,6 +77,15 @@ void semaphore_add(unsigned* semaphore, SourceLocation location) {
     caller.tells(&Observer::add_to_semaphore, semaphore);
     __atomic_fetch_add(semaphore, 1, __ATOMIC_RELEASE);
     workforce().changed();
+}
+
+// Watched as fences around a relaxed addition. They order a little more: writes behind the second
+// one hand on what came before it, as those behind the addition alone do not.
+unsigned semaphore_fetch_add(unsigned* semaphore, SourceLocation location) {
+    __threadfence();
+    const unsigned before = atomicAdd(semaphore, 1, location);
+    __threadfence();
+    return before;
 }
 
 } // namespace flash::simt

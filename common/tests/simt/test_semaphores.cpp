@@ -13,6 +13,7 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 enum class Broken { nothing, wait, early_turn, bulk_wait, number, fails };
+enum class Counts { orders, relaxed, acquires };
 
 constexpr int terms = 64;
 
@@ -52,7 +53,30 @@ template <Broken broken> __global__ void turns(unsigned* state, float* sums, uns
     }
 }
 
+/// Who comes last adds up what all have stored.
+template <Counts counts> __global__ void last_adds(unsigned* finished, unsigned* parts) {
+    parts[blockIdx.x] = blockIdx.x + 1; // store
+    const unsigned before =
+        counts == Counts::orders ? semaphore_fetch_add(finished) : atomicAdd(finished, 1);
+    if constexpr (counts == Counts::acquires) {
+        __threadfence();
+    }
+    if (before + 1 == gridDim.x) {
+        unsigned sum = 0;
+        for (unsigned n = 0; n < gridDim.x; ++n) {
+            sum += parts[n]; // load
+        }
+        parts[0] = sum;
+    }
+}
+
 constexpr unsigned blocks = 9;
+
+template <Counts counts> unsigned sum_of_parts() {
+    const Buffer<unsigned> finished(1), parts(blocks);
+    launch(last_adds<counts>, blocks, 1, 0, finished.data(), parts.data());
+    return parts.values()[0];
+}
 
 template <Broken broken> std::vector<float> run() {
     const Buffer<unsigned> state(2), last(1);
@@ -91,6 +115,26 @@ TEST_CASE("a sum whose order no semaphore fixes is reported", "[semaphore]") {
                        ContainsSubstring("the order of a sum differs from run to run"));
             CHECK(fault.where.line.line == line_of(__FILE__, "add"));
             CHECK(fault.other.line.line == line_of(__FILE__, "add"));
+        }
+    });
+}
+
+TEST_CASE("the block that comes last by semaphore_fetch_add sees what all have stored",
+          "[semaphore]") {
+    in_every_way([] { CHECK(sum_of_parts<Counts::orders>() == blocks * (blocks + 1) / 2); });
+    for (const int workers : {2, 5}) { // at the same time
+        const With chosen({.workers = workers});
+        CHECK(sum_of_parts<Counts::orders>() == blocks * (blocks + 1) / 2);
+    }
+}
+
+TEST_CASE("the block that comes last by a count that does not order is reported", "[semaphore]") {
+    in_every_way([] {
+        for (const Fault& fault :
+             {fault_of(sum_of_parts<Counts::relaxed>), fault_of(sum_of_parts<Counts::acquires>)}) {
+            CHECK(fault.kind == FaultKind::race);
+            CHECK(fault.where.line.line == line_of(__FILE__, "load"));
+            CHECK(fault.other.line.line == line_of(__FILE__, "store"));
         }
     });
 }
