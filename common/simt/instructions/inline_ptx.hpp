@@ -45,16 +45,16 @@ template <class To, class From> __forceinline__ To bits(From from) {
 }
 
 inline unsigned thread_in_block() {
-    const uint3 thread = thread_index();
-    const dim3 size = block_size();
+    const uint3 thread = threadIdx;
+    const dim3 size = blockDim;
     return thread.x + size.x * (thread.y + size.y * thread.z);
 }
 inline unsigned lane() { return thread_in_block() % 32; }
 inline unsigned warp() { return thread_in_block() / 32; }
 /// Blocks take turns on the 4 SMs of the GPU that is emulated.
 inline unsigned sm() {
-    const uint3 block = block_index();
-    const dim3 size = grid_size();
+    const uint3 block = blockIdx;
+    const dim3 size = gridDim;
     return (block.x + size.x * (block.y + size.y * block.z)) % 4;
 }
 
@@ -98,7 +98,7 @@ inline void barrier_sync(int id, SourceLocation location = SourceLocation::here(
     if (id == 0) {
         __syncthreads(location);
     } else {
-        named_barrier_sync(id, static_cast<int>(volume(block_size())), location);
+        named_barrier_sync(id, static_cast<int>(volume(blockDim)), location);
     }
 }
 

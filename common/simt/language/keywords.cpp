@@ -29,14 +29,18 @@ const Block& block_of(const char* variable, const void* return_address) noexcept
 
 } // namespace
 
-uint3 thread_index() noexcept {
-    return block_of("threadIdx", __builtin_return_address(0)).current().index;
+unsigned long long thread_index() noexcept {
+    return pack_index(block_of("threadIdx", __builtin_return_address(0)).current().index);
 }
-uint3 block_index() noexcept { return block_of("blockIdx", __builtin_return_address(0)).index(); }
-dim3 block_size() noexcept {
-    return block_of("blockDim", __builtin_return_address(0)).launch().block;
+unsigned long long block_index() noexcept {
+    return pack_index(block_of("blockIdx", __builtin_return_address(0)).index());
 }
-dim3 grid_size() noexcept { return block_of("gridDim", __builtin_return_address(0)).launch().grid; }
+unsigned long long block_size() noexcept {
+    return pack_index(block_of("blockDim", __builtin_return_address(0)).launch().block);
+}
+unsigned long long grid_size() noexcept {
+    return pack_index(block_of("gridDim", __builtin_return_address(0)).launch().grid);
+}
 
 void* dynamic_shared_memory() { return current_block().shared().dynamic(); }
 

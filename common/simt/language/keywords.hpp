@@ -21,10 +21,10 @@
 #define __constant__ __attribute__((abi_tag("constant"), aligned(16)))
 #define __managed__ __attribute__((abi_tag("managed"), aligned(16)))
 
-#define threadIdx (::flash::simt::thread_index())
-#define blockIdx (::flash::simt::block_index())
-#define blockDim (::flash::simt::block_size())
-#define gridDim (::flash::simt::grid_size())
+#define threadIdx (::flash::simt::unpack_index(::flash::simt::thread_index()))
+#define blockIdx (::flash::simt::unpack_index(::flash::simt::block_index()))
+#define blockDim (dim3(::flash::simt::unpack_index(::flash::simt::block_size())))
+#define gridDim (dim3(::flash::simt::unpack_index(::flash::simt::grid_size())))
 
 inline constexpr int warpSize = 32;
 
@@ -32,10 +32,20 @@ namespace flash::simt {
 
 // Functions of the runtime, which is compiled without instrumentation: as plain variables they
 // would look like memory traffic of the kernel. `const` because a CUDA thread sees the same value
-// as long as it lives.
-[[gnu::const]] uint3 thread_index() noexcept;
-[[gnu::const]] uint3 block_index() noexcept;
-[[gnu::const]] dim3 block_size() noexcept;
-[[gnu::const]] dim3 grid_size() noexcept;
+// as long as it lives. Packed because g++ asks again and again for a struct, and once for a number.
+[[gnu::const]] unsigned long long thread_index() noexcept;
+[[gnu::const]] unsigned long long block_index() noexcept;
+[[gnu::const]] unsigned long long block_size() noexcept;
+[[gnu::const]] unsigned long long grid_size() noexcept;
+
+/// x of 32 bits, y and z of 16: as large as CUDA lets each of them be.
+constexpr unsigned long long pack_index(uint3 v) {
+    return v.x | static_cast<unsigned long long>(v.y) << 32 |
+           static_cast<unsigned long long>(v.z) << 48;
+}
+[[gnu::always_inline]] constexpr uint3 unpack_index(unsigned long long packed) {
+    return {static_cast<unsigned>(packed), static_cast<unsigned>(packed >> 32 & 0xffff),
+            static_cast<unsigned>(packed >> 48)};
+}
 
 } // namespace flash::simt

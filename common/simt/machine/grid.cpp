@@ -1,6 +1,7 @@
 #include "common/simt/machine/grid.hpp"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -106,11 +107,11 @@ struct Outcome {
     std::vector<std::pair<uint64_t, Fault>> found; // by turn: what did not
 };
 
-Outcome run_blocks(const Launch& launch, const Kernel& kernel, bool apart) {
+Outcome run_blocks(const Launch& launch, const Kernel& kernel, Watching how) {
     const Options& chosen = options();
     const bool observed = chosen.detect || chosen.count;
     if (observed) {
-        observer_factory->begin_launch(apart);
+        observer_factory->begin_launch(how);
     }
     const uint64_t blocks = volume(launch.grid);
     std::mutex mutex;
@@ -167,9 +168,9 @@ Outcome run_blocks(const Launch& launch, const Kernel& kernel, bool apart) {
                     .threads = threads,
                     .resident = resident_blocks(launch, kernel),
                     .more = more,
-                    .workers = !chosen.detect ? most_workers
-                               : apart        ? workers_apart
-                                              : 1},
+                    .workers = !chosen.detect              ? most_workers
+                               : how == Watching::in_order ? 1
+                                                           : workers_apart},
                    work);
     printing().end_launch(outcome.faulty);
     std::erase_if(outcome.found, [&](const auto& one) { return one.first > outcome.faulty; });
@@ -177,10 +178,10 @@ Outcome run_blocks(const Launch& launch, const Kernel& kernel, bool apart) {
     return outcome;
 }
 
-/// Kernels whose blocks have had to do with each other, so that nobody tries again.
-std::set<const void*>& entangled() {
-    static std::set<const void*> kernels;
-    return kernels;
+/// Kernels for which it was no use to watch them like this, so that nobody tries again.
+std::set<const void*>& in_vain(Watching how) {
+    static std::array<std::set<const void*>, 3> kernels;
+    return kernels[static_cast<size_t>(how)];
 }
 
 /// Sets watched_apart for as long as it lives.
@@ -196,8 +197,11 @@ struct WatchedApart {
 /// kernels have nothing to do with each other, and no fault. So several workers try it, each of
 /// which watches its own blocks. None is the result where anything at all was found, or where
 /// blocks of two workers have met in global memory. Then all is as it was before, and the blocks
-/// have to run one after the other.
-std::optional<Outcome> attempt_apart(const Launch& launch, const Kernel& kernel) {
+/// have to run one after the other; or apart once more, if a quick check had doubts.
+std::optional<Outcome> attempt(const Launch& launch, const Kernel& kernel, Watching how) {
+    if (in_vain(Watching::apart).contains(launch.kernel) || in_vain(how).contains(launch.kernel)) {
+        return std::nullopt;
+    }
     constexpr size_t most_bytes = size_t{1} << 28; // to be copied before each launch
     const std::optional<Snapshot> before = Snapshot::take(most_bytes);
     if (!before) {
@@ -206,7 +210,7 @@ std::optional<Outcome> attempt_apart(const Launch& launch, const Kernel& kernel)
     Outcome outcome{};
     try {
         const WatchedApart now;
-        outcome = run_blocks(launch, kernel, true);
+        outcome = run_blocks(launch, kernel, how);
     } catch (const Error&) { // little memory, which may do for one worker
         before->restore();
         return std::nullopt;
@@ -216,14 +220,15 @@ std::optional<Outcome> attempt_apart(const Launch& launch, const Kernel& kernel)
         (!outcome.fault && outcome.found.empty() && observer_factory->were_independent())) {
         return outcome;
     }
-    entangled().insert(launch.kernel);
+    in_vain(how == Watching::quickly && observer_factory->was_in_doubt() ? how : Watching::apart)
+        .insert(launch.kernel);
     before->restore();
     return std::nullopt;
 }
 
 bool may_watch_apart(const Launch& launch) {
     return options().detect && options().workers != 1 && volume(launch.grid) > 1 &&
-           observer_factory->can_watch_apart() && !entangled().contains(launch.kernel);
+           observer_factory->can_watch_apart();
 }
 
 } // namespace
@@ -276,10 +281,15 @@ void run(const Launch& launch) {
     watchdog(); // it has a thread of its own, which must come before the workers take all memory
     std::optional<Outcome> outcome;
     if (observed && may_watch_apart(launch)) {
-        outcome = attempt_apart(launch, kernel);
+        if (!chosen.keep_going) {
+            outcome = attempt(launch, kernel, Watching::quickly);
+        }
+        if (!outcome) {
+            outcome = attempt(launch, kernel, Watching::apart);
+        }
     }
     if (!outcome) {
-        outcome = run_blocks(launch, kernel, false);
+        outcome = run_blocks(launch, kernel, Watching::in_order);
     }
     run_log().add(std::move(outcome->found));
     if (outcome->fault) {

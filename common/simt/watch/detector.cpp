@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/simt/machine/device_heap.hpp"
+#include "common/simt/watch/quick_check.hpp"
 
 namespace flash::simt {
 namespace {
@@ -36,7 +37,10 @@ bool may_be_unwritten(const AccessEvent& access) {
 Detector::Detector(Block& block, Past& past)
     : block_(block), order_(past, block), executable_(executable()) {}
 
-void Detector::begin_launch() {
+std::atomic<bool> in_doubt = false;
+
+void Detector::begin_launch(bool quickly) {
+    quickly_ = quickly;
     doubted_.clear();
     semaphores_.clear();
     recent_ = {};
@@ -56,6 +60,17 @@ void Detector::begin_block() {
     store_channels_.assign(block_.thread_count(), 0);
     wgmma_channels_ = {};
     actor_ = nullptr;
+    if (quickly_) {
+        quick_check.begin_block(block_.shared(), block_.kernel());
+    }
+}
+
+/// All blocks run again, and more is known of shared memory.
+void Detector::need_more_than_a_quick_check() {
+    if (quickly_) {
+        in_doubt = true;
+        block_.need_order();
+    }
 }
 
 std::optional<Fault> Detector::end_block() {
@@ -70,6 +85,9 @@ void Detector::barrier(SourceLocation) {
         block_.report(*std::exchange(unwritten_, std::nullopt));
     }
     order_.barrier();
+    if (quickly_ && !quick_check.barrier()) {
+        need_more_than_a_quick_check();
+    }
 }
 
 void Detector::meet(CollectiveKind meeting, unsigned warp, uint32_t lanes, SourceLocation) {
@@ -268,6 +286,13 @@ void Detector::access(unsigned thread, const AccessEvent& access) {
     const Space space = block_.space_of(access.address);
     if (space == Space::elsewhere) {
         check_elsewhere(thread, access);
+        return;
+    }
+    if (quickly_ && space == Space::shared) {
+        if (access.kind == AccessKind::atomic || access.scope != Scope::weak ||
+            !quick_check.passes(access.address, access.bytes, access.kind, thread)) {
+            need_more_than_a_quick_check();
+        }
         return;
     }
     const bool weak = access.scope == Scope::weak;
@@ -533,6 +558,7 @@ void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
 }
 
 void Detector::start_copy(const AsyncCopy& copy) {
+    need_more_than_a_quick_check();
     const unsigned thread = copy.work.thread;
     const LocationId origin = LocationId::of(copy.work.location);
     if (copy.global != nullptr) {

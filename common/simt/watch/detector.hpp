@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -22,7 +23,7 @@ class Detector final : public Observer {
   public:
     Detector(Block& block, Past& past);
 
-    void begin_launch();
+    void begin_launch(bool quickly);
 
     void begin_block() override;
     std::optional<Fault> end_block() override;
@@ -150,6 +151,7 @@ class Detector final : public Observer {
     uint32_t channel_in(uint32_t& own) { return own = own == 0 ? channels_++ : own; }
     void check_global(const AsyncWork& work, const Chunk& chunk, AccessKind kind);
     void check_turn(const AsyncWork& work, const Chunk& chunk);
+    void need_more_than_a_quick_check();
     void read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps,
                        const std::vector<OperandRow>& rows, uint32_t work);
     void begin_registers(const Wgmma& product, unsigned thread_of_group, uint32_t work);
@@ -184,6 +186,7 @@ class Detector final : public Observer {
 
     Block& block_;
     Order order_;
+    bool quickly_ = false; // shared memory is looked at by quick_check
     std::set<std::pair<LocationId, LocationId>> doubted_; // during this launch
     std::vector<VolatileLoad> volatile_loads_;            // of this block
     // a read of memory that nobody wrote, kept until the next barrier
@@ -205,6 +208,9 @@ class Detector final : public Observer {
     std::array<LoadingLine, 128> loading_lines_;
     Executable executable_; // its constants may be read
 };
+
+/// Whether a quick check had doubts in this launch.
+extern std::atomic<bool> in_doubt;
 
 /// Who alone looks on at the blocks of this OS thread; null if there are others, or nobody.
 extern constinit thread_local Detector* sole_detector;

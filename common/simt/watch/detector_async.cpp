@@ -50,6 +50,7 @@ void Detector::check_global(const AsyncWork& work, const Chunk& chunk, AccessKin
 }
 
 void Detector::start_load(const BulkLoad& load) {
+    need_more_than_a_quick_check();
     const BarrierClocks& clocks = barrier_clocks_[load.mbarrier];
     if (!clocks.fenced) {
         block_.stop({FaultKind::missing_fence,
@@ -90,6 +91,7 @@ void Detector::land(const BulkLoad& load) {
 }
 
 void Detector::start_store(const BulkStore& store) {
+    need_more_than_a_quick_check();
     actor_ = &store.work;
     const unsigned thread = store.work.thread;
     const AsyncReaders readers{
@@ -180,6 +182,7 @@ void Detector::read_by_warps(const Wgmma& product, unsigned first_warp, unsigned
 }
 
 void Detector::start_wgmma(const Wgmma& product) {
+    need_more_than_a_quick_check();
     actor_ = &product.work;
     const unsigned first = product.work.thread;
     for (unsigned warp = 0; warp < 4; ++warp) { // each waits for itself, so each has its own work

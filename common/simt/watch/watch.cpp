@@ -6,6 +6,7 @@
 
 #include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/watch/detector.hpp"
+#include "common/simt/watch/quick_check.hpp"
 #include "common/simt/watch/recorder.hpp"
 
 namespace flash::simt {
@@ -22,9 +23,10 @@ thread_local std::optional<Recorder> recorder;
 
 class Watch final : public ObserverFactory {
   public:
-    void begin_launch(bool apart) override {
+    void begin_launch(Watching how) override {
         counted_.clear();
-        apart_ = apart;
+        how_ = how;
+        in_doubt = false;
         pasts_.clear();
         past_.begin_launch();
     }
@@ -36,6 +38,8 @@ class Watch final : public ObserverFactory {
             return one == pasts_.front() || pasts_.front()->absorb(*one);
         });
     }
+
+    bool was_in_doubt() const override { return in_doubt; }
 
     Observers observers(Block& block) override {
         Observers chosen;
@@ -49,11 +53,12 @@ class Watch final : public ObserverFactory {
             (recorder ? *recorder : recorder.emplace(block)).add_to(chosen);
         }
         sole_detector = nullptr;
+        quick_check.turn_off();
         if (options().detect) {
-            Detector& own = apart_     ? detector_apart(block)
-                            : detector ? *detector
-                                       : detector.emplace(block, past_);
-            own.begin_launch();
+            Detector& own = how_ != Watching::in_order ? detector_apart(block)
+                            : detector                 ? *detector
+                                                       : detector.emplace(block, past_);
+            own.begin_launch(how_ == Watching::quickly);
             sole_detector = chosen.size() == 0 ? &own : nullptr;
             chosen.push_back(&own); // last, because it may stop the block
         }
@@ -93,8 +98,8 @@ class Watch final : public ObserverFactory {
 
     std::mutex mutex_;
     std::vector<const Counting*> counted_; // during this launch
-    bool apart_ = false;                   // this launch is watched apart,
-    std::vector<Past*> pasts_;             // by workers with these
+    Watching how_ = Watching::in_order;    // this launch;
+    std::vector<Past*> pasts_;             // apart, by workers with these
     Past& past_ = *new Past;               // workers and their detectors may end later
 };
 

@@ -4,11 +4,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <catch2/catch_template_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstdint>
 #include <cstdio>
 
+#include "common/cuda/ptx/cp_async.hpp"
 #include "common/tests/simt/support.hpp"
 
 using namespace simt_test;
@@ -85,6 +88,91 @@ __global__ void say(const char* word) {
         sign_in(blockIdx.x);
         printf("%s %u\n", word, blockIdx.x);
     }
+}
+
+/// What a block does to its shared memory.
+enum class Does {
+    // no fault, and nothing to doubt
+    meet,
+    read_own,
+    read_wide,
+    // no fault, but more than barriers order it
+    meet_in_warp,
+    update,
+    store_bytes,
+    copy_async,
+    // faults
+    forget_barrier,
+    overwrite_early,
+    write_twice,
+    read_fresh,
+    read_of_last_block,
+    overrun,
+    overrun_wide,
+};
+
+template <Does does> __global__ void share(float* out) {
+    __shared__ float tile[6];
+    __shared__ float other[8];
+    __shared__ int total;
+    __shared__ char bytes[4];
+    const unsigned t = threadIdx.x; // 0 to 3
+    if (t == 0) {
+        sign_in(blockIdx.x);
+        total = 0;
+    }
+    other[t] = other[t + 4] = 1;
+    if (does != Does::read_fresh && (does != Does::read_of_last_block || blockIdx.x == 0)) {
+        tile[t] = static_cast<float>(t); // fill
+    }
+    if constexpr (does == Does::meet_in_warp) {
+        __syncwarp();
+    } else if (does != Does::forget_barrier) {
+        __syncthreads();
+    }
+    float sum = tile[(t + (does == Does::read_own ? 0 : 1)) % 4]; // read
+    if constexpr (does == Does::read_wide) {
+        const float4 all = *reinterpret_cast<const float4*>(tile);
+        sum = all.x + all.w;
+    }
+    if constexpr (does == Does::update) {
+        atomicAdd(&total, 1);
+        __syncthreads();
+        sum += static_cast<float>(total);
+    }
+    if constexpr (does == Does::store_bytes) {
+        bytes[t] = static_cast<char>(t);
+        __syncthreads();
+        sum += bytes[3 - t];
+    }
+    if constexpr (does == Does::copy_async) {
+        if (t == 0) {
+            flash::cp_async_16(other, out + 4 * blockIdx.x, true);
+        }
+        flash::cp_async_commit();
+        flash::cp_async_wait<0>();
+        __syncthreads();
+        sum += other[3 - t];
+    }
+    if constexpr (does == Does::overwrite_early) {
+        if (t == 3) {
+            tile[1] = 7; // that thread 0 reads
+        }
+    }
+    __syncthreads();
+    tile[t] = 2; // fill
+    if constexpr (does == Does::write_twice) {
+        tile[t / 2] = static_cast<float>(t); // twice
+    }
+    if constexpr (does == Does::overrun) {
+        tile[t + 4] = 3; // beyond, into the gap behind it
+    }
+    if constexpr (does == Does::overrun_wide) {
+        __syncthreads();
+        const float4 all = *reinterpret_cast<const float4*>(&tile[4]); // beyond
+        sum += all.x;
+    }
+    out[4 * blockIdx.x + t] = sum;
 }
 
 /// What `launch` prints.
@@ -213,4 +301,44 @@ TEST_CASE("what blocks do to each other they do once, and in their order", "[apa
               "no fault");
         CHECK(out.values()[6] == 7);
     }
+}
+
+namespace {
+
+template <Does does> std::string outcome_of_sharing(int workers) {
+    const Buffer<float> out(std::vector<float>(4 * blocks, 0));
+    return outcome_of(workers, [&] { launch(share<does>, blocks, 4, 0, out.data()); });
+}
+
+unsigned most_runs() { return *std::ranges::max_element(runs); }
+
+} // namespace
+
+TEMPLATE_TEST_CASE_SIG("shared memory that barriers order passes a quick check", "[quick]",
+                       ((Does does), does), Does::meet, Does::read_own, Does::read_wide) {
+    CHECK(outcome_of_sharing<does>(2) == "no fault");
+    CHECK(most_runs() == 1);
+    CHECK(different_workers() == 2);
+}
+
+TEMPLATE_TEST_CASE_SIG("what a quick check doubts is watched once more, and is no fault", "[quick]",
+                       ((Does does), does), Does::meet_in_warp, Does::update, Does::store_bytes,
+                       Does::copy_async) {
+    CHECK(outcome_of_sharing<does>(2) == "no fault");
+    CHECK(most_runs() == 2);
+    CHECK(different_workers() == 2);
+    CHECK(outcome_of_sharing<does>(2) == "no fault");
+    CHECK(most_runs() == 1); // nobody tries again
+    CHECK(different_workers() == 2);
+}
+
+TEMPLATE_TEST_CASE_SIG("a quick check passes no fault", "[quick]", ((Does does), does),
+                       Does::forget_barrier, Does::overwrite_early, Does::write_twice,
+                       Does::read_fresh, Does::read_of_last_block, Does::overrun,
+                       Does::overrun_wide) {
+    const std::string alone = outcome_of_sharing<does>(1);
+    CHECK(alone != "no fault");
+    CAPTURE(alone);
+    CHECK(outcome_of_sharing<does>(2) == alone);
+    CHECK(outcome_of_sharing<does>(2) == alone);
 }
