@@ -43,7 +43,10 @@ constexpr unsigned long long pack_index(uint3 v) {
     return v.x | static_cast<unsigned long long>(v.y) << 32 |
            static_cast<unsigned long long>(v.z) << 48;
 }
-[[gnu::always_inline]] constexpr uint3 unpack_index(unsigned long long packed) {
+/// g++ does not learn that a thread finds the same each time. It would take a word of shared memory
+/// that only its own thread uses for a local variable.
+[[gnu::always_inline]] inline uint3 unpack_index(unsigned long long packed) {
+    asm("" : "+r"(packed));
     return {static_cast<unsigned>(packed), static_cast<unsigned>(packed >> 32 & 0xffff),
             static_cast<unsigned>(packed >> 48)};
 }

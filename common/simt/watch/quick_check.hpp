@@ -18,7 +18,6 @@ class QuickCheck {
     /// Of a kernel for which the quick check is to look on.
     void begin_block(const SharedMemory& shared, const Kernel& kernel);
     void turn_off() { variables_.bytes = dynamic_.bytes = 0; }
-    bool is_on() const { return (variables_.bytes | dynamic_.bytes) != 0; }
 
     /// False when there are no more numbers.
     bool barrier() { return (epoch_ += 1 << thread_bits) < last_epoch; }
