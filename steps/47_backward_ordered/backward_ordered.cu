@@ -37,6 +37,7 @@ using namespace flash::backward; // what backward_wgmma and backward_late_dq hav
 struct Task : flash::backward::Task {
     unsigned* drawn; // how many tiles of K blocks have drawn
     unsigned* turns; // for each 64 rows of dQ, how many blocks have added
+    int long_tiles;  // of a head: its first ones, which are drawn after the others
 };
 
 template <class Tiles> struct Shared : flash::backward::Shared<Tiles> {
@@ -56,10 +57,12 @@ template <class Tiles>
 __device__ void add_dQ(const Task& task, const Steps& steps, Outbox<Tiles>& out) {
     int step = 0;
     for (int tile = 0, i0 = steps.i0; tile < steps.tiles; ++tile, i0 += steps.stride) {
-        // Of the tiles of K that see this tile of Q, the last adds first.
+        // The tiles of K that see this tile of Q, 0 to `last`, add as they are drawn.
         const int hidden_from = task.causal ? i0 + Tiles::Br + (task.N_kv - task.N_q) : task.N_kv;
         const int last = (min(task.N_kv, hidden_from) - 1) / Tiles::Bc;
-        const unsigned turn = last - steps.j0 / Tiles::Bc;
+        const int j = steps.j0 / Tiles::Bc;
+        const unsigned turn =
+            j >= task.long_tiles ? last - j : max(0, last + 1 - task.long_tiles) + j;
         for (int head = steps.head; head < steps.head + steps.group; ++head, ++step) {
             const int64_t row = int64_t{head} * task.padded + i0;
             flash::mbarrier_wait(&out.full, step % 2);          // all warps have stored it
@@ -167,7 +170,10 @@ __global__ __launch_bounds__(Tiles::threads, 1) void gradients(const __grid_cons
         flash::fence_mbarrier_init();
     }
     __syncthreads(); // the barriers are there for all, and the number
-    const flash::Tile K = flash::tile_of(smem.number, task.order); // the last tile of K first
+    flash::Tile K = flash::tile_of(smem.number, task.order); // the last tile of K first,
+    if (K.i < task.long_tiles) {
+        K.i = task.long_tiles - 1 - K.i; // and among the long ones the longest
+    }
     const Steps steps = upwards(Steps(K.head, K.i, Tiles::Bc, Tiles::Br, task));
     if (threadIdx.x / warpgroup == Tiles::consumers) {
         flash::give_registers<Tiles::producer_registers>();
@@ -207,7 +213,11 @@ void run(const flash::Problem& p, const T* Q, const T* K, const T* V, const T* O
     const int places =
         flash::resident_blocks(gradients<T, Tiles>, Tiles::threads, sizeof(Shared<Tiles>));
     const auto order = order_of_turns(p, Tiles::Bc, places);
-    const Task task{task_of<T, Tiles>(p, Q, K, V, dO, dK, dV, parts, order), counts, counts + 1};
+    // With few blocks, none of the longest may begin when the others are about to end.
+    const bool few = order.blocks() < 4 * places;
+    const int long_tiles = p.causal && few ? order.Tr / 2 : 0;
+    const Task task{task_of<T, Tiles>(p, Q, K, V, dO, dK, dV, parts, order), counts, counts + 1,
+                    long_tiles};
     flash::launch(gradients<T, Tiles>, order.blocks(), Tiles::threads, sizeof(Shared<Tiles>), task);
     flash::start_after_backward<flash::SumOrder::elements>(
         p, static_cast<const float*>(parts.dQ_sum), dQ);
