@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]  # of flash-steps
 
 for file in sys.argv[1:]:
+    if not Path(file).is_file():
+        sys.exit(f"{file}: no such file")
     verdict = Path(file).with_suffix(".json")
     command = [ROOT / "scripts/simt", "run", file, "--strict", "--keep-going", "--json", verdict]
     subprocess.run(command, capture_output=True)
