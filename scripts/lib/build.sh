@@ -78,10 +78,11 @@ configured() {
         [[ -e $BUILD/build.ninja || -e $BUILD/Makefile ]]
 }
 
-# configure_once: without downloads unless FLASH_FETCH=ON, since apt has what we need. .ci/run sets the other two.
+# configure_once: without downloads unless FLASH_FETCH=ON, since apt has what we need. .ci/run sets the other two, and
+# scripts/simt the last one where it is the first to need the folder.
 configure_once() {
     local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}" "-DFLASH_WERROR=${FLASH_WERROR:-OFF}"
-        "-DFLASH_TOGETHER=${FLASH_TOGETHER:-OFF}")
+        ${FLASH_TOGETHER:+"-DFLASH_TOGETHER=$FLASH_TOGETHER"})
     if ! configured; then
         options+=(--fresh) # CMake would keep its cache
         ! command -v ninja >/dev/null || options+=(-G Ninja)

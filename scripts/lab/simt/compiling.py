@@ -139,7 +139,7 @@ def stamp():
 BUILD_LIBRARY = """. scripts/lib/build.sh
 choose_backend simt
 {
-    configured || configure
+    configured || FLASH_TOGETHER=${FLASH_TOGETHER-ON} configure
     run_silently "$WORK/build.log" "building the SIMT backend" build "$1" ||
         { cat "$WORK/build.log" && die "the SIMT backend does not build (its messages are above)"; }
 } >&2
