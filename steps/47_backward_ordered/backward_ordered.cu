@@ -8,7 +8,8 @@
 //
 // A block may only wait for those that are sure to have begun. So each draws its tile of K when it
 // begins, and waits for earlier draws alone: the last keys go first. Blocks then walk from the
-// first tile of Q to the last, so that each comes to a tile when the one before has left it.
+// first tile of Q to the last, so that each comes to a tile when the one before has left it. (With
+// a mask and few blocks the first half of the keys goes last, the first keys before the others.)
 // Parent: backward_late_dq. Look at: `turn`. First published: FlashAttention-3's deterministic mode
 // (Shah and others).
 #include "steps/47_backward_ordered/backward_ordered.hpp"

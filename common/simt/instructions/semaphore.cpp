@@ -79,8 +79,8 @@ void semaphore_add(unsigned* semaphore, SourceLocation location) {
     workforce().changed();
 }
 
-// Watched as fences around a relaxed addition. They order a little more: writes behind the second
-// one hand on what came before it, as those behind the addition alone do not.
+// Watched as a relaxed addition between two fences. These order a little more than the addition
+// does: a flag that this thread sets later hands on what came before them, too.
 unsigned semaphore_fetch_add(unsigned* semaphore, SourceLocation location) {
     __threadfence();
     const unsigned before = atomicAdd(semaphore, 1, location);
