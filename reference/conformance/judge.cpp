@@ -182,7 +182,7 @@ std::unique_ptr<AnyRun> made(const Rung& rung, const Prepared& prepared, int ran
     if (ranks == 1) {
         return std::make_unique<DeviceRun>(rung, c.problem, inputs, margin_of(c));
     }
-    return std::make_unique<RingRun>(rung, c.problem, inputs, ranks, nullptr, margin_of(c));
+    return std::make_unique<RingRun>(rung, c.problem, inputs, ranks, margin_of(c));
 }
 
 std::vector<Finding> run_and_judge(const Rung& rung, const Prepared& prepared, int ranks) {

@@ -49,6 +49,9 @@ class SafetensorsReader {
     /// All elements, converted exactly. The tensor must be F32, F16 or BF16.
     std::vector<float> read(const std::string& tensor);
 
+    /// The same for `count` of them, from `first` on.
+    std::vector<float> read(const std::string& tensor, int64_t first, int64_t count);
+
     /// The same, and F64 as well.
     std::vector<double> read_double(const std::string& tensor);
 

@@ -212,6 +212,11 @@ void SafetensorsReader::read_bytes(const TensorInfo& info, uint64_t offset,
 }
 
 std::vector<float> SafetensorsReader::read(const std::string& tensor) {
+    return read(tensor, 0, info(tensor).elements());
+}
+
+std::vector<float> SafetensorsReader::read(const std::string& tensor, int64_t first,
+                                           int64_t count) {
     static const std::map<std::string, DType> types = {
         {"F32", DType::fp32}, {"F16", DType::fp16}, {"BF16", DType::bf16}};
     const TensorInfo& wanted = info(tensor);
@@ -220,16 +225,17 @@ std::vector<float> SafetensorsReader::read(const std::string& tensor) {
         throw Error(name_ + ": tensor " + in_quotes(tensor) + " has the type " +
                     in_quotes(wanted.dtype) + "; F32, F16 and BF16 can be read");
     }
-    std::vector<float> values(static_cast<size_t>(wanted.elements()));
+    std::vector<float> values(static_cast<size_t>(count));
+    const auto from = static_cast<size_t>(first);
     // In pieces, so that a tensor is never in memory twice.
     constexpr size_t piece = 1 << 16;
     std::vector<std::byte> bytes;
     const auto element = static_cast<size_t>(dtype_bytes(type->second));
     for (size_t done = 0; done < values.size(); done += piece) {
-        const size_t count = std::min(piece, values.size() - done);
-        bytes.resize(count * element);
-        read_bytes(wanted, done * element, bytes);
-        to_floats(type->second, bytes.data(), std::span(values).subspan(done, count));
+        const size_t now = std::min(piece, values.size() - done);
+        bytes.resize(now * element);
+        read_bytes(wanted, (from + done) * element, bytes);
+        to_floats(type->second, bytes.data(), std::span(values).subspan(done, now));
     }
     return values;
 }

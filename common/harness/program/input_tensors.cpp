@@ -4,12 +4,14 @@
 #include <atomic>
 #include <charconv>
 #include <cmath>
-#include <initializer_list>
+#include <optional>
+#include <span>
 
 #include "common/harness/files/safetensors.hpp"
 #include "common/harness/files/text.hpp"
 #include "common/harness/program/paged_run.hpp"
 #include "common/harness/program/random.hpp"
+#include "common/harness/program/ring_run.hpp"
 
 namespace flash {
 namespace {
@@ -79,34 +81,100 @@ void convert(std::vector<float>& values, DType type, const std::string& tensor) 
     }
 }
 
-/// The tensors, one after the other, become one sequence of numbers. Its parts are independent, so
-/// that they can be made side by side; the values depend on the seed alone, not on the number of
-/// threads.
-void fill_with_normal_numbers(std::initializer_list<std::vector<float>*> tensors, DType dtype,
-                              uint64_t seed, const Progress& progress) {
+/// Some elements of a tensor.
+struct Range {
+    int64_t first, count;
+};
+
+/// Some numbers of a sequence, from `first` on.
+struct Piece {
+    int64_t first;
+    std::span<float> values;
+    int64_t end() const { return first + static_cast<int64_t>(values.size()); }
+};
+
+/// All tensors, one after the other, are one sequence of numbers. These are pieces of it, in its
+/// order. The sequence has independent parts, which can be made side by side: a value depends on
+/// the seed and its place alone, not on pieces or the number of threads.
+void fill_with_normal_numbers(const std::vector<Piece>& pieces, DType dtype, uint64_t seed,
+                              const Progress& progress) {
     constexpr int64_t part_size = 1 << 20;
-    int64_t size = 0;
-    for (const std::vector<float>* tensor : tensors) {
-        size += static_cast<int64_t>(tensor->size());
+    struct Part {
+        int64_t number;
+        size_t first_piece; // that has numbers of it
+    };
+    std::vector<Part> parts;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+        for (int64_t n = pieces[i].first / part_size; n * part_size < pieces[i].end(); ++n) {
+            if (parts.empty() || n > parts.back().number) {
+                parts.push_back({n, i});
+            }
+        }
     }
-    const int64_t parts = (size + part_size - 1) / part_size;
     std::atomic<int64_t> done = 0;
 #ifdef _OPENMP
 #pragma omp parallel for schedule(dynamic)
 #endif
-    for (int64_t part = 0; part < parts; ++part) {
-        NormalGenerator normal(seed, static_cast<uint32_t>(part));
-        int64_t first = part * part_size; // of the part, seen from the tensor's start
-        int64_t left = std::min(part_size, size - first);
-        for (std::vector<float>* tensor : tensors) {
-            const auto end = static_cast<int64_t>(tensor->size());
-            for (; left > 0 && first < end; ++first, --left) {
-                (*tensor)[static_cast<size_t>(first)] = round_to(dtype, normal());
+    for (size_t p = 0; p < parts.size(); ++p) {
+        NormalGenerator normal(seed, static_cast<uint32_t>(parts[p].number));
+        int64_t at = parts[p].number * part_size;
+        const int64_t end = at + part_size;
+        for (size_t i = parts[p].first_piece; i < pieces.size() && pieces[i].first < end; ++i) {
+            for (; at < pieces[i].first; ++at) { // between the pieces
+                normal();
             }
-            first -= end;
+            for (; at < std::min(pieces[i].end(), end); ++at) {
+                pieces[i].values[static_cast<size_t>(at - pieces[i].first)] =
+                    round_to(dtype, normal());
+            }
         }
-        progress(static_cast<double>(++done) / static_cast<double>(parts));
+        progress(static_cast<double>(++done) / static_cast<double>(parts.size()));
     }
+}
+
+/// Parts of Q, K and V, each one behind the other; of K and V the same.
+HostTensors make_ranges(const Problem& problem, DType dtype, const Options& options,
+                        const std::vector<Range>& of_q, const std::vector<Range>& of_kv,
+                        const Progress& progress) {
+    HostTensors tensors;
+    tensors.dtype = dtype;
+    std::optional<SafetensorsReader> file;
+    if (options.input) {
+        file.emplace(*options.input);
+    }
+    struct Tensor {
+        const char* name;
+        std::vector<float>& values;
+        const std::vector<Range>& ranges;
+        int64_t start; // in the sequence of random numbers
+    };
+    const int64_t K = problem.q_size(), V = K + problem.kv_size();
+    double done = 0;
+    std::vector<Piece> pieces;
+    for (const Tensor& tensor : {Tensor{"q", tensors.q, of_q, 0}, Tensor{"k", tensors.k, of_kv, K},
+                                 Tensor{"v", tensors.v, of_kv, V}}) {
+        int64_t size = 0;
+        for (const Range& range : tensor.ranges) {
+            size += range.count;
+        }
+        tensor.values.resize(static_cast<size_t>(size));
+        auto to = tensor.values.begin();
+        for (const Range& range : tensor.ranges) {
+            const std::span<float> values(to, static_cast<size_t>(range.count));
+            if (file) {
+                std::ranges::copy(file->read(tensor.name, range.first, range.count), to);
+            } else {
+                pieces.push_back({tensor.start + range.first, values});
+            }
+            to += range.count;
+        }
+        if (file) {
+            convert(tensor.values, dtype, *options.input + ": " + tensor.name);
+            progress(++done / 3);
+        }
+    }
+    fill_with_normal_numbers(pieces, dtype, options.seed.value_or(0), progress);
+    return tensors;
 }
 
 /// O, LSE and dO of a backward rung, where the file holds them; one that it holds must have its
@@ -192,36 +260,55 @@ std::vector<int64_t> make_lengths(const Problem& problem, const Options& options
     return lengths;
 }
 
+HostTensors make_heads(const Problem& problem, DType dtype, const Options& options, int64_t first,
+                       int64_t count, const Progress& progress) {
+    const int64_t kv_heads = problem.batch * problem.kv_heads;
+    const int64_t of_q = problem.q_size() / kv_heads; // elements for each K/V head
+    const int64_t of_kv = problem.kv_size() / kv_heads;
+    return make_ranges(problem, dtype, options, {{first * of_q, count * of_q}},
+                       {{first * of_kv, count * of_kv}}, progress);
+}
+
+HostTensors make_shard(const Problem& problem, DType dtype, const Options& options,
+                       const Shard& shard, const Progress& progress) {
+    const auto rows_of = [&](int64_t heads) {
+        std::vector<Range> ranges;
+        for (int64_t head = 0; head < heads; ++head) {
+            const int64_t start = head * shard.length;
+            for (const int chunk : {shard.early(), shard.late()}) {
+                const int64_t begin = shard.begin(chunk), end = shard.begin(chunk + 1);
+                ranges.push_back(
+                    {(start + begin) * problem.head_dim, (end - begin) * problem.head_dim});
+            }
+        }
+        return ranges;
+    };
+    HostTensors tensors =
+        make_ranges(problem, dtype, options, rows_of(problem.batch * problem.heads),
+                    rows_of(problem.batch * problem.kv_heads), progress);
+    const Problem part = problem_of(problem, shard); // a rank without rows gets one
+    tensors.q.resize(static_cast<size_t>(part.q_size()));
+    tensors.k.resize(static_cast<size_t>(part.kv_size()));
+    tensors.v.resize(static_cast<size_t>(part.kv_size()));
+    return tensors;
+}
+
 HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype,
                          const Options& options, const Progress& progress) {
-    HostTensors tensors;
-    tensors.dtype = dtype;
-    if (options.input) {
-        SafetensorsReader file(*options.input);
-        double done = 0;
-        for (auto [name, values] :
-             {std::pair{"q", &tensors.q}, {"k", &tensors.k}, {"v", &tensors.v}}) {
-            *values = file.read(name);
-            convert(*values, dtype, *options.input + ": " + name);
-            progress(++done / 3);
-        }
-        if (rung.is_backward()) {
-            read_for_backward(file, problem, *options.input, tensors);
-        }
-        if (rung.is_backward() && tensors.d_o.empty()) {
-            tensors.d_o.resize(static_cast<size_t>(problem.q_size()));
-            fill_with_normal_numbers({&tensors.d_o}, dtype, 0, progress);
-        }
+    HostTensors tensors =
+        make_heads(problem, dtype, options, 0, problem.batch * problem.kv_heads, progress);
+    if (!rung.is_backward()) {
         return tensors;
     }
-    tensors.q.resize(static_cast<size_t>(problem.q_size()));
-    tensors.k.resize(static_cast<size_t>(problem.kv_size()));
-    tensors.v.resize(static_cast<size_t>(problem.kv_size()));
-    if (rung.is_backward()) {
-        tensors.d_o.resize(static_cast<size_t>(problem.q_size()));
+    if (options.input) {
+        SafetensorsReader file(*options.input);
+        read_for_backward(file, problem, *options.input, tensors);
     }
-    fill_with_normal_numbers({&tensors.q, &tensors.k, &tensors.v, &tensors.d_o}, dtype,
-                             options.seed.value_or(0), progress);
+    if (tensors.d_o.empty()) { // behind Q, K and V; beside a file it has a sequence of its own
+        tensors.d_o.resize(static_cast<size_t>(problem.q_size()));
+        const int64_t d_O = options.input ? 0 : problem.q_size() + 2 * problem.kv_size();
+        fill_with_normal_numbers({{d_O, tensors.d_o}}, dtype, options.seed.value_or(0), progress);
+    }
     return tensors;
 }
 

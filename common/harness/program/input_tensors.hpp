@@ -5,6 +5,7 @@
 
 #include "common/harness/program/command_line.hpp"
 #include "common/harness/program/verdict.hpp"
+#include "common/ranks.hpp"
 
 namespace flash {
 
@@ -28,6 +29,16 @@ std::vector<int64_t> make_lengths(const Problem& problem, const Options& options
 
 /// Keys in a page, with --page or without.
 int page_of(const Options& options);
+
+/// The K/V heads first .. first + count - 1 of all B H_kv, each with the query heads that share it:
+/// of a problem that is too large for one host, a part. Throws Error as make_tensors does.
+HostTensors make_heads(const Problem& problem, DType dtype, const Options& options, int64_t first,
+                       int64_t count, const Progress& progress);
+
+/// What a rank of a ring holds, as problem_of(problem, shard) says. Throws Error as make_tensors
+/// does.
+HostTensors make_shard(const Problem& problem, DType dtype, const Options& options,
+                       const Shard& shard, const Progress& progress);
 
 /// For a backward rung dO is made as well, random where the file holds none. Throws Error when a
 /// tensor cannot be read, or when a finite value of the file is too large for `dtype`.

@@ -229,7 +229,6 @@ Verdict check_paged(const Rung& rung, const PagedCache& cache, DType dtype,
                     int64_t rows_of_head) {
     const int64_t B = cache.problem.batch;
     Verdict all;
-    all.ok = true;
     for (int64_t b = 0; b < B; ++b) {
         const Problem p = cache.of_sequence(b);
         const auto of_b = [b](std::span<const float> whole, int64_t size) {
@@ -249,25 +248,9 @@ Verdict check_paged(const Rung& rung, const PagedCache& cache, DType dtype,
             one = rung.check(p, {dtype, of_b(q, p.q_size()), k, v}, {.o = o, .lse = lse}, {},
                              rows_of_head);
         }
-        // the error that is nearest to its bound, or above it; NaN is
-        const auto larger = [](double error, double bound, double other, double other_bound) {
-            return !(error * other_bound <= other * bound);
-        };
-        if (b == 0 || larger(one.o_error, one.o_bound, all.o_error, all.o_bound)) {
-            all.o_error = one.o_error;
-            all.o_bound = one.o_bound;
-        }
-        if (b == 0 || larger(one.lse_error, one.lse_bound, all.lse_error, all.lse_bound)) {
-            all.lse_error = one.lse_error;
-            all.lse_bound = one.lse_bound;
-        }
-        all.rows += one.rows;
-        if (all.ok && !one.ok) {
-            all.message = "sequence " + std::to_string(b) + " of " +
-                          std::to_string(cache.lengths[static_cast<size_t>(b)]) +
-                          " keys, by itself: " + one.message;
-        }
-        all.ok = all.ok && one.ok;
+        all.add(one, "sequence " + std::to_string(b) + " of " +
+                         std::to_string(cache.lengths[static_cast<size_t>(b)]) +
+                         " keys, by itself: ");
         if (progress) {
             progress(static_cast<double>(b + 1) / static_cast<double>(B));
         }

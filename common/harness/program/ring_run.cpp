@@ -87,47 +87,35 @@ void RingRun::Neighbours::start(const ShardOfKV& now, const RoomForKV& /*room*/)
 }
 
 RingRun::RingRun(const Rung& rung, const Problem& problem, const Inputs& whole, int ranks,
-                 Processes* processes, size_t margin)
-    : backend_(rung.backend()), problem_(problem), ranks_(ranks), processes_(processes) {
+                 size_t margin)
+    : backend_(rung.backend()), problem_(problem), ranks_(ranks), processes_(nullptr) {
     require_ring(problem, ranks);
     const int64_t d = problem.head_dim;
-    const int64_t heads = problem.batch * problem.heads,
-                  kv_heads = problem.batch * problem.kv_heads;
-    // All processes make it together, so before any of them waits for its shard.
-    Exchange& exchange = processes == nullptr ? neighbours_ : processes->exchange();
+    const int64_t heads = problem.batch * problem.heads;
+    const int64_t kv_heads = problem.batch * problem.kv_heads;
     for (int rank = 0; rank < ranks; ++rank) {
-        const bool mine = processes == nullptr || processes->rank() == rank;
-        const bool cuts = processes == nullptr || processes->rank() == 0;
         const Shard shard{problem.q_len, ranks, rank};
-        if (!mine && !cuts) {
-            continue;
-        }
-        std::vector<float> q, k, v;
-        if (cuts) {
-            q = cut(whole.q, heads, d, shard);
-            k = cut(whole.k, kv_heads, d, shard);
-            v = cut(whole.v, kv_heads, d, shard);
-        }
-        if (cuts && !mine) {
-            for (const std::vector<float>* tensor : {&q, &k, &v}) {
-                send(*processes, rank, *tensor);
-            }
-            continue;
-        }
-        if (!cuts) {
-            receive(*processes, 0, q, heads * shard.rows() * d);
-            receive(*processes, 0, k, kv_heads * shard.rows() * d);
-            receive(*processes, 0, v, kv_heads * shard.rows() * d);
-        }
         const Problem part = problem_of(problem, shard);
+        std::vector<float> q = cut(whole.q, heads, d, shard);
+        std::vector<float> k = cut(whole.k, kv_heads, d, shard);
+        std::vector<float> v = cut(whole.v, kv_heads, d, shard);
         q.resize(static_cast<size_t>(part.q_size()));
         k.resize(static_cast<size_t>(part.kv_size()));
         v.resize(static_cast<size_t>(part.kv_size()));
-        mine_.push_back({shard, DeviceRun(rung_of(rung, problem, shard, exchange), part,
+        mine_.push_back({shard, DeviceRun(rung_of(rung, problem, shard, neighbours_), part,
                                           {whole.dtype, q, k, v}, margin)});
         const DeviceRun& run = mine_.back().run;
         neighbours_.shards.push_back({run.device_input(1), run.device_input(2), 0});
     }
+}
+
+RingRun::RingRun(const Rung& rung, const Problem& problem, const Inputs& own, Processes& processes)
+    : backend_(rung.backend()), problem_(problem), ranks_(processes.size()),
+      processes_(&processes) {
+    require_ring(problem, ranks_);
+    const Shard shard{problem.q_len, ranks_, processes.rank()};
+    mine_.push_back({shard, DeviceRun(rung_of(rung, problem, shard, processes.exchange()),
+                                      problem_of(problem, shard), own)});
 }
 
 void RingRun::poison() {

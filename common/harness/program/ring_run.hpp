@@ -20,11 +20,14 @@ void put_back(std::span<const float> part, int64_t heads, int64_t d, const Shard
 
 class RingRun final : public AnyRun {
   public:
-    /// With more than one process each of them is a rank, which takes part in every call. Else this
-    /// process computes all `ranks` ranks, one after the other, and nothing travels. `whole` is the
-    /// problem's input, on process 0. Throws Error when N_q and N_kv differ, and as DeviceRun does.
+    /// This process computes all `ranks` ranks, one after the other, and nothing travels. `whole`
+    /// is the problem's input. Throws Error when N_q and N_kv differ, and as DeviceRun does.
     RingRun(const Rung& rung, const Problem& problem, const Inputs& whole, int ranks,
-            Processes* processes = nullptr, size_t margin = DeviceRun::default_margin);
+            size_t margin = DeviceRun::default_margin);
+
+    /// Each process is a rank, which takes part in every call. `own` is the input of its shard: of
+    /// problem_of(problem, shard).
+    RingRun(const Rung& rung, const Problem& problem, const Inputs& own, Processes& processes);
 
     void poison() override;
     void run() override;

@@ -36,6 +36,15 @@ double host_bytes(const Rung& rung, const Problem& p, DType dtype, bool check) {
     return inputs + outputs + (check ? reference : 0);
 }
 
+/// A K/V head of the problem, with the query heads that share it.
+Problem one_head(const Problem& whole) {
+    Problem part = whole;
+    part.batch = 1;
+    part.heads = whole.heads / whole.kv_heads;
+    part.kv_heads = 1;
+    return part;
+}
+
 void write_output(const std::string& path, const Report& report, const Outputs& outputs) {
     const Problem& p = report.problem;
     const std::vector<int64_t> q_shape = {p.batch, p.heads, p.q_len, p.head_dim};
@@ -97,23 +106,53 @@ void require_memory(const Report& report, const Options& options, Processes* pro
     if (processes != nullptr) {
         problem = problem_of(whole, {whole.q_len, report.ranks, processes->rank()});
     }
-    if (processes != nullptr && processes->rank() > 0) { // process 0 reads and checks for all
-        on_host = host_bytes(rung, problem, report.dtype, false);
+    if (processes != nullptr) { // its shard, and a head; on process 0 all O and LSE, to be checked
+        const bool first = processes->rank() == 0;
+        on_host =
+            host_bytes(rung, problem, report.dtype, false) +
+            host_bytes(rung, one_head(whole), report.dtype, first && options.check) +
+            (first ? static_cast<double>(whole.q_size() + whole.lse_size()) : 0) * sizeof(float);
     }
     flash::require_memory(rung, problem, report.dtype, DeviceRun::default_margin, on_host);
 }
 
-/// `processes`: null where this process works alone. Process 0 reads the input, checks and writes.
+/// The verdict on all heads, one after the other, each with inputs that are made for it: all of
+/// them may be too large for one host.
+Verdict check_heads(const Report& report, const Options& options, const Outputs& outputs,
+                    const Progress& progress) {
+    const Problem& p = report.problem;
+    const Problem one = one_head(p);
+    const int64_t kv_heads = p.batch * p.kv_heads;
+    Verdict all;
+    for (int64_t head = 0; head < kv_heads; ++head) {
+        const HostTensors tensors = make_heads(p, report.dtype, options, head, 1, [](double) {});
+        const auto of_head = [head](std::span<const float> whole, int64_t size) {
+            return whole.subspan(static_cast<size_t>(head * size), static_cast<size_t>(size));
+        };
+        const Outputs part{.o = of_head(outputs.o, one.q_size()),
+                           .lse = of_head(outputs.lse, one.lse_size())};
+        all.add(report.rung.check(one, tensors.view(), part, {}, options.check_rows),
+                "K/V head " + std::to_string(head) + " of " + std::to_string(kv_heads) +
+                    ", by itself: ");
+        progress(static_cast<double>(head + 1) / static_cast<double>(kv_heads));
+    }
+    return all;
+}
+
+/// `processes`: null where this process works alone. Process 0 checks and writes.
 void run(Report& report, const Options& options, Processes* processes) {
     const Rung& rung = report.rung;
     const Problem& problem = report.problem;
     Backend& backend = rung.backend();
     const bool first = processes == nullptr || processes->rank() == 0;
-    HostTensors tensors;
-    tensors.dtype = report.dtype;
-    if (first) {
-        ProgressLine progress("preparing the input");
-        tensors = make_tensors(rung, problem, report.dtype, options, progress.callback());
+    HostTensors tensors; // of this process's shard, where there are several
+    {
+        ProgressLine progress(first ? "preparing the input" : "");
+        tensors = processes == nullptr
+                      ? make_tensors(rung, problem, report.dtype, options, progress.callback())
+                      : make_shard(problem, report.dtype, options,
+                                   {problem.q_len, processes->size(), processes->rank()},
+                                   progress.callback());
     }
     if (rung.is_backward() && tensors.o.empty()) {
         ProgressLine progress("computing O and LSE");
@@ -129,8 +168,11 @@ void run(Report& report, const Options& options, Processes* processes) {
         made = std::make_unique<PagedRun>(rung, *cache, tensors.dtype, tensors.q);
     } else if (report.ranks == 1) {
         made = std::make_unique<DeviceRun>(rung, problem, tensors.view());
+    } else if (processes == nullptr) {
+        made = std::make_unique<RingRun>(rung, problem, tensors.view(), report.ranks);
     } else {
-        made = std::make_unique<RingRun>(rung, problem, tensors.view(), report.ranks, processes);
+        made = std::make_unique<RingRun>(rung, problem, tensors.view(), *processes);
+        tensors = {}; // they may be large, and are on the device now
     }
     AnyRun& device = *made;
     {
@@ -153,10 +195,15 @@ void run(Report& report, const Options& options, Processes* processes) {
     }
     if (options.check && first) {
         ProgressLine progress("checking against the reference");
-        report.verdict = cache ? check_paged(rung, *cache, tensors.dtype, tensors.q, outputs,
-                                             progress.callback(), options.check_rows)
-                               : rung.check(problem, tensors.view(), outputs, progress.callback(),
-                                            options.check_rows);
+        if (cache) {
+            report.verdict = check_paged(rung, *cache, tensors.dtype, tensors.q, outputs,
+                                         progress.callback(), options.check_rows);
+        } else if (processes != nullptr) {
+            report.verdict = check_heads(report, options, outputs, progress.callback());
+        } else {
+            report.verdict = rung.check(problem, tensors.view(), outputs, progress.callback(),
+                                        options.check_rows);
+        }
     }
     if (!device.agree(report.ok())) {
         return;
