@@ -5,20 +5,22 @@
 namespace flash {
 namespace {
 
+constexpr size_t large = 1 << 22; // elements that are worth several threads
+
 template <class T> void write_elements(std::span<const float> values, std::byte* to) {
-    for (const float value : values) {
-        const T element = from_float<T>(value);
-        std::memcpy(to, &element, sizeof element);
-        to += sizeof element;
+#pragma omp parallel for if (values.size() > large)
+    for (size_t i = 0; i < values.size(); ++i) {
+        const T element = from_float<T>(values[i]);
+        std::memcpy(to + i * sizeof element, &element, sizeof element);
     }
 }
 
 template <class T> void read_elements(const std::byte* from, std::span<float> values) {
-    for (float& value : values) {
+#pragma omp parallel for if (values.size() > large)
+    for (size_t i = 0; i < values.size(); ++i) {
         T element;
-        std::memcpy(&element, from, sizeof element);
-        value = to_float(element);
-        from += sizeof element;
+        std::memcpy(&element, from + i * sizeof element, sizeof element);
+        values[i] = to_float(element);
     }
 }
 
