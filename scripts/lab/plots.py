@@ -2,11 +2,10 @@
 
 A plot takes (provenance, rows) and returns a Figure of about 620 pixels, so that its letters can
 still be read when a phone shows it half as wide. Labels stand at the ends of lines or in columns,
-where nothing crosses them; what would not fit on the page is an error.
+where nothing crosses them.
 """
 
 import io
-import itertools
 import math
 import re
 from collections import Counter
@@ -14,8 +13,6 @@ from collections import Counter
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Text
-from matplotlib.transforms import Bbox
 
 from lab import ladder as ladder_file
 from lab import record_tables as pages
@@ -486,39 +483,6 @@ def training(provenance, rows):
 
 
 # ---------------------------------------------------------------- files
-
-
-def texts_of(figure):
-    """(text, its box in pixels) of every text that shows."""
-    figure.canvas.draw()
-    found = [text for owner in (figure, *figure.axes) for text in owner.texts]
-    for axes in figure.axes:
-        found += [axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]
-        for axis in (axes.xaxis, axes.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-            found += [tick.label1 for tick in ticks if tick.label1.get_visible()]
-    return [(text.get_text(), Text.get_window_extent(text)) for text in found if text.get_text()]
-
-
-def crowded(figure):
-    """Texts of a figure that the page would clip, and pairs of which one covers the other."""
-    texts, bounds = texts_of(figure), figure.bbox.padded(1)
-    found = [
-        text
-        for text, box in texts
-        if not (
-            bounds.containsx(box.x0)
-            and bounds.containsx(box.x1)
-            and bounds.containsy(box.y0)
-            and bounds.containsy(box.y1)
-        )
-    ]
-    for (text, one), (other, box) in itertools.combinations(texts, 2):
-        shared = Bbox.intersection(one, box)
-        if shared and shared.width >= 1 and shared.height >= 4:
-            found.append(f"{text} and {other}")
-    return found
 
 
 def svg(figure):
