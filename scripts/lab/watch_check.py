@@ -2,12 +2,11 @@
 
 What fails: a message on the console, a step that cannot be told or drawn, costs at the end that are
 not those of the counters, a barrier at which other warps wait than should, a fault without its
-lines, a page wider than its window, a moment that a page of docs/ links and that is not there."""
+lines, a page wider than its window."""
 
 import asyncio
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -74,18 +73,7 @@ BROKEN = {
     "common/tests/watch/two_blocks.cu": ("// first", "// second"),
     "docs/examples/unseen_races.cu slot": ("flash::tma_load<2>(slots", "flash::wgmma_m64k16<"),
 }
-MOMENT = "([moment, tab]) => player.moments.find(moment) >= 0 && (!tab || tab in player.tabs.names)"
-LINK = re.compile(r"<!-- watch: ([^\s#]+)#(\S+)")
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-
-def linked():
-    """The moments that pages of docs/ link, [(recording, moment, page)]."""
-    return [
-        (Path(program.partition(":")[0]).stem, moment, page.relative_to(ROOT))
-        for page in sorted((ROOT / "docs").rglob("*.md"))
-        for program, moment in LINK.findall(page.read_text(encoding="utf-8"))
-    ]
 
 
 async def look(browser, path):
@@ -101,10 +89,6 @@ async def look(browser, path):
     problems += filter(None, [await page.evaluate(STEPS), await page.evaluate(BARRIER)])
     if not fault:
         problems += await page.evaluate(COSTS)
-    for recording, moment, linking in linked():
-        found = recording != path.stem or await page.evaluate(MOMENT, f"{moment}&".split("&")[:2])
-        if not found:
-            problems.append(f"{linking} links #{moment}, which is not there")
     for window in WINDOWS:
         await page.set_viewport_size(window)
         if wider := await page.evaluate(TOO_WIDE):

@@ -4,7 +4,7 @@ A command is a fenced block after the line <!-- build -->. It must leave a progr
 rung's program must answer --help. The commands of two rungs of a kind differ in the rung's name
 alone, so one command of each kind is run: a rung on the CPU, one through the SIMT backend, one for
 8.0 and 9.0, one for Hopper. With --all every command of every page runs. g++ and nvcc are
-stand-ins in these runs, which do not compile twice what commands have in common (compiler.py).
+stand-ins in these runs, which compile sources side by side, behind ccache (compiler.py).
 """
 
 import os
@@ -72,8 +72,7 @@ def stand_ins(folder):
         (folder / tool).write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
         (folder / tool).chmod(0o755)
     path = os.environ["PATH"]
-    own = {"PATH": f"{folder}:{path}", "FLASH_PATH": path, "FLASH_OBJECTS": str(folder)}
-    return os.environ | own
+    return os.environ | {"PATH": f"{folder}:{path}", "FLASH_PATH": path}
 
 
 def built(command, environment):

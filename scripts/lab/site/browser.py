@@ -15,7 +15,7 @@ from playwright.async_api import TimeoutError, async_playwright
 
 AT_ONCE = 3  # pages
 RECORDINGS = "watch"  # their folder
-TO_MOMENT = re.compile(rf'href="[^"]*\b{RECORDINGS}/(\w+\.html)(?:#([^"&]+)[^"]*)?"')
+TO_MOMENT = re.compile(rf'href="[^"]*\b{RECORDINGS}/(\w+\.html)(?:#([^"]*))?"')
 LEADS_ON = 'http-equiv="refresh"'  # in a page that is none
 WINDOWS = {"width": 390, "height": 844}, {"width": 1280, "height": 900}  # formulas fit the first
 SEARCHES = {
@@ -23,6 +23,7 @@ SEARCHES = {
     "注意力": "00_attention.html",
     "共享内存": "cuda_in_one_hour.html",
 }
+MOMENT = "([moment, tab]) => player.moments.find(moment) >= 0 && (!tab || tab in player.tabs.names)"
 # What a browser can see of a page that a parser cannot.
 LOOK = """async () => {
     if (window.MathJax?.startup) { await MathJax.startup.promise; }
@@ -99,8 +100,7 @@ async def find_moments(context, folder, address, names, problems):
         await page.goto(f"{address}{RECORDINGS}/{recording}", wait_until="load")
         await page.wait_for_function("performance.getEntriesByName('ready').length")
         for moment, name in moments.items():
-            step = await page.evaluate("(name) => player.moments.find(name)", moment or "end")
-            if step < 0:
+            if not await page.evaluate(MOMENT, [*(moment or "end").split("&amp;"), ""][:2]):
                 problems.append(f"{name}: {RECORDINGS}/{recording} has no moment #{moment}")
 
 
