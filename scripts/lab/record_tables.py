@@ -24,7 +24,7 @@ UNITS = {  # ceiling: what it is, and how its number is written
 
 # ---------------- rows
 
-read_records = {}  # by name
+read = functools.cache(records.read)
 
 
 @functools.cache
@@ -36,9 +36,7 @@ def order_of_rungs():
 def loaded(record):
     """(provenance, rows) of a record: of its name, or of what scripts/bench has just measured."""
     if not isinstance(record, dict):
-        if record not in read_records:
-            read_records[record] = records.read(record)
-        record = read_records[record]
+        record = read(record)
     return record["provenance"], record["rows"]
 
 
