@@ -65,11 +65,10 @@ def title(row):
 
 
 def arguments_of(case, dtype="fp32"):
-    """Of a row's problem. Q and K are drawn from N(0, 1): the scale sets the scores' spread."""
+    """Of a row's problem."""
     sizes = {"batch": "B", "heads": "H", "q-len": "N_q", "head-dim": "d"}
     found = [part for option, name in sizes.items() for part in (f"--{option}", case[name])]
-    scale = ["--scale", case["sigma"] / case["d"] ** 0.5] if case.get("sigma", 1) != 1 else []
-    return [*found, "--dtype", dtype, *["--causal"] * case["causal"], *scale]
+    return [*found, "--dtype", dtype, *["--causal"] * case["causal"]]
 
 
 def run(path, *arguments):
