@@ -48,26 +48,9 @@ RULES = [
     (r"cp\.async\.c[ag]\.shared(::cta)?\.global(\.L2::\w+)*", PTX + "copy_async({all})"),
     (r"cp\.async\.commit_group", "::flash::cp_async_commit()"),
     (r"cp\.async\.wait_group", "::flash::simt::wait_async_copies({0}, {here})"),
-    (
-        r"cp\.async\.wait_all",
-        "(::flash::cp_async_commit(), ::flash::simt::wait_async_copies(0, {here}))",
-    ),
-    (
-        r"ldmatrix\.sync\.aligned(?=.*m8n8)(?!.*trans)[\w.:]*\.b16",
-        PTX + "ldmatrix({here}, false, {all})",
-    ),
-    (
-        r"ldmatrix\.sync\.aligned(?=.*m8n8)(?=.*trans)[\w.:]*\.b16",
-        PTX + "ldmatrix({here}, true, {all})",
-    ),
-    (
-        r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.f16\.f16\.f32",
-        PTX + "mma<::flash::Half>({all})",
-    ),
-    (
-        r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16\.bf16\.f32",
-        PTX + "mma<::flash::Bfloat16>({all})",
-    ),
+    (r"cp\.async\.wait_all", "(::flash::cp_async_commit(), {simt}wait_async_copies(0, {here}))"),
+    (r"ldmatrix\.sync\.aligned\.(?=.*m8n8)[\w.:]*\.b16", PTX + "ldmatrix({here}, {trans}, {all})"),
+    (r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(b?f16)\.\1\.f32", PTX + "mma<{half}>({all})"),
     (r"bar(rier)?\.sync(\.aligned)?", PTX + "barrier_sync({all})"),
     (r"bar(rier)?\.arrive(\.aligned)?", "::flash::named_barrier_arrive({all})"),
     (r"bar\.warp\.sync", "__syncwarp({0})"),
@@ -180,7 +163,10 @@ def to_cpp(text, values):
                     type=TYPES.get(last),
                     op=OPERATORS.get(first),
                     g1=first,
+                    simt="::flash::simt::",
                     here="::flash::simt::SourceLocation::here()",
+                    trans="true" if "trans" in opcode else "false",
+                    half="::flash::Bfloat16" if "bf16" in opcode else "::flash::Half",
                 )
             except IndexError:
                 break
