@@ -139,9 +139,8 @@ def run(program, number, schedule, landing, cases):
         "OMP_WAIT_POLICY": "passive",
     }
     command = [str(program), f"[{cases}]", "--abort"]
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     try:
-        done = subprocess.run(command, env=environment, timeout=PATIENCE, **both)
+        done = cli.ran(command, env=environment, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         return f"did not end in {PATIENCE} seconds"
     return "" if done.returncode == 0 else complaint(done.stdout)

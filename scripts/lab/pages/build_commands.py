@@ -10,12 +10,12 @@ stand-ins in these runs, which compile sources side by side, behind ccache (comp
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from lab import cli
 from lab.ladder import ROOT, ladder
 
 BLOCK = re.compile(
@@ -56,12 +56,9 @@ def check_programs(folder):
     programs = [path for path in folder.iterdir() if path.is_file() and os.access(path, os.X_OK)]
     for path in programs:
         if (ROOT / "steps" / path.name).is_dir():
-            answer = subprocess.run(
-                [path, "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True
-            )
+            answer = cli.ran([path, "--help"])
             if answer.returncode or path.name.partition("_")[2] not in answer.stdout:
-                said = answer.stdout + answer.stderr
-                return f"{path.name} --help ends with {answer.returncode}:\n{said}"
+                return f"{path.name} --help ends with {answer.returncode}:\n{answer.stdout}"
     return "" if programs else "it leaves no program behind"
 
 
@@ -81,16 +78,7 @@ def built(command, environment):
     with tempfile.TemporaryDirectory() as name:
         for source in ("common", "docs", "reference", "steps"):
             (Path(name) / source).symlink_to(ROOT / source)
-        done = subprocess.run(
-            ["bash", "-e", "-c", command],
-            cwd=name,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+        done = cli.ran(["bash", "-e", "-c", command], cwd=name, env=environment)
         if done.returncode:
             return f"exit code {done.returncode}\n{done.stdout}".strip()
         return done.stdout.strip() or check_programs(Path(name))

@@ -11,7 +11,6 @@ numbers have changed.
 import difflib
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -30,27 +29,16 @@ NOT_EVERYWHERE = "GPU left out"  # how a line begins that some machines do not p
 
 def printed_by(command):
     """What a command of a page writes to stdout and stderr."""
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ).stdout
+    return cli.ran(["bash", "-c", command], cwd=ROOT).stdout
 
 
 def profile_of(words, build):
     """What scripts/profile says of a rung with options."""
+    command = [sys.executable, "-Bm", "lab", "profile", "--simt-programs", build, *words.split()]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [sys.executable, "-Bm", "lab", "profile", "--simt-programs", build, *words.split()],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},
-        )
-    return done.stdout.replace(f"{ROOT}/", "") if done.returncode == 0 else done.stderr
+        done = cli.ran(command, cwd=folder, env=environment)
+    return done.stdout.replace(f"{ROOT}/", "")
 
 
 def without_numbers(line):
