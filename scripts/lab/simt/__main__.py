@@ -99,23 +99,13 @@ def environment(options, name):
 def write_verdict(options, kind, code, said):
     """The verdict on a program that could not tell its own; common/simt/report/verdict.cpp has the
     others. `said` is a list of (file, line, message)."""
-    faults = [
-        {
-            "kind": kind,
-            "message": message,
-            "hint": "",
-            "text": f"{name}:{line}: {message}",
-            "kernel": "",
-            "block": [0, 0, 0],
-            "thread": [0, 0, 0],
-            "action": "",
-            "file": compiling.short(name),
-            "line": int(line),
-            "calls": [],
-            "other": None,
-        }
-        for name, line, message in said
-    ]
+    nowhere = {"kernel": "", "block": [0, 0, 0], "thread": [0, 0, 0], "action": "", "hint": ""}
+    nothing = {"launches": 0, "launches_watched": 0, "kernels": [], "warnings": []}
+    faults = []
+    for name, line, message in said:
+        fault = {"kind": kind, "message": message, "text": f"{name}:{line}: {message}", **nowhere}
+        fault |= {"file": compiling.short(name), "line": int(line), "calls": [], "other": None}
+        faults.append(fault)
     is_refused = kind == "not_supported"
     verdict = {
         "version": 1,
@@ -123,11 +113,8 @@ def write_verdict(options, kind, code, said):
         "exit_code": code,
         "program_exit_code": code,
         "schedule": options.schedule or "in-order",
-        "launches": 0,
-        "launches_watched": 0,
-        "kernels": [],
+        **nothing,
         "faults": faults,
-        "warnings": [],
         "unsupported": [fault["text"] for fault in faults * is_refused],
     }
     text = json.dumps(verdict, indent=2) + "\n"
