@@ -212,9 +212,6 @@ def add_arguments(parser):
         "names", nargs="*", metavar="NAME", help="an experiment, or a rung for all of its (all)"
     )
     parser.add_argument("--list", action="store_true", help="say which there are, and leave")
-    parser.add_argument(
-        "--build-only", action="store_true", help="build, say what nvcc made, leave"
-    )
     parser.add_argument("--rounds", type=int, default=20, help="runs of each in each case (20)")
     counters = "count with ncu, too, 10 s each: of those whose name begins with TEXT (all)"
     parser.add_argument("--counters", nargs="?", const="", metavar="TEXT", help=counters)
@@ -259,8 +256,7 @@ def main(options):
         return 0
     torch = None
     try:
-        if not options.build_only:
-            torch = timing.torch_with_gpu()
+        torch = timing.torch_with_gpu()
     except LabError as missing:
         if options.record or options.counters is not None:
             raise

@@ -443,15 +443,19 @@ def simt(record, names):
     return pivot(made_of(found), "program, kernel", "counter", cell)
 
 
+def most_registers(rows):
+    """That of a rung's kernels with most, and what is spilled in all of them."""
+    spilled = sum(row["spill_stores"] for row in rows)
+    most = max((row["registers"] for row in rows), default="")
+    return f"{most}" + f", {spilled} B spilled" * (spilled > 0)
+
+
 def registers(record):
     """By architecture, the most registers of a rung's kernels, and what they spill."""
     found = needed_rows(record)
 
     def cell(rung, architecture):
-        of = rows(record, rung, architecture=architecture)
-        spilled = sum(row["spill_stores"] for row in of)
-        most = max((row["registers"] for row in of), default="")
-        return f"{most}" + f", {spilled} B spilled" * (spilled > 0)
+        return most_registers(rows(record, rung, architecture=architecture))
 
     in_order = sorted({row["program"] for row in found}, key=order_of_rungs().get)
     names = {rung: label(rung) for rung in in_order}
