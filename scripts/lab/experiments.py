@@ -238,10 +238,10 @@ def print_times(rows, variants):
             rung = one.name  # its experiments follow
             continue
         parts = []
-        for (d, causal), group in record_tables.groups_of(rows).items():
-            if record_tables.rows(record, one.name, d=d, causal=causal):
-                of = record_tables.ratios(record, one.name, rung, d=d, causal=causal)
-                parts.append(f"{group} {100 * (geometric_mean(of) - 1):+.1f}%")
+        for group, title in record_tables.groups_of(rows).items():
+            if record_tables.rows(record, one.name, **dict(group)):
+                of = record_tables.ratios(record, one.name, rung, **dict(group))
+                parts.append(f"{title} {100 * (geometric_mean(of) - 1):+.1f}%")
         print(f"{one.name:<34} {', '.join(parts)}   ({one.what})")
 
 

@@ -494,10 +494,10 @@ def ratios(record, program, other, **where):
     return found
 
 
-def groups_of(found):
-    """{(d, causal): "d=64 causal"} of rows."""
+def groups_of(found, title="d={:.0f} {}"):
+    """{(("d", 64), ("causal", True)): "d=64 causal"} of rows."""
     groups = unique((row["d"], row["causal"]) for row in found)
-    return {(d, causal): f"d={d:.0f} {mask(causal)}" for d, causal in groups}
+    return {(("d", d), ("causal", one)): title.format(d, mask(one)) for d, one in groups}
 
 
 def factors(record, library, **where):
@@ -507,13 +507,10 @@ def factors(record, library, **where):
     count = len(ratios(record, found[-1]["program"], library, **where))
 
     def cell(name, group):
-        if isinstance(group, tuple):
-            of = ratios(record, name, library, **where, d=group[0], causal=group[1])
-            return f"{geometric_mean(of):.2f}"
-        whole = ratios(record, name, library, **where)
-        return f"{min(whole):.2f}" if group == "least" else f"{geometric_mean(whole):.3f}"
+        of = ratios(record, name, library, **where, **dict(group or ()))
+        return f"{min(of):.2f}" if group is None else f"{geometric_mean(of):.{2 if group else 3}f}"
 
-    columns = groups_of(found) | {"all": f"all {count}", "least": "least"}
+    columns = groups_of(found) | {(): f"all {count}", None: "least"}
     return grid("rung", names, columns, cell)
 
 
@@ -524,16 +521,12 @@ def by_length(record, program, library, **where):
     lengths = unique(row["N_q"] for row in found)
 
     def cell(group, N):
-        d, causal = group
-        of = [
-            ratios(record, program, library, **where, d=d, causal=causal, N=one)[0]
-            for one in ([N] if N else [one for one in lengths if one >= 1024])
-        ]
-        return f"{geometric_mean(of):.2f}"
+        of = dict(zip(lengths, ratios(record, program, library, **where, **dict(group))))
+        long = [factor for length, factor in of.items() if length >= 1024]
+        return f"{of[N] if N else geometric_mean(long):.2f}"
 
-    lines = {(d, causal): f"d = {d}, {mask(causal)}" for d, causal in groups_of(found)}
     columns = {N: str(N) for N in lengths} | {None: "geo. mean, N >= 1024"}
-    return grid("N", lines, columns, cell, 1)
+    return grid("N", groups_of(found, "d = {}, {}"), columns, cell, 1)
 
 
 def means(record, *programs, **where):
@@ -541,8 +534,7 @@ def means(record, *programs, **where):
     found = [row for program in programs for row in needed_rows(record, program, **where)]
 
     def cell(name, group):
-        only_of = dict(zip(("d", "causal"), group))
-        return f"{mean(record, name, **where, **only_of):.0f}"
+        return f"{mean(record, name, **where, **dict(group)):.0f}"
 
     names = {row["program"]: label(row["program"]) for row in found}
     return grid("TFLOP/s", names, groups_of(found) | {(): "all"}, cell, 1)
@@ -593,11 +585,11 @@ def experiments(record, rung):
     names = [name for name in reversed(about) if rows(record, name)]
     timed = needed_rows(record, names[0])
     groups, fp32 = groups_of(timed), timed[0]["dtype"] == "fp32"
-    largest = max(128, *(d for d, _ in groups))
-    dims = [d for d in (256, 128, 64, 32) if d <= largest]
+    timed_dims = unique(row["d"] for row in timed)
+    dims = [d for d in (256, 128, 64, 32) if d <= max(128, *timed_dims)]
 
     def times(name, other, least=0):
-        of = unique(d for d, _ in groups if d >= least and rows(record, other, d=d))
+        of = [d for d in timed_dims if d >= least and rows(record, other, d=d)]
         found = [one for d in of for one in ratios(record, name, other, d=d)]
         return f"{geometric_mean(found):.3f}" if found else ""
 
@@ -628,10 +620,10 @@ def experiments(record, rung):
             "wavefronts per load": evaluated(counts, per_load),
             "ms": evaluated(own[0], "ms : .1f") if len(own) == 1 else "",
         }
-        for (d, causal), group in groups.items():
-            of = rows(record, name, d=d, causal=causal)
+        for group, title in groups.items():
+            of = rows(record, name, **dict(group))
             speed = geometric_mean([row["tflops"] for row in of]) if of else 0
-            cells[f"TFLOP/s, {group.removesuffix(' full')}"] = f"{speed:.{int(fp32)}f}" * bool(of)
+            cells[f"TFLOP/s, {title.removesuffix(' full')}"] = f"{speed:.{int(fp32)}f}" * bool(of)
         return cells
 
     lines = [line(name) for name in names]
