@@ -1,6 +1,8 @@
-"""steps/ladder.txt."""
+"""steps/ladder.txt: rungs are found, and each has its chapter."""
 
-from lab.ladder import ladder
+import pytest
+from lab.ladder import ROOT, LabError, cuda_rungs, ladder
+from lab.pages import build_commands
 
 
 def test_the_ladder_is_that_of_the_folders():
@@ -10,3 +12,26 @@ def test_the_ladder_is_that_of_the_folders():
         assert rung.parent in ("", *(other.name for other in rungs)), rung.name
         assert rung.folder.is_dir() and rung.idea and rung.types, rung.name
         assert (rung.kernel_file.suffix == ".cu") == rung.cuda, rung.name
+
+
+def test_rungs_are_found_by_name_or_folder():
+    (rung,) = cuda_rungs(["overlap"])
+    for text in (rung.program, f"steps/{rung.program}/"):
+        assert cuda_rungs([text]) == [rung]
+    with pytest.raises(LabError, match="no rung 'naive_attention'"):
+        cuda_rungs(["naive_attention"])  # it runs on the CPU
+    with pytest.raises(LabError, match="it was overlap once, it is swizzle now"):
+        cuda_rungs(["22"])
+    with pytest.raises(LabError, match="09_register_tiling' any more; it is double_buffer now"):
+        cuda_rungs(["09_register_tiling"])
+    with pytest.raises(LabError, match="did you mean overlap?"):
+        cuda_rungs(["ovrlap"])
+
+
+def test_the_chapters_commands_differ_in_the_rungs_name_alone():
+    kinds, problems = build_commands.by_kind(ROOT, ladder())
+    assert not problems
+    # the CPU, SIMT, sm_80 and sm_90, sm_90a; SIMT and sm_90a with MPI
+    assert len(kinds) == 6
+    for general in kinds:
+        assert general.endswith("-o NN_name")
