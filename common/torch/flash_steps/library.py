@@ -14,6 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
+from lab.cli import ran
+
 from flash_steps.ladder import ROOT
 
 FOLDER = ROOT / "build-torch"
@@ -41,24 +43,12 @@ def compiler(variable, usual, comes_with):
     return words
 
 
-def run(command, environment, compiler, slow):
-    """Runs CMake; slow() is called once it has taken a moment."""
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    try:
-        said, _ = process.communicate(timeout=0.5)
-    except subprocess.TimeoutExpired:
-        slow()
-        said, _ = process.communicate()
-    if process.returncode == 0:
+def run(command, environment, compiler):
+    """Runs CMake."""
+    done = ran(command, env=environment)
+    if done.returncode == 0:
         return
+    said = done.stdout
     if missing := MISSING.search(said):
         raise BuildError(f"a library is not installed: apt-get install {missing[1]}")
     reason = ERROR.search(said)
@@ -96,20 +86,20 @@ def built(kind, target, source, words, *options):
     variable = "CUDACXX" if kind.startswith("sm_") else "CXX"
     environment = {**os.environ, variable: shlex.join(words)}
 
-    @functools.cache
-    def say():
-        print(f"flash_steps: building {target} with {words[0]}, once", file=sys.stderr, flush=True)
-
+    made = folder / f"{target}.so"
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
-        if not any((folder / made).exists() for made in ("build.ninja", "Makefile")):
+        if not made.exists():
+            said = f"flash_steps: building {target} with {words[0]}, once"
+            print(said, file=sys.stderr, flush=True)
+        if not any((folder / name).exists() for name in ("build.ninja", "Makefile")):
             where = ["-S", str(source), "-B", str(folder)]
             configure = [*cmake, *where, *generator, "-DCMAKE_BUILD_TYPE=Release", *options]
-            run(configure, environment, words[0], say)
+            run(configure, environment, words[0])
         jobs = str(len(os.sched_getaffinity(0)))
         build = [*cmake, "--build", str(folder), "--parallel", jobs, "--target", target]
-        run(build, environment, words[0], say)
-    return folder / f"{target}.so"
+        run(build, environment, words[0])
+    return made
 
 
 def library(rung, gpu):
