@@ -69,7 +69,9 @@ def stand_ins(folder):
         (folder / tool).write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
         (folder / tool).chmod(0o755)
     path = os.environ["PATH"]
-    return os.environ | {"PATH": f"{folder}:{path}", "FLASH_PATH": path}
+    # What compiles without a word serves a command with -Wno-THIS, too.
+    own = {"PATH": f"{folder}:{path}", "FLASH_PATH": path, "CCACHE_IGNOREOPTIONS": "-Wno-*"}
+    return os.environ | own
 
 
 def built(command, environment):
