@@ -170,11 +170,9 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
         case.get("sigma", 1.0),
         case.get("pattern", "random"),
     )
-    rest = (
-        timing.with_gradient(torch, q, k, v, case["causal"])
-        if backward
-        else [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")]
-    )
+    rest = [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")]
+    if backward:
+        rest = timing.with_gradient(torch, q, k, v, case["causal"])
     able, results = {}, {}
     for name, program in programs.items():
         with_lse = kinds[name] != "library"

@@ -20,11 +20,8 @@ class Refused(LabError):
 def cache(folder):
     """What a build folder was configured with."""
     path = folder / "CMakeCache.txt"
-    return (
-        dict(re.findall(r"^(\w+):\w+=(.*)$", path.read_text(encoding="utf-8"), re.M))
-        if path.is_file()
-        else {}
-    )
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return dict(re.findall(r"^(\w+):\w+=(.*)$", text, re.M))
 
 
 def program(folder, name):

@@ -51,9 +51,9 @@ def lines(columns):
 
     def cell(side, label):
         number = side.get(label, "")
-        return (
-            f"{number:.2f}" if isinstance(number, float) else f"{number:,}" if number != "" else ""
-        )
+        if isinstance(number, float):
+            return f"{number:.2f}"
+        return f"{number:,}" if number != "" else ""
 
     for kernel in next(iter(columns.values())):
         sides = [side.get(kernel, {}) for side in columns.values()]

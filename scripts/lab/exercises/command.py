@@ -23,11 +23,8 @@ HELP = """Exercises that grade themselves, without a GPU.
 
 
 def colour(code, text):
-    return (
-        f"\033[{code}m{text}\033[0m"
-        if sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        else text
-    )
+    wanted = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return f"\033[{code}m{text}\033[0m" if wanted else text
 
 
 def digest(text):

@@ -313,11 +313,9 @@ def kernel_failure(exercise, file, preset, talk, at_once=2):
         )
     dims = list(map(str, rung.head_dims or (5, 64)))
     simt = rung.cuda and preset == "simt"
-    lists = (
-        [("full", dims[0], 256), ("detect", ",".join(dims[1:]), 128)]
-        if simt
-        else [("full", ",".join(dims), 512)]
-    )
+    lists = [("full", ",".join(dims), 512)]
+    if simt:
+        lists = [("full", dims[0], 256), ("detect", ",".join(dims[1:]), 128)]
     lists += [exercise.data["more"]] if "more" in exercise.data else []  # where the mistake shows
     with talk("the oracle, on every shape") as outcome:
         tried, failure = 0, None
