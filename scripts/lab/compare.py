@@ -90,19 +90,11 @@ def cases(options):
     if options.decode:
         grouped = grouped if options.problem else DECODE
         queries, masks = {"N_q": 1}, (False,)  # the last query sees all keys
-    found = [
-        {
-            **harness.problem(B, H, N, d, causal),
-            **queries,
-            "H_kv": H_kv,
-            "sigma": sigma,
-            "pattern": pattern,
-        }
-        for B, H, H_kv, N, d in grouped
-        for causal in masks
-        for sigma in options.sigma
-        for pattern in patterns
-    ]
+    found = []
+    every = itertools.product(grouped, masks, options.sigma, patterns)
+    for (B, H, H_kv, N, d), causal, sigma, pattern in every:
+        case = harness.problem(B, H, N, d, causal) | queries
+        found.append(case | {"H_kv": H_kv, "sigma": sigma, "pattern": pattern})
     return sorted(found, key=lambda case: (case["d"], case["causal"]))
 
 

