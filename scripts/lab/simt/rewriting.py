@@ -35,30 +35,16 @@ NOT_CODE = re.compile(
     rb'//[^\n]*|/\*.*?\*/|R"(?P<raw>[^(\s]*)\(.*?\)(?P=raw)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'',
     re.S,
 )
-DECLARATORS = (
-    "init_declarator",
-    "pointer_declarator",
-    "reference_declarator",
-    "array_declarator",
-    "function_declarator",
-    "structured_binding_declarator",
-    "variadic_declarator",
+DECLARATORS = tuple(
+    f"{kind}_declarator"
+    for kind in "init pointer reference array function structured_binding variadic".split()
 )
-DECLARATIONS = (
-    "declaration",
-    "parameter_declaration",
-    "optional_parameter_declaration",
-    "for_range_loop",
+DECLARATIONS = tuple(
+    "declaration parameter_declaration optional_parameter_declaration for_range_loop".split()
 )
-SCOPES = (
-    "compound_statement",
-    "for_statement",
-    "for_range_loop",
-    "lambda_expression",
-    "function_definition",
-    "declaration_list",
-    "field_declaration_list",
-    "translation_unit",
+SCOPES = tuple(
+    "compound_statement for_statement for_range_loop lambda_expression function_definition "
+    "declaration_list field_declaration_list translation_unit".split()
 )
 
 
@@ -443,25 +429,16 @@ class Part:
     def companion(self, kernel):
         """Behind a kernel, a function whose type is the kernel that its arguments choose; or that
         returns the kernel and all of its arguments, where some have defaults."""
+        own = kernel.name + kernel.arguments
         if kernel.with_defaults:
-            pointer = b"static_cast<void (*)(%s)>(&%s)" % (
-                kernel.parameters,
-                kernel.name + kernel.arguments,
-            )
-            text = b" %s static inline auto call_of_%s(%s) { return %s; }" % (
-                kernel.template,
-                kernel.name,
-                kernel.with_defaults,
-                f"{SIMT}packed(".encode() + pointer + b", " + kernel.names + b")",
-            )
-            return self.replace(kernel.end, kernel.end, text)
-        pointer = b"void (*)(" + kernel.parameters + b"), &" + kernel.name + kernel.arguments
-        text = b" %s ::std::integral_constant<%s> kernel_of_%s(%s);" % (
-            kernel.template,
-            pointer,
-            kernel.name,
-            kernel.parameters,
-        )
+            pointer = b"static_cast<void (*)(" + kernel.parameters + b")>(&" + own + b")"
+            packed = f"{SIMT}packed(".encode() + pointer + b", " + kernel.names + b")"
+            about = kernel.template, kernel.name, kernel.with_defaults, packed
+            text = b" %s static inline auto call_of_%s(%s) { return %s; }" % about
+        else:
+            pointer = b"void (*)(" + kernel.parameters + b"), &" + own
+            about = kernel.template, pointer, kernel.name, kernel.parameters
+            text = b" %s ::std::integral_constant<%s> kernel_of_%s(%s);" % about
         self.replace(kernel.end, kernel.end, text)
 
     def macro(self, node):
