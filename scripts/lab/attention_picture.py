@@ -64,15 +64,12 @@ class Picture:
             raise LabError(f"there is no head {self.head}: {args.input} has heads 0 to {heads - 1}")
         self.where = f"Head {self.head} of layer {given.metadata.get('layer')}"
         kv_head = self.head // (heads // of_k[1])
-        Q, K, V, O = (
-            rows(file.floats(name, head * N * d, N * d), d)
-            for file, name, head in (
-                (given, "q", self.head),
-                (given, "k", kv_head),
-                (given, "v", kv_head),
-                (result, "o", self.head),
-            )
-        )
+
+        def of_head(file, name, head):
+            return rows(file.floats(name, head * N * d, N * d), d)
+
+        Q, O = of_head(given, "q", self.head), of_head(result, "o", self.head)
+        K, V = of_head(given, "k", kv_head), of_head(given, "v", kv_head)
         LSE = result.floats("lse", self.head * N, N)
         self.P = attention(Q, K, LSE, args.scale or 1 / math.sqrt(d), args.causal)
         self.check(V, O, args.result)

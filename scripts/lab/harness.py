@@ -49,16 +49,11 @@ def problem(B, H, N, d, causal=False):
 
 def title(row):
     sigma, pattern = row.get("sigma", 1), row.get("pattern", "random")
-    return (
-        f"({row['B']}, {row['H']}"
-        + f"/{row['H_kv']}" * (row["H_kv"] != row["H"])
-        + f", {row['N_q']}"
-        + f" x {row['N_kv']}" * (row["N_kv"] != row["N_q"])
-        + f", {row['d']}) "
-        + ("causal" if row["causal"] else "full")
-        + f" sigma {sigma:g}" * (sigma != 1)
-        + f" {pattern}" * (pattern != "random")
-    )
+    heads = f"{row['H']}" + f"/{row['H_kv']}" * (row["H_kv"] != row["H"])
+    lengths = f"{row['N_q']}" + f" x {row['N_kv']}" * (row["N_kv"] != row["N_q"])
+    inputs = f" sigma {sigma:g}" * (sigma != 1) + f" {pattern}" * (pattern != "random")
+    mask = "causal" if row["causal"] else "full"
+    return f"({row['B']}, {heads}, {lengths}, {row['d']}) {mask}{inputs}"
 
 
 def arguments_of(case, dtype="fp32"):

@@ -120,20 +120,11 @@ def end_labels(axes, labels, least=14, gap=15):
     farthest = max(abs(y - at[1]) for y, at in zip(ys, wanted, strict=True))
     column = max(x for x, _ in wanted) + max(least, min(40, farthest))
     line = {"arrowstyle": "-", "lw": 0.75, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
+    style = {"textcoords": "figure pixels", "va": "center", "fontsize": 12, "bbox": PAPER}
+    style["annotation_clip"] = False
     for at, y, (*_, text, colour) in zip(wanted, ys, labels, strict=True):
-        axes.annotate(
-            text,
-            at,
-            (column, y),
-            "figure pixels",
-            textcoords="figure pixels",
-            va="center",
-            fontsize=12,
-            color=LIGHT[colour],
-            annotation_clip=False,
-            bbox=PAPER,
-            arrowprops=line | {"color": LIGHT[colour]},
-        )
+        own = {"color": LIGHT[colour], "arrowprops": line | {"color": LIGHT[colour]}}
+        axes.annotate(text, at, (column, y), "figure pixels", **style, **own)
 
 
 def note(axes, text, at, offset, colour):

@@ -603,20 +603,18 @@ def experiments(record, rung):
         by_dim = {row.get("d"): row for row in builds if row["program"] == name}
         of = [by_dim[d] for d in dims if d in by_dim]
         counts = next(iter(rows(record, name, kinds=("kernel",))), {})
+        registers = [str(row["registers"]) for row in of]
         per_mma = [row for row in of if row.get("mma") and row["d"] in (64, 128)]
+        per_mma = [evaluated(row, "instructions / mma : .2f") for row in per_mma]
         per_load = "shared_load_wavefronts / shared_load_requests : .2f"
         cells = {
             "change": (one.get("what") or f"`{rung}`") + " (wrong on purpose)" * one["wrong"],
             "predicted": one.get("predicted", ""),
             "x the rung": times(name, names[0]),
             "x FA2, d = 64 and 128": "" if fp32 else times(name, "FA2", 64),
-            f"registers at d = {', '.join(map(str, dims))}": ", ".join(
-                f"{row['registers']}" for row in of
-            ),
+            f"registers at d = {', '.join(map(str, dims))}": ", ".join(registers),
             "bytes spilled": ", ".join(filter(None, map(spilled, of))),
-            "instructions per mma, 128, 64": ", ".join(
-                evaluated(row, "instructions / mma : .2f") for row in per_mma
-            ),
+            "instructions per mma, 128, 64": ", ".join(per_mma),
             "wavefronts per load": evaluated(counts, per_load),
             "ms": evaluated(own[0], "ms : .1f") if len(own) == 1 else "",
         }

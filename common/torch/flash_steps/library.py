@@ -106,15 +106,9 @@ def library(rung, gpu):
     """The rung's library for a GPU of that compute capability, for the CPU if there is none."""
     if gpu:
         words = compiler("NVCC", "nvcc", "it comes with the CUDA Toolkit")
-        architecture = "".join(map(str, gpu))
-        return built(
-            f"sm_{architecture}",
-            rung.program,
-            RUNGS,
-            words,
-            "-DFLASH_BACKEND=cuda",
-            f"-DCMAKE_CUDA_ARCHITECTURES={architecture}-real",
-        )
+        code = "".join(map(str, gpu))
+        options = "-DFLASH_BACKEND=cuda", f"-DCMAKE_CUDA_ARCHITECTURES={code}-real"
+        return built(f"sm_{code}", rung.program, RUNGS, words, *options)
     words = compiler("CXX", "g++", "apt-get install g++")
     backend = "simt" if rung.cuda else "cpu"
     return built(backend, rung.program, RUNGS, words, f"-DFLASH_BACKEND={backend}")
@@ -133,18 +127,14 @@ def operator_library():
     """The library that tells PyTorch of the operators."""
     import torch
 
-    return str(
-        built(
-            "operator",
-            "operator",
-            OPERATOR,
-            compiler("CXX", "g++", "apt-get install g++"),
-            f"-DTORCH={Path(torch.__file__).parent}",
-            f"-DTORCH_VERSION={torch.__version__}",
-            f"-DTORCH_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-            f"-DCUDA_HEADERS={cuda_headers()}",
-        )
+    options = (
+        f"-DTORCH={Path(torch.__file__).parent}",
+        f"-DTORCH_VERSION={torch.__version__}",
+        f"-DTORCH_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+        f"-DCUDA_HEADERS={cuda_headers()}",
     )
+    words = compiler("CXX", "g++", "apt-get install g++")
+    return str(built("operator", "operator", OPERATOR, words, *options))
 
 
 @functools.cache

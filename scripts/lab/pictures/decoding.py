@@ -145,14 +145,7 @@ def shares(rounds=(15, 2, 1, 4), sms=4, empty=4):
         x = left + unit * share * sm
         drawing.path(f"M{x} 253V282", "ink", 2)
     lanes(316, "paged_kv: equal shares", [line[share * n : share * (n + 1)] for n in range(sms)])
-    drawing.box(
-        left + unit * (share + 0.3),
-        316 + row,
-        150,
-        row - 6,
-        "pale-yellow",
-        "brown",
-        "the last of 0 and 1 merges",
-    )
+    at = left + unit * (share + 0.3), 316 + row
+    drawing.box(*at, 150, row - 6, "pale-yellow", "brown", "the last of 0 and 1 merges")
     drawing.time(left, left + unit * len(line), 416)
     return drawing.svg()

@@ -141,18 +141,9 @@ def xor_shuffle(lanes=32, shown=3):
     drawing.mark(left + cell * shown, y, cell - 2, 18, "orange")
     drawing.text(middle(shown) - 1, y + 13, shown, anchor="middle", size=9)
     partners = [shown ^ distance for distance in steps]
-    drawing.lines(
-        24,
-        y + 46,
-        (
-            f"Lane {shown} meets lanes {', '.join(map(str, partners[:-1]))} and {partners[-1]}. "
-            "Every lane does the",
-            f"same with partners of its own, so all {lanes} end with one result.",
-        ),
-        18,
-        12.5,
-        "ink",
-    )
+    meets = f"Lane {shown} meets lanes {', '.join(map(str, partners[:-1]))} and {partners[-1]}."
+    same = f"same with partners of its own, so all {lanes} end with one result."
+    drawing.lines(24, y + 46, (f"{meets} Every lane does the", same), 18, 12.5, "ink")
     return drawing.svg()
 
 

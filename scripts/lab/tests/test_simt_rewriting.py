@@ -125,9 +125,7 @@ void f(Shape s) {
     k<<<gridDim(2), blockDim.x>>>();
 }
 """
-    assert (
-        rewritten(source)[0]
-        == """dim3 size(dim3 gridDim_) { return gridDim_; }
+    wanted = """dim3 size(dim3 gridDim_) { return gridDim_; }
 __global__ void k() { int i = blockIdx.x * blockDim.x; }
 struct Shape { dim3 gridDim_; int n() { return gridDim_.x; } };
 void f(Shape s) {
@@ -135,7 +133,7 @@ void f(Shape s) {
     ~configured(k, gridDim(2), blockDim_.x)();
 }
 """
-    )
+    assert rewritten(source)[0] == wanted
 
 
 def test_three_lists_of_template_arguments_are_no_launch():
