@@ -159,12 +159,8 @@ def evaluated(row, expression):
 def key_of(row, names):
     """The values of columns ("program, kernel"), as a table names them."""
     of = {"program": label(row["program"]), "causal": mask(row.get("causal"))}
-    return tuple(
-        f"{value:.15g}"
-        if isinstance(value := of.get(name, row.get(name, "")), float)
-        else str(value)
-        for name in names.split(", ")
-    )
+    values = [of.get(name, row.get(name, "")) for name in names.split(", ")]
+    return tuple(f"{one:.15g}" if isinstance(one, float) else str(one) for one in values)
 
 
 def grid(head, lines, columns, cell, left=0):

@@ -100,12 +100,8 @@ def is_ours(path):
 def use_grammar():
     """Makes tree-sitter's CUDA grammar importable."""
     try:
-        python = prepare(
-            BUILD / "venv",
-            Path(__file__).with_name("requirements.txt"),
-            "tree-sitter's CUDA grammar",
-            "scripts/simt",
-        )
+        wanted = Path(__file__).with_name("requirements.txt")
+        python = prepare(BUILD / "venv", wanted, "tree-sitter's CUDA grammar", "scripts/simt")
     except LeftOut as reason:
         raise LabError(
             f"{reason}, and tree-sitter's CUDA grammar comes from there "

@@ -36,9 +36,7 @@ def test_every_cuda_rung_has_mutants_and_each_stands_where_it_says():
         assert found and not all(one.redundant for one in found), rung.name
         for one in found:
             name, number = one.place.split(":")
-            file = (
-                rung.kernel_file
-                if name == rung.kernel_file.name
-                else mutations.ROOT / "common/cuda/derived" / name
-            )
+            file = rung.kernel_file
+            if name != file.name:
+                file = mutations.ROOT / "common/cuda/derived" / name
             assert one.text.splitlines()[0] in file.read_text().splitlines()[int(number) - 1]
