@@ -418,8 +418,6 @@ def spread(provenance, rows):
     """TFLOP/s against the standard deviation of the scores: libraries, and the last two rungs in
     fp16 and in bf16."""
     found = [row for row in timed(rows, causal=False) if row.get("sigma")]
-    if not found:
-        raise ValueError("no row of this record has a sigma")
     ours = {row["program"] for row in found if row["kind"] == "rung"}
     last = sorted(ours, key=order_of_rungs().get)[-2:]
     longest = max(row["N_q"] for row in found)
@@ -436,7 +434,7 @@ def spread(provenance, rows):
     def style(row):
         return colours[row["program"]], "--" if row["dtype"] == "fp16" else "-"
 
-    for axes, d in zip([panels] if len(dims) == 1 else panels, dims, strict=True):
+    for axes, d in zip(panels, dims, strict=True):
         axes.set_title(f"d = {d:.0f}", fontsize=13, loc="left")
         of = [row for row in found if row["d"] == d]
         labels = lines(axes, of, "sigma", lambda row: row["tflops"], style, typed(number))

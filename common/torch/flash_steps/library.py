@@ -1,6 +1,5 @@
 """Rungs and the operator as shared libraries: built by CMake on first use, into build-torch/."""
 
-import contextlib
 import ctypes
 import fcntl
 import functools
@@ -58,12 +57,8 @@ def run(command, environment, compiler):
 
 def this_processor():
     """What -march=native depends on: another computer may share this folder."""
-    with (
-        contextlib.suppress(OSError),
-        open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file,
-    ):
-        return next((line for line in file if line.startswith(("flags", "Features"))), "")
-    return ""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def built(kind, target, source, words, *options):
