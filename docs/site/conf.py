@@ -38,15 +38,7 @@ html_search_language = "zh"  # English words, too
 html_copy_source = False
 html_show_copyright = False
 html_use_index = False
-html_sidebars = {
-    "**": [
-        "sidebar/brand.html",
-        "sidebar/language.html",
-        "sidebar/search.html",
-        "sidebar/scroll-start.html",
-        "sidebar/navigation.html",
-        "sidebar/scroll-end.html",
-    ]
-}
+parts = "brand language search scroll-start navigation scroll-end".split()
+html_sidebars = {"**": [f"sidebar/{part}.html" for part in parts]}
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"

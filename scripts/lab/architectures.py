@@ -13,6 +13,7 @@ import subprocess
 
 from lab import build, cli
 from lab.ladder import LabError, cuda_rungs
+from lab.record_tables import most_registers
 
 ARCHITECTURES = "80,86,89,90,100,120"
 
@@ -28,16 +29,6 @@ def variant(architecture, rung, library):
     code = "90a" if rung.capability == "9.0" else architecture
     name = f"{rung.name}-sm_{code}"
     return build.Variant(name, rung, architecture=f"{code}-real", werror=True, library=library)
-
-
-def cell(rows):
-    """The most registers, and what is spilled."""
-    spilled = sum(row["spill_stores"] for row in rows)
-    return (
-        f"{max(row['registers'] for row in rows)}" + f", {spilled} B spilled" * bool(spilled)
-        if rows
-        else ""
-    )
 
 
 def add_arguments(parser):
@@ -98,7 +89,10 @@ def main(options):
     columns = list(dict.fromkeys(one for one, _ in work))
     cli.print_table(
         ["most registers", *(f"sm_{one}" for one in columns)],
-        [[rung.name, *(cell(rows.get((one, rung), [])) for one in columns)] for rung in rungs],
+        [
+            [rung.name, *(most_registers(rows.get((one, rung), [])) for one in columns)]
+            for rung in rungs
+        ],
     )
     print(f"{len(work) - failed} of {len(work)} compile without a warning")
     if not failed:

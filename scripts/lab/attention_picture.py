@@ -56,34 +56,26 @@ class Picture:
                 f"lse in {args.result} has shape {result.shape('lse')}, but q in {args.input} has "
                 f"{given.shape('q')}: the rung ran on another input"
             )
-        self.tokens = text_list(given, "tokens", N)
-        self.words = text_list(given, "words", N) if "words" in given.metadata else self.tokens
-        if of_k[2] != N or heads % of_k[1] != 0:
-            raise LabError(f"{args.input} is no self-attention: its q and k do not fit")
-        recommended = str(given.metadata.get("picture_head", ""))
-        self.head = int(recommended) if recommended.isdecimal() else 0
-        if args.head is not None:
-            self.head = args.head
+        self.tokens, self.words = (texts(given, key) for key in ("tokens", "words"))
+        if of_k[2] != N or heads % of_k[1] != 0 or len(self.tokens) != N:
+            raise LabError(f"{args.input} is no self-attention: its q, k and tokens do not fit")
+        self.head = int(given.metadata.get("picture_head", 0)) if args.head is None else args.head
         if not 0 <= self.head < heads:
             raise LabError(f"there is no head {self.head}: {args.input} has heads 0 to {heads - 1}")
-        layer = given.metadata.get("layer")
-        self.where = f"Head {self.head}" + (f" of layer {layer}" if layer else "")
-
+        self.where = f"Head {self.head} of layer {given.metadata.get('layer')}"
         kv_head = self.head // (heads // of_k[1])
-        Q, K, V, O = (
-            rows(file.floats(name, head * N * d, N * d), d)
-            for file, name, head in (
-                (given, "q", self.head),
-                (given, "k", kv_head),
-                (given, "v", kv_head),
-                (result, "o", self.head),
-            )
-        )
+
+        def of_head(file, name, head):
+            return rows(file.floats(name, head * N * d, N * d), d)
+
+        Q, O = of_head(given, "q", self.head), of_head(result, "o", self.head)
+        K, V = of_head(given, "k", kv_head), of_head(given, "v", kv_head)
         LSE = result.floats("lse", self.head * N, N)
         self.P = attention(Q, K, LSE, args.scale or 1 / math.sqrt(d), args.causal)
         self.check(V, O, args.result)
-        has_words = "picture_words" in given.metadata
-        self.groups = self.choose_groups(text_list(given, "picture_words") if has_words else [])
+        # (name, positions) of words that come back
+        of = [self.positions(token) for token in texts(given, "picture_words")]
+        self.groups = [(self.words[at[0]], at) for at in of if len(at) >= 2]
         self.queries = self.choose_queries(args.query)
 
     def check(self, V, O, result_path):
@@ -102,16 +94,6 @@ class Picture:
 
     def positions(self, token):
         return [i for i, t in enumerate(self.tokens) if t == token]
-
-    def choose_groups(self, recommended):
-        """(name, positions) of words that come back: the recommended ones, or the first eight."""
-        candidates = recommended or dict.fromkeys(
-            t for t in self.tokens if len(t) >= 3 and t.isalpha()
-        )
-        groups = [(self.words[at[0]], at) for at in map(self.positions, candidates) if len(at) >= 2]
-        if not groups:
-            raise LabError("no word of the text comes back, so there is nothing to compare")
-        return groups[:8]
 
     def choose_queries(self, asked):
         if not asked:  # the last occurrence of a word has the most to look back at
@@ -134,19 +116,12 @@ def shape4(file, name):
     return shape
 
 
-def text_list(file, key, count=None):
-    """A list of strings in the file's metadata, `count` of them if that is given."""
+def texts(file, key):
+    """A list of strings in the file's metadata."""
     try:
-        texts = json.loads(file.metadata[key])
-    except (KeyError, TypeError, ValueError):
-        texts = None
-    if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
-        raise LabError(
-            f"{file.path} does not say which words it is about (no list '{key}' in its metadata)"
-        )
-    if count not in (None, len(texts)):
-        raise LabError(f"{file.path}: {len(texts)} {key} in the metadata, but {count} rows in q")
-    return texts
+        return json.loads(file.metadata[key])
+    except (KeyError, ValueError):
+        raise LabError(f"{file.path} has no list '{key}' in its metadata") from None
 
 
 def worst(errors):

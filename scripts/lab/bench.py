@@ -87,9 +87,6 @@ def add_arguments(parser):
     as_plan = {"dest": "plan", "action": "store_const", "default": BENCH}
     kind.add_argument("--series", const=SERIES, help="time against N", **as_plan)
     kind.add_argument("--memory", const=MEMORY, help="memory against N", **as_plan)
-    add("--sigma", type=float, default=1.0, metavar="S", help="spread of the scores (1)")
-    add("--no-check", action="store_true", help="do not compare with the reference first")
-    add("--output", type=Path, metavar="FILE", help="also write the record as FILE.json")
     record = "also write docs/records/bench_GPU.json (or series_GPU, memory_GPU)"
     add("--record", action="store_true", help=record)
     cli.add(parser, "--problem", "--commit")
@@ -101,16 +98,10 @@ def add_arguments(parser):
 
 def checked(options):
     """The build folder. Raises LabError when the options do not fit together."""
-    if options.record and (options.quick or options.only or options.sigma != 1 or options.problem):
+    if options.record and (options.quick or options.only or options.problem):
         raise LabError(
-            "a record is of all rungs on the usual problems: without --quick, --only, --sigma "
-            "and --problem"
+            "a record is of all rungs on the usual problems: without --quick, --only and --problem"
         )
-    output = options.output
-    if output and (output.suffix != ".json" or not output.resolve().parent.is_dir()):
-        raise LabError(f"--output {output}: a .json file in a folder that is there")
-    if not options.sigma > 0:
-        raise LabError("--sigma must be above 0")
     folders = [options.programs] if options.programs else [ROOT / name for name in FOLDERS]
     for folder in folders:
         if any(harness.program(folder, rung.name) for rung in ladder()):
@@ -176,13 +167,12 @@ def compulsory_bytes(case, dtype):
     return case["B"] * case["H"] * case["N_q"] * (4 * case["d"] * (4 if dtype == "fp32" else 2) + 4)
 
 
-def time_rung(rung, path, backend, case, plan, check):
+def time_rung(rung, path, backend, case, plan):
     """A row of the record. Raises Refused."""
     runs = plan.runs.get(backend)
     how_often = ["--bench"] if runs is None else ["--repetitions", runs] if runs else []
     rows = ["--check-rows", plan.check_rows] if plan.check_rows else []
-    checking = rows if check else ["--no-check"]
-    report = harness.report_of(path, *harness.arguments_of(case, rung.dtype), *how_often, *checking)
+    report = harness.report_of(path, *harness.arguments_of(case, rung.dtype), *how_often, *rows)
     bench = report["benchmark"] or {"seconds": [report["seconds"]], "peak_memory_bytes": None}
     verdict = report["check"]
     return {
@@ -195,8 +185,8 @@ def time_rung(rung, path, backend, case, plan, check):
         **timing.row_of([1e3 * one for one in bench["seconds"]], report["flops"]),
         "compulsory_bytes": compulsory_bytes(case, rung.dtype),
         "extra_bytes": bench["peak_memory_bytes"],
-        "of_allowed_error": round(verdict["o_error"] / verdict["o_bound"], 4) if verdict else None,
-        "checked_rows": verdict["rows"] if verdict else 0,
+        "of_allowed_error": round(verdict["o_error"] / verdict["o_bound"], 4),
+        "checked_rows": verdict["rows"],
         **(records.clock_and_power() if backend == "cuda" else {}),
     }
 
@@ -218,7 +208,7 @@ def time_pytorch_on_cpu(torch, case):
     """Rows of PyTorch's attention on as many cores as the rungs have."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     q, k, v = (torch.randn(case["B"], case["H"], case["N_q"], case["d"]) for _ in range(3))
-    q, attention = q * case["sigma"], torch.nn.functional.scaled_dot_product_attention
+    attention = torch.nn.functional.scaled_dot_product_attention
     flush, milliseconds = torch.ones(100 << 20), []  # 400 MiB, beyond the caches
     for number in range(21):
         flush.sum()
@@ -248,7 +238,7 @@ class Bench:
         )
         self.path, self.ceilings, self.torch = folder / "bench" / f"{plan.name}.json", {}, None
         shapes = options.problem or (plan.quick if options.quick else plan.problems)
-        self.problems = [harness.problem(*shape) | {"sigma": options.sigma} for shape in shapes]
+        self.problems = [harness.problem(*shape) for shape in shapes]
         self.rows = [
             {"program": name, "kind": "left out", "reason": reason} for name, reason in left_out
         ]
@@ -290,7 +280,7 @@ class Bench:
                     continue
                 say(f"{rung.name} on {harness.title(case)}")
                 try:
-                    row = time_rung(rung, path, backend, case, self.plan, not self.options.no_check)
+                    row = time_rung(rung, path, backend, case, self.plan)
                     say(f"  {row['ms']:.3g} ms, {row['tflops']:.3g} TFLOP/s")
                 except harness.Refused as refused:
                     row = {"program": rung.name, "kind": "left out", **case, "reason": str(refused)}
@@ -372,8 +362,6 @@ def main(options):
     if options.quick:
         print("\n--quick: smaller problems than those of the README; compare nothing with it.")
     write_page(run.path)
-    if options.output:
-        records.write(options.output, **record)
     if options.record and right:
         path = records.save(f"{plan.name}_{record_tables.machine(record)}", **record)
         say(f"written to {path.relative_to(ROOT)}")

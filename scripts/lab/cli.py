@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,6 +55,12 @@ def save(options, rows, **provenance):
             records.provenance(command, getattr(options, "commit", ""), **provenance),
             rows,
         )
+
+
+def ran(command, **more):
+    """A command that has ended: `stdout` has what it wrote, stderr among it."""
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+    return subprocess.run([*map(str, command)], text=True, errors="replace", **both, **more)
 
 
 def say(text):

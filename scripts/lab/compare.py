@@ -33,7 +33,6 @@ from lab.ladder import ROOT, LabError, Rung, WrongResult, cuda_rungs
 TOKENS, HIDDEN = 16384, 2048
 SLOW = ("cuda_naive", "flash_attention_1", "flash_attention_2")  # and left out in fp32
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
-MASKS = {"full": (False,), "causal": (True,), "both": (False, True)}
 DECODE = (  # B, H, H_kv, N_kv, d
     (1, 32, 8, 16384, 128),
     (1, 32, 8, 131072, 128),
@@ -58,7 +57,6 @@ def add_arguments(parser):
     add("--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="(bf16)")
     add("--head-dims", type=cli.numbers, default=(64, 128), metavar="D,D", help="(64,128)")
     add("--lengths", type=cli.numbers, default=LENGTHS, metavar="N,N", help="(512 to 16384)")
-    add("--mask", choices=MASKS, default="both", help="(both)")
     add("--group", type=int, default=1, metavar="G", help="query heads per head of K and V (1)")
     add("--sigma", type=decimals, default=(1.0,), metavar="S,S", help="spread of scores (1)")
     add("--pattern", default="random", metavar="P,P", help=timing.PATTERNS)
@@ -88,23 +86,15 @@ def cases(options):
     if any(options.group < 1 or shape[1] % options.group for shape in shapes):
         raise LabError("--group must divide the heads")
     grouped = [(B, H, H // options.group, N, d) for B, H, N, d in shapes]
-    queries, masks = {}, MASKS[options.mask]
+    queries, masks = {}, (False, True)
     if options.decode:
         grouped = grouped if options.problem else DECODE
         queries, masks = {"N_q": 1}, (False,)  # the last query sees all keys
-    found = [
-        {
-            **harness.problem(B, H, N, d, causal),
-            **queries,
-            "H_kv": H_kv,
-            "sigma": sigma,
-            "pattern": pattern,
-        }
-        for B, H, H_kv, N, d in grouped
-        for causal in masks
-        for sigma in options.sigma
-        for pattern in patterns
-    ]
+    found = []
+    every = itertools.product(grouped, masks, options.sigma, patterns)
+    for (B, H, H_kv, N, d), causal, sigma, pattern in every:
+        case = harness.problem(B, H, N, d, causal) | queries
+        found.append(case | {"H_kv": H_kv, "sigma": sigma, "pattern": pattern})
     return sorted(found, key=lambda case: (case["d"], case["causal"]))
 
 
@@ -172,11 +162,9 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
         case.get("sigma", 1.0),
         case.get("pattern", "random"),
     )
-    rest = (
-        timing.with_gradient(torch, q, k, v, case["causal"])
-        if backward
-        else [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")]
-    )
+    rest = [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")]
+    if backward:
+        rest = timing.with_gradient(torch, q, k, v, case["causal"])
     able, results = {}, {}
     for name, program in programs.items():
         with_lse = kinds[name] != "library"

@@ -136,19 +136,11 @@ def build_rows(variant, library, said):
             continue
         head_dim = re.search(r"<(?:[\w:]+, )?(\d+)(?:, \d+)?>$", name)
         instructions, mma = loops.get(name, (None, None))
-        yield {
-            "program": variant.name,
-            "kind": "build",
-            "rung": variant.of,
-            **row,
-            "d": int(head_dim[1]) if head_dim else None,
-            "instructions": instructions,
-            "mma": mma,
-            "what": variant.what or None,
-            "predicted": variant.predicted or None,
-            "wrong": variant.wrong,
-            "commit": variant.commit,
-        }
+        counts = {"instructions": instructions, "mma": mma}
+        said = {"what": variant.what or None, "predicted": variant.predicted or None}
+        said |= {"wrong": variant.wrong, "commit": variant.commit}
+        about = {"program": variant.name, "kind": "build", "rung": variant.of, **row}
+        yield about | {"d": int(head_dim[1]) if head_dim else None} | counts | said
 
 
 def problems(options, rung):
@@ -212,9 +204,6 @@ def add_arguments(parser):
         "names", nargs="*", metavar="NAME", help="an experiment, or a rung for all of its (all)"
     )
     parser.add_argument("--list", action="store_true", help="say which there are, and leave")
-    parser.add_argument(
-        "--build-only", action="store_true", help="build, say what nvcc made, leave"
-    )
     parser.add_argument("--rounds", type=int, default=20, help="runs of each in each case (20)")
     counters = "count with ncu, too, 10 s each: of those whose name begins with TEXT (all)"
     parser.add_argument("--counters", nargs="?", const="", metavar="TEXT", help=counters)
@@ -241,10 +230,10 @@ def print_times(rows, variants):
             rung = one.name  # its experiments follow
             continue
         parts = []
-        for (d, causal), group in record_tables.groups_of(rows).items():
-            if record_tables.rows(record, one.name, d=d, causal=causal):
-                of = record_tables.ratios(record, one.name, rung, d=d, causal=causal)
-                parts.append(f"{group} {100 * (geometric_mean(of) - 1):+.1f}%")
+        for group, title in record_tables.groups_of(rows).items():
+            if record_tables.rows(record, one.name, **dict(group)):
+                of = record_tables.ratios(record, one.name, rung, **dict(group))
+                parts.append(f"{title} {100 * (geometric_mean(of) - 1):+.1f}%")
         print(f"{one.name:<34} {', '.join(parts)}   ({one.what})")
 
 
@@ -259,8 +248,7 @@ def main(options):
         return 0
     torch = None
     try:
-        if not options.build_only:
-            torch = timing.torch_with_gpu()
+        torch = timing.torch_with_gpu()
     except LabError as missing:
         if options.record or options.counters is not None:
             raise

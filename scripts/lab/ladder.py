@@ -68,35 +68,23 @@ def parse(text, root=ROOT):
     """The rungs in order. Raises LabError."""
     rungs = []
     for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            cells = [cell.strip() for cell in line.split("|", 5)]
-            # An earlier commit's, before rungs named their parents.
-            if len(cells) == 5 and cells[1].startswith("fp"):
-                cells.insert(1, "-")
-            if not (
-                len(cells) == 6
-                and re.match(r"\d\d[a-z]?_", cells[0])
-                and re.fullmatch(r"-|[\d.]+( MPI)?", cells[4])
-            ):
-                raise LabError(
-                    f"steps/ladder.txt:{number}: a line is NN_name | parent | types | head dims | "
-                    "capability | idea"
-                )
-            program, parent, types, head_dims, capability, idea = cells
-            capability, *needs = capability.split()
-            head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
-            rungs.append(
-                Rung(
-                    *program.split("_", 1),
-                    "" if parent == "-" else parent,
-                    tuple(types.split()),
-                    head_dims,
-                    "" if capability == "-" else capability,
-                    "MPI" in needs,
-                    idea,
-                    root / "steps" / program,
-                )
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        cells = [cell.strip() for cell in line.split("|", 5)]
+        # An earlier commit's, before rungs named their parents.
+        if len(cells) == 5 and cells[1].startswith("fp"):
+            cells.insert(1, "-")
+        if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
+            raise LabError(
+                f"steps/ladder.txt:{number}: a line is NN_name | parent | types | head dims | "
+                "capability | idea"
             )
+        program, parent, types, head_dims, capability, idea = cells
+        capability, *needs = capability.split()
+        parent, capability, types = parent.strip("-"), capability.strip("-"), tuple(types.split())
+        head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
+        about = parent, types, head_dims, capability, "MPI" in needs, idea
+        rungs.append(Rung(*program.split("_", 1), *about, root / "steps" / program))
     return rungs
 
 

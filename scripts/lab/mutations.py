@@ -74,15 +74,12 @@ def kernel_of(rung):
     def text_of(match):
         if match[1] in included:
             return match[0]
-        header = headers[match[1]]
+        header = headers[match[1]].replace("#pragma once", "")
         after = match.string.count("\n", 0, match.end()) + 1
-        return (
-            f'#line 1 "{match[1]}"\n{header.replace("#pragma once", "")}#line {after} "{kernel}"\n'
-        )
+        return f'#line 1 "{match[1]}"\n{header}#line {after} "{kernel}"\n'
 
-    return f'#line 1 "{kernel}"\n' + INCLUDE.sub(
-        text_of, rung.kernel_file.read_text(encoding="utf-8")
-    )
+    source = rung.kernel_file.read_text(encoding="utf-8")
+    return f'#line 1 "{kernel}"\n' + INCLUDE.sub(text_of, source)
 
 
 def mutants(source):
@@ -93,10 +90,8 @@ def mutants(source):
         *_, line = LINE.finditer(source, 0, match.start(1))
         number = int(line[1]) + source.count("\n", line.end(), match.start(1))
         place = f"{Path(line[2]).name}:{number}"
-        comment = (
-            re.match(r"\s*(//[^\n]*)?", source[match.end() : source.find("\n", match.end())])[1]
-            or ""
-        )
+        behind = source[match.end() : source.find("\n", match.end())]
+        comment = re.match(r"\s*(//[^\n]*)?", behind)[1] or ""
         yield Mutant(match.start(1), match[1], place, comment)
 
 
@@ -139,9 +134,8 @@ def run(program, number, schedule, landing, cases):
         "OMP_WAIT_POLICY": "passive",
     }
     command = [str(program), f"[{cases}]", "--abort"]
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     try:
-        done = subprocess.run(command, env=environment, timeout=PATIENCE, **both)
+        done = cli.ran(command, env=environment, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         return f"did not end in {PATIENCE} seconds"
     return "" if done.returncode == 0 else complaint(done.stdout)

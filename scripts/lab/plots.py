@@ -2,11 +2,10 @@
 
 A plot takes (provenance, rows) and returns a Figure of about 620 pixels, so that its letters can
 still be read when a phone shows it half as wide. Labels stand at the ends of lines or in columns,
-where nothing crosses them; what would not fit on the page is an error.
+where nothing crosses them.
 """
 
 import io
-import itertools
 import math
 import re
 from collections import Counter
@@ -14,8 +13,6 @@ from collections import Counter
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Text
-from matplotlib.transforms import Bbox
 
 from lab import ladder as ladder_file
 from lab import record_tables as pages
@@ -123,20 +120,11 @@ def end_labels(axes, labels, least=14, gap=15):
     farthest = max(abs(y - at[1]) for y, at in zip(ys, wanted, strict=True))
     column = max(x for x, _ in wanted) + max(least, min(40, farthest))
     line = {"arrowstyle": "-", "lw": 0.75, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
+    style = {"textcoords": "figure pixels", "va": "center", "fontsize": 12, "bbox": PAPER}
+    style["annotation_clip"] = False
     for at, y, (*_, text, colour) in zip(wanted, ys, labels, strict=True):
-        axes.annotate(
-            text,
-            at,
-            (column, y),
-            "figure pixels",
-            textcoords="figure pixels",
-            va="center",
-            fontsize=12,
-            color=LIGHT[colour],
-            annotation_clip=False,
-            bbox=PAPER,
-            arrowprops=line | {"color": LIGHT[colour]},
-        )
+        own = {"color": LIGHT[colour], "arrowprops": line | {"color": LIGHT[colour]}}
+        axes.annotate(text, at, (column, y), "figure pixels", **style, **own)
 
 
 def note(axes, text, at, offset, colour):
@@ -430,8 +418,6 @@ def spread(provenance, rows):
     """TFLOP/s against the standard deviation of the scores: libraries, and the last two rungs in
     fp16 and in bf16."""
     found = [row for row in timed(rows, causal=False) if row.get("sigma")]
-    if not found:
-        raise ValueError("no row of this record has a sigma")
     ours = {row["program"] for row in found if row["kind"] == "rung"}
     last = sorted(ours, key=order_of_rungs().get)[-2:]
     longest = max(row["N_q"] for row in found)
@@ -448,7 +434,7 @@ def spread(provenance, rows):
     def style(row):
         return colours[row["program"]], "--" if row["dtype"] == "fp16" else "-"
 
-    for axes, d in zip([panels] if len(dims) == 1 else panels, dims, strict=True):
+    for axes, d in zip(panels, dims, strict=True):
         axes.set_title(f"d = {d:.0f}", fontsize=13, loc="left")
         of = [row for row in found if row["d"] == d]
         labels = lines(axes, of, "sigma", lambda row: row["tflops"], style, typed(number))
@@ -486,39 +472,6 @@ def training(provenance, rows):
 
 
 # ---------------------------------------------------------------- files
-
-
-def texts_of(figure):
-    """(text, its box in pixels) of every text that shows."""
-    figure.canvas.draw()
-    found = [text for owner in (figure, *figure.axes) for text in owner.texts]
-    for axes in figure.axes:
-        found += [axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]
-        for axis in (axes.xaxis, axes.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-            found += [tick.label1 for tick in ticks if tick.label1.get_visible()]
-    return [(text.get_text(), Text.get_window_extent(text)) for text in found if text.get_text()]
-
-
-def crowded(figure):
-    """Texts of a figure that the page would clip, and pairs of which one covers the other."""
-    texts, bounds = texts_of(figure), figure.bbox.padded(1)
-    found = [
-        text
-        for text, box in texts
-        if not (
-            bounds.containsx(box.x0)
-            and bounds.containsx(box.x1)
-            and bounds.containsy(box.y0)
-            and bounds.containsy(box.y1)
-        )
-    ]
-    for (text, one), (other, box) in itertools.combinations(texts, 2):
-        shared = Bbox.intersection(one, box)
-        if shared and shared.width >= 1 and shared.height >= 4:
-            found.append(f"{text} and {other}")
-    return found
 
 
 def svg(figure):

@@ -17,7 +17,7 @@ import shutil
 from pathlib import Path
 
 from lab import cli, counters, harness, profile_report, records
-from lab.ladder import cuda_rungs
+from lab.ladder import LabError, cuda_rungs
 
 # The SIMT backend executes thread by thread.
 PROBLEM = ("--heads", "2", "--q-len", "200", "--head-dim", "64")
@@ -51,9 +51,9 @@ def lines(columns):
 
     def cell(side, label):
         number = side.get(label, "")
-        return (
-            f"{number:.2f}" if isinstance(number, float) else f"{number:,}" if number != "" else ""
-        )
+        if isinstance(number, float):
+            return f"{number:.2f}"
+        return f"{number:,}" if number != "" else ""
 
     for kernel in next(iter(columns.values())):
         sides = [side.get(kernel, {}) for side in columns.values()]
@@ -77,9 +77,16 @@ def add_arguments(parser):
     )
 
 
+def show_again(path):
+    try:
+        profile_report.show(profile_report.load(path), path.removesuffix(".json"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LabError(f"{path} cannot be shown: {error}") from None
+
+
 def main(options):
     if options.rung.endswith(".json"):
-        return profile_report.main(options.rung)
+        return show_again(options.rung)
     (rung,) = cuda_rungs([options.rung])
     arguments, columns = options.arguments or list(PROBLEM), {}
     gpu = harness.program(options.programs, rung.name)

@@ -7,7 +7,6 @@ that a program's --profile writes.
 import html
 import json
 import os
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -283,20 +282,3 @@ def show(document, stem):
     """Prints the summary and writes the listings beside STEM.json."""
     print(summary(document), end="")
     print(f"written  {', '.join(write(document, stem))}")
-
-
-def main(path):
-    try:
-        show(load(path), str(Path(path).with_suffix("")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        print(f"scripts/profile: {path} cannot be shown: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(
-        main(*sys.argv[1:2])
-        if len(sys.argv) == 2
-        else "usage: python3 -m lab.profile_report NAME.profile.json"
-    )

@@ -24,7 +24,7 @@ UNITS = {  # ceiling: what it is, and how its number is written
 
 # ---------------- rows
 
-read_records = {}  # by name
+read = functools.cache(records.read)
 
 
 @functools.cache
@@ -36,9 +36,7 @@ def order_of_rungs():
 def loaded(record):
     """(provenance, rows) of a record: of its name, or of what scripts/bench has just measured."""
     if not isinstance(record, dict):
-        if record not in read_records:
-            read_records[record] = records.read(record)
-        record = read_records[record]
+        record = read(record)
     return record["provenance"], record["rows"]
 
 
@@ -161,12 +159,8 @@ def evaluated(row, expression):
 def key_of(row, names):
     """The values of columns ("program, kernel"), as a table names them."""
     of = {"program": label(row["program"]), "causal": mask(row.get("causal"))}
-    return tuple(
-        f"{value:.15g}"
-        if isinstance(value := of.get(name, row.get(name, "")), float)
-        else str(value)
-        for name in names.split(", ")
-    )
+    values = [of.get(name, row.get(name, "")) for name in names.split(", ")]
+    return tuple(f"{one:.15g}" if isinstance(one, float) else str(one) for one in values)
 
 
 def grid(head, lines, columns, cell, left=0):
@@ -445,15 +439,19 @@ def simt(record, names):
     return pivot(made_of(found), "program, kernel", "counter", cell)
 
 
+def most_registers(rows):
+    """That of a rung's kernels with most, and what is spilled in all of them."""
+    spilled = sum(row["spill_stores"] for row in rows)
+    most = max((row["registers"] for row in rows), default="")
+    return f"{most}" + f", {spilled} B spilled" * (spilled > 0)
+
+
 def registers(record):
     """By architecture, the most registers of a rung's kernels, and what they spill."""
     found = needed_rows(record)
 
     def cell(rung, architecture):
-        of = rows(record, rung, architecture=architecture)
-        spilled = sum(row["spill_stores"] for row in of)
-        most = max((row["registers"] for row in of), default="")
-        return f"{most}" + f", {spilled} B spilled" * (spilled > 0)
+        return most_registers(rows(record, rung, architecture=architecture))
 
     in_order = sorted({row["program"] for row in found}, key=order_of_rungs().get)
     names = {rung: label(rung) for rung in in_order}
@@ -492,10 +490,10 @@ def ratios(record, program, other, **where):
     return found
 
 
-def groups_of(found):
-    """{(d, causal): "d=64 causal"} of rows."""
+def groups_of(found, title="d={:.0f} {}"):
+    """{(("d", 64), ("causal", True)): "d=64 causal"} of rows."""
     groups = unique((row["d"], row["causal"]) for row in found)
-    return {(d, causal): f"d={d:.0f} {mask(causal)}" for d, causal in groups}
+    return {(("d", d), ("causal", one)): title.format(d, mask(one)) for d, one in groups}
 
 
 def factors(record, library, **where):
@@ -505,13 +503,10 @@ def factors(record, library, **where):
     count = len(ratios(record, found[-1]["program"], library, **where))
 
     def cell(name, group):
-        if isinstance(group, tuple):
-            of = ratios(record, name, library, **where, d=group[0], causal=group[1])
-            return f"{geometric_mean(of):.2f}"
-        whole = ratios(record, name, library, **where)
-        return f"{min(whole):.2f}" if group == "least" else f"{geometric_mean(whole):.3f}"
+        of = ratios(record, name, library, **where, **dict(group or ()))
+        return f"{min(of):.2f}" if group is None else f"{geometric_mean(of):.{2 if group else 3}f}"
 
-    columns = groups_of(found) | {"all": f"all {count}", "least": "least"}
+    columns = groups_of(found) | {(): f"all {count}", None: "least"}
     return grid("rung", names, columns, cell)
 
 
@@ -522,16 +517,12 @@ def by_length(record, program, library, **where):
     lengths = unique(row["N_q"] for row in found)
 
     def cell(group, N):
-        d, causal = group
-        of = [
-            ratios(record, program, library, **where, d=d, causal=causal, N=one)[0]
-            for one in ([N] if N else [one for one in lengths if one >= 1024])
-        ]
-        return f"{geometric_mean(of):.2f}"
+        of = dict(zip(lengths, ratios(record, program, library, **where, **dict(group))))
+        long = [factor for length, factor in of.items() if length >= 1024]
+        return f"{of[N] if N else geometric_mean(long):.2f}"
 
-    lines = {(d, causal): f"d = {d}, {mask(causal)}" for d, causal in groups_of(found)}
     columns = {N: str(N) for N in lengths} | {None: "geo. mean, N >= 1024"}
-    return grid("N", lines, columns, cell, 1)
+    return grid("N", groups_of(found, "d = {}, {}"), columns, cell, 1)
 
 
 def means(record, *programs, **where):
@@ -539,8 +530,7 @@ def means(record, *programs, **where):
     found = [row for program in programs for row in needed_rows(record, program, **where)]
 
     def cell(name, group):
-        only_of = dict(zip(("d", "causal"), group))
-        return f"{mean(record, name, **where, **only_of):.0f}"
+        return f"{mean(record, name, **where, **dict(group)):.0f}"
 
     names = {row["program"]: label(row["program"]) for row in found}
     return grid("TFLOP/s", names, groups_of(found) | {(): "all"}, cell, 1)
@@ -591,11 +581,11 @@ def experiments(record, rung):
     names = [name for name in reversed(about) if rows(record, name)]
     timed = needed_rows(record, names[0])
     groups, fp32 = groups_of(timed), timed[0]["dtype"] == "fp32"
-    largest = max(128, *(d for d, _ in groups))
-    dims = [d for d in (256, 128, 64, 32) if d <= largest]
+    timed_dims = unique(row["d"] for row in timed)
+    dims = [d for d in (256, 128, 64, 32) if d <= max(128, *timed_dims)]
 
     def times(name, other, least=0):
-        of = unique(d for d, _ in groups if d >= least and rows(record, other, d=d))
+        of = [d for d in timed_dims if d >= least and rows(record, other, d=d)]
         found = [one for d in of for one in ratios(record, name, other, d=d)]
         return f"{geometric_mean(found):.3f}" if found else ""
 
@@ -609,27 +599,25 @@ def experiments(record, rung):
         by_dim = {row.get("d"): row for row in builds if row["program"] == name}
         of = [by_dim[d] for d in dims if d in by_dim]
         counts = next(iter(rows(record, name, kinds=("kernel",))), {})
+        registers = [str(row["registers"]) for row in of]
         per_mma = [row for row in of if row.get("mma") and row["d"] in (64, 128)]
+        per_mma = [evaluated(row, "instructions / mma : .2f") for row in per_mma]
         per_load = "shared_load_wavefronts / shared_load_requests : .2f"
         cells = {
             "change": (one.get("what") or f"`{rung}`") + " (wrong on purpose)" * one["wrong"],
             "predicted": one.get("predicted", ""),
             "x the rung": times(name, names[0]),
             "x FA2, d = 64 and 128": "" if fp32 else times(name, "FA2", 64),
-            f"registers at d = {', '.join(map(str, dims))}": ", ".join(
-                f"{row['registers']}" for row in of
-            ),
+            f"registers at d = {', '.join(map(str, dims))}": ", ".join(registers),
             "bytes spilled": ", ".join(filter(None, map(spilled, of))),
-            "instructions per mma, 128, 64": ", ".join(
-                evaluated(row, "instructions / mma : .2f") for row in per_mma
-            ),
+            "instructions per mma, 128, 64": ", ".join(per_mma),
             "wavefronts per load": evaluated(counts, per_load),
             "ms": evaluated(own[0], "ms : .1f") if len(own) == 1 else "",
         }
-        for (d, causal), group in groups.items():
-            of = rows(record, name, d=d, causal=causal)
+        for group, title in groups.items():
+            of = rows(record, name, **dict(group))
             speed = geometric_mean([row["tflops"] for row in of]) if of else 0
-            cells[f"TFLOP/s, {group.removesuffix(' full')}"] = f"{speed:.{int(fp32)}f}" * bool(of)
+            cells[f"TFLOP/s, {title.removesuffix(' full')}"] = f"{speed:.{int(fp32)}f}" * bool(of)
         return cells
 
     lines = [line(name) for name in names]

@@ -166,10 +166,7 @@ def first_line(*command):
 
 
 def processor():
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        text = ""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     found = re.search(r"^model name\s*: (.*)$", text, re.M)
     return found[1] if found else platform.machine()
 

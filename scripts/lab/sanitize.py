@@ -43,10 +43,6 @@ def reported(output):
     return max(map(int, re.findall(r"SUMMARY: (\d+) (?:errors?|hazards?)", output)), default=None)
 
 
-def clean(returncode, output):
-    return returncode == 0 and reported(output) == 0
-
-
 def ask(sanitizer):
     """Its version, and those of its options that check Hopper's units."""
     said = subprocess.run([sanitizer, "--help"], stdout=subprocess.PIPE, text=True).stdout
@@ -59,20 +55,15 @@ def ask(sanitizer):
 def under(sanitizer, tool, path, arguments, checks=()):
     options = [*TOOLS[tool], *checks, "--error-exitcode", "99"]
     command = [sanitizer, "--tool", tool, *options, str(path), *arguments]
-    done = subprocess.run(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    return command, done
+    return command, cli.ran(command, cwd=ROOT)
 
 
 def sanitize(sanitizer, tool, path, arguments):
     """What a run under a tool said: "" when all is well, else its last lines."""
     command, done = under(sanitizer, tool, path, arguments)
-    return (
-        ""
-        if clean(done.returncode, done.stdout)
-        else "\n".join([" ".join(command), *done.stdout.splitlines()[-25:]])
-    )
+    if done.returncode == 0 and reported(done.stdout) == 0:
+        return ""
+    return "\n".join([" ".join(command), *done.stdout.splitlines()[-25:]])
 
 
 def unseen(options):

@@ -83,7 +83,6 @@ def add_arguments(parser):
     add = parser.add_argument
     add("file", type=Path, metavar="FILE")
     add("--only", default="", metavar="TEXT", help="only kernels whose name contains TEXT")
-    add("--most", type=int, default=8, metavar="N", help="how many other instructions to name (8)")
 
 
 def main(options):
@@ -94,6 +93,6 @@ def main(options):
         print(
             f"{name} {architecture}: {instructions} instructions, {mma} mma, "
             f"{instructions / mma:.2f} per mma; "
-            + ", ".join(f"{count} {opcode}" for opcode, count in others.most_common(options.most))
+            + ", ".join(f"{count} {opcode}" for opcode, count in others.most_common(8))
         )
     return 0

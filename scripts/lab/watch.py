@@ -192,11 +192,9 @@ def build(rung, folder):
     target = f"{rung.program}_recorded"
     program = folder / "steps" / target
     configure(folder, rung)
-    done = subprocess.run(
-        ["cmake", "--build", str(folder), "--target", target], capture_output=True, text=True
-    )
+    done = cli.ran(["cmake", "--build", folder, "--target", target])
     if done.returncode:
-        raise LabError(f"{rung.name} does not build\n{done.stdout}{done.stderr}")
+        raise LabError(f"{rung.name} does not build\n{done.stdout}")
     return program
 
 

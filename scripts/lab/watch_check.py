@@ -2,12 +2,11 @@
 
 What fails: a message on the console, a step that cannot be told or drawn, costs at the end that are
 not those of the counters, a barrier at which other warps wait than should, a fault without its
-lines, a page wider than its window, a moment that a page of docs/ links and that is not there."""
+lines, a page wider than its window."""
 
 import asyncio
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -74,18 +73,7 @@ BROKEN = {
     "common/tests/watch/two_blocks.cu": ("// first", "// second"),
     "docs/examples/unseen_races.cu slot": ("flash::tma_load<2>(slots", "flash::wgmma_m64k16<"),
 }
-MOMENT = "([moment, tab]) => player.moments.find(moment) >= 0 && (!tab || tab in player.tabs.names)"
-LINK = re.compile(r"<!-- watch: ([^\s#]+)#(\S+)")
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-
-def linked():
-    """The moments that pages of docs/ link, [(recording, moment, page)]."""
-    return [
-        (Path(program.partition(":")[0]).stem, moment, page.relative_to(ROOT))
-        for page in sorted((ROOT / "docs").rglob("*.md"))
-        for program, moment in LINK.findall(page.read_text(encoding="utf-8"))
-    ]
 
 
 async def look(browser, path):
@@ -101,10 +89,6 @@ async def look(browser, path):
     problems += filter(None, [await page.evaluate(STEPS), await page.evaluate(BARRIER)])
     if not fault:
         problems += await page.evaluate(COSTS)
-    for recording, moment, linking in linked():
-        found = recording != path.stem or await page.evaluate(MOMENT, f"{moment}&".split("&")[:2])
-        if not found:
-            problems.append(f"{linking} links #{moment}, which is not there")
     for window in WINDOWS:
         await page.set_viewport_size(window)
         if wider := await page.evaluate(TOO_WIDE):
@@ -120,43 +104,30 @@ def launch(playwright):
     )
 
 
-def numbers(source, texts):
-    """Of the lines that hold these."""
-    lines = (ROOT / source).read_text(encoding="utf-8").splitlines()
-    return [next(i for i, line in enumerate(lines, 1) if text in line) for text in texts]
-
-
-async def look_at_fault(browser, path, source, texts):
-    """What is wrong with how a fault is shown."""
-    problems, opened, fault = await look(browser, path)
+def untold(fault, source, texts):
+    """What is missing of a fault: places of a source, the lines that hold these texts."""
     if not fault:
-        return [*problems, "no fault is shown"]
-    wanted = [f"{source}:{number}" for number in numbers(source, texts)]
-    problems += [f"{place} is not shown" for place in wanted if place not in fault["text"]]
-    if max(fault["places"]) < 0:
-        problems.append("the fault has no step")
-    return problems
+        return ["no fault is shown"] * bool(texts)
+    lines = (ROOT / source).read_text(encoding="utf-8").splitlines() if source else []
+    numbers = [next(i for i, line in enumerate(lines, 1) if text in line) for text in texts]
+    places = [f"{source}:{number}" for number in numbers]
+    missing = [f"{place} is not shown" for place in places if place not in fault["text"]]
+    return missing + ["the fault has no step"] * (max(fault["places"]) < 0)
 
 
-async def check(paths, broken):
+async def check(wanted):
+    """How many of these recordings are wrong: [(page, source of a fault, texts of its lines)]."""
     from playwright.async_api import async_playwright
 
     failed = 0
     async with async_playwright() as playwright:
         browser = await launch(playwright)
-        for path in paths:
+        for path, source, texts in wanted:
             problems, opened, fault = await look(browser, path)
-            print(
-                f"{path.stem}: {path.stat().st_size:,} bytes, open after {opened:.0f} ms",
-                f"fault at lines {fault['lines']}" if fault else "",
-                *problems[:8],
-                sep="\n    " if problems else " ",
-                flush=True,
-            )
-            failed += bool(problems)
-        for path, source, texts in broken:
-            problems = await look_at_fault(browser, path, source, texts)
-            print(f"{source}:", *(problems or ["its fault is shown"]), sep="\n    ", flush=True)
+            problems += untold(fault, source, texts)
+            about = f"{path.stem}: {path.stat().st_size:,} bytes, open after {opened:.0f} ms"
+            shown = f", fault at lines {fault['lines']}" if fault else ""
+            print(about + shown, *problems[:8], sep="\n    ", flush=True)
             failed += bool(problems)
         await browser.close()
     return failed
@@ -173,25 +144,19 @@ def python_with_playwright():
 
 def add_arguments(parser):
     parser.add_argument("rungs", nargs="*", metavar="RUNG", help="names (all CUDA rungs)")
-    parser.add_argument(
-        "--pages", nargs="+", metavar="FILE", help="these pages, and record nothing"
-    )
 
 
 def main(options):
     if other := python_with_playwright():
         return subprocess.run([other, "-B", "-m", "lab", *sys.argv[1:]]).returncode
-    paths, broken = [Path(name) for name in options.pages or ()], []
-    for rung in [] if paths else cuda_rungs(options.rungs):
-        paths.append(record(rung.name, rung.name))
-    for command, texts in {} if options.pages or options.rungs else BROKEN.items():
+    wanted = [(record(rung.name, rung.name), "", ()) for rung in cuda_rungs(options.rungs)]
+    for command, texts in {} if options.rungs else BROKEN.items():
         source, *arguments = command.split()
         own = record(Path(source).stem, source, *arguments)
         for path in (own, own.with_stem(f"{own.stem}_other_block")):  # of a race between blocks
-            broken += [(path, source, texts)] * path.is_file()
-    failed = asyncio.run(check(paths, broken))
-    count = len(paths) + len(broken)
-    print(f"{count} recordings opened in Chromium: {failed or 'none'} with problems")
+            wanted += [(path, source, texts)] * path.is_file()
+    failed = asyncio.run(check(wanted))
+    print(f"{len(wanted)} recordings opened in Chromium: {failed or 'none'} with problems")
     return 1 if failed else 0
 
 

@@ -1,6 +1,5 @@
 """Rungs and the operator as shared libraries: built by CMake on first use, into build-torch/."""
 
-import contextlib
 import ctypes
 import fcntl
 import functools
@@ -13,6 +12,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+
+from lab.cli import ran
 
 from flash_steps.ladder import ROOT
 
@@ -41,24 +42,12 @@ def compiler(variable, usual, comes_with):
     return words
 
 
-def run(command, environment, compiler, slow):
-    """Runs CMake; slow() is called once it has taken a moment."""
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    try:
-        said, _ = process.communicate(timeout=0.5)
-    except subprocess.TimeoutExpired:
-        slow()
-        said, _ = process.communicate()
-    if process.returncode == 0:
+def run(command, environment, compiler):
+    """Runs CMake."""
+    done = ran(command, env=environment)
+    if done.returncode == 0:
         return
+    said = done.stdout
     if missing := MISSING.search(said):
         raise BuildError(f"a library is not installed: apt-get install {missing[1]}")
     reason = ERROR.search(said)
@@ -68,12 +57,8 @@ def run(command, environment, compiler, slow):
 
 def this_processor():
     """What -march=native depends on: another computer may share this folder."""
-    with (
-        contextlib.suppress(OSError),
-        open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file,
-    ):
-        return next((line for line in file if line.startswith(("flags", "Features"))), "")
-    return ""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def built(kind, target, source, words, *options):
@@ -96,35 +81,29 @@ def built(kind, target, source, words, *options):
     variable = "CUDACXX" if kind.startswith("sm_") else "CXX"
     environment = {**os.environ, variable: shlex.join(words)}
 
-    @functools.cache
-    def say():
-        print(f"flash_steps: building {target} with {words[0]}, once", file=sys.stderr, flush=True)
-
+    made = folder / f"{target}.so"
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
-        if not any((folder / made).exists() for made in ("build.ninja", "Makefile")):
+        if not made.exists():
+            said = f"flash_steps: building {target} with {words[0]}, once"
+            print(said, file=sys.stderr, flush=True)
+        if not any((folder / name).exists() for name in ("build.ninja", "Makefile")):
             where = ["-S", str(source), "-B", str(folder)]
             configure = [*cmake, *where, *generator, "-DCMAKE_BUILD_TYPE=Release", *options]
-            run(configure, environment, words[0], say)
+            run(configure, environment, words[0])
         jobs = str(len(os.sched_getaffinity(0)))
         build = [*cmake, "--build", str(folder), "--parallel", jobs, "--target", target]
-        run(build, environment, words[0], say)
-    return folder / f"{target}.so"
+        run(build, environment, words[0])
+    return made
 
 
 def library(rung, gpu):
     """The rung's library for a GPU of that compute capability, for the CPU if there is none."""
     if gpu:
         words = compiler("NVCC", "nvcc", "it comes with the CUDA Toolkit")
-        architecture = "".join(map(str, gpu))
-        return built(
-            f"sm_{architecture}",
-            rung.program,
-            RUNGS,
-            words,
-            "-DFLASH_BACKEND=cuda",
-            f"-DCMAKE_CUDA_ARCHITECTURES={architecture}-real",
-        )
+        code = "".join(map(str, gpu))
+        options = "-DFLASH_BACKEND=cuda", f"-DCMAKE_CUDA_ARCHITECTURES={code}-real"
+        return built(f"sm_{code}", rung.program, RUNGS, words, *options)
     words = compiler("CXX", "g++", "apt-get install g++")
     backend = "simt" if rung.cuda else "cpu"
     return built(backend, rung.program, RUNGS, words, f"-DFLASH_BACKEND={backend}")
@@ -143,18 +122,14 @@ def operator_library():
     """The library that tells PyTorch of the operators."""
     import torch
 
-    return str(
-        built(
-            "operator",
-            "operator",
-            OPERATOR,
-            compiler("CXX", "g++", "apt-get install g++"),
-            f"-DTORCH={Path(torch.__file__).parent}",
-            f"-DTORCH_VERSION={torch.__version__}",
-            f"-DTORCH_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-            f"-DCUDA_HEADERS={cuda_headers()}",
-        )
+    options = (
+        f"-DTORCH={Path(torch.__file__).parent}",
+        f"-DTORCH_VERSION={torch.__version__}",
+        f"-DTORCH_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+        f"-DCUDA_HEADERS={cuda_headers()}",
     )
+    words = compiler("CXX", "g++", "apt-get install g++")
+    return str(built("operator", "operator", OPERATOR, words, *options))
 
 
 @functools.cache

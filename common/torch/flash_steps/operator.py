@@ -78,15 +78,9 @@ def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, ba
     `return_lse`: also LSE (B, H, N_q), the logarithm of each row's sum of exp(scores), which has no
     gradient. Raises ValueError or TypeError.
     """
-    o, lse = forward(
-        q,
-        k,
-        v,
-        bool(causal),
-        1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
-        "" if rung is None else str(rung),
-        "" if backward_rung is None else str(backward_rung),
-    )
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
+    names = ("" if name is None else str(name) for name in (rung, backward_rung))
+    o, lse = forward(q, k, v, bool(causal), scale, *names)
     return (o, lse) if return_lse else o
 
 

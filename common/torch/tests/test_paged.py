@@ -102,16 +102,10 @@ def test_a_page_of_20_keys():
 def test_one_graph_serves_a_cache_that_grows():
     """Captured once; then only table, lengths, pages and q change, in the same memory."""
     page, q = 16, queries(3, 8, 1, device="cuda")
-    steps = [
-        cache(
-            lengths,
-            page,
-            device="cuda",
-            seed=seed,
-            spare=60 - sum(-(-length // page) for length in lengths),
-        )
-        for seed, lengths in enumerate(([300, 1, 17], [300, 0, 300], [16, 300, 31], [300, 20, 0]))
-    ]
+    steps = []
+    for seed, lengths in enumerate(([300, 1, 17], [300, 0, 300], [16, 300, 31], [300, 20, 0])):
+        spare = 60 - sum(-(-length // page) for length in lengths)
+        steps.append(cache(lengths, page, device="cuda", seed=seed, spare=spare))
     kv = [tensor.clone() for tensor in steps[0][1]]
     attention_paged(q, *kv)
     graph = torch.cuda.CUDAGraph()

@@ -11,12 +11,8 @@ from pathlib import Path
 from lab.ladder import ROOT, Rung, ladder
 
 FOLDER = ROOT / "docs/exercises"
-FILL_IN, FIND_THE_BUG, MAKE_IT_CHEAPER, EXPLAIN = KINDS = (
-    "fill in",
-    "find the bug",
-    "make it cheaper",
-    "explain",
-)
+KINDS = "fill in", "find the bug", "make it cheaper", "explain"
+FILL_IN, FIND_THE_BUG, MAKE_IT_CHEAPER, EXPLAIN = KINDS
 
 
 class Refusal(Exception):

@@ -23,11 +23,8 @@ HELP = """Exercises that grade themselves, without a GPU.
 
 
 def colour(code, text):
-    return (
-        f"\033[{code}m{text}\033[0m"
-        if sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        else text
-    )
+    wanted = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return f"\033[{code}m{text}\033[0m" if wanted else text
 
 
 def digest(text):
@@ -93,12 +90,12 @@ def listing(every, progress):
 
 
 def chosen(every, wanted, progress):
-    found = [
-        one
-        for one in every
-        if wanted
-        in (one.id, one.name, one.rung.name, one.rung.program, f"{one.rung.program}{one.id[-2:]}")
-    ]
+
+    def names(one):
+        program = one.rung.program
+        return one.id, one.name, one.rung.name, program, f"{program}{one.id[-2:]}"
+
+    found = [one for one in every if wanted in names(one)]
     number, _, which = wanted.partition(".")
     if not found and number.zfill(2) in former_names():
         then = former_names()[number.zfill(2)][1]
@@ -120,12 +117,8 @@ def make_copy(exercise, progress):
     (folder / "TASK.md").write_text(
         f"# {exercise.id} {exercise.title}\n\n{task(exercise)}\n", encoding="utf-8"
     )
-    progress.all[exercise.id] = {
-        "tries": 0,
-        "last": digest(exercise.starter),
-        "starter": digest(exercise.starter),
-        "done": False,
-    }
+    begun = digest(exercise.starter)
+    progress.all[exercise.id] = {"tries": 0, "last": begun, "starter": begun, "done": False}
     progress.save()
 
 

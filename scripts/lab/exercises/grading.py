@@ -193,12 +193,9 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
         raise Refusal(done.stderr.strip())
     if done.returncode != 0:
         said = done.stderr.strip() or f"the program ended with code {done.returncode}"
-        return len(lines), Failure(
-            "a crash",
-            said,
-            f"after {len(lines)} problems{in_run}",
-            "The kernel wrote or jumped where it must not, or the machine has no usable device.",
-        )
+        where = f"after {len(lines)} problems{in_run}"
+        why = "The kernel wrote or jumped where it must not, or the machine has no usable device."
+        return len(lines), Failure("a crash", said, where, why)
     return len(lines), None
 
 
@@ -256,12 +253,8 @@ def over_budget(program, budget):
     for number, own in sorted(lines, key=lambda pair: -pair[0])[:3]:
         if number > 0 and own["file"]:
             said.append(f"{number:,} of them at {os.path.relpath(own['file'], ROOT)}:{own['line']}")
-    return Failure(
-        "over the budget",
-        "\n".join(said),
-        f"counted on N_q, N_kv, d, mask: {budget['run']}",
-        budget["why"].strip(),
-    ), line
+    where = f"counted on N_q, N_kv, d, mask: {budget['run']}"
+    return Failure("over the budget", "\n".join(said), where, budget["why"].strip()), line
 
 
 def dearer(exercise, program):
@@ -313,11 +306,9 @@ def kernel_failure(exercise, file, preset, talk, at_once=2):
         )
     dims = list(map(str, rung.head_dims or (5, 64)))
     simt = rung.cuda and preset == "simt"
-    lists = (
-        [("full", dims[0], 256), ("detect", ",".join(dims[1:]), 128)]
-        if simt
-        else [("full", ",".join(dims), 512)]
-    )
+    lists = [("full", ",".join(dims), 512)]
+    if simt:
+        lists = [("full", dims[0], 256), ("detect", ",".join(dims[1:]), 128)]
     lists += [exercise.data["more"]] if "more" in exercise.data else []  # where the mistake shows
     with talk("the oracle, on every shape") as outcome:
         tried, failure = 0, None
@@ -375,10 +366,8 @@ def answer_failure(exercise, file):
             given = float(evaluate(given.replace(",", "").replace("^", "**")))
         except Exception:
             return Failure("no number", f"'{given}' is no number, nor something like 4 * 200 * 64")
-        name, said = (
-            "a wrong number",
-            f"{given:,.10g} is too {'large' if given > right else 'small'}",
-        )
+        name = "a wrong number"
+        said = f"{given:,.10g} is too {'large' if given > right else 'small'}"
         if right * given > 0:
             said += f", by a factor of {max(given / right, right / given):.3g}"
         known = [

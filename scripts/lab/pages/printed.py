@@ -11,7 +11,6 @@ numbers have changed.
 import difflib
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -28,29 +27,13 @@ PROFILE = re.compile(
 NOT_EVERYWHERE = "GPU left out"  # how a line begins that some machines do not print
 
 
-def printed_by(command):
-    """What a command of a page writes to stdout and stderr."""
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ).stdout
-
-
 def profile_of(words, build):
     """What scripts/profile says of a rung with options."""
+    command = [sys.executable, "-Bm", "lab", "profile", "--simt-programs", build, *words.split()]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [sys.executable, "-Bm", "lab", "profile", "--simt-programs", build, *words.split()],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},
-        )
-    return done.stdout.replace(f"{ROOT}/", "") if done.returncode == 0 else done.stderr
+        done = cli.ran(command, cwd=folder, env=environment)
+    return done.stdout.replace(f"{ROOT}/", "")
 
 
 def without_numbers(line):
@@ -91,11 +74,10 @@ def main(options):
         for block in reversed(list((PROFILE if options.profiles else COMMAND).finditer(text))):
             count, said = count + 1, block["said"]
             try:
-                shown = (
-                    shown_of_profile(said, profile_of(block[1], build))
-                    if options.profiles
-                    else printed_by(block[1])
-                )
+                if options.profiles:
+                    shown = shown_of_profile(said, profile_of(block[1], build))
+                else:
+                    shown = cli.ran(["bash", "-c", block[1]], cwd=ROOT).stdout
             except ValueError as error:
                 wrong += 1
                 print(f"{path}: scripts/profile {block[1]}: {error}", file=sys.stderr)

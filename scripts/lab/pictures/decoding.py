@@ -1,8 +1,6 @@
 """Pictures of decoding: few queries, many keys."""
 
-from lab.pictures.drawing import PALE, Drawing
-
-HEADS = ("blue", "green", "brown", "purple")
+from lab.pictures.drawing import PAIRS, Drawing
 
 
 def packed_rows(group=4, shown=8):
@@ -18,8 +16,8 @@ def packed_rows(group=4, shown=8):
     def tile(x, used):
         for number in range(shown):
             if number < len(used):
-                colours = PALE[used[number]], HEADS[used[number]]
-                drawing.box(x, top + row * number, width, row, *colours, f"head {used[number]}")
+                head = used[number]
+                drawing.box(x, top + row * number, width, row, *PAIRS[head], f"head {head}")
             else:
                 drawing.rect(x, top + row * number, width, row, "page", "grid")
         drawing.note(x + width / 2, top + row * shown + 14, "...", "middle")
@@ -32,7 +30,7 @@ def packed_rows(group=4, shown=8):
     for head in range(group):
         x = 24 + head * 68
         tile(x, [head])
-        drawing.arrow(x + width / 2, 142, x + width / 2, top - 4, HEADS[head])
+        drawing.arrow(x + width / 2, 142, x + width / 2, top - 4, PAIRS[head][1])
     keys(420, "packed_heads: one block", "once")
     tile(392, range(group))
     drawing.arrow(420, 142, 420, top - 4)
@@ -55,14 +53,13 @@ def splits(sms=8, tiles=2, warps=4, keys=36):
             drawing.note(left - 8, y + row * sm + 12, f"SM {sm}", "end", 11)
             drawing.rect(left, y + row * sm, unit * keys, row - 3, "page", "grid")
     for tile in range(tiles):
-        colours = PALE[tile], HEADS[tile]
         for step in range(keys):
-            drawing.rect(left + unit * step, 112 + row * tile, unit, row - 3, *colours)
+            drawing.rect(left + unit * step, 112 + row * tile, unit, row - 3, *PAIRS[tile])
     for sm in range(sms):
         tile = sm * tiles // sms
         for step in range(each):
             at = left + unit * step, 290 + row * sm
-            drawing.rect(*at, unit, row - 3, PALE[tile], HEADS[tile])
+            drawing.rect(*at, unit, row - 3, *PAIRS[tile])
         last = (sm + 1) % (sms // tiles) == 0  # here the last number comes last
         text, length = ("the last block merges", 11.5) if last else ("part", 3)
         at = left + unit * each, 290 + row * sm
@@ -91,7 +88,7 @@ def pages(shown=6):
         drawing.note(left - 8, y + 22, f"sequence {b}", "end", 11)
         for n in range(3):
             number = row[n] if n < len(row) else "?"
-            colours = (PALE[b], HEADS[b]) if n < len(row) else ("page", "grid")
+            colours = PAIRS[b] if n < len(row) else ("page", "grid")
             drawing.box(left + side * n, y, side, side, *colours, number)
         drawing.text(left + 3 * side + 12, y + 22, lengths[b])
         for n, page in enumerate(row):
@@ -102,7 +99,7 @@ def pages(shown=6):
         drawing.rect(right, y, width, height, "grid", "grid")
         if page in used:
             b, keys = used[page]
-            drawing.rect(right, y, width * keys / 64, height, PALE[b], HEADS[b])
+            drawing.rect(right, y, width * keys / 64, height, *PAIRS[b])
         said = {0: "36 keys of 1", 1: "64 keys of 0", 2: "40 keys of 2", 3: "22 keys of 0"}
         text = said.get(page, "64 keys of 0 and 1" if page == 4 else "nobody's")
         drawing.note(right + width + 8, y + 20, text)
@@ -118,14 +115,16 @@ def shares(rounds=(15, 2, 1, 4), sms=4, empty=4):
         "A drawing. Each sequence has one tile. A coloured box is a round: 64 keys,\n"
         "16 for each of the four warps of a block. White rounds are empty.",
     )
-    line = [
-        (b, n >= empty) for b, count in enumerate(rounds) for n in range(empty + count)
-    ]  # the sequence, and whether the round has keys
+    # of each sequence, round by round: which one it is, and whether the round has keys
+    whole = [[(b, n >= empty) for n in range(empty + count)] for b, count in enumerate(rounds)]
+    line = sum(whole, [])
     share = -(-len(line) // sms)
 
     def boxes(x, y, of_line):
         for n, (b, keys) in enumerate(of_line):
-            drawing.rect(x + unit * n, y, unit, row - 6, PALE[b] if keys else "page", HEADS[b])
+            drawing.rect(
+                x + unit * n, y, unit, row - 6, PAIRS[b][0] if keys else "page", PAIRS[b][1]
+            )
 
     def lanes(y, title, of_sm):
         drawing.bold(24, y - 12, title)
@@ -134,7 +133,6 @@ def shares(rounds=(15, 2, 1, 4), sms=4, empty=4):
             drawing.rect(left, y + row * sm, unit * len(line), row - 6, "page", "grid")
             boxes(left, y + row * sm, of_sm[sm])
 
-    whole = [[(b, n >= empty) for n in range(empty + count)] for b, count in enumerate(rounds)]
     lanes(116, "a block for each tile", whole)
     drawing.bold(24, 244, "the line")
     boxes(left, 256, line)
@@ -147,14 +145,7 @@ def shares(rounds=(15, 2, 1, 4), sms=4, empty=4):
         x = left + unit * share * sm
         drawing.path(f"M{x} 253V282", "ink", 2)
     lanes(316, "paged_kv: equal shares", [line[share * n : share * (n + 1)] for n in range(sms)])
-    drawing.box(
-        left + unit * (share + 0.3),
-        316 + row,
-        150,
-        row - 6,
-        "pale-yellow",
-        "brown",
-        "the last of 0 and 1 merges",
-    )
+    at = left + unit * (share + 0.3), 316 + row
+    drawing.box(*at, 150, row - 6, "pale-yellow", "brown", "the last of 0 and 1 merges")
     drawing.time(left, left + unit * len(line), 416)
     return drawing.svg()

@@ -4,14 +4,17 @@ narrow, so that a phone can show it."""
 from lab.theme import FONT, LIGHT, themed
 
 PALE = "pale-blue", "pale-green", "pale-yellow", "pale-purple"
-WIDTH = 560  # of a picture, if it says nothing else: a phone shows its text at 8 pixels
+PAIRS = tuple(zip(PALE, ("blue", "green", "brown", "purple")))  # each with what goes around it
 
 
 class Drawing:
     """A page with a title and notes, on which the methods draw. Places and sizes are in pixels,
     colours are names of lab.theme."""
 
-    def __init__(self, height, title, notes, width=WIDTH):
+    width = 560  # a phone shows its text at 8 pixels
+
+    def __init__(self, height, title, notes, width=None):
+        width = width or self.width
         size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
         self.parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}" '
@@ -95,3 +98,9 @@ class Drawing:
     def svg(self):
         """The text of the file."""
         return themed("\n".join(self.parts) + "\n</svg>\n")
+
+
+class Narrow(Drawing):
+    """One with less on it."""
+
+    width = 520

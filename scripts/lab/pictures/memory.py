@@ -3,20 +3,17 @@ softmax."""
 
 import math
 
-from lab.pictures.drawing import PALE, Drawing
-
-WIDTH = 520  # of these pictures
+from lab.pictures.drawing import PALE, Narrow
 
 
 def latency_hiding(wait=8, clocks=24):
     """One scheduler with few warps and with many: the wait is the same, and is filled."""
     cell, high, left, top, groups = 16, 15, 92, 92, (1, 4, 8)
-    drawing = Drawing(
+    drawing = Narrow(
         112 + sum(64 + high * warps for warps in groups),
         "One scheduler, and what it does while loads travel",
         f"Blue: a warp issues an instruction, and then waits {wait - 1} clocks for its load.\n"
         "(A drawing: a real load of the GPU's memory takes hundreds of clocks.)",
-        WIDTH,
     )
     for warps in groups:
         taken = scheduled(warps, wait, clocks)
@@ -67,15 +64,14 @@ def memory_pyramid():
         ("DRAM, \u201cglobal memory\u201d", "140 GiB", "of all SMs; the host copies to and from it",
          "666 clocks, 336 ns; 4.5 TB/s", "pale-purple"),
     )  # fmt: skip
-    drawing = Drawing(
+    drawing = Narrow(
         92 + 92 * len(levels),
         "The memories of an H200, 132 SMs",
         "Time of one load, and bytes per second of all SMs, as measured.",
-        WIDTH,
     )
     for place, (name, size, whose, speed, colour) in enumerate(levels):
-        y, inset, middle = 80 + 92 * place, 16 * (len(levels) - 1 - place), WIDTH / 2
-        drawing.rect(24 + inset, y, WIDTH - 48 - 2 * inset, 82, colour, "grid", 'rx="6"')
+        y, inset, middle = 80 + 92 * place, 16 * (len(levels) - 1 - place), Narrow.width / 2
+        drawing.rect(24 + inset, y, Narrow.width - 48 - 2 * inset, 82, colour, "grid", 'rx="6"')
         drawing.text(middle, y + 20, name, anchor="middle", style="font-weight: 600")
         drawing.note(middle, y + 38, size, "middle", 13)
         drawing.note(middle, y + 56, whose, "middle", 13)
@@ -85,12 +81,11 @@ def memory_pyramid():
 
 def coalescing(keys=8):
     """Four accesses of cuda_naive's `scores` by one warp, whose threadIdx.x counts `keys` keys."""
-    drawing = Drawing(
+    drawing = Narrow(
         752,
         "What one instruction of a warp touches",
         "A frame is a sector of 32 bytes, a cell in it one float.\n"
         "Blue cells are asked for; a touched sector moves whole.",
-        WIDTH,
     )
     # What a lane asks for: (row of the matrix, float of that row).
     store = [(lane // keys, lane % keys) for lane in range(32)]
@@ -140,12 +135,11 @@ def in_words(lanes):
 def loop_orders():
     """Which pairs of tiles a block visits, in which order, and what of it passes between L1 and
     L2."""
-    drawing = Drawing(
+    drawing = Narrow(
         640,
         "Two ways through the same tiles",
         "One head, 256 queries x 256 keys; a cell is a pair of tiles.\n"
         "A colour is one block, an arrow its inner loop.",
-        WIDTH,
     )
     draw_order(drawing, 112, "flash_attention_1: one block, K in the outer loop", 64, 64, False)
     draw_order(drawing, 390, "flash_attention_2: a block per tile of Q", 64, 32, True)
@@ -200,12 +194,11 @@ def tile_sizes():
             128: (0.83047, 0.88609, 0.027774),
         },
     }
-    drawing = Drawing(
+    drawing = Narrow(
         622,
         "flash_attention_1: bytes against the size of a tile",
         "N = 4096, d = 64, in GB. The formula holds between L1 and L2;\n"
         "DRAM depends on what fits into L2.",
-        WIDTH,
     )
     whats = ("formula", "note"), ("L1 to L2", "blue"), ("DRAM", "orange")
     for (heads, sizes), top in zip(counted.items(), (112, 362), strict=True):
@@ -223,11 +216,10 @@ def tile_sizes():
 
 def outer_product():
     """How many multiply-adds 2, 4 and 16 numbers pay for."""
-    drawing = Drawing(
+    drawing = Narrow(
         298,
         "Reads grow with the side, work with the area",
         "Orange: numbers fetched from shared memory. Blue: multiply-adds.",
-        WIDTH,
     )
     for left, side, cell in ((30, 1, 20), (166, 2, 20), (310, 8, 16)):
         x, y = left + 26, 104
@@ -248,12 +240,11 @@ def micro_tile(R=8, C=8, LR=4, LC=8, d=64, shown=9):
     LC apart."""
     lanes = [(lane // LC, lane % LC) for lane in range(32)]
     rows, columns, cell, left, top = LR * R, LC * C, 6.5, 62, 124
-    drawing = Drawing(
+    drawing = Narrow(
         524,
         f"micro_tiles: a lane's part of its warp's S (d = {d})",
         f"{rows} queries x {columns} keys; a lane owns {R} x {C} of them, {LR} and {LC} apart.\n"
         f"Blue: lane {shown}'s scores. Orange: the numbers that it reads per column.",
-        WIDTH,
     )
     own_rows = [lanes[shown][0] + LR * i for i in range(R)]
     own_columns = [lanes[shown][1] + LC * i for i in range(C)]
@@ -295,12 +286,11 @@ def micro_tile(R=8, C=8, LR=4, LC=8, d=64, shown=9):
 def transposed_square(LR=4):
     """Four rows of memory, in which one column is 4 numbers far apart, become four rows of shared
     memory, in which it is 16 bytes side by side."""
-    drawing = Drawing(
+    drawing = Narrow(
         330,
         "wide_loads: a 4 x 4 square is turned on its way in",
         "A colour is a column of Q. One thread loads 16 bytes of each of four\n"
         "rows, and stores 16 bytes of each of four columns.",
-        WIDTH,
     )
     fills, cell, top = ("blue", "orange", "green", "purple"), 34, 128
 
@@ -339,12 +329,11 @@ def three_roofs():
         "double_buffer": (4.297, 0.06238, 2.055, 5.980),
     }
     bottom, left, right, high = 92 + 104 * len(bounds), 44, 488, 104
-    drawing = Drawing(
+    drawing = Narrow(
         bottom + 48,
         "What bounds the fp32 rungs",
         "Milliseconds at (B, H, N, d) = (4, 16, 4096, 64). The bound that is\n"
         "nearest to the measured time is the one to work on.",
-        WIDTH,
     )
 
     def place(ms):
@@ -379,12 +368,11 @@ def traffic_of_tiles():
     where 96 KiB end."""
     numbers = 96 * 1024 // 2  # of 16 bits, in the shared memory of one block
     top, height, most_B, most = 84, 220, 256, 5
-    drawing = Drawing(
+    drawing = Narrow(
         360,
         "What tiling moves",
         "Numbers from and to memory per score, by the formulas of this page.\n"
         f"Dots: the largest tile of {numbers:,} numbers, B = M / 4d.",
-        WIDTH,
     )
 
     def place(B, moved):
@@ -440,12 +428,11 @@ def online_softmax():
         maxima.append(m)
         sums.append(total)
     rises = [j for j in range(1, len(SCORES)) if maxima[j] > maxima[j - 1]]
-    drawing = Drawing(
+    drawing = Narrow(
         520,
         "A row of scores, one key after the other",
         f"Query 169 of head 5, {len(SCORES)} keys of a real transformer.\n"
         f"The maximum rises {len(rises)} times after the first key (yellow): l is scaled down.",
-        WIDTH,
     )
 
     def x(j):

@@ -1,9 +1,6 @@
 """Pictures of a sequence that is spread over several GPUs."""
 
-from lab.pictures.drawing import PALE, Drawing
-
-STROKES = "blue", "green", "brown", "purple"
-OF_RANK = tuple(zip(PALE, STROKES, strict=True))
+from lab.pictures.drawing import PAIRS, Drawing
 
 
 def ring_of_ranks(ranks=4, compute=20, travel=12):
@@ -21,9 +18,9 @@ def ring_of_ranks(ranks=4, compute=20, travel=12):
         for step in range(ranks):
             x = left + unit * compute * step
             held, next_one = (rank - step) % ranks, (rank - step - 1) % ranks
-            drawing.box(x, y, unit * compute - 3, 28, *OF_RANK[held], f"K, V of {held}")
+            drawing.box(x, y, unit * compute - 3, 28, *PAIRS[held], f"K, V of {held}")
             if step + 1 < ranks:
-                drawing.box(x, y + 32, unit * travel, 22, *OF_RANK[next_one], f"{next_one} arrives")
+                drawing.box(x, y + 32, unit * travel, 22, *PAIRS[next_one], f"{next_one} arrives")
     for step in range(1, ranks):  # nobody goes on before the next shard is there
         x = left + unit * compute * step - 1.5
         drawing.path(f"M{x:g} {top - 6}V{top + high * ranks - 14}", "red", 1.5)
@@ -55,13 +52,12 @@ def zigzag(ranks=4):
             for column in range(row + 1):
                 step = (rank - rank_of[column]) % ranks
                 work[rank][step] += 0.5 if row == column else 1
-                fill, stroke = OF_RANK[rank]
-                drawing.box(left + cell * column, y, cell - 2, cell - 2, fill, stroke, step)
+                drawing.box(left + cell * column, y, cell - 2, cell - 2, *PAIRS[rank], step)
         for rank in range(ranks):
             x, y = left, top + cell * chunks + 24 + 26 * rank
             drawing.note(left - 8, y + 13, rank, "end", 11)
             for step, amount in enumerate(work[rank]):
                 if amount:
-                    drawing.box(x, y, unit * amount - 1.5, 18, *OF_RANK[rank], step)
+                    drawing.box(x, y, unit * amount - 1.5, 18, *PAIRS[rank], step)
                 x += unit * amount
     return drawing.svg()

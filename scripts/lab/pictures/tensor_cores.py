@@ -373,12 +373,9 @@ def exponents(window=16, negligible=-122):
         drawing.rect(at(kept + moved) - 3, y, 6, 28, "red", "page")
         drawing.text(at(kept + moved) + 8, y + 19, "the new key", "red", size=12)
     ticks(408, window + negligible, top)
-    drawing.lines(
-        24,
-        452,
-        (
-            "The old keys now weigh less than 2⁻¹⁰⁶ each, the new one weighs 2⁻⁶⁴. With any larger",
-            "rise O is dropped, and that loses less than 2⁻⁴² of the sum for each old key.",
-        ),
+    texts = (
+        "The old keys now weigh less than 2⁻¹⁰⁶ each, the new one weighs 2⁻⁶⁴. With any larger",
+        "rise O is dropped, and that loses less than 2⁻⁴² of the sum for each old key.",
     )
+    drawing.lines(24, 452, texts)
     return drawing.svg()

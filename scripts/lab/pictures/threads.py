@@ -1,19 +1,16 @@
 """Pictures of threads: where they run, how lanes exchange registers, and how they share banks."""
 
-from lab.pictures.drawing import Drawing
-
-WIDTH = 520  # of these pictures
+from lab.pictures.drawing import Narrow
 
 
 def grid_block_warp(blocks=8, threads=256, block=6, warp=5, lane=9):
     """A grid, one of its blocks, one of its warps, one of its lanes: what a program names, and
     where an H200 keeps it."""
-    drawing = Drawing(
+    drawing = Narrow(
         690,
         "What a launch consists of, and where it runs",
         f"{blocks} blocks of {threads} threads, on an H200. Left: what a program names.\n"
         "Right: the hardware. Blue zooms in on one lane.",
-        WIDTH,
     )
     left, right, wide = 24, 290, 206
     top = 116
@@ -100,12 +97,11 @@ def xor_shuffle(lanes=32, shown=3):
     each has the merge."""
     left, cell, top, high = 92, 12.6, 112, 78
     steps = [lanes >> step for step in range(1, lanes.bit_length())]
-    drawing = Drawing(
+    drawing = Narrow(
         top + high * len(steps) + 92,
         f"{lanes} lanes, {len(steps)} exchanges",
         f"In each step pairs of lanes swap what they have, and both merge it.\n"
         f"Orange: lane {shown} and its partner. Blue: what ends up in lane {shown}.",
-        WIDTH,
     )
 
     def middle(lane):
@@ -145,30 +141,20 @@ def xor_shuffle(lanes=32, shown=3):
     drawing.mark(left + cell * shown, y, cell - 2, 18, "orange")
     drawing.text(middle(shown) - 1, y + 13, shown, anchor="middle", size=9)
     partners = [shown ^ distance for distance in steps]
-    drawing.lines(
-        24,
-        y + 46,
-        (
-            f"Lane {shown} meets lanes {', '.join(map(str, partners[:-1]))} and {partners[-1]}. "
-            "Every lane does the",
-            f"same with partners of its own, so all {lanes} end with one result.",
-        ),
-        18,
-        12.5,
-        "ink",
-    )
+    meets = f"Lane {shown} meets lanes {', '.join(map(str, partners[:-1]))} and {partners[-1]}."
+    same = f"same with partners of its own, so all {lanes} end with one result."
+    drawing.lines(24, y + 46, (f"{meets} Every lane does the", same), 18, 12.5, "ink")
     return drawing.svg()
 
 
 def banks(d=32, x=5):
     """A warp reads one column of a tile in shared memory: rows of d floats, and rows padded to
     d + 1."""
-    drawing = Drawing(
+    drawing = Narrow(
         754,
         "32 lanes read one column of a tile",
         f"Lane r wants float {x} of row r. A line holds 32 words, one per bank,\n"
         "and a bank delivers one word per clock. Grey: padding.",
-        WIDTH,
     )
     top = draw_banks(drawing, 100, f"Rows of {d} floats", d, d, x)
     draw_banks(drawing, top, f"Rows of {d} + 1 floats", d, d + 1, x)

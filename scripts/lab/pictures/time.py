@@ -238,10 +238,7 @@ def late_vote(vote=3.4):
         "Red: the vote on whether m holds. Each upper row: what the tensor cores get\n"
         "from this warp. Each lower row: everything else. The number is the tile's.",
     )
-
-    def box(colours, start, length, y, text):
-        drawing.box(left + unit * start, y, unit * length, 28, *colours, text)
-
+    box, _ = in_time(drawing, left, unit)
     for y, rung in ((112, "lazy_maximum"), (224, "fixed_maximum")):
         drawing.bold(24, y - 8, rung)
         drawing.note(24, y + 19, "products", size=11)
@@ -353,114 +350,81 @@ def followed(stages, tiles, copy, read, between):
 
 def overlap():
     """persistent_blocks and overlap in time."""
-    drawing = Drawing(
-        420,
+    return two_schedules(
         "Two warpgroups in time (a drawing, not measured)",
-        "The tensor cores work in the order in which they are asked. Blue, green: products\n"
-        "of warpgroup 0 and 1. Red: nobody has asked for any, and the tensor cores wait.",
+        {
+            "persistent_blocks: each product is waited for at once": one_at_a_time,
+            "overlap: S of the next tile is asked for before P V": in_step,
+        },
+        {"steps": 5, "ahead": 0},
+        {"unit": 6.6, "until": 64, "red": 2},
     )
-    caption = "persistent_blocks: each product is waited for at once"
-    draw_warpgroups(drawing, 118, caption, one_at_a_time())
-    caption = "overlap: S of the next tile is asked for before P V"
-    draw_warpgroups(drawing, 268, caption, in_step())
-    drawing.time(108, 530.4, 392)
-    return drawing.svg()
-
-
-def draw_warpgroups(drawing, y, caption, boxes):
-    """A schedule of two warpgroups and of the tensor cores."""
-    left, unit, until, busy = 108, 6.6, 64, 0
-    drawing.bold(24, y - 12, caption)
-    names = "warpgroup 0", "warpgroup 1", "tensor cores"
-    drawing.lines(24, y + 18, names, 36)
-    for group, start, length, name in sorted(boxes, key=lambda box: box[1]):
-        stop = min(start + length, until)
-        if start >= until:
-            continue
-        softmax = name.startswith("softmax")
-        if not softmax and start > busy:
-            drawing.path(f"M{left + unit * busy:g} {y + 85}H{left + unit * start:g}", "red", 2)
-        busy = busy if softmax else start + length
-        place = left + unit * start, y + 36 * (group if softmax else 2), unit * (stop - start), 26
-        colours = SOFTMAX if softmax else (QK, PV)[group]
-        drawing.box(*place, *colours, name if stop - start > (6 if softmax else 2) else "")
-
-
-QK_LENGTH, PV_LENGTH, SOFTMAX_LENGTH, TILES = 4, 4, 12, 5
-
-
-def one_at_a_time():
-    """[(group, start, length, name)] when a warpgroup waits for each product that it has asked
-    for."""
-    tensor, clock, tile, stage, boxes = 0, [0, 0], [0, 0], ["S", "S"], []
-    while min(tile) < TILES:
-        group = min((group for group in (0, 1) if tile[group] < TILES), key=lambda one: clock[one])
-        length = QK_LENGTH if stage[group] == "S" else PV_LENGTH
-        start = max(clock[group], tensor)
-        boxes.append((group, start, length, f"{stage[group]}{tile[group]}"))
-        clock[group] = tensor = start + length
-        if stage[group] == "S":
-            boxes.append((group, tensor, SOFTMAX_LENGTH, f"softmax {tile[group]}"))
-            clock[group] += SOFTMAX_LENGTH
-            stage[group] = "PV"
-        else:
-            stage[group] = "S"
-            tile[group] += 1
-    return boxes
-
-
-def in_step():
-    """The same when S of the next tile is asked for before P V: the warpgroups fall into step."""
-    tensor, clock, boxes = 0, [0, 0], []
-    for tile in range(TILES):
-        for group in (0, 1):
-            start = max(clock[group], tensor)
-            tensor = S_done = start + QK_LENGTH
-            boxes.append((group, start, QK_LENGTH, f"S{tile}"))
-            if tile:
-                boxes.append((group, tensor, PV_LENGTH, f"PV{tile - 1}"))
-                tensor += PV_LENGTH
-            boxes.append((group, S_done, SOFTMAX_LENGTH, f"softmax {tile}"))
-            clock[group] = max(S_done + SOFTMAX_LENGTH, tensor if tile else 0)
-    return boxes
 
 
 def late_dq():
     """backward_wgmma and backward_late_dq in time."""
+    return two_schedules(
+        "The backward pass in time (a drawing, not measured)",
+        {
+            "backward_wgmma: both meet in each step, then ask for dQ": step_with_meeting,
+            "backward_late_dq: dQ of the step before comes first": step_with_late_dq,
+        },
+        {"steps": 4, "ahead": 6},
+        {"unit": 5.3, "until": 80, "red": 3},
+    )
+
+
+def two_schedules(title, step_of, how_long, how_drawn):
+    """What two warpgroups do by two kernels, {caption: what a step consists of}."""
     drawing = Drawing(
         420,
-        "The backward pass in time (a drawing, not measured)",
+        title,
         "The tensor cores work in the order in which they are asked. Blue, green: products\n"
         "of warpgroup 0 and 1. Red: nobody has asked for any, and the tensor cores wait.",
     )
-    for y, caption, step in (
-        (118, "backward_wgmma: both meet in each step, then ask for dQ", step_with_meeting),
-        (268, "backward_late_dq: dQ of the step before comes first", step_with_late_dq),
-    ):
-        draw_steps(drawing, y, caption, followed_steps(step))
+    for y, (caption, step) in zip((118, 268), step_of.items(), strict=True):
+        drawing.bold(24, y - 12, caption)
+        draw_steps(drawing, y, followed_steps(step, **how_long), **how_drawn)
     drawing.time(108, 530.4, 392)
     return drawing.svg()
 
 
-def draw_steps(drawing, y, caption, boxes):
+def draw_steps(drawing, y, boxes, unit, until, red):
     """What two warpgroups do, and what the tensor cores do for them."""
-    left, unit, until, busy = 108, 5.3, 80, 0
-    drawing.bold(24, y - 12, caption)
+    left, busy = 108, 0
     drawing.lines(24, y + 18, ("warpgroup 0", "warpgroup 1", "tensor cores"), 36)
     for group, start, length, name, product in sorted(boxes, key=lambda box: box[1]):
         stop = min(start + length, until)
         if start >= until:
             continue
         if product and start > busy:
-            drawing.path(f"M{left + unit * busy:g} {y + 85}H{left + unit * start:g}", "red", 3)
+            drawing.path(f"M{left + unit * busy:g} {y + 85}H{left + unit * start:g}", "red", red)
         busy = start + length if product else busy
         place = left + unit * start, y + 36 * (2 if product else group), unit * (stop - start), 26
         colours = (QK, PV)[group] if product else SOFTMAX
-        drawing.box(*place, *colours, name if stop - start > 3 else "")
+        drawing.box(*place, *colours, name if stop - start > 3 + 3 * (len(name) > 5) else "")
+
+
+def one_at_a_time(group, tile):
+    """What a warpgroup of persistent_blocks does with a tile: each line is yielded, and gives a
+    time."""
+    S = yield "ask", f"S{tile}"
+    yield "work", f"softmax {tile}", 12, S
+    PV = yield "ask", f"PV{tile}"
+    yield "wait", PV
+
+
+def in_step(group, tile):
+    """The same of overlap: the warpgroups fall into step."""
+    S = PV = yield "ask", f"S{tile}"
+    if tile:
+        PV = yield "ask", f"PV{tile - 1}"
+    yield "work", f"softmax {tile}", 12, S
+    yield "wait", PV
 
 
 def step_with_meeting(group, step):
-    """What a warpgroup of backward_wgmma does in a step: each line is yielded, and gives a time."""
+    """The same of a step of backward_wgmma."""
     S = yield "ask", "S"
     dP = yield "ask", "dP"
     yield "wait", S
@@ -497,23 +461,25 @@ def step_with_late_dq(group, step):
     yield "wait", dK
 
 
-def followed_steps(step_of, product=4, ahead=6, steps=4):
+def followed_steps(step_of, steps, ahead, product=4):
     """[(group, start, length, name, whether it is a product)] of two warpgroups, of which the
     second begins later by `ahead`. Whoever is earliest goes on."""
     clock, said, tensor, boxes, blocked = [0, ahead], {}, 0, [], {}
-    ways = [iter(range(steps)) for _ in range(2)]
-    running, answers = [step_of(group, next(ways[group])) for group in range(2)], [None, None]
-    while any(running):
-        ready = [g for g in range(2) if running[g] and blocked.get(g) not in (None, *said)]
-        ready = [g for g in range(2) if running[g] and g not in ready]
-        group = min(ready, key=lambda g: clock[g])
+
+    def all_steps(group):
+        for step in range(steps):
+            yield from step_of(group, step)
+
+    running, answers = {group: all_steps(group) for group in range(2)}, [None, None]
+    while running:
+        ready = [group for group in running if blocked.get(group) in (None, *said)]
+        group = min(ready, key=lambda one: clock[one])
         if group in blocked:
             clock[group] = max(clock[group], said[blocked.pop(group)])
         try:
             what, *of = running[group].send(answers[group])
         except StopIteration:
-            step = next(ways[group], None)
-            running[group], answers[group] = step is not None and step_of(group, step), None
+            del running[group]
             continue
         answers[group] = None
         if what == "ask":
@@ -521,6 +487,7 @@ def followed_steps(step_of, product=4, ahead=6, steps=4):
             boxes.append((group, tensor - product, product, *of, True))
             answers[group] = tensor
         elif what == "work":
+            clock[group] = max(clock[group], *of[2:], 0)
             boxes.append((group, clock[group], of[1], of[0], False))
             clock[group] += of[1]
         elif what == "wait":

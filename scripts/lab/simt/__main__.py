@@ -32,6 +32,20 @@ examples:
   scripts/simt run main.cu kernels.cu -I include -D TILE=16 -- 1024 1024
 """
 
+OPTIONS = (
+    ("--show", None, "print the lines that are rewritten, and run nothing"),
+    ("--profile", None, "count memory traffic line by line, and write NAME.profile.html here"),
+    ("--schedule", "ORDER", "of threads: in-order, reverse, ahead:WARP or shuffle:SEED (in-order)"),
+    ("--workers", "N", "OS threads that run blocks (one per core)"),
+    ("--kernel", "NAME", "watch this kernel alone"),
+    ("--launches", "N", "watch the first N launches of each kernel; 0 all (3)"),
+    ("--keep-going", None, "tell every fault once; do not stop at the first"),
+    ("--strict", None, "warnings are faults"),
+    ("--timeout", "SECONDS", "without progress of a launch; 0 none (60)"),
+    ("--json", "FILE", "also write the verdict as JSON; - is the standard output"),
+    ("--gpu", None, "then compile it with nvcc, and run it on the GPU"),
+)
+
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
@@ -57,38 +71,11 @@ def parser():
     add("files", nargs="*", metavar="FILE", help="the program's files; the first names it")
     add("-I", dest="folders", action="append", default=[], metavar="DIR", help="headers lie there")
     add("-D", dest="defined", action="append", default=[], metavar="NAME[=VALUE]", help="a macro")
-    add("--show", action="store_true", help="print the lines that are rewritten, and run nothing")
-    add(
-        "--profile",
-        action="store_true",
-        help="count memory traffic line by line, and write NAME.profile.html here",
-    )
-    add(
-        "--schedule",
-        metavar="ORDER",
-        help="of threads: in-order, reverse, ahead:WARP or shuffle:SEED (in-order)",
-    )
-    add("--workers", metavar="N", help="OS threads that run blocks (one per core)")
-    add("--kernel", metavar="NAME", help="watch this kernel alone")
-    add(
-        "--launches",
-        default="3",
-        metavar="N",
-        help="watch the first N launches of each kernel; 0 all (3)",
-    )
-    add("--keep-going", action="store_true", help="tell every fault once; do not stop at the first")
-    add(
-        "--ignore",
-        action="append",
-        default=[],
-        type=place,
-        metavar="FILE:LINE",
-        help="leave out what is found there; again for more",
-    )
-    add("--strict", action="store_true", help="warnings are faults")
-    add("--timeout", metavar="SECONDS", help="without progress of a launch; 0 none (60)")
-    add("--json", metavar="FILE", help="also write the verdict as JSON; - is the standard output")
-    add("--gpu", action="store_true", help="then compile it with nvcc, and run it on the GPU")
+    for name, value, text in OPTIONS:
+        add(name, help=text, **({"metavar": value} if value else {"action": "store_true"}))
+    text = "leave out what is found there; again for more"
+    add("--ignore", action="append", default=[], type=place, metavar="FILE:LINE", help=text)
+    whole.set_defaults(launches="3")
     return whole
 
 
@@ -112,23 +99,13 @@ def environment(options, name):
 def write_verdict(options, kind, code, said):
     """The verdict on a program that could not tell its own; common/simt/report/verdict.cpp has the
     others. `said` is a list of (file, line, message)."""
-    faults = [
-        {
-            "kind": kind,
-            "message": message,
-            "hint": "",
-            "text": f"{name}:{line}: {message}",
-            "kernel": "",
-            "block": [0, 0, 0],
-            "thread": [0, 0, 0],
-            "action": "",
-            "file": compiling.short(name),
-            "line": int(line),
-            "calls": [],
-            "other": None,
-        }
-        for name, line, message in said
-    ]
+    nowhere = {"kernel": "", "block": [0, 0, 0], "thread": [0, 0, 0], "action": "", "hint": ""}
+    nothing = {"launches": 0, "launches_watched": 0, "kernels": [], "warnings": []}
+    faults = []
+    for name, line, message in said:
+        fault = {"kind": kind, "message": message, "text": f"{name}:{line}: {message}", **nowhere}
+        fault |= {"file": compiling.short(name), "line": int(line), "calls": [], "other": None}
+        faults.append(fault)
     is_refused = kind == "not_supported"
     verdict = {
         "version": 1,
@@ -136,11 +113,8 @@ def write_verdict(options, kind, code, said):
         "exit_code": code,
         "program_exit_code": code,
         "schedule": options.schedule or "in-order",
-        "launches": 0,
-        "launches_watched": 0,
-        "kernels": [],
+        **nothing,
         "faults": faults,
-        "warnings": [],
         "unsupported": [fault["text"] for fault in faults * is_refused],
     }
     text = json.dumps(verdict, indent=2) + "\n"
@@ -190,16 +164,8 @@ def on_gpu(program, arguments, target):
     uses_ours = any(b"common/cuda/" in text for text in program.texts.values())
     ours = sorted((ROOT / "common/cuda").glob("*/*.cu")) if uses_ours else []
     given = [f"-I{folder}" for folder in program.folders] + [f"-D{one}" for one in program.defined]
-    command = [
-        nvcc,
-        "-std=c++20",
-        "-O3",
-        "-arch=native",
-        *given,
-        f"-I{ROOT}",
-        *program.mains,
-        *ours,
-    ]
+    command = [nvcc, "-std=c++20", "-O3", "-arch=native", *given, f"-I{ROOT}", *program.mains]
+    command += ours
     if subprocess.run([*map(str, command), "-o", f"{target}.gpu"]).returncode:
         raise LabError("nvcc does not compile it")
     return execute([f"{target}.gpu", *arguments])

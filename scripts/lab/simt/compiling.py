@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from lab.ladder import ROOT, LabError
@@ -99,12 +100,8 @@ def is_ours(path):
 def use_grammar():
     """Makes tree-sitter's CUDA grammar importable."""
     try:
-        python = prepare(
-            BUILD / "venv",
-            Path(__file__).with_name("requirements.txt"),
-            "tree-sitter's CUDA grammar",
-            "scripts/simt",
-        )
+        wanted = Path(__file__).with_name("requirements.txt")
+        python = prepare(BUILD / "venv", wanted, "tree-sitter's CUDA grammar", "scripts/simt")
     except LeftOut as reason:
         raise LabError(
             f"{reason}, and tree-sitter's CUDA grammar comes from there "
@@ -182,7 +179,7 @@ def mirrored(path, mirror):
     return mirror / str(path).lstrip("/")
 
 
-def compile_one(path, program, mirror, target):
+def compile_one(program, mirror, path, target):
     """An object file, unless the cache has it. Returns what g++ says if it is not content."""
     if target.is_file() and not program.is_open:
         os.utime(target)
@@ -226,25 +223,16 @@ def build(program):
         place = mirrored(path, mirror)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(f'#line 1 "{path}"\n'.encode() + one.text)
-    headers = [
-        part
-        for path in program.texts
-        if path not in program.mains
-        for part in (path, program.rewritten[path].text)
-    ]
-    objects = [
-        OWN
-        / "objects"
-        / f"{digest(library, *settings, *headers, path, program.rewritten[path].text)}.o"
-        for path in program.mains
-    ]
+    headers = [path for path in program.texts if path not in program.mains]
+    headers = [part for path in headers for part in (path, program.rewritten[path].text)]
+    objects = []
+    for path in program.mains:
+        key = digest(library, *settings, *headers, path, program.rewritten[path].text)
+        objects.append(OWN / "objects" / f"{key}.o")
     objects[0].parent.mkdir(parents=True, exist_ok=True)
+    compile_each = partial(compile_one, program, mirror)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:
-        jobs = [
-            workers.submit(compile_one, path, program, mirror, one)
-            for path, one in zip(program.mains, objects)
-        ]
-        said = [job.result() for job in jobs]
+        said = list(workers.map(compile_each, program.mains, objects))
     for one in filter(None, said):
         if reason := unsupported.explain(one, program.refused):
             raise NotSupported(reason)

@@ -4,22 +4,11 @@ import re
 
 PTX = "::flash::simt::ptx::"
 # PTX's types as C++ has them.
-TYPES = {
-    "f32": "float",
-    "f64": "double",
-    "u8": "unsigned char",
-    "b8": "unsigned char",
-    "s8": "signed char",
-    "u16": "unsigned short",
-    "b16": "unsigned short",
-    "s16": "short",
-    "u32": "unsigned",
-    "b32": "unsigned",
-    "s32": "int",
-    "u64": "unsigned long long",
-    "b64": "unsigned long long",
-    "s64": "long long",
-}
+UNSIGNED = {8: "unsigned char", 16: "unsigned short", 32: "unsigned", 64: "unsigned long long"}
+SIGNED = {8: "signed char", 16: "short", 32: "int", 64: "long long"}
+TYPES = {"f32": "float", "f64": "double"}
+TYPES |= {f"{kind}{bits}": name for bits, name in UNSIGNED.items() for kind in "ub"}
+TYPES |= {f"s{bits}": name for bits, name in SIGNED.items()}
 SPECIAL = {
     "laneid": f"{PTX}lane()",
     "warpid": f"{PTX}warp()",
@@ -33,41 +22,16 @@ SPECIAL = {
     "clock64": "clock64()",
     "globaltimer": "clock64()",
 }
-SPECIAL |= {
-    f"{register}.{axis}": f"{name}.{axis}"
-    for register, name in (
-        ("tid", "threadIdx"),
-        ("ctaid", "blockIdx"),
-        ("ntid", "blockDim"),
-        ("nctaid", "gridDim"),
-    )
-    for axis in "xyz"
-}
+PLACES = {"tid": "threadIdx", "ctaid": "blockIdx", "ntid": "blockDim", "nctaid": "gridDim"}
+SPECIAL |= {f"{one}.{axis}": f"{name}.{axis}" for one, name in PLACES.items() for axis in "xyz"}
 # (opcode, what it becomes). {0}, {1}, ... are operands, {all} all of them, {type} the last part.
 RULES = [
     (r"cp\.async\.c[ag]\.shared(::cta)?\.global(\.L2::\w+)*", PTX + "copy_async({all})"),
     (r"cp\.async\.commit_group", "::flash::cp_async_commit()"),
     (r"cp\.async\.wait_group", "::flash::simt::wait_async_copies({0}, {here})"),
-    (
-        r"cp\.async\.wait_all",
-        "(::flash::cp_async_commit(), ::flash::simt::wait_async_copies(0, {here}))",
-    ),
-    (
-        r"ldmatrix\.sync\.aligned(?=.*m8n8)(?!.*trans)[\w.:]*\.b16",
-        PTX + "ldmatrix({here}, false, {all})",
-    ),
-    (
-        r"ldmatrix\.sync\.aligned(?=.*m8n8)(?=.*trans)[\w.:]*\.b16",
-        PTX + "ldmatrix({here}, true, {all})",
-    ),
-    (
-        r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.f16\.f16\.f32",
-        PTX + "mma<::flash::Half>({all})",
-    ),
-    (
-        r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16\.bf16\.f32",
-        PTX + "mma<::flash::Bfloat16>({all})",
-    ),
+    (r"cp\.async\.wait_all", "(::flash::cp_async_commit(), {simt}wait_async_copies(0, {here}))"),
+    (r"ldmatrix\.sync\.aligned\.(?=.*m8n8)[\w.:]*\.b16", PTX + "ldmatrix({here}, {trans}, {all})"),
+    (r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(b?f16)\.\1\.f32", PTX + "mma<{half}>({all})"),
     (r"bar(rier)?\.sync(\.aligned)?", PTX + "barrier_sync({all})"),
     (r"bar(rier)?\.arrive(\.aligned)?", "::flash::named_barrier_arrive({all})"),
     (r"bar\.warp\.sync", "__syncwarp({0})"),
@@ -180,7 +144,10 @@ def to_cpp(text, values):
                     type=TYPES.get(last),
                     op=OPERATORS.get(first),
                     g1=first,
+                    simt="::flash::simt::",
                     here="::flash::simt::SourceLocation::here()",
+                    trans="true" if "trans" in opcode else "false",
+                    half="::flash::Bfloat16" if "bf16" in opcode else "::flash::Half",
                 )
             except IndexError:
                 break

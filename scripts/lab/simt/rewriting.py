@@ -13,7 +13,7 @@ from lab.simt import ptx
 
 SIMT = "::flash::simt::"
 # Host code may use these names for its own variables; in kernels they are macros.
-BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim")
+BUILT_IN = (b"threadIdx", b"blockIdx", b"blockDim", b"gridDim")
 # Files without any of this stay as they are, so they need no grammar.
 WORTH_A_LOOK = re.compile(
     rb"<<\s*<|\basm\b|\b__asm__\b|\bextern\b[^;(){}]*__shared__|__shared__\s+extern|static\s+__shared__"
@@ -35,30 +35,16 @@ NOT_CODE = re.compile(
     rb'//[^\n]*|/\*.*?\*/|R"(?P<raw>[^(\s]*)\(.*?\)(?P=raw)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'',
     re.S,
 )
-DECLARATORS = (
-    "init_declarator",
-    "pointer_declarator",
-    "reference_declarator",
-    "array_declarator",
-    "function_declarator",
-    "structured_binding_declarator",
-    "variadic_declarator",
+DECLARATORS = tuple(
+    f"{kind}_declarator"
+    for kind in "init pointer reference array function structured_binding variadic".split()
 )
-DECLARATIONS = (
-    "declaration",
-    "parameter_declaration",
-    "optional_parameter_declaration",
-    "for_range_loop",
+DECLARATIONS = tuple(
+    "declaration parameter_declaration optional_parameter_declaration for_range_loop".split()
 )
-SCOPES = (
-    "compound_statement",
-    "for_statement",
-    "for_range_loop",
-    "lambda_expression",
-    "function_definition",
-    "declaration_list",
-    "field_declaration_list",
-    "translation_unit",
+SCOPES = tuple(
+    "compound_statement for_statement for_range_loop lambda_expression function_definition "
+    "declaration_list field_declaration_list translation_unit".split()
 )
 
 
@@ -136,11 +122,8 @@ def template_arguments(parameters):
         if parameter.type == "template_template_parameter_declaration":
             parameter = parameter.named_children[-1]
         is_type = "type_parameter" in parameter.type
-        found = [
-            node
-            for node in descend(parameter)
-            if node.type == ("type_identifier" if is_type else "identifier")
-        ]
+        kind = "type_identifier" if is_type else "identifier"
+        found = [node for node in descend(parameter) if node.type == kind]
         if is_type and found and part(parameter, "="):
             found = [node for node in found if node.end_byte <= part(parameter, "=").start_byte]
         elif not is_type:
@@ -206,11 +189,8 @@ def kernels(root, source):
             template = on_one_line(source[whole.start_byte : node.start_byte]).strip()
             if arguments in (None, b"<>"):  # not to be named, or a specialisation
                 continue
-        found.append(
-            Kernel(
-                name.text, whole, whole.end_byte, template, arguments, b", ".join(texts), *defaults
-            )
-        )
+        about = template, arguments, b", ".join(texts), *defaults
+        found.append(Kernel(name.text, whole, whole.end_byte, *about))
     return found
 
 
@@ -301,12 +281,8 @@ class Part:
         return f"{SIMT}not_supported::{name}".encode()
 
     def rename_host_variables(self, nodes):
-        spoken = [
-            node
-            for node in nodes
-            if node.type in ("identifier", "field_identifier", "type_identifier")
-            and node.text.decode(errors="replace") in BUILT_IN
-        ]
+        kinds = "identifier", "field_identifier", "type_identifier"
+        spoken = [node for node in nodes if node.type in kinds and node.text in BUILT_IN]
         scopes = []
         for node in spoken:
             outer = node.parent
@@ -327,11 +303,8 @@ class Part:
                 self.replace(node.end_byte, node.end_byte, b"_")
 
     def shared_memory(self, node):
-        words = [
-            child
-            for child in node.children
-            if child.type in ("storage_class_specifier", "type_qualifier")
-        ]
+        kinds = "storage_class_specifier", "type_qualifier"
+        words = [child for child in node.children if child.type in kinds]
         storage = {child.text: child for child in words}
         if b"__shared__" not in storage:
             return
@@ -443,25 +416,16 @@ class Part:
     def companion(self, kernel):
         """Behind a kernel, a function whose type is the kernel that its arguments choose; or that
         returns the kernel and all of its arguments, where some have defaults."""
+        own = kernel.name + kernel.arguments
         if kernel.with_defaults:
-            pointer = b"static_cast<void (*)(%s)>(&%s)" % (
-                kernel.parameters,
-                kernel.name + kernel.arguments,
-            )
-            text = b" %s static inline auto call_of_%s(%s) { return %s; }" % (
-                kernel.template,
-                kernel.name,
-                kernel.with_defaults,
-                f"{SIMT}packed(".encode() + pointer + b", " + kernel.names + b")",
-            )
-            return self.replace(kernel.end, kernel.end, text)
-        pointer = b"void (*)(" + kernel.parameters + b"), &" + kernel.name + kernel.arguments
-        text = b" %s ::std::integral_constant<%s> kernel_of_%s(%s);" % (
-            kernel.template,
-            pointer,
-            kernel.name,
-            kernel.parameters,
-        )
+            pointer = b"static_cast<void (*)(" + kernel.parameters + b")>(&" + own + b")"
+            packed = f"{SIMT}packed(".encode() + pointer + b", " + kernel.names + b")"
+            about = kernel.template, kernel.name, kernel.with_defaults, packed
+            text = b" %s static inline auto call_of_%s(%s) { return %s; }" % about
+        else:
+            pointer = b"void (*)(" + kernel.parameters + b"), &" + own
+            about = kernel.template, pointer, kernel.name, kernel.parameters
+            text = b" %s ::std::integral_constant<%s> kernel_of_%s(%s);" % about
         self.replace(kernel.end, kernel.end, text)
 
     def macro(self, node):

@@ -5,24 +5,24 @@ that is not rendered, a picture that does not load, a page wider than its window
 not find what it should, and a link to a moment of a run that has no such moment."""
 
 import asyncio
-import os
 import re
-import shutil
 import sys
 from pathlib import Path
 
 from playwright.async_api import TimeoutError, async_playwright
 
+from lab.watch_check import WINDOWS, launch
+
 AT_ONCE = 3  # pages
 RECORDINGS = "watch"  # their folder
-TO_MOMENT = re.compile(rf'href="[^"]*\b{RECORDINGS}/(\w+\.html)(?:#([^"&]+)[^"]*)?"')
+TO_MOMENT = re.compile(rf'href="[^"]*\b{RECORDINGS}/(\w+\.html)(?:#([^"]*))?"')
 LEADS_ON = 'http-equiv="refresh"'  # in a page that is none
-WINDOWS = {"width": 390, "height": 844}, {"width": 1280, "height": 900}  # formulas fit the first
 SEARCHES = {
     "swizzle": "swizzle.html",
     "注意力": "00_attention.html",
     "共享内存": "cuda_in_one_hour.html",
 }
+MOMENT = "([moment, tab]) => player.moments.find(moment) >= 0 && (!tab || tab in player.tabs.names)"
 # What a browser can see of a page that a parser cannot.
 LOOK = """async () => {
     if (window.MathJax?.startup) { await MathJax.startup.promise; }
@@ -66,7 +66,7 @@ async def look(context, address, names, problems):
     page.on("requestfailed", lambda request: report(f"a request fails: {request.url}"))
     while names:
         name = names.pop()
-        await page.set_viewport_size(WINDOWS[0])
+        await page.set_viewport_size(WINDOWS[0])  # formulas fit it
         await page.goto(address + name, wait_until="load")
         for problem in await page.evaluate(LOOK):
             report(problem)
@@ -99,8 +99,7 @@ async def find_moments(context, folder, address, names, problems):
         await page.goto(f"{address}{RECORDINGS}/{recording}", wait_until="load")
         await page.wait_for_function("performance.getEntriesByName('ready').length")
         for moment, name in moments.items():
-            step = await page.evaluate("(name) => player.moments.find(name)", moment or "end")
-            if step < 0:
+            if not await page.evaluate(MOMENT, [*(moment or "end").split("&amp;"), ""][:2]):
                 problems.append(f"{name}: {RECORDINGS}/{recording} has no moment #{moment}")
 
 
@@ -112,10 +111,7 @@ async def check(folder, address):
     pages = list(names)
     count, problems = len(names), []
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
-            args=["--host-resolver-rules=MAP * ~NOTFOUND"] + ["--no-sandbox"] * (os.getuid() == 0),
-        )
+        browser = await launch(playwright)
         context = await browser.new_context()
         await asyncio.gather(*(look(context, address, names, problems) for _ in range(AT_ONCE)))
         await search(context, address, problems)

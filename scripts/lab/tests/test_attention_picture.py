@@ -26,32 +26,24 @@ K = [[0, 0], [0, HIGH], [0, 0], [0, 0], [HIGH, 0], [0, 0]]
 V = [[float(i), 1.0] for i in range(6)]
 
 
-def write(path, tensors, metadata=None):
+def flat(values):
+    return [x for one in values for x in flat(one)] if isinstance(values, list) else [values]
+
+
+def write(path, tensors, metadata=()):
     """Writes {name: (shape, nested lists)}, fp32."""
-
-    def flat(values):
-        return (
-            [values] if not isinstance(values, list) else [x for one in values for x in flat(one)]
-        )
-
-    safetensors.write(
-        path,
-        {
-            name: ("F32", shape, struct.pack(f"<{math.prod(shape)}f", *flat(values)))
-            for name, (shape, values) in tensors.items()
-        },
-        metadata or {},
-    )
+    of = {}
+    for name, (shape, values) in tensors.items():
+        of[name] = "F32", shape, struct.pack(f"<{math.prod(shape)}f", *flat(values))
+    safetensors.write(path, of, metadata)
 
 
 def attention(q_rows, causal):
     """O and LSE of one head, by the definition."""
     outputs, lses = [], []
     for i, q in enumerate(q_rows):
-        weights = [
-            math.exp(sum(a * b for a, b in zip(q, k)) / math.sqrt(D))
-            for k in K[: i + 1 if causal else None]
-        ]
+        keys = K[: i + 1] if causal else K
+        weights = [math.exp(sum(a * b for a, b in zip(q, k)) / math.sqrt(D)) for k in keys]
         total = sum(weights)
         outputs.append([sum(w * v[x] for w, v in zip(weights, V)) / total for x in range(D)])
         lses.append(math.log(total))
@@ -65,7 +57,9 @@ class AttentionPicture(unittest.TestCase):
         self.folder = Path(folder.name)
         self.input = self.folder / "input.safetensors"
         self.result = self.folder / "result.safetensors"
-        self.write_input({"tokens": json.dumps(TOKENS), "picture_head": "1"})
+        lists = {"tokens": TOKENS, "words": TOKENS, "picture_words": ["tea"]}
+        lists = {key: json.dumps(texts) for key, texts in lists.items()}
+        self.write_input(lists | {"picture_head": "1", "layer": "0"})
         self.write_result()
 
     def write_input(self, metadata):
@@ -122,7 +116,7 @@ class AttentionPicture(unittest.TestCase):
         ):
             self.assert_refused(message, *options)
         self.write_input({"tokens": '["a"]'})
-        self.assert_refused("1 tokens in the metadata, but 6 rows")
+        self.assert_refused("has no list 'words' in its metadata")
 
     def test_bad_files(self):
         good = self.result.read_bytes()

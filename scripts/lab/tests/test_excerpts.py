@@ -11,10 +11,9 @@ SOURCE = "int f() {\n    if (ready) {\n\n        return 1;\n    }\n    return 2;
 SOUND = """\
 # One page
 
-See [the other](other.md#second-part-twice), [here](#one-page), [a line](../src/f.cpp#L7),
-[text broken
-over lines](../README.md), ![picture](a%20b.svg),
-<img src="figures/a.svg">, but not `[this](absent.md)`.
+See [the other](other.md#second-part-twice), [here](#one-page), [text broken
+over lines](../README.md), ![picture](a%20b.svg), ![figure](figures/a.svg), but not
+`[this](absent.md)`.
 
 <!-- excerpt: src/f.cpp -->
 ```cpp
@@ -63,18 +62,24 @@ FILES = {
 }
 
 
-def check(folder, files, write=False):
-    """The exit code of a repository that differs in some files from a sound one."""
-    for path, text in (FILES | files).items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-    return excerpts.main(SimpleNamespace(root=folder, write=write))
+@pytest.fixture
+def check(tmp_path, monkeypatch):
+    """check(FILES): the exit code of a repository that differs in these from a sound one."""
+    monkeypatch.setattr(excerpts, "ROOT", tmp_path)
+
+    def checked(files, write=False):
+        for path, text in (FILES | files).items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+        return excerpts.main(SimpleNamespace(write=write))
+
+    return checked
 
 
-def test_sound_pages_pass(tmp_path, capsys):
-    assert check(tmp_path, {}) == 0
+def test_sound_pages_pass(check, capsys):
+    assert check({}) == 0
     assert capsys.readouterr().out == (
-        "4 pages: 2 excerpts, 1 illustrations, 1 programs run, 11 relative links; no problems\n"
+        "4 pages: 2 excerpts, 1 illustrations, 1 programs run, 10 relative links; no problems\n"
     )
 
 
@@ -83,33 +88,33 @@ def test_sound_pages_pass(tmp_path, capsys):
     [
         (ONE, SOUND.replace("    return 1;", "  return 1;"), "does not have these lines one after"),
         (ONE, SOUND.replace("src/f.cpp -->\n```", "src/g.cpp -->\n```"), "there is no file"),
-        (TWO, OTHER + "\n~~~CUDA\nint f() {\n~~~\n", "this cuda block says neither"),
+        (TWO, OTHER + "\n```CUDA\nint f() {\n```\n", "this cuda block says neither"),
         (TWO, OTHER + "\n```sh\ntrue\n", "other.md:5: this fenced block is never closed"),
         (TWO, OTHER + "[x](absent.md)", "no such file"),
         (TWO, OTHER + "[x](one.md#absent)", "no such heading"),
-        (TWO, OTHER + "[x](../src/f.cpp#L99)", "fewer lines"),
+        (TWO, OTHER + "[x](../src/f.cpp#L9)", "its lines move"),
         (ONE, SOUND.replace("42", "41"), "this program prints something else:\n42"),
         ("docs/third.md", "# Third\n", "docs/README.md:1: there is no link to third.md"),
         ("docs/figures/b.svg", "<svg/>", "docs/figures/b.svg:1: no page shows this figure"),
         (TWO, OTHER + "Spoilt: $a \\cdot\nb\\,c$.\n", "Markdown drops the backslash of \\,"),
     ],
 )
-def test_what_is_wrong_is_found(tmp_path, capsys, path, text, words):
-    assert check(tmp_path, {path: text}) == 1
+def test_what_is_wrong_is_found(check, capsys, path, text, words):
+    assert check({path: text}) == 1
     assert words in capsys.readouterr().err
 
 
-def test_excerpts_follow_the_source(tmp_path, capsys):
+def test_excerpts_follow_the_source(check, tmp_path, capsys):
     changed = SOURCE.replace("return 1", "count();\n        return 3")
-    assert check(tmp_path, {"src/f.cpp": changed}) == 1
+    assert check({"src/f.cpp": changed}) == 1
     assert "src/f.cpp does not have these lines; this one first: return 1;" in (
         capsys.readouterr().err
     )
     chinese = SOUND[SOUND.index("<!-- excerpt") :]
-    assert check(tmp_path, {"src/f.cpp": changed, "docs/zh/one.md": chinese}, write=True) == 0
+    assert check({"src/f.cpp": changed, "docs/zh/one.md": chinese}, write=True) == 0
     for page, text in ((ONE, SOUND), ("docs/zh/one.md", chinese)):
         wanted = text.replace("    return 1;", "    count();\n    return 3;")
         assert (tmp_path / page).read_text() == wanted
     first = SOURCE.replace("if (ready)", "if (set)")  # the first line of the part has changed
-    assert check(tmp_path, {"src/f.cpp": first}, write=True) == 1
+    assert check({"src/f.cpp": first}, write=True) == 1
     assert (tmp_path / ONE).read_text() == SOUND  # a hand must do it

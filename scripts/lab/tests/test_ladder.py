@@ -1,7 +1,8 @@
-"""steps/ladder.txt, and how it is read."""
+"""steps/ladder.txt: rungs are found, and each has its chapter."""
 
 import pytest
-from lab.ladder import LabError, ladder, parse
+from lab.ladder import ROOT, LabError, cuda_rungs, ladder
+from lab.pages import build_commands
 
 
 def test_the_ladder_is_that_of_the_folders():
@@ -13,20 +14,24 @@ def test_the_ladder_is_that_of_the_folders():
         assert (rung.kernel_file.suffix == ".cu") == rung.cuda, rung.name
 
 
-def test_lines_of_the_ladder():
-    one, two = parse(
-        "# comment\n\n01_a | - | fp32 | any | - | an idea\n12c_b|a|fp16 bf16|32 64|9.0|more | "
-        "less\n"
-    )
-    assert (one.number, one.name, one.parent) == ("01", "a", "")
-    assert (one.head_dims, one.cuda, one.dtype) == ((), False, "fp32")
-    assert (two.number, two.parent, two.program) == ("12c", "a", "12c_b")
-    assert (two.types, two.head_dims, two.capability, two.dtype, two.idea) == (
-        ("fp16", "bf16"),
-        (32, 64),
-        "9.0",
-        "bf16",
-        "more | less",
-    )
-    with pytest.raises(LabError, match="ladder.txt:1: "):
-        parse("01_a | - | fp32 | any | -\n")
+def test_rungs_are_found_by_name_or_folder():
+    (rung,) = cuda_rungs(["overlap"])
+    for text in (rung.program, f"steps/{rung.program}/"):
+        assert cuda_rungs([text]) == [rung]
+    with pytest.raises(LabError, match="no rung 'naive_attention'"):
+        cuda_rungs(["naive_attention"])  # it runs on the CPU
+    with pytest.raises(LabError, match="it was overlap once, it is swizzle now"):
+        cuda_rungs(["22"])
+    with pytest.raises(LabError, match="09_register_tiling' any more; it is double_buffer now"):
+        cuda_rungs(["09_register_tiling"])
+    with pytest.raises(LabError, match="did you mean overlap?"):
+        cuda_rungs(["ovrlap"])
+
+
+def test_the_chapters_commands_differ_in_the_rungs_name_alone():
+    kinds, problems = build_commands.by_kind(ROOT, ladder())
+    assert not problems
+    # the CPU, SIMT, sm_80 and sm_90, sm_90a; SIMT and sm_90a with MPI
+    assert len(kinds) == 6
+    for general in kinds:
+        assert general.endswith("-o NN_name")

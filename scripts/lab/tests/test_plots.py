@@ -1,4 +1,4 @@
-"""Figures: what does not fit is an error, `--check` sees what has changed, and dark pages."""
+"""Figures: `--check` sees what has changed, and dark pages."""
 
 import re
 
@@ -6,15 +6,6 @@ import pytest
 from lab import figures, plots
 from lab.__main__ import main
 from lab.theme import COLOURS
-
-
-def test_texts_that_are_clipped_or_covered():
-    figure, axes = plots.page(200, "a title", ["a note"])
-    axes.set(xticks=[], yticks=[])
-    assert not plots.crowded(figure)
-    figure.text(0.9, 0.5, "a text that is too long for its place")
-    figure.text(0.1, 0.5, "one"), figure.text(0.1, 0.51, "another")
-    assert plots.crowded(figure) == ["a text that is too long for its place", "one and another"]
 
 
 def test_labels_keep_their_distance_and_limits():

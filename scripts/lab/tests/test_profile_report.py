@@ -29,13 +29,9 @@ class Report(unittest.TestCase):
 
     def shown(self, document):
         (self.here / "k.profile.json").write_text(json.dumps(document))
-        return subprocess.run(
-            [sys.executable, "-Bm", "lab.profile_report", "k.profile.json"],
-            env=os.environ | {"PYTHONPATH": str(SCRIPTS)},
-            cwd=self.here,
-            capture_output=True,
-            text=True,
-        )
+        command = [sys.executable, "-Bm", "lab", "profile", "k.profile.json"]
+        own = {"cwd": self.here, "env": os.environ | {"PYTHONPATH": str(SCRIPTS)}}
+        return subprocess.run(command, capture_output=True, text=True, **own)
 
     def test_lines_with_their_counts(self):
         bad = self.line(

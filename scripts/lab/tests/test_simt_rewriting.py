@@ -80,34 +80,6 @@ def test_the_arguments_choose_of_a_template(launch, wanted):
     assert rewritten("void f() { " + launch + " }\n", TEMPLATE)[0] == f"void f() {{ {wanted} }}\n"
 
 
-def test_default_arguments():
-    source = "__global__ void k(int* a, int n = 1);\nvoid f() { k<<<1,\n2>>>(a); }\n"
-    assert rewritten(source)[0] == (
-        "__global__ void k(int* a, int n = 1);  static inline auto call_of_k(int* a, int n = 1) "
-        "{ return ~packed(static_cast<void (*)(int* a, int n)>(&k), a, n); }"
-        "\nvoid f() { ~Configuration(1,\n2).call(call_of_k(a)); }\n"
-    )
-
-
-def test_a_host_function_of_a_kernels_name():
-    source = (
-        "__global__ void k(int* a, int n) {}\nvoid k(int* a) { k<<<1, 2>>>(a, 3); }\nint k2(k2 a);"
-    )
-    text = rewritten(source)[0]
-    assert "&k> kernel_of_k(int* a, int n);\n" in text
-    assert "void k(int* a) { ~configured(decltype(kernel_of_k(a, 3))::value, 1, 2)(a, 3); }" in text
-
-
-def test_overloads_and_packs():
-    source = (
-        "__global__ void k(int* a) {}\n__global__ void k(float* a) {}\nvoid f(){k<<<1,2>>>(a);}"
-    )
-    assert "&k> kernel_of_k(int* a);\n" in rewritten(source)[0]
-    assert "~configured(decltype(kernel_of_k(a))::value, 1,2)(a)" in rewritten(source)[0]
-    source = "template <class... A> __global__ void k(A... a);\nvoid f() { k<<<1, 2>>>(); }"
-    assert "&k<A...>> kernel_of_k(A... a);\n" in rewritten(source)[0]
-
-
 @pytest.mark.parametrize(
     "macro, wanted",
     [
@@ -144,11 +116,6 @@ def test_shared_memory(declared, wanted):
     assert rewritten(source)[0] == "__global__ void k() { " + wanted + " }"
 
 
-def test_dynamic_shared_memory_of_a_file():
-    text = rewritten("extern __shared__ __align__(16) int s[];\nnamespace { int x; }\n")[0]
-    assert text.startswith("static const   __align__(16) ~DynamicSharedArray<int> s{};\n")
-
-
 def test_the_hosts_own_variables():
     source = """dim3 size(dim3 gridDim) { return gridDim; }
 __global__ void k() { int i = blockIdx.x * blockDim.x; }
@@ -158,9 +125,7 @@ void f(Shape s) {
     k<<<gridDim(2), blockDim.x>>>();
 }
 """
-    assert (
-        rewritten(source)[0]
-        == """dim3 size(dim3 gridDim_) { return gridDim_; }
+    wanted = """dim3 size(dim3 gridDim_) { return gridDim_; }
 __global__ void k() { int i = blockIdx.x * blockDim.x; }
 struct Shape { dim3 gridDim_; int n() { return gridDim_.x; } };
 void f(Shape s) {
@@ -168,19 +133,7 @@ void f(Shape s) {
     ~configured(k, gridDim(2), blockDim_.x)();
 }
 """
-    )
-
-
-def test_linkage_and_lambda_expressions():
-    source = 'extern "C" __global__ void k();\nextern "C" { int f(); __device__ int g(); }\n'
-    assert rewritten(source)[0] == (
-        'extern "C" extern "C++" __global__ void k();\n'
-        'extern "C" { int f(); extern "C++" __device__ int g(); }\n'
-    )
-    source = "void f() { g([=] __host__ __device__ (int i) { return i; }); h<<<1, 2>>>(); }"
-    assert rewritten(source)[0] == (
-        "void f() { g([=]                     (int i) { return i; }); ~configured(h, 1, 2)(); }"
-    )
+    assert rewritten(source)[0] == wanted
 
 
 def test_three_lists_of_template_arguments_are_no_launch():
@@ -229,12 +182,6 @@ def test_inline_ptx_without_a_twin(statement, said):
     text, refused = rewritten(f'void f() {{ asm volatile("{statement}" :: "r"(a)); }}')
     assert text == "void f() { ~not_supported::refused_0(); }"
     assert said in refused["refused_0"]
-
-
-def test_a_kernel_does_not_launch():
-    text, refused = rewritten("__global__ void k() { k<<<1, 2>>>(); }\n")
-    assert "~not_supported::refused_0();" in text
-    assert refused["refused_0"] == "a launch by a kernel; let the host launch it"
 
 
 @pytest.mark.parametrize(

@@ -49,19 +49,13 @@ def test_tiles_that_constants_place():
 
 
 def test_tiles_of_debug_information():
+    of_P = {"element": 4, "dims": [2, 4, 3]}
     trace = recording(
         "kernel<flash::Half, 64>",
         [
             {"name": "V[1]", "at": 0, "bytes": 4096, "type": "SwizzledTile<64, 32>", "dims": []},
             {"name": "Q", "at": 4096, "bytes": 8192, "type": "char", "element": 1, "dims": [8192]},
-            {
-                "name": "P",
-                "at": 12288,
-                "bytes": 96,
-                "type": "float",
-                "element": 4,
-                "dims": [2, 4, 3],
-            },
+            {"name": "P", "at": 12288, "bytes": 96, "type": "float", **of_P},
         ],
     )
     watch_shapes.complete(trace, SOURCE)
