@@ -61,8 +61,7 @@ struct Heads {
     int64_t q = 1, kv = 1;
 };
 constexpr std::array six_heads = {Heads{6, 6}, Heads{6, 2}, Heads{6, 1}};
-// Forward on a slow backend: what is grouped by three still is, and heads that all do the same are
-// fewer.
+// On a slow backend: what is grouped by three still is, and heads that all do the same are fewer.
 constexpr std::array fewer_heads = {Heads{3, 3}, Heads{6, 2}, Heads{3, 1}};
 
 // The scale when it is not the default: another value than 1/sqrt(d) for every d, and small enough
@@ -224,38 +223,43 @@ bool is_for_another_type(const Scope& scope, size_t type, size_t number) {
     return is_slow(scope) && (number + type) % turns != 0;
 }
 
-/// Entry n of the combinations, counted around the end, as the backend can bear it.
+/// Entry n of the combinations, counted around the end, as the backend can bear it. Gradients are
+/// sums over the heads of a group, and keep those.
 Combination combination(const Scope& scope, size_t n) {
     Combination c = combinations[n % combinations.size()];
-    c.heads = is_slow(scope) && !scope.backward
-                  ? fewer_heads[n % combinations.size() % fewer_heads.size()]
-                  : c.heads;
+    if (is_slow(scope) && !(scope.backward && c.heads.kv < c.heads.q)) {
+        c.heads = fewer_heads[n % combinations.size() % fewer_heads.size()];
+    }
     return c;
 }
 
 // N(0,1) on one shape. The usual head dims meet every combination; the others, and all of them on
-// the largest shapes, meet two of the twelve: one mask and one grouping with both scales, and the
-// next head dim and shape meet the next two. The largest begin earlier on a processor, and earlier
-// still on a slow backend, where each type takes every second case.
+// large shapes, meet two of the twelve: one mask and one grouping with both scales, and the next
+// head dim and shape meet the next two. On a processor large begins earlier, and the largest meet
+// one of the scales. On a slow backend each type takes every second case, and a single key is large
+// enough.
 void add_normal(List& list, const Scope& scope, size_t s) {
     const Shape shape = shapes[s];
-    const int64_t large = is_slow(scope) ? 100 : scope.many_rows ? 800 : 217;
+    const bool large = scope.many_rows ? shape.longer() > 800 : shape.longer() > 100;
+    const bool one_scale = !scope.many_rows && shape.longer() > 800;
     size_t left_out = 0;
     for (size_t t = 0; t < scope.dtypes.size(); ++t) {
         for (size_t k = 0; k < scope.head_dims.size(); ++k) {
             const int64_t d = scope.head_dims[k];
-            const bool thin = shape.longer() > large || (d != 32 && d != 64 && d != 128);
+            const bool thin = large || (d != 32 && d != 64 && d != 128) ||
+                              (is_slow(scope) && shape.longer() == 1);
             for (size_t n = 0; n < combinations.size(); ++n) {
-                if ((thin && n % 6 != (s + k) % 6) ||
+                if ((thin && n % 6 != (s + k) % 6) || (one_scale && (s + k + n / 6) % 2 != 0) ||
                     is_for_another_type(scope, t, s + k + n / 6)) {
                     ++left_out;
                     continue;
                 }
                 const Combination c = combination(scope, n);
-                const bool repeat =
-                    c.heads.kv == 2 && shape.longer() <= (is_slow(scope) ? 128 : 512);
+                const int runs = c.heads.kv != 2   ? 1
+                                 : !is_slow(scope) ? (shape.longer() <= 512 ? 3 : 1)
+                                                   : (shape.longer() <= 128 ? 2 : 1);
                 list.cases.push_back(
-                    {Kind::normal, scope.dtypes[t], make_problem(shape, d, c), repeat ? 3 : 1});
+                    {Kind::normal, scope.dtypes[t], make_problem(shape, d, c), runs});
             }
         }
     }
@@ -266,19 +270,20 @@ void add_normal(List& list, const Scope& scope, size_t s) {
 }
 
 // Another kind of input on one shape: both masks with every head dim; grouping and scale go round.
-// On a slow backend the masks take turns on large shapes, and the types everywhere.
+// On a slow backend masks and types take turns: each type meets each mask within four shapes.
 void add_kind(List& list, const Scope& scope, Kind kind, Shape shape, size_t first) {
     for (size_t t = 0; t < scope.dtypes.size(); ++t) {
         for (size_t k = 0; k < scope.head_dims.size(); ++k) {
-            for (const size_t n : {first + k, first + k + 7}) {
-                const bool another_mask = is_slow(scope) && shape.longer() > 256 && n != first + k;
-                if (another_mask || is_for_another_type(scope, t, n)) {
+            const size_t own = first + k + (is_slow(scope) && k % 2 == 1 ? 6 : 0); // other scale
+            for (const size_t n : {own, own + 7}) {
+                const bool another_mask = is_slow(scope) && n != own;
+                if (another_mask || is_for_another_type(scope, t, first / 2 + k)) {
                     continue;
                 }
                 Case c{kind, scope.dtypes[t],
                        make_problem(shape, scope.head_dims[k], combination(scope, n))};
-                if (kind == Kind::nan_head) {
-                    c.problem.batch = 2; // so that with one K/V head, too, there is one without NaN
+                if (kind == Kind::nan_head) { // one without NaN must be beside it
+                    c.problem.batch = c.problem.kv_heads == 1 ? 2 : 1;
                 }
                 list.cases.push_back(c);
             }
@@ -402,7 +407,7 @@ List full(const Scope& scope) {
         " shapes, and 10 of the 12 combinations of mask, heads and " +
         "scale on each of the others");
     if (is_slow(scope)) {
-        list.left_out.push_back("these inputs on shapes beyond 256: one mask per head dim");
+        list.left_out.push_back("these inputs: one mask per head dim and shape");
         list.left_out.push_back(scope.backward ? "of several types, each case is for one"
                                                : "every second case: of two types, each is for "
                                                  "one; and three heads of six that do the same");
@@ -412,6 +417,17 @@ List full(const Scope& scope) {
     }
     return list;
 }
+
+namespace {
+
+/// Where types take turns, as head dims, shapes and kinds of input do.
+bool is_its_types_turn(const Scope& scope, const Case& c) {
+    const auto k = std::ranges::find(scope.head_dims, c.problem.head_dim) - scope.head_dims.begin();
+    const auto n = static_cast<size_t>(k + c.problem.q_len) + static_cast<size_t>(c.kind);
+    return c.dtype == scope.dtypes[n % scope.dtypes.size()];
+}
+
+} // namespace
 
 List detect(const Scope& scope) {
     constexpr std::array two_heads = {Heads{2, 2}, Heads{2, 1}};
@@ -488,20 +504,19 @@ List detect(const Scope& scope) {
         }
         turn_backward(list);
     }
+    if (scope.head_dims.size() > 1) { // else each kind of input would be for one type
+        std::erase_if(list.cases, [&](const Case& c) { return !is_its_types_turn(scope, c); });
+    }
     return list;
 }
 
 List schedules(const Scope& scope) {
     List list = detect(scope);
     std::erase_if(list.cases, [&](const Case& c) {
-        const Problem& p = c.problem;
         const bool several_ways = std::ranges::any_of(detect_shapes, [&](const DetectShape& one) {
-            return one.in_schedules && one.shape.q_len == p.q_len;
+            return one.in_schedules && one.shape.q_len == c.problem.q_len;
         });
-        const auto k = static_cast<size_t>(std::ranges::find(scope.head_dims, p.head_dim) -
-                                           scope.head_dims.begin());
-        const DType turn = scope.dtypes[(k + static_cast<size_t>(p.q_len)) % scope.dtypes.size()];
-        return c.dtype != turn ||
+        return !is_its_types_turn(scope, c) ||
                !(c.kind == Kind::rises_200 || (c.kind == Kind::normal && several_ways));
     });
     return list;

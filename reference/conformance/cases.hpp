@@ -70,13 +70,14 @@ struct List {
 /// other kind of input on some of them.
 List full(const Scope& scope);
 
-/// For runs with race and bounds detection: N <= 200, two heads. What costs little comes first.
+/// For runs with race and bounds detection: N <= 200, two heads. What costs little comes first. Of
+/// several types and head dims each case is for one type.
 List detect(const Scope& scope);
 
-/// A third of those, for further schedules: what a kernel computes, and from which inputs, does not
+/// A part of those, for further schedules: what a kernel computes, and from which inputs, does not
 /// depend on the order of its threads, and the detector finds a race in whichever order it meets.
 /// So here are the ways of threads through a kernel alone: one tile and several, cut short, rows
-/// without a key, maxima that rise. Types take turns.
+/// without a key, maxima that rise. Types take turns, of a single head dim, too.
 List schedules(const Scope& scope);
 
 } // namespace flash::conformance

@@ -142,7 +142,7 @@ TEST_CASE("full: all shapes and heads and kinds of the design are there") {
 
 TEST_CASE("full: repeated runs and masked tiles occur and what is left out is said") {
     const List list = conformance::full(scope(cuda_dims, 512));
-    CHECK(std::ranges::count_if(list.cases, [](const Case& c) { return c.runs > 1; }) > 10);
+    CHECK(std::ranges::count_if(list.cases, [](const Case& c) { return c.runs > 1; }) > 8);
     CHECK(std::ranges::any_of(list.cases, [](const Case& c) { // whole tiles of any size see nothing
         return c.problem.causal && c.problem.q_len - c.problem.kv_len >= 256;
     }));
@@ -188,17 +188,24 @@ TEST_CASE("detect: small problems of two heads and every pair") {
 TEST_CASE(
     "schedules: some of the cases for detectors, every head dim with each mask and each type") {
     const conformance::Scope scope{{DType::fp16, DType::bf16}, cuda_dims, 512};
-    std::set<std::string> names, met;
+    std::set<std::string> names, met, types;
     for (const Case& c : conformance::detect(scope).cases) {
         names.insert(c.group() + " " + c.name());
+        const std::string mask = c.problem.causal ? "causal" : "full";
+        types.insert(
+            {std::string(dtype_name(c.dtype)) + conformance::kind_name(c.kind),
+             std::string(dtype_name(c.dtype)) + std::to_string(c.problem.q_len),
+             std::string(dtype_name(c.dtype)) + mask + std::to_string(c.problem.head_dim)});
     }
+    // 8 kinds, 8 numbers of queries, 3 head dims with each mask: of both types
+    CHECK(types.size() == 2 * (8 + 8 + 3 * 2));
     const List list = conformance::schedules(scope);
     for (const Case& c : list.cases) {
         CHECK(names.contains(c.group() + " " + c.name()));
         const std::string d = "d=" + std::to_string(c.problem.head_dim);
         met.insert({d + dtype_name(c.dtype), d + (c.problem.causal ? "causal" : "full")});
     }
-    CHECK(list.cases.size() * 3 < names.size());
+    CHECK(list.cases.size() * 2 < names.size());
     CHECK(met.size() == cuda_dims.size() * (2 + 2));
 }
 
@@ -319,7 +326,7 @@ TEST_CASE("inputs are what their kind says") {
     }
     // Half of N(0, sd 10) lies beyond 6.7, a little more beyond 6: about one value in 1800.
     CHECK(outliers * 2400 > values);
-    CHECK(outliers * 1400 < values);
+    CHECK(outliers * 900 < values);
 }
 
 TEST_CASE("full: many keys with scores of large spread in every type, and many rows on a GPU") {

@@ -25,10 +25,10 @@ std::array<unsigned, blocks> runs;
 std::array<pthread_t, blocks> worker_of;
 
 /// The calling thread's block has begun. Waits a moment for one of another worker.
-[[gnu::no_sanitize_thread, gnu::noinline]] void sign_in(unsigned block) {
+[[gnu::no_sanitize_thread, gnu::noinline]] void sign_in(unsigned block, int looks = 200) {
     worker_of[block] = pthread_self();
     __atomic_fetch_add(&runs[block], 1, __ATOMIC_SEQ_CST);
-    for (int look = 0; look < 200; ++look) {
+    for (int look = 0; look < looks; ++look) {
         for (unsigned other = 0; other < blocks; ++other) {
             if (__atomic_load_n(&runs[other], __ATOMIC_SEQ_CST) != 0 &&
                 worker_of[other] != worker_of[block]) {
@@ -69,14 +69,14 @@ __global__ void read_beyond(int* out, const int* in) {
 
 __global__ void count(int* total, int* ticket) {
     if (threadIdx.x == 0) {
-        sign_in(blockIdx.x);
+        sign_in(blockIdx.x, 20);
         ticket[blockIdx.x] = atomicAdd(total, 1);
     }
 }
 
 __global__ void with_heap(int* out) {
     if (threadIdx.x == 0) {
-        sign_in(blockIdx.x);
+        sign_in(blockIdx.x, 20);
         int* const own = new int(static_cast<int>(blockIdx.x) + 1);
         out[blockIdx.x] = *own;
         delete own;
@@ -85,7 +85,7 @@ __global__ void with_heap(int* out) {
 
 __global__ void say(const char* word) {
     if (threadIdx.x == 0) {
-        sign_in(blockIdx.x);
+        sign_in(blockIdx.x, 20);
         printf("%s %u\n", word, blockIdx.x);
     }
 }
