@@ -20,6 +20,11 @@ if(TARGET 54_ring_attention AND MPIEXEC_EXECUTABLE)
   flash_add_mpirun_test("4 processes, full" "${run} 4 ${program} --q-len 129 --batch 2 --head-dim 128" 120)
   flash_add_mpirun_test("4 processes, causal" "${run} 4 ${program} --q-len 391 --causal ${grouped}" 120)
   flash_add_mpirun_test("3 processes, fewer rows than chunks" "${run} 3 ${program} --q-len 4 --causal" 120)
+  set(file ${FLASH_ROOT}/reference/golden/outliers.safetensors)
+  flash_add_mpirun_test("3 processes, from a file" "${run} 3 ${program} --input ${file}" 120)
+  set(same "--q-len 301 --causal ${grouped} --output")
+  flash_add_mpirun_test("the same bits in 3 processes and in one" "folder=\$(mktemp -d); trap 'rm -r $folder' EXIT; \
+${run} 3 ${program} ${same} $folder/a && ${program} --ranks 3 ${same} $folder/b && cmp $folder/a $folder/b" 120)
   flash_add_mpirun_test("a benchmark" "${run} 2 ${program} --q-len 100 --repetitions 3 --json" 120)
 
   # One message, and an end.
