@@ -179,6 +179,24 @@ FLASH_SIMT_SCHEDULE=${schedule};FLASH_SIMT_CP_ASYNC=${landing};FLASH_SIMT_SHARED
   endforeach()
 endfunction()
 
+# flash_add_headers(target RUNG...): the headers that kernels of these rungs include, compiled once for all: a second or
+# two less for each kernel.
+function(flash_add_headers target)
+  set(headers "")
+  foreach(rung IN LISTS ARGN)
+    get_target_property(sources ${rung}_kernel SOURCES)
+    foreach(source IN LISTS sources)
+      file(STRINGS ${source} includes REGEX "^#include \"common/")
+      list(TRANSFORM includes REPLACE "#include \"(.*)\".*" "${FLASH_ROOT}/\\1")
+      list(APPEND headers ${includes})
+    endforeach()
+  endforeach()
+  list(REMOVE_DUPLICATES headers)
+  file(TOUCH ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp)
+  add_library(${target} OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp)
+  target_precompile_headers(${target} PRIVATE ${headers})
+endfunction()
+
 # rungs.tsv in the build folder: name, "built" or "left out", and the program or the reason. scripts/ read it.
 function(flash_write_rung_list)
   get_property(rungs GLOBAL PROPERTY FLASH_RUNGS)
