@@ -25,6 +25,8 @@ if(TARGET 54_ring_attention AND MPIEXEC_EXECUTABLE)
   set(same "--q-len 301 --causal ${grouped} --output")
   flash_add_mpirun_test("the same bits in 3 processes and in one" "folder=\$(mktemp -d); trap 'rm -r $folder' EXIT; \
 ${run} 3 ${program} ${same} $folder/a && ${program} --ranks 3 ${same} $folder/b && cmp $folder/a $folder/b" 120)
+  flash_add_mpirun_test("3 processes, the heads in 3 portions" "${run} 3 ${program} --q-len 130 --batch 2 --causal ${grouped} \
+--portions 3" 120)
   flash_add_mpirun_test("a benchmark" "${run} 2 ${program} --q-len 100 --repetitions 3 --json" 120)
 
   # One message, and an end.
@@ -33,6 +35,7 @@ ${run} 3 ${program} ${same} $folder/a && ${program} --ranks 3 ${same} $folder/b 
   flash_add_mpirun_test("a bad option" "${fails} --q-len abc ${once}" 30)
   flash_add_mpirun_test("more keys than queries" "${fails} --q-len 8 --kv-len 9 ${once}" 30)
   flash_add_mpirun_test("mpirun and --ranks" "${fails} --ranks 2 ${once}" 30)
+  flash_add_mpirun_test("more portions than K/V heads" "${fails} ${grouped} --portions 3 ${once}" 30)
 
   # This one would take minutes.
   set(long "${program} --q-len 40000 --no-check")

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/harness/backends/device_backend.hpp"
@@ -131,6 +132,30 @@ TEST_CASE("eight ranks are at most a tenth further from the reference than one")
     CHECK(error_of(prepared, 8) <= 1.1 * error_of(prepared, 1));
 }
 
+TEST_CASE("heads that go round in portions get the same bits, in less workspace") {
+    const bool causal = GENERATE(false, true);
+    const int64_t length = GENERATE(3, 131); // of five ranks some have no rows of three
+    Problem p = problem(length, 64, causal, 6, 3);
+    p.batch = 2; // six K/V heads, so that four portions differ
+    const Prepared prepared =
+        flash::conformance::prepare({.kind = Kind::normal, .dtype = DType::fp16, .problem = p});
+    const auto run = [&](int portions) {
+        flash::RingRun ring(rung, p, prepared.tensors.view(DType::fp16), 5,
+                            flash::DeviceRun::default_margin, portions);
+        ring.run();
+        CHECK(ring.damage().empty());
+        return std::tuple(ring.o(), ring.lse(), ring.workspace_bytes());
+    };
+    const auto [o, lse, bytes] = run(1);
+    for (const int portions : {2, 4, 6}) {
+        CAPTURE(portions);
+        const auto [o_now, lse_now, bytes_now] = run(portions);
+        CHECK(o_now == o);
+        CHECK(lse_now == lse);
+        CHECK(bytes_now < bytes);
+    }
+}
+
 TEST_CASE("a row that has seen no key, before a step or in it, merges without NaN") {
     using flash::Half;
     constexpr int64_t N = 8, d = 64;
@@ -201,4 +226,5 @@ TEST_CASE("a ring refuses what it cannot do") {
     const std::vector<float> q(8 * 64 * 2), kv(9 * 64);
     CHECK_THROWS_AS(flash::RingRun(rung, p, {DType::fp16, q, kv, kv}, 2), flash::Error);
     CHECK_THROWS_AS(flash::require_ring(problem(8, 64, true), 1 << 20), flash::Error);
+    CHECK_THROWS_AS(flash::require_ring(problem(8, 64, true, 6, 3), 2, 4), flash::Error);
 }

@@ -127,6 +127,9 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
         add("--ranks", "P", options.ranks,
             "Compute all of P ranks in this process, one after the other, so that nothing travels")
             ->check(positive<int>());
+        add("--portions", "N", options.portions,
+            "Send the heads round in N portions, one after the other: the workspace is for one (1)")
+            ->check(positive<int>());
     }
     if (rung.is_paged()) {
         add_size("--page", options.page,

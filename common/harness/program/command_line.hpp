@@ -23,6 +23,7 @@ struct Options {
     std::optional<int> repetitions; // of --bench
     bool json = false;
     std::optional<int> ranks;           // of a ring, all in this process
+    std::optional<int> portions;        // of a ring's heads
     std::optional<int64_t> page;        // of a paged rung: keys in a page
     std::optional<std::string> lengths; // "1000,0,37", or "random"
 

@@ -91,68 +91,63 @@ std::optional<size_t> first_difference(const Memory& memory, size_t offset,
 } // namespace
 
 DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs, size_t margin)
-    : rung_(rung), problem_(problem), dtype_(inputs.dtype), margin_(margin) {
+    : DeviceRun(rung, problem, inputs.dtype, margin) {
+    const std::span<const float> given[] = {inputs.q, inputs.k,   inputs.v,
+                                            inputs.o, inputs.lse, inputs.d_o};
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+        upload(i, given[i]);
+    }
+}
+
+DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, DType dtype, size_t margin)
+    : rung_(rung), problem_(problem), dtype_(dtype), margin_(margin) {
     validate(problem);
-    require_supported(rung, problem, inputs.dtype);
+    require_supported(rung, problem, dtype);
     if (margin % 256 != 0) {
         throw std::invalid_argument(
             "DeviceRun: the margin must be a multiple of 256, or the tensors lose alignment");
     }
-    struct Input {
-        const char* name;
-        DType dtype;
-        int64_t size;
-        std::span<const float> values;
-    };
-    const int64_t q_size = problem.q_size(), kv_size = problem.kv_size(),
-                  lse_size = problem.lse_size();
-    std::vector<Input> given = {{"Q", dtype_, q_size, inputs.q},
-                                {"K", dtype_, kv_size, inputs.k},
-                                {"V", dtype_, kv_size, inputs.v}};
-    if (rung.is_backward()) {
-        given.insert(given.end(), {{"O", dtype_, q_size, inputs.o},
-                                   {"LSE", DType::fp32, lse_size, inputs.lse},
-                                   {"dO", dtype_, q_size, inputs.d_o}});
-    }
-    for (const Input& input : given) {
-        if (input.values.size() != static_cast<size_t>(input.size)) {
-            throw Error(std::string(input.name) + " has " + std::to_string(input.values.size()) +
-                        " elements, the problem needs " + std::to_string(input.size));
-        }
-    }
-
     if (rung.takes_workspace() && rung.workspace_bytes == nullptr) {
         throw std::invalid_argument(
             "DeviceRun: the rung takes a workspace, and does not say how large");
     }
-    Backend& backend = rung.backend();
-    require_memory(rung, problem, inputs.dtype, margin);
-    for (const Input& input : given) {
-        std::vector<std::byte> bits = surrounded(input.dtype, input.values, margin);
-        Tensor tensor{input.name, input.dtype, bits.size() - 2 * margin,
-                      backend.allocate(bits.size()), std::move(bits)};
-        tensor.memory->write(0, tensor.uploaded.data(), tensor.uploaded.size());
-        tensor.memory->declare(margin, tensor.bytes, tensor.name);
-        inputs_.push_back(std::move(tensor));
-    }
-    const auto reserve = [&](const char* name, DType dtype, int64_t size) {
-        const size_t bytes = static_cast<size_t>(size) * static_cast<size_t>(dtype_bytes(dtype));
-        Tensor tensor{name, dtype, bytes, backend.allocate(bytes + 2 * margin), {}};
+    require_memory(rung, problem, dtype, margin);
+    const auto reserve = [&](const char* name, DType type, int64_t size) {
+        const size_t bytes = static_cast<size_t>(size) * static_cast<size_t>(dtype_bytes(type));
+        Tensor tensor{name, type, size, bytes, rung_.backend().allocate(bytes + 2 * margin), {}};
         tensor.memory->declare(margin, bytes, name);
         return tensor;
     };
+    const int64_t q_size = problem.q_size(), kv_size = problem.kv_size(),
+                  lse_size = problem.lse_size();
+    inputs_.push_back(reserve("Q", dtype, q_size));
+    inputs_.push_back(reserve("K", dtype, kv_size));
+    inputs_.push_back(reserve("V", dtype, kv_size));
     if (rung.is_backward()) {
-        outputs_.push_back(reserve("dQ", dtype_, q_size));
-        outputs_.push_back(reserve("dK", dtype_, kv_size));
-        outputs_.push_back(reserve("dV", dtype_, kv_size));
+        inputs_.push_back(reserve("O", dtype, q_size));
+        inputs_.push_back(reserve("LSE", DType::fp32, lse_size));
+        inputs_.push_back(reserve("dO", dtype, q_size));
+        outputs_.push_back(reserve("dQ", dtype, q_size));
+        outputs_.push_back(reserve("dK", dtype, kv_size));
+        outputs_.push_back(reserve("dV", dtype, kv_size));
     } else {
-        outputs_.push_back(reserve("O", dtype_, q_size));
+        outputs_.push_back(reserve("O", dtype, q_size));
         outputs_.push_back(reserve("LSE", DType::fp32, lse_size));
     }
     if (rung.takes_workspace()) {
         workspace_ = reserve("the workspace", DType::fp32, (rung.workspace_bytes(problem) + 3) / 4);
     }
     poison();
+}
+
+void DeviceRun::upload(size_t i, std::span<const float> values) {
+    Tensor& tensor = inputs_[i];
+    if (values.size() != static_cast<size_t>(tensor.size)) {
+        throw Error(std::string(tensor.name) + " has " + std::to_string(values.size()) +
+                    " elements, the problem needs " + std::to_string(tensor.size));
+    }
+    tensor.uploaded = surrounded(tensor.dtype, values, margin_);
+    tensor.memory->write(0, tensor.uploaded.data(), tensor.uploaded.size());
 }
 
 void DeviceRun::poison(Tensor& tensor, std::span<const uint16_t> pattern) {
@@ -217,16 +212,12 @@ double DeviceRun::time() {
     return backend.time([this] { launch(); });
 }
 
-std::vector<std::byte> DeviceRun::bits(const Tensor& tensor) const {
-    std::vector<std::byte> bits(tensor.bytes);
-    tensor.memory->read(margin_, bits.data(), bits.size());
-    return bits;
-}
-
-std::vector<float> DeviceRun::values(const Tensor& tensor) const {
-    const std::vector<std::byte> read = bits(tensor);
-    std::vector<float> values(read.size() / static_cast<size_t>(dtype_bytes(tensor.dtype)));
-    to_floats(tensor.dtype, read.data(), values);
+std::vector<float> DeviceRun::values(const Tensor& tensor, int64_t first, int64_t count) const {
+    const auto element = static_cast<size_t>(dtype_bytes(tensor.dtype));
+    std::vector<std::byte> bits(static_cast<size_t>(count) * element);
+    tensor.memory->read(margin_ + static_cast<size_t>(first) * element, bits.data(), bits.size());
+    std::vector<float> values(static_cast<size_t>(count));
+    to_floats(tensor.dtype, bits.data(), values);
     return values;
 }
 

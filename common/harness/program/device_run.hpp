@@ -31,6 +31,14 @@ class DeviceRun final : public AnyRun {
     DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs,
               size_t margin = default_margin);
 
+    /// The same without inputs, which upload() brings one by one: the host may be too small for all
+    /// of them as floats.
+    DeviceRun(const Rung& rung, const Problem& problem, DType dtype,
+              size_t margin = default_margin);
+
+    /// Input `i`, in the order of the rung's parameters.
+    void upload(size_t i, std::span<const float> values);
+
     void poison() override;
     void launch(); // the rung's function; its work may still be going on when this returns
     void run() override;
@@ -38,6 +46,13 @@ class DeviceRun final : public AnyRun {
 
     std::vector<float> o() const override { return values(outputs_[0]); }
     std::vector<float> lse() const override { return values(outputs_[1]); }
+    /// Elements first .. first + count - 1 of them.
+    std::vector<float> o(int64_t first, int64_t count) const {
+        return values(outputs_[0], first, count);
+    }
+    std::vector<float> lse(int64_t first, int64_t count) const {
+        return values(outputs_[1], first, count);
+    }
     Gradients gradients() const override {
         return {values(outputs_[0]), values(outputs_[1]), values(outputs_[2])};
     }
@@ -52,6 +67,7 @@ class DeviceRun final : public AnyRun {
     struct Tensor {
         const char* name;
         DType dtype;
+        int64_t size; // elements
         size_t bytes; // without the margins
         std::unique_ptr<Memory> memory;
         std::vector<std::byte> uploaded; // of an input, margins included
@@ -60,8 +76,8 @@ class DeviceRun final : public AnyRun {
     template <class T> T* data(const Tensor& tensor) const {
         return reinterpret_cast<T*>(static_cast<char*>(tensor.memory->data()) + margin_);
     }
-    std::vector<std::byte> bits(const Tensor& tensor) const;
-    std::vector<float> values(const Tensor& tensor) const;
+    std::vector<float> values(const Tensor& tensor, int64_t first, int64_t count) const;
+    std::vector<float> values(const Tensor& tensor) const { return values(tensor, 0, tensor.size); }
 
     Rung rung_;
     Problem problem_;

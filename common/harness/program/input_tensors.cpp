@@ -132,49 +132,41 @@ void fill_with_normal_numbers(const std::vector<Piece>& pieces, DType dtype, uin
     }
 }
 
-/// Parts of Q, K and V, each one behind the other; of K and V the same.
-HostTensors make_ranges(const Problem& problem, DType dtype, const Options& options,
-                        const std::vector<Range>& of_q, const std::vector<Range>& of_kv,
-                        const Progress& progress) {
-    HostTensors tensors;
-    tensors.dtype = dtype;
+/// Which of Q, K and V: in the order of a rung's parameters.
+constexpr const char* names[] = {"q", "k", "v"};
+
+/// Parts of Q (`i` is 0), K or V, one behind the other.
+std::vector<float> make_ranges(const Problem& problem, DType dtype, const Options& options,
+                               size_t i, const std::vector<Range>& ranges,
+                               const Progress& progress) {
+    int64_t size = 0;
+    for (const Range& range : ranges) {
+        size += range.count;
+    }
+    std::vector<float> values(static_cast<size_t>(size));
     std::optional<SafetensorsReader> file;
     if (options.input) {
         file.emplace(*options.input);
     }
-    struct Tensor {
-        const char* name;
-        std::vector<float>& values;
-        const std::vector<Range>& ranges;
-        int64_t start; // in the sequence of random numbers
-    };
-    const int64_t K = problem.q_size(), V = K + problem.kv_size();
-    double done = 0;
+    // in the sequence of random numbers
+    const int64_t start = i == 0 ? 0 : problem.q_size() + (i == 1 ? 0 : problem.kv_size());
     std::vector<Piece> pieces;
-    for (const Tensor& tensor : {Tensor{"q", tensors.q, of_q, 0}, Tensor{"k", tensors.k, of_kv, K},
-                                 Tensor{"v", tensors.v, of_kv, V}}) {
-        int64_t size = 0;
-        for (const Range& range : tensor.ranges) {
-            size += range.count;
-        }
-        tensor.values.resize(static_cast<size_t>(size));
-        auto to = tensor.values.begin();
-        for (const Range& range : tensor.ranges) {
-            const std::span<float> values(to, static_cast<size_t>(range.count));
-            if (file) {
-                std::ranges::copy(file->read(tensor.name, range.first, range.count), to);
-            } else {
-                pieces.push_back({tensor.start + range.first, values});
-            }
-            to += range.count;
-        }
+    auto to = values.begin();
+    for (const Range& range : ranges) {
         if (file) {
-            convert(tensor.values, dtype, *options.input + ": " + tensor.name);
-            progress(++done / 3);
+            std::ranges::copy(file->read(names[i], range.first, range.count), to);
+        } else {
+            pieces.push_back({start + range.first, {to, static_cast<size_t>(range.count)}});
         }
+        to += range.count;
     }
-    fill_with_normal_numbers(pieces, dtype, options.seed.value_or(0), progress);
-    return tensors;
+    if (file) {
+        convert(values, dtype, *options.input + ": " + names[i]);
+        progress(1);
+    } else {
+        fill_with_normal_numbers(pieces, dtype, options.seed.value_or(0), progress);
+    }
+    return values;
 }
 
 /// O, LSE and dO of a backward rung, where the file holds them; one that it holds must have its
@@ -262,35 +254,37 @@ std::vector<int64_t> make_lengths(const Problem& problem, const Options& options
 
 HostTensors make_heads(const Problem& problem, DType dtype, const Options& options, int64_t first,
                        int64_t count, const Progress& progress) {
-    const int64_t kv_heads = problem.batch * problem.kv_heads;
-    const int64_t of_q = problem.q_size() / kv_heads; // elements for each K/V head
-    const int64_t of_kv = problem.kv_size() / kv_heads;
-    return make_ranges(problem, dtype, options, {{first * of_q, count * of_q}},
-                       {{first * of_kv, count * of_kv}}, progress);
+    HostTensors tensors;
+    tensors.dtype = dtype;
+    std::vector<float>* const values[] = {&tensors.q, &tensors.k, &tensors.v};
+    for (size_t i = 0; i < std::size(values); ++i) {
+        // elements for each K/V head
+        const int64_t head =
+            (i == 0 ? problem.q_size() : problem.kv_size()) / (problem.batch * problem.kv_heads);
+        *values[i] =
+            make_ranges(problem, dtype, options, i, {{first * head, count * head}},
+                        [&](double done) { progress((static_cast<double>(i) + done) / 3); });
+    }
+    return tensors;
 }
 
-HostTensors make_shard(const Problem& problem, DType dtype, const Options& options,
-                       const Shard& shard, const Progress& progress) {
-    const auto rows_of = [&](int64_t heads) {
-        std::vector<Range> ranges;
-        for (int64_t head = 0; head < heads; ++head) {
-            const int64_t start = head * shard.length;
-            for (const int chunk : {shard.early(), shard.late()}) {
-                const int64_t begin = shard.begin(chunk), end = shard.begin(chunk + 1);
-                ranges.push_back(
-                    {(start + begin) * problem.head_dim, (end - begin) * problem.head_dim});
-            }
+std::vector<float> make_shard(const Problem& problem, DType dtype, const Options& options,
+                              const Shard& shard, size_t i, const Progress& progress) {
+    const int64_t heads = problem.batch * (i == 0 ? problem.heads : problem.kv_heads);
+    std::vector<Range> ranges;
+    for (int64_t head = 0; head < heads; ++head) {
+        const int64_t start = head * shard.length;
+        for (const int chunk : {shard.early(), shard.late()}) {
+            const int64_t begin = shard.begin(chunk), end = shard.begin(chunk + 1);
+            ranges.push_back(
+                {(start + begin) * problem.head_dim, (end - begin) * problem.head_dim});
         }
-        return ranges;
-    };
-    HostTensors tensors =
-        make_ranges(problem, dtype, options, rows_of(problem.batch * problem.heads),
-                    rows_of(problem.batch * problem.kv_heads), progress);
-    const Problem part = problem_of(problem, shard); // a rank without rows gets one
-    tensors.q.resize(static_cast<size_t>(part.q_size()));
-    tensors.k.resize(static_cast<size_t>(part.kv_size()));
-    tensors.v.resize(static_cast<size_t>(part.kv_size()));
-    return tensors;
+    }
+    if (shard.rows() == 0) { // a rank without rows gets one
+        const Problem part = problem_of(problem, shard);
+        return std::vector<float>(static_cast<size_t>(i == 0 ? part.q_size() : part.kv_size()));
+    }
+    return make_ranges(problem, dtype, options, i, ranges, progress);
 }
 
 HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype,

@@ -35,10 +35,10 @@ int page_of(const Options& options);
 HostTensors make_heads(const Problem& problem, DType dtype, const Options& options, int64_t first,
                        int64_t count, const Progress& progress);
 
-/// What a rank of a ring holds, as problem_of(problem, shard) says. Throws Error as make_tensors
-/// does.
-HostTensors make_shard(const Problem& problem, DType dtype, const Options& options,
-                       const Shard& shard, const Progress& progress);
+/// What a rank of a ring holds of Q (`i` is 0), K or V, as problem_of(problem, shard) says. Throws
+/// Error as make_tensors does.
+std::vector<float> make_shard(const Problem& problem, DType dtype, const Options& options,
+                              const Shard& shard, size_t i, const Progress& progress);
 
 /// For a backward rung dO is made as well, random where the file holds none. Throws Error when a
 /// tensor cannot be read, or when a finite value of the file is too large for `dtype`.

@@ -27,6 +27,19 @@ void receive(Processes& processes, int from, std::vector<float>& values, int64_t
     processes.receive(from, values.data(), values.size() * sizeof(float));
 }
 
+/// The K/V heads, of all batches, that go round the ring together.
+struct Portion {
+    int64_t first, end;
+    Portion(const Problem& whole, int i, int portions) {
+        const int64_t kv_heads = whole.batch * whole.kv_heads;
+        first = kv_heads * i / portions;
+        end = kv_heads * (i + 1) / portions;
+    }
+    static int64_t largest(const Problem& whole, int portions) {
+        return (whole.batch * whole.kv_heads + portions - 1) / portions;
+    }
+};
+
 } // namespace
 
 std::vector<float> cut(std::span<const float> whole, int64_t heads, int64_t d, const Shard& shard) {
@@ -44,7 +57,7 @@ void put_back(std::span<const float> part, int64_t heads, int64_t d, const Shard
     });
 }
 
-void require_ring(const Problem& problem, int ranks) {
+void require_ring(const Problem& problem, int ranks, int portions) {
     constexpr int most = 4096; // far beyond any ring, and far from where an int overflows
     if (ranks > most) {
         throw Error("a ring can have " + std::to_string(most) + " ranks at most, got " +
@@ -55,6 +68,18 @@ void require_ring(const Problem& problem, int ranks) {
                     "V; got " +
                     std::to_string(problem.q_len) + " and " + std::to_string(problem.kv_len));
     }
+    if (const int64_t kv_heads = problem.batch * problem.kv_heads; portions > kv_heads) {
+        throw Error("--portions can be " + std::to_string(kv_heads) +
+                    " at most, because each needs a K/V head, got " + std::to_string(portions));
+    }
+}
+
+Problem of_heads(const Problem& whole, int64_t kv_heads) {
+    Problem part = whole;
+    part.batch = 1;
+    part.heads = kv_heads * (whole.heads / whole.kv_heads);
+    part.kv_heads = kv_heads;
+    return part;
 }
 
 Problem problem_of(const Problem& whole, const Shard& shard) {
@@ -64,18 +89,31 @@ Problem problem_of(const Problem& whole, const Shard& shard) {
     return part;
 }
 
-Rung rung_of(const Rung& ring, const Problem& whole, const Shard& shard, Exchange& exchange) {
+int64_t workspace_bytes(const Rung& ring, const Problem& whole, const Shard& shard, int portions) {
+    return ring.ring.workspace_bytes(of_heads(whole, Portion::largest(whole, portions)), shard);
+}
+
+Rung rung_of(const Rung& ring, const Problem& whole, const Shard& shard,
+             const std::vector<Exchange*>& exchanges) {
+    const int portions = static_cast<int>(exchanges.size());
     const auto bound = [&]<class T>(ForwardOfRank<T> function) {
-        return Forward<T>([=, &exchange](const Problem&, const T* Q, const T* K, const T* V, T* O,
-                                         float* LSE, void* workspace) {
-            function(whole, shard, Q, K, V, O, LSE, workspace, exchange);
+        return Forward<T>([=](const Problem&, const T* Q, const T* K, const T* V, T* O, float* LSE,
+                              void* workspace) {
+            for (int i = 0; i < portions; ++i) {
+                const Portion portion(whole, i, portions);
+                const Problem part = of_heads(whole, portion.end - portion.first);
+                const int64_t KV_row = portion.first * shard.rows();
+                const int64_t row = KV_row * (whole.heads / whole.kv_heads), d = whole.head_dim;
+                function(part, shard, Q + row * d, K + KV_row * d, V + KV_row * d, O + row * d,
+                         LSE + row, workspace, *exchanges[static_cast<size_t>(i)]);
+            }
         });
     };
     Rung rung = ring;
     rung.fp16 = bound(ring.ring.fp16);
     rung.bf16 = bound(ring.ring.bf16);
-    rung.workspace_bytes = [=, bytes = ring.ring.workspace_bytes](const Problem&) {
-        return bytes(whole, shard);
+    rung.workspace_bytes = [=](const Problem&) {
+        return workspace_bytes(ring, whole, shard, portions);
     };
     return rung;
 }
@@ -87,35 +125,49 @@ void RingRun::Neighbours::start(const ShardOfKV& now, const RoomForKV& /*room*/)
 }
 
 RingRun::RingRun(const Rung& rung, const Problem& problem, const Inputs& whole, int ranks,
-                 size_t margin)
-    : backend_(rung.backend()), problem_(problem), ranks_(ranks), processes_(nullptr) {
-    require_ring(problem, ranks);
+                 size_t margin, int portions)
+    : backend_(rung.backend()), problem_(problem), ranks_(ranks), processes_(nullptr),
+      neighbours_(static_cast<size_t>(portions)) {
+    require_ring(problem, ranks, portions);
     const int64_t d = problem.head_dim;
-    const int64_t heads = problem.batch * problem.heads;
     const int64_t kv_heads = problem.batch * problem.kv_heads;
+    std::vector<Exchange*> exchanges;
+    for (Neighbours& neighbours : neighbours_) {
+        exchanges.push_back(&neighbours);
+    }
     for (int rank = 0; rank < ranks; ++rank) {
         const Shard shard{problem.q_len, ranks, rank};
         const Problem part = problem_of(problem, shard);
-        std::vector<float> q = cut(whole.q, heads, d, shard);
+        std::vector<float> q = cut(whole.q, heads(), d, shard);
         std::vector<float> k = cut(whole.k, kv_heads, d, shard);
         std::vector<float> v = cut(whole.v, kv_heads, d, shard);
         q.resize(static_cast<size_t>(part.q_size()));
         k.resize(static_cast<size_t>(part.kv_size()));
         v.resize(static_cast<size_t>(part.kv_size()));
-        mine_.push_back({shard, DeviceRun(rung_of(rung, problem, shard, neighbours_), part,
+        mine_.push_back({shard, DeviceRun(rung_of(rung, problem, shard, exchanges), part,
                                           {whole.dtype, q, k, v}, margin)});
         const DeviceRun& run = mine_.back().run;
-        neighbours_.shards.push_back({run.device_input(1), run.device_input(2), 0});
+        for (int i = 0; i < portions; ++i) {
+            const auto offset = static_cast<size_t>(Portion(problem, i, portions).first *
+                                                    shard.rows() * d * dtype_bytes(whole.dtype));
+            const auto from = [offset](const void* tensor) {
+                return static_cast<const char*>(tensor) + offset;
+            };
+            neighbours_[static_cast<size_t>(i)].shards.push_back(
+                {from(run.device_input(1)), from(run.device_input(2)), 0});
+        }
     }
 }
 
-RingRun::RingRun(const Rung& rung, const Problem& problem, const Inputs& own, Processes& processes)
+RingRun::RingRun(const Rung& rung, const Problem& problem, DType dtype, Processes& processes,
+                 int portions)
     : backend_(rung.backend()), problem_(problem), ranks_(processes.size()),
       processes_(&processes) {
-    require_ring(problem, ranks_);
+    require_ring(problem, ranks_, portions);
     const Shard shard{problem.q_len, ranks_, processes.rank()};
-    mine_.push_back({shard, DeviceRun(rung_of(rung, problem, shard, processes.exchange()),
-                                      problem_of(problem, shard), own)});
+    const std::vector<Exchange*> exchanges(static_cast<size_t>(portions), &processes.exchange());
+    mine_.push_back({shard, DeviceRun(rung_of(rung, problem, shard, exchanges),
+                                      problem_of(problem, shard), dtype)});
 }
 
 void RingRun::poison() {
@@ -145,30 +197,35 @@ double RingRun::time() {
     return processes_->largest(backend_.time([this] { launch(); }));
 }
 
-std::vector<float> RingRun::gathered(std::vector<float> (DeviceRun::*part)() const,
-                                     int64_t d) const {
-    const int64_t heads = problem_.batch * problem_.heads;
+std::vector<float> RingRun::gathered(std::vector<float> (DeviceRun::*part)(int64_t, int64_t) const,
+                                     int64_t d, int64_t first, int64_t count) const {
+    const auto of_rank = [&](const Rank& rank) {
+        const int64_t head = rank.shard.rows() * d; // elements
+        return (rank.run.*part)(first * head, count * head);
+    };
     if (processes_ != nullptr && processes_->rank() > 0) {
-        std::vector<float> values = (mine_.front().run.*part)();
-        values.resize(static_cast<size_t>(heads * mine_.front().shard.rows() * d));
-        send(*processes_, 0, values);
+        send(*processes_, 0, of_rank(mine_.front()));
         return {};
     }
-    std::vector<float> whole(static_cast<size_t>(heads * problem_.q_len * d)), values;
+    std::vector<float> whole(static_cast<size_t>(count * problem_.q_len * d)), values;
     for (int rank = 0; rank < ranks_; ++rank) {
         const Shard shard{problem_.q_len, ranks_, rank};
         if (rank < static_cast<int>(mine_.size())) {
-            values = (mine_[static_cast<size_t>(rank)].run.*part)();
+            values = of_rank(mine_[static_cast<size_t>(rank)]);
         } else if (processes_ != nullptr) {
-            receive(*processes_, rank, values, heads * shard.rows() * d);
+            receive(*processes_, rank, values, count * shard.rows() * d);
         }
-        put_back(values, heads, d, shard, whole);
+        put_back(values, count, d, shard, whole);
     }
     return whole;
 }
 
-std::vector<float> RingRun::o() const { return gathered(&DeviceRun::o, problem_.head_dim); }
-std::vector<float> RingRun::lse() const { return gathered(&DeviceRun::lse, 1); }
+std::vector<float> RingRun::o(int64_t first, int64_t count) const {
+    return gathered(&DeviceRun::o, problem_.head_dim, first, count);
+}
+std::vector<float> RingRun::lse(int64_t first, int64_t count) const {
+    return gathered(&DeviceRun::lse, 1, first, count);
+}
 
 size_t RingRun::workspace_bytes() const {
     size_t bytes = 0;

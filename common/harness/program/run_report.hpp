@@ -18,6 +18,7 @@ struct Report {
     uint64_t seed = 0;                // the seed of random input
     int ranks = 1;                    // of a ring,
     int processes = 1;                // and how many processes computed them
+    int portions = 1;                 // in which its heads went round
     int page = 0;                     // keys in a page of a paged cache, or 0
     std::vector<int64_t> lengths;     // of its sequences
     double flops = 0;                 // of the problem, or of the sequences of a paged cache

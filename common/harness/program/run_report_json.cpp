@@ -61,6 +61,7 @@ std::string format_json(const Report& report) {
           {"scale", p.scale}}},
         {"ranks", report.ranks},
         {"processes", report.processes},
+        {"portions", report.portions},
         {"page", report.page > 0 ? Json(report.page) : Json(nullptr)},
         {"lengths", report.page > 0 ? Json(report.lengths) : Json(nullptr)},
         {"dtype", dtype_name(report.dtype)},

@@ -103,6 +103,9 @@ std::string verdict_lines(const Report& report) {
 std::string format_text(const Report& report) {
     const Problem& p = report.problem;
     const Backend& backend = report.rung.backend();
+    const std::string portions = report.portions == 1
+                                     ? std::string()
+                                     : format(", the heads in %d portions", report.portions);
     return report.rung.name + "\n" +
            format(
                "problem   B=%lld H=%lld H_kv=%lld N_q=%lld N_kv=%lld d=%lld, %s, scale %.6g, %s, ",
@@ -114,9 +117,10 @@ std::string format_text(const Report& report) {
            (report.input ? *report.input : "random, seed " + std::to_string(report.seed)) + "\n" +
            "backend   " + backend.name() + ": " + backend.description() + "\n" +
            (report.ranks == 1 ? std::string()
-                              : format("ring      %d ranks, %s\n", report.ranks,
+                              : format("ring      %d ranks, %s%s\n", report.ranks,
                                        report.processes == 1 ? "one after the other in one process"
-                                                             : "each a process")) +
+                                                             : "each a process",
+                                       portions.c_str())) +
            cache_line(report) + time_lines(report) + report.of_backend + verdict_lines(report);
 }
 

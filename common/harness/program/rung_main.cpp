@@ -36,13 +36,17 @@ double host_bytes(const Rung& rung, const Problem& p, DType dtype, bool check) {
     return inputs + outputs + (check ? reference : 0);
 }
 
-/// A K/V head of the problem, with the query heads that share it.
-Problem one_head(const Problem& whole) {
-    Problem part = whole;
-    part.batch = 1;
-    part.heads = whole.heads / whole.kv_heads;
-    part.kv_heads = 1;
-    return part;
+/// The same of a process that is a rank of a ring. Inputs become floats one after the other, and
+/// process 0 checks a head at a time. Only to be written are O and LSE there as a whole.
+double host_bytes_of_rank(const Rung& rung, const Report& report, const Options& options,
+                          const Problem& part, bool first) {
+    const Problem& whole = report.problem;
+    const auto element = static_cast<double>(dtype_bytes(report.dtype));
+    const auto q = static_cast<double>(part.q_size()), kv = static_cast<double>(part.kv_size());
+    const auto outputs = static_cast<double>(whole.q_size() + whole.lse_size());
+    return (q + 2 * kv) * element + std::max(q, kv) * sizeof(float) +
+           (first && options.check ? host_bytes(rung, of_heads(whole, 1), report.dtype, true) : 0) +
+           (first && options.output ? outputs * sizeof(float) : 0);
 }
 
 void write_output(const std::string& path, const Report& report, const Outputs& outputs) {
@@ -98,45 +102,58 @@ void require_memory(const Report& report, const Options& options, Processes* pro
         rung.workspace_bytes = [&, from, to](const Problem&) {
             int64_t bytes = 0;
             for (int rank = from; rank < to; ++rank) {
-                bytes += rung.ring.workspace_bytes(whole, {whole.q_len, report.ranks, rank});
+                bytes += workspace_bytes(rung, whole, {whole.q_len, report.ranks, rank},
+                                         report.portions);
             }
             return bytes;
         };
     }
     if (processes != nullptr) {
         problem = problem_of(whole, {whole.q_len, report.ranks, processes->rank()});
-    }
-    if (processes != nullptr) { // its shard, and a head; on process 0 all O and LSE, to be checked
-        const bool first = processes->rank() == 0;
-        on_host =
-            host_bytes(rung, problem, report.dtype, false) +
-            host_bytes(rung, one_head(whole), report.dtype, first && options.check) +
-            (first ? static_cast<double>(whole.q_size() + whole.lse_size()) : 0) * sizeof(float);
+        on_host = host_bytes_of_rank(rung, report, options, problem, processes->rank() == 0);
     }
     flash::require_memory(rung, problem, report.dtype, DeviceRun::default_margin, on_host);
 }
 
 /// The verdict on all heads, one after the other, each with inputs that are made for it: all of
-/// them may be too large for one host.
-Verdict check_heads(const Report& report, const Options& options, const Outputs& outputs,
-                    const Progress& progress) {
+/// them may be too large for one host. Every process calls it, and process 0 gets the verdict.
+std::optional<Verdict> check_heads(const Report& report, const Options& options,
+                                   const RingRun& ring, bool first, const Progress& progress) {
     const Problem& p = report.problem;
-    const Problem one = one_head(p);
+    const Problem one = of_heads(p, 1);
     const int64_t kv_heads = p.batch * p.kv_heads;
     Verdict all;
     for (int64_t head = 0; head < kv_heads; ++head) {
+        const std::vector<float> o = ring.o(head * one.heads, one.heads);
+        const std::vector<float> lse = ring.lse(head * one.heads, one.heads);
+        if (!first) {
+            continue;
+        }
         const HostTensors tensors = make_heads(p, report.dtype, options, head, 1, [](double) {});
-        const auto of_head = [head](std::span<const float> whole, int64_t size) {
-            return whole.subspan(static_cast<size_t>(head * size), static_cast<size_t>(size));
-        };
-        const Outputs part{.o = of_head(outputs.o, one.q_size()),
-                           .lse = of_head(outputs.lse, one.lse_size())};
-        all.add(report.rung.check(one, tensors.view(), part, {}, options.check_rows),
-                "K/V head " + std::to_string(head) + " of " + std::to_string(kv_heads) +
-                    ", by itself: ");
+        all.add(
+            report.rung.check(one, tensors.view(), {.o = o, .lse = lse}, {}, options.check_rows),
+            "K/V head " + std::to_string(head) + " of " + std::to_string(kv_heads) +
+                ", by itself: ");
         progress(static_cast<double>(head + 1) / static_cast<double>(kv_heads));
     }
-    return all;
+    return first ? std::optional(all) : std::nullopt;
+}
+
+/// This process's rank of a ring, with the input of its shard: a tensor after the other, because as
+/// floats all of them may be too large for a host.
+std::unique_ptr<RingRun> make_rank(const Report& report, const Options& options,
+                                   Processes& processes) {
+    const Problem& p = report.problem;
+    const Shard shard{p.q_len, processes.size(), processes.rank()};
+    auto ring = std::make_unique<RingRun>(report.rung, p, report.dtype, processes, report.portions);
+    ProgressLine progress(processes.rank() == 0 ? "preparing the input" : "");
+    for (size_t i = 0; i < 3; ++i) {
+        const auto part = [&, i](double done) {
+            progress.update((static_cast<double>(i) + done) / 3);
+        };
+        ring->upload(i, make_shard(p, report.dtype, options, shard, i, part));
+    }
+    return ring;
 }
 
 /// `processes`: null where this process works alone. Process 0 checks and writes.
@@ -145,14 +162,10 @@ void run(Report& report, const Options& options, Processes* processes) {
     const Problem& problem = report.problem;
     Backend& backend = rung.backend();
     const bool first = processes == nullptr || processes->rank() == 0;
-    HostTensors tensors; // of this process's shard, where there are several
-    {
-        ProgressLine progress(first ? "preparing the input" : "");
-        tensors = processes == nullptr
-                      ? make_tensors(rung, problem, report.dtype, options, progress.callback())
-                      : make_shard(problem, report.dtype, options,
-                                   {problem.q_len, processes->size(), processes->rank()},
-                                   progress.callback());
+    HostTensors tensors; // where this process works alone
+    if (processes == nullptr) {
+        ProgressLine progress("preparing the input");
+        tensors = make_tensors(rung, problem, report.dtype, options, progress.callback());
     }
     if (rung.is_backward() && tensors.o.empty()) {
         ProgressLine progress("computing O and LSE");
@@ -161,6 +174,7 @@ void run(Report& report, const Options& options, Processes* processes) {
         tensors.lse = std::move(forward.lse);
     }
     std::unique_ptr<AnyRun> made;
+    RingRun* ring = nullptr; // of several processes
     std::optional<PagedCache> cache;
     if (report.page > 0) {
         cache = in_pages(problem, tensors.view(), report.page, report.lengths, report.seed);
@@ -169,10 +183,12 @@ void run(Report& report, const Options& options, Processes* processes) {
     } else if (report.ranks == 1) {
         made = std::make_unique<DeviceRun>(rung, problem, tensors.view());
     } else if (processes == nullptr) {
-        made = std::make_unique<RingRun>(rung, problem, tensors.view(), report.ranks);
+        made = std::make_unique<RingRun>(rung, problem, tensors.view(), report.ranks,
+                                         DeviceRun::default_margin, report.portions);
     } else {
-        made = std::make_unique<RingRun>(rung, problem, tensors.view(), *processes);
-        tensors = {}; // they may be large, and are on the device now
+        std::unique_ptr<RingRun> rank = make_rank(report, options, *processes);
+        ring = rank.get();
+        made = std::move(rank);
     }
     AnyRun& device = *made;
     {
@@ -188,18 +204,18 @@ void run(Report& report, const Options& options, Processes* processes) {
     if (rung.is_backward()) {
         gradients = device.gradients();
         outputs = {.d_q = gradients.d_q, .d_k = gradients.d_k, .d_v = gradients.d_v};
-    } else {
+    } else if (ring == nullptr || options.output) {
         o = device.o();
         lse = device.lse();
         outputs = {.o = o, .lse = lse};
     }
-    if (options.check && first) {
-        ProgressLine progress("checking against the reference");
+    if (options.check) {
+        ProgressLine progress(first ? "checking against the reference" : "");
         if (cache) {
             report.verdict = check_paged(rung, *cache, tensors.dtype, tensors.q, outputs,
                                          progress.callback(), options.check_rows);
-        } else if (processes != nullptr) {
-            report.verdict = check_heads(report, options, outputs, progress.callback());
+        } else if (ring != nullptr) {
+            report.verdict = check_heads(report, options, *ring, first, progress.callback());
         } else {
             report.verdict = rung.check(problem, tensors.view(), outputs, progress.callback(),
                                         options.check_rows);
@@ -276,12 +292,15 @@ int run_ring(const Rung& rung, const std::optional<Options>& options, Report& re
         refused = failure_of([&] {
             report.processes = started->size();
             report.ranks = options->ranks.value_or(started->size());
+            report.portions = options->portions.value_or(1);
             if (options->ranks && processes != nullptr) {
                 throw Error("with --ranks one process computes all ranks: leave out --ranks, or "
                             "mpirun");
             }
             if (report.ranks > 1) {
-                require_ring(report.problem, report.ranks);
+                require_ring(report.problem, report.ranks, report.portions);
+            } else if (options->portions) {
+                throw Error("--portions is for a ring of several ranks: add --ranks 2, or mpirun");
             }
             require_memory(report, *options, processes);
         });
