@@ -1,5 +1,5 @@
 // The first half of the rule: what is expected, and how far from it an output may be.
-#include <Eigen/Dense>
+#include <Eigen/Core>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "reference/naive.hpp"
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 
 #include <limits>
 

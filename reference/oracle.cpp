@@ -1,6 +1,6 @@
 #include "reference/oracle.hpp"
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 
 #include <cmath>
 #include <limits>

@@ -1,6 +1,6 @@
 #include "reference/products.hpp"
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 
 namespace flash::reference {
 

@@ -1,6 +1,6 @@
 #include "reference/conformance/inputs.hpp"
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 
 #include <algorithm>
 #include <array>

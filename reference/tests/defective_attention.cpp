@@ -1,6 +1,6 @@
 #include "reference/tests/defective_attention.hpp"
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 #include "reference/tests/defective_backward.hpp"
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 
 #include <algorithm>
 #include <atomic>

@@ -1,3 +1,5 @@
+#pragma GCC optimize("O1") // compiled in half the time, and nobody waits for a command line
+
 #include "common/harness/program/command_line.hpp"
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
 #include "common/simt/cublas/cublas.hpp"
 
-#include <Eigen/Dense>
+#include <Eigen/Core>
 #include <algorithm>
 #include <optional>
 #include <vector>
