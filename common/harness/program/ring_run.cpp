@@ -75,6 +75,9 @@ void require_ring(const Problem& problem, int ranks, int portions) {
 }
 
 Problem of_heads(const Problem& whole, int64_t kv_heads) {
+    if (kv_heads == whole.batch * whole.kv_heads) {
+        return whole;
+    }
     Problem part = whole;
     part.batch = 1;
     part.heads = kv_heads * (whole.heads / whole.kv_heads);

@@ -14,10 +14,6 @@ namespace flash {
 /// The rows of a (heads, N, d) tensor that a rank holds: (heads, shard.rows(), d).
 std::vector<float> cut(std::span<const float> whole, int64_t heads, int64_t d, const Shard& shard);
 
-/// Some K/V heads of all batches, with the query heads that share them: a problem of one batch,
-/// whose tensors lie one behind the other in those of the whole.
-Problem of_heads(const Problem& whole, int64_t kv_heads);
-
 /// The other way round.
 void put_back(std::span<const float> part, int64_t heads, int64_t d, const Shard& shard,
               std::vector<float>& whole);
@@ -83,11 +79,15 @@ void require_ring(const Problem& problem, int ranks, int portions = 1);
 /// without rows still passes those of others on; it gets a row that nobody touches.
 Problem problem_of(const Problem& whole, const Shard& shard);
 
+/// So many K/V heads of all batches, with the query heads that share them. Unless these are all, it
+/// is a problem of one batch, whose tensors are a part of those of the whole.
+Problem of_heads(const Problem& whole, int64_t kv_heads);
+
 /// Bytes of a rank's workspace, which is for one portion of the heads at a time.
 int64_t workspace_bytes(const Rung& ring, const Problem& whole, const Shard& shard, int portions);
 
 /// The rung as one rank runs it: its problem is problem_of(whole, shard). The heads go round in
-/// portions, one after the other, each by an exchange of its own.
+/// portions, one after the other. Each has its exchange, which may be that of others, too.
 Rung rung_of(const Rung& ring, const Problem& whole, const Shard& shard,
              const std::vector<Exchange*>& exchanges);
 
