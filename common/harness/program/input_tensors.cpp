@@ -132,8 +132,8 @@ void fill_with_normal_numbers(const std::vector<Piece>& pieces, DType dtype, uin
     }
 }
 
-/// Which of Q, K and V: in the order of a rung's parameters.
-constexpr const char* names[] = {"q", "k", "v"};
+/// In a file, and in the order of a rung's parameters.
+constexpr const char* tensor_names[] = {"q", "k", "v"};
 
 /// Parts of Q (`i` is 0), K or V, one behind the other.
 std::vector<float> make_ranges(const Problem& problem, DType dtype, const Options& options,
@@ -154,14 +154,14 @@ std::vector<float> make_ranges(const Problem& problem, DType dtype, const Option
     auto to = values.begin();
     for (const Range& range : ranges) {
         if (file) {
-            std::ranges::copy(file->read(names[i], range.first, range.count), to);
+            std::ranges::copy(file->read(tensor_names[i], range.first, range.count), to);
         } else {
             pieces.push_back({start + range.first, {to, static_cast<size_t>(range.count)}});
         }
         to += range.count;
     }
     if (file) {
-        convert(values, dtype, *options.input + ": " + names[i]);
+        convert(values, dtype, *options.input + ": " + tensor_names[i]);
         progress(1);
     } else {
         fill_with_normal_numbers(pieces, dtype, options.seed.value_or(0), progress);

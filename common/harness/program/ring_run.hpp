@@ -26,8 +26,8 @@ class RingRun final : public AnyRun {
     RingRun(const Rung& rung, const Problem& problem, const Inputs& whole, int ranks,
             size_t margin = DeviceRun::default_margin, int portions = 1);
 
-    /// Each process is a rank, which takes part in every call. Its input is that of
-    /// problem_of(problem, shard), and upload() brings it.
+    /// Each process is a rank, which takes part in every call but upload(). That one brings its
+    /// input, of problem_of(problem, shard), before the first run; see DeviceRun.
     RingRun(const Rung& rung, const Problem& problem, DType dtype, Processes& processes,
             int portions);
     void upload(size_t i, std::span<const float> values) { mine_.front().run.upload(i, values); }

@@ -36,8 +36,8 @@ double host_bytes(const Rung& rung, const Problem& p, DType dtype, bool check) {
     return inputs + outputs + (check ? reference : 0);
 }
 
-/// The same of a process that is a rank of a ring. Inputs become floats one after the other, and
-/// process 0 checks a head at a time. Only to be written are O and LSE there as a whole.
+/// The same of a process that is a rank of a ring. Its inputs are floats one after the other, and
+/// process 0 checks a head at a time; it holds all of O and LSE only to write them to a file.
 double host_bytes_of_rank(const Rung& rung, const Report& report, const Options& options,
                           const Problem& part, bool first) {
     const Problem& whole = report.problem;
