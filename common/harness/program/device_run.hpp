@@ -36,8 +36,8 @@ class DeviceRun final : public AnyRun {
     DeviceRun(const Rung& rung, const Problem& problem, DType dtype,
               size_t margin = default_margin);
 
-    /// Fills input `i`, in the order of the rung's parameters. Throws Error when `values` has another
-    /// size than the problem needs.
+    /// Fills input `i`, in the order of the rung's parameters. Throws Error when `values` has
+    /// another size than the problem needs.
     void upload(size_t i, std::span<const float> values);
 
     void poison() override;
