@@ -3,9 +3,9 @@
 The 24 cases have 16,384 tokens and heads x d = 2048: d = 64 and 128, full and causal, N = 512 to
 16384. Tensor-core rungs stand beside FlashAttention-2, cuDNN and, where Python finds Triton, the
 kernel of docs/examples/triton_attention.py; with --dtype fp32 the fp32 rungs from micro_tiles on
-stand beside the memory-efficient kernel. In bf16 FlashAttention-3's forward pass is one of the programs
-where Python finds the wheel fa3-fwd. Each program is held to the suite's rule, against float64, on
-the tensors that are timed.
+stand beside the memory-efficient kernel. In bf16 FlashAttention-3's forward pass is one of the
+programs where Python finds the wheel fa3-fwd. Each program is held to the suite's rule, against
+float64, on the tensors that are timed.
 
     lab compare                      all tensor-core rungs, 24 cases, bf16
     lab compare block_order lean_softmax --dtype fp16 --lengths 4096,16384 --sigma 1,2,4,8,16
