@@ -357,7 +357,7 @@ def ladder_table():
         written = (records.ROOT / path).is_file()
         chapter = f"[{rung.number}]({path})" if written else rung.number
         lines.append([chapter, f"[{rung.name}](steps/{rung.program})", rung.idea])
-    return table(["chapter", "kernel", "the one idea"], lines, 3)
+    return table(["chapter", "kernel", "the idea"], lines, 3)
 
 
 def ceilings(*names):

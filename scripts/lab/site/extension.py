@@ -27,7 +27,7 @@ def fill_in_ladder(app, docname, source):
     if docname == app.config.root_doc:
         app.env.note_dependency(ROOT / "steps/ladder.txt")
         rows = [f"| [{rung.name}](/docs/{rung.program}.md) | {rung.idea} |" for rung in ladder()]
-        table = "\n".join(["| rung | the one idea |", "|---|---|", *rows])
+        table = "\n".join(["| rung | the idea |", "|---|---|", *rows])
         source[0] = source[0].replace("@LADDER@", table)
 
 

@@ -28,6 +28,30 @@ def test_rungs_are_found_by_name_or_folder():
         cuda_rungs(["ovrlap"])
 
 
+def minutes_of_reading(chapter, kernel):
+    """200 words and ten lines of code a minute, as docs/README.md says."""
+    words, code, fence = 0, len([line for line in kernel.splitlines() if line.strip()]), None
+    for line in chapter.splitlines():
+        if line.startswith("```"):
+            fence = line.removeprefix("```") if fence is None else None
+        elif fence is None:
+            words += len(line.split())
+        elif fence in ("cpp", "python", "sh") and line.strip():
+            code += 1
+    return words / 200 + code / 10
+
+
+@pytest.mark.parametrize("rung", ladder(), ids=lambda rung: rung.name)
+def test_a_chapter_takes_as_long_as_it_says(rung):
+    chapter = (ROOT / f"docs/{rung.program}.md").read_text()
+    (head,) = [line for line in chapter.splitlines()[:5] if " minutes. Before it: " in line]
+    says = int(head.removeprefix("*").split()[0])
+    assert abs(says - minutes_of_reading(chapter, rung.kernel_file.read_text())) <= 5
+    index = (ROOT / "docs/README.md").read_text()
+    (row,) = [line for line in index.splitlines() if line.startswith(f"| [{rung.number} ")]
+    assert int(row.split("|")[2]) == says
+
+
 def test_the_chapters_commands_differ_in_the_rungs_name_alone():
     kinds, problems = build_commands.by_kind(ROOT, ladder())
     assert not problems
