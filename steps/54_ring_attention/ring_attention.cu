@@ -22,6 +22,7 @@
 #include "steps/54_ring_attention/ring_attention.hpp"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
@@ -79,7 +80,10 @@ __device__ void merge(float (&O_reg)[fragments][4], const flash::Rows& rows, con
         const bool inside = i + 8 * r < task.N_q;
         const int64_t row = head * task.head_rows + i + 8 * r;
         const float l = flash::row_sum(rows.l[r]);
-        const float LSE = rows.m[r] * flash::ln_2 + logf(l);
+        // Where scaled scores leave fp32, they count as its largest number: two infinities could
+        // not be compared.
+        const float m = fminf(fmaxf(rows.m[r] * task.scale_log2, -FLT_MAX), FLT_MAX);
+        const float LSE = m * flash::ln_2 + logf(l);
         float LSE_before = inside && t == 0 && !task.first ? task.LSE[row] : -INFINITY;
         // the row's first lane reads it for all four, because it will overwrite it
         LSE_before = __shfl_sync(0xffffffff, LSE_before, lane - t);
