@@ -80,6 +80,13 @@ template <> constexpr Half from_float<Half>(float x) {
     return {static_cast<uint16_t>(sign | (magnitude + half_ulp_or_less - (112u << 23)) >> 13)};
 }
 
+/// The largest finite number of `type`.
+constexpr float largest_number(DType type) {
+    return type == DType::fp16   ? 65504.0f
+           : type == DType::bf16 ? 0x1.fep127f
+                                 : 0x1.fffffep127f;
+}
+
 /// x as the nearest value of `type`, held in a float.
 constexpr float round_to(DType type, float x) {
     return type == DType::fp32   ? x

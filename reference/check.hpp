@@ -1,6 +1,8 @@
 // The rule that decides whether a rung's output is correct.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -10,10 +12,16 @@ namespace flash::reference {
 
 /// Computes the float64 oracle and the naive same-type baseline for the problem and compares, as
 /// follows.
-///   O:    max|O - oracle| <= 2 max|naive - oracle| + 2 u max|oracle| + 2^-20 A max|V| + 1e-5
+///   O:    max|O - oracle| <= 2 max|naive - oracle| + 2 u max|oracle| + 2^-20 A max|V| + floor
+///         min_j V_jx - eps_ix <= O_ix <= max_j V_jx + eps_ix, over the keys that row i sees
 ///   LSE:  |LSE_i - oracle_i| <= tau + 2^-19 A_i, row by row
-/// with A_i = scale * max_j sum_x |q_ix k_jx| over the keys that row i sees, A their maximum,
-/// u = 0, 2^-11, 2^-8 and tau = 2e-5, 1e-3, 4e-3 for fp32, fp16, bf16.
+/// with A_i = scale * max_j sum_x |q_ix k_jx| over the keys that row i sees, A their maximum, and
+/// u = 0, 2^-11, 2^-8 for fp32, fp16, bf16.
+/// floor = 1e-5 min(1, max|V|), and the smallest numbers of the type, which are coarse.
+/// The second line of O holds whatever the scores are, because O is an average of V:
+/// eps_ix = (2 u + 2^-16) max_j |V_jx| + floor, for the rounding of P and of O, and for fp32 sums.
+/// tau = 2e-5. Of outputs that say rounded_sums it is u + N_kv 2^-25 more: P is off by u of itself,
+/// and in fp16 a small one by 2^-25, where the largest is 1.
 /// Equal infinities agree; NaN never does; an O that is all zeros where the baseline is not is
 /// rejected.
 /// With `rows_of_head` above 0 the rule is applied to a sample of about that many rows of each head
@@ -30,13 +38,24 @@ constexpr double unit_roundoff(DType type) {
 /// What an output of one problem is compared with. It depends on the inputs alone, so many outputs
 /// may share it.
 struct Expectation {
-    std::vector<double> o, lse;    // the oracle's
-    double o_bound = 0;            // for every element of O
-    std::vector<double> lse_bound; // for every row
+    std::vector<double> o, lse;       // the oracle's
+    double o_bound = 0;               // for every element of O
+    double fp32_sums = 0;             // the part of it that is for scores summed up in fp32
+    double rounding = 0;              // and the rest
+    std::vector<float> v_low, v_high; // (B, H, N_q, d): what the row sees of V lies in between
+    double average_roundoff = 0, floor = 0; // of eps: 2 u + 2^-16, and what small V may be off by
+    std::vector<double> lse_bound;          // for every row
+    double rounded_sums = 0;                // by so much more, where outputs sum up rounded P
     bool all_zero = false;     // the baseline's O is zero everywhere, so zeros are a right answer
     std::vector<bool> ignored; // (B, H, N_q): rows that are not compared; empty: every row is
 
     bool is_ignored(size_t row) const { return !ignored.empty() && ignored[row]; }
+
+    /// eps of element i of O.
+    double average_error(size_t i) const {
+        const float reach = std::max(std::abs(v_low[i]), std::abs(v_high[i]));
+        return average_roundoff * static_cast<double>(reach) + floor;
+    }
 };
 
 /// The first half of check(). `ignored_rows`, empty or one flag per row of LSE, marks rows that the

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -18,8 +20,46 @@ namespace {
 using Matrix = MatrixF;
 using ConstTile = Eigen::Map<const Matrix>;
 
-double lse_tolerance(DType type) {
-    return type == DType::fp32 ? 2e-5 : type == DType::fp16 ? 1e-3 : 4e-3;
+constexpr double lse_tolerance = 2e-5;
+
+// What LSE may be off by beyond that where P is summed up after it was rounded.
+double rounding_of_sums(const Problem& p, DType type) {
+    const double of_small_weights = type == DType::fp16 ? 0x1p-25 : 0;
+    return unit_roundoff(type) + static_cast<double>(p.kv_len) * of_small_weights;
+}
+
+// Numbers below it are coarse: they are this far apart in fp16, and 0 where fp32 flushes them.
+double smallest(DType type) { return type == DType::fp16 ? 0x1p-24 : 0x1p-126; }
+
+// The least and the largest V in each column that a row sees; NaN in ignored heads is left out. A
+// row that sees no key gets 0.
+void fill_range_of_V(const Problem& p, const Inputs& inputs, Expectation& e) {
+    const auto d = static_cast<size_t>(p.head_dim);
+    e.v_low.assign(static_cast<size_t>(p.q_size()), 0);
+    e.v_high = e.v_low;
+    for (int64_t b = 0; b < p.batch; ++b) {
+        for (int64_t h = 0; h < p.heads; ++h) {
+            const float* V = inputs.v.data() + p.kv_offset(b, h);
+            const auto first_row = static_cast<size_t>(p.q_offset(b, h));
+            std::vector<float> low(d, std::numeric_limits<float>::infinity()), high(d);
+            std::ranges::transform(low, high.begin(), std::negate());
+            int64_t seen = 0; // a row sees the keys of the row before, and perhaps more
+            for (int64_t i = 0; i < p.q_len; ++i) {
+                for (; seen < p.visible_keys(i); ++seen) {
+                    for (size_t x = 0; x < d; ++x) {
+                        const float v = V[static_cast<size_t>(seen) * d + x];
+                        low[x] = v < low[x] ? v : low[x];
+                        high[x] = v > high[x] ? v : high[x];
+                    }
+                }
+                if (seen > 0) {
+                    const size_t row = first_row + static_cast<size_t>(i) * d;
+                    std::ranges::copy(low, e.v_low.begin() + static_cast<int64_t>(row));
+                    std::ranges::copy(high, e.v_high.begin() + static_cast<int64_t>(row));
+                }
+            }
+        }
+    }
 }
 
 // A_i for every row, 0 where a row sees no key. An fp32 score is wrong by some units of 2^-24 A_i,
@@ -81,7 +121,7 @@ Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ign
     double baseline_error = 0, largest_o = 0, largest_a = 0, largest_v = 0;
     const size_t d = static_cast<size_t>(p.head_dim);
     for (size_t row = 0; row < A.size(); ++row) {
-        e.lse_bound[row] = lse_tolerance(inputs.dtype) + 0x1p-19 * A[row];
+        e.lse_bound[row] = lse_tolerance + 0x1p-19 * A[row];
         if (e.is_ignored(row)) {
             continue;
         }
@@ -101,8 +141,14 @@ Expectation expect(const Problem& p, const Inputs& inputs, std::vector<bool> ign
             largest_v = std::max(largest_v, static_cast<double>(std::abs(v)));
         }
     }
-    e.o_bound = 2 * baseline_error + 2 * unit_roundoff(inputs.dtype) * largest_o +
-                0x1p-20 * largest_a * largest_v + 1e-5;
+    const double u = unit_roundoff(inputs.dtype);
+    fill_range_of_V(p, inputs, e);
+    e.average_roundoff = 2 * u + 0x1p-16;
+    e.floor = 1e-5 * std::min(1.0, largest_v) + smallest(inputs.dtype);
+    e.fp32_sums = 0x1p-20 * largest_a * largest_v;
+    e.rounded_sums = rounding_of_sums(p, inputs.dtype);
+    e.rounding = 2 * baseline_error + 2 * u * largest_o + e.floor;
+    e.o_bound = e.rounding + e.fp32_sums;
     if (!std::isfinite(e.o_bound)) {
         throw std::runtime_error("the bound on O is not finite: the scores are too large for fp32");
     }

@@ -2,6 +2,8 @@
 
 #include <Eigen/Core>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "reference/products.hpp"
@@ -28,6 +30,7 @@ std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress&
     std::vector<float> result(static_cast<size_t>(p.q_size()));
     const int64_t d = p.head_dim;
     const auto round = [type = inputs.dtype](float x) { return round_to(type, x); };
+    const float largest = largest_number(inputs.dtype);
 
     for_each_row_tile(p, ignored_rows, progress, [&](const RowTile& tile) {
         const int64_t offset = p.q_offset(tile.b, tile.h) + tile.first * d;
@@ -48,7 +51,10 @@ std::vector<float> naive(const Problem& p, const Inputs& inputs, const Progress&
         const Matrix P = inputs.dtype == DType::fp32 ? std::move(S) : Matrix(S.unaryExpr(round));
         O = product(P, V);
         if (inputs.dtype != DType::fp32) {
-            O = O.unaryExpr(round).eval();
+            // rounded P may carry an average of 65504 beyond it, where fp16 would say infinity
+            O = O.unaryExpr([round, largest](float x) {
+                     return std::isfinite(x) ? round(std::clamp(x, -largest, largest)) : x;
+                 }).eval();
         }
     });
     return result;

@@ -56,14 +56,21 @@ Yardstick naive_gradients(const Problem& p, const Inputs& inputs, const ForwardR
                 const float A = visible > 0 ? QK.row(i).head(visible).maxCoeff() : 0;
                 const float D = visible > 0 ? dOV.row(i).head(visible).maxCoeff() : 0;
                 auto row = P.row(i).head(visible); // empty where LSE is -inf
-                row = (row.array() - LSE[i]).exp();
+                // P is at most 1, also where S and LSE are so large that their difference is noise
+                row = (row.array() - LSE[i]).min(0.0f).exp();
                 // as in naive.cpp
                 row = (row.array() < std::numeric_limits<float>::min()).select(0, row);
                 P.row(i).tail(keys - visible).setZero();
                 P.row(i) = P.row(i).unaryExpr(round).eval();
                 dS.row(i) = P.row(i).array() * (dS.row(i).array() - dO.row(i).dot(O.row(i)));
-                P_moves.row(i) = A * P.row(i);
-                dS_moves.row(i) = D * P.row(i) + A * dS.row(i).cwiseAbs();
+                if (A < 0x1p20f) {
+                    P_moves.row(i) = A * P.row(i);
+                    dS_moves.row(i) = D * P.row(i) + A * dS.row(i).cwiseAbs();
+                } else { // no digit of S is known: P is 0 to 1, and dS at most 2 D
+                    P_moves.row(i).setConstant(0x1p20f);
+                    P_moves.row(i).tail(keys - visible).setZero();
+                    dS_moves.row(i) = 2 * D * P_moves.row(i);
+                }
                 dS.row(i) = dS.row(i).unaryExpr(round).eval();
             }
             dQ = p.scale * product(dS, K.topRows(keys));

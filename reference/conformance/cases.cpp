@@ -57,6 +57,24 @@ constexpr std::array kinds_along_keys = {Kind::rises_50,        Kind::rises_200,
 constexpr Shape along_keys{127, 512}, many_keys{128, 4096}, many_rows{4096, 4096},
     many_blocks{512, 384};
 
+// Finite inputs at the ends of what a type or the scale may be, on small shapes: one key, one step
+// of any rung, or three tiles and a piece.
+struct Extreme {
+    Kind kind;
+    Shape shape;
+    float scale = 0; // 0: the default
+};
+constexpr std::array extremes = {Extreme{Kind::huge_equal, {5, 1}},
+                                 Extreme{Kind::huge_equal, {5, 16}},
+                                 Extreme{Kind::huge_equal, {33, 194}},
+                                 Extreme{Kind::large_scale, {33, 194}, 1e7f},
+                                 Extreme{Kind::large_scale, {33, 194}, 1e8f},
+                                 Extreme{Kind::large_scale, {33, 194}, 1e30f},
+                                 Extreme{Kind::tiny_scale, {33, 194}, 1e-30f},
+                                 Extreme{Kind::tiny_scale, {33, 194}, 1e-40f},
+                                 Extreme{Kind::large_values, {33, 194}},
+                                 Extreme{Kind::small_values, {33, 194}}};
+
 struct Heads {
     int64_t q = 1, kv = 1;
 };
@@ -146,6 +164,16 @@ std::string kind_name(Kind kind) {
         return "middle key towers";
     case Kind::towering_last:
         return "last key towers";
+    case Kind::huge_equal:
+        return "huge equal scores";
+    case Kind::large_scale:
+        return "large scale";
+    case Kind::tiny_scale:
+        return "tiny scale";
+    case Kind::large_values:
+        return "large V";
+    case Kind::small_values:
+        return "small V";
     }
     return {};
 }
@@ -183,14 +211,21 @@ namespace {
 /// Whether gradients are tried on a kind of input. NaN in one row of Q is in all of dK, so there
 /// would be nothing beside it to compare. With scores of 1e4 and more P = exp(S - LSE) is a matter
 /// of luck: LSE is an fp32 number, which at 6e4 is known to 0.002, and so P is known to 0.2%,
-/// however S was summed up.
+/// however S was summed up. Of larger scores yet the gradients must at least be finite. In fp16
+/// they may not be, as no gradient beyond 65504 is.
 bool suits_gradients(const Case& c) {
     switch (c.kind) {
     case Kind::nan_row:
     case Kind::inf_row:
     case Kind::logits_1e4:
     case Kind::logits_6e4:
+    case Kind::large_values:
+    case Kind::small_values:
         return false;
+    case Kind::huge_equal:
+        return c.dtype != DType::fp16;
+    case Kind::large_scale:
+        return c.dtype != DType::fp16 && c.problem.scale < 1e10f;
     default:
         return true;
     }
@@ -313,6 +348,27 @@ void add_along_keys(List& list, const Scope& scope) {
                             (is_slow(scope) ? ", and one mask per head dim" : ""));
 }
 
+// Extremes, on one head: every type, with every head dim, and the masks take turns. On a slow
+// backend the head dims take turns, too.
+void add_extremes(List& list, const Scope& scope) {
+    for (size_t n = 0; n < extremes.size(); ++n) {
+        for (const DType dtype : scope.dtypes) {
+            for (size_t k = 0; k < scope.head_dims.size(); ++k) {
+                if (is_slow(scope) && k != n % scope.head_dims.size()) {
+                    continue;
+                }
+                const bool causal = extremes[n].shape.kv_len > 1 && (n + k) % 2 == 1;
+                Case c{extremes[n].kind, dtype,
+                       make_problem(extremes[n].shape, scope.head_dims[k], {causal, {1, 1}, true})};
+                c.problem.scale = extremes[n].scale > 0 ? extremes[n].scale : c.problem.scale;
+                list.cases.push_back(c);
+            }
+        }
+    }
+    list.left_out.push_back("huge scores, and extremes of scale and V: all shapes but three" +
+                            std::string(is_slow(scope) ? ", and one head dim for each" : ""));
+}
+
 // Large spread with many keys, one head; every type with every head dim, because a type has limits
 // of its own. The masks take turns.
 void add_spread(List& list, const Scope& scope) {
@@ -398,6 +454,7 @@ List full(const Scope& scope) {
         }
     }
     add_along_keys(list, scope);
+    add_extremes(list, scope);
     add_spread(list, scope);
     add_many_blocks(list, scope);
     add_real_text(list, scope);
@@ -468,6 +525,11 @@ List detect(const Scope& scope) {
             for (const Kind kind :
                  {Kind::rises_50, Kind::rises_200, Kind::towering_middle, Kind::nan_row}) {
                 add(kind, {33, 194}, static_cast<size_t>(kind));
+            }
+            // An exponent that is not exactly 0 where a score is the largest: with scores this
+            // large it overflows. And V that fp16 can just hold.
+            for (const Kind kind : {Kind::huge_equal, Kind::large_values}) {
+                add(kind, {5, 70}, static_cast<size_t>(kind));
             }
         }
         if (detect_shapes[s].masked) {

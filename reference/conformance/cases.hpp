@@ -32,6 +32,11 @@ enum class Kind {
     towering_middle, // of the one in the middle
     towering_last,   // of the last
     negative_scores,
+    huge_equal,   // Q and K hold one large number, so all scores are one, of 1e8 to 1e37
+    large_scale,  // N(0,1), and a scale of 1e7 and more
+    tiny_scale,   // N(0,1), and a scale of 1e-30 and less: all weights are equal
+    large_values, // V is one large number, 65504 in fp16, with a sign for each column
+    small_values, // N(0,1), and V of 1e-30, or 1e-4 in fp16
 };
 
 std::string kind_name(Kind kind);

@@ -108,6 +108,50 @@ void tower(const Problem& p, Tensors& t, int64_t key) {
     add_along_keys(p, t, height, [&](int64_t j) { return j == key ? height : 0.0; });
 }
 
+// One number in all of Q and K. It has few digits, so that every product and every sum of them is
+// exact in fp32, in whatever order; and scale times the sum is not.
+void fill_with_huge(const Case& c, Tensors& t) {
+    // squares of 1e18 are near the end of fp32, and gradients multiply by them once more
+    const float of_fp32 = c.backward ? 3 * 0x1p28f : 3 * 0x1p58f;
+    const float huge = c.dtype == DType::fp32   ? of_fp32
+                       : c.dtype == DType::fp16 ? 15360.0f
+                                                : 133120.0f;
+    std::ranges::fill(t.q, huge);
+    std::ranges::fill(t.k, huge);
+}
+
+// One size, and a sign for each column: every average of a column is the column's own number.
+void fill_V(const Problem& p, Tensors& t, float size) {
+    for (size_t n = 0; n < t.v.size(); ++n) {
+        const size_t x = n % static_cast<size_t>(p.head_dim);
+        t.v[n] = x % 2 == 0 ? size : -size;
+    }
+}
+
+// The first key has the weight 1 and all others p, which lies just above the middle of two fp16
+// numbers, 0.5 and the next. So P, rounded up, adds up to more than it did before. The first two
+// columns of Q and K make the score, the second with what rounding leaves of the first.
+void let_P_round_up(const Problem& p, DType dtype, Tensors& t) {
+    const double weight = 0.5 * (1 + 1.05 * 0x1p-11);
+    const double product = -std::log(weight) / static_cast<double>(p.scale);
+    const float coarse = round_to(dtype, static_cast<float>(product / 4));
+    const double rest = product - 4 * static_cast<double>(coarse);
+    const auto d = static_cast<size_t>(p.head_dim);
+    for (size_t row = 0; row < t.q.size(); row += d) {
+        t.q[row] = 4;
+        if (d > 1) {
+            t.q[row + 1] = 1;
+        }
+    }
+    std::ranges::fill(t.k, 0.0f);
+    for (size_t head = 0; head < t.k.size(); head += static_cast<size_t>(p.kv_len) * d) {
+        t.k[head] = coarse;
+        if (d > 1) {
+            t.k[head + 1] = static_cast<float>(rest);
+        }
+    }
+}
+
 // The row that spoil_row spoils: in the middle of those that see a key.
 int64_t spoilt_row(const Problem& p) {
     // the first rows, which see nothing
@@ -240,6 +284,18 @@ Tensors make_inputs(const Case& c) {
         break;
     case Kind::towering_last:
         tower(p, t, p.kv_len - 1);
+        break;
+    case Kind::huge_equal:
+        fill_with_huge(c, t);
+        break;
+    case Kind::large_values:
+        let_P_round_up(p, c.dtype, t);
+        fill_V(p, t, c.dtype == DType::fp32 ? 1e30f : c.dtype == DType::fp16 ? 65504.0f : 1e12f);
+        break;
+    case Kind::small_values:
+        std::ranges::transform(t.v, t.v.begin(), [&](float x) {
+            return x * (c.dtype == DType::fp16 ? 1e-4f : 1e-30f);
+        });
         break;
     default:
         break;

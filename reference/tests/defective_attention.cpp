@@ -38,13 +38,16 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
         }
         return value;
     };
-    const auto exponential = [has](float x) { // of a score relative to the maximum
-        return has(Defect::none_base_2) ? std::exp2(x) : std::exp(x);
+    const bool fuses = has(Defect::fuses_the_exponent) || has(Defect::fuses_that_of_P);
+    const bool base_2 = has(Defect::none_base_2) || fuses;
+    const auto exponential = [base_2](float x) { // of a score relative to the maximum
+        return base_2 ? std::exp2(x) : std::exp(x);
     };
     const bool keeps_first_m = has(Defect::never_raises_the_maximum) || has(Defect::limits_P);
-    const float score_scale = has(Defect::none_base_2) ? scale * 1.44269504f : scale;
+    const float score_scale = base_2 ? scale * 1.44269504f : scale;
+    const float largest = largest_number(dtype_of<T>);
     const float inaccuracy = has(Defect::coarse_reciprocal) ? 1 + 0x1p-20f : 1.0f;
-    const auto natural = [has](float m) { return has(Defect::none_base_2) ? m * 0.693147181f : m; };
+    const auto natural = [base_2](float m) { return base_2 ? m * 0.693147181f : m; };
 
 #pragma omp parallel for collapse(3) schedule(dynamic)
     for (int64_t b = 0; b < p.batch; ++b) {
@@ -86,7 +89,8 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                         }
                     }
 
-                    S = score_scale * product_transposed(Q_tile, K_tile);
+                    const Tile products = product_transposed(Q_tile, K_tile);
+                    S = score_scale * products;
                     for (int64_t i = 0; i < rows; ++i) {
                         float m_new = m(i);
                         for (int64_t j = 0; j < Bc; ++j) {
@@ -115,10 +119,19 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                         float sum = 0;
                         for (int64_t j = 0; j < Bc; ++j) {
                             float P = exponential(S(i, j) - m_use);
-                            if (has(Defect::limits_P)) {
+                            const float unfused = P;
+                            if (fuses && S(i, j) != -infinity) {
+                                P = std::exp2(std::fma(products(i, j), score_scale, -m_use));
+                            }
+                            if (has(Defect::limits_P) || has(Defect::fuses_that_of_P)) {
                                 P = std::min(P, 0x1p60f);
                             }
-                            sum += P; // before it is rounded
+                            if (has(Defect::loses_small_V)) {
+                                P *= 0x1p-64f;
+                            }
+                            sum += has(Defect::sums_rounded_P)    ? round(P)
+                                   : has(Defect::fuses_that_of_P) ? unfused
+                                                                  : P;
                             S(i, j) = round(P);
                         }
                         l(i) =
@@ -145,6 +158,9 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                         continue;
                     }
                     float lse = blind ? -infinity : natural(m(i)) + std::log(l(i));
+                    if (has(Defect::loses_small_V)) {
+                        lse += 64 * 0.693147181f;
+                    }
                     if (has(Defect::lse_base_2)) {
                         lse *= 1.44269504f;
                     }
@@ -153,9 +169,11 @@ void attention(Defect defect, const Problem& p, const T* Q, const T* K, const T*
                     }
                     LSE[q / d + i] = lse;
                     for (int64_t x = 0; x < d; ++x) {
-                        const float o = has(Defect::forgets_to_divide)
-                                            ? O_tile(i, x)
-                                            : O_tile(i, x) / l(i) * inaccuracy;
+                        float o = has(Defect::forgets_to_divide) ? O_tile(i, x)
+                                                                 : O_tile(i, x) / l(i) * inaccuracy;
+                        if (std::isfinite(o) && !has(Defect::overflows_with_V)) {
+                            o = std::clamp(o, -largest, largest); // V is no larger
+                        }
                         O[q + i * d + x] = from_float<T>(blind || has(Defect::all_zeros) ? 0 : o);
                     }
                 }

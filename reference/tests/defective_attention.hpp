@@ -41,7 +41,15 @@ enum class Defect {
     blind_rows_unwritten,
     blind_rows_nan, // 0 / 0
 
+    // Large and small numbers.
+    // exp2(S c - m) by a fused multiply-add: where S is the largest, the rounding of m is left
+    fuses_the_exponent,
+    fuses_that_of_P, // but not of what it sums up, and P is 2^60 where it would be more: all finite
+    loses_small_V,   // P is 2^-64 where it should be 1; not in fp16
+    overflows_with_V, // fp16 only: rounded P carries O beyond 65504, to infinity
+
     // LSE.
+    sums_rounded_P, // 16 bits only
     lse_base_2,
     lse_without_maximum,
 

@@ -78,7 +78,7 @@ bool has_spread(const Case& c) { return c.kind == Kind::spread_16 || c.kind == K
 
 // Kinds that are tried on one shape of their own.
 bool has_own_shape(const Case& c) {
-    return c.kind == Kind::real_text || has_spread(c) ||
+    return c.kind == Kind::real_text || has_spread(c) || c.kind >= Kind::huge_equal ||
            (c.kind >= Kind::rises_50 && c.kind <= Kind::towering_last);
 }
 
@@ -136,7 +136,7 @@ TEST_CASE("full: all shapes and heads and kinds of the design are there") {
     }
     // 12: real text, 1: spread
     CHECK(heads == std::set<std::pair<int64_t, int64_t>>{{6, 6}, {6, 2}, {6, 1}, {12, 12}, {1, 1}});
-    CHECK(kinds.size() == 19);
+    CHECK(kinds.size() == 24);
     CHECK(batches == std::set<int64_t>{1, 2});
 }
 
@@ -197,8 +197,8 @@ TEST_CASE(
              std::string(dtype_name(c.dtype)) + std::to_string(c.problem.q_len),
              std::string(dtype_name(c.dtype)) + mask + std::to_string(c.problem.head_dim)});
     }
-    // 8 kinds, 8 numbers of queries, 3 head dims with each mask: of both types
-    CHECK(types.size() == 2 * (8 + 8 + 3 * 2));
+    // 10 kinds, 8 numbers of queries, 3 head dims with each mask: of both types
+    CHECK(types.size() == 2 * (10 + 8 + 3 * 2));
     const List list = conformance::schedules(scope);
     for (const Case& c : list.cases) {
         CHECK(names.contains(c.group() + " " + c.name()));
@@ -297,6 +297,16 @@ TEST_CASE("inputs are what their kind says") {
             CHECK(highest < -5e4);
             CHECK(lowest > -6e4);
             break;
+        case Kind::huge_equal: // and all are one number
+            CHECK(highest == lowest);
+            CHECK(highest > 1e8);
+            break;
+        case Kind::large_scale:
+            CHECK(largest > 1e7);
+            break;
+        case Kind::tiny_scale:
+            CHECK(largest < 1e-28);
+            break;
         case Kind::nan_row:
             CHECK(std::abs(highest - 200) < 20); // of the rows that share lanes with it
             break;
@@ -350,7 +360,7 @@ TEST_CASE("scores spread, rise and tower as their kind says") {
     here.dtypes = {DType::fp32, DType::fp16, DType::bf16};
     size_t seen = 0;
     for (const Case& c : conformance::full(here).cases) {
-        if (!has_own_shape(c) || c.kind == Kind::real_text) {
+        if (!has_own_shape(c) || c.kind == Kind::real_text || c.kind >= Kind::huge_equal) {
             continue;
         }
         CAPTURE(c.group(), c.name());

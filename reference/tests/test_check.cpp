@@ -85,12 +85,16 @@ TEST_CASE("the bounds are those of the rule") {
     const std::vector<float> q = {1, 1}, k = {2, -2}, v = {3, -1};
     const auto bounds = [&](DType type) { return reference::expect(p, {type, q, k, v}); };
     const double a_term = 0x1p-20 * 2 * 3;
-    CHECK(bounds(DType::fp32).o_bound == a_term + 1e-5);
-    CHECK(bounds(DType::fp16).o_bound == 2 * 0x1p-11 * 3 + a_term + 1e-5);
-    CHECK(bounds(DType::bf16).o_bound == 2 * 0x1p-8 * 3 + a_term + 1e-5);
+    CHECK(bounds(DType::fp32).o_bound == a_term + (1e-5 + 0x1p-126));
+    CHECK(bounds(DType::fp16).o_bound == 2 * 0x1p-11 * 3 + a_term + (1e-5 + 0x1p-24));
+    CHECK(bounds(DType::bf16).o_bound == 2 * 0x1p-8 * 3 + a_term + (1e-5 + 0x1p-126));
     CHECK(bounds(DType::fp32).lse_bound == std::vector<double>{2e-5 + 0x1p-19 * 2});
-    CHECK(bounds(DType::fp16).lse_bound == std::vector<double>{1e-3 + 0x1p-19 * 2});
-    CHECK(bounds(DType::bf16).lse_bound == std::vector<double>{4e-3 + 0x1p-19 * 2});
+    for (const DType type : {DType::fp16, DType::bf16}) { // exact sums are as exact in any type
+        CHECK(bounds(type).lse_bound == bounds(DType::fp32).lse_bound);
+    }
+    CHECK(bounds(DType::fp32).rounded_sums == 0);
+    CHECK(bounds(DType::fp16).rounded_sums == 0x1p-11 + 0x1p-25); // one key
+    CHECK(bounds(DType::bf16).rounded_sums == 0x1p-8);
 
     // Three equal keys and V = 1, 2, 4 in fp16: the baseline gives 2.33203125 (see test_naive) for
     // 7/3.
@@ -98,7 +102,8 @@ TEST_CASE("the bounds are those of the rule") {
     const Expectation e =
         reference::expect(three, {DType::fp16, std::vector<float>{1}, std::vector<float>{2, 2, 2},
                                   std::vector<float>{1, 2, 4}});
-    const double bound = 2 * (7.0 / 3 - 2.33203125) + 2 * 0x1p-11 * 7 / 3 + 0x1p-20 * 2 * 4 + 1e-5;
+    const double bound =
+        2 * (7.0 / 3 - 2.33203125) + 2 * 0x1p-11 * 7 / 3 + 0x1p-20 * 2 * 4 + 1e-5 + 0x1p-24;
     CHECK(std::abs(e.o_bound - bound) < 1e-14);
 
     // A_i counts the keys that row i sees: key 1 is 100 times larger, and hidden from row 0.
@@ -113,7 +118,7 @@ TEST_CASE("an error just inside the bound passes and just outside fails") {
     for (const DType type : {DType::fp32, DType::bf16}) {
         for (const double sign : {-1.0, 1.0}) {
             const Example example(small, type);
-            for (const size_t i : {size_t{0}, example.o.size() - 1}) {
+            for (const size_t i : {size_t{16}, example.o.size() - 1}) { // rows that see three keys
                 Example inside = example, outside = example;
                 inside.o[i] = static_cast<float>(example.expected.o[i] +
                                                  sign * 0.99 * example.expected.o_bound);
@@ -132,6 +137,51 @@ TEST_CASE("an error just inside the bound passes and just outside fails") {
                 CHECK_FALSE(outside.judge().ok);
             }
         }
+    }
+}
+
+TEST_CASE("O must lie within what its row sees of V, however large the scores are") {
+    // Scores of 1e9, which fp32 knows to a hundred: the first bound allows anything.
+    Problem p = small;
+    p.scale = 1e9f;
+    Example example(p, DType::fp32);
+    CHECK(example.expected.o_bound > 1000);
+    CHECK(example.judge().ok);
+    CHECK(example.judge().says_little);
+    CHECK(example.judge().o_bound < 10);                 // and what is said is what holds
+    const size_t blind = 4, first = 2 * 4, last = 4 * 4; // rows that see none, one and three keys
+    for (const size_t i : {blind, first, last}) {
+        for (const float sign : {-1.0f, 1.0f}) {
+            Example outside = example, inside = example;
+            const float end = sign < 0 ? example.expected.v_low[i] : example.expected.v_high[i];
+            const auto eps = static_cast<float>(example.expected.average_error(i));
+            inside.o[i] = end + sign * 0.9f * eps;
+            outside.o[i] = end + sign * 1.2f * eps + sign * 1e-6f;
+            CHECK(inside.judge().ok);
+            CHECK_FALSE(outside.judge().ok);
+            CHECK(outside.judge().message.find("what the row sees of V is from") !=
+                  std::string::npos);
+        }
+    }
+    CHECK(example.expected.v_low[first] == example.v[0]); // the first key alone
+    CHECK(example.expected.v_high[first] == example.v[0]);
+    CHECK_FALSE(Example(small, DType::fp32).judge().says_little);
+}
+
+TEST_CASE("LSE of rounded sums may be off by the rounding, and that of others may not") {
+    for (const DType type : {DType::fp16, DType::bf16}) {
+        const Example example(small, type);
+        std::vector<float> lse = example.lse;
+        lse[4] += static_cast<float>(0.9 * reference::unit_roundoff(type));
+        const auto judged = [&](bool rounded_sums) {
+            return reference::compare(small, example.expected,
+                                      {.o = example.o, .lse = lse, .rounded_sums = rounded_sums})
+                .ok;
+        };
+        CHECK(judged(true));
+        CHECK_FALSE(judged(false));
+        lse[4] += static_cast<float>(0.3 * reference::unit_roundoff(type));
+        CHECK_FALSE(judged(true));
     }
 }
 

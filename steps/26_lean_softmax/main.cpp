@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
                              .bf16 = lean_softmax::attention<flash::Bfloat16>,
                              .head_dims = lean_softmax::head_dims,
                              .backend = flash::device_backend,
-                             .check = flash::reference::check},
+                             .check = flash::reference::check,
+                             .rounded_sums = true},
                             argc, argv);
 }

@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
                              .bf16 = fixed_maximum::attention<flash::Bfloat16>,
                              .head_dims = fixed_maximum::head_dims,
                              .backend = flash::device_backend,
-                             .check = flash::reference::check},
+                             .check = flash::reference::check,
+                             .rounded_sums = true},
                             argc, argv);
 }

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
                              .head_dims = paged_kv::head_dims,
                              .workspace_bytes = paged_kv::workspace_bytes,
                              .backend = flash::device_backend,
-                             .check = flash::reference::check},
+                             .check = flash::reference::check,
+                             .rounded_sums = true},
                             argc, argv);
 }

@@ -34,20 +34,23 @@ const flash::Rung multistage_rung{.name = "multistage",
                                   .bf16 = multistage::attention<flash::Bfloat16>,
                                   .head_dims = multistage::head_dims,
                                   .backend = flash::device_backend,
-                                  .check = flash::reference::check};
+                                  .check = flash::reference::check,
+                                  .rounded_sums = true};
 const flash::Rung packed_heads_rung{.name = "packed_heads",
                                     .fp16 = packed_heads::attention<flash::Half>,
                                     .bf16 = packed_heads::attention<flash::Bfloat16>,
                                     .head_dims = packed_heads::head_dims,
                                     .backend = flash::device_backend,
-                                    .check = flash::reference::check};
+                                    .check = flash::reference::check,
+                                    .rounded_sums = true};
 const flash::Rung split_kv_rung{.name = "split_kv",
                                 .fp16 = split_kv::attention<flash::Half>,
                                 .bf16 = split_kv::attention<flash::Bfloat16>,
                                 .head_dims = split_kv::head_dims,
                                 .workspace_bytes = split_kv::workspace_bytes,
                                 .backend = flash::device_backend,
-                                .check = flash::reference::check};
+                                .check = flash::reference::check,
+                                .rounded_sums = true};
 
 /// `sequences` of one K/V head each, with `group` query heads.
 Problem problem(int64_t sequences, int64_t group, int64_t N_q, int64_t N_kv, int64_t d,

@@ -30,7 +30,8 @@ const flash::Rung rung_under_test{.name = "multistage",
                                   .bf16 = multistage::attention<flash::Bfloat16>,
                                   .head_dims = multistage::head_dims,
                                   .backend = flash::device_backend,
-                                  .check = flash::reference::check};
+                                  .check = flash::reference::check,
+                                  .rounded_sums = true};
 
 Problem problem(int64_t N_q, int64_t N_kv, int64_t d, bool causal, int64_t heads = 1) {
     return {.heads = heads,

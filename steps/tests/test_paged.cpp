@@ -38,7 +38,8 @@ const flash::Rung rung{.name = "paged_kv",
                        .head_dims = paged_kv::head_dims,
                        .workspace_bytes = paged_kv::workspace_bytes,
                        .backend = flash::device_backend,
-                       .check = flash::reference::check};
+                       .check = flash::reference::check,
+                       .rounded_sums = true};
 
 struct Setup {
     std::vector<int64_t> lengths;

@@ -245,7 +245,8 @@ Verdict check_paged(const Rung& rung, const PagedCache& cache, DType dtype,
         } else {
             const std::vector<float> k = cache.of_sequence(b, cache.k),
                                      v = cache.of_sequence(b, cache.v);
-            one = rung.check(p, {dtype, of_b(q, p.q_size()), k, v}, {.o = o, .lse = lse}, {},
+            one = rung.check(p, {dtype, of_b(q, p.q_size()), k, v},
+                             {.o = o, .lse = lse, .rounded_sums = rung.rounded_sums}, {},
                              rows_of_head);
         }
         all.add(one, "sequence " + std::to_string(b) + " of " +

@@ -74,6 +74,11 @@ std::string verdict_lines(const Report& report) {
                      line("dV", verdict.d_v.error, verdict.d_v.bound);
         } else {
             lines += line("O", verdict.o_error, verdict.o_bound) +
+                     (verdict.says_little
+                          ? "          too large scores for fp32 to tell keys apart: all that is "
+                            "known\n          is that O must lie between the least and the "
+                            "largest V of its column\n"
+                          : "") +
                      line("LSE", verdict.lse_error, verdict.lse_bound);
         }
         if (verdict.rows < report.problem.lse_size()) {

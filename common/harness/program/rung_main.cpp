@@ -22,8 +22,8 @@ namespace flash {
 namespace {
 
 /// Bytes on the host beside the tensors that the rung sees: the values as floats, what DeviceRun
-/// keeps of them, and the reference's results (O and LSE in double, the baseline's O; or dQ, dK and
-/// dV and theirs).
+/// keeps of them, and the reference's results (O and LSE in double, the baseline's O and the range
+/// of V; or dQ, dK and dV and theirs).
 double host_bytes(const Rung& rung, const Problem& p, DType dtype, bool check) {
     const auto q = static_cast<double>(p.q_size()), kv = static_cast<double>(p.kv_size());
     const auto lse = static_cast<double>(p.lse_size());
@@ -32,7 +32,8 @@ double host_bytes(const Rung& rung, const Problem& p, DType dtype, bool check) {
         ((1 + 2 * more) * q + 2 * kv) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
     const double outputs = (q + lse + 2 * more * kv) * sizeof(float);
     const double reference = (q + 2 * more * kv) * (sizeof(double) + sizeof(float)) +
-                             3 * lse * sizeof(double) + more * q * sizeof(double);
+                             3 * lse * sizeof(double) +
+                             (more > 0 ? sizeof(double) : 2 * sizeof(float)) * q;
     return inputs + outputs + (check ? reference : 0);
 }
 
@@ -130,10 +131,11 @@ std::optional<Verdict> check_heads(const Report& report, const Options& options,
             continue;
         }
         const HostTensors tensors = make_heads(p, report.dtype, options, head, 1, [](double) {});
-        all.add(
-            report.rung.check(one, tensors.view(), {.o = o, .lse = lse}, {}, options.check_rows),
-            "K/V head " + std::to_string(head) + " of " + std::to_string(kv_heads) +
-                ", by itself: ");
+        all.add(report.rung.check(one, tensors.view(),
+                                  {.o = o, .lse = lse, .rounded_sums = report.rung.rounded_sums},
+                                  {}, options.check_rows),
+                "K/V head " + std::to_string(head) + " of " + std::to_string(kv_heads) +
+                    ", by itself: ");
         progress(static_cast<double>(head + 1) / static_cast<double>(kv_heads));
     }
     return first ? std::optional(all) : std::nullopt;

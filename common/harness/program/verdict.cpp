@@ -18,6 +18,7 @@ void Verdict::add(const Verdict& part, const std::string& where) {
     if (message.empty() && !part.ok) {
         message = where + part.message;
     }
+    says_little = says_little || part.says_little;
     ok = (first || ok) && part.ok;
     rows += part.rows;
 }

@@ -25,6 +25,7 @@ struct Inputs {
 struct Outputs {
     std::span<const float> o = {}, lse = {};
     std::span<const float> d_q = {}, d_k = {}, d_v = {};
+    bool rounded_sums = false; // Rung::rounded_sums
 };
 
 /// max |X - oracle| of one gradient, and what the rule allows.
@@ -34,8 +35,11 @@ struct GradientError {
 
 struct Verdict {
     bool ok = false;
-    double o_error = 0, o_bound = 0;            // max |O - oracle| and what the rule allows
-    double lse_error = 0, lse_bound = 0;        // of the row with the largest error / bound
+    double o_error = 0, o_bound = 0;     // max |O - oracle| and what the rule allows
+    double lse_error = 0, lse_bound = 0; // of the row with the largest error / bound
+    // The bound on O is wider than V is: the scores are so large that fp32 does not tell keys
+    // apart.
+    bool says_little = false;
     GradientError d_q = {}, d_k = {}, d_v = {}; // of a backward rung, in place of O and LSE
     int64_t rows = 0;                           // how many of the B H N_q rows were compared
     std::string message; // when not ok: where the first violation is and how large
