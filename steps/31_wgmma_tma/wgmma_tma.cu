@@ -170,7 +170,7 @@ __device__ void start_PV(float (&O_reg)[Tiles::d / 8][4],
 }
 
 /// All keys are through: O is divided by l, and LSE stored. i is the lane's first row in the head.
-template <int fragments>
+template <class T, int fragments>
 __device__ void finish(float (&O_reg)[fragments][4], const Rows& rows, const Task& task, int head,
                        int i) {
     float normalise[2];
@@ -183,6 +183,7 @@ __device__ void finish(float (&O_reg)[fragments][4], const Rows& rows, const Tas
         }
     }
     flash::scale_rows(O_reg, normalise);
+    flash::keep_finite<T>(O_reg);
 }
 
 /// Stores a warpgroup's C fragments, rounded to T, as the tile of the tensor that begins at `at`.
@@ -280,7 +281,7 @@ __global__ __launch_bounds__(warpgroup, Tiles::blocks_per_sm) // threads, and bl
         }
     }
 
-    finish(O_reg, rows, task, head, i0 + row);
+    finish<T>(O_reg, rows, task, head, i0 + row);
     // Through shared memory, where Q was.
     wgmma_tma::store_tile<T, Q_tile>(task.O, {0, i0, 0, head}, smem.Q.data, row, O_reg, 1);
 }

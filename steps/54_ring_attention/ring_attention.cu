@@ -70,7 +70,7 @@ struct Task : flash::Task {
 /// After this step's keys: divides O by l, merges it with the steps before, and stores LSE and the
 /// sum. i is the lane's first row in the head. Every step leaves O as far as it has come, because
 /// rows are through at different steps: of rank 0 the early ones see no other rank's keys.
-template <int fragments>
+template <class T, int fragments>
 __device__ void merge(float (&O_reg)[fragments][4], const flash::Rows& rows, const Task& task,
                       int head, int i) {
     constexpr int d = 8 * fragments;
@@ -116,6 +116,7 @@ __device__ void merge(float (&O_reg)[fragments][4], const flash::Rows& rows, con
             O_reg[n][2 * r + 1] = O.y;
         }
     }
+    flash::keep_finite<T>(O_reg);
 }
 
 /// A consumer's part in a tile of Q: 64 rows of O.
@@ -203,7 +204,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
         KV.next();
     }
 
-    merge(O_reg, rows, task, tile.head, i0 + row);
+    merge<T>(O_reg, rows, task, tile.head, i0 + row);
     flash::named_barrier_sync(1 + role, warpgroup); // redundant: each warp's rows of Q are its own
     flash::store_tile<T, typename Tiles::Q>(task.O, {0, i0, 0, tile.head}, Q_smem, row, O_reg,
                                             1 + role);

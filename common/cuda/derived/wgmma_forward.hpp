@@ -100,7 +100,7 @@ __device__ inline bool softmax(float (&S_reg)[fragments][4], Rows& rows, float (
 }
 
 /// After all keys: divides O by l, and stores LSE. i is the lane's first row in the head.
-template <int fragments>
+template <class T, int fragments>
 __device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, const Task& task,
                               int head, int i) {
     float normalise[2];
@@ -113,6 +113,7 @@ __device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, co
         }
     }
     scale_rows(O_reg, normalise);
+    keep_finite<T>(O_reg);
 }
 
 /// The task of a launch whose blocks own Tiles::Br queries each. With a mask, waves of `places`
