@@ -100,7 +100,8 @@ Verdict compare_gradients(const Problem& p, const ExpectedGradients& e, const Ou
                 continue;
             }
             const double error = std::abs(static_cast<double>(got[which][i]) - exact[i]);
-            if (!(error <= bound) && wrong++ == 0) { // not `error > bound`: NaN must fail
+            // not `error > bound`: NaN must fail, and so must infinity, whatever the bound
+            if (!(error <= bound && std::isfinite(error)) && wrong++ == 0) {
                 first_wrong = i;
             }
             worst = std::max(worst,

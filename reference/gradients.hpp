@@ -27,7 +27,8 @@ Gradients<double> oracle_gradients(const Problem& problem, const Inputs& inputs,
 /// The baseline, and how much of its and of any kernel's error comes from the fp32 sums of S and
 /// dP: for dQ, dK and dV, the most that P and dS move the gradient when each S_ij is wrong by 2^-20
 /// A_i and each dP_ij - delta_i by 2^-20 D_i. A_i = scale max_j sum_x |q_ix k_jx|, D_i = max_j
-/// sum_x |dO_ix v_jx|, over the keys that row i sees.
+/// sum_x |dO_ix v_jx|, over the keys that row i sees. From A_i = 2^20 on no digit of S_ij is known,
+/// and P_ij may be anything from 0 to 1.
 struct Yardstick {
     Gradients<float> naive;
     std::array<double, 3> fp32_sums{};
@@ -61,8 +62,8 @@ ExpectedGradients expect_gradients(const Problem& problem, const Inputs& inputs,
                                    std::vector<bool> ignored_heads = {},
                                    const Progress& progress = {});
 
-/// NaN never agrees; a gradient that is all zeros where the baseline is better than zeros is
-/// rejected.
+/// NaN and infinity never agree; a gradient that is all zeros where the baseline is better than
+/// zeros is rejected.
 Verdict compare_gradients(const Problem& problem, const ExpectedGradients& expected,
                           const Outputs& outputs);
 

@@ -59,10 +59,12 @@ void add_gradients(const Problem& p, Head& h) {
             mask(S, p, i0, j0);
             Matrix& P = S; // in place
             for (int64_t r = 0; r < rows; ++r) {
+                // A score is at most LSE. Where rounding of large ones says otherwise, the sign of
+                // their difference is wrong.
                 const float LSE = h.LSE[i0 + r];
                 // A row that sees no key has LSE = -inf, and -inf - -inf is NaN; with 0 in its
                 // place, P is 0.
-                P.row(r) = exponential(S.row(r).array() - (LSE == -infinity ? 0 : LSE));
+                P.row(r) = exponential(-(S.row(r).array() - (LSE == -infinity ? 0 : LSE)).abs());
             }
             dV_j.noalias() += P.transpose() * dO_i;
             dS.noalias() = dO_i * V_j.transpose(); // dP, and then dS in its place

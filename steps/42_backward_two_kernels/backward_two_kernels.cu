@@ -57,10 +57,11 @@ template <class Tiles> struct SharedOfKV {
     Row rows[2][Tiles::along];
 };
 
-/// An element of S becomes P, and one of dP becomes dS = P (dP - delta). What a mask hides is
-/// chosen to be 0, and not multiplied by 0: in a row that sees no key LSE is -inf, and P infinite.
+/// An element of S becomes P, and one of dP becomes dS = P (dP - delta). A score is at most LSE,
+/// and P at most 1. Where both are large, rounding may say otherwise by far: so the sign of their
+/// difference is not asked. (The exponential takes its operand as -|x| at no cost.)
 __device__ inline void to_P_and_dS(float& S, float& dP, Row row, float scale, bool hidden) {
-    const float P = flash::fast_exp2(fmaf(S, scale * flash::log2_e, -row.LSE_log2));
+    const float P = flash::fast_exp2(-fabsf(fmaf(S, scale * flash::log2_e, -row.LSE_log2)));
     S = hidden ? 0.0f : P;
     dP = S * (dP - row.delta);
 }

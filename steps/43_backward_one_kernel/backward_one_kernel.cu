@@ -241,8 +241,8 @@ __global__ __launch_bounds__(Tiles::threads) // of a block
             for (int c = 0; c < 4; ++c) {
                 const float LSE_log2 = rows[4 * n].LSE_log2[c % 2];
                 for (int i = 0; i < M; ++i) {
-                    S_reg[i][n][c] =
-                        flash::fast_exp2(fmaf(S_reg[i][n][c], scale * flash::log2_e, -LSE_log2));
+                    const float x = fmaf(S_reg[i][n][c], scale * flash::log2_e, -LSE_log2);
+                    S_reg[i][n][c] = flash::fast_exp2(-fabsf(x));
                 }
             }
         }
@@ -252,7 +252,7 @@ __global__ __launch_bounds__(Tiles::threads) // of a block
         multiply<T, Tiles>(dP_reg, smem.V, smem.dO[now]);
         // Row r of the tile of K is seen by the columns from r - on_diagonal on. Queries that pad a
         // tile add 0, as in backward_two_kernels. Keys that do would add dS times 0 to dQ, but
-        // nothing keeps their P finite: they are hidden.
+        // their dS = P (0 - delta) may be too large for fp16: they are hidden.
         const int on_diagonal = causal ? i0 + (N_kv - N_q) - j0 : Bc;
         if (keys < Bc || on_diagonal < Bc - 1) { // an edge
 #pragma unroll
@@ -262,7 +262,6 @@ __global__ __launch_bounds__(Tiles::threads) // of a block
                     for (int i = 0; i < M; ++i) {
                         const int row = row0 + 16 * i + c / 2 * 8;
                         if (row >= keys || row - on_diagonal > column) {
-                            // chosen: P of a row that sees no key is infinite
                             S_reg[i][n][c] = 0;
                         }
                     }

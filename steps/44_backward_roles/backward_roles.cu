@@ -238,8 +238,8 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(Task<T> task) {
                 for (int c = 0; c < 4; ++c) {
                     const float LSE_log2 = rows[4 * n].LSE_log2[c % 2];
                     for (int i = 0; i < 2; ++i) {
-                        X_reg[i][n][c] = flash::fast_exp2(
-                            fmaf(X_reg[i][n][c], task.scale * flash::log2_e, -LSE_log2));
+                        const float x = fmaf(X_reg[i][n][c], task.scale * flash::log2_e, -LSE_log2);
+                        X_reg[i][n][c] = flash::fast_exp2(-fabsf(x));
                     }
                 }
             }
@@ -254,7 +254,6 @@ __global__ __launch_bounds__(Tiles::threads) void gradients(Task<T> task) {
                         for (int i = 0; i < 2; ++i) {
                             const int row = row0 + 16 * i + c / 2 * 8;
                             if (row >= keys || row - on_diagonal > column) {
-                                // chosen: P of a row that sees no key is infinite
                                 X_reg[i][n][c] = 0;
                             }
                         }

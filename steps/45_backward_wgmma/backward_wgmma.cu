@@ -174,7 +174,8 @@ __device__ void weights(float (&S_reg)[Tiles::Br / 8][4], const flash::TwoRows* 
     for (int n = 0; n < n8; ++n) {
         for (int e = 0; e < 4; ++e) {
             const float LSE_log2 = rows[4 * n].LSE_log2[e % 2];
-            S_reg[n][e] = flash::fast_exp2(fmaf(S_reg[n][e], scale * flash::log2_e, -LSE_log2));
+            const float x = fmaf(S_reg[n][e], scale * flash::log2_e, -LSE_log2);
+            S_reg[n][e] = flash::fast_exp2(-fabsf(x));
         }
     }
     if (keys < Tiles::Bc || on_diagonal < Tiles::Bc - 1) { // an edge
@@ -183,7 +184,6 @@ __device__ void weights(float (&S_reg)[Tiles::Br / 8][4], const flash::TwoRows* 
             for (int e = 0; e < 4; ++e) {
                 const int key = row + e / 2 * 8, query = 8 * n + 2 * t + e % 2;
                 if (key >= keys || key - on_diagonal > query) {
-                    // a choice, not a product: in a row that sees no key P is infinite
                     S_reg[n][e] = 0;
                 }
             }

@@ -22,6 +22,7 @@
 #include "steps/54_ring_attention/ring_attention.hpp"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
 #include "common/cuda/cuda.hpp"
@@ -69,7 +70,7 @@ struct Task : flash::Task {
 /// After this step's keys: divides O by l, merges it with the steps before, and stores LSE and the
 /// sum. i is the lane's first row in the head. Every step leaves O as far as it has come, because
 /// rows are through at different steps: of rank 0 the early ones see no other rank's keys.
-template <int fragments>
+template <class T, int fragments>
 __device__ void merge(float (&O_reg)[fragments][4], const flash::Rows& rows, const Task& task,
                       int head, int i) {
     constexpr int d = 8 * fragments;
@@ -79,7 +80,10 @@ __device__ void merge(float (&O_reg)[fragments][4], const flash::Rows& rows, con
         const bool inside = i + 8 * r < task.N_q;
         const int64_t row = head * task.head_rows + i + 8 * r;
         const float l = flash::row_sum(rows.l[r]);
-        const float LSE = rows.m[r] * flash::ln_2 + logf(l);
+        // Where scaled scores leave fp32, they count as its largest number: two infinities could
+        // not be compared.
+        const float m = fminf(fmaxf(rows.m[r] * task.scale_log2, -FLT_MAX), FLT_MAX);
+        const float LSE = m * flash::ln_2 + logf(l);
         float LSE_before = inside && t == 0 && !task.first ? task.LSE[row] : -INFINITY;
         // the row's first lane reads it for all four, because it will overwrite it
         LSE_before = __shfl_sync(0xffffffff, LSE_before, lane - t);
@@ -112,6 +116,7 @@ __device__ void merge(float (&O_reg)[fragments][4], const flash::Rows& rows, con
             O_reg[n][2 * r + 1] = O.y;
         }
     }
+    flash::keep_finite<T>(O_reg);
 }
 
 /// A consumer's part in a tile of Q: 64 rows of O.
@@ -199,7 +204,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem,
         KV.next();
     }
 
-    merge(O_reg, rows, task, tile.head, i0 + row);
+    merge<T>(O_reg, rows, task, tile.head, i0 + row);
     flash::named_barrier_sync(1 + role, warpgroup); // redundant: each warp's rows of Q are its own
     flash::store_tile<T, typename Tiles::Q>(task.O, {0, i0, 0, tile.head}, Q_smem, row, O_reg,
                                             1 + role);

@@ -34,12 +34,18 @@ __device__ inline int visible_keys(const Task& task, int i0, int i1) {
     return i0 < task.N_q ? visible_keys(task, min(i1, task.N_q) - 1) : 0;
 }
 
-/// What a lane knows of its two rows of S and O, which are rows g and g + 8 of its warp's.
+/// What a lane knows of its two rows of S and O, which are rows g and g + 8 of its warp's. A weight
+/// is 2 to the power of (S - m) scale_log2.
 struct Rows {
-    float m[2] = {-FLT_MAX, -FLT_MAX}; // in units of log2: scale * log2(e) * a score
+    float m[2] = {-FLT_MAX, -FLT_MAX}; // a score as Q K^T has it, not scaled
     float l[2] = {};                   // the lane's own part of the row sums
-    // In some row of the warp m + headroom is less than 0, so that the cheaper maximum would not
-    // tell whether a score is above it.
+    // One multiply-add makes the exponent: S scale_log2 - offset, with m scale_log2 as the offset.
+    float offset[2] = {};
+    // Where that is large in some row of the warp, its rounding would be larger than the exponents
+    // are. There m comes off S first, and the offset is 0.
+    bool far = true;
+    // In some row of the warp m scale_log2 + headroom is less than 0, so that the cheaper maximum
+    // would not tell whether a score is above it.
     bool low = true;
 };
 
@@ -51,29 +57,42 @@ template <int fragments>
 __device__ inline bool softmax(float (&S_reg)[fragments][4], Rows& rows, float (&keep)[2],
                                float scale_log2) {
     constexpr float headroom = 15; // fp16 ends at 2^16, and O needs room for V
+    constexpr float near = 4096;   // up to here an offset is rounded by 2^-13 at most
     float top[2];
     if (rows.low) {
         lane_max(S_reg, top);
     } else {
         lane_max_if_positive(S_reg, top);
     }
-    const bool too_large =
-        top[0] * scale_log2 > rows.m[0] + headroom || top[1] * scale_log2 > rows.m[1] + headroom;
+    const bool too_large = (top[0] - rows.m[0]) * scale_log2 > headroom ||
+                           (top[1] - rows.m[1]) * scale_log2 > headroom;
     const bool raise = __any_sync(0xffffffff, too_large);
     if (raise) {
         for (int r = 0; r < 2; ++r) {
-            const float m_new = fmaxf(rows.m[r], row_max(top[r] * scale_log2));
-            keep[r] = fast_exp2(rows.m[r] - m_new);
+            const float m_new = fmaxf(rows.m[r], row_max(top[r]));
+            keep[r] = fast_exp2((rows.m[r] - m_new) * scale_log2);
             rows.m[r] = m_new;
             rows.l[r] *= keep[r];
         }
-        rows.low = __any_sync(0xffffffff, rows.m[0] < -headroom || rows.m[1] < -headroom);
+        const float scaled[] = {rows.m[0] * scale_log2, rows.m[1] * scale_log2};
+        rows.low = __any_sync(0xffffffff, scaled[0] < -headroom || scaled[1] < -headroom);
+        rows.far = __any_sync(0xffffffff, fabsf(scaled[0]) > near || fabsf(scaled[1]) > near);
+        rows.offset[0] = rows.far ? 0 : scaled[0];
+        rows.offset[1] = rows.far ? 0 : scaled[1];
+    }
+    if (rows.far) { // near m, where weights are not 0, the difference is exact
+#pragma unroll
+        for (int n = 0; n < fragments; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                S_reg[n][c] -= rows.m[c / 2];
+            }
+        }
     }
 #pragma unroll
     for (int n = 0; n < fragments; ++n) {
         for (int c = 0; c < 4; ++c) {
             const int r = c / 2; // elements 0 and 1 are row g's, 2 and 3 row g + 8's
-            S_reg[n][c] = fast_exp2(fmaf(S_reg[n][c], scale_log2, -rows.m[r]));
+            S_reg[n][c] = fast_exp2(fmaf(S_reg[n][c], scale_log2, -rows.offset[r]));
             rows.l[r] += S_reg[n][c];
         }
     }
@@ -81,7 +100,7 @@ __device__ inline bool softmax(float (&S_reg)[fragments][4], Rows& rows, float (
 }
 
 /// After all keys: divides O by l, and stores LSE. i is the lane's first row in the head.
-template <int fragments>
+template <class T, int fragments>
 __device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, const Task& task,
                               int head, int i) {
     float normalise[2];
@@ -89,10 +108,12 @@ __device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, co
         const float l = row_sum(rows.l[r]);
         normalise[r] = l == 0 ? 0.0f : 1 / l; // a row that sees no key gets O = 0
         if (threadIdx.x % 4 == 0 && i + 8 * r < task.N_q) {
-            task.LSE[int64_t{head} * task.N_q + i + 8 * r] = rows.m[r] * ln_2 + logf(l);
+            const float m = rows.m[r] * task.scale_log2;
+            task.LSE[int64_t{head} * task.N_q + i + 8 * r] = m * ln_2 + logf(l);
         }
     }
     scale_rows(O_reg, normalise);
+    keep_finite<T>(O_reg);
 }
 
 /// The task of a launch whose blocks own Tiles::Br queries each. With a mask, waves of `places`

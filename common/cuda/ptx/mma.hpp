@@ -167,6 +167,23 @@ __device__ inline void scale_rows(float (&C)[fragments][4], const float (&factor
     }
 }
 
+/// Limits O to what T can hold. O is an average of V, but rounded weights may add up to a little
+/// more than their sum l, which would carry a V of 65504 beyond fp16. So what is finite stays
+/// finite; infinity and NaN come from V, and stay, too. bf16 has the range of fp32.
+template <class T, int fragments> __device__ inline void keep_finite(float (&O)[fragments][4]) {
+    if constexpr (dtype_of<T> == DType::fp16) {
+        constexpr float largest = largest_number(DType::fp16);
+#pragma unroll
+        for (int n = 0; n < fragments; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                if (fabsf(O[n][c]) < INFINITY) {
+                    O[n][c] = fminf(fmaxf(O[n][c], -largest), largest);
+                }
+            }
+        }
+    }
+}
+
 /// Eight numbers times a factor, rounded.
 template <class T> __device__ inline uint4 pack_8(const float (&x)[8], float factor) {
     return make_uint4(pack<T>(x[0] * factor, x[1] * factor), pack<T>(x[2] * factor, x[3] * factor),
