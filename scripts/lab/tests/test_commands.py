@@ -323,6 +323,17 @@ class Commands(unittest.TestCase):
         self.assertIn("error: broken", self.run_script("test").stdout)
         self.assertEqual(self.run_script("tour").returncode, 1)
 
+    def test_a_tour_that_failed_says_so_last(self):
+        data = "reference/data/minilm_layer1.safetensors"
+        (self.clone / data).parent.mkdir(parents=True)
+        shutil.copy(ROOT / data, self.clone / data)
+        self.ladder.write_text(self.ladder.read_text() + "99_last | - | fp32 | any | - | the last\n")
+        self.put("report", json.dumps({**REPORT, "ok": False}))
+        done = self.run_script("tour", "--preset", "simt")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        last = done.stdout.splitlines()[-1]
+        self.assertIn("3 of 3 rungs failed: 01_first, 02_second, 99_last.", last)
+
     def test_the_ladder(self):
         rungs, output = self.here / "rungs.tsv", self.here / "output"
         rungs.write_text(
@@ -333,7 +344,7 @@ class Commands(unittest.TestCase):
         for report, ended, code, words in (
             (REPORT, 0, 0, ["passed"]),
             ({**REPORT, "ok": False}, 0, 1, ["WRONG"]),
-            (REPORT, 2, 1, ["from the rung", "0 of 2 runs passed"]),
+            (REPORT, 2, 1, ["from the rung", "0 of 2 runs passed", "1 of 1 rungs failed: 01_first"]),
         ):
             self.put("report", json.dumps(report))
             self.put("exit_code", str(ended))
