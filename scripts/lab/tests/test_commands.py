@@ -327,7 +327,9 @@ class Commands(unittest.TestCase):
         data = "reference/data/minilm_layer1.safetensors"
         (self.clone / data).parent.mkdir(parents=True)
         shutil.copy(ROOT / data, self.clone / data)
-        self.ladder.write_text(self.ladder.read_text() + "99_last | - | fp32 | any | - | the last\n")
+        self.ladder.write_text(
+            self.ladder.read_text() + "99_last | - | fp32 | any | - | the last\n"
+        )
         self.put("report", json.dumps({**REPORT, "ok": False}))
         done = self.run_script("tour", "--preset", "simt")
         self.assertEqual(done.returncode, 1, done.stderr)
@@ -344,7 +346,7 @@ class Commands(unittest.TestCase):
         for report, ended, code, words in (
             (REPORT, 0, 0, ["passed"]),
             ({**REPORT, "ok": False}, 0, 1, ["WRONG"]),
-            (REPORT, 2, 1, ["from the rung", "0 of 2 runs passed", "1 of 1 rungs failed: 01_first"]),
+            (REPORT, 2, 1, ["from the rung", "0 of 2 runs passed", "1 of 1 rungs failed: 01"]),
         ):
             self.put("report", json.dumps(report))
             self.put("exit_code", str(ended))
