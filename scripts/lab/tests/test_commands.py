@@ -38,6 +38,8 @@ STAND_INS = {
         esac""",
     "ctest": """
         echo "1/12 Test #1: one ......***Skipped   0.01 sec"
+        log=build-simt/Testing/Temporary
+        if [ -e "$HERE/log" ]; then mkdir -p "$log"; cp "$HERE/log" "$log/LastTest.log"; fi
         if [ -e "$HERE/nothing_matches" ]; then echo "No tests were found!!!"; exit 8; fi
         if [ -e "$HERE/failing" ]; then echo "92% tests passed, 1 tests failed"; exit 8; fi
         echo "100% tests passed, 0 tests failed out of 12" """,
@@ -322,6 +324,20 @@ class Commands(unittest.TestCase):
         self.put("broken")
         self.assertIn("error: broken", self.run_script("test").stdout)
         self.assertEqual(self.run_script("tour").returncode, 1)
+
+    def test_what_needs_pypi_is_left_out_with_its_reason(self):
+        self.put(
+            "log",
+            "1/2 Testing: scripts.simt: a first run\n1/2 Test: scripts.simt: a first run\n"
+            "scripts/simt: PyPI does not answer, and so on\nPyPI does not answer\n"
+            "2/2 Testing: another\n2/2 Test: another\nall is well\n",
+        )
+        done = self.run_script("test")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        left_out = [line for line in done.stdout.splitlines() if "PyPI" in line]
+        self.assertEqual(
+            left_out, ["Left out: scripts.simt: a first run, because PyPI does not answer"]
+        )
 
     def test_a_tour_that_failed_says_so_last(self):
         data = "reference/data/minilm_layer1.safetensors"
