@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lab import records
 from lab.ladder import ROOT
+from lab.venv import NO_PYPI
 
 
 def numbers(text):
@@ -61,6 +62,13 @@ def ran(command, **more):
     """A command that has ended: `stdout` has what it wrote, stderr among it."""
     both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
     return subprocess.run([*map(str, command)], text=True, errors="replace", **both, **more)
+
+
+def why_no_simt():
+    """What scripts/simt says where PyPI does not answer, which its grammar comes from; else ""."""
+    example = ROOT / "docs/examples/vector_add.cu"
+    said = ran([ROOT / "scripts/simt", "run", example, "--show"]).stdout.strip()
+    return said if NO_PYPI in said else ""
 
 
 def say(text):

@@ -10,6 +10,7 @@ from lab.ladder import ROOT
 NO_NETWORK = re.compile(
     r"connection broken|resolution|NewConnection|timed out|unreachable|No matching", re.I
 )
+NO_PYPI = "PyPI does not answer"  # what tests are left out for; scripts/test says so at its end
 
 
 class LeftOut(Exception):
@@ -48,7 +49,7 @@ def prepared(folder, requirements, what, command):
     pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "2"]
     done = subprocess.run([*pip, "-r", requirements], capture_output=True, text=True)
     if done.returncode and NO_NETWORK.search(done.stderr):
-        raise LeftOut("PyPI does not answer")
+        raise LeftOut(NO_PYPI)
     if done.returncode:
         raise LeftOut(f"pip cannot install {requirements}\n{done.stderr.strip()}")
     stamp.write_text(wanted, encoding="utf-8")

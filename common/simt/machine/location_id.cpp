@@ -162,7 +162,9 @@ std::vector<SourceLine> resolve(const std::vector<LocationId>& origins) {
             lines.push_back(known[origin.number()]);
         } else {
             const SourceLocation location = site_of(origin);
-            lines.push_back({match(shorten(location.file), known), location.line});
+            lines.push_back(location.file == nullptr // somebody has passed on no place
+                                ? SourceLine{}
+                                : SourceLine{match(shorten(location.file), known), location.line});
         }
     }
     return lines;

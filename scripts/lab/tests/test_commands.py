@@ -38,6 +38,8 @@ STAND_INS = {
         esac""",
     "ctest": """
         echo "1/12 Test #1: one ......***Skipped   0.01 sec"
+        log=build-simt/Testing/Temporary
+        if [ -e "$HERE/log" ]; then mkdir -p "$log"; cp "$HERE/log" "$log/LastTest.log"; fi
         if [ -e "$HERE/nothing_matches" ]; then echo "No tests were found!!!"; exit 8; fi
         if [ -e "$HERE/failing" ]; then echo "92% tests passed, 1 tests failed"; exit 8; fi
         echo "100% tests passed, 0 tests failed out of 12" """,
@@ -323,6 +325,33 @@ class Commands(unittest.TestCase):
         self.assertIn("error: broken", self.run_script("test").stdout)
         self.assertEqual(self.run_script("tour").returncode, 1)
 
+    def test_what_needs_pypi_is_left_out_with_its_reason(self):
+        self.put(
+            "log",
+            "1/2 Testing: scripts.simt: a first run\n1/2 Test: scripts.simt: a first run\n"
+            "scripts/simt: PyPI does not answer, and so on\nPyPI does not answer\n"
+            "2/2 Testing: another\n2/2 Test: another\nall is well\n",
+        )
+        done = self.run_script("test")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        left_out = [line for line in done.stdout.splitlines() if "PyPI" in line]
+        self.assertEqual(
+            left_out, ["Left out: scripts.simt: a first run, because PyPI does not answer"]
+        )
+
+    def test_a_tour_that_failed_says_so_last(self):
+        data = "reference/data/minilm_layer1.safetensors"
+        (self.clone / data).parent.mkdir(parents=True)
+        shutil.copy(ROOT / data, self.clone / data)
+        self.ladder.write_text(
+            self.ladder.read_text() + "99_last | - | fp32 | any | - | the last\n"
+        )
+        self.put("report", json.dumps({**REPORT, "ok": False}))
+        done = self.run_script("tour", "--preset", "simt")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        last = done.stdout.splitlines()[-1]
+        self.assertIn("3 of 3 rungs failed: 01_first, 02_second, 99_last.", last)
+
     def test_the_ladder(self):
         rungs, output = self.here / "rungs.tsv", self.here / "output"
         rungs.write_text(
@@ -333,7 +362,7 @@ class Commands(unittest.TestCase):
         for report, ended, code, words in (
             (REPORT, 0, 0, ["passed"]),
             ({**REPORT, "ok": False}, 0, 1, ["WRONG"]),
-            (REPORT, 2, 1, ["from the rung", "0 of 2 runs passed"]),
+            (REPORT, 2, 1, ["from the rung", "0 of 2 runs passed", "1 of 1 rungs failed: 01"]),
         ):
             self.put("report", json.dumps(report))
             self.put("exit_code", str(ended))
