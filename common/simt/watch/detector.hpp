@@ -180,8 +180,7 @@ class Detector final : public Observer {
     void check_global(const AsyncWork& work, const Chunk& chunk, AccessKind kind);
     void check_turn(const AsyncWork& work, const Chunk& chunk);
     void need_more_than_a_quick_check();
-    void read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps,
-                       const std::vector<OperandRow>& rows, uint32_t work);
+    void read_by_warpgroup(const Wgmma& product, const std::vector<OperandRow>& rows);
     void begin_registers(const Wgmma& product, unsigned thread_of_group, uint32_t work);
     void note_unwritten(unsigned thread, const AccessEvent& access, const Region& region);
     static std::string in(const AccessEvent& access, const Region& region); // "at byte 16 of tile"

@@ -234,11 +234,11 @@ void Detector::read_by(const AsyncReaders& readers, const AccessEvent& access, C
     });
 }
 
-/// What `warps` warps have their tensor cores read, each as a work of its own.
-void Detector::read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps,
-                             const std::vector<OperandRow>& rows, uint32_t work) {
-    const AsyncReaders readers{32 * first_warp, 32 * warps, work, warps,
-                               order_.clocks().common(32 * first_warp, 32 * warps)};
+/// What the four warps of a warpgroup have their tensor cores read, each as a work of its own.
+void Detector::read_by_warpgroup(const Wgmma& product, const std::vector<OperandRow>& rows) {
+    const unsigned first = product.work.thread;
+    const AsyncReaders readers{first, warpgroup_threads, product.work.number, 4,
+                               order_.clocks().common(first, warpgroup_threads)};
     CellMemo memo;
     for (const OperandRow row : rows) {
         read_by(readers, {row, 16, AccessKind::load, LocationId::of(product.work.location)}, memo);
@@ -261,10 +261,11 @@ void Detector::start_wgmma(const Wgmma& product) {
     for (unsigned i = 0; i < warpgroup_threads; ++i) {
         begin_registers(product, i, product.work.number + i / 32);
     }
-    for (unsigned warp = 0; warp < 4; ++warp) { // a warp reads its own rows of A, and all of B
-        read_by_warps(product, first / 32 + warp, 1, product.A[warp], product.work.number + warp);
+    // Each warp may read all of A and B: PTX does not promise that a warp reads 16 rows of A alone.
+    for (const std::vector<OperandRow>& rows : product.A) {
+        read_by_warpgroup(product, rows);
     }
-    read_by_warps(product, first / 32, 4, product.B, product.work.number);
+    read_by_warpgroup(product, product.B);
     actor_ = nullptr;
 }
 
