@@ -141,9 +141,10 @@ endfunction()
 
 # flash_add_watched_twins(NN_name SOURCE...): the program and the test of a rung again, with kernels that are compiled to
 # be watched. NN_name hands over to NN_name_watched for --profile and --detect. Under test_NN_name_watched runs the
-# suite's list for detectors, and the shorter one in three more schedules, or in five with copies of cp.async landing early
-# and late, and with as much shared memory as a block may have on an A100 (163 KiB), an RTX 3090 or 4090 (99) and an H100
-# (227): tiles must fit each, and may depend on it.
+# suite's list for detectors, and the shorter one in three more schedules. Where copies are asynchronous they land early
+# and late, and there are more schedules: in the last of them one thread runs only when no other can. A block may have as
+# much shared memory as on an A100 (163 KiB), an RTX 3090 or 4090 (99) and an H100 (227): tiles must fit each, and may
+# depend on it.
 function(flash_add_watched_twins name)
   add_library(${name}_watched_kernel OBJECT ${ARGN})
   target_link_libraries(${name}_watched_kernel PUBLIC flash_device)
@@ -161,9 +162,9 @@ function(flash_add_watched_twins name)
   list(FILTER ARGN INCLUDE REGEX "[.]cu$")
   file(STRINGS ${ARGN} copies REGEX "cp_async_|tma_load")
   if(copies MATCHES "tma_load") # for Hopper, whose blocks have 227 KiB
-    set(runs in-order,late,227 reverse,early,227 ahead:1,late,227 shuffle:1,early,227)
+    set(runs in-order,late,227 reverse,early,227 ahead:1,late,227 shuffle:1,early,227 starve:133,early,227)
   elseif(copies) # late and early landings, in two schedules of each kind
-    list(APPEND runs ahead:3,early,163 shuffle:2,late,227)
+    list(APPEND runs ahead:3,early,163 shuffle:2,late,227 starve:37,early,163)
   endif()
   set(list "[detect]")
   foreach(run IN LISTS runs)

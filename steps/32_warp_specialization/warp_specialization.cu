@@ -192,7 +192,7 @@ __device__ void compute(const Task& task, flash::Tile tile, Shared<Tiles>& smem)
     }
 
     flash::finish<T>(O_reg, rows, task, tile.head, i0 + row);
-    flash::named_barrier_sync(1 + role, warpgroup); // redundant: each warp's rows of Q are its own
+    flash::named_barrier_sync(1 + role, warpgroup); // no warp's product still reads Q
     flash::store_tile<T, typename Tiles::Q>(task.O, {0, i0, 0, tile.head}, Q_smem, row, O_reg,
                                             1 + role);
 }

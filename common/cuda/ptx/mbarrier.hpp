@@ -82,11 +82,14 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity, Sou
 
 namespace flash {
 
-/// One arrival per warp, made by lane 0, for what the warp has done as a whole. All 32 lanes call
-/// it together, after a wgmma_wait. It does not cover what single lanes have read or written by
-/// themselves: for that, every thread has to arrive.
+/// One arrival per warp, made by lane 0 for all 32, which call this together. What each of them has
+/// waited for, read and written before, is done when the phase ends.
 __device__ inline void mbarrier_arrive_warp(uint64_t* barrier,
                                             SourceLocation location = SourceLocation::here()) {
+    // Each lane has passed its own waits before lane 0 speaks for it. A lane could lag otherwise,
+    // until the phase after the one that it waits for has ended, too: then it finds the parity of
+    // before, and waits for ever. The lanes' reads and writes are done as well.
+    __syncwarp();
     if (threadIdx.x % 32 == 0) {
         mbarrier_arrive(barrier, location);
     }

@@ -70,7 +70,7 @@ void arrive_expecting(int bytes, const char* operation, uint64_t* address,
     const Caller caller;
     MBarrier& barrier = find(caller, operation, address, location);
     caller.tells(&Observer::instruct, {operation, location, address, bytes});
-    caller.tells(&Observer::release, address);
+    caller.tells(&Observer::release, address, location);
     barrier.expected_bytes += bytes;
     arrive(address, barrier);
     end_phase_if_due(address, barrier);
@@ -125,7 +125,7 @@ void cp_async_mbarrier_arrive(uint64_t* address, SourceLocation location) {
     const Caller caller;
     MBarrier& barrier = find(caller, "cp_async_mbarrier_arrive", address, location);
     caller.tells(&Observer::instruct, {"cp_async_mbarrier_arrive", location, address});
-    caller.tells(&Observer::release, address);
+    caller.tells(&Observer::release, address, location);
     ++barrier.announced;
     announce_arrival(address);
     end_phase_if_due(address, barrier);
@@ -135,8 +135,9 @@ void mbarrier_wait(uint64_t* address, int parity, SourceLocation location) {
     const Caller caller;
     MBarrier& barrier = find(caller, "mbarrier_wait", address, location);
     const auto under_way = [&] { return static_cast<int>(barrier.phase & 1) == parity; };
-    caller.tells(&Observer::instruct, {"mbarrier_wait", location, address,
-                                       int64_t{barrier.phase} - (under_way() ? 0 : 1)});
+    const int64_t phase = int64_t{barrier.phase} - (under_way() ? 0 : 1);
+    caller.tells(&Observer::instruct, {"mbarrier_wait", location, address, phase});
+    caller.tells(&Observer::await, address, phase, location);
     if (!under_way()) {
         caller.tells(&Observer::acquire, address);
     }

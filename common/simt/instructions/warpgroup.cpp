@@ -34,7 +34,7 @@ bool arrive(const Caller& caller, int id, int threads, const char* operation,
                                 LocationId::of(barrier.location))});
     }
     caller.tells(&Observer::instruct, {operation, location, &barrier, id});
-    caller.tells(&Observer::release, &barrier);
+    caller.tells(&Observer::release, &barrier, location);
     if (++barrier.arrived < barrier.expected) {
         return false;
     }

@@ -28,7 +28,7 @@ struct Wgmma {
     bool accumulate;
     // a row of 16 bytes holds 8 rows or columns of one k; else 8 k of one
     bool A_transposed, B_transposed;
-    // of each warp, 32 of them; empty if A comes from registers
+    // for the rows of C that each warp has, 32 of them; empty if A comes from registers
     std::array<std::vector<OperandRow>, 4> A;
     std::vector<OperandRow> B;
     std::vector<std::array<uint32_t, 4>> fragments; // of A, by thread, if it comes from registers

@@ -161,6 +161,9 @@ void Block::serve(Thread& thread) {
 
 /// The number of the thread whose turn it is by the schedule; at least one can run.
 unsigned Block::choose() {
+    if (schedule_.kind == Schedule::starve) {
+        return choose_beside(static_cast<unsigned>(schedule_.number));
+    }
     const uint64_t random = schedule_.kind == Schedule::shuffle ? draw() : 0;
     const auto one_of = [this](uint32_t bits, uint64_t number) {
         return schedule_.kind == Schedule::shuffle   ? any_bit(bits, static_cast<unsigned>(number))
@@ -172,6 +175,21 @@ unsigned Block::choose() {
     const unsigned warp =
         ahead ? static_cast<unsigned>(schedule_.number) : one_of(ready_warps_, random >> 32);
     return warp * 32 + one_of(warps_[warp].ready, random);
+}
+
+/// The lowest thread that can run, and `starved` when there is no other.
+unsigned Block::choose_beside(unsigned starved) const {
+    for (uint32_t warps = ready_warps_; warps != 0; warps &= warps - 1) {
+        const unsigned warp = lowest(warps);
+        uint32_t lanes = warps_[warp].ready;
+        if (warp == starved / 32) {
+            lanes &= ~(1u << starved % 32);
+        }
+        if (lanes != 0) {
+            return warp * 32 + lowest(lanes);
+        }
+    }
+    return starved;
 }
 
 uint64_t Block::draw() { // SplitMix64

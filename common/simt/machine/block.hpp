@@ -283,6 +283,7 @@ class Block {
                 SourceLocation location, const char* apart);
     void open(PendingBarrier& barrier);
     unsigned choose();
+    unsigned choose_beside(unsigned starved) const;
     Thread& next();
     void finish_current();
     void complete_barrier();

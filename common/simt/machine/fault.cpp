@@ -46,6 +46,8 @@ const char* name_of(FaultKind kind) {
         return "divergent_barrier";
     case FaultKind::deadlock:
         return "deadlock";
+    case FaultKind::missed_phase:
+        return "missed_phase";
     case FaultKind::invalid_access:
         return "invalid_access";
     case FaultKind::assertion:

@@ -24,6 +24,7 @@ enum class FaultKind {
     missing_fence,        // what a thread wrote, read by TMA or wgmma without a fence between
     divergent_barrier,    // threads of one block (or lanes of one mask) at different barriers
     deadlock,             // nobody can run
+    missed_phase,         // a wait at an mbarrier that the end of the next phase may overtake
     invalid_access,       // the processor refused an access, and no detector was on to say why
     assertion,            // assert() failed
     trap,                 // __trap() was called

@@ -91,10 +91,15 @@ class Observer {
     // What a thread does at an mbarrier. At a named barrier, too, threads release and acquire, and
     // a phase ends when all have come.
     virtual void make_mbarrier(unsigned /*thread*/, const void*) {}
-    virtual void release(unsigned /*thread*/, const void* /*mbarrier*/) {} // it arrives
+    // it arrives
+    virtual void release(unsigned /*thread*/, const void* /*mbarrier*/, SourceLocation) {}
     virtual void hand_on_copies(unsigned /*thread*/, uint32_t /*count*/, const void* /*mbarrier*/) {
     }
     virtual void end_phase(const void* /*mbarrier*/) {}
+    // it asks for the end of this phase, the last one that has ended (at first -1) or the one
+    // under way
+    virtual void await(unsigned /*thread*/, const void* /*mbarrier*/, int64_t /*phase*/,
+                       SourceLocation) {}
     virtual void acquire(unsigned /*thread*/, const void* /*mbarrier*/) {} // its wait is over
 
     // The copy engine and the tensor cores. Groups are counted by thread, from the block's

@@ -40,7 +40,12 @@ Schedule parse_schedule(const std::string& variable, std::string_view text) {
     if (value && text.starts_with("shuffle:")) {
         return {Schedule::shuffle, *value};
     }
-    refuse(variable, text, "in-order, reverse, ahead:WARP (WARP from 0 to 31) or shuffle:SEED");
+    if (value && text.starts_with("starve:") && *value < 1024) {
+        return {Schedule::starve, *value};
+    }
+    refuse(variable, text,
+           "in-order, reverse, ahead:WARP (WARP from 0 to 31), shuffle:SEED or starve:THREAD "
+           "(THREAD from 0 to 1023)");
 }
 
 std::string_view variable(const char* name) { // empty: not set
@@ -108,9 +113,8 @@ Options& options() {
 }
 
 std::string to_string(const Schedule& schedule) {
-    constexpr const char* names[] = {"in-order", "reverse", "ahead:", "shuffle:"};
-    const bool numbered =
-        schedule.kind == Schedule::one_warp_ahead || schedule.kind == Schedule::shuffle;
+    constexpr const char* names[] = {"in-order", "reverse", "ahead:", "shuffle:", "starve:"};
+    const bool numbered = schedule.kind != Schedule::in_order && schedule.kind != Schedule::reverse;
     return names[schedule.kind] + (numbered ? std::to_string(schedule.number) : "");
 }
 

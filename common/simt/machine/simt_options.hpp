@@ -16,6 +16,7 @@ struct Schedule {
         reverse,        // the highest
         one_warp_ahead, // warp `number` first whenever it can run, then in order
         shuffle,        // any thread that can run, drawn from seed `number`
+        starve,         // thread `number` when no other one can run, else in order
     };
     Kind kind = in_order;
     uint64_t number = 0;
@@ -56,7 +57,8 @@ struct Options {
 };
 
 /// What the next launch uses. At first it is read from the environment:
-///   FLASH_SIMT_SCHEDULE    in-order, reverse, ahead:WARP or shuffle:SEED
+///   FLASH_SIMT_SCHEDULE    in-order, reverse, ahead:WARP, shuffle:SEED or
+///                          starve:THREAD
 ///   FLASH_SIMT_CP_ASYNC    late or early
 ///   FLASH_SIMT_DETECT      1: report races and wrong accesses
 ///   FLASH_SIMT_WORKERS     OS threads

@@ -101,6 +101,27 @@ void Clocks::learn_ends(unsigned thread, uint32_t channel, uint32_t count) {
     raise(own(thread).known, channel, count);
 }
 
+void Clocks::share(unsigned warp, uint32_t lanes, const std::vector<uint32_t>& channels) {
+    ++state_;
+    joint_.known.clear();
+    for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+        tell(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)), channels, joint_);
+    }
+    for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+        Knowledge& lane = own(warp * 32 + static_cast<unsigned>(std::countr_zero(rest)));
+        for (const uint32_t channel : channels) {
+            raise(lane.known, channel, joint_.known[channel]);
+        }
+    }
+}
+
+void Clocks::tell(unsigned thread, const std::vector<uint32_t>& channels, Knowledge& into) const {
+    const std::vector<uint32_t>& known = known_[thread]->known;
+    for (const uint32_t channel : channels) {
+        raise(into.known, channel, channel < known.size() ? known[channel] : 0);
+    }
+}
+
 void Clocks::fence(unsigned thread) {
     ++state_;
     Knowledge& knowledge = own(thread);

@@ -11,6 +11,10 @@
 // bulk stores. Thread i knows that the first known[i][c] of channel c are over. So must the thread
 // that started them, by waiting. Channels have numbers after those of the threads.
 //
+// Two kinds of channels say how far threads are, and nothing of memory: the steps of a thread at
+// mbarriers (its arrivals, and its waits that are over), and the phases of an mbarrier, once more.
+// A thread learns of these wherever it waits for others, so at a shuffle or an mma as well.
+//
 // What a thread writes to shared memory, TMA and wgmma see after a fence: thread i knows that what
 // thread j wrote before its clock reached fenced[i][j] has been made visible to them, and so have
 // the first fenced[i][c] of channel c. All this holds from one epoch to the next.
@@ -71,6 +75,13 @@ class Clocks {
         return is_above(known_[thread]->known, channel, number);
     }
     void learn_ends(unsigned thread, uint32_t channel, uint32_t count);
+
+    /// Lanes of a warp have waited for each other, and no memory is in order by that: of these
+    /// channels each knows what any of them knew.
+    void share(unsigned warp, uint32_t lanes, const std::vector<uint32_t>& channels);
+
+    /// What `thread` knows of these channels, `into` holds as well.
+    void tell(unsigned thread, const std::vector<uint32_t>& channels, Knowledge& into) const;
 
     const Knowledge& of(unsigned thread) const { return *known_[thread]; }
     Knowledge& of(unsigned thread) {

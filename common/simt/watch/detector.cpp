@@ -58,6 +58,10 @@ void Detector::begin_block() {
     channels_ = block_.thread_count();
     copy_channels_.assign(block_.thread_count(), 0);
     store_channels_.assign(block_.thread_count(), 0);
+    step_channels_.assign(block_.thread_count(), 0);
+    steps_.assign(block_.thread_count(), 0);
+    progress_channels_.clear();
+    warps_with_news_ = 0;
     wgmma_channels_ = {};
     actor_ = nullptr;
     if (quickly_) {
@@ -93,6 +97,11 @@ void Detector::barrier(SourceLocation) {
 void Detector::meet(CollectiveKind meeting, unsigned warp, uint32_t lanes, SourceLocation) {
     if (meeting == CollectiveKind::sync) { // CUDA promises order for nothing else
         order_.meet(warp, lanes);
+    } else if ((warps_with_news_ >> warp & 1) != 0) { // but the lanes have waited for each other
+        order_.clocks().share(warp, lanes, progress_channels_);
+    }
+    if (lanes == full_mask) {
+        warps_with_news_ &= ~(1u << warp);
     }
 }
 
@@ -510,6 +519,7 @@ void Detector::fence(unsigned thread, Scope scope) {
         return in_order;
     });
     order_.fence(thread, scope);
+    warps_with_news_ |= 1u << thread / 32;
 }
 
 void Detector::end_thread(unsigned thread) {
@@ -577,26 +587,45 @@ void Detector::wait_for_copies(unsigned thread, uint32_t count) {
     order_.clocks().learn_ends(thread, channel_in(copy_channels_[thread]), count);
 }
 
-void Detector::release(unsigned thread, const void* barrier) {
-    order_.clocks().release(thread, barrier_clocks_[barrier].gathered);
+void Detector::release(unsigned thread, const void* barrier, SourceLocation location) {
+    BarrierClocks& clocks = barrier_clocks_[barrier];
+    if (clocks.is_mbarrier()) {
+        clocks.phase.last = {thread, step_at_mbarrier(thread), location};
+        clocks.phase.arrivals.push_back(clocks.phase.last);
+    }
+    order_.clocks().release(thread, clocks.gathered);
 }
 
 void Detector::hand_on_copies(unsigned thread, uint32_t count, const void* barrier) {
-    raise(barrier_clocks_[barrier].gathered.known, channel_in(copy_channels_[thread]), count);
+    BarrierClocks& clocks = barrier_clocks_[barrier];
+    clocks.phase.with_copies = true;
+    raise(clocks.gathered.known, channel_in(copy_channels_[thread]), count);
 }
 
 /// Who waits for this phase has waited for those before.
 void Detector::end_phase(const void* barrier) {
     BarrierClocks& clocks = barrier_clocks_[barrier];
-    ++clocks.phases;
-    if (clocks.channel != 0) {
+    if (clocks.is_mbarrier()) {
+        check_waits(clocks);
+        ++clocks.phases;
         raise(clocks.gathered.known, clocks.channel, clocks.phases);
+        raise(clocks.gathered.known, clocks.progress, clocks.phases);
+        clocks.ended[1] = std::move(clocks.ended[0]);
+        clocks.ended[0] = std::move(clocks.phase);
+        clocks.phase = {.arrivals = {}, .last = clocks.ended[0].last};
     }
     clocks.handed_on = clocks.gathered;
 }
 
 void Detector::acquire(unsigned thread, const void* barrier) {
-    order_.clocks().acquire(thread, barrier_clocks_[barrier].handed_on);
+    BarrierClocks& clocks = barrier_clocks_[barrier];
+    order_.clocks().acquire(thread, clocks.handed_on);
+    warps_with_news_ |= 1u << thread / 32;
+    if (clocks.is_mbarrier()) {
+        Wait& wait = clocks.over[thread];
+        wait = clocks.asked[thread];
+        wait.number = step_at_mbarrier(thread);
+    }
 }
 
 } // namespace flash::simt

@@ -35,9 +35,11 @@ class Detector final : public Observer {
     void wait_for_copies(unsigned thread, uint32_t count) override;
     void touch(unsigned thread, const AccessEvent& word) override { access(thread, word); }
     void make_mbarrier(unsigned thread, const void* barrier) override;
-    void release(unsigned thread, const void* barrier) override;
+    void release(unsigned thread, const void* barrier, SourceLocation location) override;
     void hand_on_copies(unsigned thread, uint32_t count, const void* barrier) override;
     void end_phase(const void* barrier) override;
+    void await(unsigned thread, const void* barrier, int64_t phase,
+               SourceLocation location) override;
     void acquire(unsigned thread, const void* barrier) override;
     void start_load(const BulkLoad& load) override;
     void land(const BulkLoad& load) override;
@@ -81,6 +83,23 @@ class Detector final : public Observer {
         }
     };
 
+    /// What a thread does at an mbarrier, as the `number`th of its steps, from 1.
+    struct Arrival {
+        unsigned thread = 0;
+        uint32_t number = 0;
+        SourceLocation location;
+    };
+    struct Wait {
+        int64_t phase = 0;
+        uint32_t number = 0; // 0: there is none
+        SourceLocation location;
+    };
+    struct Phase {
+        std::vector<Arrival> arrivals;
+        Arrival last;
+        bool with_copies = false; // so it may go on after the last arrival
+    };
+
     /// What those who arrive at an mbarrier hand on to those who wait, for this phase and for the
     /// one before.
     struct BarrierClocks {
@@ -90,6 +109,11 @@ class Detector final : public Observer {
         unsigned maker = 0;               // thread that initialised it
         LocationId made;
         bool fenced = false; // so that TMA knows of it
+        bool is_mbarrier() const { return channel != 0; }
+        uint32_t progress = 0; // the channel of its phases that says nothing of memory
+        Phase phase;
+        std::array<Phase, 2> ended;    // the last one, and the one before
+        std::vector<Wait> asked, over; // each thread's last wait, and its last that is over
     };
 
     /// Registers that a product under way uses, as addresses on the thread's stack: it writes C,
@@ -145,6 +169,10 @@ class Detector final : public Observer {
     void check_written(unsigned thread, const AccessEvent& access, const Region& region);
     std::string hint_elsewhere(const char* address) const;
     void check_elsewhere(unsigned thread, const AccessEvent& access);
+    uint32_t step_at_mbarrier(unsigned thread);
+    bool knows_arrivals(unsigned thread, const Phase& phase) const;
+    void check_waits(const BarrierClocks& barrier);
+    void report_missed_phase(unsigned thread, SourceLocation wait, const Arrival& end);
     std::optional<Fault> load_left_behind();
     uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, Work::Kind kind);
     bool is_in_flight(const Work& work) const; // nobody knows that it is over
@@ -152,8 +180,7 @@ class Detector final : public Observer {
     void check_global(const AsyncWork& work, const Chunk& chunk, AccessKind kind);
     void check_turn(const AsyncWork& work, const Chunk& chunk);
     void need_more_than_a_quick_check();
-    void read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps,
-                       const std::vector<OperandRow>& rows, uint32_t work);
+    void read_by_warpgroup(const Wgmma& product, const std::vector<OperandRow>& rows);
     void begin_registers(const Wgmma& product, unsigned thread_of_group, uint32_t work);
     void note_unwritten(unsigned thread, const AccessEvent& access, const Region& region);
     static std::string in(const AccessEvent& access, const Region& region); // "at byte 16 of tile"
@@ -199,6 +226,10 @@ class Detector final : public Observer {
     // of each thread, wgmma_channels_ of each warp; 0: none yet
     std::vector<uint32_t> copy_channels_, store_channels_;
     std::array<uint32_t, 32> wgmma_channels_{};
+    // of each thread's steps at mbarriers, and how many it has made
+    std::vector<uint32_t> step_channels_, steps_;
+    std::vector<uint32_t> progress_channels_; // those, and the mbarriers' own
+    uint32_t warps_with_news_ = 0;            // of those channels, that not all lanes may know of
     // in whose place a thread's access is checked; null: the thread's own
     const AsyncWork* actor_ = nullptr;
     // of this launch: in global memory, and the dynamic shared memory

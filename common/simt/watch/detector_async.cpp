@@ -22,6 +22,67 @@ void Detector::make_mbarrier(unsigned thread, const void* barrier) {
     BarrierClocks& made = barrier_clocks_[barrier] = {};
     made.channel = channels_++;
     made.maker = thread;
+    made.progress = channels_++;
+    progress_channels_.push_back(made.progress);
+    made.asked.resize(block_.thread_count());
+    made.over.resize(block_.thread_count());
+}
+
+/// A wait by parity takes phase k for over until the next phase ends: then the parity is that of
+/// before, and who comes as late as that waits for one phase more, or for ever. So a wait for phase
+/// k must come before the end of phase k + 1, in every order of the threads. And the end of phase
+/// k - 1 must come before the wait, or it might take an older phase for its own.
+void Detector::await(unsigned thread, const void* barrier, int64_t phase, SourceLocation location) {
+    BarrierClocks& clocks = barrier_clocks_[barrier];
+    clocks.asked[thread] = {phase, 0, location};
+    if (phase < 1) {
+        return; // there is none before
+    }
+    const Phase& before = clocks.ended[phase < clocks.phases ? 1 : 0];
+    const Clocks& known = std::as_const(order_).clocks();
+    if (!known.knows_end(thread, clocks.progress, static_cast<uint32_t>(phase - 1)) &&
+        !knows_arrivals(thread, before)) {
+        report_missed_phase(thread, location, before.last);
+    }
+}
+
+/// Whether `thread` knows of all that ended a phase, though it may not have waited for that.
+bool Detector::knows_arrivals(unsigned thread, const Phase& phase) const {
+    return !phase.with_copies && std::ranges::all_of(phase.arrivals, [&](const Arrival& one) {
+        return order_.clocks().knows_end(thread, step_channels_[one.thread], one.number - 1);
+    });
+}
+
+/// A phase ends: who has waited for the one before, must have been heard of by those who end this.
+void Detector::check_waits(const BarrierClocks& barrier) {
+    for (unsigned thread = 0; thread < barrier.over.size(); ++thread) {
+        const Wait& wait = barrier.over[thread];
+        if (wait.number != 0 && wait.phase == int64_t{barrier.phases} - 1 &&
+            !is_above(barrier.gathered.known, step_channels_[thread], wait.number - 1)) {
+            report_missed_phase(thread, wait.location, barrier.phase.last);
+        }
+    }
+}
+
+uint32_t Detector::step_at_mbarrier(unsigned thread) {
+    uint32_t& channel = step_channels_[thread];
+    if (channel == 0) {
+        progress_channels_.push_back(channel_in(channel));
+    }
+    order_.clocks().learn_ends(thread, channel, ++steps_[thread]);
+    return steps_[thread];
+}
+
+void Detector::report_missed_phase(unsigned thread, SourceLocation wait, const Arrival& end) {
+    block_.report(
+        {FaultKind::missed_phase,
+         "a wait at an mbarrier may come too late: nothing orders it before the end of the next "
+         "phase, and then the parity that it waits for is back",
+         block_.place(thread, "waits", LocationId::of(wait)),
+         block_.place(end.thread, "ends the next phase by its arrival",
+                      LocationId::of(end.location)),
+         "who arrives for several threads must meet them after their waits (__syncwarp, for a "
+         "warp), or each of them must arrive; or is it the wrong parity?"});
 }
 
 void Detector::fence_proxy(unsigned thread) {
@@ -51,7 +112,7 @@ void Detector::check_global(const AsyncWork& work, const Chunk& chunk, AccessKin
 
 void Detector::start_load(const BulkLoad& load) {
     need_more_than_a_quick_check();
-    const BarrierClocks& clocks = barrier_clocks_[load.mbarrier];
+    BarrierClocks& clocks = barrier_clocks_[load.mbarrier];
     if (!clocks.fenced) {
         block_.stop({FaultKind::missing_fence,
                      "a tma_load for an mbarrier that TMA does not know about",
@@ -59,6 +120,9 @@ void Detector::start_load(const BulkLoad& load) {
                      "the thread that initialises it must call fence_mbarrier_init() before the "
                      "next barrier"});
     }
+    // the phase does not end before this moment, and perhaps long after
+    clocks.phase.with_copies = true;
+    std::as_const(order_).clocks().tell(load.work.thread, progress_channels_, clocks.gathered);
     actor_ = &load.work;
     for (const Chunk& chunk : load.inside) {
         check_global(load.work, chunk, AccessKind::load);
@@ -170,11 +234,11 @@ void Detector::read_by(const AsyncReaders& readers, const AccessEvent& access, C
     });
 }
 
-/// What `warps` warps have their tensor cores read, each as a work of its own.
-void Detector::read_by_warps(const Wgmma& product, unsigned first_warp, unsigned warps,
-                             const std::vector<OperandRow>& rows, uint32_t work) {
-    const AsyncReaders readers{32 * first_warp, 32 * warps, work, warps,
-                               order_.clocks().common(32 * first_warp, 32 * warps)};
+/// What the four warps of a warpgroup have their tensor cores read, each as a work of its own.
+void Detector::read_by_warpgroup(const Wgmma& product, const std::vector<OperandRow>& rows) {
+    const unsigned first = product.work.thread;
+    const AsyncReaders readers{first, warpgroup_threads, product.work.number, 4,
+                               order_.clocks().common(first, warpgroup_threads)};
     CellMemo memo;
     for (const OperandRow row : rows) {
         read_by(readers, {row, 16, AccessKind::load, LocationId::of(product.work.location)}, memo);
@@ -185,6 +249,9 @@ void Detector::start_wgmma(const Wgmma& product) {
     need_more_than_a_quick_check();
     actor_ = &product.work;
     const unsigned first = product.work.thread;
+    for (unsigned warp = first / 32; warp < first / 32 + 4; ++warp) {
+        meet(CollectiveKind::collective, warp, full_mask, product.work.location);
+    }
     for (unsigned warp = 0; warp < 4; ++warp) { // each waits for itself, so each has its own work
         AsyncWork own = product.work;
         own.number += warp;
@@ -194,10 +261,11 @@ void Detector::start_wgmma(const Wgmma& product) {
     for (unsigned i = 0; i < warpgroup_threads; ++i) {
         begin_registers(product, i, product.work.number + i / 32);
     }
-    for (unsigned warp = 0; warp < 4; ++warp) { // a warp reads its own rows of A, and all of B
-        read_by_warps(product, first / 32 + warp, 1, product.A[warp], product.work.number + warp);
+    // Each warp may read all of A and B: PTX does not promise that a warp reads 16 rows of A alone.
+    for (const std::vector<OperandRow>& rows : product.A) {
+        read_by_warpgroup(product, rows);
     }
-    read_by_warps(product, first / 32, 4, product.B, product.work.number);
+    read_by_warpgroup(product, product.B);
     actor_ = nullptr;
 }
 

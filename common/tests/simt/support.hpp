@@ -96,7 +96,7 @@ inline std::vector<simt::Schedule> schedules() {
     using simt::Schedule;
     return {{Schedule::in_order, 0},       {Schedule::reverse, 0}, {Schedule::one_warp_ahead, 1},
             {Schedule::one_warp_ahead, 3}, {Schedule::shuffle, 1}, {Schedule::shuffle, 2},
-            {Schedule::shuffle, 3}};
+            {Schedule::shuffle, 3},        {Schedule::starve, 5}};
 }
 
 /// With detectors (or without), in every schedule and with both landings of cp.async.

@@ -90,13 +90,14 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
             if (broken == Broken::expectation) {
                 mbarrier_arrive(A_full + s);
             } else if (broken != Broken::arrival) {
+                // bytes of A
                 mbarrier_expect_tx(A_full + s, A_bytes + (broken == Broken::few_bytes    ? -128
                                                           : broken == Broken::many_bytes ? 128
                                                                                          : 0));
             }
             tma_load<2>(A_smem + s * A_bytes, A, {j * K_step, row0}, A_full + s); // load of A
-            mbarrier_expect_tx(B_full + s, B_bytes);
-            tma_load<2>(B_smem + s * B_bytes, B, {0, j * K_step}, B_full + s); // load of B
+            mbarrier_expect_tx(B_full + s, B_bytes);                              // bytes of B
+            tma_load<2>(B_smem + s * B_bytes, B, {0, j * K_step}, B_full + s);    // load of B
         }
         return;
     }
@@ -139,7 +140,7 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
         } else {
             wgmma_wait<1>(C_reg); // the products of the step before are over
             if (j > 0 && threadIdx.x % (32 * warps_per_arrival) == 0) {
-                mbarrier_arrive(free + (j - 1) % slots);
+                mbarrier_arrive(free + (j - 1) % slots); // arrival at free
             }
         }
     }
@@ -206,11 +207,26 @@ template <Broken broken> void run(bool check = false) {
 }
 
 std::string tagged(int line) {
-    for (const char* const tag :
-         {"initialisation", "initialisation of the second", "initialisation of the third",
-          "wait for free", "load of A", "load of B", "take", "wait for A", "wait for B",
-          "descriptor", "wgmma", "late wait for A", "accumulator", "tile", "write of C",
-          "read of C", "store"}) {
+    for (const char* const tag : {"initialisation",
+                                  "initialisation of the second",
+                                  "initialisation of the third",
+                                  "wait for free",
+                                  "load of A",
+                                  "load of B",
+                                  "take",
+                                  "wait for A",
+                                  "wait for B",
+                                  "descriptor",
+                                  "wgmma",
+                                  "late wait for A",
+                                  "accumulator",
+                                  "tile",
+                                  "write of C",
+                                  "read of C",
+                                  "store",
+                                  "bytes of A",
+                                  "bytes of B",
+                                  "arrival at free"}) {
         if (line_of(__FILE__, tag) == line) {
             return tag;
         }
@@ -243,6 +259,8 @@ const Kinds in_flight{FaultKind::async_copy_in_flight}, of_wgmma{FaultKind::wgmm
 const Kinds early{FaultKind::async_copy_in_flight, FaultKind::race, FaultKind::uninitialised};
 const Kinds early_or_stuck{FaultKind::async_copy_in_flight, FaultKind::race,
                            FaultKind::uninitialised, FaultKind::deadlock};
+const Kinds of_phase{FaultKind::missed_phase, FaultKind::async_copy_in_flight, FaultKind::race,
+                     FaultKind::uninitialised, FaultKind::deadlock};
 const Lines waits{"wait for free", "wait for A", "wait for B"}, none{""};
 
 } // namespace
@@ -258,8 +276,8 @@ TEST_CASE("a ring of TMA and wgmma is right and without a fault, in every schedu
 
 TEST_CASE("fault: the wrong phase of an mbarrier", "[hopper][faults]") {
     must_be_reported<Broken::phase_of_full>(
-        early_or_stuck, {"wgmma", "load of A", "load of B", "wait for free", "wait for A"},
-        {"load of A", "load of B", "wgmma", ""}, "");
+        of_phase, {"wgmma", "load of A", "load of B", "wait for free", "wait for A"},
+        {"load of A", "load of B", "wgmma", "", "bytes of A", "bytes of B", "arrival at free"}, "");
     must_be_reported<Broken::phase_of_free>(deadlock, {"wait for free"}, none,
                                             "(0 of 8 have arrived)");
 }

@@ -168,6 +168,9 @@ TEST_CASE("schedules run threads in the order that they name") {
     std::vector<int> second_first = once;
     std::rotate(second_first.begin(), second_first.begin() + 32, second_first.begin() + 64);
     CHECK(order_of(sign_in, 1, 96, 192, {Schedule::one_warp_ahead, 1}) == twice(second_first));
+    std::vector<int> last_is_40 = once;
+    std::rotate(last_is_40.begin() + 40, last_is_40.begin() + 41, last_is_40.end());
+    CHECK(order_of(sign_in, 1, 96, 192, {Schedule::starve, 40}) == twice(last_is_40));
 
     const std::vector<int> shuffled = order_of(sign_in, 1, 96, 192, {Schedule::shuffle, 5});
     CHECK(shuffled == order_of(sign_in, 1, 96, 192, {Schedule::shuffle, 5}));

@@ -347,15 +347,18 @@ template <bool ordered> __global__ void after_the_copy(const float* in, float* o
     }
 }
 
-/// A second phase in a later epoch than the first.
-__global__ void phases(const float* in, float* out) {
+/// A second phase in a later epoch than the first: who waits for it knows by the barrier that the
+/// first is over.
+template <bool barrier> __global__ void phases(const float* in, float* out) {
     __shared__ float tile[32];
     __shared__ uint64_t full[1];
     make(full, 32);
     if (threadIdx.x < 32) {
         mbarrier_arrive(full); // phase 0
     }
-    __syncthreads(); // phase 0 is over
+    if (barrier) {
+        __syncthreads(); // phase 0 is over
+    }
     if (threadIdx.x < 32) {
         tile[threadIdx.x] = in[threadIdx.x];
         mbarrier_arrive(full); // phase 1
@@ -423,5 +426,9 @@ TEST_CASE("ordering: mbarriers hand on what their arrivals know") {
     must_race(chain<false>, "write after the arrival", "read at the end of the chain");
     must_pass(one_lane_waits<true>);
     must_race(one_lane_waits<false>, "write by warp 0", "read by warp 1");
-    must_pass(phases);
+    must_pass(phases<true>);
+    in_every_way([] { // the wait is too late for a phase, or too early
+        const FaultKind kind = fault_of([] { run(phases<false>); }).kind;
+        CHECK((kind == FaultKind::missed_phase || kind == FaultKind::race));
+    });
 }

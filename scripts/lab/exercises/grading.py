@@ -81,6 +81,10 @@ divergent_barrier, early_exit: a barrier that not all threads reach
 deadlock: a deadlock
     Threads wait for others, or for bytes, that will never come. The message says where each
     group waits, and how many arrivals or bytes are there.
+missed_phase: a wait that may come too late
+    A wait names a parity, not a phase. A thread that comes to it when the next phase is over as
+    well finds the parity of before, and waits for ever. So whoever arrives for several threads
+    must first meet them after their waits.
 timeout: a loop without end
     A thread goes round the same lines and never gets to a barrier or to the end of the kernel.
     Ask what would have to change for the loop to end, and which thread changes it.

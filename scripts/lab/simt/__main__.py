@@ -35,7 +35,11 @@ examples:
 OPTIONS = (
     ("--show", None, "print the lines that are rewritten, and run nothing"),
     ("--profile", None, "count memory traffic line by line, and write NAME.profile.html here"),
-    ("--schedule", "ORDER", "of threads: in-order, reverse, ahead:WARP or shuffle:SEED (in-order)"),
+    (
+        "--schedule",
+        "ORDER",
+        "of threads: in-order, reverse, ahead:WARP, shuffle:SEED or starve:THREAD (in-order)",
+    ),
     ("--workers", "N", "OS threads that run blocks (one per core)"),
     ("--kernel", "NAME", "watch this kernel alone"),
     ("--launches", "N", "watch the first N launches of each kernel; 0 all (3)"),
