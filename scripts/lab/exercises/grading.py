@@ -364,8 +364,8 @@ def answer_failure(exercise, file):
     else:
         try:
             given = float(evaluate(given.replace(",", "").replace("^", "**")))
-        except Exception:
-            return Failure("no number", f"'{given}' is no number, nor something like 4 * 200 * 64")
+        except ValueError as error:
+            return Failure("no number", f"'{given[:80]}' is {error}")
         name = "a wrong number"
         said = f"{given:,.10g} is too {'large' if given > right else 'small'}"
         if right * given > 0:

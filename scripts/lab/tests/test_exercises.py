@@ -61,6 +61,17 @@ def test_numbers(tmp_path):
         ("nan", "no number"),
         ("__import__('os')", "no number"),
         ("1/0", "no number"),
+        ("9**9**9", "'9**9**9' is too large: exponents end at 100 here"),
+        ("(9**9)**9 * 1.5", "too large: numbers end at 1e+40 here"),
+        ("1e30**50", "too large"),
+        ("1e999", "too large"),
+        ("-" * 100_000 + "1", "too long: 1000 characters are enough here"),
+        ("(" * 400 + "1" + ")" * 400, "no number"),
+        ("min()", "no number"),
+        ("ceil", "no number"),
+        ("2 < 3", "no number"),
+        ("'a' * 3", "no number"),
+        ("(-2)**0.5", "no number"),
     ):
         assert says in str(question(tmp_path, wrong)), wrong
 
