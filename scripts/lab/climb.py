@@ -29,14 +29,14 @@ def main():
     if len(sys.argv) != 5:
         print(__doc__, file=sys.stderr)
         return 2
-    rungs = {rung.program: rung for rung in ladder.parse(Path(sys.argv[1]).read_text())}
+    rungs = {rung.program: rung for rung in ladder.parse(Path(sys.argv[1]).read_text("utf-8"))}
     real, output = sys.argv[3], Path(sys.argv[4])
     print_legend(real)
     row(HEADING)
     # seconds of the rung before, by input; only times of one backend and one problem are compared
     before = {}
     results, left_out = [], []
-    for line in Path(sys.argv[2]).read_text().splitlines():
+    for line in Path(sys.argv[2]).read_text("utf-8").splitlines():
         name, state, detail = line.split("\t")
         if state == "built":
             print(f"{name}: {rungs[name].idea}", flush=True)
