@@ -108,6 +108,8 @@ def test_every_fault_of_the_backend_has_a_lesson():
 def test_messages_quote_the_source():
     assert grading.quoted("x at steps/nowhere.cpp:1") == "x at steps/nowhere.cpp:1"
     kernel = EVERY[0].rung.kernel_file.relative_to(ROOT)
+    of_a_compiler = f"{kernel}:1:5: error: no\n    1 | {EVERY[0].kernel.splitlines()[0]}\n"
+    assert grading.quoted(of_a_compiler) == of_a_compiler.rstrip("\n")
     assert f"1 | {EVERY[0].kernel.splitlines()[0]}" in grading.quoted(f"it writes at {kernel}:1")
 
 
