@@ -13,7 +13,7 @@ for file in sys.argv[1:]:
     verdict = Path(file).with_suffix(".json")
     command = [ROOT / "scripts/simt", "run", file, "--strict", "--keep-going", "--json", verdict]
     subprocess.run(command, capture_output=True)
-    run = json.loads(verdict.read_text())
+    run = json.loads(verdict.read_text("utf-8"))
     passed = run["verdict"] == "clean" and run["program_exit_code"] == 0
     points = 100 if passed else 50 if run["kernels"] else 0
     print(f"{file}: {points} points, {run['verdict']}")

@@ -4,7 +4,7 @@ import argparse
 import importlib
 import sys
 
-from lab.ladder import LabError
+from lab.ladder import ROOT, LabError
 
 # verb: (module of the lab, with add_arguments(parser) and main(options) -> exit code; a line of
 # help)
@@ -33,6 +33,12 @@ VERBS = {
 }
 
 
+def name_of(verb):
+    """How it is called: some verbs have a script of their own."""
+    own = f"scripts/{verb}"
+    return own if (ROOT / own).is_file() else f"lab {verb}"
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="lab",
@@ -49,6 +55,7 @@ def main(arguments=None):
                 module = importlib.import_module(f"lab.{module}")
                 own = verbs.add_parser(
                     verb,
+                    prog=name_of(verb),
                     help=text,
                     description=module.__doc__,
                     formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -60,13 +67,13 @@ def main(arguments=None):
         options = parser.parse_args(arguments)
         return options.main(options) or 0
     except (LabError, OSError) as error:  # OSError: a read-only folder, a full disk
-        print(f"lab {arguments[0]}: {error}", file=sys.stderr)
+        print(f"{name_of(arguments[0])}: {error}", file=sys.stderr)
         return getattr(error, "code", 2)
     except ModuleNotFoundError as error:
         if not error.name or error.name.split(".")[0] == "lab":
             raise
         print(
-            f"lab {arguments[0]}: {sys.executable} has no {error.name}; apt install "
+            f"{name_of(arguments[0])}: {sys.executable} has no {error.name}; apt install "
             "python3-matplotlib, or pip install -r scripts/lab/requirements.txt; FLASH_PYTHON "
             "names another python3",
             file=sys.stderr,

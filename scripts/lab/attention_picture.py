@@ -21,6 +21,7 @@ from lab.safetensors import SafetensorsFile
 
 DEFAULT_INPUT = ROOT / "reference/data/minilm_layer1.safetensors"
 SHADES = " \u2591\u2592\u2593\u2588"
+SHADES_IN_ASCII = " .:*#"
 SHADE_STEPS = (0.02, 0.05, 0.1, 0.2)  # attention from which on the next darker shade is used
 TOP = 4  # attended words named for each query
 
@@ -146,13 +147,18 @@ def attention(Q, K, LSE, scale, causal):
 
 def print_terminal(picture):
     sys.stdout.reconfigure(errors="replace")
+    try:
+        SHADES.encode(sys.stdout.encoding)
+        shades = SHADES
+    except UnicodeEncodeError:
+        shades = SHADES_IN_ASCII
     colour = (
         sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     )
     orange, grey, plain = ("\033[38;5;208m", "\033[2m", "\033[0m") if colour else ("", "", "")
 
     def shade(p):
-        return SHADES[sum(p >= step for step in SHADE_STEPS)]
+        return shades[sum(p >= step for step in SHADE_STEPS)]
 
     print(f"{picture.where}: what words attend to, by P = exp(scale q k^T - LSE)")
     print(
@@ -168,7 +174,7 @@ def print_terminal(picture):
             )
             print(f"  {name if i == at[0] else '':>{width}} {i:4} {orange}{cells.rstrip()}{plain}")
     legend = "  ".join(
-        f"{orange}{2 * s}{plain} {100 * step:.0f}%" for s, step in zip(SHADES[1:], SHADE_STEPS)
+        f"{orange}{2 * s}{plain} {100 * step:.0f}%" for s, step in zip(shades[1:], SHADE_STEPS)
     )
     indent = " " * (width + 8)
     print(f"{indent}{grey}each row is a query, each column a key, in the same order{plain}")

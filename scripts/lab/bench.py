@@ -79,7 +79,7 @@ MEMORY = Plan(
 
 def add_arguments(parser):
     add = parser.add_argument
-    folders = "build folder (the first there is of build-cuda, build-simt, build-cpu)"
+    folders = "build folder (with a GPU build-cuda, else build-simt or build-cpu)"
     add("--programs", type=Path, metavar="DIR", help=folders)
     add("--only", default="", metavar="TEXT", help="only rungs whose name contains TEXT")
     add("--quick", action="store_true", help="much smaller problems: a trial")
@@ -102,7 +102,11 @@ def checked(options):
         raise LabError(
             "a record is of all rungs on the usual problems: without --quick, --only and --problem"
         )
-    folders = [options.programs] if options.programs else [ROOT / name for name in FOLDERS]
+    if options.programs:
+        folders = [options.programs]
+    else:  # without a GPU, what build-cuda has of CUDA rungs cannot be timed, nor is it all there
+        known = FOLDERS if records.has_gpu() else (*FOLDERS[1:], FOLDERS[0])
+        folders = [ROOT / name for name in known]
     for folder in folders:
         if any(harness.program(folder, rung.name) for rung in ladder()):
             return folder

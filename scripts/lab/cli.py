@@ -61,7 +61,7 @@ def save(options, rows, **provenance):
 def ran(command, **more):
     """A command that has ended: `stdout` has what it wrote, stderr among it."""
     both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-    return subprocess.run([*map(str, command)], text=True, errors="replace", **both, **more)
+    return subprocess.run([*map(str, command)], encoding="utf-8", errors="replace", **both, **more)
 
 
 def why_no_simt():

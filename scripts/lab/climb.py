@@ -29,7 +29,7 @@ def main():
     if len(sys.argv) != 5:
         print(__doc__, file=sys.stderr)
         return 2
-    rungs = {rung.program: rung for rung in ladder.parse(Path(sys.argv[1]).read_text())}
+    rungs = {rung.program: rung for rung in ladder.parse(Path(sys.argv[1]).read_text("utf-8"))}
     real, output = sys.argv[3], Path(sys.argv[4])
     print_legend(real)
     row(HEADING)
@@ -37,7 +37,7 @@ def main():
     before = {}
     results, left_out, wrong = [], [], []
     built = 0
-    for line in Path(sys.argv[2]).read_text().splitlines():
+    for line in Path(sys.argv[2]).read_text("utf-8").splitlines():
         name, state, detail = line.split("\t")
         if state == "built":
             print(f"{name}: {rungs[name].idea}", flush=True)

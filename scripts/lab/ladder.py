@@ -100,8 +100,10 @@ def former_names(root=ROOT):
 def unknown(what, wanted, names):
     """What to say where none of these names was meant, or one of them was, mistyped."""
     near = difflib.get_close_matches(wanted, names, 1)
-    there_are = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-    return f"there is no {what} '{wanted}'; {there_are}"
+    every = ", ".join(names)
+    there_are = every if len(every) < 60 else f"{len(names)} of them, {names[0]} to {names[-1]}"
+    said = f"did you mean {near[0]}?" if near else f"there are {there_are}"
+    return f"there is no {what} '{wanted}'; {said}"
 
 
 def find(wanted, rungs, what="rung"):
@@ -132,9 +134,15 @@ def cuda_rungs(wanted=()):
     """The CUDA rungs; only those named, if any are, as lab.ladder.find reads a name."""
     known = [rung for rung in ladder() if rung.cuda]
     try:
-        return [find(text, known) for text in wanted] or known
+        found = [find(text, ladder()) for text in wanted] or known
     except ValueError as error:
         raise LabError(str(error)) from None
+    for rung in found:
+        if not rung.cuda:
+            raise LabError(
+                f"{rung.name} is for the CPU, and a CUDA rung is wanted, as {known[0].name}"
+            )
+    return found
 
 
 if __name__ == "__main__":  # scripts/step asks what to say of a name that it does not know

@@ -74,8 +74,8 @@ cudaFuncAttributes& attributes_of(const void* kernel, int device, const Grid& gr
                "it was not compiled for this GPU, of compute capability " +
                    std::to_string(device_limit(cudaDevAttrComputeCapabilityMajor, device)) + "." +
                    std::to_string(device_limit(cudaDevAttrComputeCapabilityMinor, device)) +
-                   " (wgmma and TMA need 9.0: H100, H200)\nIt also runs on the CPU: cmake --preset "
-                   "simt");
+                   " (wgmma and TMA need 9.0: H100, H200)\nIt also runs on the CPU: scripts/step "
+                   "--preset simt RUNG");
     }
     FLASH_CHECK_CUDA(status);
     return known.emplace(std::pair(kernel, device), attributes).first->second;

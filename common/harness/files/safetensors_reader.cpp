@@ -26,6 +26,9 @@ constexpr uint64_t length_bytes = 8;
 constexpr uint64_t longest_header = 100'000'000; // the format's own limit
 
 std::unique_ptr<std::istream> open(const std::string& path) {
+    if (path.empty()) {
+        throw Error("the input file needs a name");
+    }
     std::error_code failure;
     const fs::file_status status = fs::status(path, failure);
     if (!fs::exists(status)) {

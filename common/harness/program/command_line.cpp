@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <limits>
 #include <type_traits>
@@ -18,8 +19,12 @@ namespace {
 template <class T> CLI::Validator number(const std::string& kind) {
     const auto check = [kind](std::string& text) {
         const bool negative = text.starts_with('-'); // CLI11 2.1 takes -1 for 2^64 - 1
+        errno = 0;
         const bool valid = CLI::TypeValidator<T>("")(text).empty() && !text.empty() &&
                            !(negative && std::is_unsigned_v<T>);
+        if (std::is_integral_v<T> && errno == ERANGE) { // CLI11 2.1 takes the largest one
+            return in_quotes(text) + " is beyond the numbers of 64 bits";
+        }
         return valid ? std::string() : "needs " + kind + ", got " + in_quotes(text);
     };
     return CLI::Validator(check, "");

@@ -1,5 +1,7 @@
 #include "common/simt/machine/grid.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <mutex>
@@ -27,6 +29,16 @@ namespace {
 
 std::string sizes(dim3 size) {
     return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
+}
+
+/// Host threads may launch at the same time; kernels take turns. fork() takes its turn, too: in the
+/// child a launch of another host thread would never come to its end.
+std::mutex& turn_of_launch() {
+    static std::mutex one_launch;
+    static const int for_fork = pthread_atfork(
+        [] { one_launch.lock(); }, [] { one_launch.unlock(); }, [] { one_launch.unlock(); });
+    static_cast<void>(for_fork);
+    return one_launch;
 }
 
 /// The limits of compute capability 8.0, except for shared memory, which can be chosen.
@@ -263,8 +275,7 @@ void run(const Launch& launch) {
                                "launch it from the host, or call it as a __device__ function");
     }
     const Kernel& kernel = kernel_at(launch.kernel);
-    static std::mutex one_launch; // host threads may launch at the same time; kernels take turns
-    const std::lock_guard turn_of_launch(one_launch);
+    const std::lock_guard turn(turn_of_launch());
     const DetectorOn detector(run_log().begin_launch(kernel.name));
     check(launch, kernel);
 

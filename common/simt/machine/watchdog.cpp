@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "common/simt/machine/one_per_process.hpp"
 #include "common/simt/machine/printing.hpp"
 #include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/simt_options.hpp"
@@ -78,6 +79,8 @@ class Warps {
 } // namespace
 
 constinit thread_local Watchdog::Worker* Watchdog::own_ = nullptr;
+constinit std::atomic<Watchdog::Finish> Watchdog::finish_ = nullptr;
+constinit std::atomic<int> Watchdog::signal_ = 0;
 
 Watchdog::Watchdog() : thread_([this](const std::stop_token& closing) { serve(closing); }) {
     struct sigaction action {};
@@ -89,8 +92,7 @@ Watchdog::Watchdog() : thread_([this](const std::stop_token& closing) { serve(cl
 
 Watchdog::~Watchdog() = default;
 
-void Watchdog::handle_interrupts(void (*finish)(int)) {
-    const std::lock_guard lock(mutex_);
+void Watchdog::handle_interrupts(Finish finish) {
     finish_ = finish;
     struct sigaction action {};
     action.sa_handler = note_interrupt;
@@ -100,7 +102,7 @@ void Watchdog::handle_interrupts(void (*finish)(int)) {
 }
 
 void Watchdog::note_interrupt(int signal) {
-    if (watchdog().signal_.exchange(signal) != 0) {
+    if (signal_.exchange(signal) != 0) {
         _exit(128 + signal); // the second one: at once
     }
 }
@@ -188,7 +190,7 @@ void Watchdog::serve(const std::stop_token& closing) {
     auto last = std::chrono::steady_clock::now();
     while (!closing.stop_requested()) {
         wake_.wait_for(lock, closing, look_every, [] { return false; });
-        if (const int signal = signal_; signal != 0 && finish_ != nullptr) {
+        if (const int signal = signal_; signal != 0 && finish_.load() != nullptr) {
             say_where_threads_stand(signal);
         }
         const auto now = std::chrono::steady_clock::now();
@@ -286,12 +288,9 @@ void Watchdog::say_where_threads_stand(int signal) {
         text += hold_at_line(worker) ? standing(worker) : " busy in the emulator";
     }
     std::fprintf(stderr, "%s\n", text.c_str());
-    finish_(128 + signal);
+    finish_.load()(128 + signal);
 }
 
-Watchdog& watchdog() {
-    static Watchdog only;
-    return only;
-}
+Watchdog& watchdog() { return one_per_process<Watchdog>(); }
 
 } // namespace flash::simt

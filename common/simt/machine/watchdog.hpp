@@ -29,8 +29,9 @@ class Watchdog {
     Watchdog();
     ~Watchdog();
 
+    using Finish = void (*)(int);
     /// From now on Ctrl-C and SIGTERM say where threads stand, then call `finish`.
-    void handle_interrupts(void (*finish)(int));
+    void handle_interrupts(Finish finish);
 
     /// This OS thread runs blocks of a launch, as long as it lives.
     class Shift {
@@ -71,17 +72,17 @@ class Watchdog {
     void say_where_threads_stand(int signal);
 
     static thread_local Worker* own_;
+    static std::atomic<Finish> finish_;
+    static std::atomic<int> signal_;
 
     std::mutex mutex_;
     std::list<Worker> workers_; // of the launch
     uint64_t meetings_ = 0, ends_ = 0;
     double without_meeting_ = 0, without_end_ = 0; // seconds
-    void (*finish_)(int) = nullptr;
-    std::atomic<int> signal_ = 0;
     std::condition_variable_any wake_;
     std::jthread thread_; // last: it uses the others
 };
 
-Watchdog& watchdog();
+Watchdog& watchdog(); // of this process
 
 } // namespace flash::simt

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "common/attention.hpp"
+#include "common/simt/machine/one_per_process.hpp"
 #include "common/simt/machine/traps.hpp"
 #include "common/simt/machine/workforce.hpp"
 
@@ -72,11 +73,11 @@ struct AtWork { // a worker
 } // namespace
 
 void run_on_workers(const BlocksToRun& blocks, const std::function<void(Block&)>& work) {
-    static std::list<Worker> pool;
     // host threads may launch at the same time; their kernels take turns
     static std::mutex one_launch;
     static bool said = false;
     const std::lock_guard lock(one_launch);
+    std::list<Worker>& pool = one_per_process<std::list<Worker>>();
     const int chosen = options().workers > 0 ? options().workers : cores();
     const uint64_t most =
         std::min<uint64_t>({blocks.count, blocks.workers, static_cast<uint64_t>(chosen)});

@@ -77,7 +77,9 @@ TEST_CASE("refused: values that are no values") {
     refuses({"--q-len", "3.5"}, {"--q-len: needs a whole number"});
     refuses({"--q-len", ""}, {"--q-len: needs"});
     refuses({"--q-len"}, {"--q-len: 1 required"});
-    refuses({"--heads", "99999999999999999999"}, {}); // at once, or as too many elements
+    for (const std::string option : {"--heads", "--seed", "--check-rows"}) {
+        refuses({option, "99999999999999999999"}, {option + ": ", "99999999999999999999"});
+    }
     refuses({"--seed", "-1"}, {"--seed: needs a whole number, 0 or more"});
     refuses({"--scale", "big"}, {"--scale: needs a number, got 'big'"});
     refuses({"--scale", ""}, {"--scale: needs a number, got ''"});
@@ -138,6 +140,7 @@ TEST_CASE("refused: paths that are not input files") {
     const TemporaryFolder folder;
     refuses({"--input", (folder / "absent").string()}, {"absent: ", "No such file"});
     refuses({"--input", (folder / "").string()}, {"is a directory", "safetensors file is needed"});
+    refuses({"--input", ""}, {"the input file needs a name"});
     refuses({"--input", "/dev/null"}, {"/dev/null: is not a regular file"});
     refuses({"--input", folder.file("x", ""), "--seed", "1"},
             {"--seed", "--input", "give one of them"});

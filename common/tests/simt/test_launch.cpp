@@ -1,11 +1,14 @@
 // What a launch may ask for, in which order blocks and threads run, and that it is the same every
 // time.
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <cstdlib>
 #include <numeric>
+#include <thread>
 
 #include "common/simt/machine/program.hpp"
 #include "common/simt/machine/workers.hpp"
@@ -52,6 +55,26 @@ __global__ void count_threads(int* count) { atomicAdd(count, 1); }
 
 __global__ void alignment_of_shared(int* out) {
     out[0] = static_cast<int>(reinterpret_cast<size_t>(flash::dynamic_shared<float>()) % 1024);
+}
+
+int counted_by(unsigned blocks) {
+    const Buffer<int> count(1);
+    launch(count_threads, blocks, 32, 0, count.data());
+    return count.values()[0];
+}
+
+/// Whether a child process can launch kernels, and end as a program does.
+bool child_can_launch() {
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        const bool right = counted_by(5) == 5 * 32 && counted_by(7) == 7 * 32;
+        std::exit(right ? 0 : 1); // with destructors of what is static
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 std::string refusal(dim3 grid, dim3 block, size_t smem) {
@@ -234,4 +257,26 @@ TEST_CASE("what a worker throws reaches the launch") {
     const Buffer<int> count(1);
     launch(count_threads, 3, 32, 0, count.data());
     CHECK(count.values()[0] == 3 * 32);
+}
+
+TEST_CASE("a process that has launched kernels can fork, and its child launches kernels") {
+    const With chosen({.workers = 3});
+    REQUIRE(counted_by(9) == 9 * 32);
+    CHECK(child_can_launch());
+    CHECK(counted_by(9) == 9 * 32);
+}
+
+TEST_CASE("fork() waits for the launch of another host thread") {
+    const With chosen({.workers = 3});
+    int counted = 0;
+    std::thread launches([&] {
+        for (int i = 0; i < 20; ++i) {
+            counted += counted_by(300);
+        }
+    });
+    for (int i = 0; i < 5; ++i) {
+        CHECK(child_can_launch());
+    }
+    launches.join();
+    CHECK(counted == 20 * 300 * 32);
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 
 #include "common/attention.hpp"
 #include "common/paged_kv.hpp"
@@ -25,6 +26,9 @@
 #include <vector>
 
 #include "common/cuda/launch/device_buffer.hpp"
+#else
+#include <omp.h>
+#include <pthread.h>
 #endif
 
 namespace of_no_rung {
@@ -149,6 +153,10 @@ void work_on([[maybe_unused]] int device, [[maybe_unused]] void* stream) {
 #ifdef __CUDACC__
     FLASH_CHECK_CUDA(cudaSetDevice(device));
     flash::current_stream = static_cast<cudaStream_t>(stream);
+#elif !defined(RUNG_ON_SIMT)
+    // OpenMP's threads are missing in a child process, and it would wait for them: one is enough
+    static const int in_a_child = pthread_atfork(nullptr, nullptr, [] { omp_set_num_threads(1); });
+    static_cast<void>(in_a_child);
 #endif
 }
 
@@ -161,6 +169,32 @@ flash::Problem problem(const int64_t* sizes, float scale, int causal) {
             .head_dim = sizes[5],
             .scale = scale,
             .causal = causal != 0};
+}
+
+/// The same, or std::invalid_argument, which says what is wrong with it.
+flash::Problem valid_problem(const int64_t* sizes, float scale, int causal) {
+    const flash::Problem p = problem(sizes, scale, causal);
+    try {
+        flash::validate(p);
+    } catch (const flash::Error& error) {
+        throw std::invalid_argument(error.what());
+    }
+    return p;
+}
+
+/// What an entry returns when `work` has ended: 0, or 2 for a wrong argument, or 1 for what else it
+/// has thrown, with the reason in `message`.
+template <class Work> int outcome_of(const Work& work, char* message, size_t message_size) {
+    try {
+        work();
+        return 0;
+    } catch (const std::invalid_argument& error) {
+        std::snprintf(message, message_size, "%s", error.what());
+        return 2;
+    } catch (const std::exception& error) {
+        std::snprintf(message, message_size, "%s", error.what());
+        return 1;
+    }
 }
 
 } // namespace
@@ -181,13 +215,13 @@ extern "C" int64_t rung_workspace_bytes([[maybe_unused]] const int64_t* sizes,
 /// Starts the rung on a stream of a GPU, and does not wait for its end; on the CPU it has ended on
 /// return. `tensors` are Q, K, V, O and LSE, for a backward rung Q, K, V, O, LSE, dO, dQ, dK and
 /// dV. `workspace` begins at a multiple of 256 bytes, and belongs to this call until its work has
-/// ended. Returns 0, or 1 with the reason in `message`.
+/// ended. Returns 0, or with the reason in `message` 2 for a wrong argument and 1 for what else may
+/// happen.
 extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int causal,
                               void* const* tensors, void* workspace, int device, void* stream,
                               char* message, size_t message_size) {
-    try {
-        const flash::Problem p = problem(sizes, scale, causal);
-        flash::validate(p);
+    const auto work = [&] {
+        const flash::Problem p = valid_problem(sizes, scale, causal);
         work_on(device, stream);
 #ifdef RUNG_FP32
         run<float>(p, tensors, workspace);
@@ -196,11 +230,8 @@ extern "C" int rung_attention(int bf16, const int64_t* sizes, float scale, int c
         bf16 != 0 ? run<flash::Bfloat16>(p, tensors, workspace)
                   : run<flash::Half>(p, tensors, workspace);
 #endif
-        return 0;
-    } catch (const std::exception& error) {
-        std::snprintf(message, message_size, "%s", error.what());
-        return 1;
-    }
+    };
+    return outcome_of(work, message, message_size);
 }
 
 /// The same from K and V in pages (common/paged_kv.hpp), where the rung can. N_kv is the most keys
@@ -211,9 +242,8 @@ extern "C" int rung_attention_paged([[maybe_unused]] int bf16, const int64_t* si
                                     [[maybe_unused]] void* const* tensors,
                                     [[maybe_unused]] void* workspace, int device, void* stream,
                                     char* message, size_t message_size) {
-    try {
-        const flash::Problem p = problem(sizes, scale, causal);
-        flash::validate(p);
+    const auto work = [&] {
+        const flash::Problem p = valid_problem(sizes, scale, causal);
         work_on(device, stream);
 #if defined(RUNG_FP32) || defined(RUNG_BACKWARD)
         attention_paged<float>();
@@ -221,9 +251,6 @@ extern "C" int rung_attention_paged([[maybe_unused]] int bf16, const int64_t* si
         bf16 != 0 ? run_paged<flash::Bfloat16>(p, cache, tensors, workspace)
                   : run_paged<flash::Half>(p, cache, tensors, workspace);
 #endif
-        return 0;
-    } catch (const std::exception& error) {
-        std::snprintf(message, message_size, "%s", error.what());
-        return 1;
-    }
+    };
+    return outcome_of(work, message, message_size);
 }

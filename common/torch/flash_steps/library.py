@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -69,7 +68,7 @@ def built(kind, target, source, words, *options):
     """
     cmake = compiler("CMAKE", "cmake", "apt-get install cmake")
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    version = subprocess.run([words[0], "--version"], stdout=subprocess.PIPE, text=True).stdout
+    version = ran([words[0], "--version"]).stdout
     told = [str(source), *words, version, this_processor(), *generator, *options]
     fingerprint = hashlib.sha256("\0".join(told).encode()).hexdigest()[:12]
     folder = FOLDER / f"{kind}-{fingerprint}"

@@ -65,6 +65,16 @@ forward = torch.ops.flash_steps.attention.default
 forward_paged = torch.ops.flash_steps.attention_paged.default
 
 
+def scale_for(scale, **tensors):
+    """The factor of the scores, `q` being the first tensor. Raises TypeError where one is none;
+    what else may be wrong with them the operator says."""
+    for name, x in tensors.items():
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is {type(x).__name__}; a torch.Tensor is expected")
+    d = tensors["q"].shape[-1] if tensors["q"].dim() > 0 else 0
+    return 1 / math.sqrt(max(d, 1)) if scale is None else float(scale)
+
+
 def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, backward_rung=None):
     """O = softmax(scale Q K^T) V, computed by a rung of the ladder.
 
@@ -76,9 +86,11 @@ def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, ba
     heads together), and for the gradients the fastest one, or, under
     torch.use_deterministic_algorithms(True), one that gives the same bits in every run.
     `return_lse`: also LSE (B, H, N_q), the logarithm of each row's sum of exp(scores), which has no
-    gradient. Raises ValueError or TypeError.
+    gradient. Under torch.autocast q, k and v get its type first. Raises ValueError or TypeError for
+    wrong arguments, RuntimeError where the rung cannot be built or run, and NotImplementedError for
+    forward-mode derivatives.
     """
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
+    scale = scale_for(scale, q=q, k=k, v=v)
     names = ("" if name is None else str(name) for name in (rung, backward_rung))
     o, lse = forward(q, k, v, bool(causal), scale, *names)
     return (o, lse) if return_lse else o
@@ -95,8 +107,9 @@ def attention_paged(
     j % page of page table[b, j // page]. lengths (B), int32: the keys of each sequence, 0 to
     most_pages * page, its last queries' own keys among them. A sequence without keys gets O = 0 and
     LSE = -inf. Both tensors stay where they are: the host never reads them, and a CUDA graph may be
-    replayed after they have changed. So nobody checks what they hold. There are no gradients.
+    replayed after they have changed. So nobody checks what they hold. There are no gradients. Under
+    torch.autocast q gets its type, and the pages must have it. Raises as attention() does.
     """
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
+    scale = scale_for(scale, q=q, k_pages=k_pages, v_pages=v_pages, table=table, lengths=lengths)
     o, lse = forward_paged(q, k_pages, v_pages, table, lengths, bool(causal), scale)
     return (o, lse) if return_lse else o

@@ -5,6 +5,7 @@
 // asked once for each kind of tensors, and answers with the addresses of the rung's functions.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
@@ -12,6 +13,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -101,8 +103,9 @@ void* current_stream([[maybe_unused]] int device) {
 /// H_kv, N_q, N_kv and d; `cache` those of a cache in pages, or null.
 void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool causal,
          double scale, std::initializer_list<Tensor> tensors, const int64_t* cache = nullptr) {
-    TORCH_CHECK_VALUE(std::isfinite(scale) && scale > 0, "scale is ", scale,
-                      "; it must be finite and > 0");
+    const auto factor = static_cast<float>(scale);
+    TORCH_CHECK_VALUE(std::isfinite(factor) && factor > 0, "scale is ", scale,
+                      "; as an fp32 number it must be finite and > 0");
     const Found& rung = find(wanted);
     if (rung.unordered != 0) {
         // refuses, if the caller has asked PyTorch to
@@ -123,7 +126,6 @@ void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool 
         rung.emulated != 0 ? std::unique_lock(one_kernel) : std::unique_lock<std::mutex>();
     char message[1000];
     const int bf16 = wanted.type == at::kBFloat16;
-    const auto factor = static_cast<float>(scale);
     void* const memory = workspace.defined() ? workspace.data_ptr() : nullptr;
     const int device = wanted.device >= 0 ? wanted.device : 0;
     void* const stream = wanted.device >= 0 ? current_stream(wanted.device) : nullptr;
@@ -132,6 +134,7 @@ void run(const Wanted& wanted, const Tensor& q, const int64_t (&sizes)[6], bool 
                                           device, stream, message, sizeof message)
                          : rung.attention_paged(bf16, sizes, factor, causal, cache, pointers.data(),
                                                 memory, device, stream, message, sizeof message);
+    TORCH_CHECK_VALUE(failed != 2, rung.name, ": ", message);
     TORCH_CHECK(failed == 0, rung.name, ": ", message);
 }
 
@@ -201,6 +204,16 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v) {
     }
 }
 
+/// Strides of pages, heads and keys. Where there is but one, nothing is ever multiplied by its
+/// stride, and PyTorch lets it be any number: 0 here.
+std::array<int64_t, 3> strides_of(const Tensor& pages) {
+    std::array<int64_t, 3> strides{};
+    for (int64_t side = 0; side < 3; ++side) {
+        strides[side] = pages.size(side) > 1 ? pages.stride(side) : 0;
+    }
+    return strides;
+}
+
 /// Throws unless these are Q, and K and V in pages. What table and lengths hold nobody looks at:
 /// on a GPU the host would have to wait for it.
 void check_paged(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& table,
@@ -217,9 +230,16 @@ void check_paged(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
         TORCH_CHECK_VALUE(
             x.stride(3) == 1 && reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0, name,
             " must have rows that lie in one piece and begin at multiples of 16 bytes");
+        TORCH_CHECK_VALUE(x.size(2) % 16 == 0, name, " has ", x.size(2),
+                          " keys in a page; a multiple of 16 is expected");
+        for (const int64_t stride : strides_of(x)) {
+            TORCH_CHECK_VALUE(stride % 8 == 0, name, " has strides ", x.strides(),
+                              "; multiples of 8 elements are expected");
+        }
     }
-    TORCH_CHECK_VALUE(k.sizes() == v.sizes() && k.strides() == v.strides(), "k_pages is ", shape(k),
-                      " and v_pages is ", shape(v), "; shapes and strides must be the same");
+    TORCH_CHECK_VALUE(k.sizes() == v.sizes() && strides_of(k) == strides_of(v), "k_pages is ",
+                      shape(k), " and v_pages is ", shape(v),
+                      "; shapes and strides must be the same");
     TORCH_CHECK_VALUE(q.size(1) % k.size(1) == 0, "q has ", q.size(1), " heads and k_pages has ",
                       k.size(1), "; the first must be a multiple of the second");
     const std::pair<const char*, const Tensor&> numbers[] = {{"table", table},
@@ -242,6 +262,8 @@ void check_paged(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
 
 using Forward = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, bool,
                                            double, Text, Text);
+using Paged = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                         const Tensor&, bool, double);
 using Backward = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&,
                                                     const Tensor&, const Tensor&, const Tensor&,
                                                     bool, double, Text);
@@ -286,8 +308,9 @@ std::tuple<Tensor, Tensor> attention_paged(const Tensor& q, const Tensor& k, con
                         .device = gpu_of(q)};
     const int64_t sizes[] = {q.size(0), q.size(1), k.size(1), q.size(2), table.size(1) * k.size(2),
                              q.size(3)};
-    const int64_t cache[] = {k.size(0),   k.stride(0), k.stride(1),
-                             k.stride(2), k.size(2),   table.size(1)};
+    const auto [page_stride, head_stride, row_stride] = strides_of(k);
+    const int64_t cache[] = {k.size(0),  page_stride, head_stride,
+                             row_stride, k.size(2),   table.size(1)};
     run(wanted, q, sizes, causal, scale, {q, k, v, table, lengths, o, lse}, cache);
     return {o, lse};
 }
@@ -374,6 +397,12 @@ class Attention : public torch::autograd::Function<Attention> {
 std::tuple<Tensor, Tensor> attention_with_autograd(const Tensor& q, const Tensor& k,
                                                    const Tensor& v, bool causal, double scale,
                                                    Text rung, Text backward_rung) {
+    for (const Tensor& x : {q, k, v}) {
+        // unnoticed, the derivative would be 0
+        TORCH_CHECK_NOT_IMPLEMENTED(!x._fw_grad(/*level=*/0).defined(),
+                                    "attention has no forward-mode derivative; in reverse mode, "
+                                    "torch.autograd.grad or torch.func.jacrev, it has one");
+    }
     if (at::GradMode::is_enabled() &&
         (q.requires_grad() || k.requires_grad() || v.requires_grad())) {
         const auto results =
@@ -384,6 +413,39 @@ std::tuple<Tensor, Tensor> attention_with_autograd(const Tensor& q, const Tensor
     const at::AutoDispatchBelowADInplaceOrView below;
     static const auto attention = operator_named<Forward>("flash_steps::attention");
     return attention.call(q, k, v, causal, scale, rung, backward_rung);
+}
+
+// ---- Under torch.autocast, tensors get its type, as those of PyTorch's own attention do.
+
+class InTypeOfAutocast {
+  public:
+    explicit InTypeOfAutocast(const Tensor& q) : device_(q.device().type()) {}
+    Tensor operator()(const Tensor& x) const {
+        return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device_), x, device_);
+    }
+
+  private:
+    c10::DeviceType device_;
+    // what is called below is not cast again
+    c10::impl::ExcludeDispatchKeyGuard below_{c10::autocast_dispatch_keyset};
+};
+
+std::tuple<Tensor, Tensor> attention_with_autocast(const Tensor& q, const Tensor& k,
+                                                   const Tensor& v, bool causal, double scale,
+                                                   Text rung, Text backward_rung) {
+    const InTypeOfAutocast cast(q);
+    static const auto attention = operator_named<Forward>("flash_steps::attention");
+    return attention.call(cast(q), cast(k), cast(v), causal, scale, rung, backward_rung);
+}
+
+/// The pages stay as they are: they are too large to be copied at each call.
+std::tuple<Tensor, Tensor> attention_paged_with_autocast(const Tensor& q, const Tensor& k,
+                                                         const Tensor& v, const Tensor& table,
+                                                         const Tensor& lengths, bool causal,
+                                                         double scale) {
+    const InTypeOfAutocast cast(q);
+    static const auto attention = operator_named<Paged>("flash_steps::attention_paged");
+    return attention.call(cast(q), k, v, table, lengths, causal, scale);
 }
 
 } // namespace
@@ -422,6 +484,14 @@ TORCH_LIBRARY_IMPL(flash_steps, Autograd, library) {
     library.impl("attention", attention_with_autograd);
     library.impl("attention_paged", torch::autograd::autogradNotImplementedFallback());
     library.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
+}
+TORCH_LIBRARY_IMPL(flash_steps, AutocastCPU, library) {
+    library.impl("attention", attention_with_autocast);
+    library.impl("attention_paged", attention_paged_with_autocast);
+}
+TORCH_LIBRARY_IMPL(flash_steps, AutocastCUDA, library) {
+    library.impl("attention", attention_with_autocast);
+    library.impl("attention_paged", attention_paged_with_autocast);
 }
 
 extern "C" void flash_steps_find_with(Find find) { find_in_python = find; }

@@ -1,6 +1,7 @@
 """attention() against float64 and against PyTorch's rules for operators, on CPU and GPU."""
 
 import math
+import multiprocessing
 import sysconfig
 from pathlib import Path
 
@@ -136,6 +137,38 @@ def test_deterministic_gradients(deterministic, device):
         RuntimeError, match="backward_roles does not have a deterministic implementation"
     ):
         torch.autograd.grad(o, (q, k, v), do)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast_casts_as_pytorch_does(device):
+    q, k, v, do = problem(1, 2, 2, 17, 17, 64, device=device)
+    types = torch.float32, torch.bfloat16, torch.float16
+    mixed = [x.detach().to(dtype).requires_grad_() for x, dtype in zip((q, k, v), types)]
+    with torch.autocast(device, torch.bfloat16):
+        pytorch = torch.nn.functional.scaled_dot_product_attention(*mixed)
+        o, lse = attention(*mixed, rung="mma_sync", return_lse=True)
+    assert o.dtype == pytorch.dtype == torch.bfloat16 and lse.dtype == torch.float32
+    close(o, pytorch.double(), torch.bfloat16)
+    gradients = torch.autograd.grad(o, mixed, do.to(o.dtype))
+    right = expected(*mixed, do, False)[2:]
+    for ours, gradient, dtype in zip(gradients, right, types):
+        assert ours.dtype == dtype
+        close(ours, gradient, torch.bfloat16)
+
+
+def child_computes(q, k, v, rung):
+    return attention(q, k, v, rung=rung).tolist()
+
+
+@pytest.mark.parametrize(
+    "dtype, rung", [(torch.float32, "one_pass_softmax"), (torch.float16, "mma_sync")], ids=str
+)
+def test_in_a_forked_child(dtype, rung):
+    """A rung's threads stay in the parent."""
+    inputs = *(x.detach() for x in problem(2, 4, 2, 70, 70, dtype=dtype)[:3]), rung
+    here = child_computes(*inputs)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(child_computes, inputs).get(timeout=60) == here
 
 
 def test_sum_gives_a_gradient_that_is_no_whole_tensor():

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from flash_steps import attention, library
@@ -35,7 +36,13 @@ OF_48 = {"q": (1, 4, 8, 48), "k": (1, 2, 8, 48)}
         ((TWISTED, *tensors()[1:]), {}, "q is not contiguous"),
         ((SHIFTED, *tensors()[1:]), {}, "q does not begin at a multiple of 16 bytes"),
         ((tensors()[0].to("meta"), *tensors()[1:]), {}, "they must be on the same device"),
-        (tensors(), {"scale": float("nan")}, "scale is nan; it must be finite and > 0"),
+        (tensors(), {"scale": float("nan")}, "scale is nan; as an fp32 number it must be finite"),
+        (tensors(), {"scale": 1e-46}, "scale is 1e-46; as an fp32 number it must be finite"),
+        (tensors(), {"scale": 1e39}, "scale is 1e+39; as an fp32 number it must be finite"),
+        (tensors(q=(1, 4, 8, 0)), {}, "q is empty: its shape is (1, 4, 8, 0)"),
+        (tensors(q=()), {}, "q has 0 dimensions; (batch, heads, length, head dim)"),
+        ((np.zeros((1, 4, 8, 32)), *tensors()[1:]), {}, "q is ndarray; a torch.Tensor is expected"),
+        ((*tensors()[:2], None), {}, "v is NoneType; a torch.Tensor is expected"),
         (tensors(), {"rung": "fixed_maximum"}, "fixed_maximum computes in fp16 and bf16, and"),
         (tensors(), {"rung": 8}, "not by number: '8'"),
         (tensors(), {"rung": "overlp"}, "no forward rung 'overlp'; did you mean overlap?"),
@@ -56,6 +63,29 @@ def test_backward_rung_that_does_not_fit():
     o = attention(q.requires_grad_(), k, v, backward_rung="backward_two_kernels")
     with pytest.raises(ValueError, match="backward_two_kernels computes in fp16 and bf16"):
         o.sum().backward()
+
+
+def forward_derivative(function, x):
+    return torch.func.jvp(function, (x,), (torch.ones_like(x),))
+
+
+def with_dual_numbers(function, x):
+    with torch.autograd.forward_ad.dual_level():
+        return function(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+
+
+@pytest.mark.parametrize("which", ["q", "k", "v"])
+@pytest.mark.parametrize("derivative", [forward_derivative, with_dual_numbers])
+def test_forward_mode_is_refused(derivative, which):
+    given = dict(zip("qkv", tensors()))
+    with pytest.raises(NotImplementedError, match="attention has no forward-mode derivative"):
+        derivative(lambda x: attention(**given | {which: x}), given[which])
+
+
+def test_jacfwd_is_refused():
+    q, k, v = tensors(q=(1, 1, 1, 2), k=(1, 1, 1, 2))
+    with pytest.raises(NotImplementedError, match="attention has no forward-mode derivative"):
+        torch.func.jacfwd(lambda x: attention(x, k, v))(q)
 
 
 def test_gpu_is_asked_for_its_capability():

@@ -72,6 +72,14 @@ def test_opcheck_and_compile():
     assert torch.equal(compiled(q, *kv), attention_paged(q, *kv))
 
 
+def test_autocast_casts_the_queries():
+    sequences, kv = cache([30, 7], 16)
+    q = queries(2, 4, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        o = attention_paged(q.float(), *kv)
+    assert torch.equal(o, attention_paged(q, *kv))
+
+
 @pytest.mark.parametrize(
     "change, error, message",
     [
@@ -93,8 +101,24 @@ def test_what_a_caller_is_told(change, error, message):
 
 def test_a_page_of_20_keys():
     _, kv = cache([30, 7], 20)
-    with pytest.raises(RuntimeError, match="a page must hold a multiple of 16 keys, got 20"):
+    with pytest.raises(ValueError, match="k_pages has 20 keys in a page; a multiple of 16 is exp"):
         attention_paged(queries(2, 4, 1), *kv)
+
+
+def test_strides_that_a_rung_cannot_read():
+    _, (k, v, table, lengths) = cache([5, 7], 16, d=64)
+    wide = [torch.zeros(*x.shape[:3], 68, dtype=x.dtype)[..., :64] for x in (k, v)]
+    with pytest.raises(ValueError, match="k_pages has strides .*68, 1.; multiples of 8 elements"):
+        attention_paged(queries(2, 4, 1), *wide, table, lengths)
+
+
+def test_a_stride_that_is_never_used_may_be_any_number():
+    """That of the heads, where there is one."""
+    sequences, (k, v, table, lengths) = cache([30, 7], 16, kv_heads=1)
+    odd = k.as_strided(k.shape, (k.stride(0), 3, *k.stride()[2:]))
+    assert odd.stride() != v.stride() and torch.equal(odd.nan_to_num(), k.nan_to_num())
+    q = queries(2, 4, 1)
+    check(q, sequences, attention_paged(q, odd, v, table, lengths, return_lse=True), False)
 
 
 @pytest.mark.gpu

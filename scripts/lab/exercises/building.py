@@ -38,6 +38,12 @@ def build_folder(preset):
     return ROOT / f"build-{preset}"
 
 
+def proofs():
+    """Where kernels that --prove tries lie. The é is as in a learner's folder: each proof shows
+    that CMake and the compilers take it."""
+    return build_folder("simt") / "exercises/proof-é"
+
+
 def prepare(preset, *rungs):
     """Has everything built that kernels of these rungs are linked with, minutes of work, once."""
     with preparing:
@@ -57,9 +63,7 @@ def file_of(exercise, text):
     the rung's is its own."""
     if text == exercise.kernel:
         return exercise.rung.kernel_file
-    folder = (
-        build_folder("simt") / "exercises/proof" / hashlib.sha256(text.encode()).hexdigest()[:12]
-    )
+    folder = proofs() / hashlib.sha256(text.encode()).hexdigest()[:12]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / exercise.file
     if not path.exists():
@@ -148,14 +152,13 @@ def compiled(rung, kernel, preset):
 
 def forget_all_but(kernels):
     """Removes what earlier proofs have left: kernels, and their programs."""
-    proofs = build_folder("simt") / "exercises/proof"
     wanted = {str(kernel) for _, kernel in kernels}
     with locked("simt") as path:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = []
         for line in lines:
             target, _, kernel = line.split("|")
-            if kernel in wanted or not kernel.startswith(f"{proofs}/"):
+            if kernel in wanted or not kernel.startswith(f"{proofs()}/"):
                 kept.append(line)
             else:
                 (build_folder("simt") / "docs/exercises" / target).unlink(missing_ok=True)

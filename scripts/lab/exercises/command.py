@@ -213,7 +213,7 @@ def say_failure(exercise, failure, tries):
             "and this is another one."
         )
     for text in paragraphs:
-        print("\n" + textwrap.fill(text, 110))
+        print("\n" + textwrap.fill(text, 100))
 
 
 class Parser(argparse.ArgumentParser):

@@ -368,8 +368,8 @@ def answer_failure(exercise, file):
     else:
         try:
             given = float(evaluate(given.replace(",", "").replace("^", "**")))
-        except Exception:
-            return Failure("no number", f"'{given}' is no number, nor something like 4 * 200 * 64")
+        except ValueError as error:
+            return Failure("no number", f"'{given[:80]}' is {error}")
         name = "a wrong number"
         said = f"{given:,.10g} is too {'large' if given > right else 'small'}"
         if right * given > 0:
@@ -394,10 +394,13 @@ def failure_of(exercise, file, preset="simt", talk=None):
 
 
 def quoted(said):
-    """The message, with the source line below each place that it names."""
-    lines = []
-    for line in said.splitlines():
+    """The message, with the source line below each place that it names; a compiler shows it itself:
+    "  12 | the line" stands next there."""
+    lines, given = [], said.splitlines()
+    for line, below in zip(given, [*given[1:], ""]):
         lines.append(line)
+        if re.match(r" *\d+ \| ", below):
+            continue
         place = re.search(r"(\S+\.(?:cu|cpp|hpp)):(\d+)", line)
         if place and (ROOT / place[1]).is_file():
             source = (ROOT / place[1]).read_text(encoding="utf-8").splitlines()

@@ -93,7 +93,7 @@ async def find_moments(context, folder, address, names, problems):
     page = await context.new_page()
     linked = {}
     for name in names:
-        for recording, moment in TO_MOMENT.findall((folder / name).read_text()):
+        for recording, moment in TO_MOMENT.findall((folder / name).read_text("utf-8")):
             linked.setdefault(recording, {}).setdefault(moment, name)
     for recording, moments in linked.items():
         await page.goto(f"{address}{RECORDINGS}/{recording}", wait_until="load")
@@ -105,7 +105,8 @@ async def find_moments(context, folder, address, names, problems):
 
 async def check(folder, address):
     """Returns what is wrong with the pages in a folder, and how many pages there are."""
-    paths = [path for path in sorted(folder.rglob("*.html")) if LEADS_ON not in path.read_text()]
+    every = sorted(folder.rglob("*.html"))
+    paths = [path for path in every if LEADS_ON not in path.read_text("utf-8")]
     names = [path.relative_to(folder).as_posix() for path in paths]
     names = [name for name in names if not name.startswith(RECORDINGS + "/")]
     pages = list(names)

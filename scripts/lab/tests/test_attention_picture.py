@@ -100,6 +100,11 @@ class AttentionPicture(unittest.TestCase):
         self.assertIn("tea (1) attends to [CLS] (0) 50%, tea (1) 50%", said)
         self.assert_refused("rows of P do not sum to 1")
 
+    def test_a_terminal_that_has_but_ascii(self):
+        said = self.shows(PYTHONIOENCODING="ascii")
+        self.assertIn("##", said)
+        self.assertNotIn("?", said)
+
     def test_svg(self):
         svg = self.folder / "picture.svg"
         self.shows("--svg", svg)

@@ -74,7 +74,7 @@ class Commands(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.clone = Path(folder.name).resolve() / "my clone"  # a path with a space, on purpose
+        self.clone = Path(folder.name).resolve() / "José's clone"  # with all that a name may hold
         shutil.copytree(
             ROOT / "scripts", self.clone / "scripts", ignore=shutil.ignore_patterns("__pycache__")
         )
@@ -163,11 +163,14 @@ class Commands(unittest.TestCase):
             ("firs", "did you mean first?"),
             ("", "there is no rung ''"),
             ("-1", "unknown option"),
+            ("2 --diff junk", "nothing comes behind --diff, and 'junk' does"),
+            ("--preset cuda 2", "02_second needs a GPU, and nvidia-smi finds none; --preset simt"),
             ("1", "error: broken"),
         ):
-            done = self.run_script("step", name)
-            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            done = self.run_script("step", *(name.split() or [""]), CUDACXX="true")
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
             self.assertIn(said, done.stderr)
+        self.assertEqual([call for call in self.calls("cmake") if "--preset cuda" in call], [])
         self.assertIn(
             "02_second needs a backend", self.run_script("step", "--preset", "cpu", "2").stderr
         )

@@ -61,6 +61,17 @@ def test_numbers(tmp_path):
         ("nan", "no number"),
         ("__import__('os')", "no number"),
         ("1/0", "no number"),
+        ("9**9**9", "'9**9**9' is too large: exponents end at 100 here"),
+        ("(9**9)**9 * 1.5", "too large: numbers end at 1e+40 here"),
+        ("1e30**50", "too large"),
+        ("1e999", "too large"),
+        ("-" * 100_000 + "1", "too long: 1000 characters are enough here"),
+        ("(" * 400 + "1" + ")" * 400, "no number"),
+        ("min()", "no number"),
+        ("ceil", "no number"),
+        ("2 < 3", "no number"),
+        ("'a' * 3", "no number"),
+        ("(-2)**0.5", "no number"),
     ):
         assert says in str(question(tmp_path, wrong)), wrong
 
@@ -97,6 +108,8 @@ def test_every_fault_of_the_backend_has_a_lesson():
 def test_messages_quote_the_source():
     assert grading.quoted("x at steps/nowhere.cpp:1") == "x at steps/nowhere.cpp:1"
     kernel = EVERY[0].rung.kernel_file.relative_to(ROOT)
+    of_a_compiler = f"{kernel}:1:5: error: no\n    1 | {EVERY[0].kernel.splitlines()[0]}\n"
+    assert grading.quoted(of_a_compiler) == of_a_compiler.rstrip("\n")
     assert f"1 | {EVERY[0].kernel.splitlines()[0]}" in grading.quoted(f"it writes at {kernel}:1")
 
 

@@ -18,8 +18,8 @@ def test_rungs_are_found_by_name_or_folder():
     (rung,) = cuda_rungs(["overlap"])
     for text in (rung.program, f"steps/{rung.program}/"):
         assert cuda_rungs([text]) == [rung]
-    with pytest.raises(LabError, match="no rung 'naive_attention'"):
-        cuda_rungs(["naive_attention"])  # it runs on the CPU
+    with pytest.raises(LabError, match="naive_attention is for the CPU, and a CUDA rung is want"):
+        cuda_rungs(["naive_attention"])
     with pytest.raises(LabError, match="it was overlap once, it is swizzle now"):
         cuda_rungs(["22"])
     with pytest.raises(LabError, match="09_register_tiling' any more; it is double_buffer now"):

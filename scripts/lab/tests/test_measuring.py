@@ -1,5 +1,6 @@
 """What is timed and counted: ratios, counters, and lab bench on a program that is a stand-in."""
 
+import argparse
 import json
 
 import pytest
@@ -14,7 +15,20 @@ def test_help_and_bad_input(verb, capsys):
         with pytest.raises(SystemExit) as left:
             main([verb, option])
         assert left.value.code == code
-    assert verb in capsys.readouterr().out
+    own = verb in ("bench", "profile", "watch")  # these have scripts
+    assert f"usage: {'scripts/' if own else 'lab '}{verb} " in capsys.readouterr().out
+
+
+def test_bench_without_a_gpu_leaves_what_is_built_for_one(tmp_path, monkeypatch):
+    for folder in ("build-cuda", "build-simt"):
+        program = tmp_path / folder / "steps/34_overlap"
+        program.parent.mkdir(parents=True)
+        program.touch(0o755)
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    options = argparse.Namespace(record=False, programs=None)
+    for has_gpu, chosen in ((True, "build-cuda"), (False, "build-simt")):
+        monkeypatch.setattr(records, "has_gpu", lambda has_gpu=has_gpu: has_gpu)
+        assert bench.checked(options) == tmp_path / chosen
 
 
 def test_what_makes_no_sense_is_one_line(capsys):

@@ -9,7 +9,8 @@
 namespace flash {
 namespace {
 
-const char* const without_gpu = "without one, the same kernels run on the CPU: cmake --preset simt";
+const char* const without_gpu =
+    "without one, the same kernels run on the CPU: scripts/step --preset simt RUNG";
 
 /// "12.4" for 12040, as the driver and the runtime report their versions.
 std::string version(int number) {
@@ -153,7 +154,7 @@ class CudaBackend final : public Backend {
                 throw Error(std::string(gpu.name) + " has compute capability " + capability +
                             "; the CUDA rungs need 8.0 or newer\non this computer the same kernels "
                             "run on the CPU: " +
-                            "cmake --preset simt");
+                            "scripts/step --preset simt RUNG");
             }
             throw Error(std::string(gpu.name) + " has compute capability " + capability +
                         ", and this program was built for " + built_for() +
