@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <list>
 #include <random>
 #include <string>
@@ -170,7 +171,7 @@ struct Call {
 } // namespace
 
 TEST_CASE("what a workspace held before does not matter") {
-    const Called& rung = GENERATE(from_range(rungs));
+    const Called& rung = GENERATE(from_range(std::begin(rungs), std::end(rungs)));
     CAPTURE(rung.name);
     const std::vector<float> result = Call(rung, 1, '\x00').result();
     CHECK(Call(rung, 1, '\x01').result() == result);
@@ -181,7 +182,7 @@ TEST_CASE("what a workspace held before does not matter") {
 
 TEST_CASE(
     "two calls at once, each with its own workspace, and one call after another in the same one") {
-    const Called& rung = GENERATE(from_range(rungs));
+    const Called& rung = GENERATE(from_range(std::begin(rungs), std::end(rungs)));
     CAPTURE(rung.name);
     const std::vector<float> first = Call(rung, 1, '\x7f').result(),
                              second = Call(rung, 9, '\x7f').result();

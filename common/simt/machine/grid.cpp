@@ -274,8 +274,8 @@ void run(const Launch& launch) {
                                "a launch", launch.location,
                                "launch it from the host, or call it as a __device__ function");
     }
-    const Kernel& kernel = kernel_at(launch.kernel);
     const std::lock_guard turn(turn_of_launch());
+    const Kernel& kernel = kernel_at(launch.kernel);
     const DetectorOn detector(run_log().begin_launch(kernel.name));
     check(launch, kernel);
 

@@ -25,7 +25,7 @@ INCLUDE = re.compile(
 )
 # nvcc defines the first; the second is that of the GPU that is emulated, in host code too.
 MACROS = ("__CUDACC__=1", "__CUDA_ARCH__=800")
-OPTIONS = ["-std=gnu++20", "-O1", "-g1", "-fsanitize=thread", "-w"]
+OPTIONS = ["-std=gnu++20", "-O1", "-g1", "-fsanitize=thread", "-U_FORTIFY_SOURCE", "-w"]
 OPTIONS += ["--param", "tsan-distinguish-volatile=1"]
 KEPT = 200  # programs and objects in the cache
 
