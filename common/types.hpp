@@ -82,9 +82,7 @@ template <> constexpr Half from_float<Half>(float x) {
 
 /// The largest finite number of `type`.
 constexpr float largest_number(DType type) {
-    return type == DType::fp16   ? 65504.0f
-           : type == DType::bf16 ? 0x1.fep127f
-                                 : 0x1.fffffep127f;
+    return type == DType::fp16 ? 65504.0f : type == DType::bf16 ? 0x1.fep127f : 0x1.fffffep127f;
 }
 
 /// x as the nearest value of `type`, held in a float.

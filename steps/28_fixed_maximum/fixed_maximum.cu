@@ -19,7 +19,7 @@
 // A fixed maximum, and recomputation where it fails, were published with FlashDecoding++ (2023).
 // Parent: lazy_maximum. New: tiles that are computed before they are asked about, and the repair.
 // Look at: what becomes of O when a weight is infinite. Gained: speed, as long as scores do not
-// rise by more than the window. In bf16 |V| must stay below 5e18, or a repair may overflow.
+// rise by more than the window. In bf16 |V| must stay below 2^50, or a repair may overflow.
 #include "steps/28_fixed_maximum/fixed_maximum.hpp"
 
 #include <cfloat>
