@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 
@@ -80,8 +81,8 @@ struct Problem {
 };
 
 /// Throws Error unless the problem is one that a rung may be asked to solve: every size at least 1,
-/// H a multiple of H_kv, scale finite and > 0, and every tensor small enough to address (bytes <
-/// 2^63).
+/// H a multiple of H_kv, scale > 0 and at most 2.3e38, and every tensor small enough to address
+/// (bytes < 2^63).
 inline void validate(const Problem& p) {
     const auto at_least_one = [](int64_t value, const char* name) {
         if (value < 1) {
@@ -99,9 +100,14 @@ inline void validate(const Problem& p) {
                     std::to_string(p.kv_heads) +
                     "), because each K/V head serves heads / kv-heads query heads");
     }
-    if (!(std::isfinite(p.scale) && p.scale > 0)) {
-        throw Error("scale must be finite and > 0, got " + std::to_string(p.scale) +
-                    "; the usual value is 1/sqrt(head-dim)");
+    if (!(p.scale > 0 && std::isfinite(p.scale * 1.44269504f))) { // kernels take it times log2(e)
+        char line[160];
+        std::snprintf(
+            line, sizeof line,
+            "scale must be from 1.4e-45, the least of fp32, to 2.3e+38, got %g; the usual "
+            "value is 1/sqrt(head-dim)",
+            static_cast<double>(p.scale));
+        throw Error(line);
     }
     const auto addressable = [](int64_t b, int64_t h, int64_t n, int64_t d, const char* name) {
         int64_t size = 4; // bytes of the largest element type

@@ -20,7 +20,8 @@ constexpr int64_t page_multiple = 16;
 ///     K + table[b][j / page] * page_stride + h * head_stride + j % page * row_stride
 ///
 /// So pages (pages, H_kv, page, d) and (pages, page, H_kv, d) differ by their strides alone. The
-/// caller answers for table and lengths: nobody checks them. What stands in the table behind a
+/// caller answers for the table: nobody checks it. A length below 0 counts as 0, and one above N_kv
+/// as N_kv, for which a row of the table must have room. What stands in the table behind a
 /// sequence's length is never read, and neither are rows that no length covers.
 template <class T> struct PagedKV {
     const T *K, *V;                               // at multiples of 16 bytes

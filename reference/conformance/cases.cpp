@@ -358,7 +358,8 @@ void add_extremes(List& list, const Scope& scope) {
                 if (is_slow(scope) && k != n % scope.head_dims.size()) {
                     continue;
                 }
-                const bool causal = extremes[n].shape.kv_len > 1 && (n + k) % 2 == 1;
+                // beside huge scores LSE shows no wrong mask: none where O is compared exactly
+                const bool causal = extremes[n].shape.kv_len > 16 && (n + k) % 2 == 1;
                 Case c{extremes[n].kind, dtype,
                        make_problem(extremes[n].shape, scope.head_dims[k], {causal, {1, 1}, true})};
                 c.problem.scale = extremes[n].scale > 0 ? extremes[n].scale : c.problem.scale;

@@ -89,7 +89,11 @@ void backward(BackwardDefect defect, const Problem& p, const T* Q, const T* K, c
                                     i0 + i + (has(top_left_causal) ? 0 : p.kv_len - p.q_len);
                                 const bool hidden = p.causal && j0 + j > diagonal;
                                 const bool blind = lse(i) == -infinity;
-                                float weight = blind ? 0 : std::exp(S(i, j) - lse(i));
+                                const float exponent = S(i, j) - lse(i);
+                                float weight =
+                                    blind ? 0
+                                          : std::exp(has(trusts_lse) ? exponent
+                                                                     : std::min(exponent, 0.0f));
                                 if (has(lse_base_2)) {
                                     weight = blind ? 0 : std::exp2(S(i, j) * 1.44269504f - lse(i));
                                 }

@@ -36,6 +36,7 @@ enum class BackwardDefect {
     keys_past_the_end,
     wrong_second_dq,     // the first run is right
     hides_nan,           // P = 0 where it is NaN
+    trusts_lse,          // P above 1, where LSE is so large that fp32 rounds it below S
     accumulates_in_type, // dK and dV are kept in the type between tiles
 };
 

@@ -69,9 +69,11 @@ std::vector<Suspect> suspects() {
         suspect<writes_past_dv>("writes one element past dV", "memory after dV"),
         suspect<writes_to_do>("writes to dO", "dO, an input"),
         suspect<hides_nan>("turns NaN into 0", "is finite", true),
+        suspect<trusts_lse>("trusts LSE: P may exceed 1", "dV at", true),
         suspect<accumulates_in_type>("accumulates dK and dV in 16 bits", "at", true),
     };
     all.back().rung.backward.fp32 = nullptr;
+    all[all.size() - 2].rung.backward.fp16 = nullptr; // whose gradients would be infinite
     return all;
 }
 

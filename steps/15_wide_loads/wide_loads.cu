@@ -218,15 +218,15 @@ __global__ __launch_bounds__(threads) void wide_loads(const float* Q, const floa
             for (int n = 1; n < C; ++n) {
                 s_max = fmaxf(s_max, S_reg[i][n]);
             }
-            // scale > 0, so scale * S has its maximum there, too
-            const float m_new = fmaxf(m_reg[i], scale * row_max<LC>(s_max));
+            const float m_new = fmaxf(m_reg[i], row_max<LC>(s_max));
             // no visible key yet, and -inf - -inf is NaN
             const float shift = m_new == -INFINITY ? 0.0f : m_new;
-            const float keep = expf(m_reg[i] - shift);
+            const float keep = expf(scale * (m_reg[i] - shift));
             m_reg[i] = m_new;
             float sum = 0;
             for (int n = 0; n < C; ++n) {
-                S_reg[i][n] = expf(scale * S_reg[i][n] - shift);
+                // scaled after the subtraction, so that no rounding makes an exponent larger than 0
+                S_reg[i][n] = expf(scale * (S_reg[i][n] - shift));
                 sum += S_reg[i][n];
             }
             l_reg[i] = keep * l_reg[i] + sum;
@@ -263,7 +263,7 @@ __global__ __launch_bounds__(threads) void wide_loads(const float* Q, const floa
                 float4_at(&O[(row0 + LR * i) * d + 4 * lane_c + LC * n]) = float4_at(&O_reg[i][n]);
             }
             if (lane_c == 0) {
-                LSE[row0 + LR * i] = m_reg[i] + logf(l);
+                LSE[row0 + LR * i] = scale * m_reg[i] + logf(l);
             }
         }
     }

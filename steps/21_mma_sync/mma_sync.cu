@@ -122,17 +122,17 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
         for (int n = 0; n < Bc / 8; ++n) {
             m_new = fmaxf(m_new, fmaxf(S_reg[n][2 * r], S_reg[n][2 * r + 1]));
         }
-        // scale > 0: the maximum may be scaled in its place
-        m_new = fmaxf(m_reg[r], scale * row_max(m_new));
+        m_new = fmaxf(m_reg[r], row_max(m_new));
         // no visible key yet, and -inf - -inf is NaN
         const float shift = m_new == -INFINITY ? 0.0f : m_new;
-        const float keep = __expf(m_reg[r] - shift);
+        const float keep = __expf(scale * (m_reg[r] - shift));
         m_reg[r] = m_new;
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < Bc / 8; ++n) {
             for (int c = 2 * r; c < 2 * r + 2; ++c) {
-                S_reg[n][c] = __expf(scale * S_reg[n][c] - shift);
+                // scaled after the subtraction, so that no rounding makes an exponent larger than 0
+                S_reg[n][c] = __expf(scale * (S_reg[n][c] - shift));
                 sum += S_reg[n][c];
             }
         }
@@ -240,10 +240,10 @@ __global__ __launch_bounds__(threads) void mma_sync(const T* Q, const T* K, cons
 #pragma unroll
             for (int n = 0; n < d / 8; ++n) {
                 *reinterpret_cast<uint32_t*>(O + row * d + 8 * n + 2 * t) =
-                    flash::pack<T>(O_reg[n][2 * r] * normalise, O_reg[n][2 * r + 1] * normalise);
+                    flash::pack_O<T>(O_reg[n][2 * r] * normalise, O_reg[n][2 * r + 1] * normalise);
             }
             if (t == 0) {
-                LSE[row] = m_reg[r] + logf(l_reg[r]);
+                LSE[row] = scale * m_reg[r] + logf(l_reg[r]);
             }
         }
     }

@@ -102,17 +102,17 @@ __device__ void softmax(float (&S_reg)[Bc / 8][4], float (&m_reg)[2], float (&l_
         for (int n = 0; n < Bc / 8; ++n) {
             m_new = fmaxf(m_new, fmaxf(S_reg[n][2 * r], S_reg[n][2 * r + 1]));
         }
-        // scale > 0: the maximum may be scaled in its place
-        m_new = fmaxf(m_reg[r], scale * flash::row_max(m_new));
+        m_new = fmaxf(m_reg[r], flash::row_max(m_new));
         // no visible key yet, and -inf - -inf is NaN
         const float shift = m_new == -INFINITY ? 0.0f : m_new;
-        const float keep = __expf(m_reg[r] - shift);
+        const float keep = __expf(scale * (m_reg[r] - shift));
         m_reg[r] = m_new;
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < Bc / 8; ++n) {
             for (int c = 2 * r; c < 2 * r + 2; ++c) {
-                S_reg[n][c] = __expf(scale * S_reg[n][c] - shift);
+                // scaled after the subtraction, so that no rounding makes an exponent larger than 0
+                S_reg[n][c] = __expf(scale * (S_reg[n][c] - shift));
                 sum += S_reg[n][c];
             }
         }
@@ -228,7 +228,8 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void block_order(
 
 #pragma unroll
     for (int i = 0; i < M; ++i) {
-        flash::store_O_and_LSE(O, LSE, O_reg[i], m_reg[i], l_reg[i], row0 + 16 * i, rows);
+        const float m[2] = {scale * m_reg[i][0], scale * m_reg[i][1]};
+        flash::store_O_and_LSE(O, LSE, O_reg[i], m, l_reg[i], row0 + 16 * i, rows);
     }
 }
 

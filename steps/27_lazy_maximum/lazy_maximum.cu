@@ -111,7 +111,8 @@ template <class T, int fragments>
 __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2],
                               float (&l_reg)[M][4], float (&O_reg)[M][fragments][4],
                               float scale_log2, bool first) {
-    const float room = window<T> / scale_log2; // scores from a weight of 1 up to m
+    // scores from a weight of 1 up to m, or so many as leave m finite, where the scale is 1e-37
+    const float room = fminf(window<T> / scale_log2, 0x1p126f);
     // a row that sees no key has top = -inf, and keeps m = 0
     const float lowest = first ? -FLT_MAX : -room;
 // rows g and g + 8 of each m16 tile: elements c and c + 1 of C
@@ -125,10 +126,15 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
             top = fmaxf(top, fmaxf(S_reg[i][n][c], S_reg[i][n][c + 1]));
         }
         top = flash::row_max(top);
-        const float rise = top >= lowest ? top + room : 0.0f;
+        const bool raise = top >= lowest;
+        const float m_old = m_reg[i][row % 2];
+        m_reg[i][row % 2] += raise ? top + room : 0.0f;
+        // As m has risen, rounded: beside scores of 1e9 `room` is lost. The largest S must end at
+        // -room to 0 all the same.
+        const float risen = m_reg[i][row % 2] - m_old;
+        const float rise = raise ? fminf(fmaxf(risen, top), top + room) : 0.0f;
         // m may fall in the first tile: O = l = 0
         const float keep = flash::fast_exp2(fminf(-rise * scale_log2, 0.0f));
-        m_reg[i][row % 2] += rise;
         l_reg[i][c] *= keep;
 #pragma unroll
         for (int n = 0; n < Bc / 8; ++n) {

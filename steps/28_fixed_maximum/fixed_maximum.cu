@@ -46,18 +46,20 @@ constexpr int Bc = 64;                // keys
 
 /// Weights should be below 2^window. When m is raised, a row's largest becomes 2^top_weight, so
 /// scores may rise by 16 powers of two in fp16 before a tile has to be repaired, and by 80 in bf16,
-/// which has the exponents of fp32.
-constexpr float window = 16;
-template <class T>
-constexpr float top_weight = flash::dtype_of<T> == flash::DType::fp16 ? 0 : -64; // in log2
+/// which has the exponents of fp32: from 40 below 1, where small V needs some, to 40 above, where
+/// large V does.
+template <class T> constexpr float window = flash::dtype_of<T> == flash::DType::fp16 ? 16 : 40;
+template <class T> constexpr float top_weight = flash::dtype_of<T> == flash::DType::fp16 ? 0 : -40;
 
-/// A weight that does not fit fp16 counts as 65504. So a row of P that sums up to less has none.
-constexpr float limit = 65504;
+/// A weight that does not fit fp16 counts as 65504. So a row of P that sums up to less has none,
+/// and in bf16 none beyond the window.
+template <class T>
+constexpr float limit = flash::dtype_of<T> == flash::DType::fp16 ? 65504 : 0x1p40f;
 
 /// Where m rises so far that a row keeps less than this, O and l are dropped: they may be infinite.
 /// N keys summed up to less than N 2^window, and now one key weighs 2^top_weight. So less than
-/// N 2^(16 + 64 - 122) of the sum is lost, 2^-11 of it with 2^31 keys.
-constexpr float negligible = 0x1p-122f;
+/// N 2^(40 + 40 - 112) of the sum is lost, 2^-11 of it with 2^21 keys.
+constexpr float negligible = 0x1p-112f;
 
 /// How many blocks an SM should have room for: a thread gets no more registers than that allows.
 template <int d> constexpr int blocks_per_sm = d == 32 ? 3 : 2;
@@ -108,7 +110,8 @@ template <class T, int fragments>
 __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2],
                               float (&l_reg)[M][4], float (&O_reg)[M][fragments][4],
                               float scale_log2, bool first) {
-    const float room = (window - top_weight<T>) / scale_log2; // scores from such a weight up to m
+    // scores from such a weight up to m, or so many as leave m finite, where the scale is 1e-37
+    const float room = fminf((window<T> - top_weight<T>) / scale_log2, 0x1p126f);
     // a row that sees no key has top = -inf, and keeps m = 0
     const float lowest = first ? -FLT_MAX : -room;
 // rows g and g + 8 of each m16 tile: elements c and c + 1 of C
@@ -122,11 +125,16 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
             top = fmaxf(top, fmaxf(S_reg[i][n][c], S_reg[i][n][c + 1]));
         }
         top = flash::row_max(top);
-        const float rise = top >= lowest ? top + room : 0.0f;
+        const bool raise = top >= lowest;
+        const float m_old = m_reg[i][row % 2];
+        m_reg[i][row % 2] += raise ? top + room : 0.0f;
+        // As m has risen, rounded: beside scores of 1e9 `room` is lost. The largest S must end at
+        // -room to 0 all the same.
+        const float risen = m_reg[i][row % 2] - m_old;
+        const float rise = raise ? fminf(fmaxf(risen, top), top + room) : 0.0f;
         // m may fall in the first tile: O = l = 0
         const float keep = flash::fast_exp2(fminf(-rise * scale_log2, 0.0f));
         const bool drop = keep < negligible; // infinity or NaN times 0 is not 0
-        m_reg[i][row % 2] += rise;
         l_reg[i][c] = drop ? 0.0f : l_reg[i][c] * keep;
 #pragma unroll
         for (int n = 0; n < Bc / 8; ++n) {
@@ -142,13 +150,13 @@ __device__ void raise_maximum(float (&S_reg)[M][Bc / 8][4], float (&m_reg)[M][2]
 }
 
 /// S becomes P: the weight of each score less m. Where `sign` is -1, the weights are negative.
-template <int sign = 1>
+template <class T, int sign = 1>
 __device__ void exponentials(float (&S_reg)[M][Bc / 8][4], float scale_log2) {
 #pragma unroll
     for (int n = 0; n < Bc / 8; ++n) {
         for (int i = 0; i < M; ++i) {
             for (int c = 0; c < 4; ++c) {
-                const float exponent = fmaf(S_reg[i][n][c], scale_log2, window);
+                const float exponent = fmaf(S_reg[i][n][c], scale_log2, window<T>);
                 S_reg[i][n][c] = sign * flash::fast_exp2(exponent);
             }
         }
@@ -246,22 +254,22 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void fixed_maximum(
             if (j0 == 0 || !flash::all_negative(S_reg)) {
                 raise_maximum<T>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
             }
-            exponentials(S_reg, scale_log2);
+            exponentials<T>(S_reg, scale_log2);
             multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
         };
         if (j0 == 0 || edge || repaired) {
             careful_tile();
         } else { // first P V, then the question whether m was large enough
             multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
-            exponentials(S_reg, scale_log2);
+            exponentials<T>(S_reg, scale_log2);
             l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
             multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
             const float largest_sum =
                 fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3]));
-            if (__any_sync(0xffffffff, largest_sum >= limit)) {
+            if (__any_sync(0xffffffff, largest_sum >= limit<T>)) {
                 // take it back: S again, which P has overwritten, and the same weights, subtracted
                 multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[now]);
-                exponentials<-1>(S_reg, scale_log2);
+                exponentials<T, -1>(S_reg, scale_log2);
                 multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[now]);
                 careful_tile();
                 repaired = true;
@@ -274,8 +282,8 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void fixed_maximum(
 #pragma unroll
     for (int i = 0; i < M; ++i) {
         const float l[2] = {l_reg[i][0], l_reg[i][2]};
-        const float m[2] = {flash::ln_2 * (m_reg[i][0] * scale_log2 - window),
-                            flash::ln_2 * (m_reg[i][1] * scale_log2 - window)};
+        const float m[2] = {flash::ln_2 * (m_reg[i][0] * scale_log2 - window<T>),
+                            flash::ln_2 * (m_reg[i][1] * scale_log2 - window<T>)};
         flash::store_O_and_LSE(O, LSE, O_reg[i], m, l, row0 + 16 * i, rows);
     }
 }

@@ -105,7 +105,7 @@ __device__ void store_packed(T* O, float* LSE, const float (&O_reg)[fragments][4
 #pragma unroll
             for (int n = 0; n < fragments; ++n) {
                 *reinterpret_cast<uint32_t*>(O + (i * fragments + n) * 8 + 2 * t) =
-                    flash::pack<T>(O_reg[n][2 * r] * normalise, O_reg[n][2 * r + 1] * normalise);
+                    flash::pack_O<T>(O_reg[n][2 * r] * normalise, O_reg[n][2 * r + 1] * normalise);
             }
             if (t == 0) {
                 LSE[i] = m[r] + logf(l[r]);
@@ -261,7 +261,7 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void packed_heads(
             if (j0 == 0 || !flash::all_negative(S_reg)) {
                 flash::raise_maximum<T>(S_reg, m_reg, l_reg, O_reg, scale_log2, j0 == 0);
             }
-            flash::exponentials(S_reg, scale_log2);
+            flash::exponentials<T>(S_reg, scale_log2);
             multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
         };
         // beyond the mask for all rows of this warp, which then only copies for the others
@@ -272,15 +272,15 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void packed_heads(
             careful_tile();
         } else { // first P V, then the question whether m was large enough
             multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
-            flash::exponentials(S_reg, scale_log2);
+            flash::exponentials<T>(S_reg, scale_log2);
             l_reg[0][1] = l_reg[0][3] = l_reg[1][1] = l_reg[1][3] = 0;
             multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
             const float largest_sum =
                 fmaxf(fmaxf(l_reg[0][1], l_reg[0][3]), fmaxf(l_reg[1][1], l_reg[1][3]));
-            if (__any_sync(0xffffffff, largest_sum >= flash::limit)) {
+            if (__any_sync(0xffffffff, largest_sum >= flash::limit<T>)) {
                 // take it back: S again, which P has overwritten, and the same weights, subtracted
                 multiply_QK<T>(S_reg, m_reg, smem.Q, smem.K[slot]);
-                flash::exponentials<-1>(S_reg, scale_log2);
+                flash::exponentials<T, -1>(S_reg, scale_log2);
                 multiply_PV<T>(O_reg, l_reg, S_reg, smem.V[slot]);
                 careful_tile();
                 repaired = true;
@@ -293,8 +293,8 @@ __global__ __launch_bounds__(Tiles::threads, Tiles::blocks) void packed_heads(
 #pragma unroll
     for (int i = 0; i < M; ++i) {
         const float l[2] = {l_reg[i][0], l_reg[i][2]};
-        const float m[2] = {flash::ln_2 * (m_reg[i][0] * scale_log2 - flash::window),
-                            flash::ln_2 * (m_reg[i][1] * scale_log2 - flash::window)};
+        const float m[2] = {flash::ln_2 * (m_reg[i][0] * scale_log2 - flash::window<T>),
+                            flash::ln_2 * (m_reg[i][1] * scale_log2 - flash::window<T>)};
         store_packed(O, LSE, O_reg[i], m, l, packed, i0, row0 + 16 * i, rows);
     }
 }

@@ -131,7 +131,7 @@ __device__ void multiply_PV(float (&O_reg)[1][d / 8][4], float (&l_reg)[1][4],
 }
 
 /// The warp's own result, from registers: the rows that exist.
-template <int d>
+template <class T, int d>
 __device__ void store_part(Part<d>& part, const float (&O_reg)[1][d / 8][4],
                            const float (&m_reg)[1][2], const float (&l_reg)[1][4], float scale_log2,
                            int rows) {
@@ -150,7 +150,7 @@ __device__ void store_part(Part<d>& part, const float (&O_reg)[1][d / 8][4],
                 make_float2(O_reg[0][n][2 * r] * normalise, O_reg[0][n][2 * r + 1] * normalise);
         }
         if (t == 0) {
-            part.LSE[g + 8 * r] = m_reg[0][r] * scale_log2 - flash::window + log2f(l);
+            part.LSE[g + 8 * r] = m_reg[0][r] * scale_log2 - flash::window<T> + log2f(l);
         }
     }
 }
@@ -256,13 +256,13 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void split_kv(
         if (is_first || !flash::all_negative(S_reg)) {
             flash::raise_maximum<T>(S_reg, m_reg, l_reg, O_reg, scale_log2, is_first);
         }
-        flash::exponentials(S_reg, scale_log2);
+        flash::exponentials<T>(S_reg, scale_log2);
         multiply_PV<T, d>(O_reg, l_reg, S_reg, ring[slot].V);
         slot = (slot + 1) % slots;
     }
 
     __syncthreads(); // all warps have left the rings, in whose place the parts are
-    store_part(smem.merge.of_warp[warp], O_reg, m_reg, l_reg, scale_log2, rows);
+    store_part<T>(smem.merge.of_warp[warp], O_reg, m_reg, l_reg, scale_log2, rows);
     __syncthreads(); // the parts of all warps are there
 
     constexpr int chunks = d / 4; // of a row: a thread merges 4 columns of it at one go
@@ -300,7 +300,7 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void split_kv(
         const Merged merged = merge(from, count, row, x);
         const int64_t place = packed.place(i0 + row);
         *reinterpret_cast<uint2*>(O + place * d + x) = make_uint2(
-            flash::pack<T>(merged.O.x, merged.O.y), flash::pack<T>(merged.O.z, merged.O.w));
+            flash::pack_O<T>(merged.O.x, merged.O.y), flash::pack_O<T>(merged.O.z, merged.O.w));
         if (x == 0) {
             LSE[place] = flash::ln_2 * merged.LSE;
         }

@@ -53,10 +53,11 @@ struct Tiling {
     int Tr;    // tiles of packed rows for each K/V head
 };
 
-/// The keys of a sequence. Without lengths, all have N_kv.
+/// The keys of a sequence. Without lengths, all have N_kv, and that is the most that one may have:
+/// a length beyond it would be read from the next sequence's row of the table.
 template <class T>
 __device__ int length_of(const flash::PagedKV<T>& cache, int sequence, int N_kv) {
-    return cache.lengths == nullptr ? N_kv : cache.lengths[sequence];
+    return cache.lengths == nullptr ? N_kv : max(0, min(cache.lengths[sequence], N_kv));
 }
 
 /// Rounds of a tile. One without keys has a round too: somebody has to store its O = 0.
@@ -227,13 +228,13 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
             if (is_first || !flash::all_negative(S_reg)) {
                 flash::raise_maximum<T>(S_reg, m_reg, l_reg, O_reg, scale_log2, is_first);
             }
-            flash::exponentials(S_reg, scale_log2);
+            flash::exponentials<T>(S_reg, scale_log2);
             multiply_PV<T, d>(O_reg, l_reg, S_reg, ring[slot].V);
             slot = (slot + 1) % slots;
         }
 
         __syncthreads(); // all warps have left the rings, in whose place the parts are
-        store_part(smem.merge.of_warp[warp], O_reg, m_reg, l_reg, scale_log2, rows);
+        store_part<T>(smem.merge.of_warp[warp], O_reg, m_reg, l_reg, scale_log2, rows);
         __syncthreads(); // the parts of all warps are there
 
         constexpr int chunks = d / 4; // of a row: a thread merges 4 columns of it at one go
@@ -273,7 +274,7 @@ __global__ __launch_bounds__(threads, blocks_per_sm<d>) void paged_kv(
             const Merged merged = merge(from, count, row, x);
             const int64_t place = first_row + packed.place(i0 + row);
             *reinterpret_cast<uint2*>(O + place * d + x) = make_uint2(
-                flash::pack<T>(merged.O.x, merged.O.y), flash::pack<T>(merged.O.z, merged.O.w));
+                flash::pack_O<T>(merged.O.x, merged.O.y), flash::pack_O<T>(merged.O.z, merged.O.w));
             if (x == 0) {
                 LSE[place] = flash::ln_2 * merged.LSE;
             }
@@ -343,6 +344,11 @@ void attention_paged(const flash::Problem& p, const flash::PagedKV<T>& cache, co
             throw flash::Error("the strides of a cache must be multiples of 8 elements, got " +
                                std::to_string(stride));
         }
+    }
+    if (cache.table != nullptr && p.kv_len > int64_t{cache.most_pages} * cache.page) {
+        throw flash::Error("a sequence may have " + std::to_string(p.kv_len) +
+                           " keys, but its row of the table has room for " +
+                           std::to_string(int64_t{cache.most_pages} * cache.page));
     }
     flash::for_head_dim<head_dims>(p.head_dim,
                                    [&](auto d) { run<T, d>(p, cache, Q, O, LSE, workspace); });

@@ -243,16 +243,49 @@ TEST_CASE("a table with a page that does not exist is refused before the kernel 
     CHECK_NOTHROW(run());
 }
 
+namespace {
+
+/// attention_paged, with lengths that no sequence may have for 0 and for N_kv.
+template <class T>
+void with_wrong_lengths(const Problem& p, const flash::PagedKV<T>& cache, const T* Q, T* O,
+                        float* LSE, void* workspace) {
+    int* const lengths = const_cast<int*>(cache.lengths); // the SIMT backend's memory is the host's
+    for (int64_t b = 0; b < p.batch; ++b) {
+        lengths[b] = lengths[b] == 0 ? -7 : lengths[b] == p.kv_len ? 0x7fffffff : lengths[b];
+    }
+    paged_kv::attention_paged<T>(p, cache, Q, O, LSE, workspace);
+}
+
+} // namespace
+
+TEST_CASE("lengths that a row of the table has no room for count as the nearest that it has") {
+    Case c = Setup{.lengths = {0, 100, 200, 0, 200, 16}, .page = 16}.suite_case();
+    c.problem.kv_len = 200;
+    const flash::conformance::Tensors tensors = flash::conformance::make_inputs(c);
+    const PagedCache cache =
+        flash::in_pages(c.problem, tensors.view(c.dtype), 16, {0, 100, 200, 0, 200, 16}, 1);
+    flash::Rung wrong = rung;
+    wrong.paged.fp16 = with_wrong_lengths<flash::Half>;
+    wrong.paged.bf16 = with_wrong_lengths<flash::Bfloat16>;
+    flash::PagedRun run(rung, cache, c.dtype, tensors.q);
+    flash::PagedRun run_wrong(wrong, cache, c.dtype, tensors.q);
+    run.run();
+    run_wrong.run();
+    CHECK(run_wrong.o() == run.o());
+    CHECK(run_wrong.lse() == run.lse());
+}
+
 TEST_CASE("paged_kv refuses pages and strides that its copies cannot have") {
     const Problem p{.kv_len = 64, .head_dim = 64};
-    const auto call = [&](int page, int64_t row_stride) {
+    const int page_number = 0;
+    const auto call = [&](int page, int64_t row_stride, const int* table = nullptr) {
         const flash::PagedKV<flash::Half> cache{.K = nullptr,
                                                 .V = nullptr,
                                                 .page_stride = 4096,
                                                 .head_stride = 4096,
                                                 .row_stride = row_stride,
                                                 .page = page,
-                                                .table = nullptr,
+                                                .table = table,
                                                 .most_pages = 1,
                                                 .lengths = nullptr};
         paged_kv::attention_paged<flash::Half>(p, cache, nullptr, nullptr, nullptr, nullptr);
@@ -260,4 +293,5 @@ TEST_CASE("paged_kv refuses pages and strides that its copies cannot have") {
     CHECK_THROWS_AS(call(20, 64), flash::Error);
     CHECK_THROWS_AS(call(0, 64), flash::Error);
     CHECK_THROWS_AS(call(16, 68), flash::Error);
+    CHECK_THROWS_AS(call(48, 64, &page_number), flash::Error); // a row for 48 keys, and N_kv = 64
 }

@@ -26,7 +26,7 @@ __device__ inline void store_O_and_LSE(T* O, float* LSE, const float (&O_reg)[fr
 #pragma unroll
             for (int n = 0; n < fragments; ++n) {
                 *reinterpret_cast<uint32_t*>(O + (i * fragments + n) * 8 + 2 * t) =
-                    pack<T>(O_reg[n][2 * r] * normalise, O_reg[n][2 * r + 1] * normalise);
+                    pack_O<T>(O_reg[n][2 * r] * normalise, O_reg[n][2 * r + 1] * normalise);
             }
             if (t == 0) {
                 LSE[i] = m[r] + logf(l[r]);

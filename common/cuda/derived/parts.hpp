@@ -111,7 +111,7 @@ __device__ inline void multiply_PV(float (&O_reg)[1][d / 8][4], float (&l_reg)[1
 }
 
 /// The warp's own result, from registers: the rows that exist.
-template <int d>
+template <class T, int d>
 __device__ inline void store_part(Part<d>& part, const float (&O_reg)[1][d / 8][4],
                                   const float (&m_reg)[1][2], const float (&l_reg)[1][4],
                                   float scale_log2, int rows) {
@@ -130,7 +130,7 @@ __device__ inline void store_part(Part<d>& part, const float (&O_reg)[1][d / 8][
                 make_float2(O_reg[0][n][2 * r] * normalise, O_reg[0][n][2 * r + 1] * normalise);
         }
         if (t == 0) {
-            part.LSE[g + 8 * r] = m_reg[0][r] * scale_log2 - window + log2f(l);
+            part.LSE[g + 8 * r] = m_reg[0][r] * scale_log2 - window<T> + log2f(l);
         }
     }
 }

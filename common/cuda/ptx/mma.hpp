@@ -190,6 +190,19 @@ template <class T> __device__ inline uint4 pack_8(const float (&x)[8], float fac
                       pack<T>(x[4] * factor, x[5] * factor), pack<T>(x[6] * factor, x[7] * factor));
 }
 
+/// The largest finite number of T.
+template <class T> constexpr float largest = largest_number(dtype_of<T>);
+
+/// Two elements of O, rounded to T. O is an average of V, but rounded weights may add up to a
+/// little more than 1, which would carry a V of 65504 beyond what fp16 can hold. So what is finite
+/// stays finite; infinity and NaN come from V, and stay, too.
+template <class T> __device__ inline uint32_t pack_O(float low, float high) {
+    const auto limited = [](float x) {
+        return fabsf(x) < INFINITY ? fminf(fmaxf(x, -largest<T>), largest<T>) : x;
+    };
+    return pack<T>(limited(low), limited(high));
+}
+
 /// Two C fragments that lie side by side, rounded to T, as one A fragment, as `mma_sync` derives
 /// it.
 template <class T>

@@ -81,7 +81,7 @@ TEST_CASE("refused: values that are no values") {
     refuses({"--seed", "-1"}, {"--seed: needs a whole number, 0 or more"});
     refuses({"--scale", "big"}, {"--scale: needs a number, got 'big'"});
     refuses({"--scale", ""}, {"--scale: needs a number, got ''"});
-    refuses({"--scale", "1e99"}, {"scale must be finite and > 0"});
+    refuses({"--scale", "1e99"}, {"scale must be from 1.4e-45"});
     refuses({"--dtype", "fp8"}, {"--dtype: fp8 not in {fp32,fp16,bf16}"});
     refuses({"--dtype", "\x1b[2J"}, {"--dtype: ?[2J not in"});
 }
@@ -112,10 +112,12 @@ TEST_CASE("refused: heads that do not divide") {
 }
 
 TEST_CASE("refused: scales that make no softmax") {
-    refuses({"--scale", "nan"}, {"scale must be finite and > 0, got nan"});
-    refuses({"--scale", "inf"}, {"scale must be finite"});
-    refuses({"--scale", "0"}, {"scale must be finite and > 0"});
-    refuses({"--scale", "-1"}, {"scale must be finite and > 0"});
+    refuses({"--scale", "nan"}, {"scale must be from 1.4e-45"});
+    refuses({"--scale", "inf"}, {"scale must be from 1.4e-45"});
+    refuses({"--scale", "1e-50"}, {"to 2.3e+38, got 0;"});        // 0 in fp32
+    refuses({"--scale", "2.4e38"}, {"to 2.3e+38, got 2.4e+38;"}); // times log2(e) it is infinite
+    refuses({"--scale", "0"}, {"scale must be from 1.4e-45"});
+    refuses({"--scale", "-1"}, {"scale must be from 1.4e-45"});
 }
 
 TEST_CASE("refused: what the rung does not support, with what it does") {

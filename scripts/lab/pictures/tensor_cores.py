@@ -309,7 +309,7 @@ def five_products():
     return drawing.svg()
 
 
-def exponents(window=16, negligible=-122):
+def exponents(window=40, fp16_window=16, negligible=-112):
     """The weights of fixed_maximum on an axis of exponents: what becomes of a guess whose largest
     weight lies there, and where the weights of a row lie before and after a rise of m."""
     left, unit, low, high = 290, 1.72, -138, 146
@@ -334,12 +334,12 @@ def exponents(window=16, negligible=-122):
             drawing.path(f"M{at(exponent):g} {y}v6")
             drawing.note(at(exponent), y + 19, f"{exponent}".replace("-", "−"), "middle")
 
-    def room(y, start):
+    def room(y, start, end):
         drawing.dot(at(start), y, 6, "blue")
-        drawing.arrow(at(start), y, at(window), y, "blue")
-        drawing.text(at(window) + 8, y + 4, f"{window - start} powers of two", "blue", size=12)
+        drawing.arrow(at(start), y, at(end), y, "blue")
+        drawing.text(at(end) + 8, y + 4, f"{end - start} powers of two", "blue", size=12)
 
-    top = -64
+    top = -window
     kept = top - negligible  # up to here the old O is kept
     drawing.bold(24, 104, "bf16")
     strip(
@@ -351,17 +351,17 @@ def exponents(window=16, negligible=-122):
         (128, high, dropped, "∞"),
     )
     ticks(140, -126, top, window, kept, 128)
-    room(176, top)
+    room(176, top, window)
     drawing.bold(24, 212, "fp16")
     strip(
         220,
         (low, -24, nothing, "rounded to 0"),
-        (-24, window, holds, "it holds"),
-        (window, -negligible, repaired, "saturates, and is repaired"),
+        (-24, fp16_window, holds, "it holds"),
+        (fp16_window, -negligible, repaired, "saturates, and is repaired"),
         (-negligible, high, dropped, ""),
     )
-    ticks(248, -24, 0, window, -negligible)
-    room(284, 0)
+    ticks(248, -24, 0, fp16_window, -negligible)
+    room(284, 0, fp16_window)
 
     drawing.bold(24, 324, f"bf16: all weights of a row, before and after m rises by {-negligible}")
     for y, name, moved in ((334, "before", 0), (380, "after", negligible)):
@@ -374,8 +374,8 @@ def exponents(window=16, negligible=-122):
         drawing.text(at(kept + moved) + 8, y + 19, "the new key", "red", size=12)
     ticks(408, window + negligible, top)
     texts = (
-        "The old keys now weigh less than 2⁻¹⁰⁶ each, the new one weighs 2⁻⁶⁴. With any larger",
-        "rise O is dropped, and that loses less than 2⁻⁴² of the sum for each old key.",
+        "The old keys now weigh less than 2⁻⁷² each, the new one weighs 2⁻⁴⁰. With any larger",
+        "rise O is dropped, and that loses less than 2⁻³² of the sum for each old key.",
     )
     drawing.lines(24, 452, texts)
     return drawing.svg()
