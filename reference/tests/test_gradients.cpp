@@ -224,6 +224,12 @@ TEST_CASE("gradients: the rule accepts what is right, and names what is wrong an
         CHECK(reference::check_gradients(p, t.view(dtype), view(wrong))
                   .message.starts_with("dQ at (b=0, h=1, i=12, x=0) is nan"));
         wrong = right;
+        wrong.d_k[0] = std::numeric_limits<float>::infinity();
+        reference::ExpectedGradients wide = reference::expect_gradients(p, t.view(dtype));
+        wide.bounds.fill(std::numeric_limits<double>::infinity());
+        CHECK(reference::compare_gradients(p, wide, view(wrong))
+                  .message.starts_with("dK at (b=0, h=0, j=0, x=0) is inf"));
+        wrong = right;
         std::ranges::fill(wrong.d_v, 0.0f);
         const Verdict zeros = reference::check_gradients(p, t.view(dtype), view(wrong));
         CHECK_FALSE(zeros.ok);

@@ -183,7 +183,7 @@ __device__ void finish(float (&O_reg)[fragments][4], const Rows& rows, const Tas
         }
     }
     flash::scale_rows(O_reg, normalise);
-    flash::keep_finite<T>(O_reg);
+    flash::limit_O<T>(O_reg);
 }
 
 /// Stores a warpgroup's C fragments, rounded to T, as the tile of the tensor that begins at `at`.

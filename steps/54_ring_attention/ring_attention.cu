@@ -116,7 +116,7 @@ __device__ void merge(float (&O_reg)[fragments][4], const flash::Rows& rows, con
             O_reg[n][2 * r + 1] = O.y;
         }
     }
-    flash::keep_finite<T>(O_reg);
+    flash::limit_O<T>(O_reg);
 }
 
 /// A consumer's part in a tile of Q: 64 rows of O.

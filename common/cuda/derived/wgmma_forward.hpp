@@ -113,7 +113,7 @@ __device__ inline void finish(float (&O_reg)[fragments][4], const Rows& rows, co
         }
     }
     scale_rows(O_reg, normalise);
-    keep_finite<T>(O_reg);
+    limit_O<T>(O_reg);
 }
 
 /// The task of a launch whose blocks own Tiles::Br queries each. With a mask, waves of `places`

@@ -167,23 +167,6 @@ __device__ inline void scale_rows(float (&C)[fragments][4], const float (&factor
     }
 }
 
-/// Limits O to what T can hold. O is an average of V, but rounded weights may add up to a little
-/// more than their sum l, which would carry a V of 65504 beyond fp16. So what is finite stays
-/// finite; infinity and NaN come from V, and stay, too. bf16 has the range of fp32.
-template <class T, int fragments> __device__ inline void keep_finite(float (&O)[fragments][4]) {
-    if constexpr (dtype_of<T> == DType::fp16) {
-        constexpr float largest = largest_number(DType::fp16);
-#pragma unroll
-        for (int n = 0; n < fragments; ++n) {
-            for (int c = 0; c < 4; ++c) {
-                if (fabsf(O[n][c]) < INFINITY) {
-                    O[n][c] = fminf(fmaxf(O[n][c], -largest), largest);
-                }
-            }
-        }
-    }
-}
-
 /// Eight numbers times a factor, rounded.
 template <class T> __device__ inline uint4 pack_8(const float (&x)[8], float factor) {
     return make_uint4(pack<T>(x[0] * factor, x[1] * factor), pack<T>(x[2] * factor, x[3] * factor),
@@ -193,14 +176,28 @@ template <class T> __device__ inline uint4 pack_8(const float (&x)[8], float fac
 /// The largest finite number of T.
 template <class T> constexpr float largest = largest_number(dtype_of<T>);
 
-/// Two elements of O, rounded to T. O is an average of V, but rounded weights may add up to a
-/// little more than 1, which would carry a V of 65504 beyond what fp16 can hold. So what is finite
-/// stays finite; infinity and NaN come from V, and stay, too.
+/// An element of O, limited to what T can hold. O is an average of V, but rounded weights may add
+/// up to a little more than 1, which would carry a V of 65504 beyond fp16. So what is finite stays
+/// finite; infinity and NaN come from V, and stay, too.
+template <class T> __device__ inline float limited(float x) {
+    return fabsf(x) < INFINITY ? fminf(fmaxf(x, -largest<T>), largest<T>) : x;
+}
+
+/// Two elements of O, limited and rounded to T.
 template <class T> __device__ inline uint32_t pack_O(float low, float high) {
-    const auto limited = [](float x) {
-        return fabsf(x) < INFINITY ? fminf(fmaxf(x, -largest<T>), largest<T>) : x;
-    };
-    return pack<T>(limited(low), limited(high));
+    return pack<T>(limited<T>(low), limited<T>(high));
+}
+
+/// All elements of O, limited. bf16 has the range of fp32, and nothing to limit.
+template <class T, int fragments> __device__ inline void limit_O(float (&O)[fragments][4]) {
+    if constexpr (dtype_of<T> == DType::fp16) {
+#pragma unroll
+        for (int n = 0; n < fragments; ++n) {
+            for (int c = 0; c < 4; ++c) {
+                O[n][c] = limited<T>(O[n][c]);
+            }
+        }
+    }
 }
 
 /// Two C fragments that lie side by side, rounded to T, as one A fragment, as `mma_sync` derives
