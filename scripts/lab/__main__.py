@@ -73,8 +73,8 @@ def main(arguments=None):
         if not error.name or error.name.split(".")[0] == "lab":
             raise
         print(
-            f"{name_of(arguments[0])}: {sys.executable} has no {error.name}; apt install "
-            "python3-matplotlib, or pip install -r scripts/lab/requirements.txt; FLASH_PYTHON "
+            f"{name_of(arguments[0])}: {sys.executable} has no {error.name}\napt install "
+            "python3-matplotlib, or pip install -r scripts/lab/requirements.txt;\nFLASH_PYTHON "
             "names another python3",
             file=sys.stderr,
         )
