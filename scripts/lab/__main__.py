@@ -64,7 +64,9 @@ def main(arguments=None):
                 own.set_defaults(main=module.main)
             else:
                 verbs.add_parser(verb, help=text)
-        options = parser.parse_args(arguments)
+        options, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            own.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options.main(options) or 0
     except (LabError, OSError) as error:  # OSError: a read-only folder, a full disk
         print(f"{name_of(arguments[0])}: {error}", file=sys.stderr)
