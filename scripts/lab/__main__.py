@@ -64,7 +64,9 @@ def main(arguments=None):
                 own.set_defaults(main=module.main)
             else:
                 verbs.add_parser(verb, help=text)
-        options = parser.parse_args(arguments)
+        options, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            own.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options.main(options) or 0
     except (LabError, OSError) as error:  # OSError: a read-only folder, a full disk
         print(f"{name_of(arguments[0])}: {error}", file=sys.stderr)
@@ -73,8 +75,8 @@ def main(arguments=None):
         if not error.name or error.name.split(".")[0] == "lab":
             raise
         print(
-            f"{name_of(arguments[0])}: {sys.executable} has no {error.name}; apt install "
-            "python3-matplotlib, or pip install -r scripts/lab/requirements.txt; FLASH_PYTHON "
+            f"{name_of(arguments[0])}: {sys.executable} has no {error.name}\napt install "
+            "python3-matplotlib, or pip install -r scripts/lab/requirements.txt;\nFLASH_PYTHON "
             "names another python3",
             file=sys.stderr,
         )

@@ -55,7 +55,7 @@ class Picture:
         if result.shape("lse") != given.shape("q")[:3]:
             raise LabError(
                 f"lse in {args.result} has shape {result.shape('lse')}, but q in {args.input} has "
-                f"{given.shape('q')}: the rung ran on another input"
+                f"{given.shape('q')}:\nthe rung ran on another input"
             )
         self.tokens, self.words = (texts(given, key) for key in ("tokens", "words"))
         if of_k[2] != N or heads % of_k[1] != 0 or len(self.tokens) != N:

@@ -330,7 +330,7 @@ def write_page(path):
         say(f"tables and pictures: {os.path.relpath(page or path.parent)}")
     except (ImportError, RuntimeError) as missing:
         say(
-            f"no pictures: {missing}; apt install python3-matplotlib, or pip install -r "
+            f"no pictures: {missing}\napt install python3-matplotlib, or pip install -r "
             "scripts/lab/requirements.txt"
         )
 

@@ -247,7 +247,7 @@ def first_of_race(trace, program, arguments, options):
 def write(text, path):
     if len(text) > MOST:
         raise LabError(
-            f"the page would have {len(text):,} bytes, more than {MOST:,}: take a smaller problem "
+            f"the page would have {len(text):,} bytes, more than {MOST:,}:\ntake a smaller problem "
             "(--q-len, --kv-len, --head-dim) or another block"
         )
     path.write_text(text, encoding="utf-8")

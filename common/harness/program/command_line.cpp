@@ -19,20 +19,26 @@ namespace {
 template <class T> CLI::Validator number(const std::string& kind) {
     const auto check = [kind](std::string& text) {
         const bool negative = text.starts_with('-'); // CLI11 2.1 takes -1 for 2^64 - 1
-        errno = 0;
         const bool valid = CLI::TypeValidator<T>("")(text).empty() && !text.empty() &&
                            !(negative && std::is_unsigned_v<T>);
-        if (std::is_integral_v<T> && errno == ERANGE) { // CLI11 2.1 takes the largest one
-            return in_quotes(text) + " is beyond the numbers of 64 bits";
-        }
         return valid ? std::string() : "needs " + kind + ", got " + in_quotes(text);
     };
     return CLI::Validator(check, "");
 }
 
+/// `check` of a whole number, and that it is not beyond 64 bits: there CLI11 2.1 takes the largest.
+CLI::Validator of_64_bits(const CLI::Validator& check) {
+    const auto both = [check](std::string& text) {
+        errno = 0;
+        const std::string said = check(text);
+        return errno == ERANGE ? in_quotes(text) + " is beyond the numbers of 64 bits" : said;
+    };
+    return CLI::Validator(both, "");
+}
+
 /// At least one; without a word in the help.
 template <class T> CLI::Validator positive() {
-    return CLI::Range(T{1}, std::numeric_limits<T>::max()).description("");
+    return of_64_bits(CLI::Range(T{1}, std::numeric_limits<T>::max()));
 }
 
 template <class Items> std::string joined(const Items& items, auto to_text) {
@@ -91,7 +97,7 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
     };
     const auto add_size = [&](const char* name, std::optional<int64_t>& value,
                               const std::string& help) {
-        add(name, "N", value, help)->check(number<int64_t>("a whole number"));
+        add(name, "N", value, help)->check(of_64_bits(number<int64_t>("a whole number")));
     };
     const std::vector<DType> types = rung.dtypes();
     const std::string head_dims =
@@ -113,7 +119,7 @@ std::optional<Options> parse_options(const Rung& rung, int argc, const char* con
             ")")
         ->check(CLI::IsMember({"fp32", "fp16", "bf16"}).description(""));
     add("--seed", "N", options.seed, "Seed of the random input, N(0, 1) (0)")
-        ->check(number<uint64_t>("a whole number, 0 or more"));
+        ->check(of_64_bits(number<uint64_t>("a whole number, 0 or more")));
     add("--input", "FILE", options.input,
         std::string("Read q, k, v from a safetensors file; the shape comes from it") +
             (rung.is_backward() ? ". It may hold do (else random), and o with lse (else computed)"

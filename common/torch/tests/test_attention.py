@@ -117,6 +117,17 @@ def test_few_queries_go_to_the_decoding_rung(queries, decoded, device):
     assert torch.equal(ours[1], (split if decoded else other)[1])
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_named_rung_gives_a_row_the_same_bits_beside_any_others(device):
+    """In a batch of three and alone, among 40 rows and alone: docs/from_pytorch.md says so."""
+    q, k, v, _ = problem(3, 4, 4, 40, 300, 64, torch.bfloat16, device)
+    named = {"causal": True, "scale": 3.0, "rung": "mma_sync", "return_lse": True}
+    every = attention(q, k, v, **named)
+    alone = attention(q[1:2, :, -1:].contiguous(), k[1:2], v[1:2], **named)
+    for result, row in zip(every, alone):
+        assert torch.equal(result[1:2, :, -1:], row)
+
+
 @pytest.fixture
 def deterministic():
     torch.use_deterministic_algorithms(True)

@@ -3,7 +3,7 @@ import sys
 
 if sys.version_info < (3, 11):  # noqa: UP036 (it says so)
     print(
-        f"scripts/exercise: Python 3.11 or later is needed, and this is {sys.version.split()[0]}; "
+        f"scripts/exercise: Python 3.11 or later is needed, and this is {sys.version.split()[0]}\n"
         "FLASH_PYTHON=/path/to/python3 names another",
         file=sys.stderr,
     )

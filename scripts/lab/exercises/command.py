@@ -84,8 +84,8 @@ def listing(every, progress):
         print(f"  {one.id:<24}{one.kind:<17}{one.title:<48}{mark}")
     done = sum(progress.of(one)["done"] for one in every)
     print(
-        f"\n{done} of {len(every)} done. ./scripts/exercise ID begins one, and grades it each time "
-        "you ask again."
+        f"\n{done} of {len(every)} done.\n"
+        "./scripts/exercise ID begins one, and grades it each time you ask again."
     )
 
 
