@@ -16,7 +16,7 @@ SIMT = "::flash::simt::"
 BUILT_IN = (b"threadIdx", b"blockIdx", b"blockDim", b"gridDim")
 # Files without any of this stay as they are, so they need no grammar.
 WORTH_A_LOOK = re.compile(
-    rb"<<\s*<|\basm\b|\b__asm__\b|\bextern\b[^;(){}]*__shared__|__shared__\s+extern|static\s+__shared__"
+    rb"<<\s*<|\basm\b|\b__asm(?:__)?\b|\bextern\b[^;(){}]*__shared__|__shared__\s+extern|static\s+__shared__"
     rb"|__shared__\s+static|\]\s*__(?:host|device)__|__shared__\s+alignas|extern\s*\"C\""
     rb"|[\w&*>]\s+&?\s*(?:threadIdx|blockIdx|blockDim|gridDim)\s*[^.\w\s]"
 )

@@ -89,7 +89,8 @@ def test_the_arguments_choose_of_a_template(launch, wanted):
         ("#define TILE(T, s) extern __shared__ T s[]",
          "#define TILE(T, s)   T *s = ~DynamicShared()"),
         ("#define EX2(y, x) asm(\"ex2.approx.f32 %0, %1;\" \\\n  : \"=f\"(y) : \"f\"(x))",
-         "#define EX2(y, x) (y) = ::flash::fast_exp2((x))\\\n"),
+         "#define EX2(y, x) ({ auto &&ptx_0 = (y); const auto ptx_1 = (x); ~ptx::set(ptx_0, "
+         "::flash::fast_exp2(~ptx::bits<float>(ptx_1))); })\\\n"),
     ],
 )  # fmt: skip
 def test_in_a_macro(macro, wanted):
@@ -146,42 +147,109 @@ def test_a_file_without_any_of_it_stays():
     assert not rewriting.WORTH_A_LOOK.search(source)
 
 
+def operands(constraints):
+    """Variables a, b, ... with these constraints."""
+    return [ptx.Operand(one, name) for one, name in zip(constraints.split(), "abcdefghijklmn")]
+
+
 @pytest.mark.parametrize(
-    "statement, values, wanted",
+    "statement, constraints, wanted",
     [
-        ("mov.u32 %0, %%laneid;", "a", "a = ~lane()"),
-        ("{ cp.async.commit_group;\n }", "", "::flash::cp_async_commit()"),
-        ("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;", "ab",
-         "~copy_async(~at(a, 0), ~at(b, 0), 16)"),
-        ("ld.global.nc.v2.f32 {%0, %1}, [%2+8];", "abc", "~load<float>(~at(c, 8), a, b)"),
-        ("st.shared.u32 [%0], %1;", "ab", "~store<unsigned>(~at(a, 0), b)"),
-        ("fma.rn.f32 %0, %1, %2, 0f3F800000;", "abc",
-         "a = fma(b, c, __uint_as_float(0x3F800000u))"),
-        ("bar.sync %0, 128; // of half a block", "a", "~barrier_sync(a, 128)"),
-        ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", "ab",
-         "~mbarrier_expect_tx(~at(a, 0), b)"),
-        ("", "", "void()"),
+        ("mov.u32 %0, %%laneid;", "=r", "~set(ptx_0, static_cast<unsigned>(~lane()))"),
+        ("mov.u64 %0, %globaltimer;", "=l",
+         "~set(ptx_0, static_cast<unsigned long long>(clock64()))"),
+        ("mov.b64 %0, {%1, %2};", "=l r f",
+         "~set(ptx_0, ~pack<unsigned long long>(~bits<unsigned>(ptx_1), ~bits<unsigned>(ptx_2)))"),
+        ("mov.b64 {%0, _}, %1;", "=r l",
+         "~unpack<unsigned>(~bits<unsigned long long>(ptx_1), ptx_0, ~Sink())"),
+        ("mov.b32 %0, {%1, 0x5};", "=r h",
+         "~set(ptx_0, ~pack<unsigned>(~bits<unsigned short>(ptx_1), "
+         "static_cast<unsigned short>(0x5)))"),
+        ("mov.v2.f32 {%0, %1}, {%2, %2};", "=f =f f",
+         "~set_each<float>({~bits<float>(ptx_2), ~bits<float>(ptx_2)}, ptx_0, ptx_1)"),
+        ("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;", "r l",
+         "~copy_async(~shared_at(ptx_0, 0), ~global_at(ptx_1, 0), 16)"),
+        ("ld.global.nc.v2.f32 {%0, %1}, [%2+8];", "=f =f l",
+         "~load<float>(~global_at(ptx_2, 8), ptx_0, ptx_1)"),
+        ("st.shared.u32 [%0], %1;", "r r", "~store<unsigned>(~shared_at(ptx_0, 0), ptx_1)"),
+        ("fma.rn.f32 %0, %1, 0.1, 0f3F800000;", "=f f",
+         "~set(ptx_0, fma(~bits<float>(ptx_1), static_cast<float>(0.1), "
+         "~bits<float>(0x3F800000u)))"),
+        ("mul.ftz.f32 %0, %0, %1;", "+f f",
+         "~set(ptx_0, ~flushed(~flushed(~bits<float>(ptx_0)) * ~flushed(~bits<float>(ptx_1))))"),
+        ("bar.sync %0, 128; // of half a block", "r", "~barrier_sync(ptx_0, 128)"),
+        ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", "r r",
+         "~mbarrier_expect_tx(~shared_at(ptx_0, 0), ptx_1)"),
     ],
 )  # fmt: skip
-def test_inline_ptx(statement, values, wanted):
-    assert ptx.to_cpp(statement, list(values)).replace(ptx.PTX, "~") == wanted
+def test_inline_ptx(statement, constraints, wanted):
+    given = operands(constraints)
+    words = ["const auto " if one.constraint.isalpha() else "auto &&" for one in given]
+    bound = [f"{word}ptx_{i} = ({given[i].value})" for i, word in enumerate(words)]
+    text = ptx.to_cpp(statement, given).replace(ptx.PTX, "~")
+    assert text == "({ " + "; ".join([*bound, wanted]) + "; })"
+
+
+def test_inline_ptx_without_operands():
+    assert ptx.to_cpp("{ cp.async.commit_group;\n }", []) == "::flash::cp_async_commit()"
+    assert ptx.to_cpp("", []) == "void()"
+
+
+def test_the_strings_of_inline_ptx():
+    """Comments and raw strings between them; what keeps accesses to memory in order stays."""
+    pieces = '"mov.u32" // copies\n  R"( %0,)" /* to */ " %1;\\n"'
+    text, refused = rewritten(f'void f() {{ asm({pieces} : "=r"(x[i++]) : "r"(y)); }}')
+    assert "auto &&ptx_0 = (x[i++]); const auto ptx_1 = (y); ~ptx::set(ptx_0, " in text
+    assert not refused
+    text, refused = rewritten('void f() { __asm volatile("" ::: "memory"); }')
+    assert text == 'void f() { __asm__ __volatile__("" ::: "memory"); }'
+    text, refused = rewritten('void f() { asm("mov.u32 " TO ", 1;" : "=r"(x)); }')
+    assert "the macro TO writes a part" in refused["refused_0"]
 
 
 @pytest.mark.parametrize(
-    "statement, said",
+    "statement, constraints, said",
     [
-        ("{ .reg .pred p; setp.ne.u32 p, %0, 0; }", "of several instructions (.reg .pred p; ...)"),
-        ("tcgen05.alloc.b32 [%0], 32;", "the PTX instruction tcgen05.alloc.b32"),
-        ("mov.u32 %0, %cluster_ctarank;", "inline PTX with the operand %cluster_ctarank"),
+        ("{ .reg .pred p; setp.ne.u32 p, %0, 0; }", "r",
+         "of several instructions (.reg .pred p; ...)"),
+        ("tcgen05.alloc.b32 [%0], 32;", "r", "the PTX instruction tcgen05.alloc.b32"),
+        ("mov.u32 %0, %cluster_ctarank;", "=r", "inline PTX with the operand %cluster_ctarank"),
+        # each of these is a form of an instruction that is known
+        ("mov.b64 {%0, %1}, {%2, %3};", "=r =r r r",
+         "mov.b64 with the operands {%0, %1}, {%2, %3}"),
+        ("mov.u64 %0, {%1, %2};", "=l r r", "mov.u64 with the operands %0, {%1, %2}"),
+        ("mov.b64 %0, {%1, %1, %1};", "=l h", "mov.b64 with the operands"),
+        ("mov.b64 %0, %1, %2;", "=l r r", "mov.b64 with the operands"),
+        ("mov.u64 %0, %laneid;", "=l", "a mov of 64 bits of the register %laneid"),
+        ("mov.f32 %0, 1;", "=f", "inline PTX with the operand 1"),
+        ("mov.u32 %0, %1;", "r r", "writes to its input %0"),
+        ("mov.u32 %0, %1;", "=r m", 'the constraint "m"'),
+        ("add.u32 %0, %tid.x, %1;", "=r r", "inline PTX with the operand %tid.x"),
+        ("ld.global.L2::cache_hint.f32 %0, [%1], %2;", "=f l l", "ld.global.L2::cache_hint.f32"),
+        ("ld.global.v4.f32 {%0, %1}, [%2];", "=f =f l", "ld.global.v4.f32 with the operands"),
+        ("ld.global.f16 %0, [%1];", "=h l", "the PTX instruction ld.global.f16"),
+        ("st.global.f32 [%0], %1, %2;", "l f f", "st.global.f32 with the operands"),
+        ("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;", "r l l", "cache_hint"),
+        ("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1}, [%2];", "=r =r r",
+         "m8n8.x4.shared.b16 with the operands"),
+        ("mbarrier.arrive.shared.b64 %0, [%1];", "=l r", "mbarrier.arrive.shared.b64 with"),
+        ("mbarrier.arrive.shared.b64 _, [%0], 2;", "r", "mbarrier.arrive.shared.b64 with"),
+        ("add.rn.ftz.f64 %0, %1, %1;", "=d d", "the PTX instruction add.rn.ftz.f64"),
+        ("add.sat.s32 %0, %1, %1;", "=r r", "the PTX instruction add.sat.s32"),
+        ("@%0 bar.sync 0;", "r", "the PTX instruction @%0"),
+        ("discard.global.L2 [%0], 128;", "l", "the PTX instruction discard.global.L2"),
     ],
-)
-def test_inline_ptx_without_a_twin(statement, said):
+)  # fmt: skip
+def test_inline_ptx_without_a_twin(statement, constraints, said):
     with pytest.raises(ptx.NoTwin) as error:
-        ptx.to_cpp(statement, ["a"])
+        ptx.to_cpp(statement, operands(constraints))
     assert said in str(error.value)
-    text, refused = rewritten(f'void f() {{ asm volatile("{statement}" :: "r"(a)); }}')
+
+
+def test_inline_ptx_without_a_twin_is_refused_where_it_is_used():
+    text, refused = rewritten('void f() { asm volatile("tcgen05.fence;" :: "r"(a)); }')
     assert text == "void f() { ~not_supported::refused_0(); }"
-    assert said in refused["refused_0"]
+    assert "the PTX instruction tcgen05.fence" in refused["refused_0"]
 
 
 @pytest.mark.parametrize(
