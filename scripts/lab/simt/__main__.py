@@ -20,7 +20,7 @@ Compiles a CUDA program with g++, executes its kernels on the CPU, and stops at 
 wrong access. The files stay as they are: <<<>>> and extern __shared__ are rewritten on the way.
 """
 NOTES = """\
-__CUDACC__ is 1 and __CUDA_ARCH__ is 800, in host code too; __NVCC__ is not defined.
+__CUDACC__ is 1, and in kernels __CUDA_ARCH__ is 800; __NVCC__ is not defined.
 Not supported: textures, Thrust, CUB, cuRAND, kernels that launch kernels, and what
 docs/simt_reference.md lists.
 
@@ -190,6 +190,8 @@ def run(options, arguments):
         return 0
     try:
         target = compiling.build(program)
+        for note in program.notes():
+            print(f"{NAME}: {note}", file=sys.stderr)
     except (compiling.NotSupported, compiling.DoesNotCompile) as error:
         if options.json:
             tell_why_not(error, options)

@@ -1,5 +1,6 @@
 """From CUDA files to a program: rewriting, g++, and a cache of what it has made."""
 
+import codecs
 import hashlib
 import os
 import re
@@ -23,8 +24,9 @@ HEADERS = ROOT / "common/simt/headers"
 INCLUDE = re.compile(
     rb'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))', re.M
 )
-# nvcc defines the first; the second is that of the GPU that is emulated, in host code too.
-MACROS = ("__CUDACC__=1", "__CUDA_ARCH__=800")
+# nvcc defines the first; the second is that of the GPU that is emulated. Functions that the host
+# may call read it only where they run on the device (rewriting.py).
+MACROS = ("__CUDACC__=1", "__CUDA_ARCH__=800", "FLASH_SIMT_ON_DEVICE=::flash::simt::on_device()")
 OPTIONS = ["-std=gnu++20", "-O1", "-g1", "-fsanitize=thread", "-w"]
 OPTIONS += ["--param", "tsan-distinguish-volatile=1"]
 KEPT = 200  # programs and objects in the cache
@@ -56,7 +58,7 @@ class Program:
         """Finds the files and rewrites them."""
         found = list(self.mains)
         for path in found:
-            self.texts[path] = path.read_bytes()
+            self.texts[path] = path.read_bytes().removeprefix(codecs.BOM_UTF8)
             for quoted, bracketed, macro in INCLUDE.findall(self.texts[path]):
                 self.is_open |= bool(macro)
                 places = [path.parent] * bool(quoted) + self.folders
@@ -66,17 +68,25 @@ class Program:
                     if candidate.is_file() and not is_ours(candidate):
                         found += [candidate] * (candidate not in found)
                         break
+        known = rewriting.Known()
         if any(rewriting.WORTH_A_LOOK.search(text) for text in self.texts.values()):
             use_grammar()
-        chosen = rewriting.chosen_by_arguments(self.texts.values())
+            known = rewriting.learn(self.texts.values())
         for path, text in self.texts.items():
-            self.rewritten[path] = rewriting.rewrite(text, chosen, self.refused)
+            self.rewritten[path] = rewriting.rewrite(text, known, self.refused)
+
+    def notes(self):
+        """What to know of the files before they run, a line each."""
+        for path, one in self.rewritten.items():
+            for number, text in one.notes:
+                yield f"{short(path)}:{number}: warning: {text}"
 
     def changes(self):
         """Of each file, the lines that were rewritten."""
         for path, text in self.texts.items():
             before, after = text.split(b"\n"), self.rewritten[path].text.split(b"\n")
             for number, (old, new) in enumerate(zip(before, after), 1):
+                new = new.partition(rewriting.NEW_LINE)[0]
                 if old != new:
                     yield f"{short(path)}:{number}"
                     yield from (f"- {line(old)}", f"+ {line(new)}")
@@ -192,6 +202,8 @@ def compile_one(program, mirror, path, target):
         options += ["-include", ROOT / "common/simt/language/launch_syntax.hpp"]
         if any(one.uses_ptx for one in program.rewritten.values()):
             options += ["-include", ROOT / "common/simt/instructions/inline_ptx.hpp"]
+    else:
+        options.append("-DFLASH_SIMT_ON_DEVICE=0")
     language = "c" if path.suffix == ".c" else "c++"
     standard = OPTIONS[1:] if language == "c" else OPTIONS
     partial = target.with_suffix(f".{os.getpid()}")
@@ -222,7 +234,8 @@ def build(program):
     for path, one in program.rewritten.items():
         place = mirrored(path, mirror)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(f'#line 1 "{path}"\n'.encode() + one.text)
+        text = one.text.replace(rewriting.NEW_LINE, b"\n")
+        place.write_bytes(f'#line 1 "{path}"\n'.encode() + text)
     headers = [path for path in program.texts if path not in program.mains]
     headers = [part for path in headers for part in (path, program.rewritten[path].text)]
     objects = []

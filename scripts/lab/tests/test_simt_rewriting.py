@@ -19,8 +19,7 @@ def rewritten(source, *headers):
     """The text with the runtime's names cut short, and what is refused."""
     texts = [text.encode() for text in (*headers, source)]
     refused = {}
-    chosen = rewriting.chosen_by_arguments(texts)
-    text = rewriting.rewrite(texts[-1], chosen, refused).text.decode()
+    text = rewriting.rewrite(texts[-1], rewriting.learn(texts), refused).text.decode()
     assert text.count("\n") == source.count("\n")
     return text.replace("::flash::simt::", "~"), refused
 
