@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
+#include "common/attention.hpp"
 #include "common/simt/instructions/mbarrier.hpp"
 #include "common/simt/machine/block.hpp"
 
@@ -10,11 +12,8 @@ namespace flash::simt {
 namespace {
 
 void land(const AsyncCopy& copy) {
-    if (copy.global != nullptr) {
-        std::memcpy(copy.shared, copy.global, copy.bytes);
-    } else {
-        std::memset(copy.shared, 0, copy.bytes);
-    }
+    std::memcpy(copy.shared, copy.global, copy.given);
+    std::memset(copy.shared + copy.given, 0, copy.bytes - copy.given);
 }
 
 /// Lands what has not landed of a thread's first `count` copies; arrivals that follow them take
@@ -53,16 +52,26 @@ void AsyncCopies::check_leaving(Block& block, unsigned thread) const {
     }
 }
 
-void cp_async_16(void* shared, const void* global, bool valid, SourceLocation location) {
+void copy_async(void* shared, const void* global, size_t bytes, size_t given,
+                SourceLocation location) {
+    if ((bytes != 4 && bytes != 8 && bytes != 16) || given > bytes) {
+        throw Error("a cp.async copies 4, 8 or 16 bytes, and not " + std::to_string(given) +
+                    " of " + std::to_string(bytes));
+    }
     const Caller caller;
     ThreadCopies& copies = copies_of(caller);
     const AsyncCopy& copy = copies.pending.emplace_back(
         AsyncCopy{caller.block.new_work("cp.async", location), copies.started(),
-                  static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr});
+                  static_cast<char*>(shared), static_cast<const char*>(global),
+                  static_cast<uint8_t>(bytes), static_cast<uint8_t>(given)});
     caller.block.observers().tell(&Observer::start_copy, copy);
     if (options().cp_async == CpAsync::early) {
         land(copy);
     }
+}
+
+void cp_async_16(void* shared, const void* global, bool valid, SourceLocation location) {
+    copy_async(shared, global, 16, valid ? 16 : 0, location);
 }
 
 void cp_async_commit(SourceLocation location) {
