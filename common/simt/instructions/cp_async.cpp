@@ -4,7 +4,6 @@
 #include <cstring>
 #include <string>
 
-#include "common/attention.hpp"
 #include "common/simt/instructions/mbarrier.hpp"
 #include "common/simt/machine/block.hpp"
 
@@ -12,7 +11,7 @@ namespace flash::simt {
 namespace {
 
 void land(const AsyncCopy& copy) {
-    std::memcpy(copy.shared, copy.global, copy.given);
+    std::copy_n(copy.global, copy.given, copy.shared);
     std::memset(copy.shared + copy.given, 0, copy.bytes - copy.given);
 }
 
@@ -54,11 +53,13 @@ void AsyncCopies::check_leaving(Block& block, unsigned thread) const {
 
 void copy_async(void* shared, const void* global, size_t bytes, size_t given,
                 SourceLocation location) {
-    if ((bytes != 4 && bytes != 8 && bytes != 16) || given > bytes) {
-        throw Error("a cp.async copies 4, 8 or 16 bytes, and not " + std::to_string(given) +
-                    " of " + std::to_string(bytes));
-    }
     const Caller caller;
+    if ((bytes != 4 && bytes != 8 && bytes != 16) || given > bytes) {
+        caller.block.refuse(FaultKind::invalid_access,
+                            "a cp.async of " + std::to_string(given) + " of " +
+                                std::to_string(bytes) + " bytes",
+                            "a copy", location, "it copies 4, 8 or 16 bytes, or the first of them");
+    }
     ThreadCopies& copies = copies_of(caller);
     const AsyncCopy& copy = copies.pending.emplace_back(
         AsyncCopy{caller.block.new_work("cp.async", location), copies.started(),

@@ -265,7 +265,7 @@ void Recorder::start_copy(const AsyncCopy& copy) {
                             place(copy.shared, Space::shared));
     request.reads = reads;
     request.data.resize(size_t{32} * copy.bytes);
-    std::memcpy(&request.data[size_t{thread % 32} * copy.bytes], copy.global, copy.given);
+    std::copy_n(copy.global, copy.given, &request.data[size_t{thread % 32} * copy.bytes]);
 }
 
 void Recorder::start_load(const BulkLoad& load) {
