@@ -29,6 +29,8 @@ const Block& block_of(const char* variable, const void* return_address) noexcept
 
 } // namespace
 
+bool runs_on_device() noexcept { return running_block != nullptr; }
+
 unsigned long long thread_index() noexcept {
     return pack_index(block_of("threadIdx", __builtin_return_address(0)).current().index);
 }

@@ -1,6 +1,8 @@
 // CUDA's keywords and built-in variables, as g++ and clang++ understand them.
 #pragma once
 
+#include <type_traits>
+
 #include "common/simt/machine/dim3.hpp"
 
 // Tags become part of the names in the symbol table: they tell kernels from other functions there,
@@ -37,6 +39,10 @@ namespace flash::simt {
 [[gnu::const]] unsigned long long block_index() noexcept;
 [[gnu::const]] unsigned long long block_size() noexcept;
 [[gnu::const]] unsigned long long grid_size() noexcept;
+
+/// Whether a thread of a kernel asks, and not the host.
+[[gnu::const]] bool runs_on_device() noexcept;
+constexpr bool on_device() { return !std::is_constant_evaluated() && runs_on_device(); }
 
 /// x of 32 bits, y and z of 16: as large as CUDA lets each of them be.
 constexpr unsigned long long pack_index(uint3 v) {

@@ -14,7 +14,8 @@ using cudaEvent_t = CUevent_st*;
 using cudaHostFn_t = void (*)(void* data);
 using cudaStreamCallback_t = void (*)(cudaStream_t stream, cudaError_t status, void* data);
 
-inline constexpr unsigned cudaStreamDefault = 0;
+// A macro as in CUDA: this 0 is a flag, and also a stream.
+#define cudaStreamDefault 0x00
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline const cudaStream_t cudaStreamLegacy = reinterpret_cast<cudaStream_t>(1);
 inline const cudaStream_t cudaStreamPerThread = reinterpret_cast<cudaStream_t>(2);

@@ -19,6 +19,7 @@ namespace flash::simt {
 
 /// A number of so many bytes, which may stand for anything of that size.
 template <int Bytes> struct Whole;
+template <> struct Whole<2> { typedef uint16_t __attribute__((may_alias)) type; };
 template <> struct Whole<4> { typedef uint32_t __attribute__((may_alias)) type; };
 template <> struct Whole<8> { typedef uint64_t __attribute__((may_alias)) type; };
 template <> struct Whole<16> { typedef uint32_t __attribute__((vector_size(16), may_alias)) type; };

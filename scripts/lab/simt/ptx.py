@@ -1,14 +1,21 @@
-"""Inline PTX: single instructions that have a twin in common/simt/instructions/inline_ptx.hpp."""
+"""Inline PTX: single instructions that have a twin in common/simt/instructions/inline_ptx.hpp.
+
+What is not understood in full, each modifier and each operand, is refused by its name.
+"""
 
 import re
+from dataclasses import dataclass
 
 PTX = "::flash::simt::ptx::"
 # PTX's types as C++ has them.
 UNSIGNED = {8: "unsigned char", 16: "unsigned short", 32: "unsigned", 64: "unsigned long long"}
 SIGNED = {8: "signed char", 16: "short", 32: "int", 64: "long long"}
-TYPES = {"f32": "float", "f64": "double"}
+TYPES = {"f32": "float", "f64": "double", "b128": "unsigned __int128"}
 TYPES |= {f"{kind}{bits}": name for bits, name in UNSIGNED.items() for kind in "ub"}
 TYPES |= {f"s{bits}": name for bits, name in SIGNED.items()}
+# Constraints of operands that are registers, and constants.
+CONSTRAINTS = ("h", "r", "l", "q", "f", "d", "n")
+# Special registers of 32 bits; a mov of 16 takes their lower half. Those of 64 are apart.
 SPECIAL = {
     "laneid": f"{PTX}lane()",
     "warpid": f"{PTX}warp()",
@@ -19,61 +26,92 @@ SPECIAL = {
     "lanemask_gt": f"~(~0u >> (31 - {PTX}lane()))",
     "lanemask_ge": f"~((1u << {PTX}lane()) - 1)",
     "clock": "clock()",
-    "clock64": "clock64()",
-    "globaltimer": "clock64()",
 }
 PLACES = {"tid": "threadIdx", "ctaid": "blockIdx", "ntid": "blockDim", "nctaid": "gridDim"}
 SPECIAL |= {f"{one}.{axis}": f"{name}.{axis}" for one, name in PLACES.items() for axis in "xyz"}
-# (opcode, what it becomes). {0}, {1}, ... are operands, {all} all of them, {type} the last part.
+SPECIAL_64 = {"clock64": "clock64()", "globaltimer": "clock64()"}
+
+# (opcode, its operands, what it becomes).
+#
+# Operands: d a result, D results in braces (or one without); a a value of the instruction's type or
+# of the one behind the colon, A such values in braces, W
+# values that may be wider; i an integer; s and g an address in shared
+# and in global memory, @ one of either; _ a result that nobody wants; ? may be
+# missing. Braces hold as many as the digit says, or as the opcode's .v2, .v4, .x1, .x2 or .x4.
+#
+# {0}, {1}, ... are the operands' texts in order, those in braces one by one, {all} all of them,
+# {results} all but the {last}, {type} the C++ type. Where d stands first, the text is its value.
 RULES = [
-    (r"cp\.async\.c[ag]\.shared(::cta)?\.global(\.L2::\w+)*", PTX + "copy_async({all})"),
-    (r"cp\.async\.commit_group", "::flash::cp_async_commit()"),
-    (r"cp\.async\.wait_group", "::flash::simt::wait_async_copies({0}, {here})"),
-    (r"cp\.async\.wait_all", "(::flash::cp_async_commit(), {simt}wait_async_copies(0, {here}))"),
-    (r"ldmatrix\.sync\.aligned\.(?=.*m8n8)[\w.:]*\.b16", PTX + "ldmatrix({here}, {trans}, {all})"),
-    (r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(b?f16)\.\1\.f32", PTX + "mma<{half}>({all})"),
-    (r"bar(rier)?\.sync(\.aligned)?", PTX + "barrier_sync({all})"),
-    (r"bar(rier)?\.arrive(\.aligned)?", "::flash::named_barrier_arrive({all})"),
-    (r"bar\.warp\.sync", "__syncwarp({0})"),
-    (r"membar\.cta|fence\.(acq_rel|sc)\.cta", "__threadfence_block()"),
-    (r"membar\.gl|fence\.(acq_rel|sc)\.gpu", "__threadfence()"),
-    (r"membar\.sys|fence\.(acq_rel|sc)\.sys", "__threadfence_system()"),
-    (r"fence\.proxy\.async(\.shared::cta)?", "::flash::fence_proxy_async()"),
-    (r"fence\.mbarrier_init\.release\.cluster", "::flash::fence_mbarrier_init()"),
-    (r"mbarrier\.init\.shared(::cta)?\.b64", PTX + "mbarrier_init({all})"),
-    (r"mbarrier\.arrive\.shared(::cta)?\.b64", PTX + "mbarrier_arrive({all})"),
-    (r"mbarrier\.arrive\.expect_tx\.shared(::cta)?\.b64", PTX + "mbarrier_expect_tx({all})"),
-    (r"wgmma\.fence\.sync\.aligned", "::flash::wgmma_fence()"),
-    (r"wgmma\.commit_group\.sync\.aligned", "::flash::wgmma_commit()"),
-    (r"wgmma\.wait_group\.sync\.aligned", "::flash::simt::wait_wgmma({0}, {here})"),
-    (r"setmaxnreg\.inc\.sync\.aligned\.u32", "::flash::take_registers<{0}>()"),
-    (r"setmaxnreg\.dec\.sync\.aligned\.u32", "::flash::give_registers<{0}>()"),
-    (r"ex2\.approx(\.ftz)?\.f32", "{0} = ::flash::fast_exp2({1})"),
-    (r"lg2\.approx(\.ftz)?\.f32", "{0} = log2f({1})"),
-    (r"rcp\.(approx|rn)(\.ftz)?\.f32", "{0} = 1.0f / {1}"),
-    (r"rsqrt\.approx(\.ftz)?\.f32", "{0} = rsqrtf({1})"),
-    (r"sqrt\.(approx|rn)(\.ftz)?\.f32", "{0} = sqrtf({1})"),
-    (r"(sin|cos)\.approx(\.ftz)?\.f32", "{0} = {g1}f({1})"),
-    (r"tanh\.approx\.f32", "{0} = tanhf({1})"),
-    (r"fma\.rn(\.ftz)?\.f(32|64)", "{0} = fma({1}, {2}, {3})"),
-    (r"(add|sub|mul)(\.rn)?(\.ftz)?\.f(32|64)", "{0} = {1} {op} {2}"),
-    (r"(add|sub|and|or|xor)\.[usb](32|64)", "{0} = {1} {op} {2}"),
-    (r"mov\.[usbf](32|64)", "{0} = {1}"),
-    (
-        r"ld\.global(\.(nc|ca|cg|cs|lu|L1::\w+|L2::\w+))*(\.v[24])?\.\w+",
-        PTX + "load<{type}>({last}, {results})",
-    ),
-    (r"ld\.shared(\.v[24])?\.\w+", PTX + "load<{type}>({last}, {results})"),
-    (r"st\.global(\.(wb|cg|cs|wt|L1::\w+))*(\.v[24])?\.\w+", PTX + "store<{type}>({all})"),
-    (r"st\.shared(\.v[24])?\.\w+", PTX + "store<{type}>({all})"),
-    (r"red(\.relaxed\.gpu)?\.global\.add\.(f32|u32|s32|u64)", PTX + "add<{type}>({all})"),
-    (r"griddepcontrol\.\w+|prefetch\.[\w.]+|discard\.[\w.]+", "void()"),
-]
+    (r"cp\.async\.c[ag]\.shared(::cta)?\.global(\.L2::(64|128|256)B)?", "s g i i?",
+     PTX + "copy_async({all})"),
+    (r"cp\.async\.commit_group", "", "::flash::cp_async_commit()"),
+    (r"cp\.async\.wait_group", "i", "::flash::simt::wait_async_copies({0}, {here})"),
+    (r"cp\.async\.wait_all", "",
+     "(::flash::cp_async_commit(), {simt}wait_async_copies(0, {here}))"),
+    (r"ldmatrix\.sync\.aligned\.(m8n8\.x[124]|x[124]\.m8n8)(\.trans)?\.shared(::cta)?\.b16", "D s",
+     PTX + "ldmatrix({here}, {trans}, {all})"),
+    (r"ldmatrix\.sync\.aligned\.(m8n8\.x[124]|x[124]\.m8n8)(\.trans)?\.b16", "D @",
+     PTX + "ldmatrix({here}, {trans}, {all})"),
+    (r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(b?f16)\.\1\.f32", "D4 A4:b32 A2:b32 A4:f32",
+     PTX + "mma<{half}>({all})"),
+    (r"bar(rier)?\.sync(\.aligned)?", "i i?", PTX + "barrier_sync({all})"),
+    (r"bar(rier)?\.arrive(\.aligned)?", "i i", "::flash::named_barrier_arrive({all})"),
+    (r"bar\.warp\.sync", "i", "__syncwarp({0})"),
+    (r"membar\.cta|fence\.(acq_rel|sc)\.cta", "", "__threadfence_block()"),
+    (r"membar\.gl|fence\.(acq_rel|sc)\.gpu", "", "__threadfence()"),
+    (r"membar\.sys|fence\.(acq_rel|sc)\.sys", "", "__threadfence_system()"),
+    (r"fence\.proxy\.async(\.shared::cta)?", "", "::flash::fence_proxy_async()"),
+    (r"fence\.mbarrier_init\.release\.cluster", "", "::flash::fence_mbarrier_init()"),
+    (r"mbarrier\.init\.shared(::cta)?\.b64", "s i", PTX + "mbarrier_init({all})"),
+    (r"mbarrier\.arrive\.shared(::cta)?\.b64", "_ s", PTX + "mbarrier_arrive({all})"),
+    (r"mbarrier\.arrive\.expect_tx\.shared(::cta)?\.b64", "_ s i",
+     PTX + "mbarrier_expect_tx({all})"),
+    (r"wgmma\.fence\.sync\.aligned", "", "::flash::wgmma_fence()"),
+    (r"wgmma\.commit_group\.sync\.aligned", "", "::flash::wgmma_commit()"),
+    (r"wgmma\.wait_group\.sync\.aligned", "i", "::flash::simt::wait_wgmma({0}, {here})"),
+    (r"setmaxnreg\.inc\.sync\.aligned\.u32", "i", "::flash::take_registers<{0}>()"),
+    (r"setmaxnreg\.dec\.sync\.aligned\.u32", "i", "::flash::give_registers<{0}>()"),
+    (r"ex2\.approx(\.ftz)?\.f32", "d a", "::flash::fast_exp2({1})"),
+    (r"lg2\.approx(\.ftz)?\.f32", "d a", "log2f({1})"),
+    (r"rcp\.(approx|rn)(\.ftz)?\.f32", "d a", "1.0f / {1}"),
+    (r"rsqrt\.approx(\.ftz)?\.f32", "d a", "rsqrtf({1})"),
+    (r"sqrt\.(approx|rn)(\.ftz)?\.f32", "d a", "sqrtf({1})"),
+    (r"(sin|cos)\.approx(\.ftz)?\.f32", "d a", "{first}f({1})"),
+    (r"tanh\.approx\.f32", "d a", "tanhf({1})"),
+    (r"fma\.rn((\.ftz)?\.f32|\.f64)", "d a a a", "fma({1}, {2}, {3})"),
+    (r"(add|sub|mul)(\.rn)?((\.ftz)?\.f32|\.f64)", "d a a", "{1} {op} {2}"),
+    (r"(add|sub)\.[us](32|64)", "d a a", "{1} {op} {2}"),
+    (r"(and|or|xor)\.b(32|64)", "d a a", "{1} {op} {2}"),
+    (r"ld\.global(\.(nc|ca|cg|cs|lu|L1::\w+|L2::(64|128|256)B))*(\.v[24])?\.([usb](8|16|32|64)|f32|f64)",
+     "D g", PTX + "load<{type}>({last}, {results})"),
+    (r"ld\.shared(::cta)?(\.v[24])?\.([usb](8|16|32|64)|f32|f64)", "D s",
+     PTX + "load<{type}>({last}, {results})"),
+    (r"st\.global(\.(wb|cg|cs|wt|L1::\w+))*(\.v[24])?\.([usb](8|16|32|64)|f32|f64)", "g W",
+     PTX + "store<{type}>({all})"),
+    (r"st\.shared(::cta)?(\.v[24])?\.([usb](8|16|32|64)|f32|f64)", "s W",
+     PTX + "store<{type}>({all})"),
+    (r"red(\.relaxed\.gpu)?\.global\.add\.(f32|u32|s32|u64)", "g a", PTX + "add<{type}>({all})"),
+    (r"griddepcontrol\.(wait|launch_dependents)", "", "void()"),
+    (r"prefetchu?(\.global)?\.L[12](::evict_\w+)?|prefetch(\.\w+)?\.tensormap", "@", "void()"),
+]  # fmt: skip
+SPACES = {"s": "shared_at", "g": "global_at", "@": "at"}
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
+MOV = re.compile(r"mov(\.v[24])?\.([usb](?:16|32|64)|f32|f64|b128)")
+INTEGER = re.compile(r"(-?(?:0[xX][\da-fA-F]+|0[bB][01]+|\d+))U?")
+DECIMAL = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?")
+BITS = {"f": re.compile(r"0[fF]([\da-fA-F]{8})"), "d": re.compile(r"0[dD]([\da-fA-F]{16})")}
 
 
 class NoTwin(Exception):
     """Why a statement of inline PTX is not supported."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What stands between ( and ) behind a constraint."""
+
+    constraint: str  # "=r"
+    value: str  # its text
 
 
 def instructions(text):
@@ -96,78 +134,272 @@ def operands(text):
     return [one.strip() for one in found if one.strip()]
 
 
-def in_cpp(operand, values):
-    """[an operand as C++ has it], several where it is a list in braces."""
-    if operand.startswith("{"):
-        return [one for part in operands(operand[1:-1]) for one in in_cpp(part, values)]
-    if operand.startswith("["):
+def width(kind: str) -> int:
+    """How many bits one of PTX's types has."""
+    return int(kind[1:])
+
+
+def not_understood(operand: str) -> NoTwin:
+    return NoTwin(f"inline PTX with the operand {operand}; write it in CUDA")
+
+
+class Instruction:
+    """One instruction of PTX, and the operands of the statement around it."""
+
+    def __init__(self, text: str, given: list[Operand]) -> None:
+        self.opcode, _, rest = text.partition(" ")
+        self.written = operands(rest)
+        self.given = given
+
+    def number(self, operand: str) -> int:
+        """Of a register of the statement: 2 for %2."""
+        found = re.fullmatch(r"%(\d+)", operand)
+        if not found or int(found[1]) >= len(self.given):
+            raise not_understood(operand)
+        return int(found[1])
+
+    def name(self, operand: str) -> str:
+        return f"ptx_{self.number(operand)}"
+
+    def result(self, operand: str) -> str:
+        if operand == "_":
+            return f"{PTX}Sink()"
+        if self.given[self.number(operand)].constraint[0] not in "=+":
+            raise NoTwin(f"inline PTX that writes to its input {operand}; make it a result")
+        return self.name(operand)
+
+    def value(self, operand: str, kind: str) -> str:
+        """An operand of a type of PTX's."""
+        if name := self.register(operand):
+            return f"{PTX}bits<{TYPES[kind]}>({name})"
+        return literal(operand, kind)
+
+    def register(self, operand: str) -> str:
+        """Its name, where an operand is one of the statement's."""
+        return self.name(operand) if re.fullmatch(r"%\d+", operand) else ""
+
+    def integer(self, operand: str) -> str:
+        """A count, a size or a mask."""
+        if found := INTEGER.fullmatch(operand):
+            return found[1]
+        return self.name(operand)
+
+    def address(self, operand: str, space: str) -> str:
+        if not (operand.startswith("[") and operand.endswith("]")):
+            raise not_understood(operand)
         base, _, offset = operand[1:-1].replace(" ", "").partition("+")
-        (base,) = in_cpp(base, values)
-        return [f"{PTX}at({base}, {in_cpp(offset, values)[0] if offset else 0})"]
-    if operand == "_":
-        return []
-    if number := re.fullmatch(r"%(\d+)", operand):
-        if int(number[1]) < len(values):
-            return [values[int(number[1])]]
-    elif register := re.fullmatch(r"%%?([a-z_]\w*(?:\.[xyz])?)", operand):
-        if register[1] in SPECIAL:
-            return [SPECIAL[register[1]]]
-    elif re.fullmatch(r"-?\d+|-?0x[\da-fA-F]+|-?\d+\.\d+", operand):
+        return f"{PTX}{space}({self.name(base)}, {self.integer(offset) if offset else 0})"
+
+    def parts(self, operand: str) -> list[str]:
+        if operand.startswith("{") and operand.endswith("}"):
+            return operands(operand[1:-1])
         return [operand]
-    elif single := re.fullmatch(r"0[fF]([\da-fA-F]{8})", operand):
-        return [f"__uint_as_float(0x{single[1]}u)"]
-    raise NoTwin(f"inline PTX with the operand {operand}; write it in CUDA")
+
+    def vector(self) -> int:
+        """How many numbers the opcode asks for."""
+        found = re.search(r"\.[vx](\d)", self.opcode)
+        return int(found[1]) if found else 1
+
+    def texts(self, shape: str) -> list[str] | None:
+        """The operands as C++ has them; None where they are others than these."""
+        shapes = shape.split()
+        needed = sum(not one.endswith("?") for one in shapes)
+        if not needed <= len(self.written) <= len(shapes):
+            return None
+        found = []
+        for one, operand in zip(shapes, self.written, strict=False):
+            letter = one[0]
+            _, _, kind = one.partition(":")
+            kind = kind or self.opcode.rpartition(".")[2]
+            if letter in "DAW":
+                parts = self.parts(operand)
+                in_braces = operand.startswith("{")
+                count = int(one[1]) if one[1:2].isdigit() else self.vector()
+                if len(parts) != count or in_braces != (count > 1 or ".x1" in self.opcode):
+                    return None
+                if letter == "D":
+                    found += [self.result(part) for part in parts]
+                elif letter == "W":
+                    found += [self.register(part) or literal(part, kind) for part in parts]
+                else:
+                    found += [self.value(part, kind) for part in parts]
+            elif letter == "d":
+                found.append(self.result(operand))
+            elif letter == "a":
+                found.append(self.value(operand, kind))
+            elif letter == "i":
+                found.append(self.integer(operand))
+            elif letter in SPACES:
+                found.append(self.address(operand, SPACES[letter]))
+            elif operand != "_":  # all others stand for a result that nobody wants
+                return None
+        return found
+
+    def mov(self, kind: str) -> str | None:
+        """A copy; also of several registers into one as wide as all of them, and back."""
+        if len(self.written) != 2:
+            return None
+        to, of = (self.parts(one) for one in self.written)
+        if self.vector() > 1 or (len(to) > 1 and len(of) > 1):
+            if not len(to) == len(of) == self.vector():
+                return None
+            results = ", ".join(self.result(one) for one in to)
+            values = ", ".join(self.value(one, kind) for one in of)
+            return f"{PTX}set_each<{TYPES[kind]}>({{{values}}}, {results})"
+        count = max(len(to), len(of))
+        if count == 1:
+            if any("{" in one for one in self.written):
+                return None
+            of = special(of[0], kind) or self.value(of[0], kind)
+            return f"{PTX}set({self.result(to[0])}, {of})"
+        part = f"b{width(kind) // count}"
+        if kind[0] != "b" or part not in TYPES:
+            return None
+        if len(of) > 1:
+            values = ", ".join(self.value(one, part) for one in of)
+            return f"{PTX}set({self.result(to[0])}, {PTX}pack<{TYPES[kind]}>({values}))"
+        results = ", ".join(self.result(one) for one in to)
+        return f"{PTX}unpack<{TYPES[part]}>({self.value(of[0], kind)}, {results})"
+
+    def to_cpp(self) -> str:
+        """A call, or an assignment to a result."""
+        found = MOV.fullmatch(self.opcode)
+        if found and (text := self.mov(found[2])):
+            return text
+        rules = [rule for rule in RULES if re.fullmatch(rule[0], self.opcode)]
+        for _, shape, meaning in rules:
+            texts = self.texts(shape)
+            if texts is not None:
+                return self.filled_in(shape, meaning, texts)
+        if rules or found:
+            raise NoTwin(
+                f"the PTX instruction {self.opcode} with the operands {', '.join(self.written)}; "
+                "write it in CUDA, or use one of common/cuda/ptx"
+            )
+        raise NoTwin(
+            f"the PTX instruction {self.opcode}; write it in CUDA, or use one of common/cuda/ptx"
+        )
+
+    def filled_in(self, shape: str, meaning: str, texts: list[str]) -> str:
+        first, last = self.opcode.partition(".")[0], self.opcode.rpartition(".")[2]
+        flushes = ".ftz" in self.opcode
+        if flushes:
+            texts = [texts[0]] + [f"{PTX}flushed({text})" for text in texts[1:]]
+        text = meaning.format(
+            *texts,
+            all=", ".join(texts),
+            last=texts[-1] if texts else "",
+            results=", ".join(texts[:-1]),
+            type=TYPES.get(last),
+            op=OPERATORS.get(first),
+            first=first,
+            simt="::flash::simt::",
+            here="::flash::simt::SourceLocation::here()",
+            trans="true" if ".trans" in self.opcode else "false",
+            half="::flash::Bfloat16" if "bf16" in self.opcode else "::flash::Half",
+        )
+        if shape.startswith("d"):
+            text = f"{PTX}flushed({text})" if flushes else text
+            return f"{PTX}set({texts[0]}, {text})"
+        return text
 
 
-def to_cpp(text, values):
-    """What a statement of inline PTX with these operands is in C++."""
-    found = instructions(text)
+def literal(text: str, kind: str) -> str:
+    """A number in PTX, as one of a type."""
+    is_float = kind in ("f32", "f64")
+    if (found := INTEGER.fullmatch(text)) and not is_float:
+        return f"static_cast<{TYPES[kind]}>({found[1]})"
+    if DECIMAL.fullmatch(text) and is_float:
+        return f"static_cast<{TYPES[kind]}>({text})"
+    if (found := BITS["f"].fullmatch(text)) and kind in ("f32", "b32"):
+        return f"{PTX}bits<{TYPES[kind]}>(0x{found[1]}u)"
+    if (found := BITS["d"].fullmatch(text)) and kind in ("f64", "b64"):
+        return f"{PTX}bits<{TYPES[kind]}>(0x{found[1]}ull)"
+    raise not_understood(text)
+
+
+def special(operand: str, kind: str) -> str | None:
+    """A special register, where the operand is one that a mov of this type takes."""
+    found = re.fullmatch(r"%%?([a-z_]\w*(?:\.[xyz])?)", operand)
     if not found:
-        return "void()"  # a barrier for the compiler
+        return None
+    of_32, of_64 = SPECIAL.get(found[1]), SPECIAL_64.get(found[1])
+    if kind[0] == "f" or (of_32 is None and of_64 is None):
+        raise not_understood(operand)
+    if (of_64 is not None) != (width(kind) == 64):
+        raise NoTwin(f"a mov of {width(kind)} bits of the register {operand}, which has others")
+    return f"static_cast<{TYPES[kind]}>({of_32 or of_64})"
+
+
+def to_cpp(text: str, given: list[Operand], is_barrier: bool = False) -> str:
+    """What a statement of inline PTX with these operands is in C++. Each operand is evaluated
+    once, before the instruction; what `is_barrier` stays where it is among accesses to memory."""
+    for one in given:
+        if one.constraint.lstrip("=+") not in CONSTRAINTS:
+            raise NoTwin(f'inline PTX with the constraint "{one.constraint}"; write it in CUDA')
+    found = instructions(text)
     if len(found) > 1:
         raise NoTwin(
             f"inline PTX of several instructions ({found[0]}; ...); write one asm statement for "
             "each, or use CUDA's own functions"
         )
-    opcode, _, rest = found[0].partition(" ")
-    for pattern, meaning in RULES:
-        if re.fullmatch(pattern, opcode):
-            given = [one for operand in operands(rest) for one in in_cpp(operand, values)]
-            last = opcode.rpartition(".")[2]
-            first = opcode.partition(".")[0]
-            try:
-                return meaning.format(
-                    *given,
-                    all=", ".join(given),
-                    last=given[-1] if given else "",
-                    results=", ".join(given[:-1]),
-                    type=TYPES.get(last),
-                    op=OPERATORS.get(first),
-                    g1=first,
-                    simt="::flash::simt::",
-                    here="::flash::simt::SourceLocation::here()",
-                    trans="true" if "trans" in opcode else "false",
-                    half="::flash::Bfloat16" if "bf16" in opcode else "::flash::Half",
-                )
-            except IndexError:
-                break
-    raise NoTwin(f"the PTX instruction {opcode}; write it in CUDA, or use one of common/cuda/ptx")
+    done = [Instruction(found[0], given).to_cpp()] if found else []
+    fence = ['__asm__ __volatile__("" ::: "memory")'] * is_barrier
+    bound = []
+    for number, one in enumerate(given):
+        kinds = {"n": "constexpr auto ", "=": "auto &&", "+": "auto &&"}
+        bound.append(f"{kinds.get(one.constraint[0], 'const auto ')}ptx_{number} = ({one.value})")
+    statements = [*bound, *fence, *done, *(fence if done else [])]
+    if len(statements) < 2:
+        return "".join(statements) or "void()"
+    return "({ " + "; ".join(statements) + "; })"
 
 
-def translate(node, render):
+def text_of(node) -> str:
+    """What a node with one or several strings says."""
+    said = []
+    for child in node.children if node.type == "concatenated_string" else [node]:
+        if child.type == "string_literal":
+            for one in child.named_children:
+                piece = one.text.decode(errors="replace")
+                said.append(ESCAPES.get(piece, piece))
+        elif child.type == "raw_string_literal":
+            said += [
+                one.text.decode(errors="replace")
+                for one in child.named_children
+                if one.type == "raw_string_content"
+            ]
+        elif child.type != "comment" and not child.text.strip().startswith(b"\\"):
+            macro = child.text.decode(errors="replace")
+            raise NoTwin(f"inline PTX of which the macro {macro} writes a part; write it out")
+    return "".join(said)
+
+
+ESCAPES = {r"\n": "\n", r"\t": " ", r"\r": " "}
+STRINGS = ("string_literal", "raw_string_literal", "concatenated_string")
+
+
+def translate(node, render) -> bytes:
     """What takes the place of an asm statement; `render` gives the text of its expressions."""
-    strings = [child for child in node.children if "string" in child.type]
-    pieces = re.findall(r'"((?:\\.|[^"\\])*)"', strings[0].text.decode(errors="replace"))
-    bare = re.sub(r'"(?:\\.|[^"\\])*"|\\|\s', "", strings[0].text.decode(errors="replace"))
-    if bare:
-        raise NoTwin(f"inline PTX of which the macro {bare} writes a part; write it out")
-    text = "".join(pieces).replace(r"\n", "\n").replace(r"\t", " ").replace(r"\r", " ")
-    values = []
+    strings = [child for child in node.children if child.type in STRINGS]
+    if not strings:
+        raise NoTwin("inline PTX of which a macro writes all; write it out")
+    text = text_of(strings[0])
+    given, clobbered, words = [], "", []
     for child in node.children:
-        if child.type in ("gnu_asm_output_operand_list", "gnu_asm_input_operand_list"):
+        if child.type == "gnu_asm_qualifier":
+            words += child.text.decode().split()
+        elif child.type == "gnu_asm_clobber_list":
+            clobbered = child.text.decode(errors="replace")
+        elif child.type in ("gnu_asm_output_operand_list", "gnu_asm_input_operand_list"):
             for operand in child.named_children:
                 if operand.type.endswith("operand"):
                     value = operand.child_by_field_name("value")
                     at = render(value.start_byte, value.end_byte).decode(errors="replace")
-                    values.append("(" + " ".join(at.replace("\\\n", " ").split()) + ")")
-    return to_cpp(text, values).encode()
+                    constraint = text_of(operand.child_by_field_name("constraint"))
+                    value_text = " ".join(at.replace("\\\n", " ").split())
+                    given.append(Operand(constraint.replace("&", ""), value_text))
+        elif child.type == "gnu_asm_goto_list":
+            raise NoTwin("inline PTX that jumps; write it in CUDA")
+    is_barrier = '"memory"' in clobbered and ("volatile" in words or not text.strip())
+    return to_cpp(text, given, is_barrier).encode()

@@ -7,21 +7,41 @@ line keeps its number. common/simt/language/launch_syntax.hpp says what the new 
 import functools
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lab.simt import ptx
+from lab.simt.macros import (
+    ARCH,
+    CONDITIONALS,
+    DEFINITIONS,
+    INLINE,
+    OF_HOST,
+    WORD,
+    Macros,
+    conditions,
+    descend,
+    in_function,
+    words,
+)
 
 SIMT = "::flash::simt::"
 # Host code may use these names for its own variables; in kernels they are macros.
 BUILT_IN = (b"threadIdx", b"blockIdx", b"blockDim", b"gridDim")
 # Files without any of this stay as they are, so they need no grammar.
 WORTH_A_LOOK = re.compile(
-    rb"<<\s*<|\basm\b|\b__asm__\b|\bextern\b[^;(){}]*__shared__|__shared__\s+extern|static\s+__shared__"
+    rb"<<\s*<|\basm\b|\b__asm(?:__)?\b|\bextern\b[^;(){}]*__shared__|__shared__\s+extern|static\s+__shared__"
     rb"|__shared__\s+static|\]\s*__(?:host|device)__|__shared__\s+alignas|extern\s*\"C\""
     rb"|[\w&*>]\s+&?\s*(?:threadIdx|blockIdx|blockDim|gridDim)\s*[^.\w\s]"
+    rb"|\b__CUDA_ARCH__\b|inline[^;{}()]*__global__|__global__[^;{}()]*inline"
 )
+# A line end that the file has not. Those of the file keep their numbers by #line.
+NEW_LINE = b"\v"
 # Lambda expressions take no such words in C++.
 OF_LAMBDA = re.compile(rb"(?<=\])\s*(?:__(?:host|device|forceinline|noinline)__\s*)+(?=[({])")
+# A type alone among the arguments of a macro is none to the grammar; there it reads a name.
+TYPE_AS_ARGUMENT = re.compile(
+    rb"(?<=[(,])\s*(?:unsigned|signed|char|short|int|long|float|double|bool)\b[ \t]*(?=,)"
+)
 # What the grammar does not know is blank in the copy that it reads.
 UNKNOWN_TO_GRAMMAR = re.compile(
     rb"\b__align__\s*\((?:[^()]|\([^()]*\))*\)"
@@ -50,6 +70,9 @@ DECLARATIONS = (
     "optional_parameter_declaration",
     "for_range_loop",
 )
+NAMES = ("identifier", "qualified_identifier", "template_function")
+# What gives a name to a type.
+OF_TYPES = ("type_definition", "alias_declaration", "type_parameter_declaration")
 SCOPES = (
     "compound_statement",
     "for_statement",
@@ -60,12 +83,39 @@ SCOPES = (
     "field_declaration_list",
     "translation_unit",
 )
+# Of what a file declares: that which may be the device's, and that which host code sees, too.
+OF_ONE_SIDE = ("function_definition", "declaration", "template_declaration", "field_declaration")
+OF_BOTH_SIDES = (
+    "struct_specifier",
+    "class_specifier",
+    "enum_specifier",
+    "union_specifier",
+    "type_definition",
+    "alias_declaration",
+    "using_declaration",
+    "namespace_definition",
+    "linkage_specification",
+    "expression_statement",
+    "ERROR",
+)
 
 
 @dataclass
 class Rewritten:
     text: bytes
     uses_ptx: bool = False
+    notes: list[tuple[int, str]] = field(default_factory=list)  # lines, and what to know of them
+
+
+@dataclass
+class Known:
+    """What the files of a program say about each other."""
+
+    # {name: whether it has default arguments} of kernels that are templates or overloaded, or have
+    # default arguments or the name of a host function
+    chosen: dict[bytes, bool] = field(default_factory=dict)
+    macros: Macros = field(default_factory=Macros)
+    of_host: set[bytes] = field(default_factory=set)  # what is surely no kernel
 
 
 @functools.cache
@@ -85,21 +135,17 @@ def blanks(match):
     return re.sub(rb"[^\n]", b" ", match[0])
 
 
-def parse(source):
-    return parser().parse(UNKNOWN_TO_GRAMMAR.sub(blanks, source)).root_node
+def parse(source, macros=None):
+    """The tree of a text, in which everything stands where it is."""
+    copy = UNKNOWN_TO_GRAMMAR.sub(blanks, source)
+    copy = TYPE_AS_ARGUMENT.sub(lambda found: re.sub(rb"\S", b"x", found[0]), copy)
+    return parser().parse(macros.for_grammar(copy) if macros else copy).root_node
 
 
 def on_one_line(text):
     """Without comments and line ends."""
     text = re.sub(rb"//[^\n]*|/\*.*?\*/", b" ", text, flags=re.S)
     return re.sub(rb"\s*\\?\n\s*", b" ", text)
-
-
-def descend(node):
-    """All nodes below and this one, children first."""
-    for child in node.children:
-        yield from descend(child)
-    yield node
 
 
 def around(node, *types):
@@ -158,11 +204,51 @@ def name_of_parameter(node):
     return [declarator.text] if declarator is not None else []
 
 
+def scope_of(declaration):
+    """Where a name means what is declared there. That of a parameter ends with its function or
+    template; where a function is but declared, with its list."""
+    of = declaration.parent
+    if of.type == "template_parameter_list":
+        return of.parent
+    if of.type != "parameter_list":
+        return around(declaration, *SCOPES, "ERROR")
+    owner = of.parent
+    while owner.type in (*DECLARATORS, "abstract_function_declarator"):
+        owner = owner.parent
+    return owner if owner.type in ("function_definition", "lambda_expression") else of
+
+
+def is_whole(syntax):
+    """Whether the grammar has seen a launch from one end to the other."""
+    call = syntax.parent
+    ends = part(syntax, "<<<"), part(syntax, ">>>")
+    return (
+        call.type == "call_expression"
+        and all(ends)
+        and call.children[0] != syntax
+        and call.child_by_field_name("arguments") is not None
+    )
+
+
+def name_at_end(callee):
+    """What is launched, where the grammar takes a piece of what stands before for a part of it."""
+    while callee.has_error and callee.children and callee.type not in NAMES:
+        callee = callee.children[-1]
+    return callee
+
+
 def within(node, other):
     return other.start_byte <= node.start_byte and node.end_byte <= other.end_byte
 
 
-def functions(root, source):
+def head_of(node, source, end):
+    """Where a declaration begins, with the words before it that the grammar did not see."""
+    before = node.prev_sibling
+    start = before.end_byte if before is not None else node.parent.start_byte
+    return start, source[start:end]
+
+
+def functions(root, source, macros):
     """(declaration, declarator, name, whether it is a kernel) of what a file declares."""
     for node in descend(root):
         if node.type not in ("function_definition", "declaration"):
@@ -173,14 +259,14 @@ def functions(root, source):
         if function is not None:
             name = function.child_by_field_name("declarator")
             if name.type == "identifier":
-                head = source[node.start_byte : function.start_byte]
-                yield node, function, name, b"__global__" in head
+                _, head = head_of(node, source, function.start_byte)
+                yield node, function, name, b"__global__" in macros.meant(words(head))
 
 
-def kernels(root, source):
+def kernels(root, source, macros):
     """Every kernel that a file declares."""
     found = []
-    for node, function, name, is_kernel in functions(root, source):
+    for node, function, name, is_kernel in functions(root, source, macros):
         if not is_kernel:
             continue
         parameters = function.child_by_field_name("parameters")
@@ -200,7 +286,8 @@ def kernels(root, source):
             whole = node.parent
             of_template = part(whole, "template_parameter_list")
             arguments = template_arguments(of_template)
-            template = on_one_line(source[whole.start_byte : node.start_byte]).strip()
+            template_end = node.prev_sibling.end_byte
+            template = on_one_line(source[whole.start_byte : template_end]).strip()
             if arguments in (None, b"<>"):  # not to be named, or a specialisation
                 continue
         about = template, arguments, b", ".join(texts), *defaults
@@ -208,20 +295,30 @@ def kernels(root, source):
     return found
 
 
-def chosen_by_arguments(files):
-    """{name: whether it has default arguments} of kernels that are templates or overloaded, or
-    have default arguments or the name of a host function, in any of the files (texts)."""
-    names, with_defaults, every_name, of_host = set(), set(), set(), set()
+def learn(files):
+    """What is known of a program with these files (their texts)."""
+    known = Known()
     files = [without_spaces(source) for source in files]
-    if not any(b"<<<" in source for source in files):
-        return {}
     for source in files:
-        if b"__global__" not in source:
-            continue
-        root = parse(source)
-        declared = kernels(root, source)
+        if b"#" in source and (b"__CUDA_ARCH__" in source or b"define" in source):
+            known.macros.learn(parse(source))
+    if any(b"<<<" in source for source in files):
+        known.chosen, known.of_host = chosen_by_arguments(files, known.macros)
+    return known
+
+
+def chosen_by_arguments(files, macros):
+    """(chosen, of_host), as Known has them."""
+    names, with_defaults, every_name, of_host, plain = set(), set(), set(), set(), set()
+    for source in files:
+        root = parse(source, macros)
+        declared = kernels(root, source, macros)
         every_name |= {one.name for one in declared}
-        of_host |= {name.text for _, _, name, is_kernel in functions(root, source) if not is_kernel}
+        for node, function, name, is_kernel in functions(root, source, macros):
+            if not is_kernel:
+                of_host.add(name.text)
+                _, head = head_of(node, source, function.start_byte)
+                plain |= {name.text} if words(head) <= {b"void", b"static", b"__host__"} else set()
         names |= {one.name for one in declared if one.template}
         with_defaults |= {one.name for one in declared if one.with_defaults}
         forms = Counter(name for name, _ in {(one.name, one.parameters) for one in declared})
@@ -230,22 +327,23 @@ def chosen_by_arguments(files):
         )
         names |= {name for name in forms if forms[name] > 1 and definitions[name] > 1}
     names |= with_defaults | (every_name & of_host)
-    return {name: name in with_defaults for name in names}
+    return {name: name in with_defaults for name in names}, plain - every_name
 
 
 class Part:
     """A file, or the body of a macro in it, and what is changed there."""
 
-    def __init__(self, source, chosen, refused, offset=0, is_macro=False):
-        self.source, self.chosen, self.refused = source, chosen, refused
+    def __init__(self, source, known, refused, offset=0, is_macro=False):
+        self.source, self.known, self.refused = source, known, refused
         self.offset = offset  # of this text in the file
         self.line_end = b"\\\n" if is_macro else b"\n"
         self.edits = []  # (start, end, text), in this text
         self.uses_ptx = False
+        self.notes = []
         for match in OF_LAMBDA.finditer(source):
             self.replace(*match.span(), blanks(match))
-        root = parse(source)
-        nodes = list(descend(root))
+        root = parse(source, known.macros)
+        nodes = self.nodes = list(descend(root))
         self.rename_host_variables(nodes)
         for node in nodes:
             if node.type == "declaration":
@@ -255,16 +353,21 @@ class Part:
             elif node.type == "linkage_specification":
                 self.linkage(node)
         for node in nodes:
-            if node.type == "kernel_call_syntax" and node.parent.type == "call_expression":
+            if node.type == "kernel_call_syntax" and is_whole(node):
                 self.launch(node.parent, node)
-        for one in kernels(root, source):
-            if one.name in chosen:
+        for one in kernels(root, source, known.macros):
+            if one.name in known.chosen:
                 self.companion(one)
+        for node, function, _, is_kernel in functions(root, source, known.macros):
+            if is_kernel:
+                start, _ = head_of(node, source, function.start_byte)
+                self.inline_once(start, function.start_byte)
         if not is_macro:
             for node in nodes:
                 if node.type == "preproc_arg" and node.parent.type.endswith("def"):
                     self.macro(node)
             self.launches_left()
+            self.both_sides(nodes)
 
     def replace(self, start, end, text):
         self.edits.append((start, end, text))
@@ -309,7 +412,9 @@ class Part:
                 is_range = outer.type == "for_range_loop"
                 if is_range and node == outer.child_by_field_name("right"):
                     continue
-                scopes.append((node.text, around(outer, *SCOPES)))
+                scopes.append((node.text, scope_of(outer)))
+            elif outer.type in OF_TYPES and node != outer.child_by_field_name("type"):
+                scopes.append((node.text, scope_of(outer)))
         for node in spoken:
             if node.type == "field_identifier" or any(
                 name == node.text and within(node, scope) for name, scope in scopes
@@ -372,6 +477,112 @@ class Part:
             if re.search(rb"__(global|device|constant|managed)__", declared):
                 self.replace(one.start_byte, one.start_byte, b'extern "C++" ')
 
+    def inline_once(self, start, end):
+        """A kernel is inline here, and can be so but once."""
+        for word in WORD.finditer(self.source, start, end):
+            if word[0] in INLINE or (
+                self.known.macros.meant({word[0]}) & INLINE
+                and b"__global__" not in self.known.macros.meant({word[0]})
+            ):
+                self.replace(*word.span(), b"")
+
+    def both_sides(self, nodes):
+        """What depends on __CUDA_ARCH__ comes twice, where it may run on either side."""
+        macros = self.known.macros
+        if ARCH not in self.source and not macros.replayed(self.source):
+            return
+        code = NOT_CODE.sub(blanks, self.source)
+        inside = []  # functions that are seen to already
+        for node in reversed(nodes):  # the outer ones first
+            if node.type not in ("function_definition", "lambda_expression"):
+                continue
+            body = node.child_by_field_name("body")
+            if body is None or body.type != "compound_statement":
+                continue
+            _, head = head_of(node, self.source, body.start_byte)
+            is_qualified = {b"__host__", b"__device__", b"__global__"} & macros.meant(words(head))
+            if not is_qualified and any(within(node, one) for one in inside):
+                continue
+            inside.append(node)
+        for node in reversed(inside):
+            body = node.child_by_field_name("body")
+            _, head = head_of(node, self.source, body.start_byte)
+            if macros.of_device(head):
+                continue
+            apart = [one for one in inside if one != node and within(one, node)]
+            places = [
+                found.span()
+                for found in WORD.finditer(code, body.start_byte, body.end_byte)
+                if found[0] == ARCH
+                and in_directive(code, found.start())
+                and not any(one.start_byte <= found.start() < one.end_byte for one in apart)
+            ]
+            blocks = macros.replayed(code[body.start_byte : body.end_byte])
+            if places or blocks:
+                self.twice(body, places, blocks)
+        for node in nodes:
+            if node.type in CONDITIONALS and not in_function(node):
+                self.of_file(node)
+
+    def twice(self, body, places, blocks):
+        """A function's body for the device, as it stands, and behind it the same for the host."""
+        start, end = body.start_byte + 1, body.end_byte - 1
+        before = self.edits
+        self.edits = before + [(first, last, OF_HOST) for first, last in places]
+        of_host = self.render(start, end).replace(b"\n", NEW_LINE)
+        self.edits = before
+        text = b"} else {" + NEW_LINE
+        for block, names in blocks:
+            text += self.defined_anew(block.replace(ARCH, OF_HOST), names)
+        text += b"#line %d" % self.line(start) + NEW_LINE + of_host + b"}}" + NEW_LINE
+        for block, names in blocks:
+            text += self.defined_anew(block, names)
+        text += b"#line %d" % self.line(end) + NEW_LINE
+        self.replace(start, start, b" if (FLASH_SIMT_ON_DEVICE) {")
+        self.replace(end, end + 1, text)
+
+    def defined_anew(self, block, names):
+        lines = [b"#undef " + name for name in sorted(names)]
+        return NEW_LINE.join([*lines, *block.split(b"\n"), b""])
+
+    def line(self, at):
+        return self.source.count(b"\n", 0, at) + 1
+
+    def of_file(self, node):
+        """A conditional on __CUDA_ARCH__ that no function holds."""
+        asked = conditions(node)
+        if ARCH not in words(b" ".join(asked)):
+            return
+        asks_for_host = node.children[0].type == "#ifndef" or b"".join(asked[0].split()) in (
+            b"!defined(__CUDA_ARCH__)",
+            b"!defined__CUDA_ARCH__",
+        )
+        has_macros = any(one.type in DEFINITIONS for one in descend(node))
+        if asks_for_host and not has_macros and not node.child_by_field_name("alternative"):
+            for found in WORD.finditer(self.source, node.start_byte, self.end_of_line(node)):
+                if found[0] == ARCH:
+                    self.replace(*found.span(), OF_HOST)
+        elif not all(self.is_of_one_side(one) for one in node.named_children):
+            self.notes.append(
+                (
+                    self.line(node.start_byte),
+                    "__CUDA_ARCH__ outside of functions: the host gets the device's side of it, too"
+                    " (docs/simt.md, A program of your own)",
+                )
+            )
+
+    def end_of_line(self, node):
+        end = self.source.find(b"\n", node.start_byte)
+        return len(self.source) if end < 0 else end
+
+    def is_of_one_side(self, node):
+        """Whether host code cannot tell which branch around this is read."""
+        if node.type in ("preproc_else", "preproc_elif", *CONDITIONALS):
+            return all(self.is_of_one_side(one) for one in node.named_children)
+        if node.type in OF_ONE_SIDE:
+            return self.known.macros.of_device(node.text.partition(b"(")[0])
+        return node.type not in OF_BOTH_SIDES
+
     def inline_ptx(self, node):
         try:
             text = ptx.translate(node, self.render)
@@ -384,48 +595,71 @@ class Part:
         )
 
     def launch(self, call, syntax):
-        callee = call.children[0]
+        """A launch that the grammar sees."""
+        callee = name_at_end(call.children[0])
         arguments = call.child_by_field_name("arguments")
-        opening, closing = part(syntax, "<<<"), part(syntax, ">>>")
-        function = around(call, "function_definition")
-        if function is not None:
-            declarator = function.child_by_field_name("declarator")
-            head = self.source[function.start_byte : declarator.start_byte]
-            if b"__global__" in head or (b"__device__" in head and b"__host__" not in head):
-                text = self.refuse("a launch by a kernel; let the host launch it")
-                text = self.same_lines(text, callee.start_byte, syntax.end_byte)
-                return self.replace(callee.start_byte, syntax.end_byte, text)
-        start, end = callee.start_byte, callee.end_byte
         last = callee
         while last is not None and last.type in ("qualified_identifier", "template_function"):
             last = last.child_by_field_name("name")
-        if last is not None and self.chosen.get(last.text):
-            kernel = self.render(start, last.start_byte) + b"call_of_"
-            kernel = on_one_line(kernel + self.render(last.start_byte, end))
+        self.launch_of(
+            (callee.start_byte, callee.end_byte),
+            (last.start_byte, last.text) if last is not None else None,
+            part(syntax, "<<<").start_byte,
+            part(syntax, ">>>").start_byte,
+            (arguments.start_byte, arguments.end_byte),
+            around(call, "function_definition"),
+        )
+
+    def launch_of(self, callee, last, opening, closing, arguments, function):
+        """`last` is where the callee's own name is, and the name, if it has one."""
+        start, end = callee
+        if function is not None:
+            declarator = function.child_by_field_name("declarator")
+            _, head = head_of(function, self.source, declarator.start_byte)
+            if self.known.macros.of_device(head):
+                text = self.refuse("a launch by a kernel; let the host launch it")
+                text = self.same_lines(text, start, closing + 3)
+                return self.replace(start, closing + 3, text)
+        at, name = last or (start, None)
+        if name in self.known.of_host and not self.is_variable(name):
+            said = b"%s is a function of the host; <<<>>> launches __global__ functions" % name
+            text = b'({ static_assert(false, "%s"); %s; })' % (said, name)
+            return self.replace(start, closing + 3, self.same_lines(text, start, closing + 3))
+        if name is not None and self.known.chosen.get(name):
+            kernel = self.render(start, at) + b"call_of_"
+            kernel = on_one_line(kernel + self.render(at, end))
             text = self.same_lines(f"{SIMT}Configuration".encode(), start, end)
             self.replace(start, end, text)
-            self.replace(opening.start_byte, opening.end_byte, b"(")
-            self.replace(closing.start_byte, closing.end_byte, b").call(" + kernel)
-            return self.replace(arguments.end_byte, arguments.end_byte, b")")
-        if last is not None and last.text in self.chosen:
-            found = self.render(start, last.start_byte) + b"kernel_of_"
-            found = on_one_line(found + self.render(last.start_byte, end))
-            is_lambda = any(node.type == "lambda_expression" for node in descend(arguments))
-            if is_lambda:
+            self.replace(opening, opening + 3, b"(")
+            self.replace(closing, closing + 3, b").call(" + kernel)
+            return self.replace(arguments[1], arguments[1], b")")
+        if name is not None and name in self.known.chosen:
+            found = self.render(start, at) + b"kernel_of_"
+            found = on_one_line(found + self.render(at, end))
+            if has_lambda(self.source[slice(*arguments)]):
                 chosen = (
                     f"{SIMT}configured_by_arguments([&](auto &&...a) {{ return decltype(".encode()
                     + found
                     + b"(static_cast<decltype(a)>(a)...)){}; }"
                 )
             else:
-                given = on_one_line(self.render(arguments.start_byte, arguments.end_byte))
+                given = on_one_line(self.render(*arguments))
                 chosen = f"{SIMT}configured(decltype(".encode() + found + given + b")::value"
-            text = self.same_lines(chosen, start, end)
-            self.replace(start, end, text)
+            self.replace(start, end, self.same_lines(chosen, start, end))
         else:
-            self.replace(callee.start_byte, callee.start_byte, f"{SIMT}configured(".encode())
-        self.replace(opening.start_byte, opening.end_byte, b", ")
-        self.replace(closing.start_byte, closing.end_byte, b")")
+            self.replace(start, start, f"{SIMT}configured(".encode())
+        self.replace(opening, opening + 3, b", ")
+        self.replace(closing, closing + 3, b")")
+
+    def is_variable(self, name):
+        """Whether a variable has this name somewhere in the file."""
+        return any(
+            node.type == "identifier"
+            and node.text == name
+            and node.parent.type
+            in ("init_declarator", "pointer_declarator", "parameter_declaration")
+            for node in self.nodes
+        )
 
     def companion(self, kernel):
         """Behind a kernel, a function whose type is the kernel that its arguments choose; or that
@@ -444,38 +678,88 @@ class Part:
 
     def macro(self, node):
         body = self.source[node.start_byte : node.end_byte]
+        if b"__global__" in self.known.macros.meant(words(body)):
+            self.inline_once(node.start_byte, node.end_byte)
         if not WORTH_A_LOOK.search(body):
             return
         prefix = b"void f() { "
         inner = Part(
-            prefix + body + b"\n;}", self.chosen, self.refused, node.start_byte - len(prefix), True
+            prefix + body + b"\n;}", self.known, self.refused, node.start_byte - len(prefix), True
         )
         self.uses_ptx |= inner.uses_ptx
         for start, end, text in inner.edits:
             self.replace(start + inner.offset, end + inner.offset, text)
 
     def launches_left(self):
-        """Those that the grammar did not see."""
+        """Those that the grammar did not see: among the arguments of a macro, for instance."""
         code = NOT_CODE.sub(blanks, self.source)
         done = [(start, end) for start, end, _ in self.edits if start < end]
-        is_open = False
+        opening = None
         for match in re.finditer(rb"<<<|>>>", code):
             start, end = match.span()
             if any(first <= start and end <= last for first, last in done):
                 continue
             if match[0] == b"<<<":
-                self.replace(start, end, f"->*{SIMT}Configuration(".encode())
-            elif is_open:  # else it closes three lists of template arguments
-                self.replace(start, end, b")")
-            is_open = match[0] == b"<<<"
+                opening = start
+            elif opening is not None:  # else it closes three lists of template arguments
+                self.launch_by_words(code, opening, start)
+                opening = None
+        if opening is not None:
+            self.replace(opening, opening + 3, f"->*{SIMT}Configuration(".encode())
+
+    def launch_by_words(self, code, opening, closing):
+        """A launch of which the words alone are known."""
+        end = len(code[:opening].rstrip())
+        own_end = opened(code, end) if code[:end].endswith(b">") else end
+        name = re.search(rb"(?:::\s*)?(?:[A-Za-z_]\w*\s*::\s*)*([A-Za-z_]\w*)\s*$", code[:own_end])
+        begin = len(code) - len(code[closing + 3 :].lstrip())
+        arguments = closed(code, begin) if code[begin : begin + 1] == b"(" else None
+        if name is None or arguments is None or name[1] in self.known.macros.bodies:
+            self.replace(opening, opening + 3, f"->*{SIMT}Configuration(".encode())
+            return self.replace(closing, closing + 3, b")")
+        last = name.start(1), name[1]
+        self.launch_of((name.start(), end), last, opening, closing, (begin, arguments), None)
 
 
-def rewrite(source, chosen, refused):
+def has_lambda(arguments):
+    root = parse(b"void f() { g" + arguments + b"; }")
+    return any(node.type == "lambda_expression" for node in descend(root))
+
+
+def in_directive(code, at):
+    """Whether the preprocessor is told what stands there."""
+    line = code[:at].replace(b"\\\n", b"  ").rpartition(b"\n")[2]
+    return line.lstrip().startswith(b"#")
+
+
+def closed(code, start):
+    """Where the bracket at `start` ends; None where it does not."""
+    depth = 0
+    for at in range(start, len(code)):
+        depth += (code[at] in b"([{") - (code[at] in b")]}")
+        if depth == 0:
+            return at + 1
+    return None
+
+
+def opened(code, end):
+    """Where the list of template arguments that ends at `end` begins."""
+    depth = 0
+    for at in range(end - 1, -1, -1):
+        depth += (code[at] in b">)]") - (code[at] in b"<([")
+        if depth == 0:
+            return at
+    return end
+
+
+def rewrite(source, known, refused):
     """One file's text as g++ is to read it. What is not supported comes into `refused`."""
-    if not WORTH_A_LOOK.search(source) and not (chosen and b"__global__" in source):
+    meant = known.macros.meant(words(source))
+    has_kernels = b"__global__" in meant and (known.chosen or INLINE & meant)
+    if not (WORTH_A_LOOK.search(source) or has_kernels or known.macros.replayed(source)):
         return Rewritten(source)
-    source = without_spaces(source)
-    whole = Part(source, chosen, refused)
+    source = without_spaces(source).replace(NEW_LINE, b" ")
+    whole = Part(source, known, refused)
     text = whole.render()
     assert text.count(b"\n") == source.count(b"\n")
-    return Rewritten(text, whole.uses_ptx)
+    return Rewritten(text, whole.uses_ptx, whole.notes)
