@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "common/simt/instructions/mbarrier.hpp"
 #include "common/simt/machine/block.hpp"
@@ -54,11 +55,22 @@ void AsyncCopies::check_leaving(Block& block, unsigned thread) const {
 }
 
 void cp_async_16(void* shared, const void* global, bool valid, SourceLocation location) {
+    start_async_copy(shared, global, 16, valid ? 0 : 16, location);
+}
+
+void start_async_copy(void* shared, const void* global, unsigned bytes, unsigned zeros,
+                      SourceLocation location) {
     const Caller caller;
+    if ((bytes != 4 && bytes != 8 && bytes != 16) || (zeros != 0 && zeros != bytes)) {
+        caller.block.refuse(FaultKind::invalid_access,
+                            "a copy of " + plural(bytes, "byte") + ", " + std::to_string(zeros) +
+                                " of them zero; it can have 4, 8 or 16, and zeros for all or none",
+                            "cp.async", location);
+    }
     ThreadCopies& copies = copies_of(caller);
-    const AsyncCopy& copy = copies.pending.emplace_back(
-        AsyncCopy{caller.block.new_work("cp.async", location), copies.started(),
-                  static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr});
+    const AsyncCopy& copy = copies.pending.emplace_back(AsyncCopy{
+        caller.block.new_work("cp.async", location), copies.started(), static_cast<char*>(shared),
+        zeros == 0 ? static_cast<const char*>(global) : nullptr, static_cast<uint8_t>(bytes)});
     caller.block.observers().tell(&Observer::start_copy, copy);
     if (options().cp_async == CpAsync::early) {
         land(copy);

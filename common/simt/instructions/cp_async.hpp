@@ -12,11 +12,11 @@ namespace flash {
 namespace simt {
 
 struct AsyncCopy {
-    static constexpr unsigned bytes = 16;
     AsyncWork work;
     uint32_t place; // how many the thread had started before
     char* shared;
     const char* global; // null: fill with zeros
+    uint8_t bytes = 16; // or 4, or 8
 };
 
 /// An arrival at an mbarrier that takes place when the copies started before it have landed.
@@ -47,6 +47,9 @@ class AsyncCopies final : public InstructionState {
 /// global memory.
 void cp_async_16(void* shared, const void* global, bool valid = true,
                  SourceLocation location = SourceLocation::here());
+/// The same of 4, 8 or 16 bytes, of which the last `zeros` become zero: none or all of them.
+void start_async_copy(void* shared, const void* global, unsigned bytes, unsigned zeros,
+                      SourceLocation location);
 void cp_async_commit(SourceLocation location = SourceLocation::here());
 
 /// Waits until at most `in_flight` of the committed groups are under way.
