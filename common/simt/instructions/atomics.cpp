@@ -16,13 +16,13 @@ template <class T> bool replace(void* address, uint64_t& expected, uint64_t desi
     return done;
 }
 
-void note(const void* address, unsigned bytes, Scope scope, bool overwrites,
-          SourceLocation location) {
+void note(const void* address, unsigned bytes, Scope scope, Atomic how, SourceLocation location) {
     if (active_observers != nullptr) {
         const Caller caller;
-        caller.makes(&Observer::access,
-                     {static_cast<const char*>(address), bytes, AccessKind::atomic,
-                      LocationId::of(location).within(caller.thread.call), scope, overwrites});
+        const LocationId origin = LocationId::of(location).within(caller.thread.call);
+        caller.makes(&Observer::access, {static_cast<const char*>(address), bytes,
+                                         AccessKind::atomic, origin, scope, how});
+        caller.block.note_write(origin);
     }
 }
 
@@ -35,9 +35,9 @@ void fence(Scope scope) {
 
 } // namespace
 
-uint64_t atomic_begin(const void* address, unsigned bytes, Scope scope, bool overwrites,
+uint64_t atomic_begin(const void* address, unsigned bytes, Scope scope, Atomic how,
                       SourceLocation location) {
-    note(address, bytes, scope, overwrites, location);
+    note(address, bytes, scope, how, location);
     return bytes == 2   ? __atomic_load_n(static_cast<const uint16_t*>(address), __ATOMIC_SEQ_CST)
            : bytes == 4 ? __atomic_load_n(static_cast<const uint32_t*>(address), __ATOMIC_SEQ_CST)
                         : __atomic_load_n(static_cast<const uint64_t*>(address), __ATOMIC_SEQ_CST);
@@ -63,7 +63,7 @@ void atomic_end(const void* address, uint64_t found, bool written, Scope scope,
 }
 
 void atomic_add_4(float* address, const float (&values)[4], SourceLocation location) {
-    note(address, sizeof values, Scope::device, false, location);
+    note(address, sizeof values, Scope::device, Atomic::updates, location);
     for (int i = 0; i < 4; ++i) {
         std::atomic_ref(address[i]).fetch_add(values[i]);
     }

@@ -10,8 +10,7 @@
 namespace flash::simt {
 
 /// The 2, 4 or 8 bytes at an address, read; the runtime notes it as part of an atomic operation.
-/// `overwrites`: that is an exchange.
-uint64_t atomic_begin(const void* address, unsigned bytes, Scope scope, bool overwrites,
+uint64_t atomic_begin(const void* address, unsigned bytes, Scope scope, Atomic how,
                       SourceLocation location);
 
 /// Replaces `expected` by `desired`; false, and `expected` is what was there, when another value
@@ -32,9 +31,9 @@ template <class T> inline uint64_t atomic_bits(const T& value) {
 /// the value before.
 template <class T, class Change, class Condition>
 inline T atomic_update(T* address, Scope scope, SourceLocation location, Change change,
-                       Condition holds, bool overwrites = false) {
+                       Condition holds, Atomic how = Atomic::updates) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8);
-    uint64_t before = atomic_begin(address, sizeof(T), scope, overwrites, location);
+    uint64_t before = atomic_begin(address, sizeof(T), scope, how, location);
     while (true) {
         T value;
         __builtin_memcpy(&value, &before, sizeof value);
@@ -53,19 +52,20 @@ void atomic_add_4(float* address, const float (&values)[4], SourceLocation locat
 
 // The second parameter does not take part in deducing T, so that atomicAdd(&counter, 1) works for
 // unsigned counters.
-#define FLASH_SIMT_ATOMIC_OF_SCOPE(name, scope, expression, overwrites)                            \
+#define FLASH_SIMT_ATOMIC_OF_SCOPE(name, scope, expression, how)                                   \
     template <class T>                                                                             \
     inline T name(T* address, std::type_identity_t<T> operand,                                     \
                   flash::simt::SourceLocation location = flash::simt::SourceLocation::here()) {    \
         return flash::simt::atomic_update(                                                         \
             address, flash::simt::Scope::scope, location,                                          \
-            [=](T value) -> T { return expression; }, [](T) { return true; }, overwrites);         \
+            [=](T value) -> T { return expression; }, [](T) { return true; },                      \
+            flash::simt::Atomic::how);                                                             \
     }
-#define FLASH_SIMT_ATOMIC_OR(name, expression, overwrites)                                         \
-    FLASH_SIMT_ATOMIC_OF_SCOPE(name, device, expression, overwrites)                               \
-    FLASH_SIMT_ATOMIC_OF_SCOPE(name##_block, block, expression, overwrites)                        \
-    FLASH_SIMT_ATOMIC_OF_SCOPE(name##_system, system, expression, overwrites)
-#define FLASH_SIMT_ATOMIC(name, expression) FLASH_SIMT_ATOMIC_OR(name, expression, false)
+#define FLASH_SIMT_ATOMIC_THAT(how, name, expression)                                              \
+    FLASH_SIMT_ATOMIC_OF_SCOPE(name, device, expression, how)                                      \
+    FLASH_SIMT_ATOMIC_OF_SCOPE(name##_block, block, expression, how)                               \
+    FLASH_SIMT_ATOMIC_OF_SCOPE(name##_system, system, expression, how)
+#define FLASH_SIMT_ATOMIC(name, expression) FLASH_SIMT_ATOMIC_THAT(updates, name, expression)
 
 FLASH_SIMT_ATOMIC(atomicAdd, value + operand)
 FLASH_SIMT_ATOMIC(atomicSub, value - operand)
@@ -73,12 +73,12 @@ FLASH_SIMT_ATOMIC(atomicInc, value >= operand ? 0 : value + 1)
 FLASH_SIMT_ATOMIC(atomicDec, value == 0 || value > operand ? operand : value - 1)
 FLASH_SIMT_ATOMIC(atomicMin, operand < value ? operand : value)
 FLASH_SIMT_ATOMIC(atomicMax, value < operand ? operand : value)
-FLASH_SIMT_ATOMIC_OR(atomicExch, (static_cast<void>(value), operand), true)
+FLASH_SIMT_ATOMIC_THAT(overwrites, atomicExch, (static_cast<void>(value), operand))
 FLASH_SIMT_ATOMIC(atomicAnd, value& operand)
 FLASH_SIMT_ATOMIC(atomicOr, value | operand)
 FLASH_SIMT_ATOMIC(atomicXor, value ^ operand)
 #undef FLASH_SIMT_ATOMIC
-#undef FLASH_SIMT_ATOMIC_OR
+#undef FLASH_SIMT_ATOMIC_THAT
 #undef FLASH_SIMT_ATOMIC_OF_SCOPE
 
 // A comparison that fails writes nothing.
@@ -91,7 +91,8 @@ FLASH_SIMT_ATOMIC(atomicXor, value ^ operand)
             [=](T value) {                                                                         \
                 return flash::simt::atomic_bits<T>(value) ==                                       \
                        flash::simt::atomic_bits<T>(expected);                                      \
-            });                                                                                    \
+            },                                                                                     \
+            flash::simt::Atomic::compares);                                                        \
     }
 FLASH_SIMT_CAS(atomicCAS, device)
 FLASH_SIMT_CAS(atomicCAS_block, block)

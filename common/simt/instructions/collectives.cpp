@@ -1,5 +1,6 @@
 #include "common/simt/instructions/collectives.hpp"
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <string>
@@ -19,6 +20,9 @@ struct Exchange {
     uint64_t bits;
     int source; // lane to take from
     uint64_t result;
+    const char* operation;
+    LocationId origin;
+    bool replaces; // what the lane had: as a rule, a sum takes the result to what it has
 };
 
 template <class Use> void for_each_lane(uint32_t lanes, Use use) {
@@ -46,6 +50,29 @@ int source_lane(Shuffle kind, int lane, int argument, int width) {
     }
 }
 
+/// Who takes the value of a lane that takes no part has an undefined one, and so has who takes that
+/// from another lane. It is no fault yet: in a sum by halves, lanes on whose sums nobody waits may
+/// read anything.
+[[gnu::cold, gnu::noinline]] void pass_undefined(const Operands& operands, uint32_t lanes) {
+    Block& block = current_block();
+    const unsigned first = block.current().number / 32 * 32;
+    std::array<Undefined, 32> before;
+    for_each_lane(lanes, [&](size_t lane) {
+        before[lane] = block.thread(first + static_cast<unsigned>(lane)).undefined;
+    });
+    for_each_lane(lanes, [&](size_t lane) {
+        const auto& receiver = *static_cast<const Exchange*>(operands[lane]);
+        const unsigned source = static_cast<unsigned>(receiver.source) % 32;
+        const bool gives = (lanes >> source & 1) != 0;
+        const Undefined got =
+            gives ? before[source] : Undefined{receiver.origin, receiver.operation, first + source};
+        const bool is_first = before[lane].origin == LocationId() && got.origin != LocationId();
+        if (receiver.replaces || is_first) {
+            block.set_undefined(first + static_cast<unsigned>(lane), got);
+        }
+    });
+}
+
 } // namespace
 
 uint32_t vote(const char* operation, uint32_t mask, bool predicate, SourceLocation location) {
@@ -70,20 +97,33 @@ uint64_t exchange(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int 
                                      "__shfl_xor_sync"};
     Block& block = current_block();
     const int lane = static_cast<int>(block.current().number % 32);
-    Exchange own{bits, source_lane(kind, lane, argument, width), 0};
+    const char* const name = names[static_cast<int>(kind)];
     const RuntimeCode runtime;
-    block.collective(CollectiveKind::collective, names[static_cast<int>(kind)], location, mask,
-                     &own, [](const Operands& operands, uint32_t lanes) {
+    Exchange own{.bits = bits,
+                 .source = source_lane(kind, lane, argument, width),
+                 .result = 0,
+                 .operation = name,
+                 .origin = LocationId::of(location).within(block.current().call),
+                 .replaces = kind == Shuffle::index};
+    block.collective(CollectiveKind::collective, name, location, mask, &own,
+                     [](const Operands& operands, uint32_t lanes) {
+                         bool all_give = true;
                          for_each_lane(lanes, [&](size_t own_lane) {
                              auto& receiver = *static_cast<Exchange*>(operands[own_lane]);
                              const auto source = static_cast<size_t>(receiver.source) % 32;
                              // A lane that takes no part has nothing to give; on a GPU the value is
                              // undefined.
                              const bool gives = (lanes >> source & 1) != 0;
+                             all_give = all_give && gives;
                              receiver.result =
                                  gives ? static_cast<const Exchange*>(operands[source])->bits
                                        : ~uint64_t{0};
                          });
+                         if (!all_give || current_block().any_undefined()) [[unlikely]] {
+                             if (options().detect) {
+                                 pass_undefined(operands, lanes);
+                             }
+                         }
                      });
     return own.result;
 }

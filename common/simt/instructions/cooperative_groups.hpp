@@ -48,11 +48,16 @@ template <class T, class Shuffle> T in_words(T value, Shuffle shuffle) {
 class lanes_of_warp {
   public:
     explicit lanes_of_warp(unsigned mask) : mask_(mask) {}
+    lanes_of_warp(unsigned mask, unsigned rank, unsigned groups)
+        : mask_(mask), meta_group_rank_(rank), meta_group_size_(groups) {}
 
     void sync(Location location = Location::here()) const { __syncwarp(mask_, location); }
     unsigned size() const { return static_cast<unsigned>(std::popcount(mask_)); }
     unsigned num_threads() const { return size(); }
     unsigned mask() const { return mask_; }
+    /// Of this group among those that its parent was divided into, and how many they are.
+    unsigned meta_group_rank() const { return meta_group_rank_; }
+    unsigned meta_group_size() const { return meta_group_size_; }
     unsigned thread_rank() const {
         const unsigned below = (1u << flash::simt::thread_rank() % 32) - 1;
         return static_cast<unsigned>(std::popcount(mask_ & below));
@@ -110,6 +115,7 @@ class lanes_of_warp {
     }
 
     unsigned mask_;
+    unsigned meta_group_rank_ = 0, meta_group_size_ = 1;
 };
 
 class thread_block {
@@ -145,8 +151,6 @@ inline grid_group this_grid() { return {}; }
 class coalesced_group : public lanes_of_warp {
   public:
     using lanes_of_warp::lanes_of_warp;
-    unsigned meta_group_rank() const { return 0; }
-    unsigned meta_group_size() const { return 1; }
 };
 inline coalesced_group coalesced_threads(Location location = Location::here()) {
     return coalesced_group(__activemask(location));
@@ -158,16 +162,16 @@ template <unsigned Size, class Parent = void> class thread_block_tile : public l
                   "a tile has 1, 2, 4, 8, 16 or 32 threads; larger ones are not supported");
 
   public:
-    thread_block_tile() : lanes_of_warp(lanes()) {}
+    /// One of the tiles of a group, which it counts from the group's beginning.
+    template <class Group>
+    explicit thread_block_tile(const Group& parent)
+        : lanes_of_warp(lanes(), static_cast<unsigned>(parent.thread_rank()) / Size,
+                        (static_cast<unsigned>(parent.size()) + Size - 1) / Size) {}
     template <class Other>
-    thread_block_tile(const thread_block_tile<Size, Other>&) : thread_block_tile() {}
+    thread_block_tile(const thread_block_tile<Size, Other>& same) : lanes_of_warp(same) {}
     static constexpr unsigned size() { return Size; }
     static constexpr unsigned num_threads() { return Size; }
     static unsigned thread_rank() { return flash::simt::thread_rank() % Size; }
-    static unsigned meta_group_rank() { return flash::simt::thread_rank() / Size; }
-    static unsigned meta_group_size() {
-        return (flash::simt::threads_of_block() + Size - 1) / Size;
-    }
     template <class T> T shfl(T value, unsigned rank, Location location = Location::here()) const {
         return in_words(value, [=, this](auto word) {
             return __shfl_sync(mask_, word, static_cast<int>(rank), Size, location);
@@ -229,28 +233,54 @@ class thread_group {
 
   private:
     enum { block, grid, warp } kind_;
+    friend coalesced_group tiled_partition(const thread_group& parent, unsigned size);
+
     lanes_of_warp lanes_;
 };
 
 template <unsigned Size, class Parent>
-thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
-    return {};
+thread_block_tile<Size, Parent> tiled_partition(const Parent& parent) {
+    return thread_block_tile<Size, Parent>(parent);
 }
-/// Of any group, at run time; nothing larger than a warp.
-template <class Parent> coalesced_group tiled_partition(const Parent&, unsigned size) {
+/// At run time; nothing larger than a warp. Of lanes, `size` at a time in the order of their ranks.
+inline coalesced_group tiled_partition(const lanes_of_warp& parent, unsigned size) {
+    const unsigned tile = parent.thread_rank() / size;
+    unsigned lanes = 0;
+    unsigned rank = 0;
+    for (unsigned rest = parent.mask(); rest != 0; rest &= rest - 1, ++rank) {
+        lanes |= rank / size == tile ? rest & -rest : 0;
+    }
+    return {lanes, tile, (parent.size() + size - 1) / size};
+}
+inline coalesced_group tiled_partition(const thread_block&, unsigned size) {
     const unsigned first = flash::simt::thread_rank() % 32 / size * size;
-    return coalesced_group((size == 32 ? ~0u : (1u << size % 32) - 1) << first);
+    const unsigned lanes = (size == 32 ? ~0u : (1u << size % 32) - 1) << first;
+    return {lanes, thread_block::thread_rank() / size, (thread_block::size() + size - 1) / size};
 }
-/// Those of a group of lanes whose label is the same.
+inline coalesced_group tiled_partition(const thread_group& parent, unsigned size) {
+    return parent.kind_ == thread_group::warp ? tiled_partition(parent.lanes_, size)
+                                              : tiled_partition(thread_block(), size);
+}
+/// Those of a group of lanes whose label is the same. The groups count by their lowest lanes.
 template <class Group, class Label>
 coalesced_group labeled_partition(const Group& group, Label label,
                                   Location location = Location::here()) {
-    return coalesced_group(__match_any_sync(group.mask(), label, location));
+    const unsigned lanes = __match_any_sync(group.mask(), label, location);
+    const unsigned lowest = lanes & -lanes;
+    const bool leads = lowest == 1u << flash::simt::thread_rank() % 32;
+    const unsigned leaders = __ballot_sync(group.mask(), leads, location);
+    return {lanes, static_cast<unsigned>(std::popcount(leaders & (lowest - 1))),
+            static_cast<unsigned>(std::popcount(leaders))};
 }
+/// Group 1 are those for whom it holds, unless it holds for all or none.
 template <class Group>
 coalesced_group binary_partition(const Group& group, bool predicate,
                                  Location location = Location::here()) {
-    return labeled_partition(group, predicate, location);
+    const unsigned holds = __ballot_sync(group.mask(), predicate, location);
+    if (holds == 0 || holds == group.mask()) {
+        return coalesced_group(group.mask());
+    }
+    return {predicate ? holds : group.mask() & ~holds, predicate ? 1u : 0u, 2};
 }
 
 /// The group copies bytes, each member its share, and waits for them in wait().

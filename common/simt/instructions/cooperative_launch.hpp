@@ -33,7 +33,7 @@ cudaError_t launch_by_address(SourceLocation location, void (*kernel)(Parameters
                               dim3 block, void** arguments, size_t bytes = 0,
                               cudaStream_t = nullptr) {
     [&]<size_t... i>(std::index_sequence<i...>) {
-        launch(kernel, Grid(grid, location), block, bytes,
+        launch(SharedLimit::as_it_is, kernel, Grid(grid, location), block, bytes,
                *static_cast<std::remove_cvref_t<Parameters>*>(arguments[i])...);
     }
     (std::index_sequence_for<Parameters...>());

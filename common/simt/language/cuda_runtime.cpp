@@ -59,7 +59,7 @@ void copy_memory(const HostCall& call, void* destination, const void* source, si
     (to_device ? require_device : require_host)(call, "its destination", destination, bytes);
     (from_device ? require_device : require_host)(call, "its source", source, bytes);
     std::memmove(destination, source, bytes);
-    note_copied(destination, source, bytes);
+    note_copied(call, destination, source, bytes);
 }
 
 } // namespace flash::simt

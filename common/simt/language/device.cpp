@@ -1,10 +1,9 @@
 #include "common/simt/language/device.hpp"
 
-#include <unistd.h>
-
 #include <cstdio>
 
 #include "common/simt/language/occupancy.hpp"
+#include "common/simt/machine/device_memory.hpp"
 #include "common/simt/machine/grid.hpp"
 
 using namespace flash;
@@ -66,12 +65,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     if (free != nullptr) {
-        *free = page * static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES));
+        *free = simt::memory_left();
     }
     if (total != nullptr) {
-        *total = page * static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
+        *total = simt::total_memory();
     }
     return cudaSuccess;
 }

@@ -21,7 +21,8 @@
 // static, too.
 #define __shared__ __attribute__((abi_tag("shared"), aligned(16))) thread_local
 #define __constant__ __attribute__((abi_tag("constant"), aligned(16)))
-#define __managed__ __attribute__((abi_tag("managed"), aligned(16)))
+// Of two tags g++ keeps the last, and __device__ may stand behind: the section tells, too.
+#define __managed__ __attribute__((abi_tag("managed"), aligned(16), section("flash_managed")))
 
 #define threadIdx (::flash::simt::unpack_index(::flash::simt::thread_index()))
 #define blockIdx (::flash::simt::unpack_index(::flash::simt::block_index()))

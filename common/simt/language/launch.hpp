@@ -47,17 +47,30 @@ struct Grid {
         : size(blocks), where(place) {}
 };
 
+namespace simt {
+
+/// Of dynamic shared memory: flash::launch raises it, <<<>>> does not.
+enum class SharedLimit { as_it_is, raised };
+
+template <class... Parameters, class... Arguments>
+void launch(SharedLimit limit, void (*kernel)(Parameters...), Grid grid, dim3 block,
+            size_t smem_bytes, Arguments... arguments) {
+    using Whole = Prepared<Parameters...>;
+    const Whole call{kernel, std::tuple<Parameters...>(arguments...)};
+    run({reinterpret_cast<const void*>(kernel), grid.size, block, smem_bytes, grid.where,
+         [](const void* context) {
+             (*static_cast<const Whole*>(context))(std::index_sequence_for<Parameters...>());
+         },
+         &call, sizeof call, is_for_hopper<Parameters...>, limit == SharedLimit::raised});
+}
+
+} // namespace simt
+
 /// kernel<<<grid, block, smem_bytes>>>(arguments...)
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, dim3 block, size_t smem_bytes,
             Arguments... arguments) {
-    using Call = simt::Prepared<Parameters...>;
-    const Call call{kernel, std::tuple<Parameters...>(arguments...)};
-    simt::run({reinterpret_cast<const void*>(kernel), grid.size, block, smem_bytes, grid.where,
-               [](const void* context) {
-                   (*static_cast<const Call*>(context))(std::index_sequence_for<Parameters...>());
-               },
-               &call, sizeof call, simt::is_for_hopper<Parameters...>});
+    simt::launch(simt::SharedLimit::raised, kernel, grid, block, smem_bytes, arguments...);
 }
 
 /// The most shared memory that a block may have, in bytes: what FLASH_SIMT_SHARED_KIB says. (Blocks

@@ -54,7 +54,7 @@ struct Configuration {
     void call(std::pair<void (*)(Parameters...), std::tuple<Parameters...>> whole) const {
         std::apply(
             [&](auto&... arguments) {
-                launch(whole.first, Grid(grid, location), block, smem_bytes,
+                launch(SharedLimit::as_it_is, whole.first, Grid(grid, location), block, smem_bytes,
                        passed<Parameters>(arguments)...);
             },
             whole.second);
@@ -68,7 +68,7 @@ template <class... Parameters> struct Configured {
 
     void operator()(std::type_identity_t<Parameters>... arguments) const {
         const Grid grid(configuration.grid, configuration.location);
-        launch(kernel, grid, configuration.block, configuration.smem_bytes,
+        launch(SharedLimit::as_it_is, kernel, grid, configuration.block, configuration.smem_bytes,
                passed<Parameters>(arguments)...);
     }
 };

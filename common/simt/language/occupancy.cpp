@@ -31,16 +31,22 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ke
     attributes->numRegs = 32; // g++ does not say; with so many, registers limit nothing
     attributes->ptxVersion = attributes->binaryVersion = 80;
     attributes->maxDynamicSharedSizeBytes =
-        static_cast<int>(shared_memory_limit(false) - attributes->sharedSizeBytes);
+        static_cast<int>(dynamic_shared_limit(kernel_at(kernel)));
     return cudaSuccess;
 }
 
-cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+cudaError_t flash::simt::set_attribute(const void* kernel, bool for_hopper,
+                                       cudaFuncAttribute attribute, int value) {
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) {
+        return cudaSuccess;
+    }
     const bool fits = value >= 0 && static_cast<size_t>(value) + static_shared_bytes(kernel) <=
-                                        shared_memory_limit(false);
-    return noted(attribute == cudaFuncAttributeMaxDynamicSharedMemorySize && !fits
-                     ? cudaErrorInvalidValue
-                     : cudaSuccess);
+                                        shared_memory_limit(for_hopper);
+    if (!fits) {
+        return noted(cudaErrorInvalidValue);
+    }
+    set_dynamic_shared_limit(kernel_at(kernel), static_cast<size_t>(value));
+    return cudaSuccess;
 }
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "common/simt/language/errors.hpp"
+#include "common/simt/language/launch.hpp"
 #include "common/simt/machine/grid.hpp"
 
 namespace flash::simt {
@@ -37,7 +38,10 @@ inline constexpr int cudaSharedmemCarveoutMaxShared = 100;
 inline constexpr int cudaSharedmemCarveoutMaxL1 = 0;
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
-cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+namespace flash::simt {
+cudaError_t set_attribute(const void* kernel, bool for_hopper, cudaFuncAttribute attribute,
+                          int value);
+} // namespace flash::simt
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,
                                                           int threads, size_t dynamic_bytes);
 
@@ -45,9 +49,16 @@ template <class Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel* kernel) {
     return cudaFuncGetAttributes(attributes, flash::simt::address_of(kernel));
 }
-template <class Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute attribute, int value) {
-    return cudaFuncSetAttribute(flash::simt::address_of(kernel), attribute, value);
+inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute,
+                                        int value) {
+    return flash::simt::set_attribute(kernel, false, attribute, value);
+}
+template <class... Parameters>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute,
+                                 int value) {
+    constexpr bool for_hopper = flash::simt::is_for_hopper<Parameters...>;
+    return flash::simt::set_attribute(flash::simt::address_of(kernel), for_hopper, attribute,
+                                      value);
 }
 template <class Kernel, class Choice> cudaError_t cudaFuncSetCacheConfig(Kernel*, Choice) {
     return cudaSuccess;

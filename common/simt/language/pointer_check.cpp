@@ -120,12 +120,46 @@ void note_written(const void* address, size_t bytes) {
     }
 }
 
-void note_copied(const void* to, const void* from, size_t bytes) {
+namespace {
+
+/// Bytes that nobody has written come to the host. Gaps between the members of structs may.
+void check_source(const HostCall& call, const DeviceMemory& memory, const char* from,
+                  size_t bytes) {
+    const WrittenBytes& written = *memory.written();
+    const char* const end = from + bytes;
+    const bool may_be_one_struct = bytes == memory.bytes() && bytes <= 128;
+    const char* first = nullptr;
+    size_t count = 0;
+    for (auto gap = written.next_unwritten(from, end); !gap.empty();
+         gap = written.next_unwritten(gap.data() + gap.size(), end)) {
+        const bool is_padding = written.any(from, bytes) && gap.size() < 8 &&
+                                (may_be_one_struct || written.is_padding(gap.data(), gap.size()));
+        if (!is_padding) {
+            first = first == nullptr ? gap.data() : first;
+            count += gap.size();
+        }
+    }
+    if (count > 0) {
+        host_doubt(call.name,
+                   "it copies " + plural(count, "byte") + " of " + memory.name() +
+                       " that neither the host nor a kernel has written; the first is byte " +
+                       std::to_string(first - memory.data()),
+                   call.place);
+    }
+}
+
+} // namespace
+
+void note_copied(const HostCall& call, const void* to, const void* from, size_t bytes) {
     const Memory source = memory_at(from);
     const Memory destination = memory_at(to);
     if (source.memory == nullptr || source.memory->written() == nullptr) {
         note_written(to, bytes);
-    } else if (destination.memory != nullptr && destination.memory->written() != nullptr) {
+        return;
+    }
+    if (destination.memory == nullptr || destination.memory->kind() != Kind::device) {
+        check_source(call, *source.memory, static_cast<const char*>(from), bytes);
+    } else if (destination.memory->written() != nullptr) {
         destination.memory->written()->copy(static_cast<const char*>(to), *source.memory->written(),
                                             static_cast<const char*>(from), bytes);
     }

@@ -35,7 +35,7 @@ void require_host(const HostCall& call, const char* role, const void* address, s
 
 /// The host's calls write there, or copy from there what may not have been written.
 void note_written(const void* address, size_t bytes);
-void note_copied(const void* to, const void* from, size_t bytes);
+void note_copied(const HostCall& call, const void* to, const void* from, size_t bytes);
 
 /// Frees memory that was asked for as one of two kinds: "cudaMalloc".
 void free_memory(const HostCall& call, void* address, DeviceMemory::Kind kind,

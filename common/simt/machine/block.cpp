@@ -6,6 +6,7 @@
 #include <exception>
 #include <map>
 #include <ranges>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -39,6 +40,11 @@ void count_one(std::atomic<uint64_t>& number) {
 /// The states of the instructions that a block has used.
 auto used(const std::vector<std::unique_ptr<InstructionState>>& states) {
     return states | std::views::filter([](const auto& state) { return state != nullptr; });
+}
+
+/// Whether a thread has left the kernel after it had done some of its work.
+bool has_run_past(const Thread& thread) {
+    return thread.finished && !thread.dropped && thread.last_write != LocationId();
 }
 
 } // namespace
@@ -100,6 +106,7 @@ void Block::prepare() {
     abandoned_ = false;
     barrier_ = {};
     holds_ = 0;
+    any_undefined_ = false;
     warpgroups_.fill({});
     for (const auto& state : used(states_)) {
         state->begin_block(thread_count_);
@@ -118,6 +125,7 @@ void Block::prepare() {
         fresh.calls.swap(thread.calls);
         thread = std::move(fresh);
         warps_[number / 32].alive |= 1u << number % 32;
+        warps_[number / 32].all |= 1u << number % 32;
         release(number / 32, 1u << number % 32);
         if (!thread.fiber.started()) {
             thread.fiber.start(
@@ -258,6 +266,12 @@ void Block::complete(unsigned warp_number, size_t slot) {
     Warp& warp = warps_[warp_number];
     const PendingCollective meeting = warp.pending[slot];
     warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(slot));
+    if (meeting.arrived != (meeting.mask & warp.all) && options().detect) [[unlikely]] {
+        tell_of_absent(warp_number, meeting);
+    }
+    if (meeting.kind == CollectiveKind::sync && any_undefined_) [[unlikely]] {
+        forget_undefined(warp_number, meeting.arrived);
+    }
     if (meeting.combine != nullptr) {
         meeting.combine(warp.operands, meeting.arrived);
     }
@@ -267,6 +281,72 @@ void Block::complete(unsigned warp_number, size_t slot) {
     count_one(meetings_);
     observers_.tell(&Observer::meet, meeting.kind, warp_number, meeting.arrived, meeting.location);
     release(warp_number, meeting.arrived);
+}
+
+/// Threads met, and others that had to come had left the kernel. Since Volta nobody waits for
+/// those, so one that left at once is no matter for more than a warning. But one that has done a
+/// part of the kernel's work has run past the meeting: that is in a branch or a loop which not all
+/// take.
+void Block::tell_of_left(unsigned waiting, unsigned gone, const std::string& summary,
+                         const char* operation, LocationId where) {
+    const ThreadAction waits = place(waiting, std::string("waits in ") + operation, where);
+    if (!has_run_past(threads_[gone])) {
+        warn({FaultKind::early_exit, summary, waits,
+              "a GPU does not wait for them either, since Volta; let them stay, and skip their "
+              "work"});
+        return;
+    }
+    report({FaultKind::divergent_barrier, summary, waits,
+            place(gone, "has left the kernel, and has written last", threads_[gone].last_write),
+            "all threads must come here, or none: take it out of the branch or loop, or let all go "
+            "through that"});
+}
+
+/// Lanes met, and others that the mask names never came.
+void Block::tell_of_absent(unsigned warp_number, const PendingCollective& meeting) {
+    const uint32_t absent = meeting.mask & warps_[warp_number].all & ~meeting.arrived;
+    unsigned gone = warp_number * 32 + lowest(absent);
+    for (uint32_t lanes = absent; lanes != 0; lanes &= lanes - 1) {
+        if (has_run_past(threads_[warp_number * 32 + lowest(lanes)])) {
+            gone = warp_number * 32 + lowest(lanes);
+            break;
+        }
+    }
+    std::ostringstream mask;
+    mask << "0x" << std::hex << meeting.mask;
+    tell_of_left(warp_number * 32 + lowest(meeting.arrived), gone,
+                 "lanes meet with a mask that names others, which left the kernel without coming\n"
+                 "  the mask is " +
+                     mask.str() + ", and " +
+                     plural(static_cast<unsigned>(std::popcount(absent)), "lane") +
+                     " of it left, the first is thread " +
+                     to_string(dim3(threads_[warp_number * 32 + lowest(absent)].index)),
+                 meeting.operation, LocationId::of(meeting.location));
+}
+
+void Block::forget_undefined(unsigned warp, uint32_t lanes) {
+    for (; lanes != 0; lanes &= lanes - 1) {
+        threads_[warp * 32 + lowest(lanes)].undefined = {};
+    }
+}
+
+/// The current thread goes on with what it got from a lane that took no part in a shuffle.
+void Block::stop_undefined(LocationId origin) {
+    const RuntimeCode runtime;
+    const Undefined undefined = std::exchange(current_->undefined, {});
+    const unsigned lane = undefined.thread % 32;
+    const bool exists = undefined.thread < thread_count_;
+    const std::string why = !exists                               ? "the block has no such thread"
+                            : threads_[undefined.thread].finished ? "it has left the kernel"
+                                                                  : "it takes no part";
+    report(
+        {FaultKind::undefined_shuffle,
+         "a shuffle reads the value of lane " + std::to_string(lane) + ", which gives none: " + why,
+         place(current_->number, "writes what may come from it", origin),
+         place(current_->number, std::string("has called ") + undefined.operation,
+               undefined.origin),
+         "all lanes whose values are read must take part: let them come, with a value that "
+         "changes nothing"});
 }
 
 int Block::barrier(const char* operation, SourceLocation location, bool predicate) {
@@ -283,20 +363,28 @@ int Block::barrier(const char* operation, SourceLocation location, bool predicat
 /// Threads that have left are not waited for.
 void Block::complete_barrier() {
     if (finished_ > 0) {
-        const auto gone = std::ranges::find(threads_, true, &Thread::finished);
         const auto warp =
             std::ranges::find_if(barrier_.lanes, [](uint32_t lanes) { return lanes != 0; });
         const unsigned first =
             static_cast<unsigned>(warp - barrier_.lanes.begin()) * 32 + lowest(*warp);
-        warn({FaultKind::early_exit,
-              "threads meet at a barrier that others of the block left the kernel without "
-              "reaching\n  " +
-                  plural(finished_, "thread") + " left the kernel, the first is " +
-                  to_string(dim3(gone->index)),
-              place(first, std::string("waits in ") + barrier_.operation,
-                    LocationId::of(barrier_.location)),
-              "a GPU does not wait for them either, since Volta; let them stay, and skip their "
-              "work"});
+        const std::span<const Thread> threads(threads_.data(), thread_count_);
+        const auto first_gone = std::ranges::find(threads, true, &Thread::finished);
+        auto gone = std::ranges::find_if(threads, has_run_past);
+        if (gone == threads.end()) {
+            gone = first_gone;
+        }
+        tell_of_left(first, gone->number,
+                     "threads meet at a barrier that others of the block left the kernel without "
+                     "reaching\n  " +
+                         plural(finished_, "thread") + " left the kernel, the first is " +
+                         to_string(dim3(first_gone->index)),
+                     barrier_.operation, LocationId::of(barrier_.location));
+    }
+    if (any_undefined_) [[unlikely]] {
+        for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
+            forget_undefined(warp, warps_[warp].all);
+        }
+        any_undefined_ = false;
     }
     observers_.tell(&Observer::barrier, barrier_.location);
     barrier_result_ = std::exchange(holds_, 0);
@@ -347,7 +435,11 @@ bool Block::resume_spinning() {
     for (const auto& state : used(states_)) {
         progress |= state->waits_for_blocks() && state->release_threads(*this);
     }
-    if (!progress) {
+    if (progress) {
+        workforce().progress();
+    }
+    // What changes may change for this block alone, for ever: from time to time others come too.
+    if (!progress || ++turns_kept_ % turns_before_others == 0) {
         switch (workforce().give_way()) {
         case Workforce::Turn::come:
             observers_.tell(&Observer::go_on);
@@ -356,11 +448,11 @@ bool Block::resume_spinning() {
             abandoned_ = true;
             return false;
         case Workforce::Turn::in_vain:
-            fault_ = stuck();
-            return false;
+            if (!progress) {
+                fault_ = stuck();
+                return false;
+            }
         }
-    } else {
-        workforce().progress();
     }
     resumed_ = spinning;
     progress_then_ = progress_;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,13 +28,32 @@
 
 namespace flash::simt {
 
-/// What a thread saw when it last looked at a value that another thread may change: by an atomic
-/// operation or a volatile load.
+/// What a thread saw when it looked at values that other threads may change: by atomic operations
+/// or volatile loads. Who waits for several values looks at one after the other.
 struct Look {
-    const void* address = nullptr;
-    uint64_t value = 0;
-    LocationId origin;
-    unsigned times = 0; // that it has seen the same, one after the other
+    struct Seen {
+        const void* address = nullptr;
+        uint64_t value = 0;
+    };
+    std::array<Seen, 4> seen{}; // the latest that differ
+    unsigned oldest = 0;        // of them
+    LocationId origin;          // of the last look
+    unsigned times = 0;         // that it has seen nothing new, one after the other
+
+    Seen* at(const void* address) {
+        Seen* const found = std::ranges::find(seen, address, &Seen::address);
+        return found == seen.end() ? nullptr : found;
+    }
+    bool has_seen(const void* address) const {
+        return std::ranges::count(seen, address, &Seen::address) != 0;
+    }
+};
+
+/// A value that no lane had given, and that a shuffle has left in a thread's register.
+struct Undefined {
+    LocationId origin; // of the shuffle; empty: there is none
+    const char* operation = "";
+    unsigned thread = 0; // whose value was asked for
 };
 
 struct Thread {
@@ -47,7 +67,11 @@ struct Thread {
     uint32_t call = 0;             // that its device function was called by; 0: it is in the kernel
     std::vector<uint32_t> calls{}; // those before
     Look look{};
-    unsigned looks = 0; // of any kind
+    unsigned looks = 0;      // of any kind
+    LocationId last_write{}; // to memory that others see
+    // of a struct or a range of bytes, piece by piece; else nothing
+    std::span<const char> copied{};
+    Undefined undefined{};
 };
 
 enum class Space : uint8_t { global, shared, elsewhere };
@@ -64,7 +88,8 @@ struct PendingCollective {
 
 struct Warp {
     uint32_t ready = 0;    // lanes that can run
-    uint32_t alive = 0;    // lanes that have not left the kernel
+    uint32_t all = 0;      // lanes that there are
+    uint32_t alive = 0;    // those that have not left the kernel
     uint32_t spinning = 0; // lanes that have given way: what they look at has not changed
     std::vector<PendingCollective> pending;
     Operands operands{}; // a lane waits in one meeting at a time
@@ -176,8 +201,12 @@ class Block {
     /// a few times gives way: to others of the block, then to other blocks.
     void look(const void* address, uint64_t value, LocationId origin) {
         Look& last = current_->look;
-        if (last.address != address || last.value != value) {
-            last = {address, value, origin, 0};
+        Look::Seen* const seen = last.at(address);
+        last.origin = origin;
+        if (seen == nullptr || seen->value != value) {
+            (seen == nullptr ? last.seen[last.oldest++ % last.seen.size()] : *seen) = {address,
+                                                                                       value};
+            last.times = 0;
             ++progress_;
         }
         if (++last.times % looks_a_turn == 0 || ++current_->looks % many_looks == 0) [[unlikely]] {
@@ -187,7 +216,7 @@ class Block {
     /// The same at a volatile load, which comes next: memory that was read before can be read.
     void look(const void* address, unsigned bytes, LocationId origin) {
         uint64_t value = 0;
-        if (current_->look.address == address) {
+        if (current_->look.has_seen(address)) {
             __builtin_memcpy(&value, address, std::min<size_t>(bytes, sizeof value));
         }
         look(address, value, origin);
@@ -195,6 +224,22 @@ class Block {
 
     /// The current thread gives way like one that has seen the same a few times.
     void spin();
+
+    /// Whether a thread may hold a value that nobody gave; and from here on one may.
+    bool any_undefined() const { return any_undefined_; }
+    void set_undefined(unsigned thread, const Undefined& value) {
+        threads_[thread].undefined = value;
+        any_undefined_ = true;
+    }
+
+    /// The current thread has written what others see.
+    void note_write(LocationId origin) {
+        current_->last_write = origin;
+        if (current_->undefined.origin != LocationId()) [[unlikely]] {
+            stop_undefined(origin);
+        }
+    }
+
     void release(unsigned thread) { release(thread / 32, 1u << thread % 32); } // it may go on
 
     /// Stops the block: the current thread never returns from here. But when the run goes on after
@@ -290,6 +335,11 @@ class Block {
     bool resume_spinning();
     [[noreturn]] void serve(Thread& thread);
     void complete(unsigned warp, size_t slot);
+    void forget_undefined(unsigned warp, uint32_t lanes);
+    [[gnu::cold]] void tell_of_absent(unsigned warp, const PendingCollective& meeting);
+    [[gnu::cold]] void tell_of_left(unsigned waiting, unsigned gone, const std::string& summary,
+                                    const char* operation, LocationId place);
+    [[gnu::cold]] void stop_undefined(LocationId origin);
     [[noreturn, gnu::cold]] void end_attempt();
     [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, SourceLocation location);
     [[noreturn, gnu::cold]] void stop_divergent(const char* operation, SourceLocation location,
@@ -307,6 +357,7 @@ class Block {
     uint64_t draw();
 
     static constexpr unsigned looks_a_turn = 4, many_looks = 4096;
+    static constexpr unsigned turns_before_others = 64;
 
     GlobalSpace global_ = global_space();
     SharedMemory shared_;
@@ -320,9 +371,11 @@ class Block {
     unsigned finished_ = 0;
     uint32_t spinning_warps_ = 0;
     unsigned resumed_ = 0;       // of those that spin, the last time
+    unsigned turns_kept_ = 0;    // since other blocks came
     uint64_t progress_ = 0;      // of what threads saw
     uint64_t progress_then_ = 0; // the last time that those who spin went on
     bool abandoned_ = false;     // another block has gone wrong
+    bool any_undefined_ = false;
     PendingBarrier barrier_;
     int holds_ = 0;          // predicates among those that have come to the barrier
     int barrier_result_ = 0; // of the last time it was complete

@@ -54,6 +54,12 @@ uint32_t call_number(uint32_t caller, uint32_t from, uint32_t into) {
     return recent.number;
 }
 
+LocationId place_of_call(uint32_t number) {
+    const OneCall call = call_of(number);
+    return LocationId::of_code(reinterpret_cast<const void*>(uintptr_t{call.from}), 0)
+        .within(call.caller);
+}
+
 std::vector<Call> calls_to(LocationId place) {
     std::vector<Frame> frames;
     const auto add = [&frames](const std::vector<Frame>& more) {

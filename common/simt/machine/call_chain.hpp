@@ -20,6 +20,9 @@ struct Call {
 /// caller; 0 is the kernel.
 uint32_t call_number(uint32_t caller, uint32_t from, uint32_t into);
 
+/// Where a call was made.
+LocationId place_of_call(uint32_t number);
+
 /// The device functions around a place, inlined or not, the innermost first. The kernel is not
 /// among them, nor is the runtime.
 std::vector<Call> calls_to(LocationId place);

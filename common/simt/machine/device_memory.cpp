@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <mutex>
 #include <new>
@@ -15,6 +16,7 @@
 
 #include "common/attention.hpp"
 #include "common/simt/machine/fault.hpp"
+#include "common/simt/machine/simt_options.hpp"
 #include "common/simt/machine/symbols.hpp"
 
 namespace flash::simt {
@@ -57,6 +59,7 @@ std::vector<DeviceMemory*>& owners() {
     return table;
 }
 std::mutex owners_mutex;
+size_t taken_bytes = 0; // of the device's memory, by buffers
 
 /// Those whose writes are tracked.
 std::set<DeviceMemory*>& tracked() {
@@ -124,6 +127,44 @@ bool WrittenBytes::all(const char* address, size_t bytes) const {
     return std::memchr(flags_ + (address - begin_), unwritten, bytes) == nullptr;
 }
 
+bool WrittenBytes::any(const char* address, size_t bytes) const {
+    return std::memchr(flags_ + (address - begin_), written, bytes) != nullptr;
+}
+
+bool WrittenBytes::is_padding(const char* address, size_t bytes) const {
+    constexpr size_t largest_struct = 128;
+    const auto at = static_cast<size_t>(address - begin_);
+    const auto is_gap = [&](size_t byte, size_t distance) {
+        const bool has_before = byte >= distance;
+        const bool has_behind = byte + distance < bytes_;
+        return (has_before || has_behind) && !(has_before && flags_[byte - distance] == written) &&
+               !(has_behind && flags_[byte + distance] == written);
+    };
+    for (size_t byte = at; byte < at + bytes; ++byte) {
+        bool found = flags_[byte] != unwritten;
+        for (size_t distance = 4; distance <= largest_struct && !found; distance += 4) {
+            found = is_gap(byte, distance);
+        }
+        if (!found) {
+            return false;
+        }
+    }
+    return true;
+}
+
+std::span<const char> WrittenBytes::next_unwritten(const char* address, const char* end) const {
+    const char* const first = static_cast<const char*>(
+        std::memchr(flags_ + (address - begin_), unwritten, static_cast<size_t>(end - address)));
+    if (first == nullptr) {
+        return {end, size_t{0}};
+    }
+    const char* const begin = begin_ + (first - flags_);
+    const char* const all = flags_ + (end - begin_);
+    const auto bytes =
+        std::find_if(first, all, [](char flag) { return flag != unwritten; }) - first;
+    return {begin, static_cast<size_t>(bytes)};
+}
+
 bool WrittenBytes::any_closed(const char* address, size_t bytes) const {
     return std::memchr(flags_ + (address - begin_), closed, bytes) != nullptr;
 }
@@ -131,6 +172,23 @@ bool WrittenBytes::any_closed(const char* address, size_t bytes) const {
 void WrittenBytes::copy(const char* address, const WrittenBytes& from, const char* source,
                         size_t bytes) {
     std::memmove(flags_ + (address - begin_), from.flags_ + (source - from.begin_), bytes);
+}
+
+size_t total_memory() {
+    static const size_t of_computer = [] {
+        size_t bytes = page_bytes() * static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
+        size_t allowed = bytes;                                // to this container, if it is one
+        std::ifstream("/sys/fs/cgroup/memory.max") >> allowed; // 0 if it says "max"
+        return allowed == 0 ? bytes : std::min(bytes, allowed);
+    }();
+    const uint64_t chosen = options().memory_mib;
+    // what the detector remembers of a buffer takes three times the buffer's size
+    return chosen != 0 ? size_t{chosen} << 20 : of_computer / 4;
+}
+
+size_t memory_left() {
+    const std::lock_guard lock(owners_mutex);
+    return total_memory() - std::min(total_memory(), taken_bytes);
 }
 
 constinit Arena reserved{};
@@ -189,6 +247,11 @@ DeviceMemory::DeviceMemory(size_t bytes, Kind kind) : bytes_(bytes), kind_(kind)
     const auto refuse = [&](const std::string& reason) {
         throw Error("not enough memory: a buffer of " + std::to_string(bytes) + " bytes " + reason);
     };
+    const bool is_counted = kind == Kind::device || kind == Kind::managed;
+    if (is_counted && bytes > total_memory() - std::min(total_memory(), taken_bytes)) {
+        refuse("is more than is left of the " + std::to_string(total_memory() >> 20) +
+               " MiB that the device has (--memory, FLASH_SIMT_MEMORY_MIB)");
+    }
     const size_t wanted = bytes <= arena().bytes ? slots_for(bytes) : table.size();
     // A free slot before each buffer too, so that its lower end is guarded.
     const auto free = std::search_n(table.begin(), table.end(), wanted + 1, nullptr);
@@ -204,6 +267,7 @@ DeviceMemory::DeviceMemory(size_t bytes, Kind kind) : bytes_(bytes), kind_(kind)
         refuse("is more than the system gives (is there a limit, as ulimit sets it?)");
     }
     std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(first), wanted, this);
+    taken_bytes += is_counted ? bytes : 0;
     if (kind != Kind::heap) {            // which does so when it gives some
         std::memset(data_, 0xff, bytes); // NaN in every type: a GPU's fresh memory is not zero
     }
@@ -214,6 +278,7 @@ DeviceMemory::~DeviceMemory() {
     const std::lock_guard lock(owners_mutex);
     std::ranges::replace(owners(), this, nullptr);
     tracked().erase(this);
+    taken_bytes -= kind_ == Kind::device || kind_ == Kind::managed ? bytes_ : 0;
     char* const end = data_ + round_up(bytes_, alignment);
     const size_t pages = round_up(bytes_, page_bytes());
     // Mapped anew without access: gives the memory back and makes use after free fault.

@@ -52,6 +52,12 @@ class WrittenBytes {
     void open(const char* address, size_t bytes);
     bool any_closed(const char* address, size_t bytes) const;
     bool all(const char* address, size_t bytes) const;
+    bool any(const char* address, size_t bytes) const;
+    /// Whether unwritten bytes look like a gap between the members of structs: at some distance,
+    /// the structs' size, the same bytes are unwritten before and behind.
+    bool is_padding(const char* address, size_t bytes) const;
+    /// The next unwritten bytes, from `address` on; at `end` if there are none.
+    std::span<const char> next_unwritten(const char* address, const char* end) const;
     /// Those at `address` are, as far as those at `source` are.
     void copy(const char* address, const WrittenBytes& from, const char* source, size_t bytes);
 
@@ -155,6 +161,10 @@ struct GlobalSpace {
     }
 };
 GlobalSpace global_space();
+
+/// Bytes that the emulated GPU has, and those that no buffer has taken.
+size_t total_memory();
+size_t memory_left();
 
 /// All that there are, in the order of their addresses.
 std::vector<DeviceMemory*> all_memories();

@@ -1,5 +1,6 @@
 #include "common/simt/machine/fault.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <set>
@@ -15,11 +16,24 @@ std::string describe(const ThreadAction& place) {
                             : "a line that is not known (" + std::string(why_unresolved) + ")";
     std::string text = "thread " + to_string(place.thread) + " of block " + to_string(place.block) +
                        " " + place.action + " at " + where;
+    constexpr size_t most_calls = 8; // a recursion has many
     for (const Call& call : place.calls) {
+        if (&call == place.calls.data() + most_calls) {
+            text += "\n    and " + plural(place.calls.size() - most_calls, "call") + " more";
+            break;
+        }
         text += "\n    in " + call.function + ", called at " + call.called_at.file + ":" +
                 std::to_string(call.called_at.line);
     }
     return text;
+}
+
+/// Whether a barrier's line is between those of two accesses, which makes a reader think that it
+/// orders them.
+bool stands_between(const SourceLine& barrier, const ThreadAction& one, const ThreadAction& other) {
+    const auto [low, high] = std::minmax(one.line.line, other.line.line);
+    return barrier.file == one.line.file && barrier.file == other.line.file &&
+           low <= barrier.line && barrier.line <= high;
 }
 
 const char* name_of(FaultKind kind) {
@@ -64,6 +78,12 @@ const char* name_of(FaultKind kind) {
         return "same_value";
     case FaultKind::early_exit:
         return "early_exit";
+    case FaultKind::unwritten_copy:
+        return "unwritten_copy";
+    case FaultKind::undefined_shuffle:
+        return "undefined_shuffle";
+    case FaultKind::read_before_cas:
+        return "read_before_cas";
     }
     return "";
 }
@@ -88,6 +108,7 @@ Fault completed(Fault fault) {
     if (fault.has_other) {
         origins.push_back(fault.other.origin);
     }
+    origins.push_back(fault.since);
     const auto lines = resolve(origins);
     fault.where.line = lines[0];
     fault.where.calls = calls_to(fault.where.origin);
@@ -98,6 +119,10 @@ Fault completed(Fault fault) {
         fault.other.line = lines[1];
         fault.other.calls = calls_to(fault.other.origin);
         text += "\n  " + describe(fault.other);
+    }
+    if (fault.since != LocationId() && stands_between(lines.back(), fault.where, fault.other)) {
+        text += "\n  both since the barrier at " + lines.back().file + ":" +
+                std::to_string(lines.back().line);
     }
     if (!fault.hint.empty()) {
         text += "\n  " + fault.hint;

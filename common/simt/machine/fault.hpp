@@ -33,6 +33,9 @@ enum class FaultKind {
     missing_acquire,      // ordered by a fence of the one who wrote, and by none of the reader
     same_value,           // threads write one value to one place, and nothing orders them
     early_exit,           // threads had left the kernel when the others met at a barrier
+    unwritten_copy,       // the host copies from the device what nobody has written
+    undefined_shuffle,    // a lane's value was asked for that takes no part in the shuffle
+    read_before_cas,      // a plain read of what others update, whose value an atomicCAS checks
 };
 
 /// What a thread did, and where. Lines and calls are found out last, because that takes time.
@@ -55,6 +58,7 @@ struct Fault : KernelFault {
     bool has_other = false; // the second thread of a race or a divergent barrier
     ThreadAction other;
     bool is_warning = false; // legal but doubtful
+    LocationId since{};      // a barrier, after which both came; empty: there is none
 
     Fault(FaultKind what, std::string summary_text, ThreadAction place = {}, std::string help = "");
     Fault(FaultKind what, std::string summary_text, ThreadAction place, ThreadAction other_place,

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdio>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -40,6 +43,13 @@ std::mutex& turn_of_launch() {
     static_cast<void>(for_fork);
     return one_launch;
 }
+
+/// What cudaFuncSetAttribute has said of kernels.
+std::map<const Kernel*, size_t>& dynamic_shared_limits() {
+    static std::map<const Kernel*, size_t> of_kernel;
+    return of_kernel;
+}
+std::mutex limits_mutex;
 
 /// The limits of compute capability 8.0, except for shared memory, which can be chosen.
 void check(const Launch& launch, const Kernel& kernel) {
@@ -78,6 +88,14 @@ void check(const Launch& launch, const Kernel& kernel) {
                std::to_string(most) + " (FLASH_SIMT_SHARED_KIB=" + std::to_string(most >> 10) +
                ")");
     }
+    const size_t allowed = dynamic_shared_limit(kernel);
+    if (!launch.raises_limit && launch.smem_bytes > allowed) {
+        refuse(std::to_string(launch.smem_bytes) +
+               " bytes of dynamic shared memory are more than the " + std::to_string(allowed) +
+               " that this kernel may have (a GPU says: invalid argument); call "
+               "cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) "
+               "before");
+    }
 }
 
 /// The number of the block that comes at a turn: the schedule says so, too.
@@ -109,6 +127,32 @@ class DetectorOn {
     bool before_;
 };
 
+/// Says from time to time how far a launch of many blocks has come.
+class Progress {
+  public:
+    Progress(const Kernel& kernel, uint64_t blocks) : kernel_(kernel), blocks_(blocks) {}
+
+    /// So many blocks have begun.
+    void tell(uint64_t begun) {
+        const std::chrono::duration<double> time = Clock::now() - begin_;
+        if (begun % look_every == 0 && time.count() >= next_) {
+            std::fprintf(stderr, "%s: %llu of %llu blocks in %.0f seconds\n", kernel_.name.c_str(),
+                         static_cast<unsigned long long>(begun),
+                         static_cast<unsigned long long>(blocks_), time.count());
+            next_ = 2 * time.count();
+        }
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr uint64_t look_every = 1024;
+
+    const Kernel& kernel_;
+    uint64_t blocks_;
+    Clock::time_point begin_ = Clock::now();
+    double next_ = 20; // seconds
+};
+
 constexpr unsigned most_workers = 1024;
 constexpr unsigned workers_apart = 8; // each of which remembers what its blocks have touched
 
@@ -131,6 +175,7 @@ Outcome run_blocks(const Launch& launch, const Kernel& kernel, Watching how) {
     // the earliest turn that went wrong: the one a run on one core would report
     Outcome outcome{blocks, std::nullopt, {}};
     bool faulty_waits = false; // for another block
+    Progress progress(kernel, blocks);
     const auto work = [&](Block& block) {
         const Watchdog::Shift shift(block);
         block.observe(observed ? observer_factory->observers(block) : Observers());
@@ -142,6 +187,7 @@ Outcome run_blocks(const Launch& launch, const Kernel& kernel, Watching how) {
                     return;
                 }
                 turn = next++;
+                progress.tell(turn);
             }
             workforce().begin_block();
             auto stopped = block.run(launch, kernel, element(launch.grid, block_at(turn, blocks)));
@@ -259,6 +305,20 @@ uint64_t resident_blocks(const Launch& launch, const Kernel& kernel) {
     return static_cast<uint64_t>(resident_blocks(launch.for_hopper,
                                                  static_cast<int>(volume(launch.block)),
                                                  launch.smem_bytes + kernel.shared_bytes));
+}
+
+size_t dynamic_shared_limit(const Kernel& kernel) {
+    constexpr size_t without_asking = 48 << 10;
+    const std::lock_guard lock(limits_mutex);
+    const auto said = dynamic_shared_limits().find(&kernel);
+    return said != dynamic_shared_limits().end()
+               ? said->second
+               : without_asking - std::min(without_asking, kernel.shared_bytes);
+}
+
+void set_dynamic_shared_limit(const Kernel& kernel, size_t bytes) {
+    const std::lock_guard lock(limits_mutex);
+    dynamic_shared_limits()[&kernel] = bytes;
 }
 
 size_t shared_memory_limit(bool for_hopper) {

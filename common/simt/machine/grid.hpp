@@ -9,6 +9,8 @@
 
 namespace flash::simt {
 
+struct Kernel;
+
 /// A launch with its kernel's type erased: `call(context)` runs the kernel once, as the current
 /// CUDA thread.
 struct Launch {
@@ -19,11 +21,17 @@ struct Launch {
     void (*call)(const void* context);
     const void* context;
     size_t context_bytes;
-    bool for_hopper = false; // its blocks may have 227 KiB of shared memory
+    bool for_hopper = false;   // its blocks may have 227 KiB of shared memory
+    bool raises_limit = false; // on dynamic shared memory by itself, as flash::launch does
 };
 
 /// The most shared memory that a block may have, in bytes.
 size_t shared_memory_limit(bool for_hopper);
+
+/// How much dynamic shared memory a launch of this kernel may ask for: what is left of 48 KiB by
+/// its __shared__ variables, until cudaFuncSetAttribute has said another number.
+size_t dynamic_shared_limit(const Kernel& kernel);
+void set_dynamic_shared_limit(const Kernel& kernel, size_t bytes);
 
 // The emulated GPU. It has few SMs, so that small problems have several waves.
 inline constexpr int sms = 4;
@@ -33,7 +41,6 @@ inline constexpr int blocks_per_sm = 32;
 /// How many blocks of a launch the emulated GPU runs at the same time. On each of its SMs a block
 /// may have what FLASH_SIMT_SHARED_KIB says. Registers do not count.
 int resident_blocks(bool for_hopper, int threads, size_t smem_bytes);
-struct Kernel;
 uint64_t resident_blocks(const Launch& launch, const Kernel& kernel);
 
 /// Whether several workers run a launch's blocks, and each watches its own apart from the others.

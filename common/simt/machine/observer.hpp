@@ -23,6 +23,13 @@ struct Wgmma;
 
 enum class AccessKind : uint8_t { load, store, atomic };
 
+/// What an atomic operation does with the value that it finds.
+enum class Atomic : uint8_t {
+    updates,
+    overwrites, // an exchange, whose result is of no concern, as a rule
+    compares    // atomicCAS
+};
+
 /// For which other threads an access or a fence counts (the scopes of the PTX memory model). An
 /// access that is not `weak` may meet another such one: an atomic operation has the scope that its
 /// name says, a volatile access that of the system.
@@ -35,9 +42,10 @@ struct AccessEvent {
     AccessKind kind;
     LocationId origin;
     Scope scope = Scope::weak;
-    bool overwrites = false; // an exchange, whose result is of no concern, as a rule
+    Atomic atomic = Atomic::updates; // if it is one
 
-    bool reads() const { return kind != AccessKind::store && !overwrites; }
+    bool reads() const { return kind != AccessKind::store && atomic != Atomic::overwrites; }
+    bool compares() const { return kind == AccessKind::atomic && atomic == Atomic::compares; }
 };
 
 /// A row of 16 bytes that a lane names and its warp reads.

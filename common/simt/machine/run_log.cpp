@@ -82,6 +82,16 @@ void RunLog::add_last(const Fault& fault) {
     }
 }
 
+void RunLog::add_warning(Fault warning) {
+    const std::lock_guard lock(mutex_);
+    warning.is_warning = true;
+    static_cast<Error&>(warning) = Error(std::string("warning: ") + warning.what());
+    if (told_.emplace(warning.kind, warning.where.line, warning.other.line).second) {
+        print(warning);
+        warnings_.push_back(std::move(warning));
+    }
+}
+
 void RunLog::print_last() {
     const std::lock_guard lock(mutex_);
     for (; printed_ < faults_.size(); ++printed_) {

@@ -36,6 +36,9 @@ class RunLog {
     /// A fault that is thrown, completed. It is kept once, and whoever catches it prints it.
     void add_last(const Fault& fault);
 
+    /// A warning of the host's calls, complete but for that it is one: told once for each place.
+    void add_warning(Fault warning);
+
     /// Prints those that nobody has printed so far. Who has caught one may have.
     void print_last();
 

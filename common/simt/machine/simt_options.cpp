@@ -92,6 +92,7 @@ Options from_environment() {
     chosen.detect = number_from("FLASH_SIMT_DETECT", 0, 1, 0) == 1;
     chosen.workers = number_from("FLASH_SIMT_WORKERS", 1, 1024, chosen.workers);
     chosen.shared_kib = number_from("FLASH_SIMT_SHARED_KIB", 1, 227, chosen.shared_kib);
+    chosen.memory_mib = static_cast<uint64_t>(number_from("FLASH_SIMT_MEMORY_MIB", 1, 1 << 24, 0));
     chosen.keep_going = number_from("FLASH_SIMT_KEEP_GOING", 0, 1, 0) == 1;
     chosen.strict = number_from("FLASH_SIMT_STRICT", 0, 1, 0) == 1;
     chosen.ignore = parse_lines("FLASH_SIMT_IGNORE", variable("FLASH_SIMT_IGNORE"));

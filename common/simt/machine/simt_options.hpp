@@ -45,6 +45,8 @@ struct Options {
     int workers = 0;
     // shared memory that a block may have: 163 on sm_80, 99 on sm_86, 89 and 120, 227 on sm_90
     int shared_kib = 163;
+    // that all buffers of the device may have; 0: a quarter of this computer's
+    uint64_t memory_mib = 0;
 
     // What a run with `detect` says, and how it ends.
     bool keep_going = false; // a faulty access does nothing, each distinct fault is told once
@@ -63,6 +65,7 @@ struct Options {
 ///   FLASH_SIMT_DETECT      1: report races and wrong accesses
 ///   FLASH_SIMT_WORKERS     OS threads
 ///   FLASH_SIMT_SHARED_KIB  shared memory that a block may have
+///   FLASH_SIMT_MEMORY_MIB  memory that all buffers of the device may have
 ///   FLASH_SIMT_KEEP_GOING  1: report each distinct fault once and go on
 ///   FLASH_SIMT_STRICT      1: warnings are faults
 ///   FLASH_SIMT_IGNORE      FILE:LINE,FILE:LINE...: faults there are not reported

@@ -15,6 +15,9 @@
 
 #include "common/simt/machine/debug_info.hpp"
 
+// Of the section in which __managed__ puts its variables; the linker's, if there is one.
+extern "C" [[gnu::weak]] char __start_flash_managed, __stop_flash_managed;
+
 namespace flash::simt {
 namespace {
 
@@ -81,8 +84,10 @@ bool is_name_of_guard(const std::string& mangled) {
 }
 
 /// A `static` of a __device__ function is the device's, too.
-Variable::Kind kind_of(const std::string& mangled) {
-    return has_tag(mangled, "B7managed")                                  ? Variable::managed
+Variable::Kind kind_of(const std::string& mangled, const char* begin, size_t bytes) {
+    const bool is_managed =
+        bytes > 0 && begin >= &__start_flash_managed && begin < &__stop_flash_managed;
+    return is_managed                                                     ? Variable::managed
            : has_tag(mangled, "B8constant")                               ? Variable::constant
            : has_tag(mangled, "B6device") || has_tag(mangled, "B6kernel") ? Variable::device
                                                                           : Variable::host;
@@ -114,7 +119,7 @@ SymbolTable read_own_symbols() {
     std::ranges::sort(table.shared, {}, &SharedVariable::offset);
     std::ranges::sort(table.variables, {}, &Variable::begin);
     for (Variable& variable : table.variables) {
-        variable.kind = kind_of(variable.name);
+        variable.kind = kind_of(variable.name, variable.begin, variable.bytes);
         if (variable.kind != Variable::host) {
             variable.name = variable_name(variable.name);
             table.device_variables.push_back(variable);

@@ -53,14 +53,22 @@ void handle(int signal, siginfo_t* info, void* context) {
     const bool has_address = info->si_code == SEGV_MAPERR || info->si_code == SEGV_ACCERR;
     const std::string known =
         has_address ? describe(block, static_cast<const char*>(info->si_addr)) : "";
+    // A stack may end in the runtime, which is no line of the kernel: where it was called, then.
+    const uint32_t call = block.current().call;
+    const bool no_stack =
+        has_address && call != 0 &&
+        block.stacks().guards(block.current().number, static_cast<const char*>(info->si_addr));
+    const LocationId here =
+        no_stack ? place_of_call(call)
+                 : LocationId::of_code(static_cast<const char*>(program_counter(context)) + 1,
+                                       executable().load_address);
     block.stop(
         {known.starts_with("out of bounds") ? FaultKind::out_of_bounds : FaultKind::invalid_access,
          !known.empty() ? known
          : has_address  ? "an access to an address that is neither in global nor in shared memory"
                         : "an access to an address that is misaligned, or not an address at all",
-         block.place(block.current().number, "makes it",
-                     LocationId::of_code(static_cast<const char*>(program_counter(context)) + 1,
-                                         executable().load_address))});
+         block.place(block.current().number,
+                     no_stack ? "calls itself, or other functions, too deep" : "makes it", here)});
 }
 
 } // namespace

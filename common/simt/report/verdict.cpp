@@ -10,8 +10,8 @@ namespace flash::simt {
 namespace {
 
 const char* name_of(Verdict verdict) {
-    constexpr const char* names[] = {"clean",   "warning",     "fault",
-                                     "timeout", "unsupported", "interrupted"};
+    constexpr const char* names[] = {"clean",       "warning",     "fault",    "timeout",
+                                     "unsupported", "interrupted", "unchecked"};
     return names[static_cast<int>(verdict)];
 }
 
@@ -72,6 +72,7 @@ Verdict verdict() {
            : log.interrupted_by() != 0                    ? Verdict::interrupted
            : std::ranges::any_of(log.faults(), timed_out) ? Verdict::timeout
            : !log.faults().empty()                        ? Verdict::fault
+           : options().detect && log.watched() == 0       ? Verdict::unchecked
            : !log.warnings().empty()                      ? Verdict::warning
                                                           : Verdict::clean;
 }
@@ -89,6 +90,9 @@ std::string verdict_line() {
         break;
     case Verdict::timeout:
         text = "timeout";
+        break;
+    case Verdict::unchecked:
+        text = "nothing was checked";
         break;
     default:
         text = log.faults().empty() ? "no fault found" : plural(log.faults().size(), "fault");
@@ -124,6 +128,8 @@ int exit_code(int code) {
         return exit_unsupported;
     case Verdict::interrupted:
         return 128 + run_log().interrupted_by();
+    case Verdict::unchecked:
+        return code == 0 ? exit_unchecked : code;
     default:
         return code;
     }

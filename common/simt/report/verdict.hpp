@@ -11,11 +11,12 @@ enum ExitCode {
     exit_fault = 86,        // of a kernel, or of a warning with --strict
     exit_timeout = 87,      // a launch made no progress
     exit_unsupported = 88,  // the program needs something that this backend has not
+    exit_unchecked = 89,    // in the place of 0: no launch was watched, so nothing is known
     exit_interrupted = 130, // Ctrl-C, as shells have it
     exit_terminated = 143,  // SIGTERM
 };
 
-enum class Verdict { clean, warning, fault, timeout, unsupported, interrupted };
+enum class Verdict { clean, warning, fault, timeout, unsupported, interrupted, unchecked };
 
 /// Of all that run_log() has.
 Verdict verdict();

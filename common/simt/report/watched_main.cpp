@@ -24,18 +24,32 @@ namespace {
 
 constexpr int nothing_to_run = 2; // an option that is not understood, or no memory
 
+struct CannotWrite : Error {
+    explicit CannotWrite(const std::string& file) : Error("cannot write " + file) {}
+};
+
 std::string setting(const char* name) {
     const char* const text = std::getenv(name);
     return text == nullptr ? "" : text;
 }
 
-void write(const std::string& file, const std::string& document) {
+/// False, and it says so, if it cannot be written.
+bool write(const std::string& file, const std::string& document) {
     if (file == "-") {
         std::fputs(document.c_str(), stdout);
-        return;
+        return true;
     }
-    if (!(std::ofstream(file) << document)) {
-        std::fprintf(stderr, "cannot write %s\n", file.c_str());
+    if (std::ofstream(file) << document << std::flush) {
+        return true;
+    }
+    std::fprintf(stderr, "%s\n", CannotWrite(file).what());
+    return false;
+}
+
+/// Before the program runs, which may take long. Throws CannotWrite.
+void require_writable(const std::string& file) {
+    if (!file.empty() && file != "-" && !std::ofstream(file, std::ios::app)) {
+        throw CannotWrite(file);
     }
 }
 
@@ -46,14 +60,15 @@ void report(int code) {
     std::cout.flush();
     std::fflush(stdout);
     run_log().print_last();
+    bool written = true;
     if (const std::string file = setting("FLASH_SIMT_PROFILE"); !file.empty()) {
-        write(file, to_json(profile()));
+        written = write(file, to_json(profile()));
     }
     std::fprintf(stderr, "%s\n", verdict_line().c_str());
     if (const std::string file = setting("FLASH_SIMT_JSON"); !file.empty()) {
-        write(file, verdict_json(code));
+        written = write(file, verdict_json(code)) && written;
     }
-    final_code = exit_code(code);
+    final_code = written ? exit_code(code) : nothing_to_run;
 }
 
 [[noreturn]] void finish(int code) {
@@ -130,6 +145,8 @@ extern "C" int __wrap_main(int argc, char** argv) {
         simt::Options& chosen = simt::options();
         chosen.detect = simt::setting("FLASH_SIMT_DETECT") != "0";
         chosen.count = !simt::setting("FLASH_SIMT_PROFILE").empty();
+        simt::require_writable(simt::setting("FLASH_SIMT_PROFILE"));
+        simt::require_writable(simt::setting("FLASH_SIMT_JSON"));
     } catch (const flash::Error& error) {
         std::fprintf(stderr, "%s\n", error.what());
         simt::final_code = simt::nothing_to_run;

@@ -36,6 +36,9 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
         if (!may_be_usual || !is_usual_load(caller.block, caller.thread, place, line)) {
             caller.makes(event, {place, bytes, kind, line});
         }
+        if (event == &Observer::access && kind != AccessKind::load) {
+            caller.block.note_write(line);
+        }
     }
 }
 
@@ -64,6 +67,7 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
         caller.tells(&Observer::strong_read, address, Scope::system);
     } else if (observed) {
         caller.tells(&Observer::strong_write, address, Scope::system, true);
+        caller.block.note_write(origin);
     }
 }
 
@@ -94,6 +98,8 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     if (kind == AccessKind::atomic || active_observers == nullptr ||
         !quick_check.passes(address, bytes, kind, current_block().current().number)) {
         note_any(address, bytes, kind, return_address);
+    } else if (kind != AccessKind::load) {
+        current_block().note_write(LocationId::of_code(return_address, load_base));
     }
 }
 
@@ -110,10 +116,17 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     const auto* const begin = static_cast<const char*>(address);
     const size_t low_bits = reinterpret_cast<size_t>(address) | size;
     const unsigned step = low_bits % 4 == 0 ? 4 : low_bits % 2 == 0 ? 2 : 1;
+    Thread& thread = current_block().current();
+    thread.copied = {begin, size};
     for (size_t offset = 0; offset < size; offset += step) {
         note(begin + offset, step, kind, return_address);
     }
+    thread.copied = {};
 }
+
+/// Deeper calls count as made by the last of these: a recursion would give every level lines of its
+/// own, and what is remembered of memory grows with their number.
+constexpr size_t deepest_call = 64;
 
 /// A device function that was not inlined, or the kernel, or what calls that.
 [[gnu::noinline]] void enter_function(const void* caller, const void* inside) {
@@ -125,6 +138,9 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     };
     constexpr uint32_t beginning = 256; // bytes of code before the function tells of itself
     thread.calls.push_back(thread.call);
+    if (thread.calls.size() > deepest_call) {
+        return;
+    }
     thread.call = in_file(inside) - in_file(block.launch().kernel) < beginning
                       ? 0
                       : call_number(thread.call, in_file(caller), in_file(inside));

@@ -42,6 +42,8 @@ std::atomic<bool> in_doubt = false;
 void Detector::begin_launch(bool quickly) {
     quickly_ = quickly;
     doubted_.clear();
+    polling_.clear();
+    read_before_cas_.clear();
     semaphores_.clear();
     recent_ = {};
     variables_.assign(1, {});
@@ -53,6 +55,9 @@ void Detector::begin_block() {
     unwritten_.reset();
     order_.begin_block(static_cast<unsigned>(volume(block_.launch().block)), block_.index());
     volatile_loads_.clear();
+    volatile_reads_.clear();
+    plain_loads_.clear();
+    last_barrier_ = {};
     barrier_clocks_.clear();
     registers_.assign(block_.thread_count(), {});
     channels_ = block_.thread_count();
@@ -84,7 +89,9 @@ std::optional<Fault> Detector::end_block() {
     return std::exchange(unwritten_, std::nullopt);
 }
 
-void Detector::barrier(SourceLocation) {
+void Detector::barrier(SourceLocation location) {
+    last_barrier_ = LocationId::of(location);
+    volatile_reads_.clear();
     if (unwritten_) {
         block_.report(*std::exchange(unwritten_, std::nullopt));
     }
@@ -224,13 +231,86 @@ Fault Detector::race_of_threads(unsigned thread, const AccessEvent& access, cons
                                 const Order::Race& race) const {
     const bool same_block = order_.of_this_block(*race.other);
     const bool same_warp = same_block && race.other->warp == thread / 32;
-    return {FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
-            action_of(race, thread, access),
-            same_warp ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between the "
-                        "two would order them"
-            : same_block
-                ? "a __syncthreads() between the two would order them"
-                : "nothing orders threads of different blocks; only atomic operations may meet"};
+    Fault fault(
+        FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
+        action_of(race, thread, access),
+        same_warp ? "they are lanes of one warp; a __syncwarp() or __syncthreads() between the "
+                    "two would order them"
+        : same_block
+            ? "a __syncthreads() between the two would order them"
+            : "nothing orders threads of different blocks; only atomic operations may meet");
+    fault.since = same_block ? last_barrier_ : LocationId();
+    return fault;
+}
+
+/// Of two volatile accesses, which may meet by the model; but the one reckons with the other's
+/// being done.
+Fault Detector::race_in_warp(unsigned thread, const AccessEvent& access, const Region& region,
+                             const Order::Race& race) const {
+    Fault fault = race_of_threads(thread, access, region, race);
+    fault.summary =
+        "race: two lanes of one warp, and volatile orders nothing, " + in(access, region);
+    fault.hint = "since Volta lanes run independently; a __syncwarp() between the two would order "
+                 "them";
+    return fault;
+}
+
+/// Who reads a place again and again waits for it to change.
+void Detector::note_volatile_load(unsigned thread, const AccessEvent& access) {
+    if (!volatile_reads_.emplace(thread, access.origin, access.address).second) {
+        polling_.insert(access.origin);
+    }
+}
+
+void Detector::warn_of_plain_read(Fault race) {
+    const std::string place = race.summary.substr(race.summary.find(','));
+    block_.warn({FaultKind::read_before_cas,
+                 "two threads, and a plain read of what others update atomically" + place,
+                 race.where, race.other,
+                 "an atomicCAS checks the value, so that an old one does no harm; a volatile read "
+                 "would be no race"});
+}
+
+/// A thread comes to an atomicCAS: what it has read there by plain loads is checked by it.
+void Detector::note_comparison(unsigned thread, const AccessEvent& access, const Cell& cell,
+                               const Trace& now, bool shared) {
+    for (const LocationId load : order_.own_loads(cell, now, shared)) {
+        read_before_cas_.insert(load);
+    }
+    std::erase_if(plain_loads_, [&](PlainLoad& load) {
+        const bool checked = load.thread == thread && load.address == access.address;
+        if (checked) {
+            read_before_cas_.insert(load.race.where.origin);
+            warn_of_plain_read(std::move(load.race));
+        }
+        return checked;
+    });
+}
+
+/// A plain load and an atomic operation of others, in either order: whether an atomicCAS checks
+/// what was read. Where that may still come, the race waits for it.
+bool Detector::may_be_checked(unsigned thread, const AccessEvent& access, const Region& region,
+                              const Order::Race& race) {
+    const bool reads = access.kind == AccessKind::load && access.scope == Scope::weak &&
+                       race.kind == AccessKind::atomic;
+    const bool was_read = access.kind == AccessKind::atomic && race.kind == AccessKind::load &&
+                          race.other->engine == 0;
+    if (!(reads || was_read) || actor_ != nullptr) {
+        return false;
+    }
+    const LocationId load = reads ? access.origin : LocationId::from(race.other->origin);
+    if (read_before_cas_.contains(load)) {
+        warn_of_plain_read(race_of_threads(thread, access, region, race));
+        return true;
+    }
+    const auto is_same = [&](const PlainLoad& one) {
+        return one.thread == thread && one.address == access.address;
+    };
+    if (!reads || std::ranges::any_of(plain_loads_, is_same)) {
+        return false;
+    }
+    plain_loads_.push_back({thread, access.address, race_of_threads(thread, access, region, race)});
+    return true;
 }
 
 /// Whether it is a race of two plain writes by threads, which may write the same value.
@@ -303,6 +383,9 @@ void Detector::access(unsigned thread, const AccessEvent& access) {
             need_more_than_a_quick_check();
         }
         return;
+    }
+    if (access.kind == AccessKind::load && access.scope == Scope::system) {
+        note_volatile_load(thread, access);
     }
     const bool weak = access.scope == Scope::weak;
     const bool is_usual =
@@ -399,6 +482,19 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
     }
 }
 
+/// Whether what nobody wrote is a gap between the members of a struct, which is copied as a whole.
+bool Detector::is_padding(unsigned thread, const AccessEvent& access, const AccessEvent& part,
+                          const Region& region) const {
+    const std::span<const char> copied = block_.thread(thread).copied;
+    const std::span<const char> whole =
+        copied.empty() ? std::span(access.address, access.bytes) : copied;
+    const bool is_all = whole.size() == region.bytes && whole.data() == region.begin;
+    return whole.data() >= region.begin &&
+           whole.data() + whole.size() <= region.begin + region.bytes &&
+           region.written->any(whole.data(), whole.size()) &&
+           (is_all || region.written->is_padding(part.address, part.bytes));
+}
+
 /// Of global memory: reads only what the host or a kernel has written.
 void Detector::check_written(unsigned thread, const AccessEvent& access, const Region& region) {
     const bool may_be_fresh = may_be_unwritten(access);
@@ -412,7 +508,8 @@ void Detector::check_written(unsigned thread, const AccessEvent& access, const R
         const unsigned step = std::min(access.bytes, 4u);
         for (unsigned offset = 0; offset < access.bytes; offset += step) {
             const AccessEvent part{access.address + offset, step, access.kind, access.origin};
-            if (may_be_unwritten(part) && !region.written->all(part.address, step)) {
+            if (may_be_unwritten(part) && !region.written->all(part.address, step) &&
+                !is_padding(thread, access, part, region)) {
                 block_.stop({FaultKind::uninitialised,
                              "read of global memory that neither the host nor a kernel has "
                              "written, " +
@@ -439,13 +536,18 @@ bool Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
         note_unwritten(thread, access, region);
     }
     const Trace now = order_.now(thread, access.origin, access.kind, access.scope);
+    if (access.compares()) {
+        note_comparison(thread, access, cell, now, shared);
+    }
     Order::Race race = order_.race(cell, access.kind, now, shared);
     if (is_of_two_writes(access, race)) {
         block_.suspect(race_of_threads(thread, access, region, race), access);
         race = order_.race_with_readers(cell, access.kind, now, shared, {});
     }
     if (race.other && race.doubt == Order::Race::no) {
-        stop_race(thread, access, region, race);
+        if (!may_be_checked(thread, access, region, race)) {
+            stop_race(thread, access, region, race);
+        }
     } else if (race.other) {
         doubt(thread, access, region, race);
     }
@@ -464,11 +566,18 @@ void Detector::doubt(unsigned thread, const AccessEvent& access, const Region& r
     const bool is_flag = race.kind == AccessKind::load
                              ? looks_again(*race.other, access.address)
                              : order_.has_acquired(thread, access.address);
-    if ((race.doubt == Order::Race::strong && is_flag) ||
-        !doubted_.emplace(access.origin, LocationId::from(race.other->origin)).second) {
+    const bool is_volatile = race.doubt == Order::Race::strong;
+    const LocationId other = LocationId::from(race.other->origin);
+    // lanes of one warp, of which one reads what the other writes
+    const bool in_warp = is_volatile && same_block && race.other->warp == thread / 32 &&
+                         access.kind != AccessKind::atomic && race.kind != AccessKind::atomic &&
+                         access.kind != race.kind;
+    if ((is_volatile && is_flag) || !doubted_.emplace(access.origin, other, in_warp).second) {
         return;
     }
-    const bool is_volatile = race.doubt == Order::Race::strong;
+    if (in_warp && access.kind == AccessKind::store && !polling_.contains(other)) {
+        block_.stop(race_in_warp(thread, access, region, race));
+    }
     Fault fault(is_volatile ? FaultKind::volatile_conflict : FaultKind::missing_acquire,
                 (is_volatile ? "two threads, and no race only because of volatile, "
                              : "two threads, and a fence of the one who wrote alone, ") +
@@ -480,7 +589,12 @@ void Detector::doubt(unsigned thread, const AccessEvent& access, const Region& r
                     ? "a __threadfence_block() after the flag was read would complete the order"
                     : "a __threadfence() after the flag was read would complete the order");
     if (is_volatile && access.kind == AccessKind::load) {
-        volatile_loads_.push_back({thread, access.address, std::move(fault)});
+        const bool shared = block_.space_of(access.address) == Space::shared;
+        volatile_loads_.push_back(
+            {thread, access.address, std::move(fault), in_warp, std::nullopt});
+        if (in_warp && shared) {
+            volatile_loads_.back().race = race_in_warp(thread, access, region, race);
+        }
     } else {
         block_.warn(std::move(fault));
     }
@@ -495,7 +609,7 @@ bool Detector::looks_again(const Trace& reader, const char* address) const {
     for (uint32_t lanes = reader.lanes; lanes != 0; lanes &= lanes - 1) {
         const unsigned lane = static_cast<unsigned>(std::countr_zero(lanes));
         const Thread& thread = block->thread(reader.warp * 32 + lane);
-        if (thread.finished || thread.look.address != address) {
+        if (thread.finished || !thread.look.has_seen(address)) {
             return false;
         }
     }
@@ -514,7 +628,7 @@ void Detector::fence(unsigned thread, Scope scope) {
     std::erase_if(volatile_loads_, [&](const VolatileLoad& load) {
         const bool in_order = load.thread == thread && order_.would_learn(thread, load.address);
         if (in_order) {
-            doubted_.erase({load.doubt.where.origin, load.doubt.other.origin});
+            doubted_.erase({load.doubt.where.origin, load.doubt.other.origin, load.in_warp});
         }
         return in_order;
     });
@@ -523,12 +637,25 @@ void Detector::fence(unsigned thread, Scope scope) {
 }
 
 void Detector::end_thread(unsigned thread) {
-    for (VolatileLoad& load : volatile_loads_) {
-        if (load.thread == thread) {
+    const auto take_own = [thread](auto& loads) {
+        const auto others = std::ranges::stable_partition(
+            loads, [thread](const auto& load) { return load.thread != thread; });
+        std::vector own(std::make_move_iterator(others.begin()),
+                        std::make_move_iterator(others.end()));
+        loads.erase(others.begin(), others.end());
+        return own;
+    };
+    for (PlainLoad& load : take_own(plain_loads_)) {
+        block_.report(std::move(load.race));
+    }
+    for (VolatileLoad& load : take_own(volatile_loads_)) {
+        const bool has_waited = polling_.contains(load.doubt.where.origin);
+        if (load.race && !has_waited) {
+            block_.report(*std::move(load.race));
+        } else {
             block_.warn(std::move(load.doubt));
         }
     }
-    std::erase_if(volatile_loads_, [&](const VolatileLoad& load) { return load.thread == thread; });
 }
 
 void Detector::go_on() { order_.go_on(); }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -154,7 +155,25 @@ class Detector final : public Observer {
         unsigned thread;
         const void* address;
         Fault doubt;
+        bool in_warp;              // a lane of the same warp has written it
+        std::optional<Fault> race; // then, in shared memory, unless it waits for that
     };
+
+    /// A plain load of what others have updated atomically: no race where an atomicCAS follows,
+    /// which checks the value.
+    struct PlainLoad {
+        unsigned thread;
+        const char* address;
+        Fault race;
+    };
+    void note_volatile_load(unsigned thread, const AccessEvent& access);
+    bool may_be_checked(unsigned thread, const AccessEvent& access, const Region& region,
+                        const Order::Race& race);
+    void note_comparison(unsigned thread, const AccessEvent& access, const Cell& cell,
+                         const Trace& now, bool shared);
+    void warn_of_plain_read(Fault race);
+    Fault race_in_warp(unsigned thread, const AccessEvent& access, const Region& region,
+                       const Order::Race& race) const;
     void doubt(unsigned thread, const AccessEvent& access, const Region& region,
                const Order::Race& race);
     bool looks_again(const Trace& reader, const char* address) const;
@@ -167,6 +186,8 @@ class Detector final : public Observer {
     void check(unsigned thread, const AccessEvent& access, Space space);
     void read_by(const AsyncReaders& readers, const AccessEvent& access, CellMemo& memo);
     void check_written(unsigned thread, const AccessEvent& access, const Region& region);
+    bool is_padding(unsigned thread, const AccessEvent& access, const AccessEvent& part,
+                    const Region& region) const;
     std::string hint_elsewhere(const char* address) const;
     void check_elsewhere(unsigned thread, const AccessEvent& access);
     uint32_t step_at_mbarrier(unsigned thread);
@@ -214,8 +235,15 @@ class Detector final : public Observer {
     Block& block_;
     Order order_;
     bool quickly_ = false; // shared memory is looked at by quick_check
-    std::set<std::pair<LocationId, LocationId>> doubted_; // during this launch
-    std::vector<VolatileLoad> volatile_loads_;            // of this block
+    // during this launch: pairs of places, and whether lanes of one warp met there
+    std::set<std::tuple<LocationId, LocationId, bool>> doubted_;
+    std::set<LocationId> polling_;         // volatile loads that a thread has repeated
+    std::set<LocationId> read_before_cas_; // plain loads whose value an atomicCAS checks
+    // of this block, since the last barrier: thread, place and address
+    std::set<std::tuple<unsigned, LocationId, const char*>> volatile_reads_;
+    std::vector<PlainLoad> plain_loads_; // of this block
+    LocationId last_barrier_;
+    std::vector<VolatileLoad> volatile_loads_; // of this block
     // a read of memory that nobody wrote, kept until the next barrier
     std::optional<Fault> unwritten_;
     std::map<const void*, BarrierClocks> barrier_clocks_;

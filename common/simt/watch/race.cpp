@@ -471,6 +471,30 @@ Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Tr
     return found;
 }
 
+std::vector<LocationId> Order::own_loads(const Cell& cell, const Trace& now, bool shared) const {
+    const auto [past, frame] = history(cell, shared);
+    const bool is_relative = this->is_relative(past, shared);
+    std::vector<LocationId> places;
+    const auto told = [&, frame = frame](const Trace& trace) {
+        return out_of_frame(is_relative ? absolute(trace) : trace, frame);
+    };
+    const auto add = [&](const Trace& one) {
+        if (one.block == now.block && one.warp == now.warp && (one.lanes & now.lanes) != 0 &&
+            one.epoch == now.epoch && one.engine == 0 && one.atomic == 0 &&
+            Scope{static_cast<uint8_t>(one.scope)} == Scope::weak) {
+            places.push_back(LocationId::from(one.origin));
+        }
+    };
+    const Trace last = told(past.last);
+    add(last);
+    if (last.epoch == now.epoch) {
+        for (uint32_t i = past.more; i != 0; i = in_list(i, is_relative).next) {
+            add(told(in_list(i, is_relative).trace));
+        }
+    }
+    return places;
+}
+
 /// The last one is not of this epoch. One is enough to be remembered of those that nothing orders;
 /// where something may, those are left out that are before the others.
 void Order::add_block(History& history, const Trace& framed_now, uint32_t frame) const {

@@ -435,6 +435,8 @@ class Order {
     Trace writer(const Cell& cell, bool shared) const {
         return (shared ? shared_writes_ : past_.writes)[cell.write & ~unsettled];
     }
+    /// Where the thread that makes `now` has read the cell since it was written, by plain loads.
+    std::vector<LocationId> own_loads(const Cell& cell, const Trace& now, bool shared) const;
     bool has_atomics(const Cell& cell, bool shared) const {
         return history(cell, shared).past.atomics != 0;
     }

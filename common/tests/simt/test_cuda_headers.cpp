@@ -385,6 +385,13 @@ __global__ void in_groups(int* out) {
     const cg::thread_group any = tile;
     any.sync();
     out[320 + rank] = static_cast<int>(any.size() + any.thread_rank());
+    const auto four = cg::tiled_partition<4>(tile);
+    out[384 + rank] = static_cast<int>(10 * four.meta_group_size() + four.meta_group_rank());
+    const auto pair = cg::tiled_partition(odd, 2); // of every second lane
+    out[448 + rank] = static_cast<int>(100 * pair.meta_group_size() + 10 * pair.meta_group_rank() +
+                                       pair.thread_rank());
+    const auto labeled = cg::labeled_partition(warp, rank % 3);
+    out[512 + rank] = static_cast<int>(10 * labeled.meta_group_size() + labeled.meta_group_rank());
     block.sync();
 }
 
@@ -402,16 +409,19 @@ __global__ void neighbours_after_all(const int* in, int* between, int* out, int 
 
 TEST_CASE("cooperative groups within a block") {
     in_every_way([] {
-        const Buffer<int> out(384);
+        const Buffer<int> out(576);
         launch(in_groups, 1, dim3(16, 4), 0, out.data());
         const std::vector<int> of = out.values();
         CHECK(of[33] == 1520); // 32 to 63
         CHECK(of[64 + 45] == 40);
         CHECK(of[128 + 45] == 6);
-        CHECK(of[192 + 45] == 44 + 5);
+        CHECK(of[192 + 45] == 44 + 1); // a tile counts within its warp
         CHECK(of[256 + 45] == 63);
         CHECK(of[256 + 44] == 62);
         CHECK(of[320 + 45] == 8 + 5);
+        CHECK(of[384 + 45] == 21);
+        CHECK(of[448 + 45] == 830);    // lanes 1, 3, 5 ... of 16: lane 13 is the seventh
+        CHECK(of[512 + 45] == 30 + 1); // labels by their lowest lanes: 2, 0, 1
     });
 }
 

@@ -27,7 +27,8 @@ docs/simt_reference.md lists.
 Options of nvcc (-arch, -O3, -std=, -lineinfo, -lcublas ...) are taken, and mean nothing here.
 
 exit code: the program's own; 86 a kernel has a fault, 87 a launch makes no progress, 88 the program
-needs what is not supported, 130 interrupted, 2 it does not compile, or a wrong option
+needs what is not supported, 89 (for 0) no launch was watched, 130 interrupted, 2 it does not
+compile, a wrong option, or a file that cannot be written
 
 examples:
   scripts/simt run docs/examples/vector_add.cu
@@ -48,6 +49,7 @@ OPTIONS = (
     ("--keep-going", None, "tell every fault once; do not stop at the first"),
     ("--strict", None, "warnings are faults"),
     ("--timeout", "SECONDS", "without progress of a launch; 0 none (60)"),
+    ("--memory", "MIB", "that buffers of the device may have (a quarter of this computer's)"),
     ("--json", "FILE", "also write the verdict as JSON; - is the standard output"),
     ("--gpu", None, "then compile it with nvcc, and run it on the GPU"),
 )
@@ -124,6 +126,7 @@ def environment(options, name):
         "IGNORE": ",".join(options.ignore),
         "STRICT": "1" * options.strict,
         "TIMEOUT": options.timeout,
+        "MEMORY_MIB": options.memory,
         "JSON": options.json,
         "PROFILE": f"{name}.profile.json" * options.profile,
     }
@@ -152,7 +155,10 @@ def write_verdict(options, kind, code, said):
         "unsupported": [fault["text"] for fault in faults * is_refused],
     }
     text = json.dumps(verdict, indent=2) + "\n"
-    sys.stdout.write(text) if options.json == "-" else Path(options.json).write_text(text)
+    try:
+        sys.stdout.write(text) if options.json == "-" else Path(options.json).write_text(text)
+    except OSError:
+        raise LabError(f"cannot write {options.json}") from None
 
 
 def tell_why_not(error, options):

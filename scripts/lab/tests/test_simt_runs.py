@@ -215,6 +215,18 @@ int main() {
 THRUST = """#include <thrust/sort.h>
 int main() { thrust::sort(0, 0); }
 """
+MANAGED = """#include <cstdio>
+__managed__ __device__ int a;
+__device__ __managed__ int b;
+static __managed__ int c;
+__global__ void k() { a = 1; b = 2; c = 3; }
+int main() {
+    a = b = c = 0;
+    k<<<1, 1>>>();
+    cudaDeviceSynchronize();
+    printf("%d %d %d\\n", a, b, c);
+}
+"""
 WRONG = "does_not_compile"
 RACE = """__global__ void k(int* a) { a[0] = threadIdx.x; }
 int main() { int* a; cudaMalloc(&a, 4); k<<<1, 2>>>(a); }
@@ -265,8 +277,27 @@ class Runs(unittest.TestCase):
     def test_options_reach_the_run(self):
         self.assertEqual(self.simt("race.cu", race__cu=RACE).returncode, 86)
         self.assertEqual(self.simt("race.cu", "--ignore", "race.cu:1").returncode, 0)
-        self.assertEqual(self.simt("race.cu", "--kernel", "other").returncode, 0)
         self.assertEqual(self.simt("race.cu", "--launches", "many").returncode, 2)
+
+    def test_a_run_that_has_checked_nothing_is_not_0(self):
+        mistyped = self.simt("race.cu", "--kernel", "other", "--json", "-", race__cu=RACE)
+        self.assertEqual(mistyped.returncode, 89)
+        self.assertEqual(json.loads(mistyped.stdout)["verdict"], "unchecked")
+        self.assertIn("no kernel is called other; there is k", mistyped.stderr)
+        for own, code in ((0, 89), (3, 3)):
+            text = f"int main() {{ return {own}; }}\n"
+            self.assertEqual(self.simt("a.cu", a__cu=text).returncode, code)
+
+    def test_a_verdict_that_cannot_be_written(self):
+        for text in (RACE, THRUST):
+            done = self.simt("a.cu", "--json", "no/folder.json", a__cu=text)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("cannot write no/folder.json", done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+
+    def test_managed_variables_in_either_order(self):
+        done = self.simt("a.cu", a__cu=MANAGED)
+        self.assertEqual((done.returncode, done.stdout), (0, "1 2 3\n"), done.stderr)
 
     def test_what_does_not_run(self):
         for text, code, said in (
