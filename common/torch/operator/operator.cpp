@@ -230,16 +230,16 @@ void check_paged(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
         TORCH_CHECK_VALUE(
             x.stride(3) == 1 && reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0, name,
             " must have rows that lie in one piece and begin at multiples of 16 bytes");
-        TORCH_CHECK_VALUE(x.size(2) % 16 == 0, name, " has ", x.size(2),
-                          " keys in a page; a multiple of 16 is expected");
-        for (const int64_t stride : strides_of(x)) {
-            TORCH_CHECK_VALUE(stride % 8 == 0, name, " has strides ", x.strides(),
-                              "; multiples of 8 elements are expected");
-        }
     }
     TORCH_CHECK_VALUE(k.sizes() == v.sizes() && strides_of(k) == strides_of(v), "k_pages is ",
                       shape(k), " and v_pages is ", shape(v),
                       "; shapes and strides must be the same");
+    TORCH_CHECK_VALUE(k.size(2) % 16 == 0, "k_pages has ", k.size(2),
+                      " keys in a page; a multiple of 16 is expected");
+    for (const int64_t stride : strides_of(k)) {
+        TORCH_CHECK_VALUE(stride % 8 == 0, "k_pages has strides ", k.strides(),
+                          "; multiples of 8 elements are expected");
+    }
     TORCH_CHECK_VALUE(q.size(1) % k.size(1) == 0, "q has ", q.size(1), " heads and k_pages has ",
                       k.size(1), "; the first must be a multiple of the second");
     const std::pair<const char*, const Tensor&> numbers[] = {{"table", table},
