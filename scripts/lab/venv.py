@@ -39,8 +39,7 @@ def prepared(folder, requirements, what, command):
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
         return python
     place = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
-    if sys.stderr.isatty():  # progress, for somebody who watches
-        print(f"Installing {what} from PyPI into {place}", file=sys.stderr, flush=True)
+    print(f"Installing {what} from PyPI into {place}", file=sys.stderr, flush=True)
     make = [sys.executable, "-m", "venv", "--clear", str(folder)]
     if subprocess.run(make, capture_output=True).returncode:
         install("python3-venv", command)

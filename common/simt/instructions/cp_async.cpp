@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "common/simt/instructions/mbarrier.hpp"
 #include "common/simt/machine/block.hpp"
@@ -10,11 +11,8 @@ namespace flash::simt {
 namespace {
 
 void land(const AsyncCopy& copy) {
-    if (copy.global != nullptr) {
-        std::memcpy(copy.shared, copy.global, copy.bytes);
-    } else {
-        std::memset(copy.shared, 0, copy.bytes);
-    }
+    std::copy_n(copy.global, copy.given, copy.shared);
+    std::memset(copy.shared + copy.given, 0, copy.bytes - copy.given);
 }
 
 /// Lands what has not landed of a thread's first `count` copies; arrivals that follow them take
@@ -53,16 +51,28 @@ void AsyncCopies::check_leaving(Block& block, unsigned thread) const {
     }
 }
 
-void cp_async_16(void* shared, const void* global, bool valid, SourceLocation location) {
+void copy_async(void* shared, const void* global, size_t bytes, size_t given,
+                SourceLocation location) {
     const Caller caller;
+    if ((bytes != 4 && bytes != 8 && bytes != 16) || given > bytes) {
+        caller.block.refuse(FaultKind::invalid_access,
+                            "a cp.async of " + std::to_string(given) + " of " +
+                                std::to_string(bytes) + " bytes",
+                            "a copy", location, "it copies 4, 8 or 16 bytes, or the first of them");
+    }
     ThreadCopies& copies = copies_of(caller);
     const AsyncCopy& copy = copies.pending.emplace_back(
         AsyncCopy{caller.block.new_work("cp.async", location), copies.started(),
-                  static_cast<char*>(shared), valid ? static_cast<const char*>(global) : nullptr});
+                  static_cast<char*>(shared), static_cast<const char*>(global),
+                  static_cast<uint8_t>(bytes), static_cast<uint8_t>(given)});
     caller.block.observers().tell(&Observer::start_copy, copy);
     if (options().cp_async == CpAsync::early) {
         land(copy);
     }
+}
+
+void cp_async_16(void* shared, const void* global, bool valid, SourceLocation location) {
+    copy_async(shared, global, 16, valid ? 16 : 0, location);
 }
 
 void cp_async_commit(SourceLocation location) {

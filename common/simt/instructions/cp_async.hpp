@@ -2,6 +2,7 @@
 // now and waits for later.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -12,11 +13,12 @@ namespace flash {
 namespace simt {
 
 struct AsyncCopy {
-    static constexpr unsigned bytes = 16;
     AsyncWork work;
     uint32_t place; // how many the thread had started before
     char* shared;
-    const char* global; // null: fill with zeros
+    const char* global;
+    uint8_t bytes; // 4, 8 or 16
+    uint8_t given; // the first ones, which are copied; the rest become zeros
 };
 
 /// An arrival at an mbarrier that takes place when the copies started before it have landed.
@@ -42,6 +44,11 @@ class AsyncCopies final : public InstructionState {
     void begin_block(unsigned threads) override { of_thread.assign(threads, {}); }
     void check_leaving(Block& block, unsigned thread) const override;
 };
+
+/// The current thread starts a copy of 4, 8 or 16 bytes: of the first `given`, and zeros behind
+/// them.
+void copy_async(void* shared, const void* global, size_t bytes, size_t given,
+                SourceLocation location = SourceLocation::here());
 
 /// The current thread starts a copy; fills with zeros when not `valid`, and then does not touch
 /// global memory.

@@ -33,7 +33,8 @@ template <class To, class From> __forceinline__ To bits(From from) {
 }
 /// What a register and memory exchange: a register may be wider, unless it holds a float.
 template <class To, class From> __forceinline__ To extended(From from) {
-    if constexpr (sizeof(To) != sizeof(From) && std::is_integral_v<To> && std::is_integral_v<From>) {
+    if constexpr (sizeof(To) != sizeof(From) && std::is_integral_v<To> &&
+                  std::is_integral_v<From>) {
         return static_cast<To>(from);
     } else {
         return bits<To>(from);
@@ -113,12 +114,13 @@ inline unsigned sm() {
     return (block.x + size.x * (block.y + size.y * block.z)) % 4;
 }
 
-/// Copies the first `given` of 16 bytes, which are all or none, and fills with zeros.
-void copy_async(void* shared, const void* global, int bytes, int given,
-                SourceLocation location = SourceLocation::here());
-inline void copy_async(void* shared, const void* global, int bytes,
+inline void copy_async(void* shared, const void* global, size_t bytes, size_t given,
                        SourceLocation location = SourceLocation::here()) {
-    copy_async(shared, global, bytes, bytes, location);
+    simt::copy_async(shared, global, bytes, given, location);
+}
+inline void copy_async(void* shared, const void* global, size_t bytes,
+                       SourceLocation location = SourceLocation::here()) {
+    simt::copy_async(shared, global, bytes, bytes, location);
 }
 
 /// As many results as there are tiles, and the address of a row.
@@ -174,7 +176,8 @@ __forceinline__ void store(char* to, First first, More... more) {
         *reinterpret_cast<T*>(to) = extended<T>(first);
     } else {
         const T values[] = {extended<T>(first), extended<T>(more)...};
-        static_assert(sizeof values <= 16, "inline PTX with a vector of more than 16 bytes; use two");
+        static_assert(sizeof values <= 16,
+                      "inline PTX with a vector of more than 16 bytes; use two");
         using Access = typename Whole<sizeof values>::type;
         *reinterpret_cast<Access*>(to) = __builtin_bit_cast(Access, values);
     }
@@ -192,15 +195,15 @@ __forceinline__ void load(const char* from, Results&&... results) {
         struct Values {
             T of[sizeof...(Results)];
         };
-        static_assert(sizeof(Values) <= 16, "inline PTX with a vector of more than 16 bytes; use two");
+        static_assert(sizeof(Values) <= 16,
+                      "inline PTX with a vector of more than 16 bytes; use two");
         using Access = typename Whole<sizeof(Values)>::type;
         const auto values = __builtin_bit_cast(Values, *reinterpret_cast<const Access*>(from));
         size_t i = 0;
         (set_loaded(results, values.of[i++]), ...);
     }
 }
-template <class T>
-void add(char* to, T operand, SourceLocation location = SourceLocation::here()) {
+template <class T> void add(char* to, T operand, SourceLocation location = SourceLocation::here()) {
     atomicAdd(reinterpret_cast<T*>(to), operand, location);
 }
 

@@ -111,11 +111,10 @@ void Counting::load_matrices(std::span<const MatrixRow> rows, SourceLocation loc
 void Counting::start_copy(const AsyncCopy& copy) {
     const unsigned thread = copy.work.thread;
     const LocationId origin = LocationId::of(copy.work.location);
-    const auto bytes = static_cast<uint8_t>(copy.bytes);
-    if (copy.global != nullptr) {
-        log(thread, {origin, AccessKind::load, Space::global, bytes, true}, copy.global);
+    if (copy.given != 0) {
+        log(thread, {origin, AccessKind::load, Space::global, copy.given, true}, copy.global);
     }
-    log(thread, {origin, AccessKind::store, Space::shared, bytes, true}, copy.shared);
+    log(thread, {origin, AccessKind::store, Space::shared, copy.bytes, true}, copy.shared);
 }
 
 /// One request of TMA, in the traffic of its buffer; returns its bytes.

@@ -561,8 +561,12 @@ void Detector::start_copy(const AsyncCopy& copy) {
     need_more_than_a_quick_check();
     const unsigned thread = copy.work.thread;
     const LocationId origin = LocationId::of(copy.work.location);
-    if (copy.global != nullptr) {
-        check(thread, {copy.global, copy.bytes, AccessKind::load, origin}, Space::global);
+    // In pieces, where a part is copied that no single access has. The address is that of a whole
+    // copy in any case, and misaligned as such.
+    const bool is_aligned = reinterpret_cast<size_t>(copy.global) % copy.bytes == 0;
+    const auto piece = is_aligned ? static_cast<uint8_t>(copy.given & -copy.given) : copy.bytes;
+    for (unsigned at = 0; at < copy.given; at += piece) {
+        check(thread, {copy.global + at, piece, AccessKind::load, origin}, Space::global);
     }
     const AccessEvent write{copy.shared, copy.bytes, AccessKind::store, origin};
     check(thread, write, Space::shared);

@@ -256,8 +256,8 @@ void Recorder::start_copy(const AsyncCopy& copy) {
     const unsigned thread = copy.work.thread;
     const LocationId origin = LocationId::of(copy.work.location);
     uint32_t reads = 0;
-    if (copy.global != nullptr) {
-        join(thread, {"load", origin, Space::global, copy.bytes, true},
+    if (copy.given != 0) {
+        join(thread, {"load", origin, Space::global, copy.given, true},
              place(copy.global, Space::global));
         reads = logs_[thread / 32].last[thread % 32];
     }
@@ -265,9 +265,7 @@ void Recorder::start_copy(const AsyncCopy& copy) {
                             place(copy.shared, Space::shared));
     request.reads = reads;
     request.data.resize(size_t{32} * copy.bytes);
-    if (copy.global != nullptr) {
-        std::memcpy(&request.data[size_t{thread % 32} * copy.bytes], copy.global, copy.bytes);
-    }
+    std::copy_n(copy.global, copy.given, &request.data[size_t{thread % 32} * copy.bytes]);
 }
 
 void Recorder::start_load(const BulkLoad& load) {

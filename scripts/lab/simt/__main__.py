@@ -24,6 +24,8 @@ __CUDACC__ is 1, and in kernels __CUDA_ARCH__ is 800; __NVCC__ is not defined.
 Not supported: textures, Thrust, CUB, cuRAND, kernels that launch kernels, and what
 docs/simt_reference.md lists.
 
+Options of nvcc (-arch, -O3, -std=, -lineinfo, -lcublas ...) are taken, and mean nothing here.
+
 exit code: the program's own; 86 a kernel has a fault, 87 a launch makes no progress, 88 the program
 needs what is not supported, 130 interrupted, 2 it does not compile, or a wrong option
 
@@ -45,11 +47,39 @@ OPTIONS = (
     ("--json", "FILE", "also write the verdict as JSON; - is the standard output"),
     ("--gpu", None, "then compile it with nvcc, and run it on the GPU"),
 )
+# Options of nvcc that mean nothing here, so that a command line for nvcc does: alone, with their
+# value in one word, and with it in the next.
+OF_NVCC = re.compile(
+    r"-O[0-3s]|-g|-G|-w|-m64|-l\w+|-L.+|-(line|source-in-)info|-ptx|-v"
+    r"|--?(extended-lambda|use_fast_math|expt-[\w-]+|generate-line-info|device-debug|debug|optimize"
+    r"|relocatable-device-code|restrict|keep|verbose|resource-usage|ftz|fmad|prec-div|prec-sqrt)(=.+)?"
+    r"|--?(arch|gpu-architecture|code|gpu-code|gencode|generate-code|std|rdc|maxrregcount|ccbin"
+    r"|compiler-bindir|diag-suppress|Wno-deprecated-gpu-targets|threads|Xcompiler|Xptxas|Xlinker"
+    r"|compiler-options|ptxas-options|linker-options|default-stream|cudart)=.+"
+    r"|-(dc|dlink|Wno-deprecated-gpu-targets)|-t\d+"
+)
+OF_NVCC_WITH_VALUE = re.compile(
+    r"--?(arch|gpu-architecture|code|gpu-code|gencode|generate-code|std|maxrregcount|ccbin"
+    r"|compiler-bindir|diag-suppress|threads|Xcompiler|Xptxas|Xlinker|compiler-options"
+    r"|ptxas-options|linker-options|default-stream|cudart|output-file)|-[oLlt]"
+)
 
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
         raise LabError(f"{message}; see {NAME} --help")
+
+
+def without_options_of_nvcc(words: list[str]) -> list[str]:
+    kept, is_value = [], False
+    for word in words:
+        if is_value:
+            is_value = False
+        elif OF_NVCC_WITH_VALUE.fullmatch(word):
+            is_value = True
+        elif not OF_NVCC.fullmatch(word):
+            kept.append(word)
+    return kept
 
 
 def place(text):
@@ -225,7 +255,8 @@ def main(words):
             raise LabError(f"there is no command '{words[0]}'; see {NAME} --help")
         if not words:
             raise LabError(f"what is to be done? {NAME} run FILE.cu; see {NAME} --help")
-        return run(parser().parse_intermixed_args(words[words[0] == "run" :]), arguments)
+        words = without_options_of_nvcc(words[words[0] == "run" :])
+        return run(parser().parse_intermixed_args(words), arguments)
     except LabError as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return error.code

@@ -29,6 +29,9 @@ INCLUDE = re.compile(
 MACROS = ("__CUDACC__=1", "__CUDA_ARCH__=800", "FLASH_SIMT_ON_DEVICE=::flash::simt::on_device()")
 OPTIONS = ["-std=gnu++20", "-O1", "-g1", "-fsanitize=thread", "-w"]
 OPTIONS += ["--param", "tsan-distinguish-volatile=1"]
+# Folders beside what is rewritten, of empty headers: in the place of CUDA's, and of libraries that
+# may be installed.
+LEFT_OUT, IF_MISSING = "left_out", "if_missing"
 KEPT = 200  # programs and objects in the cache
 
 
@@ -52,6 +55,9 @@ class Program:
     texts: dict = field(default_factory=dict)  # {path: as it is}
     rewritten: dict = field(default_factory=dict)  # {path: Rewritten}
     refused: dict = field(default_factory=dict)
+    # Headers of what is not supported, and where they are included. Empty ones take their place:
+    # a program may include what it does not use.
+    left_out: dict[str, str] = field(default_factory=dict)
     is_open: bool = False  # it includes what only the preprocessor knows
 
     def read(self):
@@ -59,21 +65,33 @@ class Program:
         found = list(self.mains)
         for path in found:
             self.texts[path] = path.read_bytes().removeprefix(codecs.BOM_UTF8)
-            for quoted, bracketed, macro in INCLUDE.findall(self.texts[path]):
+            for include in INCLUDE.finditer(self.texts[path]):
+                quoted, bracketed, macro = include.groups()
                 self.is_open |= bool(macro)
                 places = [path.parent] * bool(quoted) + self.folders
-                name = (quoted or bracketed).decode(errors="replace")
+                name = (quoted or bracketed or b"").decode(errors="replace")
                 for place in places * bool(name):
                     candidate = Path(os.path.normpath(place / name))
-                    if candidate.is_file() and not is_ours(candidate):
-                        found += [candidate] * (candidate not in found)
+                    if candidate.is_file():
+                        found += [candidate] * (candidate not in found and not is_ours(candidate))
                         break
+                else:
+                    if is_unsupported(name) and b"__has_include" not in self.texts[path]:
+                        line = self.texts[path].count(b"\n", 0, include.start(0)) + 1
+                        self.left_out.setdefault(name, f"{short(path)}:{line}")
         known = rewriting.Known()
         if any(rewriting.WORTH_A_LOOK.search(text) for text in self.texts.values()):
             use_grammar()
             known = rewriting.learn(self.texts.values())
         for path, text in self.texts.items():
             self.rewritten[path] = rewriting.rewrite(text, known, self.refused)
+
+    def is_c_with_cuda(self, path: Path) -> bool:
+        """A file in C that asks for CUDA's headers, which are in C++ here."""
+        found = [
+            b"".join(one).decode(errors="replace") for one in INCLUDE.findall(self.texts[path])
+        ]
+        return path.suffix == ".c" and any((HEADERS / name).is_file() for name in found)
 
     def notes(self):
         """What to know of the files before they run, a line each."""
@@ -107,6 +125,13 @@ def is_ours(path):
     return path.is_relative_to(ROOT / "common") or (path.parent / "cuda_runtime.h").is_file()
 
 
+def is_unsupported(name: str) -> bool:
+    """Whether a header belongs to what is not supported."""
+    if ".." in name or name.startswith("/") or (HEADERS / name).is_file():
+        return False
+    return unsupported.what_of(name) is not None
+
+
 def use_grammar():
     """Makes tree-sitter's CUDA grammar importable."""
     try:
@@ -114,7 +139,7 @@ def use_grammar():
         python = prepare(BUILD / "venv", wanted, "tree-sitter's CUDA grammar", "scripts/simt")
     except LeftOut as reason:
         raise LabError(
-            f"{reason}, and tree-sitter's CUDA grammar comes from there "
+            f"{reason}, and the first use needs tree-sitter's CUDA grammar from there "
             "(scripts/lab/simt/requirements.txt); flash::launch of common/cuda does without it"
         ) from None
     packages = next((python.parents[1] / "lib").glob("python3*/site-packages"))
@@ -158,6 +183,9 @@ def build_library(library=LIBRARY):
     now, built = stamp(), library.with_suffix(".stamp")
     if not (library.is_file() and built.is_file() and built.read_text() == now):
         name = library.stem.removeprefix("lib")
+        if not sys.stderr.isatty():  # else scripts/lib/build.sh says so
+            said = "building the SIMT backend, which takes a minute or two, once"
+            print(f"scripts/simt: {said}", file=sys.stderr, flush=True)
         command = ["bash", "-c", BUILD_LIBRARY, ROOT / "scripts/simt", name]
         if code := subprocess.run(command, cwd=ROOT).returncode:
             sys.exit(code)
@@ -182,7 +210,8 @@ def include_options(program, mirror):
     options += [f"-I{folder}" for folder in folders]
     options += [word for folder in beside for word in ("-iquote", folder)]
     # Those of CUDA's samples: where the real ones are missing.
-    return [*options, f"-I{HEADERS / 'samples'}", f"-I{ROOT}"]
+    options += [f"-I{HEADERS / 'samples'}", f"-I{ROOT}", f"-I{mirror / LEFT_OUT}"]
+    return [*options, "-idirafter", mirror / IF_MISSING]
 
 
 def mirrored(path, mirror):
@@ -194,7 +223,7 @@ def compile_one(program, mirror, path, target):
     if target.is_file() and not program.is_open:
         os.utime(target)
         return ""
-    is_cuda = path.suffix in (".cu", ".cuh")
+    is_cuda = path.suffix in (".cu", ".cuh") or program.is_c_with_cuda(path)
     options = [f"-D{macro}" for macro in program.defined]
     if is_cuda:
         options += [f"-D{macro}" for macro in MACROS]
@@ -204,8 +233,10 @@ def compile_one(program, mirror, path, target):
             options += ["-include", ROOT / "common/simt/instructions/inline_ptx.hpp"]
     else:
         options.append("-DFLASH_SIMT_ON_DEVICE=0")
-    language = "c" if path.suffix == ".c" else "c++"
+    language = "c" if path.suffix == ".c" and not is_cuda else "c++"
     standard = OPTIONS[1:] if language == "c" else OPTIONS
+    if path.suffix == ".c" and is_cuda:
+        standard = [*OPTIONS, "-fpermissive"]
     partial = target.with_suffix(f".{os.getpid()}")
     done = run(
         [compiler() if language == "c++" else "gcc", *standard, *options]
@@ -224,6 +255,7 @@ def build(program):
     program.read()
     texts = [part for path in program.texts for part in (path, program.rewritten[path].text)]
     settings = [*OPTIONS, *MACROS, *program.folders, *program.defined, *program.refused]
+    settings += program.left_out
     key = digest(library, *settings, *texts)
     folder = OWN / key
     target = folder / program.mains[0].stem
@@ -234,10 +266,16 @@ def build(program):
     for path, one in program.rewritten.items():
         place = mirrored(path, mirror)
         place.parent.mkdir(parents=True, exist_ok=True)
-        text = one.text.replace(rewriting.NEW_LINE, b"\n")
-        place.write_bytes(f'#line 1 "{path}"\n'.encode() + text)
+        text = f'#line 1 "{path}"\n'.encode() + one.text.replace(rewriting.NEW_LINE, b"\n")
+        if program.is_c_with_cuda(path):  # its functions stay those of C
+            text = b'extern "C" {\n' + text + b"\n}\n"
+        place.write_bytes(text)
     headers = [path for path in program.texts if path not in program.mains]
     headers = [part for path in headers for part in (path, program.rewritten[path].text)]
+    for name in program.left_out:
+        place = mirror / (IF_MISSING if unsupported.is_no_part_of_cuda(name) else LEFT_OUT) / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
     objects = []
     for path in program.mains:
         key = digest(library, *settings, *headers, path, program.rewritten[path].text)
@@ -247,10 +285,13 @@ def build(program):
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:
         said = list(workers.map(compile_each, program.mains, objects))
     for one in filter(None, said):
-        if reason := unsupported.explain(one, program.refused):
+        if reason := unsupported.explain(one, program.refused, program.left_out):
             raise NotSupported(reason)
     if any(said):
-        raise DoesNotCompile("".join(said) + f"{short(program.mains[0])} does not compile")
+        raise DoesNotCompile(
+            "".join(map(unsupported.without_ours, said))
+            + f"{short(program.mains[0])} does not compile"
+        )
     link(program, objects, target)
     shutil.rmtree(mirror)
     clean()

@@ -5,6 +5,7 @@ scripts/simt compiles it once, for both. So what mentions __CUDA_ARCH__ comes tw
 function asks at run time where it runs (rewriting.py), and reads one of its two texts.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -74,12 +75,11 @@ class Macros:
             if node.type in DEFINITIONS:
                 self.define(node)
             elif node.type in CONDITIONALS and not in_function(node):
-                names = {
-                    one.child_by_field_name("name").text
-                    for one in descend(node)
-                    if one.type in DEFINITIONS
-                }
-                if ARCH in words(b" ".join(conditions(node))) and names:
+                if ARCH not in words(b" ".join(conditions(node))):
+                    continue
+                defined = [one for one in descend(node) if one.type in DEFINITIONS]
+                names = {one.child_by_field_name("name").text for one in defined}
+                if names:
                     self.two_sided.append((node.text.rstrip(b"\n"), names))
 
     def define(self, node) -> None:
@@ -102,13 +102,13 @@ class Macros:
         return known
 
     def is_qualifier(self, name: bytes) -> bool:
-        """Whether a macro says where a function runs, how it is linked, and the like; or nothing."""
+        """Whether a macro says where a function runs, how it is linked and so on; or nothing."""
         bodies = self.bodies[name]
         if any(not words(body) and body.strip() for body in bodies):
             return False
         rest = b"".join(WORD.sub(b"", body) for body in bodies)
         meant = self.meant({name}) - set(self.bodies)
-        return meant <= QUALIFIERS and not rest.strip(b" \t\r\n\\(),\"0123456789")
+        return meant <= QUALIFIERS and not rest.strip(b' \t\r\n\\(),"0123456789')
 
     def for_grammar(self, source: bytes) -> bytes:
         """A text of the same length without macros that are qualifiers."""
@@ -123,15 +123,18 @@ class Macros:
             text = re.sub(rb"[^\n]", b" ", found[0])
             return b"void" + text[4:] if is_type else text
 
+        return self.qualifiers.sub(blank, source) if self.qualifiers else source
+
+    @functools.cached_property
+    def qualifiers(self) -> re.Pattern | None:
+        """Where the text speaks of macros that are qualifiers, or directives, which it should."""
         names = [name for name in self.bodies if self.is_qualifier(name)]
-        if not names:
-            return source
         forms = [
             name + (rb"\s*\([^()]*\)" if name in self.with_parameters else rb"\b") for name in names
         ]
         directive = rb"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*"
         pattern = directive + rb"|\b(?=(?P<name>\w+))(?:" + b"|".join(forms) + b")"
-        return re.sub(pattern, blank, source, flags=re.M)
+        return re.compile(pattern, re.M) if names else None
 
     def of_device(self, head: bytes) -> bool:
         """Whether a function that begins like this is the device's alone."""
@@ -140,5 +143,5 @@ class Macros:
 
     def replayed(self, text: bytes) -> list[tuple[bytes, set[bytes]]]:
         """The conditionals whose macros a text uses."""
-        meant = self.meant(words(text))
+        meant = self.meant(words(text)) if self.two_sided else set()
         return [(block, names) for block, names in self.two_sided if names & meant]

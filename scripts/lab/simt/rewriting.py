@@ -13,6 +13,7 @@ from lab.simt import ptx
 from lab.simt.macros import (
     ARCH,
     CONDITIONALS,
+    DEFINITIONS,
     INLINE,
     OF_HOST,
     WORD,
@@ -82,7 +83,8 @@ SCOPES = (
     "field_declaration_list",
     "translation_unit",
 )
-# Of what a file declares, that which host code sees.
+# Of what a file declares: that which may be the device's, and that which host code sees, too.
+OF_ONE_SIDE = ("function_definition", "declaration", "template_declaration", "field_declaration")
 OF_BOTH_SIDES = (
     "struct_specifier",
     "class_specifier",
@@ -209,16 +211,28 @@ def scope_of(declaration):
     if of.type == "template_parameter_list":
         return of.parent
     if of.type != "parameter_list":
-        return around(declaration, *SCOPES)
+        return around(declaration, *SCOPES, "ERROR")
     owner = of.parent
     while owner.type in (*DECLARATORS, "abstract_function_declarator"):
         owner = owner.parent
     return owner if owner.type in ("function_definition", "lambda_expression") else of
 
 
+def is_whole(syntax):
+    """Whether the grammar has seen a launch from one end to the other."""
+    call = syntax.parent
+    ends = part(syntax, "<<<"), part(syntax, ">>>")
+    return (
+        call.type == "call_expression"
+        and all(ends)
+        and call.children[0] != syntax
+        and call.child_by_field_name("arguments") is not None
+    )
+
+
 def name_at_end(callee):
     """What is launched, where the grammar takes a piece of what stands before for a part of it."""
-    while callee.has_error and callee.type not in NAMES:
+    while callee.has_error and callee.children and callee.type not in NAMES:
         callee = callee.children[-1]
     return callee
 
@@ -339,7 +353,7 @@ class Part:
             elif node.type == "linkage_specification":
                 self.linkage(node)
         for node in nodes:
-            if node.type == "kernel_call_syntax" and node.parent.type == "call_expression":
+            if node.type == "kernel_call_syntax" and is_whole(node):
                 self.launch(node.parent, node)
         for one in kernels(root, source, known.macros):
             if one.name in known.chosen:
@@ -475,6 +489,8 @@ class Part:
     def both_sides(self, nodes):
         """What depends on __CUDA_ARCH__ comes twice, where it may run on either side."""
         macros = self.known.macros
+        if ARCH not in self.source and not macros.replayed(self.source):
+            return
         code = NOT_CODE.sub(blanks, self.source)
         inside = []  # functions that are seen to already
         for node in reversed(nodes):  # the outer ones first
@@ -498,6 +514,7 @@ class Part:
                 found.span()
                 for found in WORD.finditer(code, body.start_byte, body.end_byte)
                 if found[0] == ARCH
+                and in_directive(code, found.start())
                 and not any(one.start_byte <= found.start() < one.end_byte for one in apart)
             ]
             blocks = macros.replayed(code[body.start_byte : body.end_byte])
@@ -536,9 +553,12 @@ class Part:
         asked = conditions(node)
         if ARCH not in words(b" ".join(asked)):
             return
-        is_ifndef = node.children[0].type == "#ifndef"
-        without = b"".join(asked[0].split()) in (b"!defined(__CUDA_ARCH__)", b"!defined__CUDA_ARCH__")
-        if len(asked) == 1 and (is_ifndef or without) and not node.child_by_field_name("alternative"):
+        asks_for_host = node.children[0].type == "#ifndef" or b"".join(asked[0].split()) in (
+            b"!defined(__CUDA_ARCH__)",
+            b"!defined__CUDA_ARCH__",
+        )
+        has_macros = any(one.type in DEFINITIONS for one in descend(node))
+        if asks_for_host and not has_macros and not node.child_by_field_name("alternative"):
             for found in WORD.finditer(self.source, node.start_byte, self.end_of_line(node)):
                 if found[0] == ARCH:
                     self.replace(*found.span(), OF_HOST)
@@ -559,7 +579,7 @@ class Part:
         """Whether host code cannot tell which branch around this is read."""
         if node.type in ("preproc_else", "preproc_elif", *CONDITIONALS):
             return all(self.is_of_one_side(one) for one in node.named_children)
-        if node.type in ("function_definition", "declaration", "template_declaration"):
+        if node.type in OF_ONE_SIDE:
             return self.known.macros.of_device(node.text.partition(b"(")[0])
         return node.type not in OF_BOTH_SIDES
 
@@ -636,7 +656,8 @@ class Part:
         return any(
             node.type == "identifier"
             and node.text == name
-            and node.parent.type in ("init_declarator", "pointer_declarator", "parameter_declaration")
+            and node.parent.type
+            in ("init_declarator", "pointer_declarator", "parameter_declaration")
             for node in self.nodes
         )
 
@@ -703,6 +724,12 @@ class Part:
 def has_lambda(arguments):
     root = parse(b"void f() { g" + arguments + b"; }")
     return any(node.type == "lambda_expression" for node in descend(root))
+
+
+def in_directive(code, at):
+    """Whether the preprocessor is told what stands there."""
+    line = code[:at].replace(b"\\\n", b"  ").rpartition(b"\n")[2]
+    return line.lstrip().startswith(b"#")
 
 
 def closed(code, start):

@@ -12,6 +12,26 @@ POINTER = "read device memory through a pointer"
 LIBRARY = "write a kernel for it, or compute it on the host"
 # (what g++ does not know, what that is, what to use)
 TABLE = [
+    (
+        r"cuda_fp[468]\.h(pp)?|__nv_fp[468]\w*|__nv_cvt_\w*fp[468]\w*|__NV_(E\dM\d|SATFINITE|NOSAT)",
+        "fp8 and smaller",
+        "use __half or __nv_bfloat16",
+    ),
+    (
+        r"(surface|texture)\w*_(functions|types|indirect_functions)\.h|texture_fetch_functions\.h",
+        "textures",
+        POINTER,
+    ),
+    (
+        r"cuda_awbarrier\w*\.h|__mbarrier\w*|nvcuda|experimental|__pipeline_arrive_on",
+        "this part of CUDA's barriers and pipelines",
+        "use __pipeline_memcpy_async, or __syncthreads and plain loads",
+    ),
+    (
+        r"(sm_\d+\w*|device_double|channel_descriptor|library_types|driver_functions|crt/\w+)\w*\.h(pp)?",
+        "this header of CUDA",
+        "include cuda_runtime.h",
+    ),
     (r"tex[123]D\w*|texture\w*|cuda\w*Texture\w*", "textures", POINTER),
     (r"surf\w*|cuda\w*Surface\w*", "surfaces", POINTER),
     (
@@ -72,11 +92,34 @@ TABLE = [
 ERROR = re.compile(
     r"^(?P<file>\S[^\n]*?):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<said>.*)$", re.M
 )
+PLACED = re.compile(
+    r"(?P<file>\S[^\n]*?):\d+:(?:\d+:)? (?P<kind>fatal error|error|note|warning): (?P<said>.*)"
+)
 OTHER = "CUDA's header {}; docs/simt_reference.md lists those that are"
 OURS = f"{ROOT}/common/simt/"
 ASSERTED = re.compile("static assertion failed: (.*)")
 REQUIRED = re.compile(r"^(\S[^\n]*?:\d+):(?:\d+:)? +required from here$", re.M)
+# Libraries whose names have nothing in common; and all that a computer may have beside CUDA.
+WITH_ANY_NAMES = ("this library", "graphics", "CUTLASS")
+APART = (*WITH_ANY_NAMES, "several GPUs", "OpenMP")
 INCLUDED = re.compile(r"from (?P<file>\S.*?):(?P<line>\d+)(?::\d+)?[,:]$")
+
+
+def without_ours(said: str) -> str:
+    """What g++ says of a program, without what it adds about the files of this repository."""
+    kept, is_ours = [], False
+    for line in said.splitlines():
+        if found := PLACED.match(line):
+            is_ours = found["kind"] == "note" and found["file"].startswith(OURS)
+            if is_ours and not found["said"].startswith(("candidate:", "in ")):
+                kept.append(f"  note: {found['said'].strip()}")
+        elif INCLUDED.search(line) or "from <command-line>" in line:
+            is_ours = f" {OURS}" in line or "<command-line>" in line
+        elif not line.startswith((" ", "\t")):
+            is_ours = False
+        if not is_ours:
+            kept.append(line)
+    return "".join(f"{line}\n" for line in kept)
 
 
 def header_of_cuda(said, error):
@@ -102,8 +145,9 @@ def is_of_toolkit(file):
     return (folder / "cuda_runtime.h").is_file() and not folder.is_relative_to(ROOT)
 
 
-def explain(said, refused):
-    """The first error of g++ that is told in one line; None where all are the program's own."""
+def explain(said: str, refused: dict, left_out: dict) -> str | None:
+    """The first error of g++ that is told in one line; None where all are the program's own.
+    `left_out` are headers that are included, and where: what they declare is missing."""
     for error in ERROR.finditer(said):
         if found := header_of_cuda(said, error):
             return f"{found[1]}: not supported: {what_of(found[0]) or OTHER.format(found[0])}"
@@ -120,13 +164,19 @@ def explain(said, refused):
                 return f"{place}: not supported: {refused[name]}"
         if not re.search(
             r"not declared|not a member|does not name|No such file|no type named|"
-            r"has not been declared|not a type",
+            r"has not been declared|not a type|not a namespace|not a template|is not a class",
             error["said"],
         ):
             continue
         name = names[0] if names else ""
         if what := what_of(name):
             return f"{place}: not supported: {what}"
+        for header, where in left_out.items():
+            if what_of(header).startswith(WITH_ANY_NAMES):
+                return (
+                    f"{place}: not supported: '{name}' is nowhere declared, and {header}, which "
+                    f"{where} includes, belongs to {what_of(header)}"
+                )
     return None
 
 
@@ -136,3 +186,7 @@ def what_of(name):
         if re.fullmatch(pattern, name):
             return f"{what}; {instead}".format(name=name)
     return None
+
+
+def is_no_part_of_cuda(header: str) -> bool:
+    return what_of(header).startswith(APART)

@@ -1,10 +1,12 @@
 """What scripts/simt makes of CUDA's own spellings, text by text."""
 
 import os
+import subprocess
 
 import pytest
 from lab.ladder import LabError
 from lab.simt import compiling, ptx, rewriting, unsupported
+from lab.venv import LeftOut
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -134,6 +136,174 @@ void f(Shape s) {
 }
 """
     assert rewritten(source)[0] == wanted
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "void report(dim3 gridDim, dim3 blockDim);",
+        "typedef void (*launcher)(dim3 gridDim, dim3 blockDim);",
+        "using launcher = void (*)(dim3 blockDim);",
+        "struct S { void set(dim3 blockDim); void (*f)(int gridDim); };",
+        "template <int blockDim> struct Fixed { int n; };",
+        "void each(int (*f)(dim3 blockDim) = nullptr);",
+    ],
+)
+def test_names_of_a_prototype_end_with_it(declared):
+    kernel = "__global__ void k(int *p) { *p = blockDim.x + gridDim.x; }"
+    launch = "void f() { k<<<1, 2>>>(p); }"
+    assert kernel in rewritten("\n".join((declared, kernel, launch)))[0]
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "inline __global__ void k() {}",
+        "__global__ inline void k() {}",
+        "template <class T> __forceinline__ __global__ void k(T* a) {}",
+        "#define INLINE inline\nINLINE __global__ void k() {}",
+        "#define KERNEL inline __global__ void\nKERNEL k() {}",
+    ],
+)
+def test_a_kernel_is_inline_once(kernel):
+    text = rewritten(kernel + "\n")[0]
+    _, _, used = text.rpartition("#define INLINE inline\n")
+    assert not any(word in used for word in ("inline", "INLINE"))
+
+
+@pytest.mark.parametrize(
+    "macros, head, parameters",
+    [
+        ("#define KERNEL __global__ void", "KERNEL", "T* a, int n"),
+        ("#define GLOBAL __global__", "GLOBAL void", "T* a, int n"),
+        ("#define RESTRICT __restrict__", "__global__ void", "T* RESTRICT a, int n"),
+        ("#define KERNEL(n) __global__ void __launch_bounds__(n)", "KERNEL(128)", "T* a, int n"),
+        ("#define EXPORT\n#define A GLOBAL void\n#define GLOBAL __global__", "EXPORT A",
+         "T* a, int n"),
+    ],
+)  # fmt: skip
+def test_macros_around_a_template(macros, head, parameters):
+    template = f"{macros}\ntemplate <class T, int N = 4> {head} k({parameters}) {{}}\n"
+    text = rewritten(template + "void f() { k<<<1, 2>>>(a, 3); }\n")[0]
+    assert KERNEL_OF.replace("T* a, int n", parameters) in text
+    assert "~configured(decltype(kernel_of_k(a, 3))::value, 1, 2)(a, 3)" in text
+
+
+@pytest.mark.parametrize(
+    "launch, wanted",
+    [
+        ("DISPATCH(float, [&] { k<T><<<1, 2>>>(a, 3); });",
+         "DISPATCH(float, [&] { "
+         "~configured(decltype(kernel_of_k<T>(a, 3))::value, 1, 2)(a, 3); });"),
+        ('RUN("it", k<<<1, 2>>>(a, 3); check());',
+         'RUN("it", ~configured(decltype(kernel_of_k(a, 3))::value, 1, 2)(a, 3); check());'),
+        ("TIMED({ n::k<A<int>><<<g(1), 2>>>(a, f(3)); })",
+         "TIMED({ ~configured(decltype(n::kernel_of_k<A<int>>(a, f(3)))::value, g(1), 2)"
+         "(a, f(3)); })"),
+    ],
+)  # fmt: skip
+def test_a_launch_among_the_arguments_of_a_macro(launch, wanted):
+    assert f"void f() {{ {wanted} }}\n" == rewritten(f"void f() {{ {launch} }}\n", TEMPLATE)[0]
+
+
+def test_a_function_of_the_host_is_not_launched():
+    text = rewritten("void run(int* a) {}\nint main() { run<<<1, 1>>>(a); }\n")[0]
+    assert 'static_assert(false, "run is a function of the host;' in text
+    # a pointer to a kernel may have the name
+    text = rewritten("void run(int* a) {}\nvoid f(void (*run)(int*)) { run<<<1, 1>>>(a); }\n")[0]
+    assert "~configured(run, 1, 1)(a)" in text
+
+
+def compiled(source, on_device):
+    """The lines of a function that are read, on either side, as a preprocessor would have it."""
+    refused = {}
+    text = rewriting.rewrite(source.encode(), rewriting.learn([source.encode()]), refused).text
+    text = text.replace(rewriting.NEW_LINE, b"\n").decode()
+    command = [
+        "g++",
+        "-E",
+        "-P",
+        "-x",
+        "c++",
+        "-D__CUDA_ARCH__=800",
+        "-DFLASH_SIMT_ON_DEVICE=X",
+        "-",
+    ]
+    said = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    device, between, host = said.partition("} else {")
+    assert between
+    return " ".join((device if on_device else host).split())
+
+
+@pytest.mark.parametrize(
+    "condition, device, host",
+    [
+        ("#ifdef __CUDA_ARCH__", "1", "2"),
+        ("#ifndef __CUDA_ARCH__", "2", "1"),
+        ("#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700", "1", "2"),
+        ("#if __CUDA_ARCH__ >= 900", "2", "2"),
+        ("#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ > 900", "2", "1"),
+    ],
+)
+@pytest.mark.parametrize(
+    "head",
+    ["__host__ __device__ int f() {", "int main() {", "struct S { S() {", "auto g = [] {",
+     "#define HD __host__ __device__\nHD int f() {", "template <class T> int f(T a) {"],
+)  # fmt: skip
+def test_a_function_reads_arch_on_the_device_alone(head, condition, device, host):
+    end = "};" if "S()" in head else ";" if "auto" in head else ""
+    source = f"{head}\n{condition}\n  return 1;\n#else\n  return 2;\n#endif\n}}{end}\n"
+    if "auto" in head:
+        source = f"void around() {{ {source} }}\n"
+    assert f"return {device};" in compiled(source, on_device=True)
+    assert f"return {host};" in compiled(source, on_device=False)
+
+
+def test_arch_as_a_number_stays():
+    """Where it is no question: nvcc does not compile it for the host, so it is the device's."""
+    source = "MACRO_OF_ELSEWHERE int f() {\n  return __CUDA_ARCH__;\n}\n"
+    assert rewritten(source)[0] == source
+
+
+def test_macros_that_depend_on_arch():
+    source = (
+        "#ifdef __CUDA_ARCH__\n#define WHERE 1\n#else\n#define WHERE 2\n#endif\n"
+        "#define SAID (WHERE + 10)\nint f() { return SAID; }\n"
+    )
+    assert "return (1 + 10);" in compiled(source, on_device=True)
+    assert "return (2 + 10);" in compiled(source, on_device=False)
+
+
+def test_what_is_of_the_device_alone_stays():
+    for head in ("__global__ void k()", "__device__ int f()"):
+        source = head + " {\n#ifdef __CUDA_ARCH__\n  g();\n#endif\n}\n"
+        assert rewritten(source)[0] == source
+    lambdas = "auto g = [] __device__ {\n#ifdef __CUDA_ARCH__\n  g();\n#endif\n};"
+    text = rewritten(f"void f() {{ {lambdas} }}\n")[0]
+    assert "FLASH_SIMT_ON_DEVICE" not in text
+
+
+@pytest.mark.parametrize(
+    "source, lines",
+    [
+        ("#if __CUDA_ARCH__ < 600\n__device__ double add(double* a);\n#endif\n", []),
+        ("#ifdef __CUDA_ARCH__\n#define A 1\n#endif\n", []),
+        ("#ifdef __CUDA_ARCH__\n#error x\n#endif\n", []),
+        ("\n#ifdef __CUDA_ARCH__\nint side() { return 1; }\n#else\nint side();\n#endif\n", [2]),
+        ("#if __CUDA_ARCH__ >= 800\nconstexpr int stages = 3;\n#endif\n", [1]),
+        ("struct S {\n#ifdef __CUDA_ARCH__\n  int a;\n#endif\n};\n", [2]),
+    ],
+)
+def test_arch_outside_of_functions(source, lines):
+    text = source.encode()
+    found = rewriting.rewrite(text, rewriting.learn([text]), {})
+    assert [line for line, _ in found.notes] == lines
+    assert found.text == text
+
+
+def test_what_only_the_host_has():
+    source = "#ifndef __CUDA_ARCH__\nint f() { return 1; }\n#endif\n"
+    assert rewritten(source)[0] == source.replace("__CUDA_ARCH__", "__CUDA_ARCH_OF_THE_HOST__")
 
 
 def test_three_lists_of_template_arguments_are_no_launch():
@@ -269,7 +439,32 @@ def test_inline_ptx_without_a_twin_is_refused_where_it_is_used():
     ],
 )  # fmt: skip
 def test_what_is_not_supported_is_one_line(error, said):
-    assert unsupported.explain(f"x\n{error}\n", {"refused_1": "why; what instead"}) == said
+    assert unsupported.explain(f"x\n{error}\n", {"refused_1": "why; what instead"}, {}) == said
+
+
+def test_names_of_libraries_that_are_left_out():
+    said = "a.cu:9:1: error: 'TORCH_CHECK' was not declared in this scope\n"
+    wanted = (
+        "a.cu:9: not supported: 'TORCH_CHECK' is nowhere declared, and torch/extension.h, which "
+    )
+    found = unsupported.explain(said, {}, {"torch/extension.h": "a.cu:1"})
+    assert found.startswith(wanted + "a.cu:1 includes, belongs to this library")
+    assert unsupported.explain(said, {}, {"cuda_fp8.h": "a.cu:1"}) is None
+
+
+def test_errors_of_a_program_come_without_our_files():
+    ours = f"{compiling.ROOT}/common/simt/language/launch_syntax.hpp"
+    said = (
+        "a.cu:4:7: error: no match for call\n    4 | k<<<1, 1>>>(a);\n"
+        f"In file included from <command-line>:\n{ours}:69:10: note: candidate: 'void x'\n"
+        f"   69 |     void x\n{ours}:69:10: note:   candidate expects 2 arguments, 1 provided\n"
+        "a.cu:5:1: error: other\n"
+    )
+    wanted = (
+        "a.cu:4:7: error: no match for call\n    4 | k<<<1, 1>>>(a);\n"
+        "  note: candidate expects 2 arguments, 1 provided\na.cu:5:1: error: other\n"
+    )
+    assert unsupported.without_ours(said) == wanted
 
 
 def test_the_library_is_known_by_its_contents(tmp_path, monkeypatch):
@@ -290,8 +485,8 @@ def test_what_a_header_of_ours_asserts():
         "{0}:49:45: error: static assertion failed: a matrix holds __half\n"
     )
     ours = said.format(compiling.ROOT / "common/simt/instructions/wmma.hpp")
-    assert unsupported.explain(ours, {}) == "a.cu:7: not supported: a matrix holds __half"
-    assert unsupported.explain(said.format("b.h"), {}) is None
+    assert unsupported.explain(ours, {}, {}) == "a.cu:7: not supported: a matrix holds __half"
+    assert unsupported.explain(said.format("b.h"), {}, {}) is None
 
 
 def test_headers_of_a_toolkit_that_is_installed(tmp_path):
@@ -301,8 +496,26 @@ def test_headers_of_a_toolkit_that_is_installed(tmp_path):
         "{0}/cuComplex.h:79:71: error: what a compiler says\n"
     )
     wanted = "a.cu:3: not supported: cuFFT; write a kernel for it, or compute it on the host"
-    assert unsupported.explain(said.format(tmp_path), {}) == wanted
-    assert unsupported.explain(said.format("include"), {}) is None
+    assert unsupported.explain(said.format(tmp_path), {}, {}) == wanted
+    assert unsupported.explain(said.format("include"), {}, {}) is None
+
+
+def test_a_first_use_is_told(monkeypatch, tmp_path, capsys):
+    """Where stderr is no terminal, too: it takes a minute, and PyPI may not answer."""
+    done = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr(compiling.subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(compiling, "OWN", tmp_path)
+    compiling.build_library(tmp_path / "liba.a")
+    assert "scripts/simt: building the SIMT backend, which takes" in capsys.readouterr().err
+
+    def no_network(*_):
+        raise LeftOut("PyPI does not answer")
+
+    monkeypatch.setattr(compiling, "prepare", no_network)
+    with pytest.raises(LabError) as error:
+        compiling.use_grammar()
+    assert str(error.value).startswith("PyPI does not answer, and the first use needs tree-sitter")
+    assert "\n" not in str(error.value)
 
 
 def test_cleaning_up_beside_another_run(monkeypatch, tmp_path):

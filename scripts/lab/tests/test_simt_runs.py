@@ -1,12 +1,14 @@
 """scripts/simt on whole programs, as they stand in books. Where the SIMT backend is built."""
 
 import json
+import re
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
+CUDA = Path(__file__).with_name("cuda")
 
 VECTOR_ADD = """#include <stdio.h>
 #include <cuda_runtime.h>
@@ -169,6 +171,23 @@ int main() {
     cublasDestroy(handle);
 }
 """
+COPIED = """#include <cuda_pipeline.h>
+__global__ void k(int* p, int* out) {
+    __shared__ __align__(16) int s[4];
+    __pipeline_memcpy_async(s, p + FROM, 16, 12);
+    __pipeline_commit();
+    __pipeline_wait_prior(WAIT);
+    *out = s[0] + s[3];
+    __pipeline_wait_prior(0);
+}
+int main() {
+    int *p, *out;
+    cudaMalloc(&p, 4 * SIZE);
+    cudaMalloc(&out, 4);
+    cudaMemset(p, 0, 4 * SIZE);
+    k<<<1, 1>>>(p, out);
+}
+"""
 CALLED = """__global__ void fill(int* a) { a[threadIdx.x] = 1; }
 template <class Kernel> void call(Kernel kernel, int* a) { kernel(a); }
 int main() { int* a; cudaMalloc(&a, 4); fill<<<1, 1>>>(a); call(fill, a); }
@@ -190,6 +209,9 @@ int main() {
     double seconds = double(clock() - start) / CLOCKS_PER_SEC; // of the processor's
     printf("%d %d\\n", host >= 50000000, seconds < 1);
 }
+"""
+THRUST = """#include <thrust/sort.h>
+int main() { thrust::sort(0, 0); }
 """
 WRONG = "does_not_compile"
 RACE = """__global__ void k(int* a) { a[0] = threadIdx.x; }
@@ -244,7 +266,7 @@ class Runs(unittest.TestCase):
 
     def test_what_does_not_run(self):
         for text, code, said in (
-            ("#include <thrust/sort.h>\n", 88, "a.cu:1: not supported: Thrust;"),
+            (THRUST, 88, "a.cu:2: not supported: Thrust;"),
             ("\n__global__ void k() { k<<<1, 1>>>(); }", 88, "a.cu:2: not supported: a launch by"),
             ("int main() { return x; }\n", 2, "a.cu:1:21: error: 'x' was not declared"),
             ("__global__ void k() {}\n", 2, "none of the files has a main: a.cu"),
@@ -265,6 +287,69 @@ class Runs(unittest.TestCase):
         done = self.simt("a.cu", a__cu=CUBLAS)
         self.assertEqual(done.stdout, "31 42\n", done.stderr)
 
+    def run_file(self, name, said):
+        done = self.simt(CUDA / name)
+        self.assertEqual((done.returncode, done.stdout), (0, said), done.stderr)
+        self.assertNotIn("warning", done.stderr)
+
+    def test_inline_ptx(self):
+        said = (
+            "4000300020001 500000001\n4 1 12345678 9 7 1234 abcd 9 ffffffff 8 6\n"
+            "1 2 0.300000012 0 1.00000022e-39 2 1\n1 2 1, 2345, 2\n"
+        )
+        self.run_file("inline_ptx.cu", said)
+
+    def test_arch_is_the_devices(self):
+        self.run_file("arch.cu", "1 800 11 4 21 1 800 | 0 5 10 3 22 2 9\n")
+        alone = "#if __CUDA_ARCH__ >= 800\nconst int n = 3;\n#endif\nint main() { return n; }\n"
+        done = self.simt("a.cu", a__cu=alone)
+        self.assertIn("a.cu:1: warning: __CUDA_ARCH__ outside of functions", done.stderr)
+
+    def test_names_macros_and_launches(self):
+        self.run_file("front_door.cu", "5\n")
+
+    def test_a_byte_order_mark(self):
+        done = self.simt("race.cu", race__cu="\ufeff" + RACE)
+        self.assertEqual(done.returncode, 86, done.stderr)
+
+    def test_headers_that_are_not_used(self):
+        self.run_file("unused_headers.cu", "11 2 2004\n")
+        text = (CUDA / "unused_headers.cu").read_text()
+        for used, what in (
+            ("__nv_fp8_e4m3 x;", "fp8"),
+            ("curandState x;", "cuRAND"),
+            ("cuda::pipeline<> x;", "this part of libcu++"),
+            ("using namespace cub;", "CUB"),
+            ("MPI_Init(0, 0);", "several GPUs"),
+        ):
+            done = self.simt("a.cu", a__cu=text.replace("int main() {", f"int main() {{ {used}"))
+            self.assertEqual(done.returncode, 88, done.stderr)
+            self.assertRegex(done.stderr, rf"a\.cu:\d+: not supported: {re.escape(what)}")
+
+    def test_a_part_of_a_copy(self):
+        for size, start, wait, code, said in (
+            (1, 0, 0, 0, ""),  # the 12 bytes behind are not there, and not read
+            (1, 0, 1, 86, "data of a cp.async is used before its wait"),
+            (8, 1, 0, 86, "misaligned"),
+            (1, 4, 0, 86, "out of bounds"),
+        ):
+            words = [f"-DSIZE={size}", f"-DFROM={start}", f"-DWAIT={wait}"]
+            done = self.simt("a.cu", *words, a__cu=COPIED)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(said, done.stderr)
+
+    def test_a_file_in_c_and_options_of_nvcc(self):
+        words = ["-arch=sm_80", "-O3", "-std", "c++17", "-lineinfo", "-lcublas"]
+        done = self.simt(CUDA / "host.c", CUDA / "host_kernel.cu", *words)
+        self.assertEqual((done.returncode, done.stdout), (0, "1 no error\n"), done.stderr)
+
+    def test_a_function_of_the_host_is_not_launched(self):
+        text = "void f(int) {}\nint main() {\n    f<<<1, 1>>>(1);\n}\n"
+        done = self.simt("a.cu", a__cu=text)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("a.cu:3", done.stderr)
+        self.assertIn("f is a function of the host; <<<>>> launches __global__", done.stderr)
+
     def test_a_kernel_is_not_called_like_a_function(self):
         done = self.simt("a.cu", a__cu=CALLED)
         self.assertEqual(done.returncode, 86, done.stderr)
@@ -276,7 +361,7 @@ class Runs(unittest.TestCase):
 
     def test_what_does_not_run_has_a_verdict_too(self):
         for text, verdict, code, kind, line, said in (
-            ("#include <thrust/sort.h>\n", "unsupported", 88, "not_supported", 1, "Thrust"),
+            (THRUST, "unsupported", 88, "not_supported", 2, "Thrust"),
             ("\nint main() { return x; }", WRONG, 2, WRONG, 2, "'x' was not declared"),
             ("int f();", WRONG, 2, WRONG, 0, "none of the files has a main"),
             ("int main() { __builtin_trap(); }", "crash", 132, "crash", 0, "SIGILL"),
