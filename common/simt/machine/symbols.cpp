@@ -116,7 +116,12 @@ SymbolTable read_own_symbols() {
             }
         }
     }
-    std::ranges::sort(table.shared, {}, &SharedVariable::offset);
+    // g++ 14 gives the variables of some templates a second name, which lacks the kernel's tag.
+    std::ranges::sort(table.shared, {}, [](const SharedVariable& one) {
+        return std::pair(one.offset, !has_tag(one.mangled, "B6kernel"));
+    });
+    const auto second = std::ranges::unique(table.shared, {}, &SharedVariable::offset);
+    table.shared.erase(second.begin(), second.end());
     std::ranges::sort(table.variables, {}, &Variable::begin);
     for (Variable& variable : table.variables) {
         variable.kind = kind_of(variable.name, variable.begin, variable.bytes);

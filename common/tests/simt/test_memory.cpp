@@ -201,8 +201,9 @@ __global__ void use_heap(int* out, int index) {
     int* const memory = static_cast<int*>(malloc(10 * sizeof(int)));
     memory[index] = 5;            // to the heap
     out[threadIdx.x] = memory[0]; // from the heap
+    int* volatile freed = memory; // volatile, or g++ 14 sees what is wrong here
     free(memory);
-    memory[index] = 6; // after free
+    freed[index] = 6; // after free
 }
 
 __global__ void free_twice() {
