@@ -28,12 +28,19 @@ std::string describe(const ThreadAction& place) {
     return text;
 }
 
+/// Where the kernel itself is: at the access, or at the call that leads to it.
+const SourceLine& line_in_kernel(const ThreadAction& action) {
+    return action.calls.empty() ? action.line : action.calls.back().called_at;
+}
+
 /// Whether a barrier's line is between those of two accesses, which makes a reader think that it
 /// orders them.
 bool stands_between(const SourceLine& barrier, const ThreadAction& one, const ThreadAction& other) {
-    const auto [low, high] = std::minmax(one.line.line, other.line.line);
-    return barrier.file == one.line.file && barrier.file == other.line.file &&
-           low <= barrier.line && barrier.line <= high;
+    const SourceLine& first = line_in_kernel(one);
+    const SourceLine& second = line_in_kernel(other);
+    return barrier.file == first.file && barrier.file == second.file &&
+           std::min(first.line, second.line) <= barrier.line &&
+           barrier.line <= std::max(first.line, second.line);
 }
 
 const char* name_of(FaultKind kind) {
