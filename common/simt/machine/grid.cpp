@@ -34,15 +34,12 @@ std::string sizes(dim3 size) {
     return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
 }
 
-/// Host threads may launch at the same time; kernels take turns. fork() takes its turn, too: in the
-/// child a launch of another host thread would never come to its end.
-std::mutex& turn_of_launch() {
-    static std::mutex one_launch;
-    static const int for_fork = pthread_atfork(
-        [] { one_launch.lock(); }, [] { one_launch.unlock(); }, [] { one_launch.unlock(); });
-    static_cast<void>(for_fork);
-    return one_launch;
-}
+// Host threads may launch at the same time; kernels take turns. fork() takes its turn, too: in the
+// child a launch of another host thread would never come to its end.
+std::mutex turn_of_launch;
+[[maybe_unused]] const int turn_of_fork =
+    pthread_atfork([] { turn_of_launch.lock(); }, [] { turn_of_launch.unlock(); },
+                   [] { turn_of_launch.unlock(); });
 
 /// What cudaFuncSetAttribute has said of kernels.
 std::map<const Kernel*, size_t>& dynamic_shared_limits() {
@@ -334,7 +331,7 @@ void run(const Launch& launch) {
                                "a launch", launch.location,
                                "launch it from the host, or call it as a __device__ function");
     }
-    const std::lock_guard turn(turn_of_launch());
+    const std::lock_guard turn(turn_of_launch);
     const Kernel& kernel = kernel_at(launch.kernel);
     const DetectorOn detector(run_log().begin_launch(kernel.name));
     check(launch, kernel);
