@@ -1,7 +1,7 @@
 // What has OS threads, in a process that may fork.
 #pragma once
 
-#include <pthread.h>
+#include <unistd.h>
 
 #include <memory>
 
@@ -12,14 +12,23 @@ namespace flash::simt {
 /// copy of the parent's is left alone, because a destructor would wait for threads that are not
 /// there.
 template <class T> T& one_per_process() {
-    static std::unique_ptr<T> own;
-    static const int in_the_child =
-        pthread_atfork(nullptr, nullptr, [] { static_cast<void>(own.release()); });
-    static_cast<void>(in_the_child);
-    if (own == nullptr) {
-        own = std::make_unique<T>();
+    struct Only {
+        std::unique_ptr<T> own;
+        pid_t process = 0;
+        void leave_what_is_the_parents() {
+            if (process != getpid()) {
+                static_cast<void>(own.release());
+            }
+        }
+        ~Only() { leave_what_is_the_parents(); }
+    };
+    static Only only;
+    only.leave_what_is_the_parents();
+    if (only.own == nullptr) {
+        only.own = std::make_unique<T>();
+        only.process = getpid();
     }
-    return *own;
+    return *only.own;
 }
 
 } // namespace flash::simt
