@@ -209,7 +209,7 @@ void run(Report& report, const Options& options, Processes* processes) {
     } else if (ring == nullptr || options.output) {
         o = device.o();
         lse = device.lse();
-        outputs = {.o = o, .lse = lse};
+        outputs = {.o = o, .lse = lse, .rounded_sums = rung.rounded_sums};
     }
     if (options.check) {
         ProgressLine progress(first ? "checking against the reference" : "");
