@@ -85,6 +85,10 @@ function(flash_add_rung name types head_dims capability needs)
   endif()
   if(cuda AND FLASH_BACKEND STREQUAL "simt")
     flash_compile_as_cpp(${kernels})
+    # nvcc makes a product and a sum one instruction with one rounding. With these options g++ does, too, so that a kernel
+    # which cannot bear that fails here as well.
+    target_compile_options(${name}_kernel PRIVATE -ffp-contract=fast
+                           $<$<CXX_COMPILER_ID:GNU>:-fexpensive-optimizations>)
     if(FLASH_TOGETHER)
       target_compile_options(${name}_kernel PRIVATE -O1) # two seconds less to compile, less than one more to run
     endif()
