@@ -51,6 +51,9 @@ same_value: a race in which all write the same value
 volatile_conflict: an order that only volatile promises
     volatile makes the compiler access memory; it orders nothing else. A barrier or an atomic
     operation with a fence does.
+read_before_cas: a plain read of what others update atomically
+    atomicCAS checks the value once more, so a stale one does no harm. But the compiler may keep
+    what it has read: say so with an atomic or a volatile read.
 missing_acquire: a fence on one side only
     A fence orders what its own thread does. Whoever reads a flag needs one as well, between the
     flag and the data.
@@ -78,6 +81,9 @@ uninitialised: a read of uninitialised shared memory
 divergent_barrier, early_exit: a barrier that not all threads reach
     __syncthreads waits for every thread of the block that has not left the kernel. One that goes
     elsewhere means a hang; one that has left brings nothing to what comes after the barrier.
+undefined_shuffle: a shuffle that reads from nobody
+    A shuffle hands over what another lane gives to the same instruction. One that has left the
+    kernel, or that the mask does not name, gives nothing: what is read is undefined.
 deadlock: a deadlock
     Threads wait for others, or for bytes, that will never come. The message says where each
     group waits, and how many arrivals or bytes are there.
