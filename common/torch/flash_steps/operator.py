@@ -86,10 +86,10 @@ def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, ba
     heads together), and for the gradients the fastest one, or, under
     torch.use_deterministic_algorithms(True), one that gives the same bits in every run.
     `return_lse`: also LSE (B, H, N_q), the logarithm of each row's sum of exp(scores), which has no
-    gradient. Rungs that sum up rounded weights are off by up to 0.004 there in bf16 (lean_softmax to
-    multistage, and those for decoding). Under torch.autocast q, k and v get its type first. Raises ValueError or TypeError for
-    wrong arguments, RuntimeError where the rung cannot be built or run, and NotImplementedError for
-    forward-mode derivatives.
+    gradient. Rungs that sum up rounded weights (lean_softmax to multistage, and those for decoding)
+    are off by up to 0.004 there in bf16. Under torch.autocast q, k and v get its type first.
+    Raises ValueError or TypeError for wrong arguments, RuntimeError where the rung cannot be built
+    or run, and NotImplementedError for forward-mode derivatives.
     """
     scale = scale_for(scale, q=q, k=k, v=v)
     names = ("" if name is None else str(name) for name in (rung, backward_rung))
