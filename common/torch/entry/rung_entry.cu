@@ -243,7 +243,7 @@ extern "C" int rung_attention_paged([[maybe_unused]] int bf16, const int64_t* si
                                     [[maybe_unused]] void* workspace, int device, void* stream,
                                     char* message, size_t message_size) {
     const auto work = [&] {
-        const flash::Problem p = valid_problem(sizes, scale, causal);
+        [[maybe_unused]] const flash::Problem p = valid_problem(sizes, scale, causal);
         work_on(device, stream);
 #if defined(RUNG_FP32) || defined(RUNG_BACKWARD)
         attention_paged<float>();
