@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 #include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/machine/watchdog.hpp"
