@@ -78,6 +78,8 @@ class Commands(unittest.TestCase):
         shutil.copytree(
             ROOT / "scripts", self.clone / "scripts", ignore=shutil.ignore_patterns("__pycache__")
         )
+        read = "common/simt/cuda_on_cpu"
+        shutil.copytree(ROOT / read, self.clone / read)
         for rung in ("01_first", "02_second"):
             (self.clone / "steps" / rung).mkdir(parents=True)
         (self.clone / "steps/03_not_registered").mkdir()
