@@ -132,7 +132,7 @@ def environment(options, name):
 
 
 def write_verdict(options, kind, code, said):
-    """The verdict on a program that could not tell its own; common/simt/report/verdict.cpp has the
+    """The verdict on a program that could not tell its own; common/simt/report/ending.cpp has the
     others. `said` is a list of (file, line, message)."""
     nowhere = {"kernel": "", "block": [0, 0, 0], "thread": [0, 0, 0], "action": "", "hint": ""}
     nothing = {"launches": 0, "launches_watched": 0, "kernels": [], "warnings": []}
