@@ -96,16 +96,14 @@ def unknown(what, wanted, names):
 
 
 def find(wanted, rungs, what="rung"):
-    """The rung that `wanted` names, as overlap, 34_overlap or steps/34_overlap/. Raises ValueError:
-    a number says where a rung stands, and names none."""
+    """The rung that `wanted` names, as overlap, 34_overlap or steps/34_overlap/. Raises
+    ValueError."""
     key = wanted.rstrip("/").split("/")[-1]
     for rung in rungs:
         if key in (rung.name, rung.program):
             return rung
-    if key.isdigit():
-        today = [f"; it is {one.name} now" for one in ladder() if one.number == key.zfill(2)]
-        said = f"rungs go by name, not by number: '{wanted}'"
-        raise ValueError(said + "".join(today))
+    if named := [one.name for one in ladder() if one.number == key.zfill(2)]:
+        raise ValueError(f"rungs go by name, not by number: '{wanted}' is {named[0]}")
     raise ValueError(unknown(what, wanted, [rung.name for rung in rungs]))
 
 

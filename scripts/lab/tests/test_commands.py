@@ -160,7 +160,7 @@ class Commands(unittest.TestCase):
     def test_step_refuses_what_is_no_rung(self):
         self.put("broken")
         for name, said in (
-            ("3", "by name, not by number: '3'"),
+            ("3", "there are first, second"),
             ("03_not_registered", "there are first, second"),
             ("1000", "there are first, second"),
             ("firs", "did you mean first?"),
