@@ -14,23 +14,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <stdexcept>
 #include <string>
 
+#include "common/error.hpp"
+
 namespace flash {
-
-/// Bad input, or a machine that cannot do what was asked. `what()` is one to three lines for the
-/// user: what was wrong and what would work. Every program turns it into exit code 2.
-struct Error : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
-
-/// A kernel did something wrong while it ran, and that was noticed. Every program turns it into
-/// exit code 1.
-struct KernelFault : Error {
-    using Error::Error;
-    std::string name = {}; // of its kind, for programs that read reports: "race"
-};
 
 /// The value of `scale` when nobody chooses one: 1 / sqrt(d).
 inline float default_scale(int64_t head_dim) {

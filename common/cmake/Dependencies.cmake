@@ -39,9 +39,8 @@ if(NOT FLASH_KERNELS_ALONE OR FLASH_BACKEND STREQUAL "cpu")
 endif()
 
 if(FLASH_BACKEND STREQUAL "simt")
-  find_package(Threads REQUIRED)
-  find_package(Boost 1.74 QUIET CONFIG COMPONENTS context)
-  if(NOT TARGET Boost::context) # Boost_FOUND is true when only the headers of Boost are there
+  include(${CMAKE_CURRENT_LIST_DIR}/../simt/Libraries.cmake)
+  if(NOT TARGET Boost::context)
     set(BOOST_INCLUDE_LIBRARIES context) # of all Boost, build this library and what it needs
     flash_fetch(Boost 1.83.0 libboost-context-dev
       https://github.com/boostorg/boost/releases/download/boost-1.83.0/boost-1.83.0.tar.xz
@@ -73,16 +72,8 @@ if(NOT FLASH_KERNELS_ALONE)
     list(APPEND CMAKE_MODULE_PATH ${catch2_SOURCE_DIR}/extras)
   endif()
 
-  if(FLASH_BACKEND STREQUAL "simt")
-    find_path(LIBDW_INCLUDE_DIR elfutils/libdwfl.h)
-    find_library(LIBDW_LIBRARY dw)
-    if(LIBDW_INCLUDE_DIR AND LIBDW_LIBRARY)
-      add_library(flash_libdw INTERFACE)
-      target_include_directories(flash_libdw SYSTEM INTERFACE ${LIBDW_INCLUDE_DIR})
-      target_link_libraries(flash_libdw INTERFACE ${LIBDW_LIBRARY})
-    else()
-      list(APPEND FLASH_MISSING libdw-dev) # elfutils has no CMake build that could be taken in
-    endif()
+  if(FLASH_BACKEND STREQUAL "simt" AND NOT TARGET flash_libdw)
+    list(APPEND FLASH_MISSING libdw-dev) # elfutils has no CMake build that could be taken in
   endif()
 endif()
 

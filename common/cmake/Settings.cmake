@@ -59,14 +59,10 @@ if(FLASH_TOGETHER AND FLASH_BACKEND STREQUAL "simt" AND CMAKE_SYSTEM_PROCESSOR S
   endif()
 endif()
 
-# flash_compile_together(target [BATCH N] [APART FILE ...]): with FLASH_TOGETHER, all sources but those are one to the
-# compiler, or N at a time. The build commands of the pages compile each by itself, so none can live on what another
-# includes.
+# flash_compile_together(target [APART FILE ...]): with FLASH_TOGETHER, all sources but those are one to the compiler. The
+# build commands of the pages compile each by itself, so none can live on what another includes.
 function(flash_compile_together target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "BATCH" "APART")
-  if(NOT arg_BATCH)
-    set(arg_BATCH 0)
-  endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${FLASH_TOGETHER} UNITY_BUILD_BATCH_SIZE ${arg_BATCH})
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "APART")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${FLASH_TOGETHER} UNITY_BUILD_BATCH_SIZE 0)
   set_source_files_properties(${arg_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

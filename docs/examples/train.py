@@ -169,6 +169,7 @@ def train(options, which, say=lambda line: print(line, flush=True)):
 
 def save(options, losses):
     """A record of the lab, with about a hundred steps of each curve."""
+    sys.path.append(str(ROOT / "scripts"))
     from lab import records
 
     every = max(1, options.steps // 100)

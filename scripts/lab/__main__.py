@@ -4,6 +4,8 @@ import argparse
 import importlib
 import sys
 
+from cuda_on_cpu import SimtError
+
 from lab.ladder import ROOT, LabError
 
 # verb: (module of the lab, with add_arguments(parser) and main(options) -> exit code; a line of
@@ -68,7 +70,7 @@ def main(arguments=None):
         if unknown:
             own.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options.main(options) or 0
-    except (LabError, OSError) as error:  # OSError: a read-only folder, a full disk
+    except (LabError, SimtError, OSError) as error:  # OSError: a read-only folder, a full disk
         print(f"{name_of(arguments[0])}: {error}", file=sys.stderr)
         return getattr(error, "code", 2)
     except ModuleNotFoundError as error:

@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cuda_on_cpu.venv import NO_PYPI
+
 from lab import records
 from lab.ladder import ROOT
-from lab.venv import NO_PYPI
 
 
 def numbers(text):

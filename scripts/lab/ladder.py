@@ -1,13 +1,12 @@
-"""The rungs of steps/ladder.txt, and the lab's errors."""
+"""The rungs of steps/ladder.txt, as the operator reads them, and the lab's errors."""
 
-import difflib
 import functools
-import re
 import sys
-from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from flash_steps import ladder as of_the_operator
+from flash_steps.ladder import ROOT, Rung, find, parse, unknown
+
+__all__ = ["ROOT", "Rung", "find", "parse", "unknown"]
 
 
 class LabError(Exception):
@@ -22,72 +21,6 @@ class WrongResult(LabError):
     code = 1
 
 
-@dataclass(frozen=True)
-class Rung:
-    number: str  # "13": where it stands, and nothing else
-    name: str  # "flash_attention_2"
-    parent: str  # the name of the rung that it changes; "" for a new start
-    types: tuple  # of "fp32", "fp16" and "bf16"
-    head_dims: tuple  # () for any
-    capability: str  # the GPU's, at least: "9.0"; "" for a rung on the CPU
-    processes: bool  # whether several of them can share its work, which takes MPI
-    idea: str
-    folder: Path
-
-    @property
-    def cuda(self):
-        return bool(self.capability)
-
-    @property
-    def backward(self):
-        """Whether it computes gradients."""
-        return self.name.startswith("backward_")
-
-    @property
-    def program(self):
-        """Its folder, its chapter and its programs: "13_flash_attention_2"."""
-        return f"{self.number}_{self.name}"
-
-    @property
-    def kernel_file(self):
-        """The .cu file; on the CPU the .cpp file beside main.cpp. None where there is neither."""
-        found = sorted(self.folder.glob("*.cu")) or sorted(self.folder.glob("*.cpp"))
-        return next((path for path in found if path.name != "main.cpp"), None)
-
-    @property
-    def tensor(self):
-        return "fp32" not in self.types
-
-    @property
-    def dtype(self):
-        """The type that it is timed in."""
-        return "bf16" if self.tensor else "fp32"
-
-
-def parse(text, root=ROOT):
-    """The rungs in order. Raises LabError."""
-    rungs = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        cells = [cell.strip() for cell in line.split("|", 5)]
-        # An earlier commit's, before rungs named their parents.
-        if len(cells) == 5 and cells[1].startswith("fp"):
-            cells.insert(1, "-")
-        if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
-            raise LabError(
-                f"steps/ladder.txt:{number}: a line is NN_name | parent | types | head dims | "
-                "capability | idea"
-            )
-        program, parent, types, head_dims, capability, idea = cells
-        capability, *needs = capability.split()
-        parent, capability, types = parent.strip("-"), capability.strip("-"), tuple(types.split())
-        head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
-        about = parent, types, head_dims, capability, "MPI" in needs, idea
-        rungs.append(Rung(*program.split("_", 1), *about, root / "steps" / program))
-    return rungs
-
-
 @functools.cache
 def former_names(root=ROOT):
     """{number: (name then, name now)} of the ladder before its rungs were sorted by storeys."""
@@ -97,37 +30,13 @@ def former_names(root=ROOT):
     return {number: (then, now) for number, then, now in cells}
 
 
-def unknown(what, wanted, names):
-    """What to say where none of these names was meant, or one of them was, mistyped."""
-    near = difflib.get_close_matches(wanted, names, 1)
-    every = ", ".join(names)
-    there_are = every if len(every) < 60 else f"{len(names)} of them, {names[0]} to {names[-1]}"
-    said = f"did you mean {near[0]}?" if near else f"there are {there_are}"
-    return f"there is no {what} '{wanted}'; {said}"
-
-
-def find(wanted, rungs, what="rung"):
-    """The rung that `wanted` names, as overlap, 34_overlap or steps/34_overlap/. Raises ValueError:
-    numbers changed their meaning once, so a number alone names nothing here."""
-    key = wanted.rstrip("/").split("/")[-1]
-    for rung in rungs:
-        if key in (rung.name, rung.program):
-            return rung
-    number, _, name = key.partition("_")
-    then, now = former_names().get(number.zfill(2), ("", ""))
-    if name and name == then:
-        raise ValueError(f"there is no {what} '{wanted}' any more; it is {now} now")
-    if key.isdigit():
-        today = [one.name for one in ladder() if one.number == key.zfill(2)]
-        if meant := [f"it was {now} once"] * bool(now) + [f"it is {one} now" for one in today]:
-            said = ", ".join(meant)
-            raise ValueError(f"rungs go by name, not by number: '{wanted}'; {said}")
-    raise ValueError(unknown(what, wanted, [rung.name for rung in rungs]))
-
-
 @functools.cache
 def ladder():
-    return parse((ROOT / "steps/ladder.txt").read_text(encoding="utf-8"))
+    """The rungs in order. Raises LabError."""
+    try:
+        return of_the_operator.ladder()
+    except ValueError as error:
+        raise LabError(str(error)) from None
 
 
 def cuda_rungs(wanted=()):

@@ -16,7 +16,9 @@ import json
 import shutil
 from pathlib import Path
 
-from lab import cli, counters, harness, profile_report, records
+from cuda_on_cpu import profile_report
+
+from lab import cli, counters, harness, records
 from lab.ladder import LabError, cuda_rungs
 
 # The SIMT backend executes thread by thread.

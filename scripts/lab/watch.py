@@ -223,7 +223,7 @@ def working_copy(wanted):
 
 def own_program(file):
     """A reader's own file, compiled to be recorded."""
-    from lab.simt import compiling
+    from cuda_on_cpu import compiling
 
     compiling.OPTIONS += ["-g", "-fsanitize-coverage=trace-pc"]
     return compiling.build(compiling.Program([Path(file).resolve()]))

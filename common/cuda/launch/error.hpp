@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 
 namespace flash {
 

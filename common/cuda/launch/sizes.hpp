@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 
 namespace flash {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 #include "common/types.hpp"
 
 #ifdef __NVCC__

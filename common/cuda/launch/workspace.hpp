@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 
 #ifdef __NVCC__
 namespace flash::detail {

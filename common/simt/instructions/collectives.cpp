@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <string>
+#include <vector>
 
 #include "common/simt/machine/block.hpp"
 #include "common/simt/machine/workforce.hpp"
@@ -50,15 +51,76 @@ int source_lane(Shuffle kind, int lane, int argument, int width) {
     }
 }
 
+/// A value that no lane had given, and that a shuffle has left in a thread's register.
+struct Undefined {
+    LocationId origin; // of the shuffle; empty: there is none
+    const char* operation = "";
+    unsigned thread = 0; // whose value was asked for
+};
+
+/// The undefined value that each thread may hold. It is no fault yet: in a sum by halves, lanes on
+/// whose sums nobody waits may read anything. But a thread that writes after it may write it.
+class UndefinedValues : public InstructionState {
+  public:
+    void begin_block(unsigned threads) override {
+        values_.assign(threads, {});
+        threads_ = 0;
+    }
+
+    bool any() const { return threads_ > 0; }
+    const Undefined& of(unsigned thread) const { return values_[thread]; }
+
+    void set(Block& block, unsigned thread, const Undefined& value) {
+        const auto is_defined = [&] { return values_[thread].origin == LocationId(); };
+        threads_ += is_defined() ? 1 : 0;
+        values_[thread] = value;
+        threads_ -= is_defined() ? 1 : 0;
+        block.let_hear(any() ? this : nullptr);
+    }
+
+    /// Who has met others has done with what came before.
+    void have_met(Block& block, unsigned warp, uint32_t lanes) override {
+        for_each_lane(
+            lanes, [&](size_t lane) { set(block, warp * 32 + static_cast<unsigned>(lane), {}); });
+    }
+
+    /// The current thread goes on with what it got from a lane that took no part in a shuffle.
+    void has_written(Block& block, LocationId origin) override {
+        const unsigned own = block.current().number;
+        if (values_[own].origin == LocationId()) {
+            return;
+        }
+        const RuntimeCode runtime;
+        const Undefined undefined = values_[own];
+        set(block, own, {});
+        const std::string why = undefined.thread >= block.thread_count()
+                                    ? "the block has no such thread"
+                                : block.thread(undefined.thread).finished ? "it has left the kernel"
+                                                                          : "it takes no part";
+        block.report(
+            {FaultKind::undefined_shuffle,
+             "a shuffle reads the value of lane " + std::to_string(undefined.thread % 32) +
+                 ", which gives none: " + why,
+             block.place(own, "writes what may come from it", origin),
+             block.place(own, std::string("has called ") + undefined.operation, undefined.origin),
+             "all lanes whose values are read must take part: let them come, with a value that "
+             "changes nothing"});
+    }
+
+  private:
+    std::vector<Undefined> values_;
+    unsigned threads_ = 0; // that hold one
+};
+
 /// Who takes the value of a lane that takes no part has an undefined one, and so has who takes that
-/// from another lane. It is no fault yet: in a sum by halves, lanes on whose sums nobody waits may
-/// read anything.
+/// from another lane.
 [[gnu::cold, gnu::noinline]] void pass_undefined(const Operands& operands, uint32_t lanes) {
     Block& block = current_block();
+    UndefinedValues& undefined = block.state<UndefinedValues>();
     const unsigned first = block.current().number / 32 * 32;
     std::array<Undefined, 32> before;
     for_each_lane(lanes, [&](size_t lane) {
-        before[lane] = block.thread(first + static_cast<unsigned>(lane)).undefined;
+        before[lane] = undefined.of(first + static_cast<unsigned>(lane));
     });
     for_each_lane(lanes, [&](size_t lane) {
         const auto& receiver = *static_cast<const Exchange*>(operands[lane]);
@@ -68,7 +130,7 @@ int source_lane(Shuffle kind, int lane, int argument, int width) {
             gives ? before[source] : Undefined{receiver.origin, receiver.operation, first + source};
         const bool is_first = before[lane].origin == LocationId() && got.origin != LocationId();
         if (receiver.replaces || is_first) {
-            block.set_undefined(first + static_cast<unsigned>(lane), got);
+            undefined.set(block, first + static_cast<unsigned>(lane), got);
         }
     });
 }
@@ -105,26 +167,27 @@ uint64_t exchange(Shuffle kind, uint32_t mask, uint64_t bits, int argument, int 
                  .operation = name,
                  .origin = LocationId::of(location).within(block.current().call),
                  .replaces = kind == Shuffle::index};
-    block.collective(CollectiveKind::collective, name, location, mask, &own,
-                     [](const Operands& operands, uint32_t lanes) {
-                         bool all_give = true;
-                         for_each_lane(lanes, [&](size_t own_lane) {
-                             auto& receiver = *static_cast<Exchange*>(operands[own_lane]);
-                             const auto source = static_cast<size_t>(receiver.source) % 32;
-                             // A lane that takes no part has nothing to give; on a GPU the value is
-                             // undefined.
-                             const bool gives = (lanes >> source & 1) != 0;
-                             all_give = all_give && gives;
-                             receiver.result =
-                                 gives ? static_cast<const Exchange*>(operands[source])->bits
-                                       : ~uint64_t{0};
-                         });
-                         if (!all_give || current_block().any_undefined()) [[unlikely]] {
-                             if (options().detect) {
-                                 pass_undefined(operands, lanes);
-                             }
-                         }
-                     });
+    block.collective(
+        CollectiveKind::collective, name, location, mask, &own,
+        [](const Operands& operands, uint32_t lanes) {
+            bool all_give = true;
+            for_each_lane(lanes, [&](size_t own_lane) {
+                auto& receiver = *static_cast<Exchange*>(operands[own_lane]);
+                const auto source = static_cast<size_t>(receiver.source) % 32;
+                // A lane that takes no part has nothing to give; on a GPU the value is
+                // undefined.
+                const bool gives = (lanes >> source & 1) != 0;
+                all_give = all_give && gives;
+                receiver.result =
+                    gives ? static_cast<const Exchange*>(operands[source])->bits : ~uint64_t{0};
+            });
+            if (!options().detect) {
+                return;
+            }
+            if (!all_give || current_block().state<UndefinedValues>().any()) [[unlikely]] {
+                pass_undefined(operands, lanes);
+            }
+        });
     return own.result;
 }
 

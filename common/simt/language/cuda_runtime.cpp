@@ -3,7 +3,7 @@
 #include <cstring>
 #include <new>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 #include "common/simt/language/pointer_check.hpp"
 #include "common/simt/machine/symbols.hpp"
 

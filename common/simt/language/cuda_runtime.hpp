@@ -4,7 +4,6 @@
 
 #include <cstddef>
 
-#include "common/cuda/launch/device_buffer.hpp"
 #include "common/simt/language/errors.hpp"
 #include "common/simt/machine/source_location.hpp"
 

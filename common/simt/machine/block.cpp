@@ -106,7 +106,7 @@ void Block::prepare() {
     abandoned_ = false;
     barrier_ = {};
     holds_ = 0;
-    any_undefined_ = false;
+    hears_ = nullptr;
     warpgroups_.fill({});
     for (const auto& state : used(states_)) {
         state->begin_block(thread_count_);
@@ -269,8 +269,8 @@ void Block::complete(unsigned warp_number, size_t slot) {
     if (meeting.arrived != (meeting.mask & warp.all) && options().detect) [[unlikely]] {
         tell_of_absent(warp_number, meeting);
     }
-    if (meeting.kind == CollectiveKind::sync && any_undefined_) [[unlikely]] {
-        forget_undefined(warp_number, meeting.arrived);
+    if (meeting.kind == CollectiveKind::sync && hears_ != nullptr) [[unlikely]] {
+        hears_->have_met(*this, warp_number, meeting.arrived);
     }
     if (meeting.combine != nullptr) {
         meeting.combine(warp.operands, meeting.arrived);
@@ -324,31 +324,6 @@ void Block::tell_of_absent(unsigned warp_number, const PendingCollective& meetin
                  meeting.operation, LocationId::of(meeting.location));
 }
 
-void Block::forget_undefined(unsigned warp, uint32_t lanes) {
-    for (; lanes != 0; lanes &= lanes - 1) {
-        threads_[warp * 32 + lowest(lanes)].undefined = {};
-    }
-}
-
-/// The current thread goes on with what it got from a lane that took no part in a shuffle.
-void Block::stop_undefined(LocationId origin) {
-    const RuntimeCode runtime;
-    const Undefined undefined = std::exchange(current_->undefined, {});
-    const unsigned lane = undefined.thread % 32;
-    const bool exists = undefined.thread < thread_count_;
-    const std::string why = !exists                               ? "the block has no such thread"
-                            : threads_[undefined.thread].finished ? "it has left the kernel"
-                                                                  : "it takes no part";
-    report(
-        {FaultKind::undefined_shuffle,
-         "a shuffle reads the value of lane " + std::to_string(lane) + ", which gives none: " + why,
-         place(current_->number, "writes what may come from it", origin),
-         place(current_->number, std::string("has called ") + undefined.operation,
-               undefined.origin),
-         "all lanes whose values are read must take part: let them come, with a value that "
-         "changes nothing"});
-}
-
 int Block::barrier(const char* operation, SourceLocation location, bool predicate) {
     observers_.tell(&Observer::instruct, current_->number, {operation, location, this});
     holds_ += predicate ? 1 : 0;
@@ -380,11 +355,8 @@ void Block::complete_barrier() {
                          to_string(dim3(first_gone->index)),
                      barrier_.operation, LocationId::of(barrier_.location));
     }
-    if (any_undefined_) [[unlikely]] {
-        for (unsigned warp = 0; warp * 32 < thread_count_; ++warp) {
-            forget_undefined(warp, warps_[warp].all);
-        }
-        any_undefined_ = false;
+    for (unsigned warp = 0; hears_ != nullptr && warp * 32 < thread_count_; ++warp) {
+        hears_->have_met(*this, warp, warps_[warp].all);
     }
     observers_.tell(&Observer::barrier, barrier_.location);
     barrier_result_ = std::exchange(holds_, 0);

@@ -49,13 +49,6 @@ struct Look {
     }
 };
 
-/// A value that no lane had given, and that a shuffle has left in a thread's register.
-struct Undefined {
-    LocationId origin; // of the shuffle; empty: there is none
-    const char* operation = "";
-    unsigned thread = 0; // whose value was asked for
-};
-
 struct Thread {
     Fiber fiber; // outlives the thread
     uint3 index{};
@@ -71,7 +64,6 @@ struct Thread {
     LocationId last_write{}; // to memory that others see
     // of a struct or a range of bytes, piece by piece; else nothing
     std::span<const char> copied{};
-    Undefined undefined{};
 };
 
 enum class Space : uint8_t { global, shared, elsewhere };
@@ -225,18 +217,14 @@ class Block {
     /// The current thread gives way like one that has seen the same a few times.
     void spin();
 
-    /// Whether a thread may hold a value that nobody gave; and from here on one may.
-    bool any_undefined() const { return any_undefined_; }
-    void set_undefined(unsigned thread, const Undefined& value) {
-        threads_[thread].undefined = value;
-        any_undefined_ = true;
-    }
+    /// From here on this state hears of meetings and of writes; null: nobody does.
+    void let_hear(InstructionState* state) { hears_ = state; }
 
     /// The current thread has written what others see.
     void note_write(LocationId origin) {
         current_->last_write = origin;
-        if (current_->undefined.origin != LocationId()) [[unlikely]] {
-            stop_undefined(origin);
+        if (hears_ != nullptr) [[unlikely]] {
+            hears_->has_written(*this, origin);
         }
     }
 
@@ -335,11 +323,9 @@ class Block {
     bool resume_spinning();
     [[noreturn]] void serve(Thread& thread);
     void complete(unsigned warp, size_t slot);
-    void forget_undefined(unsigned warp, uint32_t lanes);
     [[gnu::cold]] void tell_of_absent(unsigned warp, const PendingCollective& meeting);
     [[gnu::cold]] void tell_of_left(unsigned waiting, unsigned gone, const std::string& summary,
                                     const char* operation, LocationId place);
-    [[gnu::cold]] void stop_undefined(LocationId origin);
     [[noreturn, gnu::cold]] void end_attempt();
     [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, SourceLocation location);
     [[noreturn, gnu::cold]] void stop_divergent(const char* operation, SourceLocation location,
@@ -370,12 +356,12 @@ class Block {
     unsigned thread_count_ = 0;
     unsigned finished_ = 0;
     uint32_t spinning_warps_ = 0;
-    unsigned resumed_ = 0;       // of those that spin, the last time
-    unsigned turns_kept_ = 0;    // since other blocks came
-    uint64_t progress_ = 0;      // of what threads saw
-    uint64_t progress_then_ = 0; // the last time that those who spin went on
-    bool abandoned_ = false;     // another block has gone wrong
-    bool any_undefined_ = false;
+    unsigned resumed_ = 0;              // of those that spin, the last time
+    unsigned turns_kept_ = 0;           // since other blocks came
+    uint64_t progress_ = 0;             // of what threads saw
+    uint64_t progress_then_ = 0;        // the last time that those who spin went on
+    bool abandoned_ = false;            // another block has gone wrong
+    InstructionState* hears_ = nullptr; // of the current block; mostly nobody
     PendingBarrier barrier_;
     int holds_ = 0;          // predicates among those that have come to the barrier
     int barrier_result_ = 0; // of the last time it was complete

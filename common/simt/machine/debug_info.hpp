@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/simt/machine/location_id.hpp"
+#include "common/simt/machine/source_line.hpp"
 
 struct Dwarf; // libdw's
 

@@ -14,7 +14,7 @@
 #include <set>
 #include <vector>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 #include "common/simt/machine/fault.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/machine/symbols.hpp"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 #include "common/simt/machine/call_chain.hpp"
 #include "common/simt/machine/dim3.hpp"
 #include "common/simt/machine/location_id.hpp"

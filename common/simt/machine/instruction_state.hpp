@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "common/simt/machine/location_id.hpp"
 #include "common/simt/machine/source_location.hpp"
 
 namespace flash::simt {
@@ -39,6 +41,11 @@ class InstructionState {
     /// over, and says whether there were any.
     virtual bool waits_for_blocks() const { return false; }
     virtual bool release_threads(Block&) { return false; }
+
+    /// For the one that a block lets hear (Block::let_hear): lanes have met at a barrier or at
+    /// __syncwarp; the current thread has written what others see.
+    virtual void have_met(Block&, unsigned /*warp*/, uint32_t /*lanes*/) {}
+    virtual void has_written(Block&, LocationId /*origin*/) {}
 };
 
 inline std::atomic<size_t> state_types = 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/simt/machine/source_line.hpp"
 #include "common/simt/machine/source_location.hpp"
 
 namespace flash::simt {
@@ -41,12 +42,6 @@ class LocationId {
     // The highest bit tells source locations from code addresses; below a GiB of code, the next one
     // says that calls lead to the place.
     uint32_t number_ = 0;
-};
-
-struct SourceLine {
-    std::string file; // empty: not known, the kernel was compiled without -g
-    int line = 0;
-    friend auto operator<=>(const SourceLine&, const SourceLine&) = default;
 };
 
 /// Lines in these files are the runtime, not the kernel: `float4`'s copy, a shuffle's wrapper, a

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 
 namespace flash::simt {
 namespace {

@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 #include "common/simt/machine/one_per_process.hpp"
 #include "common/simt/machine/traps.hpp"
 #include "common/simt/machine/workforce.hpp"

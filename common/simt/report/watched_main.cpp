@@ -9,12 +9,12 @@
 
 #include <unistd.h>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 #include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/simt_options.hpp"
 #include "common/simt/machine/watchdog.hpp"
+#include "common/simt/report/ending.hpp"
 #include "common/simt/report/profile.hpp"
-#include "common/simt/report/verdict.hpp"
 
 /// The program's main; null when that was not wrapped, and then nothing here has a part in the run.
 extern "C" [[gnu::weak]] int __real_main(int argc, char** argv);
@@ -64,9 +64,9 @@ void report(int code) {
     if (const std::string file = setting("FLASH_SIMT_PROFILE"); !file.empty()) {
         written = write(file, to_json(profile()));
     }
-    std::fprintf(stderr, "%s\n", verdict_line().c_str());
+    std::fprintf(stderr, "%s\n", ending_line().c_str());
     if (const std::string file = setting("FLASH_SIMT_JSON"); !file.empty()) {
-        written = write(file, verdict_json(code)) && written;
+        written = write(file, ending_json(code)) && written;
     }
     final_code = written ? exit_code(code) : nothing_to_run;
 }

@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 #include "common/simt/machine/block.hpp"
 
 namespace flash::simt {

@@ -9,7 +9,7 @@
 
 #include "common/simt/language/launch_syntax.hpp"
 #include "common/simt/machine/run_log.hpp"
-#include "common/simt/report/verdict.hpp"
+#include "common/simt/report/ending.hpp"
 #include "common/tests/simt/support.hpp"
 
 using namespace simt_test;
@@ -218,11 +218,11 @@ TEST_CASE("cp.async by the functions of cuda_pipeline.h", "[faults]") {
 TEST_CASE("a run that watched nothing is not clean") {
     const OwnLog log;
     const With chosen({.detect = true, .kernel = "another"});
-    CHECK(simt::verdict() == simt::Verdict::unchecked);
+    CHECK(simt::ending() == simt::Ending::unchecked);
     const Buffer<int> out(32);
     launch(fill_shared<4>, 1, 32, 128, out.data());
-    CHECK(simt::verdict() == simt::Verdict::unchecked);
+    CHECK(simt::ending() == simt::Ending::unchecked);
     CHECK(simt::exit_code(0) == simt::exit_unchecked);
     CHECK(simt::exit_code(3) == 3);
-    CHECK_THAT(simt::verdict_line(), ContainsSubstring("nothing was checked: 1 kernel, 1 launch"));
+    CHECK_THAT(simt::ending_line(), ContainsSubstring("nothing was checked: 1 kernel, 1 launch"));
 }

@@ -1,4 +1,4 @@
-// A program as readers write them, whose kernels are watched: test_verdict.cpp runs it and reads
+// A program as readers write them, whose kernels are watched: test_ending.cpp runs it and reads
 // what it says and how it ends. Its argument chooses what it does.
 #undef NDEBUG
 #include <cassert>

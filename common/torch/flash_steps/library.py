@@ -8,11 +8,10 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
-
-from lab.cli import ran
 
 from flash_steps.ladder import ROOT
 
@@ -27,6 +26,12 @@ one_build = threading.Lock()
 
 class BuildError(RuntimeError):
     """A rung cannot be built here; one line that says why."""
+
+
+def ran(command, **more):
+    """A command that has ended: `stdout` has what it wrote, stderr among it."""
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+    return subprocess.run(command, encoding="utf-8", errors="replace", **both, **more)
 
 
 def compiler(variable, usual, comes_with):

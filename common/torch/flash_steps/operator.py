@@ -6,11 +6,13 @@ import math
 
 import torch
 
-from flash_steps.ladder import choose, is_ordered
+from flash_steps.ladder import ROOT, choose, is_ordered
 from flash_steps.library import functions_of, operator_library
 
 if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 4):
     raise ImportError(f"PyTorch 2.4 or later is needed; this is {torch.__version__}")
+if not (ROOT / "steps/ladder.txt").is_file():
+    raise ImportError("flash_steps builds the rungs of a clone: in one, pip install -e .")
 
 
 class Found(ctypes.Structure):

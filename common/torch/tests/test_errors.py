@@ -44,7 +44,7 @@ OF_48 = {"q": (1, 4, 8, 48), "k": (1, 2, 8, 48)}
         ((np.zeros((1, 4, 8, 32)), *tensors()[1:]), {}, "q is ndarray; a torch.Tensor is expected"),
         ((*tensors()[:2], None), {}, "v is NoneType; a torch.Tensor is expected"),
         (tensors(), {"rung": "fixed_maximum"}, "fixed_maximum computes in fp16 and bf16, and"),
-        (tensors(), {"rung": 8}, "not by number: '8'"),
+        (tensors(), {"rung": 13}, "not by number: '13' is flash_attention_2"),
         (tensors(), {"rung": "overlp"}, "no forward rung 'overlp'; did you mean overlap?"),
         (tensors(), {"rung": "backward_cpu"}, "there is no forward rung 'backward_cpu'"),
         (tensors(**OF_48), {"rung": "flash_attention_2"}, "takes head dims 32, 64, 128, and"),

@@ -5,10 +5,10 @@ import importlib.util
 import os
 
 import pytest
-from lab.ladder import ROOT
-from lab.safetensors import SafetensorsFile
+from flash_steps.ladder import ROOT
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
+safe_open = pytest.importorskip("safetensors", reason="needs safetensors").safe_open
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # Triton looks when it is imported
@@ -20,28 +20,29 @@ spec = importlib.util.spec_from_file_location("of", ROOT / "docs/examples/triton
 triton_attention = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(triton_attention)
 
-FILES = [SafetensorsFile(path) for path in sorted((ROOT / "reference/golden").glob("*.*"))]
-FILES = [file for file in FILES if file.shape("q")[-1] in triton_attention.TILES]
-TYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+
+def d_of(file):
+    return file.get_slice("q").get_shape()[-1]
+
+
+GOLDEN = sorted((ROOT / "reference/golden").glob("*.*"))
+FILES = {path.stem: safe_open(path, "pt", DEVICE) for path in GOLDEN}
+FILES = {name: file for name, file in FILES.items() if d_of(file) in triton_attention.TILES}
 # u and tau of the suite's rule (reference/README.md)
-ROUNDING = {"F32": (0, 2e-5), "F16": (2**-11, 1e-3), "BF16": (2**-8, 4e-3)}
+ROUNDING = {torch.float32: (0, 2e-5), torch.float16: (2**-11, 1e-3), torch.bfloat16: (2**-8, 4e-3)}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.path.stem)
-def test_golden_vectors(file):
-    if DEVICE == "cpu" and file.dtype("q") == "BF16":
+@pytest.mark.parametrize("name", FILES)
+def test_golden_vectors(name):
+    file = FILES[name]
+    q, k, v, o, lse = (file.get_tensor(each) for each in ("q", "k", "v", "o", "lse"))
+    if DEVICE == "cpu" and q.dtype == torch.bfloat16:
         pytest.skip("Triton's interpreter multiplies the bits of bf16 as if they were integers")
-    q, k, v, o, lse = (
-        torch.frombuffer(bytearray(file.data(name)), dtype=TYPES[file.dtype(name)])
-        .reshape(file.shape(name))
-        .to(DEVICE)
-        for name in ("q", "k", "v", "o", "lse")
-    )
-    scale, causal = float(file.metadata["scale"]), file.metadata["causal"] == "yes"
+    scale, causal = float(file.metadata()["scale"]), file.metadata()["causal"] == "yes"
     own_o, own_lse = torch.full_like(q, float("nan")), torch.full_like(lse, float("nan")).float()
     triton_attention.attention(q, k, v, causal, own_o, own_lse, scale)
 
-    u, tau = ROUNDING[file.dtype("q")]
+    u, tau = ROUNDING[q.dtype]
     each_k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
     largest = scale * (q.abs().double() @ each_k.abs().double().mT).max()
     most = v.abs().max().double()

@@ -7,12 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cuda_on_cpu.venv import LeftOut, prepare
+
 from lab.ladder import ROOT
-from lab.venv import LeftOut, install, prepare
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 BUILD = ROOT / "build-site"
 PYTHON = BUILD / "venv/bin/python3"
+
+
+def install(package):
+    """A package of the system, by apt."""
+    script = '. scripts/lib/setup.sh; NEEDED=$1; install "$1"'
+    command = ["bash", "-c", script, "scripts/site", package]
+    if subprocess.run(command, cwd=ROOT, stdout=sys.stderr).returncode:
+        raise LeftOut(f"there is no {package}")
 
 
 def run(module, *arguments):
@@ -51,7 +60,7 @@ def main():
     )
     options = parser.parse_args()
     try:
-        prepare(BUILD / "venv", REQUIREMENTS, "Sphinx, MyST and Furo", "scripts/site")
+        prepare(BUILD / "venv", REQUIREMENTS, "Sphinx, MyST and Furo", install)
         print("Building the pages; a warning counts as an error", flush=True)
         places = ["-c", "docs/site", "-d", BUILD / "doctrees", ROOT, BUILD / "html"]
         run("sphinx", "-b", "html", "-q", "-n", "-W", "--keep-going", "-j", "auto", *places)
@@ -59,7 +68,7 @@ def main():
         if options.check:
             translations_behind()
             if not shutil.which("chromium") and not shutil.which("google-chrome"):
-                install("chromium", "scripts/site")
+                install("chromium")
             run("lab.site.browser", BUILD / "html")
     except LeftOut as reason:
         if not options.check:

@@ -1,4 +1,4 @@
-"""lab.profile_report on a profile that is made up."""
+"""scripts/profile on a profile that is made up."""
 
 import json
 import os

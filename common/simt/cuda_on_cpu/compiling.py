@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from lab.ladder import ROOT, LabError
-from lab.simt import rewriting, unsupported
-from lab.venv import LeftOut, prepare
+from cuda_on_cpu import DOOR, NAME, ROOT, SIMT, SimtError, rewriting, unsupported
+from cuda_on_cpu.venv import LeftOut, prepare
 
 BUILD = ROOT / "build-simt"
 OWN = BUILD / "own"
 LIBRARY = BUILD / "common/simt/libflash_simt.a"
 CUBLAS = BUILD / "common/simt/libflash_simt_cublas.a"
-HEADERS = ROOT / "common/simt/headers"
+HEADERS = SIMT / "headers"
 INCLUDE = re.compile(
     rb'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))', re.M
 )
@@ -33,13 +32,14 @@ OPTIONS += ["--param", "tsan-distinguish-volatile=1"]
 # may be installed.
 LEFT_OUT, IF_MISSING = "left_out", "if_missing"
 KEPT = 200  # programs and objects in the cache
+JOBS = len(os.sched_getaffinity(0))
 
 
-class DoesNotCompile(LabError):
+class DoesNotCompile(SimtError):
     """What g++ says of the program."""
 
 
-class NotSupported(LabError):
+class NotSupported(SimtError):
     """One line with file, line and what to use instead."""
 
     code = 88
@@ -132,15 +132,23 @@ def is_unsupported(name: str) -> bool:
     return unsupported.what_of(name) is not None
 
 
+def install(package):
+    """A package of the system. Raises LeftOut where nobody in front can install one."""
+    # stdout is that of the program which needs it
+    if not DOOR or subprocess.run([DOOR, "--install", package], stdout=sys.stderr).returncode:
+        raise LeftOut(f"there is no {package}")
+
+
 def use_grammar():
     """Makes tree-sitter's CUDA grammar importable."""
     try:
         wanted = Path(__file__).with_name("requirements.txt")
-        python = prepare(BUILD / "venv", wanted, "tree-sitter's CUDA grammar", "scripts/simt")
+        python = prepare(BUILD / "venv", wanted, "tree-sitter's CUDA grammar", install)
     except LeftOut as reason:
-        raise LabError(
+        raise SimtError(
             f"{reason}, and the first use needs tree-sitter's CUDA grammar from there "
-            "(scripts/lab/simt/requirements.txt); flash::launch of common/cuda does without it"
+            "(common/simt/cuda_on_cpu/requirements.txt); flash::launch of common/cuda does "
+            "without it"
         ) from None
     packages = next((python.parents[1] / "lib").glob("python3*/site-packages"))
     if str(packages) not in sys.path:
@@ -163,19 +171,21 @@ def stamp():
     """Of the compiler and the library's sources, by what is in them."""
     program = Path(shutil.which(compiler()) or "g++").resolve()
     files = sorted((*(ROOT / "common").glob("*.hpp"), *(ROOT / "common/cuda").rglob("*.hpp")))
-    files += [path for path in sorted((ROOT / "common/simt").rglob("*")) if path.is_file()]
-    paths = [path for path in [program, *files] if path.exists()]
+    here = Path(__file__).parent
+    files += [path for path in sorted(SIMT.rglob("*")) if here not in path.parents]
+    paths = [path for path in [program, *files] if path.is_file()]
     return digest(*(part for path in paths for part in (path, path.read_bytes())))
 
 
-BUILD_LIBRARY = """. scripts/lib/build.sh
-choose_backend simt
-{
-    configured || FLASH_TOGETHER=${FLASH_TOGETHER-ON} configure
-    run_silently "$WORK/build.log" "building the SIMT backend" build "$1" ||
-        { cat "$WORK/build.log" && die "the SIMT backend does not build (its messages are above)"; }
-} >&2
-"""
+def build_alone(target):
+    """By CMake, from this folder."""
+    commands = [["cmake", "--build", BUILD, "--parallel", JOBS, "--target", target]]
+    if not any((BUILD / name).exists() for name in ("build.ninja", "Makefile")):
+        commands.insert(0, ["cmake", "-S", SIMT, "-B", BUILD])
+    for command in commands:
+        done = run(command)
+        if done.returncode:
+            raise SimtError(f"{done.stdout}{done.stderr}the SIMT backend does not build")
 
 
 def build_library(library=LIBRARY):
@@ -183,11 +193,12 @@ def build_library(library=LIBRARY):
     now, built = stamp(), library.with_suffix(".stamp")
     if not (library.is_file() and built.is_file() and built.read_text() == now):
         name = library.stem.removeprefix("lib")
-        if not sys.stderr.isatty():  # else scripts/lib/build.sh says so
+        if not (DOOR and sys.stderr.isatty()):  # else the door says so
             said = "building the SIMT backend, which takes a minute or two, once"
-            print(f"scripts/simt: {said}", file=sys.stderr, flush=True)
-        command = ["bash", "-c", BUILD_LIBRARY, ROOT / "scripts/simt", name]
-        if code := subprocess.run(command, cwd=ROOT).returncode:
+            print(f"{NAME}: {said}", file=sys.stderr, flush=True)
+        if not DOOR:
+            build_alone(name)
+        elif code := subprocess.run([DOOR, "--build", name]).returncode:
             sys.exit(code)
         OWN.mkdir(parents=True, exist_ok=True)
         built.write_text(now)
@@ -228,9 +239,9 @@ def compile_one(program, mirror, path, target):
     if is_cuda:
         options += [f"-D{macro}" for macro in MACROS]
         options += ["-include", HEADERS / "cuda_runtime.h"]
-        options += ["-include", ROOT / "common/simt/language/launch_syntax.hpp"]
+        options += ["-include", SIMT / "language/launch_syntax.hpp"]
         if any(one.uses_ptx for one in program.rewritten.values()):
-            options += ["-include", ROOT / "common/simt/instructions/inline_ptx.hpp"]
+            options += ["-include", SIMT / "instructions/inline_ptx.hpp"]
     else:
         options.append("-DFLASH_SIMT_ON_DEVICE=0")
     language = "c" if path.suffix == ".c" and not is_cuda else "c++"
@@ -282,7 +293,7 @@ def build(program):
         objects.append(OWN / "objects" / f"{key}.o")
     objects[0].parent.mkdir(parents=True, exist_ok=True)
     compile_each = partial(compile_one, program, mirror)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:
+    with ThreadPoolExecutor(JOBS) as workers:
         said = list(workers.map(compile_each, program.mains, objects))
     for one in filter(None, said):
         if reason := unsupported.explain(one, program.refused, program.left_out):

@@ -1,25 +1,23 @@
-"""scripts/simt: runs a CUDA program, as it is, on the CPU, under the race detector."""
+"""Runs a CUDA program, as it is, on the CPU, under the race detector."""
 
 import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from lab import profile_report
-from lab.ladder import ROOT, LabError
-from lab.simt import compiling, unsupported
+from cuda_on_cpu import NAME, ROOT, SimtError, compiling, profile_report, unsupported
 
-NAME = "scripts/simt"
 SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
 DESCRIPTION = """\
 Compiles a CUDA program with g++, executes its kernels on the CPU, and stops at the first race or
 wrong access. The files stay as they are: <<<>>> and extern __shared__ are rewritten on the way.
 """
-NOTES = """\
+NOTES = f"""\
 __CUDACC__ is 1, and in kernels __CUDA_ARCH__ is 800; __NVCC__ is not defined.
 Not supported: textures, Thrust, CUB, cuRAND, kernels that launch kernels, and what
 docs/simt_reference.md lists.
@@ -31,8 +29,8 @@ needs what is not supported, 89 (for 0) no launch was watched, 130 interrupted, 
 compile, a wrong option, or a file that cannot be written
 
 examples:
-  scripts/simt run docs/examples/vector_add.cu
-  scripts/simt run main.cu kernels.cu -I include -D TILE=16 -- 1024 1024
+  {NAME} run docs/examples/vector_add.cu
+  {NAME} run main.cu kernels.cu -I include -D TILE=16 -- 1024 1024
 """
 
 OPTIONS = (
@@ -73,7 +71,7 @@ OF_NVCC_WITH_VALUE = re.compile(
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        raise LabError(f"{message}; see {NAME} --help")
+        raise SimtError(f"{message}; see {NAME} --help")
 
 
 def without_options_of_nvcc(words: list[str]) -> list[str]:
@@ -134,7 +132,7 @@ def environment(options, name):
 
 
 def write_verdict(options, kind, code, said):
-    """The verdict on a program that could not tell its own; common/simt/report/verdict.cpp has the
+    """The verdict on a program that could not tell its own; common/simt/report/ending.cpp has the
     others. `said` is a list of (file, line, message)."""
     nowhere = {"kernel": "", "block": [0, 0, 0], "thread": [0, 0, 0], "action": "", "hint": ""}
     nothing = {"launches": 0, "launches_watched": 0, "kernels": [], "warnings": []}
@@ -158,7 +156,7 @@ def write_verdict(options, kind, code, said):
     try:
         sys.stdout.write(text) if options.json == "-" else Path(options.json).write_text(text)
     except OSError:
-        raise LabError(f"cannot write {options.json}") from None
+        raise SimtError(f"cannot write {options.json}") from None
 
 
 def tell_why_not(error, options):
@@ -193,13 +191,23 @@ def execute(command, at_crash=lambda code, message: None, **more):
     return code if code >= 0 else 128 - code
 
 
+def name_of_gpu():
+    """That of the first one; "" where there is none."""
+    if not shutil.which("nvidia-smi"):
+        return ""
+    said = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
+    first = re.search(r"^GPU \d+: (.*) \(UUID", said, re.M)
+    return first[1] if first else ""
+
+
 def on_gpu(program, arguments, target):
     """The same files by nvcc, with the functions of common/cuda if they are asked for."""
-    script = '. scripts/lib/build.sh; inspect; printf "%s\\n" "$NVCC" "$GPU"'
-    found = subprocess.run(["bash", "-c", script, NAME], cwd=ROOT, capture_output=True, text=True)
-    nvcc, gpu = (found.stdout.splitlines() + ["", ""])[:2]
+    wanted = os.environ.get("CUDACXX")
+    places = [wanted] if wanted else ["nvcc", "/usr/local/cuda/bin/nvcc"]
+    nvcc = next(filter(None, map(shutil.which, places)), "")
+    gpu = name_of_gpu()
     if not nvcc or not gpu:
-        raise LabError(f"--gpu: there is no {'GPU' if nvcc else 'nvcc'} here")
+        raise SimtError(f"--gpu: there is no {'GPU' if nvcc else 'nvcc'} here")
     print(f"on {gpu}:", flush=True)
     uses_ours = any(b"common/cuda/" in text for text in program.texts.values())
     ours = sorted((ROOT / "common/cuda").glob("*/*.cu")) if uses_ours else []
@@ -207,18 +215,18 @@ def on_gpu(program, arguments, target):
     command = [nvcc, "-std=c++20", "-O3", "-arch=native", *given, f"-I{ROOT}", *program.mains]
     command += ours
     if subprocess.run([*map(str, command), "-o", f"{target}.gpu"]).returncode:
-        raise LabError("nvcc does not compile it")
+        raise SimtError("nvcc does not compile it")
     return execute([f"{target}.gpu", *arguments])
 
 
 def run(options, arguments):
     if not options.files:
-        raise LabError(f"which program? A file that ends in .cu; see {NAME} --help")
+        raise SimtError(f"which program? A file that ends in .cu; see {NAME} --help")
     for file in options.files:
         if not file.endswith(SOURCES):
-            raise LabError(f"{file} is no program; its arguments come behind --")
+            raise SimtError(f"{file} is no program; its arguments come behind --")
         if not Path(file).is_file():
-            raise LabError(f"there is no file '{file}'")
+            raise SimtError(f"there is no file '{file}'")
     program = compiling.Program(
         [Path(os.path.abspath(file)) for file in options.files],
         [Path(os.path.abspath(folder)) for folder in options.folders],
@@ -261,13 +269,13 @@ def main(words):
     try:
         if words[:1] and words[0] not in ("run", "-h", "--help"):
             if words[0].endswith(SOURCES):
-                raise LabError(f"say what to do with it: {NAME} run {words[0]}")
-            raise LabError(f"there is no command '{words[0]}'; see {NAME} --help")
+                raise SimtError(f"say what to do with it: {NAME} run {words[0]}")
+            raise SimtError(f"there is no command '{words[0]}'; see {NAME} --help")
         if not words:
-            raise LabError(f"what is to be done? {NAME} run FILE.cu; see {NAME} --help")
+            raise SimtError(f"what is to be done? {NAME} run FILE.cu; see {NAME} --help")
         words = without_options_of_nvcc(words[words[0] == "run" :])
         return run(parser().parse_intermixed_args(words), arguments)
-    except LabError as error:
+    except SimtError as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:

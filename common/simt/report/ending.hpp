@@ -16,20 +16,20 @@ enum ExitCode {
     exit_terminated = 143,  // SIGTERM
 };
 
-enum class Verdict { clean, warning, fault, timeout, unsupported, interrupted, unchecked };
+enum class Ending { clean, warning, fault, timeout, unsupported, interrupted, unchecked };
 
 /// Of all that run_log() has.
-Verdict verdict();
+Ending ending();
 
 /// "no fault found: 3 kernels, 5 launches (4 watched)", and more lines where something is to be
 /// said of that.
-std::string verdict_line();
+std::string ending_line();
 
 /// The exit code of the run, when the program's own is `code`.
 int exit_code(int code);
 
 /// The verdict as a JSON document. docs/simt_reference.md has its keys; `version` is 1 until one
 /// of them changes its meaning or goes.
-std::string verdict_json(int program_exit_code);
+std::string ending_json(int program_exit_code);
 
 } // namespace flash::simt

@@ -174,7 +174,7 @@ TEST_CASE("keep going: what nobody has written is zero, and a racing access does
     const With chosen({.detect = true, .keep_going = true});
     const Buffer<int> data(std::vector<int>{1, 1}), seen(std::vector<int>(threads, 1));
     { // an access that is ignored takes place, and no other one
-        const With ignoring({.detect = true, .ignore = {{"test_verdict.cpp", line("all write")}}});
+        const With ignoring({.detect = true, .ignore = {{"test_ending.cpp", line("all write")}}});
         launch(write_one_place, 1, threads, 0, seen.data(), 1);
     }
     launch(read_unwritten, 1, threads, 0, seen.data());
@@ -210,7 +210,7 @@ TEST_CASE("a fault on a line that is to be ignored does not end the run") {
     const OwnLog log;
     const Buffer<int> data(2), seen(threads);
     const auto ignoring = [](const char* tag) {
-        return With({.detect = true, .ignore = {{"test_verdict.cpp", line(tag)}}});
+        return With({.detect = true, .ignore = {{"test_ending.cpp", line(tag)}}});
     };
     {
         const With chosen = ignoring("all write");

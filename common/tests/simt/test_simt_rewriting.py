@@ -4,16 +4,15 @@ import os
 import subprocess
 
 import pytest
-from lab.ladder import LabError
-from lab.simt import compiling, ptx, rewriting, unsupported
-from lab.venv import LeftOut
+from cuda_on_cpu import SimtError, compiling, ptx, rewriting, unsupported
+from cuda_on_cpu.venv import LeftOut
 
 
 @pytest.fixture(scope="module", autouse=True)
 def grammar():
     try:
         compiling.use_grammar()
-    except LabError as error:
+    except SimtError as error:
         pytest.skip(str(error))
 
 
@@ -471,7 +470,7 @@ def test_the_library_is_known_by_its_contents(tmp_path, monkeypatch):
     header = tmp_path / "common/simt/language/math.hpp"
     header.parent.mkdir(parents=True)
     header.write_text("a")
-    monkeypatch.setattr(compiling, "ROOT", tmp_path)
+    monkeypatch.setattr(compiling, "SIMT", tmp_path / "common/simt")
     before = compiling.stamp()
     os.utime(header, (1, 1))
     assert compiling.stamp() == before
@@ -506,13 +505,13 @@ def test_a_first_use_is_told(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(compiling.subprocess, "run", lambda *_, **__: done)
     monkeypatch.setattr(compiling, "OWN", tmp_path)
     compiling.build_library(tmp_path / "liba.a")
-    assert "scripts/simt: building the SIMT backend, which takes" in capsys.readouterr().err
+    assert ": building the SIMT backend, which takes" in capsys.readouterr().err
 
     def no_network(*_):
         raise LeftOut("PyPI does not answer")
 
     monkeypatch.setattr(compiling, "prepare", no_network)
-    with pytest.raises(LabError) as error:
+    with pytest.raises(SimtError) as error:
         compiling.use_grammar()
     assert str(error.value).startswith("PyPI does not answer, and the first use needs tree-sitter")
     assert "\n" not in str(error.value)

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from lab.ladder import ROOT
+from cuda_on_cpu import ROOT
 
 NO_NETWORK = re.compile(
     r"connection broken|resolution|NewConnection|timed out|unreachable|No matching", re.I
@@ -17,24 +17,17 @@ class LeftOut(Exception):
     """Why this machine cannot have them."""
 
 
-def install(package, command):
-    """A package of the system, by apt."""
-    script = '. scripts/lib/setup.sh; NEEDED=$1; install "$1"'
-    asked = ["bash", "-c", script, command, package]
-    # stdout is that of the program which needs it
-    if subprocess.run(asked, cwd=ROOT, stdout=sys.stderr).returncode:
-        raise LeftOut(f"there is no {package}")
+def prepare(folder, requirements, what, install):
+    """The environment's Python, made anew if this Python or the requirements have changed.
 
-
-def prepare(folder, requirements, what, command):
-    """The environment's Python, made anew if this Python or the requirements have changed."""
+    `install` has a package of the system installed, or raises LeftOut."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second one waits, and finds what the first has made
-        return prepared(folder, requirements, what, command)
+        return prepared(folder, requirements, what, install)
 
 
-def prepared(folder, requirements, what, command):
+def prepared(folder, requirements, what, install):
     python, stamp = folder / "bin/python3", folder / "requirements.txt"
     wanted = f"{requirements.read_text(encoding='utf-8')}# for Python {sys.version.split()[0]}\n"
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
@@ -43,7 +36,7 @@ def prepared(folder, requirements, what, command):
     print(f"Installing {what} from PyPI into {place}", file=sys.stderr, flush=True)
     make = [sys.executable, "-m", "venv", "--clear", str(folder)]
     if subprocess.run(make, capture_output=True).returncode:
-        install("python3-venv", command)
+        install("python3-venv")
         subprocess.run(make, check=True)
     pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "2"]
     done = subprocess.run([*pip, "-r", requirements], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-#include "common/simt/report/verdict.hpp"
+#include "common/simt/report/ending.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -9,10 +9,10 @@
 namespace flash::simt {
 namespace {
 
-const char* name_of(Verdict verdict) {
+const char* name_of(Ending how) {
     constexpr const char* names[] = {"clean",       "warning",     "fault",    "timeout",
                                      "unsupported", "interrupted", "unchecked"};
-    return names[static_cast<int>(verdict)];
+    return names[static_cast<int>(how)];
 }
 
 nlohmann::json json_of(dim3 index) { return {index.x, index.y, index.z}; }
@@ -65,33 +65,33 @@ std::string extent() {
 
 } // namespace
 
-Verdict verdict() {
+Ending ending() {
     const RunLog& log = run_log();
     const auto timed_out = [](const Fault& fault) { return fault.kind == FaultKind::timeout; };
-    return !log.unsupported().empty()                     ? Verdict::unsupported
-           : log.interrupted_by() != 0                    ? Verdict::interrupted
-           : std::ranges::any_of(log.faults(), timed_out) ? Verdict::timeout
-           : !log.faults().empty()                        ? Verdict::fault
-           : options().detect && log.watched() == 0       ? Verdict::unchecked
-           : !log.warnings().empty()                      ? Verdict::warning
-                                                          : Verdict::clean;
+    return !log.unsupported().empty()                     ? Ending::unsupported
+           : log.interrupted_by() != 0                    ? Ending::interrupted
+           : std::ranges::any_of(log.faults(), timed_out) ? Ending::timeout
+           : !log.faults().empty()                        ? Ending::fault
+           : options().detect && log.watched() == 0       ? Ending::unchecked
+           : !log.warnings().empty()                      ? Ending::warning
+                                                          : Ending::clean;
 }
 
-std::string verdict_line() {
+std::string ending_line() {
     const RunLog& log = run_log();
     const std::string warnings = plural(log.warnings().size(), "warning");
     std::string text;
-    switch (verdict()) {
-    case Verdict::unsupported:
+    switch (ending()) {
+    case Ending::unsupported:
         text = "not supported";
         break;
-    case Verdict::interrupted:
+    case Ending::interrupted:
         text = "interrupted";
         break;
-    case Verdict::timeout:
+    case Ending::timeout:
         text = "timeout";
         break;
-    case Verdict::unchecked:
+    case Ending::unchecked:
         text = "nothing was checked";
         break;
     default:
@@ -119,23 +119,23 @@ std::string verdict_line() {
 }
 
 int exit_code(int code) {
-    switch (verdict()) {
-    case Verdict::fault:
+    switch (ending()) {
+    case Ending::fault:
         return exit_fault;
-    case Verdict::timeout:
+    case Ending::timeout:
         return exit_timeout;
-    case Verdict::unsupported:
+    case Ending::unsupported:
         return exit_unsupported;
-    case Verdict::interrupted:
+    case Ending::interrupted:
         return 128 + run_log().interrupted_by();
-    case Verdict::unchecked:
+    case Ending::unchecked:
         return code == 0 ? exit_unchecked : code;
     default:
         return code;
     }
 }
 
-std::string verdict_json(int program_exit_code) {
+std::string ending_json(int program_exit_code) {
     const RunLog& log = run_log();
     nlohmann::json kernels = nlohmann::json::array();
     for (const KernelRuns& one : log.kernels()) {
@@ -143,7 +143,7 @@ std::string verdict_json(int program_exit_code) {
             {{"name", one.name}, {"launches", one.launches}, {"watched", one.watched}});
     }
     const nlohmann::json document = {{"version", 1},
-                                     {"verdict", name_of(verdict())},
+                                     {"verdict", name_of(ending())},
                                      {"exit_code", exit_code(program_exit_code)},
                                      {"program_exit_code", program_exit_code},
                                      {"schedule", to_string(options().schedule)},

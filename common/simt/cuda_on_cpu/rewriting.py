@@ -9,8 +9,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from lab.simt import ptx
-from lab.simt.macros import (
+from cuda_on_cpu import ptx
+from cuda_on_cpu.macros import (
     ARCH,
     CONDITIONALS,
     DEFINITIONS,

@@ -1,4 +1,4 @@
-"""What scripts/simt does not support, and what to use in its place.
+"""What is not supported, and what to use in its place.
 
 The compiler finds it, so code that is left out by the preprocessor is not spoken of.
 """
@@ -6,7 +6,7 @@ The compiler finds it, so code that is left out by the preprocessor is not spoke
 import re
 from pathlib import Path
 
-from lab.ladder import ROOT
+from cuda_on_cpu import ROOT
 
 POINTER = "read device memory through a pointer"
 LIBRARY = "write a kernel for it, or compute it on the host"
