@@ -1,8 +1,8 @@
 """Takes statements that synchronise out of the CUDA rungs, one at a time: is it noticed?
 
 One rule finds them in the kernels' syntax trees, so that a new rung needs nothing here: calls that
-stand alone and wait, arrive, commit, fence, meet at a barrier or clear. One whose absence changes nothing
-says so in its own comment, `// redundant: why`, and stays. All mutants of a rung are in one
+stand alone and wait, arrive, commit, fence, meet at a barrier or clear. One whose absence changes
+nothing says so in its own comment, `// redundant: why`, and stays. All mutants of a rung are in one
 program, and FLASH_MUTANT in the environment chooses. Each runs the conformance lists for detectors
 on the SIMT backend until a schedule or a policy of cp.async shows a wrong result, a race or another
 fault. Build first:
