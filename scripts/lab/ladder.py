@@ -2,12 +2,14 @@
 
 import difflib
 import functools
+import itertools
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+DRAFT = "draft:"  # how the idea of a rung begins that nothing but its folder is needed of
 
 
 class LabError(Exception):
@@ -44,9 +46,18 @@ class Rung:
         return self.name.startswith("backward_")
 
     @property
+    def draft(self):
+        """Whether it needs no chapter, no exercise and no place in a table yet."""
+        return self.idea.startswith(DRAFT)
+
+    @property
     def program(self):
         """Its folder, its chapter and its programs: "13_flash_attention_2"."""
         return f"{self.number}_{self.name}"
+
+    @property
+    def chapter(self):
+        return self.folder.parents[1] / f"docs/{self.program}.md"
 
     @property
     def kernel_file(self):
@@ -97,6 +108,12 @@ def former_names(root=ROOT):
     return {number: (then, now) for number, then, now in cells}
 
 
+def pieces(text):
+    """A text in pieces: its words, with _ and digits in them, and what stands between."""
+    found = itertools.groupby(text, lambda one: one.isalnum() or one == "_")
+    return ["".join(piece) for _, piece in found]
+
+
 def unknown(what, wanted, names):
     """What to say where none of these names was meant, or one of them was, mistyped."""
     near = difflib.get_close_matches(wanted, names, 1)
@@ -128,6 +145,11 @@ def find(wanted, rungs, what="rung"):
 @functools.cache
 def ladder():
     return parse((ROOT / "steps/ladder.txt").read_text(encoding="utf-8"))
+
+
+def finished():
+    """The rungs that are no drafts: those of chapters and tables."""
+    return [rung for rung in ladder() if not rung.draft]
 
 
 def cuda_rungs(wanted=()):

@@ -58,7 +58,7 @@ def choose(wanted, backward, dtype, head_dim, gpu, ordered=False, few_queries=Fa
     fitting = [
         rung
         for rung in rungs
-        if rung.name not in BY_NAME and not refusal(rung, dtype, head_dim, gpu)
+        if rung.name not in BY_NAME and not rung.draft and not refusal(rung, dtype, head_dim, gpu)
     ]
     fitting = [rung for rung in fitting if (rung.name in FOR_FEW_QUERIES) == few_queries] or fitting
     if backward:
