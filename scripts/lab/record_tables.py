@@ -77,20 +77,6 @@ def first_problem(record):
     return {key: first[key] for key in PROBLEM if key in first}
 
 
-def ms(record, program, **where):
-    """The time of the one row of a program."""
-    where = first_problem(record) | with_columns(where)
-    found = needed_rows(record, program, **where)
-    if len(found) != 1:
-        raise ValueError(f"the record {record} has {len(found)} rows of {program} with {where}")
-    return found[0]["ms"]
-
-
-def mean(record, program, **where):
-    """The geometric mean of TFLOP/s over all its rows with these values."""
-    return geometric_mean([row["tflops"] for row in needed_rows(record, program, **where)])
-
-
 def machine(record):
     """How the names of its records end: h200 for an NVIDIA H200, h100 for an NVIDIA H100 80GB HBM3,
     cpu without a GPU."""

@@ -166,6 +166,7 @@ MEASURED_BY = {  # how a record's name begins: the command that makes it; others
     "gpu_unseen": "./scripts/lab/run sanitize --unseen --record",
     "gpu_ring": "./scripts/lab/run ring --record",
     "gpu_training": "./scripts/lab/run compare --training --record",
+    "gpu_decode": "./scripts/lab/run compare packed_heads split_kv --decode --record",
 }
 
 

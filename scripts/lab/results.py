@@ -6,7 +6,7 @@
 
 from statistics import geometric_mean
 
-from lab import ladder, records
+from lab import ladder
 from lab.record_tables import (
     PROBLEM,
     UNITS,
@@ -18,11 +18,9 @@ from lab.record_tables import (
     label,
     loaded,
     machine,
-    mean,
     milliseconds,
     mmas,
     most_registers,
-    ms,
     name_of,
     needed_rows,
     of_rungs,
@@ -45,10 +43,8 @@ from lab.record_tables import (
 def rungs_of_the_ladder():
     """README's: every rung of the ladder, with links that begin at the root."""
     lines = []
-    for rung in ladder.ladder():
-        path = f"docs/{rung.program}.md"
-        written = (records.ROOT / path).is_file()
-        chapter = f"[{rung.number}]({path})" if written else rung.number
+    for rung in ladder.finished():
+        chapter = f"[{rung.number}](docs/{rung.program}.md)"
         lines.append([chapter, f"[{rung.name}](steps/{rung.program})", rung.idea])
     return table(["chapter", "kernel", "the idea"], lines, 3)
 
@@ -119,46 +115,6 @@ def against_N(record, cell):
     return table(["rung", "type", *(f"N = {N:,}" for N in lengths)], lines, 1)
 
 
-def ms_by_N(record):
-    return pivot(needed_rows(record), "N_q", "program", "ms")
-
-
-def extra_memory_by_N(record):
-    """MiB beyond Q, K, V, O and LSE."""
-    found = [row | {"MiB": row["extra_bytes"] / 2**20} for row in needed_rows(record)]
-    return pivot(found, "N_q", "program", "MiB", ".1f")
-
-
-def neighbours(record, before, after):
-    """Two rungs against N."""
-    lines = []
-    for row in needed_rows(record, before):
-        one, other = row["ms"], ms(record, after, N=row["N_q"])
-        lines.append([row["N_q"], three_digits(one), three_digits(other), f"{other / one:.2f}"])
-    return table(["N", before, after, f"{after} / {before}"], lines)
-
-
-def growth(record):
-    """By what the time of each rung grows when N doubles."""
-    found = needed_rows(record)
-    lengths = [N for N in unique(row["N_q"] for row in found) if rows(record, N=N // 2)]
-
-    def cell(N, rung):
-        return f"{ms(record, rung, N=N) / ms(record, rung, N=N // 2):.2f}"
-
-    lines = {N: f"{N // 2} to {N}" for N in lengths}
-    return grid("N", lines, {row["program"]: label(row["program"]) for row in found}, cell)
-
-
-def against_torch(record):
-    """A CPU rung and PyTorch on several problems."""
-    found = [
-        row | {"text": f"{three_digits(row['ms'])} ms, {row['tflops'] * 1e3:.0f} GFLOP/s"}
-        for row in needed_rows(record)
-    ]
-    return pivot(found, "B, H, N_q, d, causal", "program", "text")
-
-
 # ---------------- comparisons
 
 
@@ -179,7 +135,8 @@ def mean_tflops(record, *programs):
     found = [row for program in programs or [""] for row in needed_rows(record, program)]
 
     def cell(name, group):
-        return f"{mean(record, name, **dict(group)):.0f}"
+        of = needed_rows(record, name, **dict(group))
+        return f"{geometric_mean([row['tflops'] for row in of]):.0f}"
 
     names = {row["program"]: label(row["program"]) for row in found}
     return grid("TFLOP/s", names, groups_of(found) | {(): "all"}, cell, 1)
@@ -232,10 +189,6 @@ def decoding(record):
     """GB/s of decoding."""
     down = "B, H, H_kv, N_kv"
     return pivot(needed_rows(record), "program", down, "gb_per_s", ".0f", head=f"{down}:")
-
-
-def paged_decoding(record):
-    return pivot(needed_rows(record), "program, variant", "B, N_kv", "gb_per_s", ".0f")
 
 
 def ring(record):
