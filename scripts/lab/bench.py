@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from lab import build, cli, compare, counters, harness, record_tables, records, timing
+from lab import build, cli, compare, counters, harness, record_tables, records, results, timing
 from lab.cli import say
 from lab.ladder import ROOT, LabError, ladder
 
@@ -358,7 +358,7 @@ def main(options):
         run.count()
     run.keep()
     record = {"provenance": run.provenance, "rows": run.record()}
-    for title, lines in record_tables.bench_tables(record).items():
+    for title, lines in results.bench_tables(record).items():
         header, _, *cells = (
             [cell.strip() for cell in line.strip("|").split("|")] for line in lines
         )

@@ -1,12 +1,13 @@
 """The rungs of steps/ladder.txt, as the operator reads them, and the lab's errors."""
 
 import functools
+import itertools
 import sys
 
 from flash_steps import ladder as of_the_operator
-from flash_steps.ladder import ROOT, Rung, find, parse, unknown
+from flash_steps.ladder import DRAFT, ROOT, Rung, find, parse, unknown
 
-__all__ = ["ROOT", "Rung", "find", "parse", "unknown"]
+__all__ = ["DRAFT", "ROOT", "Rung", "find", "parse", "unknown"]
 
 
 class LabError(Exception):
@@ -37,6 +38,17 @@ def ladder():
         return of_the_operator.ladder()
     except ValueError as error:
         raise LabError(str(error)) from None
+
+
+def finished():
+    """The rungs that are no drafts: those of chapters and tables."""
+    return [rung for rung in ladder() if not rung.draft]
+
+
+def pieces(text):
+    """A text in pieces: its words, with _ and digits in them, and what stands between."""
+    found = itertools.groupby(text, lambda one: one.isalnum() or one == "_")
+    return ["".join(piece) for _, piece in found]
 
 
 def cuda_rungs(wanted=()):

@@ -1,8 +1,8 @@
 """Takes statements that synchronise out of the CUDA rungs, one at a time: is it noticed?
 
-One rule finds them in the kernels' sources, so that a new rung needs nothing here: calls that stand
-alone and wait, arrive, commit, fence, meet at a barrier or clear. One whose absence changes nothing
-says so in its own comment, `// redundant: why`, and stays. All mutants of a rung are in one
+One rule finds them in the kernels' syntax trees, so that a new rung needs nothing here: calls that
+stand alone and wait, arrive, commit, fence, meet at a barrier or clear. One whose absence changes
+nothing says so in its own comment, `// redundant: why`, and stays. All mutants of a rung are in one
 program, and FLASH_MUTANT in the environment chooses. Each runs the conformance lists for detectors
 on the SIMT backend until a schedule or a policy of cp.async shows a wrong result, a race or another
 fault. Build first:
@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from lab import cli
 from lab.ladder import ROOT, LabError, cuda_rungs
+from lab.simt.compiling import use_grammar
+from lab.simt.rewriting import parser
 
 # Schedule, landing of copies, list. Ordered by how much each finds, so that most mutants need one
 # run; what the whole list has not found in one order of the threads, the shorter one may find in
@@ -35,12 +37,8 @@ RUNS = [
 UNMUTATED = ("in-order", "late", "schedules")  # the tests of the rung run its whole lists
 PATIENCE = 300  # seconds
 
-STATEMENT = re.compile(
-    r"(?<=[{};)])\s*((?:\w+(?:::|\.|->))*"
-    r"\w*(?:(?<!a)sync|commit|wait|arrive|acquire|release|fence|barrier|semaphore|clear)\w*(?:<[^;<>]*>)?\([^;{}]*\);)"
-)
-INCLUDE = re.compile(r'#include "(common/cuda/derived/\w+\.hpp)"\n')
-LINE = re.compile(r'#line (\d+) "(\S+)"\n')
+WAITS = "sync", "commit", "wait", "arrive", "acquire", "release", "fence", "barrier"
+WAITS += "semaphore", "clear"
 
 
 class Mutant(NamedTuple):
@@ -68,31 +66,58 @@ def kernel_of(rung):
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
         for path in ROOT.glob("common/cuda/derived/*.hpp")
     }
-    included = {name for text in headers.values() for name in INCLUDE.findall(text)}
+    shared = {one for one in headers if any(f'"{one}"' in text for text in headers.values())}
     kernel = rung.kernel_file.relative_to(ROOT)
+    text = f'#line 1 "{kernel}"\n'
+    for number, line in enumerate(rung.kernel_file.read_text(encoding="utf-8").splitlines(), 1):
+        name = line.removeprefix('#include "').removesuffix('"')
+        if name in headers and name not in shared:
+            header = headers[name].replace("#pragma once", "")
+            text += f'#line 1 "{name}"\n{header}#line {number + 1} "{kernel}"\n'
+        else:
+            text += f"{line}\n"
+    return text
 
-    def text_of(match):
-        if match[1] in included:
-            return match[0]
-        header = headers[match[1]].replace("#pragma once", "")
-        after = match.string.count("\n", 0, match.end()) + 1
-        return f'#line 1 "{match[1]}"\n{header}#line {after} "{kernel}"\n'
 
-    source = rung.kernel_file.read_text(encoding="utf-8")
-    return f'#line 1 "{kernel}"\n' + INCLUDE.sub(text_of, source)
+def statements(node):
+    """The calls below a node of the syntax tree that stand alone as statements, in their order."""
+    for child in node.children:
+        if child.type == "expression_statement" and child.children[0].type == "call_expression":
+            yield child
+        yield from statements(child)
+
+
+def name_of(called):
+    """A function's name without its namespace, its object and its template arguments."""
+    while inner := called.child_by_field_name("name") or called.child_by_field_name("field"):
+        called = inner
+    return called.text.decode()
+
+
+def synchronises(call):
+    name = name_of(call.child_by_field_name("function")).replace("async", "")
+    return any(word in name for word in WAITS)
+
+
+def place_of(before):
+    """FILE:LINE of the end of a text, by its last #line."""
+    lines = before.split("\n")
+    last = max(at for at, line in enumerate(lines) if line.startswith("#line "))
+    _, number, file = lines[last].split()
+    name = Path(file.strip('"')).name
+    return f"{name}:{int(number) + len(lines) - last - 2}"
 
 
 def mutants(source):
     """All mutants of what kernel_of returned, in the order of its lines."""
-    # The same length, with blanks in place of comments and preprocessor lines.
-    code = re.sub(r"//[^\n]*|^[ \t]*#[^\n]*", lambda match: " " * len(match[0]), source, flags=re.M)
-    for match in STATEMENT.finditer(code):
-        *_, line = LINE.finditer(source, 0, match.start(1))
-        number = int(line[1]) + source.count("\n", line.end(), match.start(1))
-        place = f"{Path(line[2]).name}:{number}"
-        behind = source[match.end() : source.find("\n", match.end())]
-        comment = re.match(r"\s*(//[^\n]*)?", behind)[1] or ""
-        yield Mutant(match.start(1), match[1], place, comment)
+    use_grammar()
+    text = source.encode()
+    for statement in statements(parser().parse(text).root_node):
+        if synchronises(statement.children[0]):
+            before = text[: statement.start_byte].decode()
+            behind = text[statement.end_byte :].decode().partition("\n")[0].strip()
+            comment = behind if behind.startswith("//") else ""
+            yield Mutant(len(before), statement.text.decode(), place_of(before), comment)
 
 
 def with_switches(source):

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from lab import ladder as ladder_file
-from lab import record_tables as pages
+from lab import results
 from lab.record_tables import (
     PROBLEM,
     ceilings_of,
@@ -515,7 +515,7 @@ def bench_page(record, folder):
     for file, plot in pictures(record).items():
         (folder / file).write_text(svg(plot(provenance, record["rows"])), encoding="utf-8")
         parts.append(f"![{file}]({file})")
-    for title, rows in pages.bench_tables(record).items():
+    for title, rows in results.bench_tables(record).items():
         parts.append("\n".join([f"## {title}", "", *rows]))
     page_file = folder / f"{kind}.md"
     page_file.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the pages show of the records: the tables that their expressions can name.
+"""Rows of records, and how tables of them are written; lab/results.py has the tables themselves.
 
 A row is found by its record, its program (the beginning of a library's name is enough) and what is
 said of its problem: B, H, N, d, causal, dtype, sigma.
@@ -27,6 +27,10 @@ UNITS = {  # ceiling: what it is, and how its number is written
 read = functools.cache(records.read)
 
 
+class NotMeasured(Exception):
+    """A record is not there, or has nothing of a rung."""
+
+
 @functools.cache
 def order_of_rungs():
     """{name: place in the ladder}"""
@@ -36,6 +40,8 @@ def order_of_rungs():
 def loaded(record):
     """(provenance, rows) of a record: of its name, or of what scripts/bench has just measured."""
     if not isinstance(record, dict):
+        if not records.path_of(record).is_file():
+            raise NotMeasured
         record = read(record)
     return record["provenance"], record["rows"]
 
@@ -56,10 +62,12 @@ def rows(record, program="", kinds=("rung", "library", "variant"), **where):
     return [row for row in found if row["program"] == program] or found
 
 
-def needed_rows(record, *arguments, **where):
-    found = rows(record, *arguments, **where)
+def needed_rows(record, program="", **where):
+    found = rows(record, program, **where)
+    if not found and program in order_of_rungs() and not rows(record, program):
+        raise NotMeasured
     if not found:
-        said = [*map(str, arguments), *(f"{key}={value}" for key, value in where.items())]
+        said = [program] * bool(program) + [f"{key}={value}" for key, value in where.items()]
         raise ValueError(f"the record {record} has no rows of {', '.join(said) or 'any program'}")
     return found
 
@@ -67,20 +75,6 @@ def needed_rows(record, *arguments, **where):
 def first_problem(record):
     first = needed_rows(record)[0]
     return {key: first[key] for key in PROBLEM if key in first}
-
-
-def ms(record, program, **where):
-    """The time of the one row of a program."""
-    where = first_problem(record) | with_columns(where)
-    found = needed_rows(record, program, **where)
-    if len(found) != 1:
-        raise ValueError(f"the record {record} has {len(found)} rows of {program} with {where}")
-    return found[0]["ms"]
-
-
-def mean(record, program, **where):
-    """The geometric mean of TFLOP/s over all its rows with these values."""
-    return geometric_mean([row["tflops"] for row in needed_rows(record, program, **where)])
 
 
 def machine(record):
@@ -115,13 +109,6 @@ def size(number):
             return f"{three_digits(number / unit)} {text}"
 
 
-def formatted(value, form=""):
-    """By a format; without one three digits of a fraction."""
-    if form:
-        return format(value, form)
-    return three_digits(value) if isinstance(value, float) else str(value)
-
-
 def table(header, lines, left=0):
     """The lines of a Markdown table; the first `left` columns are text."""
     rule = "|" + "".join("---|" if number < left else "---:|" for number in range(len(header)))
@@ -147,13 +134,11 @@ def unique(values):
     return list(dict.fromkeys(values))
 
 
-def evaluated(row, expression):
-    """An expression over the columns of a row, "EXPRESSION" or "EXPRESSION : FORMAT"; else ""."""
-    expression, _, form = expression.partition(" : ")
-    try:
-        return formatted(eval(expression, {"__builtins__": {}, **NAMES}, row), form)
-    except (NameError, ZeroDivisionError):
-        return ""
+def formatted(value, form=""):
+    """By a format; without one three digits of a fraction."""
+    if form:
+        return format(value, form)
+    return three_digits(value) if isinstance(value, float) else str(value)
 
 
 def key_of(row, names):
@@ -173,20 +158,16 @@ def grid(head, lines, columns, cell, left=0):
     )
 
 
-def pivot(record, down, across, value, head="", mean_of="", **where):
-    """A line for each value of the columns `down`, a column for each of `across`; `value` is
-    evaluated()'s. With `mean_of` also the geometric mean of that column."""
-    found = [row for row in needed_rows(record, **where) if evaluated(row, value)]
-    of = {(key_of(row, down), key_of(row, across)): row for row in found}
-    if len(of) != len(found):
-        raise ValueError(
-            f"several rows of {record} belong into one cell; say which: d=..., causal=..., "
-            "dtype=..."
-        )
-    columns, lines = unique(key_of(row, across) for row in found), []
-    for name in unique(key_of(row, down) for row in found):
-        cells = [of.get((name, column)) for column in columns]
-        lines.append([*name, *(evaluated(row, value) if row else "" for row in cells)])
+def pivot(found, down, across, column, form="", head="", mean_of=""):
+    """A line for each value of the columns `down` of these rows, a column for each of `across`;
+    where they meet stands `column`. With `mean_of` also the geometric mean of that column."""
+    of = {(key_of(row, down), key_of(row, across)): row for row in found if column in row}
+    if len(of) != sum(column in row for row in found):
+        raise ValueError(f"several rows belong into one cell of {down} and {across}")
+    columns, lines = unique(across for _, across in of), []
+    for name in unique(down for down, _ in of):
+        cells = [of.get((name, one)) for one in columns]
+        lines.append([*name, *(formatted(row[column], form) if row else "" for row in cells)])
         if mean_of:
             means = "" if None in cells else geometric_mean([row[mean_of] for row in cells])
             lines[-1].append(means and f"{means:.0f}")
@@ -195,85 +176,89 @@ def pivot(record, down, across, value, head="", mean_of="", **where):
     return table(heads, lines)
 
 
-def view(record, name, program="", **where):
+def view(record, name, program=""):
     """A line for each kernel (with an mma, for the tensor cores), columns by VIEWS[name]."""
-    tiles, columns, lines = name == "tiles", VIEWS[name], []
-    kinds = ("rung",) if tiles else ("kernel",)
-    for row in needed_rows(record, program, kinds=kinds, **where):
+    lines = []
+    for row in needed_rows(record, program, kinds=("kernel",)):
         if name != "tensor cores" or mmas(row):
-            cells = [evaluated(row | {"mmas": mmas(row)}, one) for one in columns.values()]
-            kernel = f"{label(row['program'])} {row.get('kernel')}"
-            lines.append(cells if tiles else [kernel, *cells])
-    return table(columns if tiles else ["kernel", *columns], lines, not tiles)
+            cells = [quotient(with_sums(row), *column) for column in VIEWS[name].values()]
+            lines.append([f"{label(row['program'])} {row['kernel']}", *cells])
+    return table(["kernel", *VIEWS[name]], lines, 1)
 
 
 def mmas(row):
     return row.get("tensor_pipe", 0) - row.get("tensor_pipe_moves", 0)
 
 
-VIEWS = {
-    "profile": {
-        "ms": "seconds * 1e3 : .2f",
-        "occupancy": "occupancy_percent / 100 : .0%",
-        "SMs at work": "sm_active_percent / 100 : .0%",
-        "shared loads, GB/s": "shared_load_wavefronts * 128e-9 / seconds : .0f",
-        "shared stores, GB/s": "shared_store_wavefronts * 128e-9 / seconds : .0f",
-        "global loads, GB/s": "global_load_sectors * 32e-9 / seconds : .0f",
-        "global stores, GB/s": "global_store_sectors * 32e-9 / seconds : .0f",
-    },
+SUMS = {  # what tables need beside a row's columns: those that are added up, and those taken away
+    "mmas": (["tensor_pipe"], ["tensor_pipe_moves"]),
+    "dram_bytes": (["dram_read_bytes", "dram_write_bytes"], []),
+    "spilled_sectors": (["local_load_sectors", "local_store_sectors"], []),
+    "ideal_loads": (["shared_load_wavefronts"], ["shared_load_conflicts"]),
+    "wavefronts": (["shared_load_wavefronts", "shared_store_wavefronts"], []),
+    "ideal_wavefronts": (
+        ["shared_load_wavefronts", "shared_store_wavefronts"],
+        ["shared_load_conflicts", "shared_store_conflicts"],
+    ),
+}
+
+
+def with_sums(row):
+    found = {
+        name: sum(row[one] for one in added) - sum(row[one] for one in taken)
+        for name, (added, taken) in SUMS.items()
+        if all(one in row for one in added + taken)
+    }
+    return row | found
+
+
+def quotient(row, form, column, factor=1, per=""):
+    """column * factor / per, of a row; "" where it has them not."""
+    value, divisor = row.get(column), row.get(per) if per else 1
+    return "" if value is None or not divisor else formatted(value * factor / divisor, form)
+
+
+VIEWS = {  # {view: {head: (format, column, factor, column to divide by)}}
     "traffic": {
-        "L1 is asked: loads, GB": "global_load_sectors * 32e-9 : .3g",
-        "stores, GB": "global_store_sectors * 32e-9 : .3g",
-        "L1 and L2: read, GB": "l2_read_sectors * 32e-9 : .3g",
-        "written, GB": "l2_write_sectors * 32e-9 : .3g",
-        "DRAM: read, GB": "dram_read_bytes / 1e9 : .3g",
-        "DRAM: written, GB": "dram_write_bytes / 1e9 : .3g",
-    },
-    "instructions": {
-        "instructions of warps, 10^9": "instructions / 1e9 : .3g",
-        "multiply-adds among them": "multiply_adds / 32 / instructions : .0%",
-        "shared loads per multiply-add": "shared_load_requests * 32 / multiply_adds : .3f",
-        "shared wavefronts per multiply-add": "shared_load_wavefronts * 32 / multiply_adds : .3f",
+        "L1 is asked: loads, GB": (".3g", "global_load_sectors", 32e-9),
+        "stores, GB": (".3g", "global_store_sectors", 32e-9),
+        "L1 and L2: read, GB": (".3g", "l2_read_sectors", 32e-9),
+        "written, GB": (".3g", "l2_write_sectors", 32e-9),
+        "DRAM: read, GB": (".3g", "dram_read_bytes", 1e-9),
+        "DRAM: written, GB": (".3g", "dram_write_bytes", 1e-9),
     },
     "counters": {
-        "DRAM, GB": "three_digits((dram_read_bytes + dram_write_bytes) / 1e9)",
-        "sectors per load": "global_load_sectors / global_load_requests : .1f",
-        "sectors per store": "global_store_sectors / global_store_requests : .1f",
-        "shared wavefronts / ideal": "1 / (1 - (shared_load_conflicts + shared_store_conflicts) / "
-        "(shared_load_wavefronts + shared_store_wavefronts)) : .2f",
-        "occupancy": "occupancy_percent / 100 : .0%",
-        "tensor pipe at work": "tensor_active_percent / 100 : .0%",
-        "registers": "registers : .0f",
-        "spilled sectors": "local_load_sectors + local_store_sectors : .0f",
+        "DRAM, GB": ("", "dram_bytes", 1e-9),
+        "sectors per load": (".1f", "global_load_sectors", 1, "global_load_requests"),
+        "sectors per store": (".1f", "global_store_sectors", 1, "global_store_requests"),
+        "shared wavefronts / ideal": (".2f", "wavefronts", 1, "ideal_wavefronts"),
+        "occupancy": (".0%", "occupancy_percent", 0.01),
+        "tensor pipe at work": (".0%", "tensor_active_percent", 0.01),
+        "registers": (".0f", "registers"),
+        "spilled sectors": (".0f", "spilled_sectors"),
     },
     "tensor cores": {
-        "mma, 10^6": "mmas / 1e6 : .1f",
-        "tensor cores at work": "tensor_active_percent / 100 : .1%",
-        "instructions per mma": "instructions / mmas : .2f",
-        "wavefronts of shared loads per mma": "shared_load_wavefronts / mmas : .2f",
-        "wavefronts / ideal": "1 / (1 - shared_load_conflicts / shared_load_wavefronts) : .2f",
-        "sectors of local memory": "local_load_sectors : .0f",
-        "registers": "registers : .0f",
-        "occupancy": "occupancy_percent / 100 : .0%",
+        "mma, 10^6": (".1f", "mmas", 1e-6),
+        "tensor cores at work": (".1%", "tensor_active_percent", 0.01),
+        "instructions per mma": (".2f", "instructions", 1, "mmas"),
+        "wavefronts of shared loads per mma": (".2f", "shared_load_wavefronts", 1, "mmas"),
+        "wavefronts / ideal": (".2f", "shared_load_wavefronts", 1, "ideal_loads"),
+        "sectors of local memory": (".0f", "local_load_sectors"),
+        "registers": (".0f", "registers"),
+        "occupancy": (".0%", "occupancy_percent", 0.01),
     },
     "stalls": {
-        "clocks per instruction": "warps_per_issue : .1f",
-        **{
-            one.replace("_", " "): f"stall_{one} : .1f"
-            for one in (
-                "lg_throttle long_scoreboard mio_throttle short_scoreboard math_pipe_throttle "
-                "wait barrier gmma not_selected"
-            ).split()
-        },
-        "a scheduler issues": "issue_active_percent / 100 : .0%",
-    },
-    "tiles": {
-        "Br x Bc": "f'{Br:.0f} x {Bc:.0f}'",
-        "M, KiB": "shared_bytes / 1024 : .1f",
-        "predicted, GB": "predicted_bytes / 1e9 : .3g",
-        "between L1 and L2, GB": "(l2_read_sectors + l2_write_sectors) * 32e-9 : .3g",
-        "DRAM, GB": "(dram_read_bytes + dram_write_bytes) / 1e9 : .3g",
-        "ms": "seconds * 1e3 : .1f",
+        "clocks per instruction": (".1f", "warps_per_issue"),
+        "lg throttle": (".1f", "stall_lg_throttle"),
+        "long scoreboard": (".1f", "stall_long_scoreboard"),
+        "mio throttle": (".1f", "stall_mio_throttle"),
+        "short scoreboard": (".1f", "stall_short_scoreboard"),
+        "math pipe throttle": (".1f", "stall_math_pipe_throttle"),
+        "wait": (".1f", "stall_wait"),
+        "barrier": (".1f", "stall_barrier"),
+        "gmma": (".1f", "stall_gmma"),
+        "not selected": (".1f", "stall_not_selected"),
+        "a scheduler issues": (".0%", "issue_active_percent", 0.01),
     },
 }
 
@@ -330,113 +315,17 @@ def speed_columns(found, ceilings):
     }
 
 
-SPEEDS = ("ms", "TFLOP/s", "of its unit", "x the rung before", "x the best library")
-
-
-def speeds(record, heads=SPEEDS, **where):
-    """All programs on one problem, in short."""
-    found = needed_rows(record, **first_problem(record) | with_columns(where))
+def speeds(record, found, heads):
+    """A line for each of these rows of a record, which are of one problem."""
     of = speed_columns(found, ceilings_of(record))
     lines = [[name_of(row), *(of[head](row) for head in heads)] for row in found]
     return table(["rung", *heads], lines, 1)
-
-
-def details(record, **where):
-    """All programs on one problem, with all that speed_columns() has."""
-    found = needed_rows(record, **first_problem(record) | with_columns(where))
-    heads = ["type", "ms", "spread", "TFLOP/s", "GB/s", "of its unit", "x the rung before"]
-    heads += ["x cuda_naive"] * any(row["program"] == "cuda_naive" for row in found)
-    return speeds(record, (*heads, "x the best library"), **where)
-
-
-def ladder_table():
-    """README's: every rung of the ladder, with links that begin at the root."""
-    lines = []
-    for rung in ladder.ladder():
-        path = f"docs/{rung.program}.md"
-        written = (records.ROOT / path).is_file()
-        chapter = f"[{rung.number}]({path})" if written else rung.number
-        lines.append([chapter, f"[{rung.name}](steps/{rung.program})", rung.idea])
-    return table(["chapter", "kernel", "the idea"], lines, 3)
-
-
-def ceilings(*names):
-    of, lines = [ceilings_of(name) for name in names], []
-    for key, (text, size, unit) in UNITS.items():
-        if all(key in one for one in of):
-            lines.append([text, *(f"{three_digits(one[key] / size)} {unit}" for one in of)])
-    return table(["unit", *(map(machine, names) if len(names) > 1 else ["measured"])], lines, 1)
-
-
-def made_of(rows):
-    """A record of these rows."""
-    return {"provenance": {}, "rows": rows}
-
-
-def side_by_side(*names):
-    """TFLOP/s of all programs of several GPUs on the first problem."""
-    found = [
-        row | {"machine": machine(name)}
-        for name in names
-        for row in needed_rows(name, **first_problem(name))
-        if row["backend"] != "cpu"
-    ]
-    return pivot(made_of(found), "program", "machine", "three_digits(tflops)", head="TFLOP/s")
-
-
-def against_N(record, cell, **where):
-    """Programs and types against N; the cells are "ms", "TFLOP/s" or "bytes"."""
-    found, refused = needed_rows(record, **where), rows(record, kinds=("left out",))
-    too_large = {(row["program"], row.get("N_q")) for row in refused}
-    of = {(row["program"], row.get("dtype", ""), row["N_q"]): row for row in found}
-
-    def shown_at(name, dtype, N):
-        row = of.get((name, dtype, N))
-        if not row:
-            return "does not fit" * ((name, N) in too_large)
-        if cell == "ms":
-            return milliseconds(row)
-        if cell == "TFLOP/s":
-            return three_digits(row["tflops"])
-        known = "extra_bytes" in row
-        return size(row["compulsory_bytes"] + row["extra_bytes"]) if known else "?"
-
-    lengths = sorted({row["N_q"] for row in found + refused if "N_q" in row})
-    names = {(row["program"], row.get("dtype", "")): name_of(row) for row in found}
-    lines = [[name, of[1], *(shown_at(*of, N) for N in lengths)] for of, name in names.items()]
-    return table(["rung", "type", *(f"N = {N:,}" for N in lengths)], lines, 1)
 
 
 def problem(row):
     return (
         f"(B, H, N, d) = ({row['B']}, {row['H']}, {row['N_q']}, {row['d']}), {mask(row['causal'])}"
     )
-
-
-def bench_tables(record):
-    """{title: lines} of all that scripts/bench measures: details of each problem, against N,
-    counters and ceilings."""
-    first = {problem(row): row for row in reversed(needed_rows(record))}  # of each problem
-    if len({row["N_q"] for row in first.values()}) > 1:
-        cells = ["bytes"] if "memory" in loaded(record)[0]["command"] else ["ms", "TFLOP/s"]
-        return {f"{cell} against N": against_N(record, cell) for cell in cells}
-    tables = {
-        f"At {text}": details(record, **{key: row[key] for key in PROBLEM})
-        for text, row in reversed(first.items())
-    }
-    of_ncu = rows(record, kinds=("kernel",))
-    tables |= {"Counters": view(record, "counters")} if of_ncu else {}
-    tables |= {"Tensor cores": view(record, "tensor cores")} if any(map(mmas, of_ncu)) else {}
-    return tables | ({"Ceilings": ceilings(record)} if ceilings_of(record) else {})
-
-
-def simt(record, names):
-    """What the GPU and the SIMT backend counted on the first problem, GPU / SIMT where they differ,
-    of the counters that the regular expression names."""
-    found = needed_rows(record, problem=rows(record)[0]["problem"])
-    found = [row for row in found if re.match(names, row["counter"])]
-    cell = "' / '.join(unique((f'{gpu:,.15g}', f'{simt:,.15g}')))"
-    return pivot(made_of(found), "program, kernel", "counter", cell)
 
 
 def most_registers(rows):
@@ -446,32 +335,14 @@ def most_registers(rows):
     return f"{most}" + f", {spilled} B spilled" * (spilled > 0)
 
 
-def registers(record):
-    """By architecture, the most registers of a rung's kernels, and what they spill."""
-    found = needed_rows(record)
-
-    def cell(rung, architecture):
-        return most_registers(rows(record, rung, architecture=architecture))
-
-    in_order = sorted({row["program"] for row in found}, key=order_of_rungs().get)
-    names = {rung: label(rung) for rung in in_order}
-    columns = {one: f"sm_{one}" for one in unique(row["architecture"] for row in found)}
-    return grid("rung", names, columns, cell)
+# ---------------- comparisons
 
 
-# ---------------- comparisons and experiments
-
-
-def compared(record, **where):
-    """TFLOP/s of every program against N."""
-    return pivot(record, "program", "N_q", "tflops : .0f", head="N", mean_of="tflops", **where)
-
-
-def only(record, *programs):
-    """The record, cut to these programs, where it has them, and the libraries."""
-    provenance, found = loaded(record)
-    kept = [row for row in found if is_library(row) or row["program"] in programs]
-    return {"provenance": provenance, "rows": kept}
+def of_rungs(found, *names):
+    """The rows of these rungs, and of the libraries; all, where no rung is named."""
+    if set(names) - {row["program"] for row in found}:
+        raise NotMeasured
+    return [row for row in found if not names or is_library(row) or row["program"] in names]
 
 
 def ratios(record, program, other, **where):
@@ -494,135 +365,3 @@ def groups_of(found, title="d={:.0f} {}"):
     """{(("d", 64), ("causal", True)): "d=64 causal"} of rows."""
     groups = unique((row["d"], row["causal"]) for row in found)
     return {(("d", d), ("causal", one)): title.format(d, mask(one)) for d, one in groups}
-
-
-def factors(record, library, **where):
-    """How many times as fast as a library each rung is: geometric means by head dim and mask."""
-    found = [row for row in needed_rows(record, **where) if not is_library(row)]
-    names = {row["program"]: label(row["program"]) for row in found}
-    count = len(ratios(record, found[-1]["program"], library, **where))
-
-    def cell(name, group):
-        of = ratios(record, name, library, **where, **dict(group or ()))
-        return f"{min(of):.2f}" if group is None else f"{geometric_mean(of):.{2 if group else 3}f}"
-
-    columns = groups_of(found) | {(): f"all {count}", None: "least"}
-    return grid("rung", names, columns, cell)
-
-
-def by_length(record, program, library, **where):
-    """How many times as fast as a library a program is: by head dim and mask against N, and the
-    geometric mean over N >= 1024."""
-    found = needed_rows(record, program, **where)
-    lengths = unique(row["N_q"] for row in found)
-
-    def cell(group, N):
-        of = dict(zip(lengths, ratios(record, program, library, **where, **dict(group))))
-        long = [factor for length, factor in of.items() if length >= 1024]
-        return f"{of[N] if N else geometric_mean(long):.2f}"
-
-    columns = {N: str(N) for N in lengths} | {None: "geo. mean, N >= 1024"}
-    return grid("N", groups_of(found, "d = {}, {}"), columns, cell, 1)
-
-
-def means(record, *programs, **where):
-    """TFLOP/s of these programs: geometric means over N by head dim and mask, and over all."""
-    found = [row for program in programs for row in needed_rows(record, program, **where)]
-
-    def cell(name, group):
-        return f"{mean(record, name, **where, **dict(group)):.0f}"
-
-    names = {row["program"]: label(row["program"]) for row in found}
-    return grid("TFLOP/s", names, groups_of(found) | {(): "all"}, cell, 1)
-
-
-def by_spread(record, other, programs=(), **where):
-    """The same against another program and the spread of the scores."""
-    found = needed_rows(record, **where)
-    ours = [row["program"] for row in found if not is_library(row)]
-    names = [name for name in unique(ours) if not programs or name in programs]
-
-    def cell(sigma, column):
-        d, name = column
-        return f"{geometric_mean(ratios(record, name, other, **where, d=d, sigma=sigma)):.2f}"
-
-    lines = {sigma: f"{sigma:.15g}" for sigma in sorted({row["sigma"] for row in found})}
-    dims = unique(row["d"] for row in found)
-    columns = {(d, name): f"d={d:.0f}: {label(name)}" for d in dims for name in names}
-    return grid("standard deviation", lines, columns, cell)
-
-
-def neighbours(record, before, after):
-    """Two rungs against N."""
-    lines = []
-    for row in needed_rows(record, before):
-        one, other = row["ms"], ms(record, after, N=row["N_q"])
-        lines.append([row["N_q"], three_digits(one), three_digits(other), f"{other / one:.2f}"])
-    return table(["N", before, after, f"{after} / {before}"], lines)
-
-
-def growth(record):
-    """By what the time of each rung grows when N doubles."""
-    found = needed_rows(record)
-    lengths = [N for N in unique(row["N_q"] for row in found) if rows(record, N=N // 2)]
-
-    def cell(N, rung):
-        return f"{ms(record, rung, N=N) / ms(record, rung, N=N // 2):.2f}"
-
-    lines = {N: f"{N // 2} to {N}" for N in lengths}
-    return grid("N", lines, {row["program"]: label(row["program"]) for row in found}, cell)
-
-
-def experiments(record, rung):
-    """What was changed in a rung, what was predicted, and what came out: means over N. Empty
-    columns are left out."""
-    builds = [row for row in needed_rows(record, kinds=("build",)) if row["rung"] == rung]
-    about = {row["program"]: row for row in reversed(builds)}
-    names = [name for name in reversed(about) if rows(record, name)]
-    timed = needed_rows(record, names[0])
-    groups, fp32 = groups_of(timed), timed[0]["dtype"] == "fp32"
-    timed_dims = unique(row["d"] for row in timed)
-    dims = [d for d in (256, 128, 64, 32) if d <= max(128, *timed_dims)]
-
-    def times(name, other, least=0):
-        of = [d for d in timed_dims if d >= least and rows(record, other, d=d)]
-        found = [one for d in of for one in ratios(record, name, other, d=d)]
-        return f"{geometric_mean(found):.3f}" if found else ""
-
-    def spilled(row):
-        if row["spill_stores"]:
-            return f"{row['spill_stores']} at {row['d']}"
-        return f"stack {row['stack']} at {row['d']}" if row["stack"] else ""
-
-    def line(name):
-        one, own = about[name], rows(record, name)
-        by_dim = {row.get("d"): row for row in builds if row["program"] == name}
-        of = [by_dim[d] for d in dims if d in by_dim]
-        counts = next(iter(rows(record, name, kinds=("kernel",))), {})
-        registers = [str(row["registers"]) for row in of]
-        per_mma = [row for row in of if row.get("mma") and row["d"] in (64, 128)]
-        per_mma = [evaluated(row, "instructions / mma : .2f") for row in per_mma]
-        per_load = "shared_load_wavefronts / shared_load_requests : .2f"
-        cells = {
-            "change": (one.get("what") or f"`{rung}`") + " (wrong on purpose)" * one["wrong"],
-            "predicted": one.get("predicted", ""),
-            "x the rung": times(name, names[0]),
-            "x FA2, d = 64 and 128": "" if fp32 else times(name, "FA2", 64),
-            f"registers at d = {', '.join(map(str, dims))}": ", ".join(registers),
-            "bytes spilled": ", ".join(filter(None, map(spilled, of))),
-            "instructions per mma, 128, 64": ", ".join(per_mma),
-            "wavefronts per load": evaluated(counts, per_load),
-            "ms": evaluated(own[0], "ms : .1f") if len(own) == 1 else "",
-        }
-        for group, title in groups.items():
-            of = rows(record, name, **dict(group))
-            speed = geometric_mean([row["tflops"] for row in of]) if of else 0
-            cells[f"TFLOP/s, {title.removesuffix(' full')}"] = f"{speed:.{int(fp32)}f}" * bool(of)
-        return cells
-
-    lines = [line(name) for name in names]
-    heads = [head for head in lines[0] if any(line[head] for line in lines)]
-    return table(heads, [[line[head] for head in heads] for line in lines], 2)
-
-
-NAMES = {name: value for name, value in globals().items() if callable(value)}

@@ -156,6 +156,27 @@ def read(name):
     return record
 
 
+MEASURED_BY = {  # how a record's name begins: the command that makes it; others are lab compare's
+    "bench": "./scripts/bench",
+    "series": "./scripts/bench --series",
+    "memory": "./scripts/bench --memory",
+    "gpu_architectures": "./scripts/lab/run architectures --record",
+    "gpu_counters": "./scripts/lab/run counters --record",
+    "gpu_sanitize": "./scripts/lab/run sanitize --record",
+    "gpu_unseen": "./scripts/lab/run sanitize --unseen --record",
+    "gpu_ring": "./scripts/lab/run ring --record",
+    "gpu_training": "./scripts/lab/run compare --training --record",
+    "gpu_decode": "./scripts/lab/run compare packed_heads split_kv --decode --record",
+}
+
+
+def measured_by(name, rungs):
+    """The command that measures a record; `rungs`: those that are to be in it."""
+    compare = " ".join(["./scripts/lab/run compare", *rungs, "--record"])
+    found = next((MEASURED_BY[one] for one in MEASURED_BY if name.startswith(one)), compare)
+    return f"{found} {name}" if found.endswith("--record") else found
+
+
 def first_line(*command):
     """The first line that a command prints, or "unknown"."""
     try:

@@ -1,10 +1,11 @@
 """Makes the tables of the pages from the records.
 
-    <!-- table: speeds('bench_h200', d=64) -->      the lines of the table below it
+    <!-- table: mean_tflops(gpu_bf16, swizzle, FA2) -->      the lines of the table below it
 
-An expression is Python's, over the functions of scripts/lab/record_tables.py. Sentences are written
-by hand. With --write the tables are written, and where no page is named docs/figures are drawn
-anew; else what differs from the records is listed.
+is the function of that name in scripts/lab/results.py, with these words as its arguments: first the
+record. A table of what nobody has measured yet says so, with the command that would. Sentences are
+written by hand. With --write the tables are written, and where no page is named docs/figures are
+drawn anew; else what differs from the records is listed.
 """
 
 import re
@@ -12,30 +13,52 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from lab import record_tables
+from lab import records, results
+from lab.ladder import unknown
+from lab.record_tables import NotMeasured, order_of_rungs
 from lab.records import ROOT
 
-TABLE = re.compile(r"^(<!-- table: ([^\n]*?) -->\n)((?:\|[^\n]*\n)*)", re.M)
+TABLE = re.compile(
+    r"^(<!-- table: (\w+)\(([^()\n]*)\) -->\n)((?:\|[^\n]*\n)*(?:Not measured yet: [^\n]*\n)?)",
+    re.M,
+)
+MARK = "<!-- table:"
+
+
+def made(name, arguments):
+    """The lines of a table. Raises ValueError where there is none of that name, or not of these
+    arguments."""
+    if name not in results.TABLES:
+        raise ValueError(unknown("table", name, list(results.TABLES)))
+    try:
+        return results.TABLES[name](*arguments)
+    except NotMeasured:
+        rungs = [word for word in arguments if word in order_of_rungs()]
+        return [f"Not measured yet: `{records.measured_by(arguments[0], rungs)}`"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 def renewed(text, wrong, differs):
     """A page with its tables made anew. What differs, and what is no table, is noted as
     "LINE: ..."."""
 
-    def made(match):
-        mark, expression, old = match.groups()
+    def new_table(match):
+        mark, name, words, old = match.groups()
         place = text.count("\n", 0, match.start()) + 1
         try:
-            # The pages are our own.
-            new = "\n".join(eval(expression, {"__builtins__": {}, **record_tables.NAMES})) + "\n"
-        except Exception as error:  # whatever an expression can do wrong
-            wrong.append(f"{place}: {expression}: {type(error).__name__}: {error}")
+            new = "\n".join(made(name, [word.strip() for word in words.split(",") if word])) + "\n"
+        except ValueError as error:
+            wrong.append(f"{place}: {name}({words}): {error}")
             return match[0]
         if new != old:
-            differs.append(f"{place}: the records give another table: {expression}")
+            differs.append(f"{place}: the records give another table: {name}({words})")
         return mark + new
 
-    return TABLE.sub(made, text)
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(MARK) and not TABLE.match(f"{line}\n"):
+            wrong.append(f"{number}: a mark of a table is {MARK} NAME(RECORD, WORD, ...) -->")
+    return TABLE.sub(new_table, text)
 
 
 def add_arguments(parser):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
+DRAFT = "draft:"  # how the idea of a rung begins that nothing but its folder is needed of
 
 # Rungs whose blocks add to dQ in the order in which they come: faster, and the last bits differ
 # from run to run.
@@ -42,9 +43,18 @@ class Rung:
         return self.name.startswith("backward_")
 
     @property
+    def draft(self):
+        """Whether it needs no chapter, no exercise and no place in a table yet."""
+        return self.idea.startswith(DRAFT)
+
+    @property
     def program(self):
         """Its folder, its chapter and its programs: "13_flash_attention_2"."""
         return f"{self.number}_{self.name}"
+
+    @property
+    def chapter(self):
+        return self.folder.parents[1] / f"docs/{self.program}.md"
 
     @property
     def kernel_file(self):
@@ -155,7 +165,7 @@ def choose(wanted, backward, dtype, head_dim, gpu, ordered=False, few_queries=Fa
     fitting = [
         rung
         for rung in rungs
-        if rung.name not in BY_NAME and not refusal(rung, dtype, head_dim, gpu)
+        if rung.name not in BY_NAME and not rung.draft and not refusal(rung, dtype, head_dim, gpu)
     ]
     fitting = [rung for rung in fitting if (rung.name in FOR_FEW_QUERIES) == few_queries] or fitting
     if backward:

@@ -3,7 +3,6 @@
 import ast
 import math
 import operator
-import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,35 +19,47 @@ class Refusal(Exception):
     """One line that says what is wrong and what would work; the exit code is 2."""
 
 
-def pattern(text):
-    """What an edit looks for: its text, but any white space between words, any line breaks in a
-    comment, any comment or none where a line ends in //, and any above it where // is the first."""
-    between = r"\s+(?://\s+)?"
-    lines = text.strip().splitlines()
-    above = r"(?://[^\n]*\s+)*" if lines[0] == "//" else ""
-    parts = []
-    for line in lines[1:] if above else lines:
-        words = line.strip().removesuffix("//").split()
-        if parts and words[:1] == ["//"]:
-            words = words[1:]
-        code = between.join(re.escape(word).replace(r"\(", r"\(\s*") for word in words)
-        parts.append(code + (r"(?:\s*//[^\n]*)*" if line.endswith("//") else ""))
-    return re.compile(above + between.join(parts))
+def code_of(text):
+    """The characters of its code, without white space and comments, and the place of each."""
+    places, begin = [], 0
+    for line in text.splitlines(keepends=True):
+        code, *_ = line.partition("//")
+        places += [begin + at for at, one in enumerate(code) if not one.isspace()]
+        begin += len(line)
+    return "".join(text[at] for at in places), places
+
+
+def places_of(find, source):
+    """Where an edit's text is in a source, [(start, end)]: its code, whatever the white space and
+    the comments in it. With // as its first line the comments above go, too; with // at its end,
+    those behind."""
+    find, (wanted, _), (code, places) = find.strip(), code_of(find), code_of(source)
+    found, at = [], code.find(wanted)
+    while at >= 0:
+        first, last = at, at + len(wanted) - 1
+        start, end = places[first], places[last] + 1
+        _, _, above = source[places[first - 1] if first else 0 : start].partition("\n")
+        behind = source[end : places[last + 1] if last + 1 < len(places) else len(source)]
+        if find.startswith("//") and "//" in above:
+            start -= len(above) - above.index("//")
+        if find.splitlines()[-1].endswith("//"):
+            end += len(behind.rstrip())
+        found.append((start, end))
+        at = code.find(wanted, last + 1)
+    return found
 
 
 def edited(source, edits, where):
     """A kernel with edits, each of which must find its place as often as it says (once)."""
     for edit in edits:
-        found = pattern(edit["find"])
-        number = len(found.findall(source))
-        if number != edit.get("times", 1):
+        found, wanted = places_of(edit["find"], source), edit.get("times", 1)
+        if len(found) != wanted:
             raise Refusal(
-                f"{where}: this text is {number} times in the rung's kernel, and "
-                f"{edit.get('times', 1)} times is "
-                f"expected: {' '.join(edit['find'].split())[:80]}"
+                f"{where}: this text is {len(found)} times in the rung's kernel, and {wanted} "
+                f"times is expected: {' '.join(edit['find'].split())[:80]}"
             )
-        new = edit["replace"].strip("\n").lstrip()
-        source = found.sub(new.replace("\\", r"\\"), source)
+        for start, end in reversed(found):
+            source = source[:start] + edit["replace"].strip() + source[end:]
     return source
 
 
@@ -122,9 +133,9 @@ NO_NUMBER = "no number, nor something like 4 * 200 * 64"
 TOO_LARGE = f"too large: numbers end at {LARGEST:g} here"
 
 
-def evaluate(expression, **names):
-    """A number from arithmetic with these names, ceil, log, min and max; else ValueError, which
-    says what the expression is instead."""
+def evaluate(expression):
+    """A number from arithmetic, as learners write it too, with ceil, log, min and max; else
+    ValueError, which says what the expression is instead."""
 
     def bounded(value):
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -139,8 +150,6 @@ def evaluate(expression, **names):
                 return value_of(body)
             case ast.Constant(value):
                 return bounded(value)
-            case ast.Name(name) if name in names:
-                return bounded(names[name])
             case ast.UnaryOp(op, of) if type(op) in OPERATORS:
                 return bounded(OPERATORS[type(op)](value_of(of)))
             case ast.BinOp(left, op, right) if type(op) in OPERATORS:

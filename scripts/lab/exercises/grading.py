@@ -28,7 +28,7 @@ COSTS = (
     ("sectors that are loaded", "global_load.sectors"),
     ("sectors that are stored", "global_store.sectors"),
     ("wavefronts of shared loads", "shared_load.wavefronts"),
-    ("wavefronts of shared stores", "shared_store.wavefronts + async_store.wavefronts"),
+    ("wavefronts of shared stores", ["shared_store.wavefronts", "async_store.wavefronts"]),
     ("mma instructions", "mma"),
     ("bytes that TMA loads", "tma_load.bytes"),
     # What rungs on the CPU read.
@@ -232,12 +232,12 @@ def counts(program, problem):
         return json.loads(file.read_text(encoding="utf-8"))
 
 
-def value(counters, name):
-    """One count, "mma" or "shared_load.wavefronts", or a sum of them with +."""
-    total = 0
-    for part in name.split("+"):
+def value(counters, count):
+    """What was counted under a name, "mma" or "shared_load.bytes", or under a list of names."""
+    names, total = [count] if isinstance(count, str) else count, 0
+    for name in names:
         one = counters
-        for key in part.strip().split("."):
+        for key in name.split("."):
             # Of TMA and wgmma there is an entry only if there is something to count.
             one = one.get(key, {})
         total += one or 0

@@ -2,28 +2,30 @@
 passes, and the graders reject the mistakes that the files hold, each with its message.
 """
 
+import math
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from lab.exercises import building, grading
-from lab.exercises.catalogue import EXPLAIN, FOLDER, evaluate, ladder
+from lab.exercises.catalogue import EXPLAIN, FOLDER
 
 
 def measured(exercise):
-    """The answer to a question, counted: by running the rungs that its file names."""
-    rungs, names = {rung.name: rung for rung in ladder()}, {}
-    for name, one in exercise.data["measured"]["counts"].items():
-        rung = rungs[one.get("rung", exercise.rung.name)]
-        building.prepare("simt", rung)
-        program, complaint = building.compiled(rung, rung.kernel_file, "simt")
-        assert program, complaint
-        names[name] = 0
-        for kernel in grading.kernels(grading.counts(program, one["run"]), one.get("kernel", "")):
-            buffers = {buffer["name"]: buffer for buffer in kernel.get("buffers", ())}
-            counts = kernel | kernel["total"] | {"buffers": buffers}
-            names[name] += grading.value(counts, one["count"])
-    return evaluate(exercise.data["measured"]["is"], **names)
+    """The answer to a question, counted: by running its rung on the problem that its file names."""
+    rung, asked = exercise.rung, exercise.data["measured"]
+    building.prepare("simt", rung)
+    program, complaint = building.compiled(rung, rung.kernel_file, "simt")
+    assert program, complaint
+    kernels = []
+    for kernel in grading.kernels(grading.counts(program, asked["run"]), asked.get("kernel", "")):
+        buffers = {buffer["name"]: buffer for buffer in kernel.get("buffers", ())}
+        kernels.append(kernel | kernel["total"] | {"buffers": buffers})
+
+    def sum_of(count):
+        return sum(grading.value(kernel, count) for kernel in kernels)
+
+    return sum_of(asked["count"]) / (sum_of(asked["per"]) if "per" in asked else 1)
 
 
 def tried(exercise, text, expected):
@@ -59,11 +61,9 @@ def complaints(exercise):
     """All that is wrong with an exercise, and how many of its parts were tried."""
     found, every = [], parts_of(exercise)
     if exercise.kind == EXPLAIN and "measured" in exercise.data:
-        counted = measured(exercise)
-        if abs(counted - exercise.answer) > 1e-3 * abs(exercise.answer):
-            found.append(
-                f"the answer is {exercise.answer:.10g}, and the counters say {counted:.10g}"
-            )
+        counted, said = measured(exercise), exercise.data["measured"].get("is", exercise.answer)
+        if not math.isclose(counted, said, rel_tol=1e-3):
+            found.append(f"the counters are to say {said:.10g}, and they say {counted:.10g}")
     for what, text, expected in every:
         if complaint := tried(exercise, text, expected):
             found.append(f"{what} {complaint}")

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from lab import cli
-from lab.ladder import ROOT, ladder
+from lab.ladder import ROOT, finished
 
 BLOCK = re.compile(
     r"^<!-- build -->[ \t]*\n(?P<fence>`{3,})[^\n]*\n(?P<command>.*?)^(?P=fence)[ \t]*$",
@@ -36,6 +36,9 @@ def by_kind(root, rungs):
     kinds, of_kind, problems = {}, {}, []
     for rung in rungs:
         page = root / f"docs/{rung.program}.md"
+        if not page.is_file():
+            problems.append(f"{page.name}: there is no such chapter")
+            continue
         general = []
         for command in commands_of(page):
             general.append(
@@ -111,7 +114,7 @@ def add_arguments(parser):
 
 
 def main(options):
-    kinds, problems = by_kind(ROOT, ladder())
+    kinds, problems = by_kind(ROOT, finished())
     commands = [chapters[0] for chapters in kinds.values()]
     if options.all:
         pages = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]

@@ -12,8 +12,12 @@ between them is quite another, a hand must do it.
 
 Output: a python block after <!-- run --> runs, and the next text block must be what it prints.
 
+Names: those like O_place, in backticks or in an exercise, must be in a source (names.py).
+
 Links: every relative link or image must exist, its #anchor too, and every page of docs/ is linked
 from docs/README.md, every figure of docs/figures from a page.
+
+Rungs: one that is no draft has a chapter, exercises and so on (lab/new_rung.py).
 
 Formulas: in $...$ no backslash before punctuation, as in "\\,", which GitHub's Markdown drops.
 """
@@ -27,7 +31,9 @@ import textwrap
 from collections import Counter
 from urllib.parse import unquote
 
+from lab import new_rung
 from lab.ladder import ROOT
+from lab.pages import names
 
 CODE = {"cpp", "c++", "cc", "cuda", "cu"}  # languages that need an excerpt or illustration comment
 COMMENT = re.compile(r"\s*<!--\s*(excerpt|illustration|build|run)\b\s*:?\s*(.*?)\s*-->\s*$")
@@ -253,8 +259,11 @@ def main(options):
     translated = sorted((root / "docs/zh").glob("*.md"))
     pages = {path.resolve(): Page(path) for path in chapters + translated + others}
     counts, failed, linked = Counter(), 0, {}
+    sources = names.Sources(root)
     for page in list(pages.values()):
         problems = page.problems + list(page.broken_formulas())
+        if page.path in chapters:
+            problems += sources.problems_of_page(page.path, page.prose)
         if page.path not in others:
             for block, following in zip(page.blocks, page.blocks[1:] + [None]):
                 counts[block["kind"]] += 1
@@ -276,6 +285,9 @@ def main(options):
         failed += len(problems)
         for line, problem in sorted(problems):
             print(f"{page.path.relative_to(root)}:{line}: {problem}", file=sys.stderr)
+    for line in [*sources.problems_of_exercises(), *new_rung.complaints(root)]:
+        failed += 1
+        print(line, file=sys.stderr)
     shown = set().union(*linked.values())
     for figure in sorted((root / "docs/figures").glob("*")):
         if figure.resolve() not in shown:

@@ -17,7 +17,7 @@ from pygments.lexers import TextLexer, find_lexer_class_for_filename
 from sphinx import addnodes
 from sphinx.search.zh import SearchChinese
 
-from lab.ladder import ROOT, former_names, ladder
+from lab.ladder import ROOT, finished, former_names
 
 ZH = "docs/zh/"
 
@@ -26,7 +26,7 @@ def fill_in_ladder(app, docname, source):
     """The table of rungs on the first page."""
     if docname == app.config.root_doc:
         app.env.note_dependency(ROOT / "steps/ladder.txt")
-        rows = [f"| [{rung.name}](/docs/{rung.program}.md) | {rung.idea} |" for rung in ladder()]
+        rows = [f"| [{rung.name}](/docs/{rung.program}.md) | {rung.idea} |" for rung in finished()]
         table = "\n".join(["| rung | the idea |", "|---|---|", *rows])
         source[0] = source[0].replace("@LADDER@", table)
 
@@ -187,7 +187,7 @@ def old_addresses(app):
     """Yields pages that lead on: to the first one, and from what rungs were called before, as
     steps/renamed.txt says, to what they are called now."""
     yield redirect("index", app.config.root_doc)
-    chapters = {rung.name: rung.program for rung in ladder()}
+    chapters = {rung.name: rung.program for rung in finished()}
     for number, (then, now) in former_names().items():
         for folder in ("docs/", ZH):
             old, new = f"{folder}{number}_{then}", folder + chapters[now]

@@ -53,6 +53,7 @@ OTHER = "# `Second` part, twice\n\nBack to [one](one.md).\n"
 ONE, TWO = "docs/one.md", "docs/other.md"
 FILES = {
     "src/f.cpp": SOURCE,
+    "steps/ladder.txt": "",
     ONE: SOUND,
     TWO: OTHER,
     "docs/a b.svg": "<svg/>",
@@ -96,12 +97,26 @@ def test_sound_pages_pass(check, capsys):
         (ONE, SOUND.replace("42", "41"), "this program prints something else:\n42"),
         ("docs/third.md", "# Third\n", "docs/README.md:1: there is no link to third.md"),
         ("docs/figures/b.svg", "<svg/>", "docs/figures/b.svg:1: no page shows this figure"),
+        (TWO, OTHER + "Of `cuda_naive`:\n`no_such_place`", "other.md:5: no_such_place: no source"),
+        (TWO, OTHER + "| `overlap` |\n|---|\n| `K_pitch` |", "other.md:6: K_pitch: no source"),
+        (
+            "docs/exercises/cuda_naive/1_a/exercise.toml",
+            "hints = ['Change d_pitch.']",
+            "1_a/exercise.toml: d_pitch: no source",
+        ),
         (TWO, OTHER + "Spoilt: $a \\cdot\nb\\,c$.\n", "Markdown drops the backslash of \\,"),
     ],
 )
 def test_what_is_wrong_is_found(check, capsys, path, text, words):
     assert check({path: text}) == 1
     assert words in capsys.readouterr().err
+
+
+def test_names_of_ours_are_found_and_those_of_others_left_alone(check):
+    ours = "`flash_attention_2` has `K_stride`; `threadIdx`, `MAX_JOBS`, `a__b`, `my_file.cu`"
+    other_column = "| `load_tile` | in CuTe |\n|---|---|\n| `K_smem` | `partition_no_such` |"
+    assert check({TWO: f"{OTHER}{ours}\n\n{other_column}\n"}) == 0
+    assert check({TWO: f"{OTHER}`no_such_place` of a page that names no rung\n"}) == 0
 
 
 def test_excerpts_follow_the_source(check, tmp_path, capsys):

@@ -40,6 +40,19 @@ def test_edits_find_text_whatever_its_white_space_and_comments():
         catalogue.edited("a = 2; // why\nb();", edits, "t")
     with pytest.raises(Refusal, match="2 times"):
         catalogue.edited("a = 1; // 1\nb(); a = 1; // 2\nb();", edits, "t")
+    source = "x; // of x\n// above\na(\n  1); // behind\ny;"
+    for find, left in (
+        ("a(1);", "x; // of x\n// above\nc; // behind\ny;"),
+        ("//\na(1);", "x; // of x\nc; // behind\ny;"),
+        ("a(1); //", "x; // of x\n// above\nc;\ny;"),
+    ):
+        assert catalogue.edited(source, [{"find": find, "replace": "c;"}], "t") == left
+
+
+def test_counters_go_by_name_or_by_a_list_of_names():
+    counters = {"mma": 3, "shared_load": {"bytes": 4}}
+    assert grading.value(counters, "shared_load.bytes") == 4
+    assert grading.value(counters, ["mma", "shared_load.bytes", "wgmma.m64n64k16"]) == 7
 
 
 def question(tmp_path, given, **data):

@@ -1,7 +1,7 @@
 """steps/ladder.txt: rungs are found, and each has its chapter."""
 
 import pytest
-from lab.ladder import ROOT, LabError, cuda_rungs, ladder
+from lab.ladder import ROOT, LabError, cuda_rungs, finished, ladder
 from lab.pages import build_commands
 
 
@@ -39,9 +39,11 @@ def minutes_of_reading(chapter, kernel):
     return words / 200 + code / 10
 
 
-@pytest.mark.parametrize("rung", ladder(), ids=lambda rung: rung.name)
+@pytest.mark.parametrize(
+    "rung", [one for one in finished() if one.chapter.is_file()], ids=lambda rung: rung.name
+)
 def test_a_chapter_takes_as_long_as_it_says(rung):
-    chapter = (ROOT / f"docs/{rung.program}.md").read_text()
+    chapter = rung.chapter.read_text()
     (head,) = [line for line in chapter.splitlines()[:5] if " minutes. Before it: " in line]
     says = int(head.removeprefix("*").split()[0])
     assert abs(says - minutes_of_reading(chapter, rung.kernel_file.read_text())) <= 5
@@ -51,7 +53,7 @@ def test_a_chapter_takes_as_long_as_it_says(rung):
 
 
 def test_the_chapters_commands_differ_in_the_rungs_name_alone():
-    kinds, problems = build_commands.by_kind(ROOT, ladder())
+    kinds, problems = build_commands.by_kind(ROOT, finished())
     assert not problems
     # the CPU, SIMT, sm_80 and sm_90, sm_90a; SIMT and sm_90a with MPI
     assert len(kinds) == 6

@@ -1,7 +1,18 @@
 """lab mutations: which mutants a kernel has."""
 
+import pytest
 from lab import mutations
-from lab.ladder import cuda_rungs
+from lab.ladder import LabError, cuda_rungs
+from lab.simt.compiling import use_grammar
+
+
+@pytest.fixture(scope="module", autouse=True)
+def grammar():
+    try:
+        use_grammar()
+    except LabError as error:
+        pytest.skip(str(error))
+
 
 KERNEL = """#line 1 "steps/a/kernel.cu"
 __global__ void kernel(int rows) { // __syncthreads();
@@ -11,6 +22,7 @@ __global__ void kernel(int rows) { // __syncthreads();
         __syncthreads(); // the tile is there
     }
 #line 6 "steps/a/kernel.cu"
+    flash::cp_async_16(to, from);
     if (lane == 0) barrier.arrive(1); // redundant: nobody waits
     const float sum = __shfl_xor_sync(~0u, l, 1);
 }
@@ -22,7 +34,7 @@ def test_mutants_of_a_kernel():
     assert [str(one) for one in found] == [
         "kernel.cu:3: flash::cp_async_wait<0>();",
         "part.hpp:8: __syncthreads(); // the tile is there",
-        "kernel.cu:6: barrier.arrive(1); // redundant: nobody waits",
+        "kernel.cu:7: barrier.arrive(1); // redundant: nobody waits",
     ]
     assert [one.redundant for one in found] == [False, False, True]
     text = mutations.with_switches(KERNEL)
