@@ -44,7 +44,7 @@ def with_columns(where):
     return {"N_q" if key == "N" else key: value for key, value in where.items()}
 
 
-def rows(record, program="", kinds=("rung", "library", "variant"), **where):
+def rows(record, program="", kinds=("rung", "library"), **where):
     """The rows of a record of these kinds that have all of these values."""
     found = [
         row
@@ -459,7 +459,7 @@ def registers(record):
     return grid("rung", names, columns, cell)
 
 
-# ---------------- comparisons and experiments
+# ---------------- comparisons
 
 
 def compared(record, **where):
@@ -571,58 +571,6 @@ def growth(record):
 
     lines = {N: f"{N // 2} to {N}" for N in lengths}
     return grid("N", lines, {row["program"]: label(row["program"]) for row in found}, cell)
-
-
-def experiments(record, rung):
-    """What was changed in a rung, what was predicted, and what came out: means over N. Empty
-    columns are left out."""
-    builds = [row for row in needed_rows(record, kinds=("build",)) if row["rung"] == rung]
-    about = {row["program"]: row for row in reversed(builds)}
-    names = [name for name in reversed(about) if rows(record, name)]
-    timed = needed_rows(record, names[0])
-    groups, fp32 = groups_of(timed), timed[0]["dtype"] == "fp32"
-    timed_dims = unique(row["d"] for row in timed)
-    dims = [d for d in (256, 128, 64, 32) if d <= max(128, *timed_dims)]
-
-    def times(name, other, least=0):
-        of = [d for d in timed_dims if d >= least and rows(record, other, d=d)]
-        found = [one for d in of for one in ratios(record, name, other, d=d)]
-        return f"{geometric_mean(found):.3f}" if found else ""
-
-    def spilled(row):
-        if row["spill_stores"]:
-            return f"{row['spill_stores']} at {row['d']}"
-        return f"stack {row['stack']} at {row['d']}" if row["stack"] else ""
-
-    def line(name):
-        one, own = about[name], rows(record, name)
-        by_dim = {row.get("d"): row for row in builds if row["program"] == name}
-        of = [by_dim[d] for d in dims if d in by_dim]
-        counts = next(iter(rows(record, name, kinds=("kernel",))), {})
-        registers = [str(row["registers"]) for row in of]
-        per_mma = [row for row in of if row.get("mma") and row["d"] in (64, 128)]
-        per_mma = [evaluated(row, "instructions / mma : .2f") for row in per_mma]
-        per_load = "shared_load_wavefronts / shared_load_requests : .2f"
-        cells = {
-            "change": (one.get("what") or f"`{rung}`") + " (wrong on purpose)" * one["wrong"],
-            "predicted": one.get("predicted", ""),
-            "x the rung": times(name, names[0]),
-            "x FA2, d = 64 and 128": "" if fp32 else times(name, "FA2", 64),
-            f"registers at d = {', '.join(map(str, dims))}": ", ".join(registers),
-            "bytes spilled": ", ".join(filter(None, map(spilled, of))),
-            "instructions per mma, 128, 64": ", ".join(per_mma),
-            "wavefronts per load": evaluated(counts, per_load),
-            "ms": evaluated(own[0], "ms : .1f") if len(own) == 1 else "",
-        }
-        for group, title in groups.items():
-            of = rows(record, name, **dict(group))
-            speed = geometric_mean([row["tflops"] for row in of]) if of else 0
-            cells[f"TFLOP/s, {title.removesuffix(' full')}"] = f"{speed:.{int(fp32)}f}" * bool(of)
-        return cells
-
-    lines = [line(name) for name in names]
-    heads = [head for head in lines[0] if any(line[head] for line in lines)]
-    return table(heads, [[line[head] for head in heads] for line in lines], 2)
 
 
 NAMES = {name: value for name, value in globals().items() if callable(value)}

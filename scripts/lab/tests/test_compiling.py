@@ -1,7 +1,7 @@
-"""Patches, variants, what ptxas and the SASS say, and the kernels' architectures."""
+"""Variants, what ptxas says, and the kernels' architectures."""
 
 import pytest
-from lab import build, experiments, sass
+from lab import build
 from lab.__main__ import main
 from lab.ladder import LabError, cuda_rungs
 
@@ -12,38 +12,6 @@ ptxas info    : Function properties for _Z6kernelILi{d}EEvv
 ptxas info    : Used {d + 40} registers, used 1 barriers, 96 bytes smem"""
     for d in (64, 128)
 )
-LISTING = """
-	code for sm_90
-		Function : _ZN6step106kernelILi64EEEvv
-        /*0000*/                   MOV R1, c[0x0][0x28] ;              /* 0x00000a0000017a02 */
-                                                                       /* 0x003fde0000000f00 */
-        /*0010*/                   IADD3 R2, R2, 0x1, RZ ;             /* 0x0 */
-        /*0020*/                   LDSM.16.M88.4 R4, [R3] ;            /* 0x0 */
-        /*0030*/                   HMMA.16816.F32.BF16 R8, R4, R6, R8 ; /* 0x0 */
-        /*0040*/              @!P0 FMUL R8, R8, 0.5 ;                  /* 0x0 */
-        /*0050*/                   HMMA.16816.F32.BF16 R8, R4, R6, R8 ; /* 0x0 */
-        /*0060*/               @P1 BRA 0x20 ;                          /* 0x0 */
-        /*0070*/               @P2 BRA 0x10 ;                          /* 0x0 */
-        /*0080*/                   FADD R1, R1, R1 ;                   /* 0x0 */
-        /*0090*/               @P3 BRA 0x80 ;                          /* 0x0 */
-        /*00a0*/               @P4 BRA 0xb0 ;                          /* 0x0 */
-		Function : plain
-        /*0000*/                   EXIT ;                              /* 0x0 */
-"""
-
-
-def test_experiments_say_what_they_are(tmp_path, capsys):
-    assert main(["experiments", "--list"]) == 0
-    assert "lean_softmax_exp: " in capsys.readouterr().out
-    (tmp_path / "a.patch").write_text(
-        "What: an idea\nPredicted: nothing\n\n+++ b/steps/07_a/a.cu\n"
-    )
-    with pytest.raises(LabError, match="a.patch has no line 'Commit: ...'"):
-        experiments.chosen([], tmp_path)
-    assert main(["experiments", "lean_softmaxx"]) == 2
-    assert "did you mean lean_softmax?" in capsys.readouterr().err
-
-
 CMAKE = """#!/usr/bin/env python3
 import pathlib, sys
 words, folder = sys.argv[1:], pathlib.Path({folder!r})
@@ -79,14 +47,6 @@ def test_a_variant_is_built_once(tmp_path, stand_in):
     (folder / "broken").touch()
     with pytest.raises(LabError, match="b does not compile:(.|\n)*no such kernel"):
         build.build_all([one, other], 1, folder)
-
-
-def test_instructions_of_the_innermost_loop_with_products(tmp_path, capsys):
-    (tmp_path / "a.sass").write_text(LISTING)  # neither the loop around it nor the one without HMMA
-    assert main(["sass", str(tmp_path / "a.sass")]) == 0
-    said = capsys.readouterr().out
-    assert "sm_90: 5 instructions, 2 mma, 2.50 per mma; 1 LDSM, 1 FMUL, 1 BRA\n" in said
-    assert list(sass.best_loops(tmp_path / "a.sass").values()) == [(5, 2)]
 
 
 def test_architectures(stand_in, tmp_path, monkeypatch, capsys):
