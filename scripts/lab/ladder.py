@@ -71,9 +71,6 @@ def parse(text, root=ROOT):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         cells = [cell.strip() for cell in line.split("|", 5)]
-        # An earlier commit's, before rungs named their parents.
-        if len(cells) == 5 and cells[1].startswith("fp"):
-            cells.insert(1, "-")
         if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
             raise LabError(
                 f"steps/ladder.txt:{number}: a line is NN_name | parent | types | head dims | "
@@ -88,15 +85,6 @@ def parse(text, root=ROOT):
     return rungs
 
 
-@functools.cache
-def former_names(root=ROOT):
-    """{number: (name then, name now)} of the ladder before its rungs were sorted by storeys."""
-    path = root / "steps/renamed.txt"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    cells = [line.split() for line in lines if line[:1].isdigit()]
-    return {number: (then, now) for number, then, now in cells}
-
-
 def unknown(what, wanted, names):
     """What to say where none of these names was meant, or one of them was, mistyped."""
     near = difflib.get_close_matches(wanted, names, 1)
@@ -107,21 +95,14 @@ def unknown(what, wanted, names):
 
 
 def find(wanted, rungs, what="rung"):
-    """The rung that `wanted` names, as overlap, 34_overlap or steps/34_overlap/. Raises ValueError:
-    numbers changed their meaning once, so a number alone names nothing here."""
+    """The rung that `wanted` names, as overlap, 34_overlap or steps/34_overlap/. Raises
+    ValueError."""
     key = wanted.rstrip("/").split("/")[-1]
     for rung in rungs:
         if key in (rung.name, rung.program):
             return rung
-    number, _, name = key.partition("_")
-    then, now = former_names().get(number.zfill(2), ("", ""))
-    if name and name == then:
-        raise ValueError(f"there is no {what} '{wanted}' any more; it is {now} now")
-    if key.isdigit():
-        today = [one.name for one in ladder() if one.number == key.zfill(2)]
-        if meant := [f"it was {now} once"] * bool(now) + [f"it is {one} now" for one in today]:
-            said = ", ".join(meant)
-            raise ValueError(f"rungs go by name, not by number: '{wanted}'; {said}")
+    if named := [one.name for one in ladder() if one.number == key.zfill(2)]:
+        raise ValueError(f"rungs go by name, not by number: '{wanted}' is {named[0]}")
     raise ValueError(unknown(what, wanted, [rung.name for rung in rungs]))
 
 

@@ -110,11 +110,11 @@ def test_excerpts_follow_the_source(check, tmp_path, capsys):
     assert "src/f.cpp does not have these lines; this one first: return 1;" in (
         capsys.readouterr().err
     )
-    chinese = SOUND[SOUND.index("<!-- excerpt") :]
-    assert check({"src/f.cpp": changed, "docs/zh/one.md": chinese}, write=True) == 0
-    for page, text in ((ONE, SOUND), ("docs/zh/one.md", chinese)):
-        wanted = text.replace("    return 1;", "    count();\n    return 3;")
-        assert (tmp_path / page).read_text() == wanted
+    of_before = SOUND[SOUND.index("<!-- excerpt") :]  # a translation, which may lag behind
+    assert check({"src/f.cpp": changed, "docs/zh/one.md": of_before}, write=True) == 0
+    wanted = SOUND.replace("    return 1;", "    count();\n    return 3;")
+    assert (tmp_path / ONE).read_text() == wanted
+    assert (tmp_path / "docs/zh/one.md").read_text() == of_before
     first = SOURCE.replace("if (ready)", "if (set)")  # the first line of the part has changed
     assert check({"src/f.cpp": first}, write=True) == 1
     assert (tmp_path / ONE).read_text() == SOUND  # a hand must do it
