@@ -19,7 +19,7 @@ def test_labels_keep_their_distance_and_limits():
 def test_each_colour_of_a_figure_has_its_dark_one(file):
     pattern = r"(.*?)@media \(prefers-color-scheme: dark\) \{(.*?)\n\}</style>(.*)"
     head, dark, body = re.fullmatch(pattern, file.read_text(encoding="utf-8"), re.S).groups()
-    used = set(re.findall(r'(fill|stroke)="(#[0-9a-f]{6})"', head + body))
+    used = set(re.findall(r'(fill|stroke)="((?!none")[^"]+)"', head + body))
     rules = re.findall(r'\[(fill|stroke)="(#\w+)"\] \{ \1: (#\w+) \}', dark)
     assert {(what, light) for what, light, _ in rules} == used - {("fill", OF_BOTH)}
     assert all((light, its_dark) in COLOURS.values() for _, light, its_dark in rules)
