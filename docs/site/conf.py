@@ -1,11 +1,6 @@
 """Sphinx's configuration. scripts/site runs it on the root, with scripts/ on Python's path."""
 
-import logging
 from importlib.metadata import distribution
-
-import jieba
-
-jieba.setLogLevel(logging.WARNING)
 
 project = html_title = "Flash Attention, step by step"
 author = "flash-steps contributors"
@@ -34,7 +29,7 @@ mathjax = distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-off
 html_static_path = ["static", str(mathjax)]  # a wheel's, so that no page needs a network
 html_css_files = ["site.css"]
 templates_path = ["templates"]
-html_search_language = "zh"  # English words, too
+html_additional_pages = {"index": "index.html"}  # leads to the first page
 html_copy_source = False
 html_show_copyright = False
 html_use_index = False

@@ -11,7 +11,7 @@ import struct
 import zlib
 from xml.sax.saxutils import escape
 
-from lab.pictures.drawing import Drawing
+from lab.drawing import Drawing
 
 WIDTH, MARGIN = 960, 24
 TOP, SIDE = 134, 352  # of both matrices, in pixels

@@ -1,7 +1,7 @@
 """Variants of a kernel as shared libraries: a rung's .cu file, as it is or changed.
 
 CMake builds them, by the project of common/torch. They lie in build-lab/ under a name that is a
-fingerprint of all that went into them, since an experiment's sources are gone when it has been run.
+fingerprint of all that went into them.
 """
 
 import functools

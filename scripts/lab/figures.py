@@ -1,14 +1,17 @@
-"""Draws docs/figures: plots from the records in docs/records, pictures from lab/pictures."""
+"""Draws the plots of docs/figures from the records in docs/records. The other figures are drawings,
+SVG files that are edited as such."""
 
 import sys
+
+from matplotlib.figure import Figure
 
 from lab import plots
 from lab import record_tables as pages
 from lab.ladder import ROOT, LabError, unknown
-from lab.pictures import PICTURES
+from lab.theme import themed
 
 FIGURES = ROOT / "docs/figures"
-PLOTS = {  # file: (plot, records, whose rows it draws together)
+PLOTS: dict[str, tuple] = {  # file: (plot, records, whose rows it draws together)
     "ladder.svg": (plots.ladder, "bench_h200"),
     "roofline.svg": (plots.roofline, "bench_h200"),
     "traffic_of_rungs.svg": (plots.traffic, "bench_h200"),
@@ -20,36 +23,43 @@ PLOTS = {  # file: (plot, records, whose rows it draws together)
 }
 
 
-def drawn(name):
-    """The text of a file."""
-    if name in PICTURES:
-        return PICTURES[name]()
+def drawn(name: str) -> Figure:
+    """A plot, as matplotlib's Figure."""
     plot, *of = PLOTS[name]
     rows = [row for record in of for row in pages.loaded(record)[1]]
-    return plots.svg(plot(pages.loaded(of[0])[0], rows))
+    return plot(pages.loaded(of[0])[0], rows)
+
+
+def compact(svg: str) -> str:
+    """An SVG with a line for each element, and without what nobody sees."""
+    from scour import scour  # --check does without it
+
+    options = scour.sanitizeOptions()
+    options.strip_xml_prolog = options.strip_comments = options.strip_ids = True
+    options.simple_colors = False  # theme.py looks for them as they are
+    options.group_create = options.quiet = True
+    options.indent_type = "none"
+    return scour.scourString(svg, options)
 
 
 def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="FILE", help="only these, such as ladder.svg")
-    check = "write nothing: are pictures as they are drawn, and can plots be drawn?"
+    check = "write nothing: can the plots be drawn from their records?"
     parser.add_argument("--check", action="store_true", help=check)
 
 
 def main(options):
-    files, failed = [*PICTURES, *PLOTS], 0
-    for name in options.names or files:
-        if name not in files:
-            raise LabError(unknown("figure", name, files))
-        path = FIGURES / name
+    failed = 0
+    for name in options.names or PLOTS:
+        if name not in PLOTS:
+            raise LabError(unknown("plot", name, [*PLOTS]))
         try:
-            text = drawn(name)
+            figure = drawn(name)
         except (ValueError, KeyError, IndexError) as error:
             print(f"docs/figures/{name}: {type(error).__name__}: {error}", file=sys.stderr)
             failed = 1
             continue
         if not options.check:
-            path.write_text(text, encoding="utf-8")
-        elif name in PICTURES and text != path.read_text(encoding="utf-8"):  # plots: by matplotlib
-            print(f"docs/figures/{name}: it is drawn otherwise now", file=sys.stderr)
-            failed = 1
+            text = themed(compact(plots.svg(figure)))
+            (FIGURES / name).write_text(text, encoding="utf-8")
     return failed

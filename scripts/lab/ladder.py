@@ -22,13 +22,6 @@ class WrongResult(LabError):
     code = 1
 
 
-@functools.cache
-def former_names(root=ROOT):
-    """{number: (name then, name now)} of the ladder before its rungs were sorted by storeys."""
-    path = root / "steps/renamed.txt"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    cells = [line.split() for line in lines if line[:1].isdigit()]
-    return {number: (then, now) for number, then, now in cells}
 
 
 @functools.cache

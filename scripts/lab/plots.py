@@ -475,7 +475,7 @@ def training(provenance, rows):
 
 
 def svg(figure):
-    """The text of the file: self-contained, its colours those of the page."""
+    """The text of the file: self-contained, its colours those of a light page."""
 
     def font(match):
         return f"font-weight: {match[1]}; " * bool(match[1]) + f"font-size: {match[2]}"
@@ -488,7 +488,9 @@ def svg(figure):
     text = re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', text, count=2)
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.S)
     head, body = text.split(">", 1)
-    return themed(f"{head} {FONT}>{body}")
+    rule = '<style type="text/css">*{stroke-linejoin: round; stroke-linecap: butt}</style>'
+    body = body.replace(rule, "", 1)  # it would outdo attributes, which can be inherited as well
+    return f'{head} {FONT} stroke-linejoin="round">{body}'
 
 
 def pictures(record):
@@ -513,7 +515,8 @@ def bench_page(record, folder):
     kind = provenance["plan"]
     parts = [f"# What `{provenance['command']}` measured", *source(provenance)]
     for file, plot in pictures(record).items():
-        (folder / file).write_text(svg(plot(provenance, record["rows"])), encoding="utf-8")
+        text = themed(svg(plot(provenance, record["rows"])))
+        (folder / file).write_text(text, encoding="utf-8")
         parts.append(f"![{file}]({file})")
     for title, rows in results.bench_tables(record).items():
         parts.append("\n".join([f"## {title}", "", *rows]))

@@ -50,7 +50,7 @@ def with_columns(where):
     return {"N_q" if key == "N" else key: value for key, value in where.items()}
 
 
-def rows(record, program="", kinds=("rung", "library", "variant"), **where):
+def rows(record, program="", kinds=("rung", "library"), **where):
     """The rows of a record of these kinds that have all of these values."""
     found = [
         row

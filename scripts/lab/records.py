@@ -66,29 +66,23 @@ METRICS = {
 KINDS = {
     "rung": "of the ladder: timed, checked or compiled",
     "library": "the same problem by PyTorch",
-    "variant": "a rung with a patch, timed",
     "kernel": "what ncu counted of one kernel (METRICS)",
-    "build": "what ptxas and the SASS say of one kernel of an experiment",
     "ceiling": "what a unit of the machine reached by itself: value, in FLOP/s, bytes/s or 1/s",
     "example": "a program of docs/examples: how many numbers (value) are wrong; a tool's report",
     "host": "what the host needs for a call until it returns: host_us",
-    "phase": "what a warpgroup does between two stamps of its SM's clock",
     "left out": "what was not measured, and the reason",
     "training": "the loss at a step of docs/examples/train.py",
 }
 # extra_bytes: memory beyond compulsory_bytes, which are Q, K, V, O and LSE once. of_allowed_error:
 # the largest error over what the rule allows. unit: the ceiling of what does the products. code: a
-# fingerprint; patch, too, of experiments that name no commit. clock in MHz and power in W, after
-# the case. instructions and mma of a build: of its best loop with products. wrong: on purpose.
+# fingerprint. clock in MHz and power in W, after the case.
 COLUMNS = set(METRICS) | set(
     """
     program kind rung dtype B H H_kv N_q N_kv d causal sigma pattern ms min_ms max_ms spread
     repetitions tflops gb_per_s compulsory_bytes extra_bytes backend of_allowed_error checked_rows
-    unit code clock power kernel architecture stack spill_stores spill_loads static_shared mma what
-    predicted wrong commit patch value reason problem counter gpu simt must_be_equal tool runs
-    reported variant input seeds o_error lse_error Br Bc shared_bytes predicted_bytes
-    shared_kib_per_sm blocks_per_sm warpgroup tile phase from_clock to_clock mean_clocks step
-    loss host_us ranks processes
+    unit code clock power kernel architecture stack spill_stores spill_loads static_shared what
+    value reason problem counter gpu simt must_be_equal tool runs reported variant input seeds
+    o_error lse_error Br Bc shared_bytes predicted_bytes step loss host_us ranks processes
     """.split()
 )
 

@@ -23,16 +23,17 @@ LIGHT = {name: pair[0] for name, pair in COLOURS.items()}
 FONT = "font-family=\"-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif\""
 
 
-def themed(svg):
-    """The text of a figure whose elements have the light colours, each in a style="...", made to
-    follow dark pages: a rule for each colour. What knows no such rules (PDF, previews, some Git
-    hosts) shows the light figure."""
-    rules = [
-        f'[style*="{what}: {light}"] {{ {what}: {dark} !important }}'
-        for light, dark in COLOURS.values()
-        for what in ("fill", "stroke")
-        if f"{what}: {light}" in svg
-    ]
+def themed(svg: str) -> str:
+    """The text of a figure whose elements have the light colours, in attributes or a style="...",
+    made to follow dark pages: a rule for each colour. What knows no such rules (PDF, previews, some
+    Git hosts) shows the light figure."""
+    rules = []
+    for light, dark in COLOURS.values():
+        for what in ("fill", "stroke"):
+            if f'{what}="{light}"' in svg:
+                rules.append(f'[{what}="{light}"] {{ {what}: {dark} }}')
+            if f"{what}: {light}" in svg:
+                rules.append(f'[style*="{what}: {light}"] {{ {what}: {dark} !important }}')
     head = svg.index(">") + 1
     return (
         f"{svg[:head]}\n<style>@media (prefers-color-scheme: dark) {{\n"

@@ -174,7 +174,7 @@ def rung(name, path):
 
     functions = ctypes.CDLL(str(path))
     function = functions.rung_attention
-    # Earlier commits, which experiments may be of, have rungs that take no workspace.
+    # Rungs of earlier commits may take no workspace.
     if workspace_bytes := getattr(functions, "rung_workspace_bytes", None):
         workspace_bytes.restype = ctypes.c_int64
     message = ctypes.create_string_buffer(1000)

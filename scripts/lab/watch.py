@@ -21,7 +21,7 @@ import webbrowser
 import zlib
 from pathlib import Path
 
-from lab import cli, watch_shapes
+from lab import cli, watch_tiles
 from lab.ladder import ROOT, LabError, cuda_rungs
 
 MOST = 2 << 20  # bytes of a page
@@ -282,7 +282,7 @@ def main(options):
     if first := first_of_race(trace, program, arguments, options):
         pages.append((first, output.with_stem(f"{output.stem}_other_block")))
     for one, path in pages:
-        watch_shapes.complete(one, source.read_text(encoding="utf-8"))
+        watch_tiles.complete(one)
         beside = next((other.name for _, other in pages if other != path), None)
         write(page(one, name, options.simt_programs, beside), path)
     if "fault" in trace:

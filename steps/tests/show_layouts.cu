@@ -1,6 +1,6 @@
 // Prints which lane of a warp holds which element of the operands of mma.sync, which elements
-// ldmatrix hands to which lane, and where the swizzle puts them: found by trying. The chapters of
-// mma_sync and swizzle draw it from the formulas in scripts/lab/layouts.py, which compares the two.
+// ldmatrix hands to which lane, and where the swizzle puts them: found by trying. Figures
+// in the chapters of mma_sync and swizzle show the same.
 #include <cstdio>
 #include <vector>
 

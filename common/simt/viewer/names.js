@@ -69,7 +69,7 @@ class Names {
         return variable.at + (half * rows + row) * rowBytes + (offset % rowBytes);
     }
 
-    /// "K[3][17]", or "byte 128".
+    /// "K[3][17]", of one row "sums[17]", or "byte 128".
     cell(address) {
         const found = this.element(address);
         if (!found)
@@ -79,7 +79,8 @@ class Names {
             return variable.bytes <= 8 ? variable.name
                                        : `${variable.name}, byte ${address - variable.at}`;
         }
-        return `${variable.name}[${row}][${column}]`;
+        return variable.rows === 1 ? `${variable.name}[${column}]`
+                                   : `${variable.name}[${row}][${column}]`;
     }
 
     /// The name of the tensor or tile at an address, "K" of "K[3][17]".

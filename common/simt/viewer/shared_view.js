@@ -180,9 +180,10 @@ class SharedView {
                                                     place >= row * 128 && place < row * 128 + 128);
             const found = names.element(row * 128);
             context.fillStyle = begins ? palette.ink : palette.note;
-            const label = begins                     ? begins.name
-                          : found?.row === undefined ? (found?.variable.name ?? `${row * 128}`)
-                                                     : `[${found.row}]`;
+            const index = found?.variable.rows === 1 ? found.column : found?.row;
+            const label = begins                ? begins.name
+                          : index === undefined ? (found?.variable.name ?? `${row * 128}`)
+                                                : `[${index}]`;
             context.fillText(label.slice(0, 15), 2, y + 9);
             for (let bank = 0; bank < 32; ++bank) {
                 const number = row * 32 + bank;

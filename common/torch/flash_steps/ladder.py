@@ -79,9 +79,6 @@ def parse(text, root=ROOT):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         cells = [cell.strip() for cell in line.split("|", 5)]
-        # An earlier commit's, before rungs named their parents.
-        if len(cells) == 5 and cells[1].startswith("fp"):
-            cells.insert(1, "-")
         if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
             raise ValueError(
                 f"steps/ladder.txt:{number}: a line is NN_name | parent | types | head dims | "

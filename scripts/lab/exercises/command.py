@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab.exercises import catalogue, grading, proof
 from lab.exercises.catalogue import EXPLAIN, ROOT, Refusal
-from lab.ladder import former_names, unknown
+from lab.ladder import unknown
 
 COPIES = Path(os.environ.get("FLASH_EXERCISES") or ROOT / "exercises")
 HELP = """Exercises that grade themselves, without a GPU.
@@ -42,17 +42,6 @@ class Progress:
             self.all = {}
         except ValueError as error:
             raise Refusal(f"{self.path}: {error}; move it away to begin anew") from error
-        self.carry_over()
-
-    def carry_over(self):
-        """What was done when an exercise went by its number goes by its name."""
-        former = former_names()
-        for old in [key for key in self.all if key.partition(".")[0] in former]:
-            number, _, which = old.partition(".")
-            new = f"{former[number][1]}.{which}"
-            self.all[new] = self.all.pop(old)
-            for folder in COPIES.glob(f"{old}_*"):
-                folder.rename(folder.with_name(folder.name.replace(old, new, 1)))
 
     def of(self, exercise):
         return self.all.setdefault(exercise.id, {"tries": 0, "last": "", "done": False})
@@ -96,12 +85,6 @@ def chosen(every, wanted, progress):
         return one.id, one.name, one.rung.name, program, f"{program}{one.id[-2:]}"
 
     found = [one for one in every if wanted in names(one)]
-    number, _, which = wanted.partition(".")
-    if not found and number.zfill(2) in former_names():
-        then = former_names()[number.zfill(2)][1]
-        raise Refusal(
-            f"exercises go by the rung's name: {wanted} was {then}{'.' * bool(which)}{which}"
-        )
     if not found:
         known = dict.fromkeys(name for one in every for name in (one.id, one.rung.name))
         if not difflib.get_close_matches(wanted, known, 1):

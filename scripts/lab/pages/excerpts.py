@@ -6,9 +6,9 @@ Its lines must stand in that file as they are, one after the other, apart from i
 all share. A line "// ..." leaves some lines out. A block that is no excerpt says so, by
 <!-- illustration -->.
 
---write takes what has changed over from the source, in docs/zh too: of each part between two
-"// ..." it looks for the part's first and last line. Where one of these has changed, or the text
-between them is quite another, a hand must do it.
+--write takes what has changed over from the source: of each part between two "// ..." it looks for
+the part's first and last line. Where one of these has changed, or the text between them is quite
+another, a hand must do it.
 
 Output: a python block after <!-- run --> runs, and the next text block must be what it prints.
 
@@ -18,6 +18,8 @@ Links: every relative link or image must exist, its #anchor too, and every page 
 from docs/README.md, every figure of docs/figures from a page.
 
 Rungs: one that is no draft has a chapter, exercises and so on (lab/new_rung.py).
+The pages of docs/zh are translations of earlier versions: of them only links and formulas are
+checked.
 
 Formulas: in $...$ no backslash before punctuation, as in "\\,", which GitHub's Markdown drops.
 """
@@ -111,7 +113,7 @@ class Page:
 
 def refresh(root):
     """Takes changed excerpts over from the sources, and says which."""
-    for path in sorted([*root.glob("docs/*.md"), *root.glob("docs/zh/*.md")]):
+    for path in sorted(root.glob("docs/*.md")):
         page, lines = Page(path), path.read_text(encoding="utf-8").splitlines()
         for block in reversed(page.blocks):
             length = len(block["lines"])
@@ -264,7 +266,7 @@ def main(options):
         problems = page.problems + list(page.broken_formulas())
         if page.path in chapters:
             problems += sources.problems_of_page(page.path, page.prose)
-        if page.path not in others:
+        if page.path not in others + translated:
             for block, following in zip(page.blocks, page.blocks[1:] + [None]):
                 counts[block["kind"]] += 1
                 if problem := block_problem(block, following, root):

@@ -62,16 +62,14 @@ def add_arguments(parser):
     cli.add(parser, "--simt-programs")
     parser.add_argument("--profiles", action="store_true", help="the profiles that pages show")
     parser.add_argument("--write", action="store_true", help="write what differs")
-    parser.add_argument(
-        "pages", nargs="*", type=Path, metavar="PAGE", help="default: docs/*.md docs/zh/*.md"
-    )
+    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="default: docs/*.md")
 
 
 def main(options):
     count = wrong = left_out = 0
     build = options.simt_programs.resolve()
     no_simt = "" if options.profiles else cli.why_no_simt()
-    for path in options.pages or [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/zh/*.md")]:
+    for path in options.pages or ROOT.glob("docs/*.md"):
         text = path.read_text(encoding="utf-8")
         for block in reversed(list((PROFILE if options.profiles else COMMAND).finditer(text))):
             if no_simt and "scripts/simt" in block[1]:

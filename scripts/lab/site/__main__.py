@@ -1,7 +1,6 @@
 """scripts/site: builds the pages of this repository as a site, and checks them in a browser."""
 
 import argparse
-import re
 import shutil
 import subprocess
 import sys
@@ -30,19 +29,6 @@ def run(module, *arguments):
         sys.exit(code)
 
 
-def translations_behind():
-    """Says which pages in Chinese follow an English page that has changed since."""
-    for page in sorted((ROOT / "docs/zh").glob("*.md")):
-        first = page.read_text(encoding="utf-8").partition("\n")[0]
-        followed = re.fullmatch(r"<!-- follows (\S+) at (\w+) -->", first)
-        if not followed:
-            sys.exit(f"{page.relative_to(ROOT)}:1: <!-- follows PAGE at COMMIT --> is expected")
-        log = ["git", "log", "--oneline", f"{followed[2]}..HEAD", "--", followed[1]]
-        done = subprocess.run(log, cwd=ROOT, capture_output=True, text=True)
-        if done.stdout:
-            print(f"docs/zh/{page.name} may lag behind {followed[1]}: {' '.join(log)}")
-
-
 def main():
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(
@@ -55,8 +41,7 @@ def main():
         "--check",
         action="store_true",
         help="also open every page in headless Chromium: no error on the console, no formula "
-        "unrendered, no picture missing, no page wider than a phone; and say which pages in "
-        "Chinese may lag behind",
+        "unrendered, no picture missing, no page wider than a phone",
     )
     options = parser.parse_args()
     try:
@@ -66,7 +51,6 @@ def main():
         run("sphinx", "-b", "html", "-q", "-n", "-W", "--keep-going", "-j", "auto", *places)
         print("build-site/html/index.html is the site", flush=True)
         if options.check:
-            translations_behind()
             if not shutil.which("chromium") and not shutil.which("google-chrome"):
                 install("chromium")
             run("lab.site.browser", BUILD / "html")

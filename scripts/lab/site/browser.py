@@ -5,23 +5,19 @@ that is not rendered, a picture that does not load, a page wider than its window
 not find what it should, and a link to a moment of a run that has no such moment."""
 
 import asyncio
+import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
 from playwright.async_api import TimeoutError, async_playwright
 
-from lab.watch_check import WINDOWS, launch
-
+WINDOWS = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 AT_ONCE = 3  # pages
 RECORDINGS = "watch"  # their folder
 TO_MOMENT = re.compile(rf'href="[^"]*\b{RECORDINGS}/(\w+\.html)(?:#([^"]*))?"')
-LEADS_ON = 'http-equiv="refresh"'  # in a page that is none
-SEARCHES = {
-    "swizzle": "swizzle.html",
-    "注意力": "00_attention.html",
-    "共享内存": "cuda_in_one_hour.html",
-}
+SEARCHES = {"swizzle": "swizzle.html", "wavefront": "memory.html"}
 MOMENT = "([moment, tab]) => player.moments.find(moment) >= 0 && (!tab || tab in player.tabs.names)"
 # What a browser can see of a page that a parser cannot.
 LOOK = """async () => {
@@ -103,12 +99,18 @@ async def find_moments(context, folder, address, names, problems):
                 problems.append(f"{name}: {RECORDINGS}/{recording} has no moment #{moment}")
 
 
+def launch(playwright):
+    return playwright.chromium.launch(
+        executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
+        args=["--host-resolver-rules=MAP * ~NOTFOUND"] + ["--no-sandbox"] * (os.getuid() == 0),
+    )
+
+
 async def check(folder, address):
     """Returns what is wrong with the pages in a folder, and how many pages there are."""
-    every = sorted(folder.rglob("*.html"))
-    paths = [path for path in every if LEADS_ON not in path.read_text("utf-8")]
-    names = [path.relative_to(folder).as_posix() for path in paths]
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html"))]
     names = [name for name in names if not name.startswith(RECORDINGS + "/")]
+    names.remove("index.html")  # which leads to the first page
     pages = list(names)
     count, problems = len(names), []
     async with async_playwright() as playwright:

@@ -1,6 +1,5 @@
 """What the site adds to Sphinx: a page for each source file that a page links to, the place of each
-excerpt, recordings of runs, the language of each page, and addresses of earlier days that lead
-on."""
+excerpt, recordings of runs, and the language of each page."""
 
 import gettext
 import subprocess
@@ -15,9 +14,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, find_lexer_class_for_filename
 from sphinx import addnodes
-from sphinx.search.zh import SearchChinese
 
-from lab.ladder import ROOT, finished, former_names
+from lab.ladder import ROOT, finished
 
 ZH = "docs/zh/"
 
@@ -152,20 +150,7 @@ def make_recordings(app, exception):
             print(f"site: without a recording of {rung}, see above", file=sys.stderr)
 
 
-# ---------------------------------------------------------------- languages, old addresses
-
-
-class Search(SearchChinese):
-    """Sphinx's Chinese and English, with queries taken apart as the pages are."""
-
-    language_name = "English"  # of the stemmer
-    js_splitter_code = """
-function splitQuery(query) {
-    const chinese = new Intl.Segmenter("zh", {granularity: "word"});
-    const words = query.split(/[^\\p{L}\\p{N}_]+/u);
-    return words.flatMap((word) => [...chinese.segment(word)].map((part) => part.segment));
-}
-"""
+# ---------------------------------------------------------------- languages
 
 
 def speak(app, pagename, templatename, context, doctree):
@@ -183,32 +168,12 @@ def speak(app, pagename, templatename, context, doctree):
         context.update(language="zh-CN", _=translations.gettext, gettext=translations.gettext)
 
 
-def old_addresses(app):
-    """Yields pages that lead on: to the first one, and from what rungs were called before, as
-    steps/renamed.txt says, to what they are called now."""
-    yield redirect("index", app.config.root_doc)
-    chapters = {rung.name: rung.program for rung in finished()}
-    for number, (then, now) in former_names().items():
-        for folder in ("docs/", ZH):
-            old, new = f"{folder}{number}_{then}", folder + chapters[now]
-            if new in app.env.found_docs and old not in app.env.found_docs:
-                yield redirect(old, new)
-
-
-def redirect(old, new):
-    """A page that leads to another one."""
-    target = relpath(new + ".html", PurePosixPath(old).parent)
-    return old, {"title": new, "target": target}, "redirect.html"
-
-
 def setup(app):
     """Called by Sphinx."""
-    app.add_search_language(Search)
     app.connect("source-read", fill_in_ladder)
     app.connect("doctree-read", lead_to_sources, priority=400)  # before links become downloads
     app.connect("doctree-read", lead_to_recordings)
     app.connect("html-collect-pages", source_pages)
-    app.connect("html-collect-pages", old_addresses)
     app.connect("html-page-context", speak, priority=900)  # after the theme
     app.connect("build-finished", make_recordings)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -139,7 +139,6 @@ def run(*words, copies):
     [
         (["flash_attention_2.9"], "no exercise 'flash_attention_2.9'; did you mean"),
         (["flash_atention_2"], "did you mean flash_attention_2?"),
-        (["08.2"], "08.2 was flash_attention_2.2"),
         (["--reset", "flash_attention_2.1"], "no working copy"),
         (["flash_attention_2.1", "12"], "takes no answer"),
         (["--nonsense"], "unrecognized arguments"),

@@ -1,4 +1,4 @@
-"""Figures: `--check` sees what has changed, and dark pages."""
+"""Figures: plots are drawn, and dark pages."""
 
 import re
 
@@ -6,6 +6,8 @@ import pytest
 from lab import figures, plots
 from lab.__main__ import main
 from lab.theme import COLOURS
+
+OF_BOTH = "#dd6b10"  # attention's, whose opacity tells
 
 
 def test_labels_keep_their_distance_and_limits():
@@ -17,18 +19,19 @@ def test_labels_keep_their_distance_and_limits():
 def test_each_colour_of_a_figure_has_its_dark_one(file):
     pattern = r"(.*?)@media \(prefers-color-scheme: dark\) \{(.*?)\n\}</style>(.*)"
     head, dark, body = re.fullmatch(pattern, file.read_text(encoding="utf-8"), re.S).groups()
-    used = set(re.findall(r"(fill|stroke): (#[0-9a-f]{6})", head + body))
-    rules = re.findall(r'\[style\*="(fill|stroke): (#\w+)"\] \{ \1: (#\w+) !important \}', dark)
-    assert {(what, light) for what, light, _ in rules} == used
+    used = set(re.findall(r'(fill|stroke)="((?!none")[^"]+)"', head + body))
+    rules = re.findall(r'\[(fill|stroke)="(#\w+)"\] \{ \1: (#\w+) \}', dark)
+    assert {(what, light) for what, light, _ in rules} == used - {("fill", OF_BOTH)}
     assert all((light, its_dark) in COLOURS.values() for _, light, its_dark in rules)
 
 
-def test_figures_are_drawn_and_checked(tmp_path, monkeypatch, capsys):
+def test_plots_are_drawn_compactly_and_checked(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(figures, "FIGURES", tmp_path)
-    assert main(["figures", "swizzle.svg"]) == 0
-    assert main(["figures", "--check", "swizzle.svg"]) == 0
-    (tmp_path / "swizzle.svg").write_text("another")
-    assert main(["figures", "--check", "swizzle.svg"]) == 1
-    assert "swizzle.svg: it is drawn otherwise now" in capsys.readouterr().err
-    assert main(["figures", "swizle.svg"]) == 2
-    assert "did you mean swizzle.svg?" in capsys.readouterr().err
+    assert main(["figures", "--check", "memory.svg"]) == 0 and not list(tmp_path.iterdir())
+    monkeypatch.setattr(figures, "compact", lambda svg: svg)  # scour is there where one draws
+    assert main(["figures", "memory.svg"]) == 0
+    text = (tmp_path / "memory.svg").read_text(encoding="utf-8")
+    assert '[style*="fill: #ffffff"] { fill: #0d1117 !important }' in text
+    assert main(["figures", "swizzle.svg"]) == 2  # a drawing
+    assert main(["figures", "memry.svg"]) == 2
+    assert "did you mean memory.svg?" in capsys.readouterr().err

@@ -1,51 +1,29 @@
 """Recordings: what shared memory is called, and which programs make them."""
 
 import pytest
-from lab import watch, watch_shapes
+from lab import watch, watch_tiles
 from lab.exercises import command
 from lab.ladder import LabError, cuda_rungs
 
-SOURCE = """
-constexpr int warps = 8;
-template <int d> struct Tile {
-    static constexpr int Br = d == 128 ? 32 : 64; // queries
-    static constexpr int Bc = 4 * warps;
-    static constexpr int K_stride = d + 1;
-    static constexpr int Q_smem = 0;
-    static constexpr int K_smem = Q_smem + Br * d;
-    static constexpr int P_smem = K_smem + Bc * K_stride;
-    static constexpr int keep_smem = P_smem + Br * Bc;
-    static constexpr int floats = keep_smem + Br;
-};
-template <int d> struct Shared {
-    alignas(16) char Q[Br * d * 2];
-    T K[Bc * d];
-};
-int swizzled(int row, int chunk);
-"""
 
-
-def recording(kernel, variables=(), dynamic=1 << 16):
+def recording(kernel, variables=(), dynamic=1 << 16, copied=()):
+    """`copied`: (address in shared memory, address in global memory, bytes) of one lane each."""
+    sites, steps = [], {"warp": [], "site": [], "pattern": [], "base": []}
+    for line, (to, source, size) in enumerate(copied):
+        for operation, space, at in (("load", "global", source), ("store", "shared", to)):
+            site = {"operation": operation, "space": space, "bytes": size, "file": 0, "line": line}
+            sites.append(site)
+            for column, value in (("warp", 0), ("site", len(sites) - 1), ("pattern", 0)):
+                steps[column].append(value)
+            steps["base"].append(at)
     return {
         "run": {"kernel": kernel, "arguments": ["program", "--head-dim", "128"]},
         "shared": {"dynamic": dynamic, "variables": list(variables)},
-        "buffers": [{"name": "K"}, {"name": "LSE"}],
+        "buffers": [{"name": "K", "at": 0, "bytes": 1 << 20}, {"name": "LSE", "at": 1 << 20}],
+        "sites": sites,
+        "patterns": [{"lanes": 1, "offsets": [0]}],
+        "steps": steps,
     }
-
-
-def test_constants_of_a_kernel_s_head_dimension():
-    known = watch_shapes.constants(SOURCE, 128)
-    assert known["Br"] == 32 and known["Bc"] == 32 and known["K_smem"] == 32 * 128
-    assert watch_shapes.constants(SOURCE, 64)["Br"] == 64
-
-
-def test_tiles_that_constants_place():
-    trace = recording("kernel<64>")
-    watch_shapes.complete(trace, SOURCE)
-    found = {one["name"]: one for one in trace["shared"]["variables"]}
-    assert list(found) == ["Q", "K", "P", "keep"]
-    assert (found["K"]["at"], found["K"]["rows"], found["K"]["columns"]) == (4 * 64 * 64, 32, 65)
-    assert (found["keep"]["rows"], found["keep"]["columns"]) == (64, 1)
 
 
 def test_tiles_of_debug_information():
@@ -54,22 +32,55 @@ def test_tiles_of_debug_information():
         "kernel<flash::Half, 64>",
         [
             {"name": "V[1]", "at": 0, "bytes": 4096, "type": "SwizzledTile<64, 32>", "dims": []},
-            {"name": "Q", "at": 4096, "bytes": 8192, "type": "char", "element": 1, "dims": [8192]},
             {"name": "P", "at": 12288, "bytes": 96, "type": "float", **of_P},
+            {"name": "sums", "at": 12384, "bytes": 64, "type": "float", "dims": [16]},
         ],
     )
-    watch_shapes.complete(trace, SOURCE)
-    V, Q, P = trace["shared"]["variables"]
+    watch_tiles.complete(trace)
+    V, P, sums = trace["shared"]["variables"]
     assert (V["type"], V["rows"], V["columns"]) == ("half", 32, 64)
     assert V["swizzle"] == {"row_bytes": 128, "rows": 32}
-    assert (Q["type"], Q["rows"], Q["columns"], Q["swizzle"]["rows"]) == ("half", 64, 64, 64)
     assert (P["rows"], P["columns"]) == (8, 3) and "swizzle" not in P
-
-
-def test_rows_of_tensors():
-    trace = recording("kernel<flash::Bfloat16, 128>")
-    watch_shapes.complete(trace, "")
+    assert (sums["rows"], sums["columns"]) == (1, 16)
     assert [buffer.get("row_bytes") for buffer in trace["buffers"]] == [256, None]
+
+
+def test_rows_are_those_of_the_tensor_that_was_copied():
+    """Rows 4 and 5 of K, 128 floats each, into rows of 129, at byte 64; what is behind them the
+    block has computed."""
+    copied = [
+        (64 + 516 * row + 4 * x, 512 * (row + 4) + 4 * x, 4) for row in range(2) for x in (0, 7)
+    ]
+    trace = recording("kernel<128>", dynamic=2048, copied=copied)
+    watch_tiles.complete(trace)
+    K, before, behind = trace["shared"]["variables"]
+    assert (K["name"], K["at"], K["bytes"], K["type"]) == ("K", 64, 1032, "float")
+    assert (K["rows"], K["columns"], K["stride"]) == (2, 128, 129)
+    assert (before["name"], before["at"], before["bytes"]) == ("computed", 0, 64)
+    assert (behind["at"], behind["bytes"]) == (1096, 2048 - 1096)
+
+
+@pytest.mark.parametrize("swizzled", [False, True])
+def test_a_flat_array_has_the_rows_that_were_copied_into_it(swizzled):
+    """16 rows of K, 128 x 16 bits: two halves of 128 bytes to a row in a swizzled tile."""
+
+    def place(row, chunk):
+        if not swizzled:
+            return 256 * row + 16 * chunk
+        return 128 * (16 * (chunk // 8) + row) + 16 * (chunk % 8 ^ row % 8)
+
+    flat = {"name": "K", "at": 0, "bytes": 4096, "type": "char", "element": 1, "dims": [4096]}
+    copied = [(place(row, c), 256 * row + 16 * c, 16) for row in range(16) for c in range(16)]
+    trace = recording("kernel<flash::Half, 128>", [dict(flat)], copied=copied)
+    watch_tiles.complete(trace)
+    (K,) = trace["shared"]["variables"]
+    assert (K["type"], K["rows"], K["columns"]) == ("half", 16, 128)
+    assert K.get("swizzle") == ({"row_bytes": 128, "rows": 16} if swizzled else None)
+    copied[7] = (copied[7][0], copied[9][1], 16)  # not where a row of either kind has it
+    trace = recording("kernel<flash::Half, 128>", [dict(flat)], copied=copied)
+    watch_tiles.complete(trace)
+    (K,) = trace["shared"]["variables"]
+    assert (K["type"], K["rows"], K["columns"]) == ("", 1, 4096)
 
 
 def test_a_page_holds_its_recording_and_every_script(tmp_path):
