@@ -22,7 +22,6 @@ namespace {
         return std::vfprintf(stdout, format, arguments);
     }
     const flash::simt::RuntimeCode runtime;
-    flash::simt::current_block().need_order();
     va_list again;
     va_copy(again, arguments);
     const int size = std::vsnprintf(nullptr, 0, format, arguments);
@@ -59,7 +58,6 @@ int simt_puts(const char* text) {
         return std::fputs(text, stdout) == EOF ? EOF : std::fputc('\n', stdout);
     }
     const flash::simt::RuntimeCode runtime;
-    flash::simt::current_block().need_order();
     flash::simt::printing().print(std::string(text) + "\n");
     return 1;
 }
@@ -69,7 +67,6 @@ int simt_putchar(int character) {
         return std::fputc(character, stdout);
     }
     const flash::simt::RuntimeCode runtime;
-    flash::simt::current_block().need_order();
     flash::simt::printing().print(std::string(1, static_cast<char>(character)));
     return character;
 }

@@ -484,8 +484,6 @@ void Block::stop(Fault fault) {
     throw FaultyAccess(); // nobody switches back unless the run goes on
 }
 
-void Block::end_attempt() { stop({FaultKind::launch, "blocks have to do with each other"}); }
-
 void Block::report(Fault fault) {
     fault_ = std::move(fault);
     can_go_on_ = true;

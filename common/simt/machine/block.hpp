@@ -234,14 +234,6 @@ class Block {
     /// faults, a check of an access leaves by an exception, and the access does nothing.
     [[noreturn]] void stop(Fault fault);
 
-    /// The current thread is about to do what may concern other blocks. Where these are watched
-    /// apart this ends the attempt: all blocks run again, one after the other.
-    void need_order() {
-        if (watched_apart) [[unlikely]] {
-            end_attempt();
-        }
-    }
-
     /// The same for a fault after which the thread can go on: returns if the run does.
     void report(Fault fault);
 
@@ -326,7 +318,6 @@ class Block {
     [[gnu::cold]] void tell_of_absent(unsigned warp, const PendingCollective& meeting);
     [[gnu::cold]] void tell_of_left(unsigned waiting, unsigned gone, const std::string& summary,
                                     const char* operation, LocationId place);
-    [[noreturn, gnu::cold]] void end_attempt();
     [[noreturn, gnu::cold]] void stop_unnamed(const char* operation, SourceLocation location);
     [[noreturn, gnu::cold]] void stop_divergent(const char* operation, SourceLocation location,
                                                 unsigned other, const char* other_operation,

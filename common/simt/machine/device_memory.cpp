@@ -198,15 +198,6 @@ const Arena& arena() {
     return reserved;
 }
 
-std::vector<DeviceMemory*> all_memories() {
-    const std::lock_guard lock(owners_mutex);
-    std::vector<DeviceMemory*> all = owners();
-    const auto last = std::ranges::unique(all);
-    all.erase(last.begin(), last.end());
-    std::erase(all, nullptr);
-    return all;
-}
-
 DeviceMemory* memory_around(const void* address) {
     return owners()[static_cast<size_t>(static_cast<const char*>(address) - arena().begin) /
                     slot_bytes];

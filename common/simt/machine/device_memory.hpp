@@ -61,8 +61,6 @@ class WrittenBytes {
     /// Those at `address` are, as far as those at `source` are.
     void copy(const char* address, const WrittenBytes& from, const char* source, size_t bytes);
 
-    std::span<char> flags() { return {flags_, bytes_}; }
-
   private:
     enum Flag : char { unwritten, written, closed };
     const char* begin_;
@@ -165,9 +163,6 @@ GlobalSpace global_space();
 /// Bytes that the emulated GPU has, and those that no buffer has taken.
 size_t total_memory();
 size_t memory_left();
-
-/// All that there are, in the order of their addresses.
-std::vector<DeviceMemory*> all_memories();
 
 /// The memory at or around an address of the arena, null when there is none.
 DeviceMemory* memory_around(const void* address);

@@ -3,14 +3,12 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +18,6 @@
 #include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/machine/printing.hpp"
 #include "common/simt/machine/run_log.hpp"
-#include "common/simt/machine/snapshot.hpp"
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/machine/traps.hpp"
 #include "common/simt/machine/watchdog.hpp"
@@ -151,7 +148,6 @@ class Progress {
 };
 
 constexpr unsigned most_workers = 1024;
-constexpr unsigned workers_apart = 8; // each of which remembers what its blocks have touched
 
 /// How the blocks of a launch ended.
 struct Outcome {
@@ -160,11 +156,13 @@ struct Outcome {
     std::vector<std::pair<uint64_t, Fault>> found; // by turn: what did not
 };
 
-Outcome run_blocks(const Launch& launch, const Kernel& kernel, Watching how) {
+/// Watched blocks run one after the other, so that the first fault is always the same, and because
+/// what one has done to global memory may race with what another one does.
+Outcome run_blocks(const Launch& launch, const Kernel& kernel) {
     const Options& chosen = options();
     const bool observed = chosen.detect || chosen.count;
     if (observed) {
-        observer_factory->begin_launch(how);
+        observer_factory->begin_launch();
     }
     const uint64_t blocks = volume(launch.grid);
     std::mutex mutex;
@@ -223,9 +221,7 @@ Outcome run_blocks(const Launch& launch, const Kernel& kernel, Watching how) {
                     .threads = threads,
                     .resident = resident_blocks(launch, kernel),
                     .more = more,
-                    .workers = !chosen.detect              ? most_workers
-                               : how == Watching::in_order ? 1
-                                                           : workers_apart},
+                    .workers = chosen.detect ? 1 : most_workers},
                    work);
     printing().end_launch(outcome.faulty);
     std::erase_if(outcome.found, [&](const auto& one) { return one.first > outcome.faulty; });
@@ -233,62 +229,7 @@ Outcome run_blocks(const Launch& launch, const Kernel& kernel, Watching how) {
     return outcome;
 }
 
-/// Kernels for which it was no use to watch them like this, so that nobody tries again.
-std::set<const void*>& in_vain(Watching how) {
-    static std::array<std::set<const void*>, 3> kernels;
-    return kernels[static_cast<size_t>(how)];
-}
-
-/// Sets watched_apart for as long as it lives.
-struct WatchedApart {
-    WatchedApart() { watched_apart = true; }
-    ~WatchedApart() { watched_apart = false; }
-    WatchedApart(const WatchedApart&) = delete;
-    WatchedApart& operator=(const WatchedApart&) = delete;
-};
-
-/// Watched blocks run one after the other, so that the first fault is always the same, and because
-/// what one has done to global memory may race with what another one does. But the blocks of most
-/// kernels have nothing to do with each other, and no fault. So several workers try it, each of
-/// which watches its own blocks. None is the result where anything at all was found, or where
-/// blocks of two workers have met in global memory. Then all is as it was before, and the blocks
-/// have to run one after the other; or apart once more, if a quick check had doubts.
-std::optional<Outcome> attempt(const Launch& launch, const Kernel& kernel, Watching how) {
-    if (in_vain(Watching::apart).contains(launch.kernel) || in_vain(how).contains(launch.kernel)) {
-        return std::nullopt;
-    }
-    constexpr size_t most_bytes = size_t{1} << 28; // to be copied before each launch
-    const std::optional<Snapshot> before = Snapshot::take(most_bytes);
-    if (!before) {
-        return std::nullopt;
-    }
-    Outcome outcome{};
-    try {
-        const WatchedApart now;
-        outcome = run_blocks(launch, kernel, how);
-    } catch (const Error&) { // little memory, which may do for one worker
-        before->restore();
-        return std::nullopt;
-    }
-    const bool hangs = outcome.fault && outcome.fault->kind == FaultKind::timeout;
-    if (hangs ||
-        (!outcome.fault && outcome.found.empty() && observer_factory->were_independent())) {
-        return outcome;
-    }
-    in_vain(how == Watching::quickly && observer_factory->was_in_doubt() ? how : Watching::apart)
-        .insert(launch.kernel);
-    before->restore();
-    return std::nullopt;
-}
-
-bool may_watch_apart(const Launch& launch) {
-    return options().detect && options().workers != 1 && volume(launch.grid) > 1 &&
-           observer_factory->can_watch_apart();
-}
-
 } // namespace
-
-constinit bool watched_apart = false;
 
 int resident_blocks(bool for_hopper, int threads, size_t smem_bytes) {
     // the system keeps 1 KiB of each block's part, so the largest block leaves that
@@ -347,21 +288,10 @@ void run(const Launch& launch) {
     }
 
     watchdog(); // it has a thread of its own, which must come before the workers take all memory
-    std::optional<Outcome> outcome;
-    if (observed && may_watch_apart(launch)) {
-        if (!chosen.keep_going) {
-            outcome = attempt(launch, kernel, Watching::quickly);
-        }
-        if (!outcome) {
-            outcome = attempt(launch, kernel, Watching::apart);
-        }
-    }
-    if (!outcome) {
-        outcome = run_blocks(launch, kernel, Watching::in_order);
-    }
-    run_log().add(std::move(outcome->found));
-    if (outcome->fault) {
-        const Fault last = completed(*std::move(outcome->fault));
+    Outcome outcome = run_blocks(launch, kernel);
+    run_log().add(std::move(outcome.found));
+    if (outcome.fault) {
+        const Fault last = completed(*std::move(outcome.fault));
         run_log().add_last(last);
         throw last;
     }

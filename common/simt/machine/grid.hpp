@@ -43,10 +43,6 @@ inline constexpr int blocks_per_sm = 32;
 int resident_blocks(bool for_hopper, int threads, size_t smem_bytes);
 uint64_t resident_blocks(const Launch& launch, const Kernel& kernel);
 
-/// Whether several workers run a launch's blocks, and each watches its own apart from the others.
-/// What blocks may do to each other, nobody sees then: see Block::need_order().
-extern constinit bool watched_apart;
-
 /// Runs all blocks and returns when they have ended. Throws Fault when the launch or the kernel is
 /// wrong.
 void run(const Launch& launch);

@@ -2,8 +2,6 @@
 // has none.
 #pragma once
 
-#include <cstdint>
-
 #include "common/simt/machine/grid.hpp"
 #include "common/simt/machine/observer.hpp"
 #include "common/simt/machine/symbols.hpp"
@@ -12,28 +10,12 @@ namespace flash::simt {
 
 class Block;
 
-/// How the blocks of a launch are watched.
-enum class Watching : uint8_t {
-    in_order, // one after the other
-    apart,    // each worker watches its own, and knows nothing of others
-    quickly   // so too, and a quick check looks at shared memory
-};
-
 class ObserverFactory {
   public:
     virtual ~ObserverFactory() = default;
 
     /// A launch begins.
-    virtual void begin_launch(Watching how) = 0;
-
-    /// Whether those whom options() ask for can look on like that.
-    virtual bool can_watch_apart() const = 0;
-
-    /// After such a launch: whether no block has written where one of another worker has been.
-    virtual bool were_independent() const = 0;
-
-    /// After a launch that was watched quickly: whether that was too quick.
-    virtual bool was_in_doubt() const = 0;
+    virtual void begin_launch() = 0;
 
     /// Those who look on at this block during the launch that options() describe. Called by each
     /// worker, on its OS thread, which is where they live.

@@ -7,7 +7,6 @@
 #include "common/simt/machine/symbols.hpp"
 #include "common/simt/watch/detector.hpp"
 #include "common/simt/watch/host_access.hpp"
-#include "common/simt/watch/quick_check.hpp"
 #include "common/simt/watch/watch.hpp"
 
 namespace flash::simt {
@@ -71,10 +70,10 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
     }
 }
 
-/// What the quick check has not passed. Most of it are local variables: addresses from the frame of
-/// this call up to the top of the thread's stack.
-[[gnu::noinline]] void note_any(const void* address, unsigned bytes, AccessKind kind,
-                                const void* return_address) {
+/// Most accesses are to local variables: addresses from the frame of this call up to the top of the
+/// thread's stack.
+[[gnu::noinline]] void note(const void* address, unsigned bytes, AccessKind kind,
+                            const void* return_address) {
     if (active_observers != nullptr) {
         const Block& block = current_block();
         const Thread& thread = block.current();
@@ -89,17 +88,6 @@ template <void (Observer::*event)(unsigned, const AccessEvent&)>
         }
     } else if (may_be_of_device(address)) [[unlikely]] {
         check_host_access(address, bytes, kind, return_address);
-    }
-}
-
-/// Short, so that nothing is saved and restored on the way that most loads take.
-[[gnu::always_inline]] inline void note(const void* address, unsigned bytes, AccessKind kind,
-                                        const void* return_address) {
-    if (kind == AccessKind::atomic || active_observers == nullptr ||
-        !quick_check.passes(address, bytes, kind, current_block().current().number)) {
-        note_any(address, bytes, kind, return_address);
-    } else if (kind != AccessKind::load) {
-        current_block().note_write(LocationId::of_code(return_address, load_base));
     }
 }
 

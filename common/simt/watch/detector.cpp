@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "common/simt/machine/device_heap.hpp"
-#include "common/simt/watch/quick_check.hpp"
 
 namespace flash::simt {
 namespace {
@@ -37,10 +36,7 @@ bool may_be_unwritten(const AccessEvent& access) {
 Detector::Detector(Block& block, Past& past)
     : block_(block), order_(past, block), executable_(executable()) {}
 
-std::atomic<bool> in_doubt = false;
-
-void Detector::begin_launch(bool quickly) {
-    quickly_ = quickly;
+void Detector::begin_launch() {
     doubted_.clear();
     polling_.clear();
     read_before_cas_.clear();
@@ -69,17 +65,6 @@ void Detector::begin_block() {
     warps_with_news_ = 0;
     wgmma_channels_ = {};
     actor_ = nullptr;
-    if (quickly_) {
-        quick_check.begin_block(block_.shared(), block_.kernel());
-    }
-}
-
-/// All blocks run again, and more is known of shared memory.
-void Detector::need_more_than_a_quick_check() {
-    if (quickly_) {
-        in_doubt = true;
-        block_.need_order();
-    }
 }
 
 std::optional<Fault> Detector::end_block() {
@@ -96,9 +81,6 @@ void Detector::barrier(SourceLocation location) {
         block_.report(*std::exchange(unwritten_, std::nullopt));
     }
     order_.barrier();
-    if (quickly_ && !quick_check.barrier()) {
-        need_more_than_a_quick_check();
-    }
 }
 
 void Detector::meet(CollectiveKind meeting, unsigned warp, uint32_t lanes, SourceLocation) {
@@ -377,13 +359,6 @@ void Detector::access(unsigned thread, const AccessEvent& access) {
         check_elsewhere(thread, access);
         return;
     }
-    if (quickly_ && space == Space::shared) {
-        if (access.kind == AccessKind::atomic || access.scope != Scope::weak ||
-            !quick_check.passes(access.address, access.bytes, access.kind, thread)) {
-            need_more_than_a_quick_check();
-        }
-        return;
-    }
     if (access.kind == AccessKind::load && access.scope == Scope::system) {
         note_volatile_load(thread, access);
     }
@@ -467,10 +442,6 @@ void Detector::check(unsigned thread, const AccessEvent& access, Space space) {
         block_.stop({FaultKind::invalid_access,
                      "constant memory is written by a kernel, " + in(access, region),
                      action_of(thread, access)});
-    }
-    if (space == Space::global &&
-        (access.kind == AccessKind::atomic || access.scope != Scope::weak)) {
-        block_.need_order();
     }
     const bool shared = space == Space::shared;
     bool finds_nothing = false;
@@ -695,7 +666,6 @@ void Detector::check_elsewhere(unsigned thread, const AccessEvent& access) {
 }
 
 void Detector::start_copy(const AsyncCopy& copy) {
-    need_more_than_a_quick_check();
     const unsigned thread = copy.work.thread;
     const LocationId origin = LocationId::of(copy.work.location);
     // In pieces, where a part is copied that no single access has. The address is that of a whole

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -24,7 +23,7 @@ class Detector final : public Observer {
   public:
     Detector(Block& block, Past& past);
 
-    void begin_launch(bool quickly);
+    void begin_launch();
 
     void begin_block() override;
     std::optional<Fault> end_block() override;
@@ -200,7 +199,6 @@ class Detector final : public Observer {
     uint32_t channel_in(uint32_t& own) { return own = own == 0 ? channels_++ : own; }
     void check_global(const AsyncWork& work, const Chunk& chunk, AccessKind kind);
     void check_turn(const AsyncWork& work, const Chunk& chunk);
-    void need_more_than_a_quick_check();
     void read_by_warpgroup(const Wgmma& product, const std::vector<OperandRow>& rows);
     void begin_registers(const Wgmma& product, unsigned thread_of_group, uint32_t work);
     void note_unwritten(unsigned thread, const AccessEvent& access, const Region& region);
@@ -234,7 +232,6 @@ class Detector final : public Observer {
 
     Block& block_;
     Order order_;
-    bool quickly_ = false; // shared memory is looked at by quick_check
     // during this launch: pairs of places, and whether lanes of one warp met there
     std::set<std::tuple<LocationId, LocationId, bool>> doubted_;
     std::set<LocationId> polling_;         // volatile loads that a thread has repeated
@@ -267,9 +264,6 @@ class Detector final : public Observer {
     std::array<LoadingLine, 128> loading_lines_;
     Executable executable_; // its constants may be read
 };
-
-/// Whether a quick check had doubts in this launch.
-extern std::atomic<bool> in_doubt;
 
 /// Who alone looks on at the blocks of this OS thread; null if there are others, or nobody.
 extern constinit thread_local Detector* sole_detector;

@@ -111,7 +111,6 @@ void Detector::check_global(const AsyncWork& work, const Chunk& chunk, AccessKin
 }
 
 void Detector::start_load(const BulkLoad& load) {
-    need_more_than_a_quick_check();
     BarrierClocks& clocks = barrier_clocks_[load.mbarrier];
     if (!clocks.fenced) {
         block_.stop({FaultKind::missing_fence,
@@ -155,7 +154,6 @@ void Detector::land(const BulkLoad& load) {
 }
 
 void Detector::start_store(const BulkStore& store) {
-    need_more_than_a_quick_check();
     actor_ = &store.work;
     const unsigned thread = store.work.thread;
     const AsyncReaders readers{
@@ -246,7 +244,6 @@ void Detector::read_by_warpgroup(const Wgmma& product, const std::vector<Operand
 }
 
 void Detector::start_wgmma(const Wgmma& product) {
-    need_more_than_a_quick_check();
     actor_ = &product.work;
     const unsigned first = product.work.thread;
     for (unsigned warp = first / 32; warp < first / 32 + 4; ++warp) {

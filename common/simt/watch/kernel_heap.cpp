@@ -45,7 +45,6 @@ LocationId line_of_call(const void* return_address) {
 
 void* allocate(size_t bytes) {
     const RuntimeCode runtime;
-    current_block().need_order();
     return allocate_on_heap(bytes);
 }
 

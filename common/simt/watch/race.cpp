@@ -47,62 +47,17 @@ Shadow::~Shadow() {
 
 void Shadow::clear() { madvise(cells_, 4 * words_ * sizeof(Cell), MADV_DONTNEED); }
 
-bool Shadow::absorb(Shadow& other) {
-    const auto join = [](Cell& cell, const Cell& more) {
-        const bool meet = (cell.write != 0 && (more.write != 0 || more.since != 0)) ||
-                          (more.write != 0 && cell.since != 0);
-        cell.write |= more.write; // no number any more, but not 0
-        cell.since |= more.since;
-        return !meet;
-    };
-    for (size_t word = 0; word < words_; ++word) {
-        if (other.cells_[word] == Cell()) {
-            continue;
-        }
-        const bool apart = cells_[word].apart != 0 || other.cells_[word].apart != 0;
-        if (apart) {
-            take_apart(word);
-            other.take_apart(word);
-        }
-        for (size_t byte = 0; byte < (apart ? 4 : 1); ++byte) {
-            if (!join(cells_[byte * words_ + word], other.cells_[byte * words_ + word])) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
 /// What is remembered of each byte of a buffer. A variable may begin anywhere.
 Shadow* Past::shadow_of(const Buffer& buffer) {
     const size_t before = reinterpret_cast<size_t>(buffer.begin) % 16;
-    const auto make = [&] {
-        return std::make_unique<Shadow>(buffer.begin - before, buffer.bytes() + before, &shadows);
-    };
-    if (is_apart) {
-        std::unique_ptr<Shadow>& known = own[buffer.begin];
-        known = known ? std::move(known) : make();
-        return known.get();
-    }
     if (!buffer.notes) {
-        buffer.notes = make();
+        buffer.notes =
+            std::make_unique<Shadow>(buffer.begin - before, buffer.bytes() + before, &shadows);
     }
     return static_cast<Shadow*>(buffer.notes.get());
 }
 
-bool Past::absorb(Past& other) {
-    return std::ranges::all_of(other.own, [&](auto& theirs) {
-        const auto ours = own.find(theirs.first);
-        if (ours == own.end()) {
-            own.insert(std::move(theirs));
-            return true;
-        }
-        return ours->second->absorb(*theirs.second);
-    });
-}
-
 void Past::begin_launch() {
-    own.clear();
     first_block = blocks + 1;
     begun.clear();
     signals.clear();

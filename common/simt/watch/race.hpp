@@ -7,9 +7,7 @@
 // has waited at a semaphore to which the other has added, all that the other did counts as before.
 //
 // Blocks take turns, and one may run while another one has come half its way. Each has an order of
-// its own; what they did to global memory, they remember in common (Past). Where workers watch
-// their blocks apart (grid.cpp), each worker has a Past, and those are compared at the end
-// (absorb).
+// its own; what they did to global memory, they remember in common (Past).
 //
 // cp.async, TMA and wgmma begin after what their threads know, and end on a channel (clocks.hpp),
 // over epochs as well.
@@ -258,10 +256,6 @@ class Shadow final : public Buffer::Notes {
 
     size_t words() const { return words_; }
 
-    /// Adds what another one of the same memory remembers of a launch. False when a place was
-    /// written by one of the two, and touched by the other.
-    bool absorb(Shadow& other);
-
     void clear();
 
     Cell* cell(const char* address) const {
@@ -351,8 +345,7 @@ struct EpochReads {
                         // smaller one is none
 };
 
-/// What all blocks of the launch have done to global memory, and remember in common; or, where
-/// workers watch their blocks apart, those of a worker.
+/// What all blocks of the launch have done to global memory, and remember in common.
 struct Past {
     Writes writes;
     Interned<History> histories;
@@ -365,13 +358,9 @@ struct Past {
     size_t enough = 0;               // numbers, before those that no cell has are given up
     std::vector<Order*> orders;
     Shadows shadows;
-    bool is_apart = false;
-    std::map<const char*, std::unique_ptr<Shadow>> own; // then: its own ones, by what they are of
 
     void begin_launch();
     Shadow* shadow_of(const Buffer& buffer);
-    /// Adds what another worker's blocks have done. False when two have met.
-    bool absorb(Past& other);
     bool is_old(const Trace& trace) const { return trace.block < first_block; }
     uint3 index_of(const Trace& trace) const { return begun[trace.block - first_block]; }
 };

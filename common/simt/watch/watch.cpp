@@ -1,12 +1,10 @@
 #include "common/simt/watch/watch.hpp"
 
-#include <algorithm>
 #include <mutex>
 #include <optional>
 
 #include "common/simt/machine/observer_factory.hpp"
 #include "common/simt/watch/detector.hpp"
-#include "common/simt/watch/quick_check.hpp"
 #include "common/simt/watch/recorder.hpp"
 
 namespace flash::simt {
@@ -15,31 +13,15 @@ namespace {
 // Of this OS thread and its block. They outlive a launch: global memory remembers the detector's
 // epochs.
 thread_local std::optional<Detector> detector;
-// Of blocks that are watched apart.
-thread_local Past own_past;
-thread_local std::optional<Detector> own_detector;
 thread_local std::optional<Counting> counting;
 thread_local std::optional<Recorder> recorder;
 
 class Watch final : public ObserverFactory {
   public:
-    void begin_launch(Watching how) override {
+    void begin_launch() override {
         counted_.clear();
-        how_ = how;
-        in_doubt = false;
-        pasts_.clear();
         past_.begin_launch();
     }
-
-    bool can_watch_apart() const override { return !options().count && !recording_wanted(); }
-
-    bool were_independent() const override {
-        return std::ranges::all_of(pasts_, [&](Past* const one) {
-            return one == pasts_.front() || pasts_.front()->absorb(*one);
-        });
-    }
-
-    bool was_in_doubt() const override { return in_doubt; }
 
     Observers observers(Block& block) override {
         Observers chosen;
@@ -53,12 +35,9 @@ class Watch final : public ObserverFactory {
             (recorder ? *recorder : recorder.emplace(block)).add_to(chosen);
         }
         sole_detector = nullptr;
-        quick_check.turn_off();
         if (options().detect) {
-            Detector& own = how_ != Watching::in_order ? detector_apart(block)
-                            : detector                 ? *detector
-                                                       : detector.emplace(block, past_);
-            own.begin_launch(how_ == Watching::quickly);
+            Detector& own = detector ? *detector : detector.emplace(block, past_);
+            own.begin_launch();
             sole_detector = chosen.size() == 0 ? &own : nullptr;
             chosen.push_back(&own); // last, because it may stop the block
         }
@@ -87,19 +66,8 @@ class Watch final : public ObserverFactory {
     }
 
   private:
-    /// The detector of a worker that knows nothing of others.
-    Detector& detector_apart(Block& block) {
-        own_past.is_apart = true;
-        own_past.begin_launch();
-        const std::lock_guard lock(mutex_);
-        pasts_.push_back(&own_past);
-        return own_detector ? *own_detector : own_detector.emplace(block, own_past);
-    }
-
     std::mutex mutex_;
     std::vector<const Counting*> counted_; // during this launch
-    Watching how_ = Watching::in_order;    // this launch;
-    std::vector<Past*> pasts_;             // apart, by workers with these
     Past& past_ = *new Past;               // workers and their detectors may end later
 };
 
