@@ -1,0 +1,11 @@
+// The reference, for the chapters' commands (common/cmake/ByHand.cmake writes this list).
+// clang-format off
+#include "reference/check.cpp"
+#include "reference/check_gradients.cpp"
+#include "reference/expectation.cpp"
+#include "reference/naive.cpp"
+#include "reference/naive_gradients.cpp"
+#include "reference/oracle.cpp"
+#include "reference/oracle_gradients.cpp"
+#include "reference/products.cpp"
+#include "reference/sample.cpp"
