@@ -1,4 +1,4 @@
-// The harness's command line and reports, for the chapters' commands (common/cmake/ByHand.cmake writes this list).
+// For the chapters' commands, which compile all of these at once. Written by CMake, common/cmake/ByHand.cmake.
 // clang-format off
 #include "common/harness/program/command_line.cpp"
 #include "common/harness/program/input_tensors.cpp"

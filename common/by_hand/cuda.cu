@@ -1,4 +1,4 @@
-// What kernels on a GPU stand on, for the chapters' commands (common/cmake/ByHand.cmake writes this list).
+// For the chapters' commands, which compile all of these at once. Written by CMake, common/cmake/ByHand.cmake.
 // clang-format off
 #include "common/cuda/launch/device_buffer.cu"
 #include "common/cuda/launch/launch.cu"

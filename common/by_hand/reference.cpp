@@ -1,4 +1,4 @@
-// The reference, for the chapters' commands (common/cmake/ByHand.cmake writes this list).
+// For the chapters' commands, which compile all of these at once. Written by CMake, common/cmake/ByHand.cmake.
 // clang-format off
 #include "reference/check.cpp"
 #include "reference/check_gradients.cpp"

@@ -1,6 +1,6 @@
-// The SIMT backend, without what watches, for the chapters' commands (common/cmake/ByHand.cmake writes this list).
+// For the chapters' commands, which compile all of these at once. Written by CMake, common/cmake/ByHand.cmake.
 // clang-format off
-#define FLASH_SIMT_UNWATCHED // such a kernel tells nothing of its accesses
+#define FLASH_SIMT_UNWATCHED
 #include "common/harness/backends/simt/simt_backend.cpp"
 #include "common/simt/instructions/atomics.cpp"
 #include "common/simt/instructions/collectives.cpp"

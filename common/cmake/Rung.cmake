@@ -186,14 +186,14 @@ FLASH_SIMT_SCHEDULE=${schedule};FLASH_SIMT_CP_ASYNC=${landing};FLASH_SIMT_SHARED
   endforeach()
 endfunction()
 
-# flash_add_headers(target RUNG...): the headers that kernels of these rungs include, compiled once for all: a second or
-# two less for each kernel.
-function(flash_add_headers target)
+# flash_add_headers(target suffix RUNG...): the headers that kernels (suffix _kernel) or main.cpp (_main) of these rungs
+# include, compiled once for all: a second or two less for each.
+function(flash_add_headers target suffix)
   set(headers "")
   foreach(rung IN LISTS ARGN)
-    get_target_property(sources ${rung}_kernel SOURCES)
+    get_target_property(sources ${rung}${suffix} SOURCES)
     foreach(source IN LISTS sources)
-      file(STRINGS ${source} includes ENCODING UTF-8 REGEX "^#include \"common/")
+      file(STRINGS ${source} includes ENCODING UTF-8 REGEX "^#include \"(common|reference)/")
       list(TRANSFORM includes REPLACE "#include \"(.*)\".*" "${FLASH_ROOT}/\\1")
       list(APPEND headers ${includes})
     endforeach()
