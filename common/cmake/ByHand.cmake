@@ -61,7 +61,7 @@ function(flash_write_by_hand)
 
   # Harness and reference work briefly, so -O1, which compiles in two thirds of the time. Of nvcc's it is the host's.
   set(folders "-I. -I/usr/include/eigen3")
-  set(nvcc "-Xcompiler -fopenmp,-march=native\n${folders}")
+  set(nvcc "-Xcompiler -march=native,-fopenmp\n${folders}")
   set(shared ${harness} ${cli} ${reference})
   set(of_cpu flash_cli flash_reference flash_harness)
   set(of_simt "")
