@@ -69,7 +69,6 @@ if(NOT FLASH_KERNELS_ALONE)
     flash_fetch(Catch2 3.7.1 catch2
       https://github.com/catchorg/Catch2/archive/refs/tags/v3.7.1.tar.gz
       c991b247a1a0d7bb9c39aa35faf0fe9e19764213f28ffba3109388e62ee0269c)
-    list(APPEND CMAKE_MODULE_PATH ${catch2_SOURCE_DIR}/extras)
   endif()
 
   if(FLASH_BACKEND STREQUAL "simt" AND NOT TARGET flash_libdw)
@@ -83,7 +82,4 @@ if(FLASH_MISSING)
   message(FATAL_ERROR "Libraries are not installed. Debian and Ubuntu have them in the packages named above "
                       "(Debian 12 has Catch2 3 in its backports); scripts/tour and scripts/test install them.\n"
                       "With -DFLASH_FETCH=ON CMake downloads pinned sources of all but libomp-dev and libdw-dev.")
-endif()
-if(NOT FLASH_KERNELS_ALONE)
-  include(Catch) # catch_discover_tests()
 endif()

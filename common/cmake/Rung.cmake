@@ -87,11 +87,9 @@ function(flash_add_rung name types head_dims capability needs)
     flash_compile_as_cpp(${kernels})
     # nvcc makes a product and a sum one instruction with one rounding. With these options g++ does, too, so that a kernel
     # which cannot bear that fails here as well.
-    target_compile_options(${name}_kernel PRIVATE -ffp-contract=fast
+    # -O1: two seconds less to compile, less than one more to run.
+    target_compile_options(${name}_kernel PRIVATE -O1 -ffp-contract=fast
                            $<$<CXX_COMPILER_ID:GNU>:-fexpensive-optimizations>)
-    if(FLASH_TOGETHER)
-      target_compile_options(${name}_kernel PRIVATE -O1) # two seconds less to compile, less than one more to run
-    endif()
   elseif(cuda AND capability STREQUAL "9.0")
     set_property(TARGET ${name}_kernel PROPERTY CUDA_ARCHITECTURES 90a-real) # wgmma exists in this code alone
   endif()
@@ -106,9 +104,13 @@ function(flash_add_rung name types head_dims capability needs)
   if(FLASH_SANITIZE)
     # Sanitized products are tens of times slower, and which memory is touched depends on the shape alone: the short list,
     # whose tiles are cut short, and tiles that fit.
-    flash_discover_tests(test_${name} ${name} ${name} "[schedules],detect: normal 64x128,detect: normal 1x1")
+    flash_add_cases("${name}: short suite" test_${name} SHORT LABELS ${name}
+                    SPEC "[schedules],detect: normal 64x128,detect: normal 1x1")
   else()
-    flash_discover_tests(test_${name} ${name})
+    flash_add_cases("${name}: suite" test_${name} LABELS ${name} PROPERTIES COST 20) # long, so not the last of a first run
+    if(NOT cuda OR FLASH_BACKEND STREQUAL "cuda") # on the SIMT backend the watched twin below
+      flash_add_cases("${name}: short suite" test_${name} SPEC "[detect]" SHORT LABELS ${name})
+    endif()
   endif()
   add_test(NAME "${name}: runs its own kernel" COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DRUNG=${name}
            -DPROGRAM=$<TARGET_FILE:test_${name}> -DLADDER=${CMAKE_CURRENT_SOURCE_DIR}/ladder.txt
@@ -170,28 +172,28 @@ function(flash_add_watched_twins name)
   elseif(copies) # late and early landings, in two schedules of each kind
     list(APPEND runs ahead:3,early,163 shuffle:2,late,227 starve:37,early,163)
   endif()
-  set(list "[detect]")
+  set(list SPEC "[detect]" SHORT) # the first run checks results and races at once; the others are about the order alone
   foreach(run IN LISTS runs)
     string(REPLACE "," ";" run "${run}")
     list(GET run 0 schedule)
     list(GET run 1 landing)
     list(GET run 2 kib)
-    set(test "${name}: detect, schedule ${schedule}, copies land ${landing}, ${kib} KiB a block")
-    add_test(NAME "${test}" COMMAND test_${name}_watched "${list}")
-    set_tests_properties("${test}" PROPERTIES TIMEOUT 900 LABELS detect ENVIRONMENT "FLASH_SIMT_DETECT=1;FLASH_SIMT_STRICT=1;OMP_WAIT_POLICY=passive;\
+    flash_add_cases("${name}: detect, schedule ${schedule}, copies land ${landing}, ${kib} KiB a block"
+                    test_${name}_watched ${list} LABELS detect
+                    PROPERTIES ENVIRONMENT "FLASH_SIMT_DETECT=1;FLASH_SIMT_STRICT=1;OMP_WAIT_POLICY=passive;\
 FLASH_SIMT_SCHEDULE=${schedule};FLASH_SIMT_CP_ASYNC=${landing};FLASH_SIMT_SHARED_KIB=${kib}")
-    set(list "[schedules]")
+    set(list SPEC "[schedules]")
   endforeach()
 endfunction()
 
-# flash_add_headers(target RUNG...): the headers that kernels of these rungs include, compiled once for all: a second or
-# two less for each kernel.
-function(flash_add_headers target)
+# flash_add_headers(target suffix RUNG...): the headers that kernels (suffix _kernel) or main.cpp (_main) of these rungs
+# include, compiled once for all: a second or two less for each.
+function(flash_add_headers target suffix)
   set(headers "")
   foreach(rung IN LISTS ARGN)
-    get_target_property(sources ${rung}_kernel SOURCES)
+    get_target_property(sources ${rung}${suffix} SOURCES)
     foreach(source IN LISTS sources)
-      file(STRINGS ${source} includes ENCODING UTF-8 REGEX "^#include \"common/")
+      file(STRINGS ${source} includes ENCODING UTF-8 REGEX "^#include \"(common|reference)/")
       list(TRANSFORM includes REPLACE "#include \"(.*)\".*" "${FLASH_ROOT}/\\1")
       list(APPEND headers ${includes})
     endforeach()

@@ -16,7 +16,7 @@ endif()
 
 option(FLASH_NATIVE "Compile for this computer's instruction set (-march=native)" ON)
 option(FLASH_WERROR "Treat warnings in this project's own code as errors (.ci/run does)" OFF)
-option(FLASH_TOGETHER "Compile a library's files at once (.ci/run does): faster, but editors find no single one" OFF)
+option(FLASH_TOGETHER "Compile a library's files at once: faster, but editors find no single one (preset dev)" ON)
 option(FLASH_SANITIZE "Find memory errors and undefined behaviour at run time (ASan and UBSan)" OFF)
 
 # Everything of ours links this; dependencies' headers are system headers and stay silent.
@@ -51,7 +51,7 @@ if(FLASH_SANITIZE)
 endif()
 target_compile_options(flash_settings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${options}>")
 
-# In .ci/run: gold, which comes with g++'s binutils, links in a third of the time.
+# gold, which comes with g++'s binutils, links in a third of the time.
 if(FLASH_TOGETHER AND FLASH_BACKEND STREQUAL "simt" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   find_program(FLASH_GOLD ld.gold)
   if(FLASH_GOLD)

@@ -1,32 +1,23 @@
-# flash_discover_tests(target [prefix [label [spec]]]): every Catch2 test case of the program becomes one test of ctest,
-# named "prefix: case" (the prefix is the target's name unless given, the label the prefix). `spec` names some cases only,
-# for example [detect], which Catch2 hides otherwise.
-function(flash_discover_tests target)
-  set(prefix ${target})
-  if(ARGC GREATER 1)
-    set(prefix ${ARGV1})
-  endif()
-  set(label ${prefix})
-  if(ARGC GREATER 2)
-    set(label ${ARGV2})
-  endif()
-  set(spec "")
-  if(ARGC GREATER 3)
-    set(spec TEST_SPEC ${ARGV3})
-  endif()
-  # Asked for its cases when ctest runs, not when it is built: a build must not depend on a GPU or on run time.
+add_custom_target(short_tests) # the programs of the tests with the label "short", which scripts/test runs
+
+# flash_add_cases("name" target [SPEC cases] [SHORT] [LABELS label ...] [PROPERTIES name value ...]): one test of ctest,
+# which runs Catch2's cases of this program in one process: all that are not hidden, or those that SPEC names. Catch2 says
+# which one failed. SHORT: scripts/test runs it, and builds the program for it; the others are for scripts/test --all.
+function(flash_add_cases name target)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "SHORT" "SPEC" "LABELS;PROPERTIES")
+  add_test(NAME "${name}" COMMAND ${target} ${arg_SPEC})
   # Passive: several tests run at once, and an OpenMP thread that spins while it waits takes a core from another.
-  catch_discover_tests(${target} ${spec} TEST_PREFIX "${prefix}: " DISCOVERY_MODE PRE_TEST
-                       PROPERTIES TIMEOUT 900 LABELS ${label} ENVIRONMENT OMP_WAIT_POLICY=passive SKIP_RETURN_CODE 4)
+  set_tests_properties("${name}" PROPERTIES TIMEOUT 1800 ENVIRONMENT OMP_WAIT_POLICY=passive SKIP_RETURN_CODE 4
+                       ${arg_PROPERTIES} LABELS "${arg_LABELS}")
+  if(arg_SHORT)
+    flash_in_short("${name}" ${target})
+  endif()
 endfunction()
 
-# flash_add_test(target [LABEL label] SOURCES ... LIBRARIES ...): a Catch2 program with its own main from Catch2, and its tests.
-function(flash_add_test target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;LIBRARIES")
-  add_executable(${target} ${arg_SOURCES})
-  target_link_libraries(${target} PRIVATE flash_settings ${arg_LIBRARIES} Catch2::Catch2WithMain)
-  if(NOT arg_LABEL)
-    set(arg_LABEL ${target})
+# flash_in_short("name" [target ...]): scripts/test runs this test, which needs these.
+function(flash_in_short name)
+  set_property(TEST "${name}" APPEND PROPERTY LABELS short)
+  if(ARGN)
+    add_dependencies(short_tests ${ARGN})
   endif()
-  flash_discover_tests(${target} ${target} ${arg_LABEL})
 endfunction()

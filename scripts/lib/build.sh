@@ -2,7 +2,7 @@
 # Choosing the backend, configuring and building. Sourced, never run.
 . "$(dirname -- "${BASH_SOURCE[0]}")/setup.sh"
 
-PRESETS="cpu simt cuda asan"
+PRESETS="cpu simt dev cuda asan"
 
 # rungs: NN_name of the ladder's rungs, one per line, in order. cuda_rungs: of those with a compute capability.
 rungs() { awk -F ' *[|] *' '/^[^#]/ { print $1 }' "$ROOT/steps/ladder.txt"; }
@@ -49,7 +49,11 @@ choose_backend() {
             PRESET=simt
         fi
     fi
-    BACKEND=${PRESET/asan/cpu} # which that preset builds, with sanitizers
+    case $PRESET in # what it builds
+    dev) BACKEND=simt ;;  # each file by itself
+    asan) BACKEND=cpu ;; # with sanitizers
+    *) BACKEND=$PRESET ;;
+    esac
     [[ $BACKEND != cuda || -n $NVCC ]] ||
         die "preset cuda needs nvcc of the CUDA Toolkit, and none is in PATH or /usr/local/cuda; preset simt needs none"
     BUILD="$ROOT/build-$PRESET"
@@ -78,11 +82,9 @@ configured() {
         [[ -e $BUILD/build.ninja || -e $BUILD/Makefile ]]
 }
 
-# configure_once: without downloads unless FLASH_FETCH=ON, since apt has what we need. .ci/run sets the other two, and
-# scripts/simt the last one where it is the first to need the folder.
+# configure_once: without downloads unless FLASH_FETCH=ON, since apt has what we need. .ci/run sets the other one.
 configure_once() {
-    local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}" "-DFLASH_WERROR=${FLASH_WERROR:-OFF}"
-        ${FLASH_TOGETHER:+"-DFLASH_TOGETHER=$FLASH_TOGETHER"})
+    local options=(--preset "$PRESET" "-DFLASH_FETCH=${FLASH_FETCH:-OFF}" "-DFLASH_WERROR=${FLASH_WERROR:-OFF}")
     if ! configured; then
         options+=(--fresh) # CMake would keep its cache
         ! command -v ninja >/dev/null || options+=(-G Ninja)

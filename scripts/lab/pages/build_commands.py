@@ -39,12 +39,10 @@ def by_kind(root, rungs):
         if not page.is_file():
             problems.append(f"{page.name}: there is no such chapter")
             continue
-        general = []
-        for command in commands_of(page):
-            general.append(
-                " ".join(command.replace("\\\n", " ").replace(rung.program, "NN_name").split())
-            )
-            kinds.setdefault(general[-1], []).append((page.name, command))
+        commands = commands_of(page)
+        general = [command.replace(rung.program, "NN_name") for command in commands]
+        for kind, command in zip(general, commands, strict=True):
+            kinds.setdefault(kind, []).append((page.name, command))
         kind = rung.capability, rung.processes
         first, expected = of_kind.setdefault(kind, (page.name, general))
         if not general or not all("steps/NN_name/" in command for command in general):
@@ -81,7 +79,13 @@ def built(command, environment):
     """What is wrong with a command that runs as it is printed, in a folder with links to the
     sources, or ""."""
     with tempfile.TemporaryDirectory() as name:
-        for source in ("common", "docs", "reference", "steps"):
+        for source in (
+            "common",
+            "docs",
+            "reference",
+            "steps",
+            "build-simt",
+        ):  # some take its libraries
             (Path(name) / source).symlink_to(ROOT / source)
         done = cli.ran(["bash", "-e", "-c", command], cwd=name, env=environment)
         if done.returncode:

@@ -8,6 +8,7 @@ hands a .cpp file to g++ and adds nothing to it; so does this.
 """
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 OF_NVCC = "-Xcompiler"  # what follows it is g++'s
+
+
+def with_options_of_files(words):
+    """A command's words, with those of -optf FILE and @FILE in their place."""
+    words = iter(words)
+    for word in words:
+        if word == "-optf" or word.startswith("@"):
+            file = next(words) if word == "-optf" else word[1:]
+            yield from shlex.split(Path(file).read_text(encoding="utf-8"))
+        else:
+            yield word
 
 
 def taken_apart(words):
@@ -27,7 +39,7 @@ def taken_apart(words):
             language = [word, next(words)]
         elif word == "-o":
             program = next(words)
-        elif word.startswith(("-l", "-L")):
+        elif word.startswith(("-l", "-L")) or word.endswith((".o", ".a")):
             linked.append(word)
         elif word == OF_NVCC:
             options.append((word, next(words)))
@@ -49,11 +61,19 @@ def for_gxx(options):
     return found
 
 
+def launcher_of(environment):
+    return environment.get("CMAKE_CXX_COMPILER_LAUNCHER", "").split()
+
+
 def main():
     tool, environment = Path(sys.argv[0]).name, os.environ | {"PATH": os.environ["FLASH_PATH"]}
-    options, sources, linked, program = taken_apart(sys.argv[1:])
+    if "-c" in sys.argv:  # one file, and nothing to link
+        return subprocess.run(
+            [*launcher_of(environment), tool, *sys.argv[1:]], env=environment
+        ).returncode
+    options, sources, linked, program = taken_apart(with_options_of_files(sys.argv[1:]))
     words = [word for option in options for word in option]
-    launcher = environment.get("CMAKE_CXX_COMPILER_LAUNCHER", "").split()
+    launcher = launcher_of(environment)
 
     def compiled(source, target):
         name, language = source

@@ -14,7 +14,9 @@
 #include "common/simt/machine/program.hpp"
 #include "common/simt/machine/run_log.hpp"
 #include "common/simt/machine/simt_options.hpp"
+#ifndef FLASH_SIMT_UNWATCHED // a program of common/by_hand, where nothing can be counted
 #include "common/simt/report/profile.hpp"
+#endif
 
 namespace flash {
 namespace {
@@ -118,12 +120,14 @@ class SimtBackend final : public Backend {
                                         : simt::plural(log.warnings().size(), "warning") + ", ") +
                 "schedule " + to_string(options.schedule) + "\n";
         }
+#ifndef FLASH_SIMT_UNWATCHED
         if (options.count) {
             const std::string file = program + ".profile.json";
             write(file, simt::to_json(simt::profile()));
             lines += "profile   of one run, line by line: " + file + "; scripts/profile " + file +
                      " shows it\n";
         }
+#endif
         options.detect = false; // further runs are for the time
         options.count = false;
         return lines;
