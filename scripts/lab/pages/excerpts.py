@@ -10,6 +10,10 @@ all share. A line "// ..." leaves some lines out. A block that is no excerpt say
 the part's first and last line. Where one of these has changed, or the text between them is quite
 another, a hand must do it.
 
+Changes: a diff block after <!-- changes: swizzle --> shows what this rung changes in its parent.
+Lines with - are the parent kernel's, lines with + the rung's, and at most 20; indentation and
+comments may differ.
+
 Output: a python block after <!-- run --> runs, and the next text block must be what it prints.
 
 Names: those like O_place, in backticks or in an exercise, must be in a source (names.py).
@@ -34,11 +38,11 @@ from collections import Counter
 from urllib.parse import unquote
 
 from lab import new_rung
-from lab.ladder import ROOT
+from lab.ladder import ROOT, find, ladder
 from lab.pages import names
 
 CODE = {"cpp", "c++", "cc", "cuda", "cu"}  # languages that need an excerpt or illustration comment
-COMMENT = re.compile(r"\s*<!--\s*(excerpt|illustration|build|run)\b\s*:?\s*(.*?)\s*-->\s*$")
+COMMENT = re.compile(r"\s*<!--\s*(excerpt|illustration|changes|build|run)\b\s*:?\s*(.*?)\s*-->\s*$")
 FENCE = re.compile(r"\s*(`{3,})\s*(\S*)")
 ELLIPSIS = re.compile(r"\s*//\s*(\.\.\.|\u2026)\s*$")
 # Comments, and `code` in one paragraph.
@@ -130,6 +134,8 @@ def block_problem(block, following, root):
     """What is wrong with a fenced block, or nothing."""
     if block["kind"] == "excerpt":
         return excerpt_problem(block, root)
+    if block["kind"] == "changes":
+        return changes_problem(block)
     if block["kind"] == "run":
         return output_problem(block, following)
     if not block["kind"] and block["language"] in CODE:
@@ -218,6 +224,30 @@ def excerpt_problem(block, root, write=False):
 def dedent(lines):
     """The lines without the indentation that all of them share."""
     return textwrap.dedent("\n".join(lines)).split("\n")
+
+
+def code_of(line):
+    """A line of a kernel without indentation and comment."""
+    return line.split("//")[0].strip()
+
+
+def changes_problem(block):
+    """What is wrong with a diff block that shows what a rung changes, or nothing."""
+    try:
+        rung = find(block["source"], ladder())
+        of_sign = {"+": rung, "-": find(rung.parent, ladder())}
+    except ValueError as error:
+        return f"<!-- changes: {block['source']} -->: {error}"
+    if len(block["lines"]) > 20:
+        return "a diff block has at most 20 lines"
+    for line in block["lines"]:
+        kernel = of_sign.get(line[:1])
+        if not kernel:
+            return f"a line of a diff block begins with + or -: {line}"
+        text = kernel.kernel_file.read_text(encoding="utf-8")
+        if code_of(line[1:]) not in map(code_of, text.splitlines()):
+            return f"{kernel.name} does not have this line: {line[1:].strip()}"
+    return None
 
 
 def output_problem(block, following):
