@@ -3,13 +3,15 @@ SVG files that are edited as such."""
 
 import sys
 
+from matplotlib.figure import Figure
+
 from lab import plots
 from lab import record_tables as pages
 from lab.ladder import ROOT, LabError, unknown
 from lab.theme import themed
 
 FIGURES = ROOT / "docs/figures"
-PLOTS = {  # file: (plot, records, whose rows it draws together)
+PLOTS: dict[str, tuple] = {  # file: (plot, records, whose rows it draws together)
     "ladder.svg": (plots.ladder, "bench_h200"),
     "roofline.svg": (plots.roofline, "bench_h200"),
     "traffic_of_rungs.svg": (plots.traffic, "bench_h200"),
@@ -21,14 +23,14 @@ PLOTS = {  # file: (plot, records, whose rows it draws together)
 }
 
 
-def drawn(name):
+def drawn(name: str) -> Figure:
     """A plot, as matplotlib's Figure."""
     plot, *of = PLOTS[name]
     rows = [row for record in of for row in pages.loaded(record)[1]]
     return plot(pages.loaded(of[0])[0], rows)
 
 
-def compact(svg):
+def compact(svg: str) -> str:
     """An SVG with a line for each element, and without what nobody sees."""
     from scour import scour  # --check does without it
 

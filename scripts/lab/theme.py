@@ -23,7 +23,7 @@ LIGHT = {name: pair[0] for name, pair in COLOURS.items()}
 FONT = "font-family=\"-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif\""
 
 
-def themed(svg):
+def themed(svg: str) -> str:
     """The text of a figure whose elements have the light colours, in attributes or a style="...",
     made to follow dark pages: a rule for each colour. What knows no such rules (PDF, previews, some
     Git hosts) shows the light figure."""
