@@ -73,8 +73,7 @@ def main(arguments=None):
         print(
             f"{name_of(arguments[0])}: {sys.executable} has no {error.name}\napt install "
             "python3-matplotlib python3-scour, or pip install -r scripts/lab/requirements.txt;\n"
-            "FLASH_PYTHON "
-            "names another python3",
+            "FLASH_PYTHON names another python3",
             file=sys.stderr,
         )
         return 2
