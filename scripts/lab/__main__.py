@@ -74,8 +74,8 @@ def main(arguments=None):
             raise
         print(
             f"{name_of(arguments[0])}: {sys.executable} has no {error.name}\napt install "
-            "python3-matplotlib, or pip install -r scripts/lab/requirements.txt;\nFLASH_PYTHON "
-            "names another python3",
+            "python3-matplotlib python3-scour, or pip install -r scripts/lab/requirements.txt;\n"
+            "FLASH_PYTHON names another python3",
             file=sys.stderr,
         )
         return 2

@@ -51,6 +51,8 @@ def add_arguments(parser):
 def main(options):
     failed = 0
     for name in options.names or PLOTS:
+        if name not in PLOTS and (FIGURES / name).is_file():
+            raise LabError(f"{name} is a drawing: docs/figures/{name} is what one edits")
         if name not in PLOTS:
             raise LabError(unknown("plot", name, [*PLOTS]))
         try:

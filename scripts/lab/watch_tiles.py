@@ -60,7 +60,8 @@ def shape(variable: dict, seen: Copies, element: str) -> None:
 
 def copies(trace: dict) -> Copies:
     """Where the elements of tensors went first."""
-    loads, stores = defaultdict(list), defaultdict(list)
+    loads: dict[tuple, list] = defaultdict(list)
+    stores: dict[tuple, list] = defaultdict(list)
     for key, is_store, pieces in accesses(trace):
         (stores if is_store else loads)[key].append(pieces)
     tensors = [buffer for buffer in trace["buffers"] if "row_bytes" in buffer]
@@ -78,7 +79,8 @@ def copies(trace: dict) -> Copies:
 def accesses(trace: dict) -> Iterator[tuple[tuple, bool, list[int]]]:
     """What each step that loads from global memory or stores to shared memory touches: (its warp,
     line, lanes and bytes), whether it stores, and the address of each lane."""
-    steps, bases = trace["steps"], defaultdict(int)
+    steps = trace["steps"]
+    bases: dict[tuple, int] = defaultdict(int)
     for warp, number, pattern, base in zip(
         *(steps[c] for c in ("warp", "site", "pattern", "base"))
     ):

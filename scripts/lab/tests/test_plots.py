@@ -32,6 +32,8 @@ def test_plots_are_drawn_compactly_and_checked(tmp_path, monkeypatch, capsys):
     assert main(["figures", "memory.svg"]) == 0
     text = (tmp_path / "memory.svg").read_text(encoding="utf-8")
     assert '[style*="fill: #ffffff"] { fill: #0d1117 !important }' in text
-    assert main(["figures", "swizzle.svg"]) == 2  # a drawing
+    (tmp_path / "swizzle.svg").write_text("<svg/>")
+    assert main(["figures", "swizzle.svg"]) == 2
+    assert "is a drawing: docs/figures/swizzle.svg" in capsys.readouterr().err
     assert main(["figures", "memry.svg"]) == 2
     assert "did you mean memory.svg?" in capsys.readouterr().err
