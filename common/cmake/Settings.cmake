@@ -60,8 +60,7 @@ if(FLASH_TOGETHER AND FLASH_BACKEND STREQUAL "simt" AND CMAKE_SYSTEM_PROCESSOR S
 endif()
 
 # flash_compile_together(target [BATCH N] [APART FILE ...]): with FLASH_TOGETHER, all sources but those are one to the
-# compiler, or N at a time. The build commands of the pages compile each by itself, so none can live on what another
-# includes.
+# compiler, or N at a time. The preset dev compiles each by itself, so none may live on what another includes.
 function(flash_compile_together target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "BATCH" "APART")
   if(NOT arg_BATCH)
