@@ -1,4 +1,4 @@
-// For the chapters' commands, which compile all of these at once. Written by CMake, common/cmake/ByHand.cmake.
+// For the chapters' commands. Written by CMake (common/cmake/ByHand.cmake).
 // clang-format off
 #include "common/harness/backends/host_backend.cpp"
 #include "common/harness/backends/host_memory.cpp"

@@ -1,4 +1,4 @@
-// For the chapters' commands, which compile all of these at once. Written by CMake, common/cmake/ByHand.cmake.
+// For the chapters' commands. Written by CMake (common/cmake/ByHand.cmake).
 // clang-format off
 #define FLASH_SIMT_UNWATCHED
 #include "common/harness/backends/simt/simt_backend.cpp"

@@ -44,8 +44,7 @@ function(flash_by_hand_options name)
 endfunction()
 
 function(flash_write_by_hand)
-  set(first "// For the chapters' commands, which compile all of these at once. Written by CMake, common/cmake/ByHand.cmake.\n\
-// clang-format off\n")
+  set(first "// For the chapters' commands. Written by CMake (common/cmake/ByHand.cmake).\n// clang-format off\n")
   foreach(library IN ITEMS harness cli reference)
     get_target_property(${library} flash_${library} SOURCES)
   endforeach()

@@ -60,7 +60,7 @@ if(FLASH_TOGETHER AND FLASH_BACKEND STREQUAL "simt" AND CMAKE_SYSTEM_PROCESSOR S
 endif()
 
 # flash_compile_together(target [APART FILE ...]): with FLASH_TOGETHER, all sources but those are one to the compiler. The
-# build commands of the pages compile each by itself, so none can live on what another includes.
+# preset dev compiles each by itself, so none may live on what another includes.
 function(flash_compile_together target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "APART")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${FLASH_TOGETHER} UNITY_BUILD_BATCH_SIZE 0)
