@@ -2,12 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <utility>
 
 #include "common/attention.hpp"
-#include "common/paged_kv.hpp"
-#include "common/ranks.hpp"
 
 namespace flash {
 
@@ -19,8 +15,6 @@ template <class... Parameters> class RungFunction {
     RungFunction(void (*function)(const Problem&, Parameters...)) : without_(function) {}
     RungFunction(void (*function)(const Problem&, Parameters..., void* workspace))
         : with_(function) {}
-    RungFunction(std::function<void(const Problem&, Parameters..., void* workspace)> function)
-        : with_(std::move(function)) {}
 
     explicit operator bool() const { return with_ != nullptr || without_ != nullptr; }
     bool takes_workspace() const { return with_ != nullptr; }
@@ -31,7 +25,7 @@ template <class... Parameters> class RungFunction {
 
   private:
     void (*without_)(const Problem&, Parameters...) = nullptr;
-    std::function<void(const Problem&, Parameters..., void* workspace)> with_;
+    void (*with_)(const Problem&, Parameters..., void* workspace) = nullptr;
 };
 
 /// O and LSE from Q, K and V; the pointers are memory of the rung's backend.
@@ -40,18 +34,6 @@ template <class... Parameters> class RungFunction {
 template <class T>
 using Forward =
     RungFunction<const T* /*Q*/, const T* /*K*/, const T* /*V*/, T* /*O*/, float* /*LSE*/>;
-
-/// One rank's part of O and LSE, from its shard of Q, K and V (common/ranks.hpp). The problem is
-/// the whole one.
-template <class T>
-using ForwardOfRank = void (*)(const Problem&, const Shard&, const T* /*Q*/, const T* /*K*/,
-                               const T* /*V*/, T* /*O*/, float* /*LSE*/, void* workspace,
-                               Exchange&);
-
-/// O and LSE from Q, and from K and V in pages; p.kv_len is the most keys that a sequence may have.
-template <class T>
-using ForwardPaged = void (*)(const Problem&, const PagedKV<T>&, const T* /*Q*/, T* /*O*/,
-                              float* /*LSE*/, void* workspace);
 
 /// dQ, dK and dV from Q, K, V, O, LSE and dO, likewise.
 template <class T>

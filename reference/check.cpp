@@ -1,5 +1,6 @@
 // The second half of the rule: the comparison, and what it says when something is wrong.
 #include "reference/check.hpp"
+#include "reference/expectation.hpp"
 
 #include <algorithm>
 #include <cmath>

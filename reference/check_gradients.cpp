@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "reference/check.hpp"
+#include "reference/expectation.hpp"
 #include "reference/gradients.hpp"
 #include "reference/oracle.hpp"
 

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "reference/check.hpp"
+#include "reference/expectation.hpp"
 #include "reference/naive.hpp"
 #include "reference/oracle.hpp"
 #include "reference/products.hpp"

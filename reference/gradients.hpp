@@ -67,12 +67,4 @@ ExpectedGradients expect_gradients(const Problem& problem, const Inputs& inputs,
 Verdict compare_gradients(const Problem& problem, const ExpectedGradients& expected,
                           const Outputs& outputs);
 
-/// Both, as a rung's main passes it. With `rows_of_head` above 0 whole K/V heads, at least one, are
-/// compared, such that about as many rows take part: dK needs all queries of its head.
-Verdict check_gradients(const Problem& problem, const Inputs& inputs, const Outputs& outputs,
-                        const Progress& progress = {}, int64_t rows_of_head = 0);
-
-/// O of the oracle, rounded to the inputs' type, and its LSE: what a backward rung is given.
-ForwardResult forward(const Problem& problem, const Inputs& inputs, const Progress& progress = {});
-
 } // namespace flash::reference

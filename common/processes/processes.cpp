@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
-#include <stdexcept>
 
 #include "common/processes/mpi.hpp"
 
@@ -17,20 +16,6 @@ bool was_launched() {
     return std::ranges::any_of(names,
                                [](const char* name) { return std::getenv(name) != nullptr; });
 }
-
-class Alone final : public Processes {
-  public:
-    int rank() const override { return 0; }
-    int size() const override { return 1; }
-    void send(int /*to*/, const void* /*data*/, size_t /*bytes*/) override {}
-    void receive(int /*from*/, void* /*data*/, size_t /*bytes*/) override {}
-    void share(void* /*data*/, size_t /*bytes*/) override {}
-    double largest(double value) override { return value; }
-    Exchange& exchange() override {
-        throw std::logic_error("a process alone has nobody to exchange with");
-    }
-    [[noreturn]] void end_all(int exit_code) override { std::exit(exit_code); }
-};
 
 class MpiProcesses final : public Processes {
   public:
@@ -97,10 +82,7 @@ class MpiProcesses final : public Processes {
 } // namespace
 
 std::unique_ptr<Processes> start_processes() {
-    if (!was_launched()) {
-        return std::make_unique<Alone>();
-    }
-    return std::make_unique<MpiProcesses>();
+    return was_launched() ? std::make_unique<MpiProcesses>() : nullptr;
 }
 
 } // namespace flash

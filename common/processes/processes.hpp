@@ -4,11 +4,11 @@
 
 #include <memory>
 
-#include "common/harness/program/processes.hpp"
+#include "common/harness/ring/processes.hpp"
 
 namespace flash {
 
-/// The processes that mpirun has started, or this one alone; MPI then stays out of it. On a GPU
+/// The processes that mpirun has started; null: this one alone, and MPI stays out of it. On a GPU
 /// each process of a computer takes the next of its GPUs.
 std::unique_ptr<Processes> start_processes();
 

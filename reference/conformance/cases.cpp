@@ -195,14 +195,14 @@ std::string Case::name() const {
 }
 
 Scope scope_of(const Rung& rung) {
-    Scope scope{rung.dtypes(), {rung.head_dims.begin(), rung.head_dims.end()}};
+    Scope scope{rung.dtypes, {rung.head_dims.begin(), rung.head_dims.end()}};
     if (scope.head_dims.empty()) {
         scope.head_dims = {1, 5, 32, 64, 128, 256};
     }
     if (rung.backend().name() == "simt") {
-        scope.longest = rung.is_backward() ? 217 : 512;
+        scope.longest = rung.has_gradients ? 217 : 512;
     }
-    scope.backward = rung.is_backward();
+    scope.backward = rung.has_gradients;
     scope.many_rows = rung.backend().name() == "cuda";
     return scope;
 }

@@ -11,7 +11,7 @@
 
 #include "common/harness/files/safetensors.hpp"
 #include "common/harness/program/random.hpp"
-#include "reference/gradients.hpp"
+#include "reference/check.hpp"
 #include "reference/products.hpp"
 
 namespace flash::conformance {
@@ -315,7 +315,7 @@ Tensors make_inputs(const Case& c) {
         spoil_head(p, t);
     }
     if (c.backward) {
-        ForwardResult forward = reference::forward(p, t.view(c.dtype));
+        ForwardResult forward = reference::forward(p, t.view(c.dtype), {});
         t.o = std::move(forward.o);
         t.lse = std::move(forward.lse);
     }

@@ -9,9 +9,6 @@
 #include <memory>
 #include <span>
 
-#include "common/harness/program/device_run.hpp"
-#include "common/harness/program/ring_run.hpp"
-
 namespace flash::conformance {
 namespace {
 
@@ -107,7 +104,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 // A head with NaN in K and V must show it in every gradient. Empty, or where it does not.
-std::string finite_where_spoilt(const Prepared& prepared, const DeviceRun::Gradients& got) {
+std::string finite_where_spoilt(const Prepared& prepared, const reference::Gradients<float>& got) {
     const Problem& p = prepared.c.problem;
     const std::vector<bool>& spoilt = prepared.gradients.ignored_heads;
     for (size_t head = 0; head < spoilt.size(); ++head) {
@@ -149,11 +146,16 @@ std::vector<Finding> run_and_judge_gradients(const Rung& rung, const Prepared& p
             wrong.push_back({kind, said});
         }
     };
-    DeviceRun run(rung, c.problem, prepared.tensors.view(c.dtype), margin_of(c));
+    const std::unique_ptr<AnyRun> made =
+        rung.on(c.problem, prepared.tensors.view(c.dtype), margin_of(c));
+    AnyRun& run = *made;
     run.run();
     note("damage", run.damage());
-    const DeviceRun::Gradients got = run.gradients();
-    const auto note_wrong_values = [&](const DeviceRun::Gradients& g) {
+    const auto gradients = [&run] {
+        return reference::Gradients<float>{run.output(0), run.output(1), run.output(2)};
+    };
+    const reference::Gradients<float> got = gradients();
+    const auto note_wrong_values = [&](const reference::Gradients<float>& g) {
         const Verdict verdict = reference::compare_gradients(
             c.problem, prepared.gradients, {.d_q = g.d_q, .d_k = g.d_k, .d_v = g.d_v});
         note(kind_of(verdict, true), verdict.message);
@@ -163,7 +165,7 @@ std::vector<Finding> run_and_judge_gradients(const Rung& rung, const Prepared& p
     for (int repetition = 1; repetition < c.runs && wrong.empty(); ++repetition) {
         run.poison();
         run.run();
-        const DeviceRun::Gradients again = run.gradients();
+        const reference::Gradients<float> again = gradients();
         if (rung.unordered_dQ) { // other bits, but no other result
             note_wrong_values(again);
         }
@@ -176,16 +178,7 @@ std::vector<Finding> run_and_judge_gradients(const Rung& rung, const Prepared& p
     return wrong;
 }
 
-std::unique_ptr<AnyRun> made(const Rung& rung, const Prepared& prepared, int ranks) {
-    const Case& c = prepared.c;
-    const Inputs inputs{c.dtype, prepared.tensors.q, prepared.tensors.k, prepared.tensors.v};
-    if (ranks == 1) {
-        return std::make_unique<DeviceRun>(rung, c.problem, inputs, margin_of(c));
-    }
-    return std::make_unique<RingRun>(rung, c.problem, inputs, ranks, margin_of(c));
-}
-
-std::vector<Finding> run_and_judge(const Rung& rung, const Prepared& prepared, int ranks) {
+std::vector<Finding> run_and_judge(const Rung& rung, const Prepared& prepared) {
     const Case& c = prepared.c;
     std::vector<Finding> wrong;
     const auto note = [&](const char* kind, const std::string& said) {
@@ -194,8 +187,9 @@ std::vector<Finding> run_and_judge(const Rung& rung, const Prepared& prepared, i
         }
     };
 
-    const std::unique_ptr<AnyRun> made_run = made(rung, prepared, ranks);
-    AnyRun& run = *made_run;
+    const std::unique_ptr<AnyRun> made =
+        rung.on(c.problem, prepared.tensors.view(c.dtype), margin_of(c));
+    AnyRun& run = *made;
     run.run();
     note("damage", run.damage());
     const std::vector<float> o = run.o(), lse = run.lse();
@@ -257,43 +251,29 @@ std::vector<Finding> caught(const std::function<std::vector<Finding>()>& work) {
     }
 }
 
-/// What is wrong when so many ranks of a ring compute it, or one that needs no ring.
-std::vector<Finding> findings_of(const Rung& rung, const Prepared& prepared, int ranks) {
-    std::vector<Finding> found = caught([&] { return run_and_judge(rung, prepared, ranks); });
-    for (Finding& one : found) {
-        one.said += ranks > 1 ? "\nwith " + std::to_string(ranks) + " ranks" : "";
-    }
-    return found;
-}
-
-std::vector<std::string> said_of(std::vector<Finding> found) {
-    std::vector<std::string> all;
-    for (Finding& one : found) {
-        all.push_back(std::move(one.said));
-    }
-    return all;
-}
-
 } // namespace
 
 std::vector<Finding> findings(const Rung& rung, const Prepared& prepared) {
-    const Problem& p = prepared.c.problem;
     if (prepared.c.backward) {
         return caught([&] { return run_and_judge_gradients(rung, prepared); });
     }
-    std::vector<Finding> found = findings_of(rung, prepared, 1);
-    if (found.empty() && rung.is_ring() && p.q_len == p.kv_len) {
-        found = findings_of(rung, prepared, 3);
+    std::vector<Finding> found = caught([&] { return run_and_judge(rung, prepared); });
+    if (const Rung::Way way = rung.other_way(prepared.c.problem);
+        found.empty() && way.rung != nullptr) {
+        found = caught([&] { return run_and_judge(*way.rung, prepared); });
+        for (Finding& one : found) {
+            one.said += "\n" + way.how;
+        }
     }
     return found;
 }
 
 std::vector<std::string> judge(const Rung& rung, const Prepared& prepared) {
-    return said_of(findings(rung, prepared));
-}
-
-std::vector<std::string> judge(const Rung& rung, const Prepared& prepared, int ranks) {
-    return said_of(findings_of(rung, prepared, ranks));
+    std::vector<std::string> all;
+    for (Finding& one : findings(rung, prepared)) {
+        all.push_back(std::move(one.said));
+    }
+    return all;
 }
 
 } // namespace flash::conformance

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "reference/check.hpp"
 #include "reference/conformance/cases.hpp"
 #include "reference/conformance/inputs.hpp"
+#include "reference/expectation.hpp"
 #include "reference/gradients.hpp"
 
 namespace flash::conformance {
@@ -35,12 +35,8 @@ Prepared prepare(const Case& c);
 ///   - an exception.
 /// A rung that overflows (naive_attention) must give a wrong result where the inputs make it
 /// overflow.
-/// A ring's rung is tried with one rank and, where N_q = N_kv, with three as well: with ranks
-/// before and after another one, and lengths that they seldom divide.
+/// A rung that has another way to compute the same (Rung::other_way) is tried in both.
 std::vector<std::string> judge(const Rung& rung, const Prepared& prepared);
-
-/// The same for so many ranks of a ring.
-std::vector<std::string> judge(const Rung& rung, const Prepared& prepared, int ranks);
 
 /// The same for programs that grade. `kind`: "O", "LSE", "O and LSE", "gradient" or "NaN", where
 /// values are wrong; "damage"; "finite"; "one key"; "other bits"; "overflow"; of an exception the

@@ -78,7 +78,7 @@ void add_groups(const Rung& rung, const conformance::List& list, const std::stri
 
 } // namespace
 
-int rung_main(const Rung& rung, int argc, char** argv) {
+int rung_main(Rung& rung, int argc, char** argv) {
     const conformance::Scope scope = conformance::scope_of(rung);
     const conformance::List full = conformance::full(scope);
 

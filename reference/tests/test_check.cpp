@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reference/check.hpp"
+#include "reference/expectation.hpp"
 
 namespace {
 
@@ -71,7 +72,8 @@ TEST_CASE("check accepts the oracle's own answer with its infinities") {
         CHECK(verdict.o_bound == example.expected.o_bound);
         CHECK(example.lse[0] == -infinity);
 
-        const Verdict whole = reference::check(small, example.inputs(), {example.o, example.lse});
+        const Verdict whole =
+            reference::check(small, example.inputs(), {example.o, example.lse}, {}, 0);
         CHECK(whole.ok);
         // Eigen's sums depend on alignment, in the last bit
         CHECK(std::abs(whole.o_bound - verdict.o_bound) < 1e-12);
@@ -274,12 +276,12 @@ TEST_CASE("ignored rows take no part") {
 TEST_CASE("a reference that is not finite is an error and no verdict") {
     Example example(small, DType::fp32);
     example.v[1] = infinity;
-    CHECK_THROWS_AS(reference::check(small, example.inputs(), {example.o, example.lse}),
+    CHECK_THROWS_AS(reference::check(small, example.inputs(), {example.o, example.lse}, {}, 0),
                     std::runtime_error);
     example.v[1] = 0;
     std::ranges::fill(example.q, 1e20f);
     std::ranges::fill(example.k, 1e20f); // S overflows fp32, though not fp64
-    CHECK_THROWS_AS(reference::check(small, example.inputs(), {example.o, example.lse}),
+    CHECK_THROWS_AS(reference::check(small, example.inputs(), {example.o, example.lse}, {}, 0),
                     std::runtime_error);
     CHECK_THROWS_AS(reference::compare(small, example.expected, {example.lse, example.lse}),
                     std::runtime_error);

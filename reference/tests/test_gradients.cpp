@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/harness/files/safetensors.hpp"
+#include "reference/check.hpp"
 #include "reference/gradients.hpp"
 #include "reference/oracle.hpp"
 
@@ -200,14 +201,14 @@ TEST_CASE("gradients: the rule accepts what is right, and names what is wrong an
         t.round(dtype);
         const Gradients<double> exact = reference::oracle_gradients(p, t.view());
         const Gradients<float> right = rounded(exact, dtype);
-        const Verdict good = reference::check_gradients(p, t.view(dtype), view(right));
+        const Verdict good = reference::check_gradients(p, t.view(dtype), view(right), {}, 0);
         CHECK(good.message == "");
         CHECK(good.ok);
         CHECK(good.rows == p.lse_size());
 
         const double u = dtype == DType::fp32 ? 0 : dtype == DType::fp16 ? 0x1p-11 : 0x1p-8;
         const reference::Yardstick yardstick =
-            reference::naive_gradients(p, t.view(dtype), reference::forward(p, t.view(dtype)));
+            reference::naive_gradients(p, t.view(dtype), reference::forward(p, t.view(dtype), {}));
         const double error =
             largest_difference({yardstick.naive.d_k.begin(), yardstick.naive.d_k.end()}, exact.d_k);
         CHECK(good.d_k.bound ==
@@ -217,11 +218,11 @@ TEST_CASE("gradients: the rule accepts what is right, and names what is wrong an
 
         Gradients<float> wrong = right;
         wrong.d_k[17 * 8 + 3] += static_cast<float>(2 * good.d_k.bound);
-        CHECK(reference::check_gradients(p, t.view(dtype), view(wrong))
+        CHECK(reference::check_gradients(p, t.view(dtype), view(wrong), {}, 0)
                   .message.starts_with("dK at (b=0, h=0, j=17, x=3)"));
         wrong = right;
         wrong.d_q[(30 + 12) * 8] = std::numeric_limits<float>::quiet_NaN();
-        CHECK(reference::check_gradients(p, t.view(dtype), view(wrong))
+        CHECK(reference::check_gradients(p, t.view(dtype), view(wrong), {}, 0)
                   .message.starts_with("dQ at (b=0, h=1, i=12, x=0) is nan"));
         wrong = right;
         wrong.d_k[0] = std::numeric_limits<float>::infinity();
@@ -231,7 +232,7 @@ TEST_CASE("gradients: the rule accepts what is right, and names what is wrong an
                   .message.starts_with("dK at (b=0, h=0, j=0, x=0) is inf"));
         wrong = right;
         std::ranges::fill(wrong.d_v, 0.0f);
-        const Verdict zeros = reference::check_gradients(p, t.view(dtype), view(wrong));
+        const Verdict zeros = reference::check_gradients(p, t.view(dtype), view(wrong), {}, 0);
         CHECK_FALSE(zeros.ok);
         CHECK(zeros.message.find("dV is zero everywhere") != std::string::npos);
     }

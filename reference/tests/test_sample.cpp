@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reference/check.hpp"
+#include "reference/expectation.hpp"
 #include "reference/sample.hpp"
 
 namespace {

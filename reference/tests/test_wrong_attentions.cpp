@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/harness/forward/forward.hpp"
 #include "common/harness/program/progress.hpp"
 #include "reference/conformance/judge.hpp"
 #include "reference/tests/defective_attention.hpp"
@@ -23,12 +24,12 @@ using conformance::Scope;
 using tests::Defect;
 
 struct Suspect {
-    Rung rung;
+    ForwardRung rung;
     std::string sign; // what the suite's message must contain: the right reason, not just any
     bool needs_full = false; // shows only with more heads, keys or runs than the list `detect` has
 };
 
-template <Defect defect> Rung rung(const char* name) {
+template <Defect defect> ForwardRung rung(const char* name) {
     return {.name = name,
             .fp32 = tests::attention<defect, float>,
             .fp16 = tests::attention<defect, Half>,
@@ -140,12 +141,13 @@ void reject_all(const std::string& title, List list, DType type, bool is_full,
     });
     struct Verdict {
         Suspect suspect;
+        const Rung& rung;
         std::string where, why;
     };
     std::vector<Verdict> verdicts;
     for (const Suspect& s : among) {
-        if (s.rung.supports(type) && (is_full || !s.needs_full)) {
-            verdicts.push_back({s, {}, {}});
+        if (const Rung& made = rung_of(s.rung); made.supports(type) && (is_full || !s.needs_full)) {
+            verdicts.push_back({s, made, {}, {}});
         }
     }
     size_t at_large = verdicts.size();
@@ -154,7 +156,7 @@ void reject_all(const std::string& title, List list, DType type, bool is_full,
         const Prepared prepared = conformance::prepare(list.cases[n]);
         for (Verdict& v : verdicts) {
             const std::string why =
-                v.where.empty() ? joined(conformance::judge(v.suspect.rung, prepared)) : "";
+                v.where.empty() ? joined(conformance::judge(v.rung, prepared)) : "";
             if (!why.empty()) {
                 v.where = list.cases[n].group() + " " + list.cases[n].name();
                 v.why = why;
@@ -167,12 +169,12 @@ void reject_all(const std::string& title, List list, DType type, bool is_full,
     std::printf("\n%s\n%-50s  %-72s  %s\n", title.c_str(), "wrong attention", "rejected by",
                 "because");
     for (const Verdict& v : verdicts) {
-        std::printf("%-50s  %-72s  %s\n", v.suspect.rung.name.c_str(),
+        std::printf("%-50s  %-72s  %s\n", v.rung.name.c_str(),
                     v.where.empty() ? "NOTHING" : v.where.c_str(), short_text(v.why, 100).c_str());
     }
     std::fflush(stdout);
     for (const Verdict& v : verdicts) {
-        CAPTURE(title, v.suspect.rung.name, v.where, v.why);
+        CAPTURE(title, v.rung.name, v.where, v.why);
         CHECK_FALSE(v.where.empty());
         CHECK(v.why.find(v.suspect.sign) != std::string::npos);
     }
@@ -181,22 +183,27 @@ void reject_all(const std::string& title, List list, DType type, bool is_full,
 // Every case of the list must accept correct attentions and reject zeros; and naive_attention,
 // which has no maximum, must be excused exactly where it overflows.
 void accept_correct(const List& list) {
-    std::vector<Rung> correct = {rung<Defect::none>("correct"),
-                                 rung<Defect::none_base_2>("correct, base 2"),
-                                 rung<Defect::no_maximum>("no maximum, and says so")};
-    correct[2].overflows = true;
+    ForwardRung without_maximum = rung<Defect::no_maximum>("no maximum, and says so");
+    without_maximum.overflows = true;
     // which ends at 65504 = exp(11): N(0,1) inputs overflow it here and there
-    correct[2].fp16 = nullptr;
+    without_maximum.fp16 = nullptr;
+    const Rung* const correct[] = {&rung_of(rung<Defect::none>("correct")),
+                                   &rung_of(rung<Defect::none_base_2>("correct, base 2")),
+                                   &rung_of(without_maximum)};
+    // right, but registered as one that overflows: found out where it must
+    ForwardRung pretends = rung<Defect::none>("correct");
+    pretends.overflows = true;
+    const Rung& pretender = rung_of(pretends);
     size_t overflows = 0;
     ProgressLine progress("correct attentions");
     for (size_t n = 0; n < list.cases.size(); ++n) {
         const Case& c = list.cases[n];
         CAPTURE(c.group(), c.name());
         const Prepared prepared = conformance::prepare(c);
-        for (const Rung& r : correct) {
-            INFO(r.name);
-            if (r.supports(c.dtype)) {
-                CHECK(joined(conformance::judge(r, prepared)) == "");
+        for (const Rung* r : correct) {
+            INFO(r->name);
+            if (r->supports(c.dtype)) {
+                CHECK(joined(conformance::judge(*r, prepared)) == "");
             }
         }
 
@@ -212,9 +219,6 @@ void accept_correct(const List& list) {
         CHECK(verdict.message.find("O is zero everywhere") != std::string::npos);
         CHECK(verdict.message.find("LSE at") == std::string::npos);
 
-        // right, but registered as one that overflows: found out where it must
-        Rung pretender = correct[0];
-        pretender.overflows = true;
         const bool found_out = !conformance::judge(pretender, prepared).empty();
         const bool huge =
             c.kind == conformance::Kind::logits_1e4 || c.kind == conformance::Kind::logits_6e4 ||

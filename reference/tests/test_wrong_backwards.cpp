@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/harness/backward/backward.hpp"
 #include "common/harness/program/progress.hpp"
 #include "reference/conformance/judge.hpp"
 #include "reference/tests/defective_backward.hpp"
@@ -21,7 +22,7 @@ using conformance::Prepared;
 using tests::BackwardDefect;
 
 struct Suspect {
-    Rung rung;
+    BackwardRung rung;
     std::string sign; // what the suite's message must contain: the right reason, not just any
     bool needs_full = false;
 };
@@ -30,9 +31,9 @@ template <BackwardDefect defect>
 Suspect suspect(const char* name, const char* sign, bool needs_full = false,
                 bool unordered_dQ = false) {
     return {{.name = name,
-             .backward = {.fp32 = tests::backward<defect, float>,
-                          .fp16 = tests::backward<defect, Half>,
-                          .bf16 = tests::backward<defect, Bfloat16>},
+             .fp32 = tests::backward<defect, float>,
+             .fp16 = tests::backward<defect, Half>,
+             .bf16 = tests::backward<defect, Bfloat16>,
              .unordered_dQ = unordered_dQ},
             sign,
             needs_full};
@@ -72,8 +73,8 @@ std::vector<Suspect> suspects() {
         suspect<trusts_lse>("trusts LSE: P may exceed 1", "dV at", true),
         suspect<accumulates_in_type>("accumulates dK and dV in 16 bits", "at", true),
     };
-    all.back().rung.backward.fp32 = nullptr;
-    all[all.size() - 2].rung.backward.fp16 = nullptr; // whose gradients would be infinite
+    all.back().rung.fp32 = nullptr;
+    all[all.size() - 2].rung.fp16 = nullptr; // whose gradients would be infinite
     return all;
 }
 
@@ -96,15 +97,16 @@ void try_list(const std::string& title, List list, DType type, bool is_full) {
     std::ranges::stable_sort(list.cases, {}, [](const Case& c) { return c.problem.flops(); });
     struct Fallen {
         Suspect suspect;
+        const Rung& rung;
         std::string where, why;
     };
     std::vector<Fallen> fallen;
     for (const Suspect& s : suspects()) {
-        if (s.rung.supports(type) && (is_full || !s.needs_full)) {
-            fallen.push_back({s, {}, {}});
+        if (const Rung& made = rung_of(s.rung); made.supports(type) && (is_full || !s.needs_full)) {
+            fallen.push_back({s, made, {}, {}});
         }
     }
-    const Rung correct = suspect<BackwardDefect::none>("correct", "").rung;
+    const Rung& correct = rung_of(suspect<BackwardDefect::none>("correct", "").rung);
     ProgressLine progress("wrong gradients, " + title);
     for (size_t n = 0; n < list.cases.size(); ++n) {
         const Prepared prepared = conformance::prepare(list.cases[n]);
@@ -112,7 +114,7 @@ void try_list(const std::string& title, List list, DType type, bool is_full) {
         CHECK(joined(conformance::judge(correct, prepared)) == "");
         for (Fallen& f : fallen) {
             const std::string why =
-                f.where.empty() ? joined(conformance::judge(f.suspect.rung, prepared)) : "";
+                f.where.empty() ? joined(conformance::judge(f.rung, prepared)) : "";
             if (!why.empty()) {
                 f.where = list.cases[n].group() + " " + list.cases[n].name();
                 f.why = why;
@@ -122,13 +124,13 @@ void try_list(const std::string& title, List list, DType type, bool is_full) {
     }
     std::printf("\n%s: %zu cases accept correct gradients\n", title.c_str(), list.cases.size());
     for (const Fallen& f : fallen) {
-        std::printf("%-46s  %-66s  %s\n", f.suspect.rung.name.c_str(),
+        std::printf("%-46s  %-66s  %s\n", f.rung.name.c_str(),
                     f.where.empty() ? "NOTHING" : f.where.c_str(),
                     f.why.substr(0, std::min<size_t>(100, f.why.find('\n'))).c_str());
     }
     std::fflush(stdout);
     for (const Fallen& f : fallen) {
-        CAPTURE(title, f.suspect.rung.name, f.where, f.why);
+        CAPTURE(title, f.rung.name, f.where, f.why);
         CHECK_FALSE(f.where.empty());
         CHECK(f.why.find(f.suspect.sign) != std::string::npos);
     }

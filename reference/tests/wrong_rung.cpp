@@ -1,6 +1,6 @@
 // A rung that drops the last key, registered like any other: its conformance test must fail, and
 // say why.
-#include "common/harness/program/rung.hpp"
+#include "common/harness/forward/forward.hpp"
 #include "reference/check.hpp"
 #include "reference/tests/defective_attention.hpp"
 

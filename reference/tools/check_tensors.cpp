@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/harness/files/safetensors.hpp"
+#include "common/harness/program/verdict.hpp"
 #include "reference/check.hpp"
 #include "reference/gradients.hpp"
 

@@ -1,6 +1,6 @@
 #include "steps/01_naive_attention/naive_attention.hpp"
 
-#include "common/harness/program/rung.hpp"
+#include "common/harness/forward/forward.hpp"
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {

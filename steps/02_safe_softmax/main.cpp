@@ -1,6 +1,6 @@
 #include "steps/02_safe_softmax/safe_softmax.hpp"
 
-#include "common/harness/program/rung.hpp"
+#include "common/harness/forward/forward.hpp"
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {

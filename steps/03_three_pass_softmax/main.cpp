@@ -1,6 +1,6 @@
 #include "steps/03_three_pass_softmax/three_pass_softmax.hpp"
 
-#include "common/harness/program/rung.hpp"
+#include "common/harness/forward/forward.hpp"
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {

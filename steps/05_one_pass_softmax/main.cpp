@@ -1,6 +1,6 @@
 #include "steps/05_one_pass_softmax/one_pass_softmax.hpp"
 
-#include "common/harness/program/rung.hpp"
+#include "common/harness/forward/forward.hpp"
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {

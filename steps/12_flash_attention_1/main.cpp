@@ -1,7 +1,7 @@
 #include "steps/12_flash_attention_1/flash_attention_1.hpp"
 
 #include "common/harness/backends/device_backend.hpp"
-#include "common/harness/program/rung.hpp"
+#include "common/harness/forward/forward.hpp"
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {

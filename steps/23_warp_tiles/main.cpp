@@ -1,7 +1,7 @@
 #include "steps/23_warp_tiles/warp_tiles.hpp"
 
 #include "common/harness/backends/device_backend.hpp"
-#include "common/harness/program/rung.hpp"
+#include "common/harness/forward/forward.hpp"
 #include "reference/check.hpp"
 
 int main(int argc, char** argv) {

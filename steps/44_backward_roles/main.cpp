@@ -1,19 +1,18 @@
 #include "steps/44_backward_roles/backward_roles.hpp"
 
 #include "common/harness/backends/device_backend.hpp"
-#include "common/harness/program/rung.hpp"
-#include "reference/gradients.hpp"
+#include "common/harness/backward/backward.hpp"
+#include "reference/check.hpp"
 
 int main(int argc, char** argv) {
-    return flash::rung_main(
-        {.name = "backward_roles",
-         .backward = {.fp16 = backward_roles::attention_backward<flash::Half>,
-                      .bf16 = backward_roles::attention_backward<flash::Bfloat16>},
-         .head_dims = backward_roles::head_dims,
-         .workspace_bytes = backward_roles::workspace_bytes,
-         .backend = flash::device_backend,
-         .check = flash::reference::check_gradients,
-         .forward = flash::reference::forward,
-         .unordered_dQ = true},
-        argc, argv);
+    return flash::rung_main({.name = "backward_roles",
+                             .fp16 = backward_roles::attention_backward<flash::Half>,
+                             .bf16 = backward_roles::attention_backward<flash::Bfloat16>,
+                             .head_dims = backward_roles::head_dims,
+                             .workspace_bytes = backward_roles::workspace_bytes,
+                             .backend = flash::device_backend,
+                             .check = flash::reference::check_gradients,
+                             .forward = flash::reference::forward,
+                             .unordered_dQ = true},
+                            argc, argv);
 }

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/program/rung.hpp"
 #include "common/harness/program/verdict.hpp"
+#include "common/rung_function.hpp"
 
 namespace flash::tests {
 

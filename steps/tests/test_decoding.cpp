@@ -3,19 +3,12 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include <algorithm>
-#include <string>
-#include <vector>
-
 #include "common/cuda/launch/sizes.hpp"
-#include "common/harness/backends/device_backend.hpp"
-#include "common/simt/machine/simt_options.hpp"
-#include "common/simt/report/profile.hpp"
-#include "reference/check.hpp"
-#include "reference/conformance/judge.hpp"
 #include "steps/29_multistage/multistage.hpp"
 #include "steps/51_packed_heads/packed_heads.hpp"
 #include "steps/52_split_kv/split_kv.hpp"
+#include "steps/tests/device_rung.hpp"
+#include "steps/tests/judged.hpp"
 
 namespace {
 
@@ -24,71 +17,43 @@ using flash::Problem;
 using flash::conformance::Case;
 using flash::conformance::Kind;
 using flash::simt::CpAsync;
-using flash::simt::GlobalTraffic;
 using flash::simt::KernelProfile;
 using flash::simt::Options;
 using flash::simt::Schedule;
+using flash::tests::buffer;
+using flash::tests::judged;
 
-const flash::Rung multistage_rung{.name = "multistage",
-                                  .fp16 = multistage::attention<flash::Half>,
-                                  .bf16 = multistage::attention<flash::Bfloat16>,
-                                  .head_dims = multistage::head_dims,
-                                  .backend = flash::device_backend,
-                                  .check = flash::reference::check,
-                                  .rounded_sums = true};
-const flash::Rung packed_heads_rung{.name = "packed_heads",
-                                    .fp16 = packed_heads::attention<flash::Half>,
-                                    .bf16 = packed_heads::attention<flash::Bfloat16>,
-                                    .head_dims = packed_heads::head_dims,
-                                    .backend = flash::device_backend,
-                                    .check = flash::reference::check,
-                                    .rounded_sums = true};
-const flash::Rung split_kv_rung{.name = "split_kv",
-                                .fp16 = split_kv::attention<flash::Half>,
-                                .bf16 = split_kv::attention<flash::Bfloat16>,
-                                .head_dims = split_kv::head_dims,
-                                .workspace_bytes = split_kv::workspace_bytes,
-                                .backend = flash::device_backend,
-                                .check = flash::reference::check,
-                                .rounded_sums = true};
+const flash::Rung& multistage_rung =
+    flash::rung_of(flash::tests::on_device({.name = "multistage",
+                                            .fp16 = multistage::attention<flash::Half>,
+                                            .bf16 = multistage::attention<flash::Bfloat16>,
+                                            .rounded_sums = true}));
+const flash::Rung& packed_heads_rung =
+    flash::rung_of(flash::tests::on_device({.name = "packed_heads",
+                                            .fp16 = packed_heads::attention<flash::Half>,
+                                            .bf16 = packed_heads::attention<flash::Bfloat16>,
+                                            .rounded_sums = true}));
+const flash::Rung& split_kv_rung =
+    flash::rung_of(flash::tests::on_device({.name = "split_kv",
+                                            .fp16 = split_kv::attention<flash::Half>,
+                                            .bf16 = split_kv::attention<flash::Bfloat16>,
+                                            .workspace_bytes = split_kv::workspace_bytes,
+                                            .rounded_sums = true}));
 
 /// `sequences` of one K/V head each, with `group` query heads.
 Problem problem(int64_t sequences, int64_t group, int64_t N_q, int64_t N_kv, int64_t d,
                 bool causal = false) {
-    return {.batch = sequences,
-            .heads = group,
-            .kv_heads = 1,
-            .q_len = N_q,
-            .kv_len = N_kv,
-            .head_dim = d,
-            .scale = flash::default_scale(d),
-            .causal = causal};
-}
-
-/// Judges a rung on one case, counting, and returns what its one kernel did.
-KernelProfile judged(const flash::Rung& rung, const Case& c, Options chosen = {}) {
-    const Options before = flash::simt::options();
-    chosen.count = true;
-    flash::simt::options() = chosen;
-    flash::simt::clear_profile();
-    const std::vector<std::string> wrong =
-        flash::conformance::judge(rung, flash::conformance::prepare(c));
-    flash::simt::options() = before;
-    for (const std::string& one : wrong) {
-        FAIL_CHECK(one);
-    }
-    const std::vector<KernelProfile> kernels = flash::simt::profile();
-    REQUIRE(kernels.size() == 1);
-    return kernels[0];
+    return flash::tests::scaled({.batch = sequences,
+                                 .heads = group,
+                                 .kv_heads = 1,
+                                 .q_len = N_q,
+                                 .kv_len = N_kv,
+                                 .head_dim = d,
+                                 .causal = causal});
 }
 
 KernelProfile judged(const flash::Rung& rung, const Problem& p) {
-    return judged(rung, Case{Kind::normal, DType::bf16, p});
-}
-
-flash::simt::BufferTraffic buffer(const KernelProfile& kernel, const std::string& name) {
-    const auto found = std::ranges::find(kernel.buffers, name, &flash::simt::BufferTraffic::name);
-    return found == kernel.buffers.end() ? flash::simt::BufferTraffic{} : *found;
+    return flash::tests::judged(rung, Case{Kind::normal, DType::bf16, p});
 }
 
 uint64_t halves(int64_t count) { return static_cast<uint64_t>(count) * 2; } // bytes

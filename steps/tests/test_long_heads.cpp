@@ -5,15 +5,11 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <string>
-#include <vector>
 
 #include "common/cuda/launch/sizes.hpp"
-#include "common/harness/backends/device_backend.hpp"
-#include "common/simt/machine/simt_options.hpp"
-#include "common/simt/report/profile.hpp"
-#include "reference/check.hpp"
-#include "reference/conformance/judge.hpp"
 #include "steps/29_multistage/multistage.hpp"
+#include "steps/tests/device_rung.hpp"
+#include "steps/tests/judged.hpp"
 
 namespace {
 
@@ -24,49 +20,22 @@ using flash::simt::CpAsync;
 using flash::simt::KernelProfile;
 using flash::simt::Options;
 using flash::simt::Schedule;
+using flash::tests::buffer;
+using flash::tests::judged;
 
-const flash::Rung rung_under_test{.name = "multistage",
-                                  .fp16 = multistage::attention<flash::Half>,
-                                  .bf16 = multistage::attention<flash::Bfloat16>,
-                                  .head_dims = multistage::head_dims,
-                                  .backend = flash::device_backend,
-                                  .check = flash::reference::check,
-                                  .rounded_sums = true};
+const flash::Rung& rung =
+    flash::rung_of(flash::tests::on_device({.name = "multistage",
+                                            .fp16 = multistage::attention<flash::Half>,
+                                            .bf16 = multistage::attention<flash::Bfloat16>,
+                                            .rounded_sums = true}));
 
 Problem problem(int64_t N_q, int64_t N_kv, int64_t d, bool causal, int64_t heads = 1) {
-    return {.heads = heads,
-            .kv_heads = 1,
-            .q_len = N_q,
-            .kv_len = N_kv,
-            .head_dim = d,
-            .scale = flash::default_scale(d),
-            .causal = causal};
-}
-
-/// Judges the rung on one case, counting, and returns what its one kernel did.
-KernelProfile judged(const Case& c, Options chosen) {
-    const Options before = flash::simt::options();
-    chosen.count = true;
-    flash::simt::options() = chosen;
-    flash::simt::clear_profile();
-    const std::vector<std::string> wrong =
-        flash::conformance::judge(rung_under_test, flash::conformance::prepare(c));
-    flash::simt::options() = before;
-    for (const std::string& one : wrong) {
-        FAIL_CHECK(one);
-    }
-    const std::vector<KernelProfile> kernels = flash::simt::profile();
-    REQUIRE(kernels.size() == 1);
-    return kernels[0];
-}
-
-uint64_t bytes_loaded(const KernelProfile& kernel, const std::string& buffer) {
-    for (const flash::simt::BufferTraffic& one : kernel.buffers) {
-        if (one.name == buffer) {
-            return one.load.bytes;
-        }
-    }
-    return 0;
+    return flash::tests::scaled({.heads = heads,
+                                 .kv_heads = 1,
+                                 .q_len = N_q,
+                                 .kv_len = N_kv,
+                                 .head_dim = d,
+                                 .causal = causal});
 }
 
 } // namespace
@@ -97,7 +66,7 @@ TEST_CASE(
     CAPTURE(to_string(order.schedule), c.group(), c.name());
     Options chosen = order;
     chosen.shared_kib = 227;
-    CHECK(judged(c, chosen).name.find(tiles) != std::string::npos);
+    CHECK(judged(rung, c, chosen).name.find(tiles) != std::string::npos);
 }
 
 TEST_CASE(
@@ -115,7 +84,7 @@ TEST_CASE(
     CAPTURE(expected.shared_kib, expected.N_q);
     const Case c{Kind::normal, flash::DType::fp16, problem(expected.N_q, 192, 128, false)};
     const Problem& p = c.problem;
-    const KernelProfile kernel = judged(c, Options{.shared_kib = expected.shared_kib});
+    const KernelProfile kernel = judged(rung, c, Options{.shared_kib = expected.shared_kib});
     const auto blocks = static_cast<uint64_t>(flash::ceil_div(expected.N_q, expected.Br));
     CHECK(kernel.name.find(expected.Br == 256 ? "Tiles<128, 8>" : "Tiles<128, 4>") !=
           std::string::npos);
@@ -124,9 +93,9 @@ TEST_CASE(
     CHECK(kernel.shared_bytes == static_cast<size_t>(expected.kib) << 10);
     const auto row = static_cast<uint64_t>(p.head_dim * 2); // bytes
     const auto keys = static_cast<uint64_t>(p.kv_len);
-    CHECK(bytes_loaded(kernel, "Q") == static_cast<uint64_t>(p.q_len) * row);
-    CHECK(bytes_loaded(kernel, "K") == blocks * keys * row);
-    CHECK(bytes_loaded(kernel, "V") == blocks * keys * row);
+    CHECK(buffer(kernel, "Q").load.bytes == static_cast<uint64_t>(p.q_len) * row);
+    CHECK(buffer(kernel, "K").load.bytes == blocks * keys * row);
+    CHECK(buffer(kernel, "V").load.bytes == blocks * keys * row);
     CHECK(kernel.total.global_load.sectors == kernel.total.global_load.ideal);
     // Q K^T and P V, and P times eight columns of ones: 16 x 8 x 16 multiply-adds each.
     CHECK(kernel.total.mma ==

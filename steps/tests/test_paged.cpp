@@ -5,18 +5,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "common/cuda/launch/sizes.hpp"
-#include "common/harness/backends/device_backend.hpp"
-#include "common/harness/program/paged_run.hpp"
-#include "common/simt/machine/simt_options.hpp"
-#include "common/simt/report/profile.hpp"
-#include "reference/check.hpp"
+#include "common/harness/paged/paged_kind.hpp"
 #include "reference/conformance/inputs.hpp"
 #include "steps/53_paged_kv/paged_kv.hpp"
+#include "steps/tests/device_rung.hpp"
+#include "steps/tests/judged.hpp"
 
 namespace {
 
@@ -29,17 +27,17 @@ using flash::simt::CpAsync;
 using flash::simt::KernelProfile;
 using flash::simt::Options;
 using flash::simt::Schedule;
+using flash::tests::buffer;
 
-const flash::Rung rung{.name = "paged_kv",
-                       .fp16 = paged_kv::attention<flash::Half>,
-                       .bf16 = paged_kv::attention<flash::Bfloat16>,
-                       .paged = {.fp16 = paged_kv::attention_paged<flash::Half>,
-                                 .bf16 = paged_kv::attention_paged<flash::Bfloat16>},
-                       .head_dims = paged_kv::head_dims,
-                       .workspace_bytes = paged_kv::workspace_bytes,
-                       .backend = flash::device_backend,
-                       .check = flash::reference::check,
-                       .rounded_sums = true};
+const flash::PagedRung described{
+    .forward = flash::tests::on_device({.name = "paged_kv",
+                                        .fp16 = paged_kv::attention<flash::Half>,
+                                        .bf16 = paged_kv::attention<flash::Bfloat16>,
+                                        .workspace_bytes = paged_kv::workspace_bytes,
+                                        .rounded_sums = true}),
+    .fp16 = paged_kv::attention_paged<flash::Half>,
+    .bf16 = paged_kv::attention_paged<flash::Bfloat16>};
+const flash::PagedKind rung{described};
 
 struct Setup {
     std::vector<int64_t> lengths;
@@ -55,51 +53,39 @@ struct Setup {
     Case suite_case() const {
         return {.kind = kind,
                 .dtype = dtype,
-                .problem = {.batch = std::ssize(lengths),
-                            .heads = heads,
-                            .kv_heads = kv_heads,
-                            .q_len = N_q,
-                            .kv_len = std::ranges::max(lengths) + 40,
-                            .head_dim = d,
-                            .scale = flash::default_scale(d),
-                            .causal = causal}};
+                .problem = flash::tests::scaled({.batch = std::ssize(lengths),
+                                                 .heads = heads,
+                                                 .kv_heads = kv_heads,
+                                                 .q_len = N_q,
+                                                 .kv_len = std::ranges::max(lengths) + 40,
+                                                 .head_dim = d,
+                                                 .causal = causal})};
     }
     int64_t keys() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
 };
 
 /// Runs and judges it twice, and returns what the kernel did in one run.
-KernelProfile judged(const Setup& s, Options chosen = {}) {
+KernelProfile judged(const Setup& s, const Options& chosen = {}) {
     const Case c = s.suite_case();
     CAPTURE(c.name(), s.page, s.lengths, s.heads_first, s.shared);
     const flash::conformance::Tensors tensors = flash::conformance::make_inputs(c);
     const PagedCache cache = flash::in_pages(c.problem, tensors.view(c.dtype), s.page, s.lengths, 5,
                                              s.heads_first, s.shared);
-    const Options before = flash::simt::options();
-    chosen.count = true;
-    flash::simt::options() = chosen;
-    flash::simt::clear_profile();
-    flash::PagedRun run(rung, cache, c.dtype, tensors.q);
-    run.run();
-    const std::vector<KernelProfile> kernels = flash::simt::profile();
-    const std::vector<float> o = run.o(), lse = run.lse();
-    run.poison();
-    run.run();
-    flash::simt::options() = before;
-    CHECK(run.damage().empty());
-    const flash::Verdict verdict =
-        flash::check_paged(rung, cache, c.dtype, tensors.q, {.o = o, .lse = lse});
+    const flash::tests::Counting counting(chosen);
+    const std::unique_ptr<flash::AnyRun> run = rung.on_pages(cache, c.dtype, tensors.q);
+    run->run();
+    KernelProfile kernel = counting.kernel();
+    const std::vector<float> o = run->o(), lse = run->lse();
+    run->poison();
+    run->run();
+    CHECK(run->damage().empty());
+    const flash::Verdict verdict = rung.judge_pages(cache, c.dtype, tensors.q, o, lse);
     if (!verdict.ok) {
         FAIL_CHECK(verdict.message);
     }
     CHECK(verdict.rows == c.problem.lse_size());
-    CHECK((run.o() == o && run.lse() == lse));
-    REQUIRE(kernels.size() == 1);
-    return kernels[0];
-}
-
-flash::simt::BufferTraffic buffer(const KernelProfile& kernel, const std::string& name) {
-    const auto found = std::ranges::find(kernel.buffers, name, &flash::simt::BufferTraffic::name);
-    return found == kernel.buffers.end() ? flash::simt::BufferTraffic{} : *found;
+    CHECK((run->o() == o && run->lse() == lse));
+    return kernel;
 }
 
 std::vector<int64_t> drawn(int64_t sequences, int64_t most) {
@@ -232,7 +218,7 @@ TEST_CASE("a table with a page that does not exist is refused before the kernel 
     const Case c = Setup{.lengths = {100, 0, 16}, .page = 16}.suite_case();
     const flash::conformance::Tensors tensors = flash::conformance::make_inputs(c);
     PagedCache cache = flash::in_pages(c.problem, tensors.view(c.dtype), 16, {100, 0, 16}, 1);
-    const auto run = [&] { return flash::PagedRun(rung, cache, c.dtype, tensors.q); };
+    const auto run = [&] { return rung.on_pages(cache, c.dtype, tensors.q); };
     CHECK_NOTHROW(run());
     for (const int wrong : {-1, static_cast<int>(cache.pages())}) {
         const int right = std::exchange(cache.table[6], wrong);
@@ -264,15 +250,15 @@ TEST_CASE("lengths that a row of the table has no room for count as the nearest 
     const flash::conformance::Tensors tensors = flash::conformance::make_inputs(c);
     const PagedCache cache =
         flash::in_pages(c.problem, tensors.view(c.dtype), 16, {0, 100, 200, 0, 200, 16}, 1);
-    flash::Rung wrong = rung;
-    wrong.paged.fp16 = with_wrong_lengths<flash::Half>;
-    wrong.paged.bf16 = with_wrong_lengths<flash::Bfloat16>;
-    flash::PagedRun run(rung, cache, c.dtype, tensors.q);
-    flash::PagedRun run_wrong(wrong, cache, c.dtype, tensors.q);
-    run.run();
-    run_wrong.run();
-    CHECK(run_wrong.o() == run.o());
-    CHECK(run_wrong.lse() == run.lse());
+    flash::PagedRung wrong = described;
+    wrong.fp16 = with_wrong_lengths<flash::Half>;
+    wrong.bf16 = with_wrong_lengths<flash::Bfloat16>;
+    const auto run = rung.on_pages(cache, c.dtype, tensors.q);
+    const auto run_wrong = flash::PagedKind(wrong).on_pages(cache, c.dtype, tensors.q);
+    run->run();
+    run_wrong->run();
+    CHECK(run_wrong->o() == run->o());
+    CHECK(run_wrong->lse() == run->lse());
 }
 
 TEST_CASE("paged_kv refuses pages and strides that its copies cannot have") {

@@ -11,12 +11,11 @@
 #include <tuple>
 #include <vector>
 
-#include "common/harness/backends/device_backend.hpp"
-#include "common/harness/program/ring_run.hpp"
+#include "common/harness/ring/ring_kind.hpp"
 #include "common/ranks.hpp"
-#include "reference/check.hpp"
 #include "reference/conformance/judge.hpp"
 #include "steps/54_ring_attention/ring_attention.hpp"
+#include "steps/tests/device_rung.hpp"
 
 namespace {
 
@@ -27,32 +26,31 @@ using flash::conformance::Case;
 using flash::conformance::Kind;
 using flash::conformance::Prepared;
 
-const flash::Rung rung{.name = "ring_attention",
-                       .fp16 = ring_attention::attention<flash::Half>,
-                       .bf16 = ring_attention::attention<flash::Bfloat16>,
-                       .ring = {.fp16 = ring_attention::attention_of_rank<flash::Half>,
-                                .bf16 = ring_attention::attention_of_rank<flash::Bfloat16>,
-                                .workspace_bytes = ring_attention::workspace_bytes_of_rank},
-                       .head_dims = ring_attention::head_dims,
-                       .workspace_bytes = ring_attention::workspace_bytes,
-                       .backend = flash::device_backend,
-                       .check = flash::reference::check};
+const flash::RingRung described{
+    .alone = flash::tests::on_device({.name = "ring_attention",
+                                      .fp16 = ring_attention::attention<flash::Half>,
+                                      .bf16 = ring_attention::attention<flash::Bfloat16>,
+                                      .head_dims = ring_attention::head_dims,
+                                      .workspace_bytes = ring_attention::workspace_bytes}),
+    .fp16 = ring_attention::attention_of_rank<flash::Half>,
+    .bf16 = ring_attention::attention_of_rank<flash::Bfloat16>,
+    .workspace_bytes = ring_attention::workspace_bytes_of_rank};
 
 Problem problem(int64_t N, int64_t d, bool causal, int64_t heads = 2, int64_t kv_heads = 1) {
-    return {.heads = heads,
-            .kv_heads = kv_heads,
-            .q_len = N,
-            .kv_len = N,
-            .head_dim = d,
-            .scale = flash::default_scale(d),
-            .causal = causal};
+    return flash::tests::scaled({.heads = heads,
+                                 .kv_heads = kv_heads,
+                                 .q_len = N,
+                                 .kv_len = N,
+                                 .head_dim = d,
+                                 .causal = causal});
 }
 
 /// Everything that must hold when `ranks` ranks compute the case.
 void judge(const Case& c, int ranks) {
-    CAPTURE(c.group(), c.name());
+    CAPTURE(c.group(), c.name(), ranks);
+    const flash::Rung& ring = flash::rung_of(described, ranks);
     for (const std::string& wrong :
-         flash::conformance::judge(rung, flash::conformance::prepare(c), ranks)) {
+         flash::conformance::judge(ring, flash::conformance::prepare(c))) {
         FAIL_CHECK(wrong);
     }
 }
@@ -60,9 +58,9 @@ void judge(const Case& c, int ranks) {
 /// O's error, as the reference sees it, when `ranks` ranks compute the case.
 double error_of(const Prepared& prepared, int ranks) {
     const Case& c = prepared.c;
-    flash::RingRun run(rung, c.problem, prepared.tensors.view(c.dtype), ranks);
-    run.run();
-    const std::vector<float> o = run.o(), lse = run.lse();
+    const auto run = flash::rung_of(described, ranks).on(c.problem, prepared.tensors.view(c.dtype));
+    run->run();
+    const std::vector<float> o = run->o(), lse = run->lse();
     const flash::Verdict verdict =
         flash::reference::compare(c.problem, prepared.expected, {o, lse});
     CHECK(verdict.ok);
@@ -95,7 +93,7 @@ TEST_CASE("every row has one place in the shards, and all ranks' steps are equal
 // The suite itself has three ranks.
 TEST_CASE("the suite's square cases, by 2, 4 and 5 ranks") {
     const int ranks = GENERATE(2, 4, 5);
-    const flash::conformance::Scope scope = flash::conformance::scope_of(rung);
+    const flash::conformance::Scope scope = flash::conformance::scope_of(flash::rung_of(described));
     int judged = 0;
     for (const Case& c : flash::conformance::detect(scope).cases) {
         if (c.problem.q_len == c.problem.kv_len) {
@@ -140,11 +138,11 @@ TEST_CASE("heads that go round in portions get the same bits, in less workspace"
     const Prepared prepared =
         flash::conformance::prepare({.kind = Kind::normal, .dtype = DType::fp16, .problem = p});
     const auto run = [&](int portions) {
-        flash::RingRun ring(rung, p, prepared.tensors.view(DType::fp16), 5,
-                            flash::DeviceRun::default_margin, portions);
-        ring.run();
-        CHECK(ring.damage().empty());
-        return std::tuple(ring.o(), ring.lse(), ring.workspace_bytes());
+        const auto ring =
+            flash::rung_of(described, 5, portions).on(p, prepared.tensors.view(DType::fp16));
+        ring->run();
+        CHECK(ring->damage().empty());
+        return std::tuple(ring->o(), ring->lse(), ring->workspace_bytes());
     };
     const auto [o, lse, bytes] = run(1);
     for (const int portions : {2, 4, 6}) {
@@ -224,7 +222,7 @@ TEST_CASE("a ring refuses what it cannot do") {
     Problem p = problem(8, 64, true);
     p.kv_len = 9;
     const std::vector<float> q(8 * 64 * 2), kv(9 * 64);
-    CHECK_THROWS_AS(flash::RingRun(rung, p, {DType::fp16, q, kv, kv}, 2), flash::Error);
-    CHECK_THROWS_AS(flash::require_ring(problem(8, 64, true), 1 << 20), flash::Error);
+    CHECK_THROWS_AS(flash::rung_of(described, 2).on(p, {DType::fp16, q, kv, kv}), flash::Error);
+    CHECK_THROWS_AS(flash::require_ring(problem(8, 64, true), 1 << 20, 1), flash::Error);
     CHECK_THROWS_AS(flash::require_ring(problem(8, 64, true, 6, 3), 2, 4), flash::Error);
 }

@@ -11,9 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "common/harness/backends/device_backend.hpp"
 #include "common/harness/files/convert.hpp"
-#include "reference/check.hpp"
 #include "reference/conformance/judge.hpp"
 #include "steps/27_lazy_maximum/lazy_maximum.hpp"
 #include "steps/28_fixed_maximum/fixed_maximum.hpp"
@@ -25,6 +23,7 @@
 #include "steps/51_packed_heads/packed_heads.hpp"
 #include "steps/52_split_kv/split_kv.hpp"
 #include "steps/53_paged_kv/paged_kv.hpp"
+#include "steps/tests/device_rung.hpp"
 
 namespace {
 
@@ -32,7 +31,7 @@ using flash::DType;
 using flash::Problem;
 using flash::conformance::Prepared;
 
-const std::vector<flash::Rung> rungs = {{.name = "lazy_maximum",
+const flash::ForwardRung described[] = {{.name = "lazy_maximum",
                                          .fp16 = lazy_maximum::attention<flash::Half>,
                                          .bf16 = lazy_maximum::attention<flash::Bfloat16>,
                                          .rounded_sums = true},
@@ -72,6 +71,14 @@ const std::vector<flash::Rung> rungs = {{.name = "lazy_maximum",
                                          .bf16 = paged_kv::attention<flash::Bfloat16>,
                                          .workspace_bytes = paged_kv::workspace_bytes,
                                          .rounded_sums = true}};
+
+const std::vector<const flash::Rung*> rungs = [] {
+    std::vector<const flash::Rung*> all;
+    for (const flash::ForwardRung& rung : described) {
+        all.push_back(&flash::rung_of(flash::tests::on_device(rung)));
+    }
+    return all;
+}();
 
 /// One row's scores in units of log2, by the stage that a key belongs to: a few low keys, some on
 /// the way, a plateau that nearly all keys share, and a single peak.
@@ -116,11 +123,9 @@ Prepared prepare(DType dtype, int64_t N_kv, const Keys& keys, const std::vector<
 }
 
 void judge_all(const Prepared& prepared) {
-    for (flash::Rung rung : rungs) {
-        rung.head_dims = wgmma_tma::head_dims; // of which all have 64
-        rung.backend = flash::device_backend;
-        for (const std::string& wrong : flash::conformance::judge(rung, prepared)) {
-            CAPTURE(rung.name);
+    for (const flash::Rung* rung : rungs) {
+        for (const std::string& wrong : flash::conformance::judge(*rung, prepared)) {
+            CAPTURE(rung->name);
             FAIL_CHECK(wrong);
         }
     }
@@ -207,14 +212,12 @@ TEST_CASE("equal scores weigh the same in every tile, however large they are") {
         flash::conformance::Kind::huge_equal, dtype, {.q_len = 33, .kv_len = 194, .head_dim = 64}};
     Prepared prepared = flash::conformance::prepare(c);
     prepared.expected.o_bound = prepared.expected.rounding;
-    for (flash::Rung rung : rungs) {
-        if (rung.name == "split_kv" || rung.name == "paged_kv") {
+    for (const flash::Rung* rung : rungs) {
+        if (rung->name == "split_kv" || rung->name == "paged_kv") {
             continue;
         }
-        rung.head_dims = wgmma_tma::head_dims;
-        rung.backend = flash::device_backend;
-        CAPTURE(rung.name);
-        for (const std::string& wrong : flash::conformance::judge(rung, prepared)) {
+        CAPTURE(rung->name);
+        for (const std::string& wrong : flash::conformance::judge(*rung, prepared)) {
             FAIL_CHECK(wrong);
         }
     }

@@ -2,9 +2,9 @@
 // cuda/cuda_backend.cu runs kernels on a GPU, simt/simt_backend.cpp executes them on the CPU.
 #pragma once
 
-#include "common/harness/backends/backend.hpp"
-
 namespace flash {
+
+class Backend;
 
 Backend& device_backend();
 

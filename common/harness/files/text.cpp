@@ -1,5 +1,6 @@
 #include "common/harness/files/text.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <iterator>
 
@@ -14,6 +15,13 @@ std::string format_bytes(double bytes) {
     }
     char text[32];
     std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+    return text;
+}
+
+std::string in_lower_case(std::string text) {
+    std::ranges::transform(text, text.begin(), [](char c) {
+        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
     return text;
 }
 

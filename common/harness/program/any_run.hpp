@@ -1,18 +1,29 @@
-// A rung on one problem, as its program sees it: on one device (DeviceRun), or on those of a ring
-// (RingRun).
+// A rung on one problem: on one device (DeviceRun), or on those of a ring.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "common/types.hpp"
+
 namespace flash {
+
+/// A tensor that a rung reads or writes. A file calls it by the same name in lower case.
+struct TensorSpec {
+    const char* name; // "dQ"
+    DType dtype;
+    std::vector<int64_t> shape;
+
+    int64_t size() const; // elements
+    size_t bytes() const { return static_cast<size_t>(size() * dtype_bytes(dtype)); }
+};
 
 class AnyRun {
   public:
-    struct Gradients {
-        std::vector<float> d_q, d_k, d_v;
-    };
+    /// Bytes around each tensor; a multiple of 256 keeps the tensors aligned.
+    static constexpr size_t default_margin = 4096;
 
     virtual ~AnyRun() = default;
 
@@ -26,9 +37,10 @@ class AnyRun {
     /// Seconds of one run, caches flushed before it.
     virtual double time() = 0;
 
-    virtual std::vector<float> o() const = 0; // converted to float
-    virtual std::vector<float> lse() const = 0;
-    virtual Gradients gradients() const { return {}; } // of a backward rung
+    /// Output `i`, converted to float: O and LSE, or dQ, dK and dV.
+    virtual std::vector<float> output(size_t i) const = 0;
+    std::vector<float> o() const { return output(0); }
+    std::vector<float> lse() const { return output(1); }
 
     /// Bytes of the rung's workspace.
     virtual size_t workspace_bytes() const = 0;

@@ -49,8 +49,12 @@ template <class Items> std::string joined(const Items& items, auto to_text) {
     return text;
 }
 
-std::string examples(const Rung& rung) {
-    const std::string& name = rung.name;
+CLI::Option* add(CLI::App& app, const char* name, const char* kind, auto& value,
+                 const std::string& help) {
+    return app.add_option(name, value, help)->type_name(kind);
+}
+
+std::string examples(const std::string& name, const Help& help) {
     return "Examples:\n"
            "  " +
            name +
@@ -61,101 +65,80 @@ std::string examples(const Rung& rung) {
            " --heads 8 --kv-heads 2 --q-len 1000 --causal\n"
            "      grouped heads and a causal mask, at a length that no tile size divides\n"
            "  " +
-           name +
-           (rung.is_backward() ? " --input qkv.safetensors --output gradients.safetensors\n"
-                                 "      tensors q, k, v, do from a file, dq, dk, dv to another\n"
-                               : " --input qkv.safetensors --output o.safetensors\n"
-                                 "      tensors q, k, v from a file, o and lse to another\n") +
-           "  " + name +
+           name + help.file_example + "  " + name +
            " --heads 8 --q-len 4096 --bench --json\n"
            "      the median of many runs, as one JSON document\n" +
-           (rung.is_ring() ? "  mpirun -np 2 " + name +
-                                 " --causal --q-len 1000\n"
-                                 "      the sequence spread over two processes\n"
-                           : std::string()) +
-           (rung.is_paged() ? "  " + name +
-                                  " --batch 3 --kv-len 1000 --q-len 1 --lengths 1000,0,37\n"
-                                  "      K and V in pages, and three sequences of other lengths\n"
-                            : std::string()) +
-           "Exit code: 0 passed, 1 wrong result, 2 bad input or no usable device.";
+           help.examples + "Exit code: 0 passed, 1 wrong result, 2 bad input or no usable device.";
 }
 
 } // namespace
 
-std::optional<Options> parse_options(const Rung& rung, int argc, const char* const* argv) {
+void CommandLine::add_size(const char* name, std::optional<int64_t>& value,
+                           const std::string& help) {
+    add(app_, name, "N", value, help)->check(of_64_bits(number<int64_t>("a whole number")));
+}
+
+void CommandLine::add_count(const char* name, const char* letter, std::optional<int>& value,
+                            const std::string& help) {
+    add(app_, name, letter, value, help)->check(positive<int>());
+}
+
+void CommandLine::add_text(const char* name, const char* what, std::optional<std::string>& value,
+                           const std::string& help) {
+    add(app_, name, what, value, help);
+}
+
+std::optional<Options> parse_options(Rung& rung, int argc, const char* const* argv) {
     Options options;
-    CLI::App app(rung.is_backward() ? "dQ, dK, dV from Q, K, V, O, LSE, dO"
-                                    : "O, LSE = attention(Q, K, V)",
-                 rung.name);
+    const Help help = rung.help();
+    CLI::App app(help.title, rung.name);
+    CommandLine line(app);
     app.set_help_flag("-h,--help", "Print this help and exit");
     // so that a script's can be overruled
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app.allow_extras(); // CLI11 would print an unknown option as it is, whatever it holds
 
-    const auto add = [&](const char* name, const char* kind, auto& value, const std::string& help) {
-        return app.add_option(name, value, help)->type_name(kind);
-    };
-    const auto add_size = [&](const char* name, std::optional<int64_t>& value,
-                              const std::string& help) {
-        add(name, "N", value, help)->check(of_64_bits(number<int64_t>("a whole number")));
-    };
-    const std::vector<DType> types = rung.dtypes();
+    const std::vector<DType>& types = rung.dtypes;
     const std::string head_dims =
         rung.head_dims.empty() ? "any"
                                : joined(rung.head_dims, [](int d) { return std::to_string(d); });
 
-    add_size("--batch", options.batch, "B, sequences in the batch (1)");
-    add_size("--heads", options.heads, "H, query heads (4)");
-    add_size("--kv-heads", options.kv_heads, "H_kv, key/value heads; divides H (H)");
-    add_size("--q-len", options.q_len, "N_q, queries in a sequence (256)");
-    add_size("--kv-len", options.kv_len, "N_kv, keys in a sequence (N_q)");
-    add_size("--head-dim", options.head_dim, "d, size of one head: " + head_dims + " (64)");
+    line.add_size("--batch", options.batch, "B, sequences in the batch (1)");
+    line.add_size("--heads", options.heads, "H, query heads (4)");
+    line.add_size("--kv-heads", options.kv_heads, "H_kv, key/value heads; divides H (H)");
+    line.add_size("--q-len", options.q_len, "N_q, queries in a sequence (256)");
+    line.add_size("--kv-len", options.kv_len, "N_kv, keys in a sequence (N_q)");
+    line.add_size("--head-dim", options.head_dim, "d, size of one head: " + head_dims + " (64)");
     app.add_flag("--causal", options.causal, "Query i sees key j only if j <= i + N_kv - N_q");
-    add("--scale", "S", options.scale, "Factor on Q K^T (1/sqrt(d))")
+    add(app, "--scale", "S", options.scale, "Factor on Q K^T (1/sqrt(d))")
         ->check(number<float>("a number"));
     std::string type;
-    add("--dtype", "TYPE", type,
+    add(app, "--dtype", "TYPE", type,
         "Type of Q, K, V and O: " + joined(types, dtype_name) + " (" + dtype_name(types.at(0)) +
             ")")
         ->check(CLI::IsMember({"fp32", "fp16", "bf16"}).description(""));
-    add("--seed", "N", options.seed, "Seed of the random input, N(0, 1) (0)")
+    add(app, "--seed", "N", options.seed, "Seed of the random input, N(0, 1) (0)")
         ->check(of_64_bits(number<uint64_t>("a whole number, 0 or more")));
-    add("--input", "FILE", options.input,
-        std::string("Read q, k, v from a safetensors file; the shape comes from it") +
-            (rung.is_backward() ? ". It may hold do (else random), and o with lse (else computed)"
-                                : ""));
-    add("--output", "FILE", options.output,
-        std::string("Write ") + (rung.is_backward() ? "dq, dk and dv" : "o and lse") +
-            " to a safetensors file");
+    line.add_text("--input", "FILE", options.input,
+                  "Read q, k, v from a safetensors file; the shape comes from it" +
+                      std::string(help.input));
+    line.add_text("--output", "FILE", options.output,
+                  std::string("Write ") + help.output + " to a safetensors file");
     bool no_check = false;
     app.add_flag("--no-check", no_check, "Do not compare with the reference");
-    add("--check-rows", "N", options.check_rows,
+    add(app, "--check-rows", "N", options.check_rows,
         "Compare about N rows of each head with the reference (all)")
         ->check(positive<int64_t>());
     app.add_flag("--bench", options.bench, "Time many runs with cold caches, and measure memory");
-    add("--repetitions", "N", options.repetitions,
-        "How many runs --bench times (20 or more, fewer when they take minutes)")
-        ->check(positive<int>());
-    if (rung.is_ring()) {
-        add("--ranks", "P", options.ranks,
-            "Compute all of P ranks in this process, one after the other, so that nothing travels")
-            ->check(positive<int>());
-        add("--portions", "N", options.portions,
-            "Send the heads round in N portions, one after the other: the workspace is for one (1)")
-            ->check(positive<int>());
-    }
-    if (rung.is_paged()) {
-        add_size("--page", options.page,
-                 "Lay K and V into pages of N keys, in random order; N is a multiple of 16 (64)");
-        add("--lengths", "LIST", options.lengths,
-            "Keys of each sequence in these pages, 0 to N_kv: 1000,0,37 or random (all N_kv)");
-    }
+    line.add_count("--repetitions", "N", options.repetitions,
+                   "How many runs --bench times (20 or more, fewer when they take minutes)");
+    rung.add_options(line);
     app.add_flag("--json", options.json, "Print one JSON document instead of text");
     const std::vector<BackendFlag> backend_flags = rung.backend().flags();
     for (const BackendFlag& flag : backend_flags) {
         app.add_flag_callback(flag.name, flag.use, flag.help);
     }
-    app.footer(examples(rung));
+    app.footer(examples(rung.name, help));
 
     try {
         app.parse(argc, argv);

@@ -7,6 +7,10 @@
 
 #include "common/harness/program/rung.hpp"
 
+namespace CLI {
+class App;
+}
+
 namespace flash {
 
 /// What the user asked for; what was left open is empty.
@@ -22,17 +26,30 @@ struct Options {
     bool bench = false;
     std::optional<int> repetitions; // of --bench
     bool json = false;
-    std::optional<int> ranks;           // of a ring, all in this process
-    std::optional<int> portions;        // of a ring's heads
-    std::optional<int64_t> page;        // of a paged rung: keys in a page
-    std::optional<std::string> lengths; // "1000,0,37", or "random"
+};
 
-    bool paged() const { return page || lengths; }
+/// Where a kind of rungs adds its options.
+class CommandLine {
+  public:
+    explicit CommandLine(CLI::App& app) : app_(app) {}
+
+    /// A whole number of 64 bits; whether it makes sense is for make_problem to say, or the kind.
+    void add_size(const char* name, std::optional<int64_t>& value, const std::string& help);
+
+    /// A whole number from 1 on.
+    void add_count(const char* name, const char* letter, std::optional<int>& value,
+                   const std::string& help);
+
+    /// Any text; `what` stands for it in the help.
+    void add_text(const char* name, const char* what, std::optional<std::string>& value,
+                  const std::string& help);
+
+  private:
+    CLI::App& app_;
 };
 
 /// Nothing when --help was asked for and has been printed. Throws Error for an unknown option or a
-/// value that is not of the option's kind; whether the values make sense together is for
-/// `make_inputs` to say.
-std::optional<Options> parse_options(const Rung& rung, int argc, const char* const* argv);
+/// value that is not of the option's kind.
+std::optional<Options> parse_options(Rung& rung, int argc, const char* const* argv);
 
 } // namespace flash

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
-#include <span>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -45,17 +44,6 @@ std::vector<uint16_t> quiet_nan(DType type) {
     }
 }
 
-/// The tensor in `type`, with NaN before and after it.
-std::vector<std::byte> surrounded(DType type, std::span<const float> values, size_t margin) {
-    std::vector<std::byte> bits(values.size() * static_cast<size_t>(dtype_bytes(type)) +
-                                2 * margin);
-    const std::vector<uint16_t> nan = quiet_nan(type);
-    fill(std::span(bits).first(margin), nan);
-    fill(std::span(bits).last(margin), nan);
-    to_bytes(type, values, bits.data() + margin);
-    return bits;
-}
-
 /// Where byte `offset` of an allocation lies, seen from the tensor inside it.
 std::string place(const char* name, size_t offset, size_t margin, size_t bytes) {
     const std::string tensor(name);
@@ -90,64 +78,68 @@ std::optional<size_t> first_difference(const Memory& memory, size_t offset,
 
 } // namespace
 
-DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, const Inputs& inputs, size_t margin)
-    : DeviceRun(rung, problem, inputs.dtype, margin) {
-    const std::span<const float> given[] = {inputs.q, inputs.k,   inputs.v,
-                                            inputs.o, inputs.lse, inputs.d_o};
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-        upload(i, given[i]);
-    }
+int64_t TensorSpec::size() const {
+    return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-DeviceRun::DeviceRun(const Rung& rung, const Problem& problem, DType dtype, size_t margin)
-    : rung_(rung), problem_(problem), dtype_(dtype), margin_(margin) {
-    validate(problem);
-    require_supported(rung, problem, dtype);
+DeviceRun::Tensor DeviceRun::reserve(const TensorSpec& spec) const {
+    Tensor tensor{spec, call_.backend->allocate(spec.bytes() + 2 * margin_), {}};
+    tensor.memory->declare(margin_, spec.bytes(), spec.name);
+    return tensor;
+}
+
+DeviceRun::DeviceRun(Call call, size_t margin) : call_(std::move(call)), margin_(margin) {
     if (margin % 256 != 0) {
         throw std::invalid_argument(
             "DeviceRun: the margin must be a multiple of 256, or the tensors lose alignment");
     }
-    if (rung.takes_workspace() && rung.workspace_bytes == nullptr) {
+    if (call_.takes_workspace && !call_.workspace_bytes) {
         throw std::invalid_argument(
             "DeviceRun: the rung takes a workspace, and does not say how large");
     }
-    require_memory(rung, problem, dtype, margin);
-    const auto reserve = [&](const char* name, DType type, int64_t size) {
-        const size_t bytes = static_cast<size_t>(size) * static_cast<size_t>(dtype_bytes(type));
-        Tensor tensor{name, type, size, bytes, rung_.backend().allocate(bytes + 2 * margin), {}};
-        tensor.memory->declare(margin, bytes, name);
-        return tensor;
-    };
-    const int64_t q_size = problem.q_size(), kv_size = problem.kv_size(),
-                  lse_size = problem.lse_size();
-    inputs_.push_back(reserve("Q", dtype, q_size));
-    inputs_.push_back(reserve("K", dtype, kv_size));
-    inputs_.push_back(reserve("V", dtype, kv_size));
-    if (rung.is_backward()) {
-        inputs_.push_back(reserve("O", dtype, q_size));
-        inputs_.push_back(reserve("LSE", DType::fp32, lse_size));
-        inputs_.push_back(reserve("dO", dtype, q_size));
-        outputs_.push_back(reserve("dQ", dtype, q_size));
-        outputs_.push_back(reserve("dK", dtype, kv_size));
-        outputs_.push_back(reserve("dV", dtype, kv_size));
-    } else {
-        outputs_.push_back(reserve("O", dtype, q_size));
-        outputs_.push_back(reserve("LSE", DType::fp32, lse_size));
+    require_memory(call_, margin);
+    for (const TensorSpec& spec : call_.inputs) {
+        pointers_.inputs.push_back(data(inputs_.emplace_back(reserve(spec))));
     }
-    if (rung.takes_workspace()) {
-        workspace_ = reserve("the workspace", DType::fp32, (rung.workspace_bytes(problem) + 3) / 4);
+    for (const TensorSpec& spec : call_.outputs) {
+        pointers_.outputs.push_back(data(outputs_.emplace_back(reserve(spec))));
+    }
+    if (call_.takes_workspace) {
+        workspace_ = reserve({"the workspace", DType::fp32, {(call_.workspace_bytes() + 3) / 4}});
+        pointers_.workspace = data(*workspace_);
     }
     poison();
 }
 
-void DeviceRun::upload(size_t i, std::span<const float> values) {
-    Tensor& tensor = inputs_[i];
-    if (values.size() != static_cast<size_t>(tensor.size)) {
-        throw Error(std::string(tensor.name) + " has " + std::to_string(values.size()) +
-                    " elements, the problem needs " + std::to_string(tensor.size));
+DeviceRun::DeviceRun(Call call, const std::vector<std::span<const float>>& inputs, size_t margin)
+    : DeviceRun(std::move(call), margin) {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+        upload(i, inputs.at(i));
     }
-    tensor.uploaded = surrounded(tensor.dtype, values, margin_);
-    tensor.memory->write(0, tensor.uploaded.data(), tensor.uploaded.size());
+}
+
+void DeviceRun::upload(size_t i, size_t elements, const std::function<void(std::byte*)>& copy) {
+    Tensor& tensor = inputs_[i];
+    if (elements != static_cast<size_t>(tensor.spec.size())) {
+        throw Error(std::string(tensor.spec.name) + " has " + std::to_string(elements) +
+                    " elements, the problem needs " + std::to_string(tensor.spec.size()));
+    }
+    std::vector<std::byte>& bits = tensor.uploaded;
+    bits.resize(tensor.spec.bytes() + 2 * margin_);
+    const std::vector<uint16_t> nan = quiet_nan(tensor.spec.dtype);
+    fill(std::span(bits).first(margin_), nan);
+    fill(std::span(bits).last(margin_), nan);
+    copy(bits.data() + margin_);
+    tensor.memory->write(0, bits.data(), bits.size());
+}
+
+void DeviceRun::upload(size_t i, std::span<const float> values) {
+    upload(i, values.size(), [&](std::byte* to) { to_bytes(inputs_[i].spec.dtype, values, to); });
+}
+
+void DeviceRun::upload(size_t i, std::span<const int> numbers) {
+    upload(i, numbers.size(),
+           [&](std::byte* to) { std::memcpy(to, numbers.data(), numbers.size_bytes()); });
 }
 
 void DeviceRun::poison(Tensor& tensor, std::span<const uint16_t> pattern) {
@@ -159,13 +151,13 @@ void DeviceRun::poison(Tensor& tensor, std::span<const uint16_t> pattern) {
         }
     };
     write(0, margin_, std::span(&canary, 1));
-    write(margin_, tensor.bytes, pattern);
-    write(margin_ + tensor.bytes, margin_, std::span(&canary, 1));
+    write(margin_, tensor.spec.bytes(), pattern);
+    write(margin_ + tensor.spec.bytes(), margin_, std::span(&canary, 1));
 }
 
 void DeviceRun::poison() {
     for (Tensor& tensor : outputs_) {
-        poison(tensor, quiet_nan(tensor.dtype));
+        poison(tensor, quiet_nan(tensor.spec.dtype));
     }
     // NaN, which is a large number where a rung counts; the next time a small one, as floats nearly
     // 0
@@ -175,49 +167,25 @@ void DeviceRun::poison() {
     }
 }
 
-void DeviceRun::launch() {
-    void* const workspace = workspace_ ? data<void>(*workspace_) : nullptr;
-    const auto call = [this, workspace]<class T>(Forward<T> forward, Backward<T> backward) {
-        const T *Q = data<const T>(inputs_[0]), *K = data<const T>(inputs_[1]),
-                *V = data<const T>(inputs_[2]);
-        if (rung_.is_backward()) {
-            backward(problem_, Q, K, V, data<const T>(inputs_[3]), data<const float>(inputs_[4]),
-                     data<const T>(inputs_[5]), data<T>(outputs_[0]), data<T>(outputs_[1]),
-                     data<T>(outputs_[2]), workspace);
-        } else {
-            forward(problem_, Q, K, V, data<T>(outputs_[0]), data<float>(outputs_[1]), workspace);
-        }
-    };
-    switch (dtype_) {
-    case DType::fp32:
-        call(rung_.fp32, rung_.backward.fp32);
-        break;
-    case DType::fp16:
-        call(rung_.fp16, rung_.backward.fp16);
-        break;
-    case DType::bf16:
-        call(rung_.bf16, rung_.backward.bf16);
-        break;
-    }
-}
+void DeviceRun::launch() { call_.function(pointers_); }
 
 void DeviceRun::run() {
     launch();
-    rung_.backend().synchronize();
+    call_.backend->synchronize();
 }
 
 double DeviceRun::time() {
-    Backend& backend = rung_.backend();
-    backend.flush_caches();
-    return backend.time([this] { launch(); });
+    call_.backend->flush_caches();
+    return call_.backend->time([this] { launch(); });
 }
 
-std::vector<float> DeviceRun::values(const Tensor& tensor, int64_t first, int64_t count) const {
-    const auto element = static_cast<size_t>(dtype_bytes(tensor.dtype));
+std::vector<float> DeviceRun::output(size_t i, int64_t first, int64_t count) const {
+    const Tensor& tensor = outputs_[i];
+    const auto element = static_cast<size_t>(dtype_bytes(tensor.spec.dtype));
     std::vector<std::byte> bits(static_cast<size_t>(count) * element);
     tensor.memory->read(margin_ + static_cast<size_t>(first) * element, bits.data(), bits.size());
     std::vector<float> values(static_cast<size_t>(count));
-    to_floats(tensor.dtype, bits.data(), values);
+    to_floats(tensor.spec.dtype, bits.data(), values);
     return values;
 }
 
@@ -225,9 +193,9 @@ std::string DeviceRun::damage() const {
     std::vector<std::byte> untouched(margin_);
     fill(untouched, std::span(&canary, 1));
     const auto damage_around = [&](const Tensor& tensor) -> std::string {
-        for (const size_t from : {size_t{0}, margin_ + tensor.bytes}) {
+        for (const size_t from : {size_t{0}, margin_ + tensor.spec.bytes()}) {
             if (const auto offset = first_difference(*tensor.memory, from, untouched)) {
-                return place(tensor.name, *offset, margin_, tensor.bytes);
+                return place(tensor.spec.name, *offset, margin_, tensor.spec.bytes());
             }
         }
         return {};
@@ -244,7 +212,7 @@ std::string DeviceRun::damage() const {
     }
     for (const Tensor& tensor : inputs_) {
         if (const auto offset = first_difference(*tensor.memory, 0, tensor.uploaded)) {
-            return place(tensor.name, *offset, margin_, tensor.bytes);
+            return place(tensor.spec.name, *offset, margin_, tensor.spec.bytes());
         }
     }
     return {};

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <span>
 
 #include "common/harness/files/safetensors.hpp"
 #include "common/harness/files/text.hpp"
-#include "common/harness/program/paged_run.hpp"
 #include "common/harness/program/random.hpp"
-#include "common/harness/program/ring_run.hpp"
 
 namespace flash {
 namespace {
@@ -66,26 +63,6 @@ int64_t usual_head_dim(const Rung& rung) {
     return has_64 ? 64 : rung.head_dims.front();
 }
 
-/// Rounds to `type`, in place.
-void convert(std::vector<float>& values, DType type, const std::string& tensor) {
-    for (size_t i = 0; i < values.size(); ++i) {
-        const float rounded = round_to(type, values[i]);
-        if (std::isinf(rounded) && std::isfinite(values[i])) {
-            throw Error(tensor + " holds " + std::to_string(values[i]) + " (element " +
-                        std::to_string(i) + "), too large for " + dtype_name(type) +
-                        (type == DType::fp16
-                             ? ", whose largest value is 65504; try --dtype bf16 or fp32"
-                             : "; try --dtype fp32"));
-        }
-        values[i] = rounded;
-    }
-}
-
-/// Some elements of a tensor.
-struct Range {
-    int64_t first, count;
-};
-
 /// Some numbers of a sequence, from `first` on.
 struct Piece {
     int64_t first;
@@ -96,8 +73,8 @@ struct Piece {
 /// All tensors, one after the other, are one sequence of numbers. These are pieces of it, in its
 /// order. The sequence has independent parts, which can be made side by side: a value depends on
 /// the seed and its place alone, not on pieces or the number of threads.
-void fill_with_normal_numbers(const std::vector<Piece>& pieces, DType dtype, uint64_t seed,
-                              const Progress& progress) {
+void fill_pieces(const std::vector<Piece>& pieces, DType dtype, uint64_t seed,
+                 const Progress& progress) {
     constexpr int64_t part_size = 1 << 20;
     struct Part {
         int64_t number;
@@ -135,7 +112,49 @@ void fill_with_normal_numbers(const std::vector<Piece>& pieces, DType dtype, uin
 /// In a file, and in the order of a rung's parameters.
 constexpr const char* tensor_names[] = {"q", "k", "v"};
 
-/// Parts of Q (`i` is 0), K or V, one behind the other.
+} // namespace
+
+Problem make_problem(const Rung& rung, const Options& options) {
+    Problem problem;
+    if (options.input) {
+        if (options.seed) {
+            throw Error(
+                "--seed makes random input, --input reads it from a file: give one of them");
+        }
+        take_shape(problem, options);
+    } else {
+        problem.batch = options.batch.value_or(1);
+        problem.heads = options.heads.value_or(4);
+        problem.kv_heads = options.kv_heads.value_or(problem.heads);
+        problem.q_len = options.q_len.value_or(256);
+        problem.kv_len = options.kv_len.value_or(problem.q_len);
+        problem.head_dim = options.head_dim.value_or(usual_head_dim(rung));
+    }
+    problem.causal = options.causal;
+    problem.scale = options.scale.value_or(default_scale(std::max<int64_t>(problem.head_dim, 1)));
+    validate(problem);
+    return problem;
+}
+
+void convert(std::vector<float>& values, DType type, const std::string& tensor) {
+    for (size_t i = 0; i < values.size(); ++i) {
+        const float rounded = round_to(type, values[i]);
+        if (std::isinf(rounded) && std::isfinite(values[i])) {
+            throw Error(tensor + " holds " + std::to_string(values[i]) + " (element " +
+                        std::to_string(i) + "), too large for " + dtype_name(type) +
+                        (type == DType::fp16
+                             ? ", whose largest value is 65504; try --dtype bf16 or fp32"
+                             : "; try --dtype fp32"));
+        }
+        values[i] = rounded;
+    }
+}
+
+void fill_with_normal_numbers(std::vector<float>& values, int64_t first, DType dtype, uint64_t seed,
+                              const Progress& progress) {
+    fill_pieces({{first, values}}, dtype, seed, progress);
+}
+
 std::vector<float> make_ranges(const Problem& problem, DType dtype, const Options& options,
                                size_t i, const std::vector<Range>& ranges,
                                const Progress& progress) {
@@ -164,92 +183,9 @@ std::vector<float> make_ranges(const Problem& problem, DType dtype, const Option
         convert(values, dtype, *options.input + ": " + tensor_names[i]);
         progress(1);
     } else {
-        fill_with_normal_numbers(pieces, dtype, options.seed.value_or(0), progress);
+        fill_pieces(pieces, dtype, options.seed.value_or(0), progress);
     }
     return values;
-}
-
-/// O, LSE and dO of a backward rung, where the file holds them; one that it holds must have its
-/// shape.
-void read_for_backward(SafetensorsReader& file, const Problem& p, const std::string& path,
-                       HostTensors& tensors) {
-    const std::vector<int64_t> q_shape = {p.batch, p.heads, p.q_len, p.head_dim};
-    const std::vector<int64_t> lse_shape = {p.batch, p.heads, p.q_len};
-    const auto read = [&](const char* name, std::vector<float>& values,
-                          const std::vector<int64_t>& shape, DType dtype) {
-        if (!file.tensors().contains(name)) {
-            return;
-        }
-        if (file.info(name).shape != shape) {
-            throw Error(path + ": " + name + " has the shape " +
-                        format_shape(file.info(name).shape) + ", but with this q it must have " +
-                        format_shape(shape));
-        }
-        values = file.read(name);
-        convert(values, dtype, path + ": " + name);
-    };
-    read("do", tensors.d_o, q_shape, tensors.dtype);
-    if (file.tensors().contains("o") != file.tensors().contains("lse")) {
-        throw Error(
-            path +
-            ": holds one of o and lse; a backward rung needs both, or none and makes them itself");
-    }
-    read("o", tensors.o, q_shape, tensors.dtype);
-    read("lse", tensors.lse, lse_shape, DType::fp32);
-}
-
-} // namespace
-
-Problem make_problem(const Rung& rung, const Options& options) {
-    Problem problem;
-    if (options.input) {
-        if (options.seed) {
-            throw Error(
-                "--seed makes random input, --input reads it from a file: give one of them");
-        }
-        take_shape(problem, options);
-    } else {
-        problem.batch = options.batch.value_or(1);
-        problem.heads = options.heads.value_or(4);
-        problem.kv_heads = options.kv_heads.value_or(problem.heads);
-        problem.q_len = options.q_len.value_or(256);
-        problem.kv_len = options.kv_len.value_or(problem.q_len);
-        problem.head_dim = options.head_dim.value_or(usual_head_dim(rung));
-    }
-    problem.causal = options.causal;
-    problem.scale = options.scale.value_or(default_scale(std::max<int64_t>(problem.head_dim, 1)));
-    validate(problem);
-    return problem;
-}
-
-int page_of(const Options& options) { return static_cast<int>(options.page.value_or(64)); }
-
-std::vector<int64_t> make_lengths(const Problem& problem, const Options& options) {
-    std::vector<int64_t> lengths;
-    if (!options.lengths) {
-        lengths.assign(static_cast<size_t>(problem.batch), problem.kv_len);
-    } else if (*options.lengths == "random") {
-        lengths = random_lengths(problem, options.seed.value_or(0));
-    } else {
-        const char* at = options.lengths->data();
-        const char* const end = at + options.lengths->size();
-        while (true) {
-            int64_t length = 0;
-            const auto [behind, error] = std::from_chars(at, end, length);
-            if (error != std::errc() || (behind != end && *behind != ',')) {
-                throw Error("--lengths needs whole numbers with commas between them, or random, "
-                            "got " +
-                            in_quotes(*options.lengths));
-            }
-            lengths.push_back(length);
-            if (behind == end) {
-                break;
-            }
-            at = behind + 1;
-        }
-    }
-    require_lengths(problem, options.page.value_or(64), lengths);
-    return lengths;
 }
 
 HostTensors make_heads(const Problem& problem, DType dtype, const Options& options, int64_t first,
@@ -268,42 +204,9 @@ HostTensors make_heads(const Problem& problem, DType dtype, const Options& optio
     return tensors;
 }
 
-std::vector<float> make_shard(const Problem& problem, DType dtype, const Options& options,
-                              const Shard& shard, size_t i, const Progress& progress) {
-    const int64_t heads = problem.batch * (i == 0 ? problem.heads : problem.kv_heads);
-    std::vector<Range> ranges;
-    for (int64_t head = 0; head < heads; ++head) {
-        const int64_t start = head * shard.length;
-        for (const int chunk : {shard.early(), shard.late()}) {
-            const int64_t begin = shard.begin(chunk), end = shard.begin(chunk + 1);
-            ranges.push_back(
-                {(start + begin) * problem.head_dim, (end - begin) * problem.head_dim});
-        }
-    }
-    if (shard.rows() == 0) { // a rank without rows gets one
-        const Problem part = problem_of(problem, shard);
-        return std::vector<float>(static_cast<size_t>(i == 0 ? part.q_size() : part.kv_size()));
-    }
-    return make_ranges(problem, dtype, options, i, ranges, progress);
-}
-
-HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype,
-                         const Options& options, const Progress& progress) {
-    HostTensors tensors =
-        make_heads(problem, dtype, options, 0, problem.batch * problem.kv_heads, progress);
-    if (!rung.is_backward()) {
-        return tensors;
-    }
-    if (options.input) {
-        SafetensorsReader file(*options.input);
-        read_for_backward(file, problem, *options.input, tensors);
-    }
-    if (tensors.d_o.empty()) { // behind Q, K and V; beside a file it has a sequence of its own
-        tensors.d_o.resize(static_cast<size_t>(problem.q_size()));
-        const int64_t d_O = options.input ? 0 : problem.q_size() + 2 * problem.kv_size();
-        fill_with_normal_numbers({{d_O, tensors.d_o}}, dtype, options.seed.value_or(0), progress);
-    }
-    return tensors;
+HostTensors make_tensors(const Problem& problem, DType dtype, const Options& options,
+                         const Progress& progress) {
+    return make_heads(problem, dtype, options, 0, problem.batch * problem.kv_heads, progress);
 }
 
 } // namespace flash

@@ -1,11 +1,12 @@
 // The problem and its tensors, from the options: random, or out of a file.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/harness/program/command_line.hpp"
 #include "common/harness/program/verdict.hpp"
-#include "common/ranks.hpp"
 
 namespace flash {
 
@@ -13,10 +14,8 @@ namespace flash {
 struct HostTensors {
     DType dtype = DType::fp32;
     std::vector<float> q, k, v;
-    // for a backward rung; O and LSE are empty when the file holds none
-    std::vector<float> o, lse, d_o;
 
-    Inputs view() const { return {dtype, q, k, v, o, lse, d_o}; }
+    Inputs view() const { return {dtype, q, k, v}; }
 };
 
 /// The problem that the options, and the header of the file they name, describe. Reads no tensor
@@ -24,25 +23,32 @@ struct HostTensors {
 /// disagree or a value makes no sense.
 Problem make_problem(const Rung& rung, const Options& options);
 
-/// How many keys each sequence has in pages. Throws Error when the options do not fit the problem.
-std::vector<int64_t> make_lengths(const Problem& problem, const Options& options);
-
-/// Keys in a page, with --page or without.
-int page_of(const Options& options);
+/// The problem's Q, K and V. Throws Error when a tensor cannot be read, or when a finite value of
+/// the file is too large for `dtype`.
+HostTensors make_tensors(const Problem& problem, DType dtype, const Options& options,
+                         const Progress& progress);
 
 /// The K/V heads first .. first + count - 1 of all B H_kv, each with the query heads that share it:
-/// of a problem that is too large for one host, a part. Throws Error as make_tensors does.
+/// of a problem that is too large for one host, a part. Throws Error likewise.
 HostTensors make_heads(const Problem& problem, DType dtype, const Options& options, int64_t first,
                        int64_t count, const Progress& progress);
 
-/// What a rank of a ring holds of Q (`i` is 0), K or V, as problem_of(problem, shard) says. Throws
-/// Error as make_tensors does.
-std::vector<float> make_shard(const Problem& problem, DType dtype, const Options& options,
-                              const Shard& shard, size_t i, const Progress& progress);
+/// Some elements of a tensor.
+struct Range {
+    int64_t first, count;
+};
 
-/// For a backward rung dO is made as well, random where the file holds none. Throws Error when a
-/// tensor cannot be read, or when a finite value of the file is too large for `dtype`.
-HostTensors make_tensors(const Rung& rung, const Problem& problem, DType dtype,
-                         const Options& options, const Progress& progress);
+/// Parts of Q (`i` is 0), K or V, one behind the other. Throws Error likewise.
+std::vector<float> make_ranges(const Problem& problem, DType dtype, const Options& options,
+                               size_t i, const std::vector<Range>& ranges,
+                               const Progress& progress);
+
+/// Random numbers, N(0, 1), as elements of `dtype`. All tensors, one after the other, are one
+/// sequence of numbers; these are those from `first` on.
+void fill_with_normal_numbers(std::vector<float>& values, int64_t first, DType dtype, uint64_t seed,
+                              const Progress& progress);
+
+/// Rounds to `type`, in place. Throws Error, naming the tensor, when a finite value is too large.
+void convert(std::vector<float>& values, DType type, const std::string& tensor);
 
 } // namespace flash

@@ -10,7 +10,7 @@ namespace flash {
 void require_supported(const Rung& rung, const Problem& problem, DType type) {
     if (!rung.supports(type)) {
         std::string known;
-        for (const DType supported : rung.dtypes()) {
+        for (const DType supported : rung.dtypes) {
             known += std::string(known.empty() ? "" : ", ") + dtype_name(supported);
         }
         throw Error(rung.name + " has no " + dtype_name(type) + " version; it supports " + known);
@@ -25,15 +25,14 @@ void require_supported(const Rung& rung, const Problem& problem, DType type) {
     }
 }
 
-void require_memory(const Rung& rung, const Problem& problem, DType type, size_t margin,
-                    double host_bytes) {
+void require_memory(const Call& call, size_t margin, double host_bytes) {
     // In double: no sum can overflow, and nobody minds the last byte.
-    const auto size = [](int64_t elements) { return static_cast<double>(elements); };
-    // Q, O, dO, dQ, and K, V, dK, dV; or Q, O and K, V
-    const double pairs = rung.is_backward() ? 4 : 2;
-    const double tensors =
-        pairs * (size(problem.q_size()) + size(problem.kv_size())) * dtype_bytes(type) +
-        size(problem.lse_size()) * sizeof(float) + (4 * pairs + 2) * static_cast<double>(margin);
+    double tensors = 0;
+    for (const auto* specs : {&call.inputs, &call.outputs}) {
+        for (const TensorSpec& spec : *specs) {
+            tensors += static_cast<double>(spec.bytes()) + 2 * static_cast<double>(margin);
+        }
+    }
     const auto require = [](double wanted, size_t available, const std::string& where,
                             const std::string& why) {
         if (wanted > static_cast<double>(available)) {
@@ -43,7 +42,7 @@ void require_memory(const Rung& rung, const Problem& problem, DType type, size_t
                         " is available\ntry a smaller --batch, --heads, --q-len or --kv-len");
         }
     };
-    Backend& backend = rung.backend();
+    Backend& backend = *call.backend;
     const size_t available = backend.available_bytes();
     const std::string where = backend.uses_host_memory() ? "" : " on the device";
     double wanted = tensors;
@@ -54,10 +53,10 @@ void require_memory(const Rung& rung, const Problem& problem, DType type, size_t
     }
     // The tensors first: when they fit, the rung can compute its workspace without an overflow.
     require(wanted, available, where, "");
-    if (rung.workspace_bytes != nullptr) {
-        const double workspace = size(rung.workspace_bytes(problem));
+    if (call.workspace_bytes) {
+        const auto workspace = static_cast<double>(call.workspace_bytes());
         require(wanted + workspace, available, where,
-                " (" + format_bytes(workspace) + " of it is workspace of " + rung.name + ")");
+                " (" + format_bytes(workspace) + " of it is workspace of " + call.rung + ")");
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "common/harness/program/device_run.hpp"
 #include "common/harness/program/rung.hpp"
 
 namespace flash {
@@ -11,10 +12,9 @@ namespace flash {
 /// head dim.
 void require_supported(const Rung& rung, const Problem& problem, DType type);
 
-/// Throws Error when the rung's inputs and outputs (each with two margins of `margin` bytes) and
-/// the rung's workspace exceed what its backend has left. `host_bytes` more are counted when the
-/// backend is the host itself.
-void require_memory(const Rung& rung, const Problem& problem, DType type, size_t margin,
-                    double host_bytes = 0);
+/// Throws Error when the call's inputs and outputs (each with two margins of `margin` bytes) and
+/// its workspace exceed what its backend has left. `host_bytes` more are counted when the backend
+/// is the host itself.
+void require_memory(const Call& call, size_t margin, double host_bytes = 0);
 
 } // namespace flash

@@ -29,7 +29,7 @@ void ProgressLine::show() {
     bool shown = false;
     std::unique_lock lock(mutex_);
     while (!finished_.wait_for(lock, wait, [this] { return done_; })) {
-        if (what_.empty()) {
+        if (silent_) {
             continue;
         }
         const double seconds =

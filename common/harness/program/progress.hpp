@@ -13,7 +13,7 @@ namespace flash {
 
 /// From its construction to its destruction something happens. When that takes longer than two
 /// seconds, it is shown: on a terminal as one line that is kept up to date and wiped in the end,
-/// elsewhere as a line now and then. Without a name nothing is shown: another process says it.
+/// elsewhere as a line now and then.
 class ProgressLine {
   public:
     explicit ProgressLine(std::string what);
@@ -29,8 +29,13 @@ class ProgressLine {
         return [this](double fraction) { update(fraction); };
     }
 
+    /// From now on nothing is shown: another process says it.
+    static void silence() { silent_ = true; }
+
   private:
     void show();
+
+    static inline bool silent_ = false;
 
     std::string what_;
     std::atomic<double> fraction_ = -1; // not known

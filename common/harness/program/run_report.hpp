@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/harness/program/benchmark.hpp"
@@ -11,23 +12,22 @@
 namespace flash {
 
 struct Report {
-    Rung rung;
+    const Rung* rung = nullptr;
     Problem problem;
     DType dtype = DType::fp32;
     std::optional<std::string> input; // the file, or else
     uint64_t seed = 0;                // the seed of random input
-    int ranks = 1;                    // of a ring,
-    int processes = 1;                // and how many processes computed them
-    int portions = 1;                 // in which its heads went round
-    int page = 0;                     // keys in a page of a paged cache, or 0
-    std::vector<int64_t> lengths;     // of its sequences
-    double flops = 0;                 // of the problem, or of the sequences of a paged cache
+    double flops = 0;                 // of the problem
     // of the first run, or of a second one when that is quick: the first one starts threads
     double seconds = 0;
     std::optional<Benchmark> benchmark;
     std::optional<Verdict> verdict; // nothing with --no-check
     std::string damage;             // DeviceRun::damage
     std::string of_backend;         // lines of Backend::end_first_run
+
+    // What the rung's kind adds: lines of text, and fields of JSON, {name, JSON}.
+    std::string kind_lines;
+    std::vector<std::pair<std::string, std::string>> kind_fields;
 
     bool ok() const { return damage.empty() && (!verdict || verdict->ok); }
 };

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "common/harness/files/text.hpp"
 #include "common/harness/program/run_report.hpp"
 
 namespace flash {
@@ -19,34 +20,25 @@ Json benchmark_json(const Benchmark& bench) {
             {"peak_memory_bytes", bench.peak_memory ? Json(*bench.peak_memory) : Json(nullptr)}};
 }
 
-Json verdict_json(const Verdict& verdict, bool backward) {
-    if (backward) {
-        return {{"ok", verdict.ok},
-                {"dq_error", verdict.d_q.error},
-                {"dq_bound", verdict.d_q.bound},
-                {"dk_error", verdict.d_k.error},
-                {"dk_bound", verdict.d_k.bound},
-                {"dv_error", verdict.d_v.error},
-                {"dv_bound", verdict.d_v.bound},
-                {"rows", verdict.rows},
-                {"message", verdict.message}};
+Json verdict_json(const Rung& rung, const Verdict& verdict) {
+    Json json = {{"ok", verdict.ok}};
+    for (const NamedError& one : rung.errors(verdict)) {
+        const std::string name = in_lower_case(one.name);
+        json[name + "_error"] = one.error;
+        json[name + "_bound"] = one.bound;
     }
-    return {{"ok", verdict.ok},
-            {"o_error", verdict.o_error},
-            {"o_bound", verdict.o_bound},
-            {"lse_error", verdict.lse_error},
-            {"lse_bound", verdict.lse_bound},
-            {"rows", verdict.rows},
-            {"message", verdict.message}};
+    json["rows"] = verdict.rows;
+    json["message"] = verdict.message;
+    return json;
 }
 
 } // namespace
 
 std::string format_json(const Report& report) {
     const Problem& p = report.problem;
-    const Backend& backend = report.rung.backend();
-    const Json json = {
-        {"rung", report.rung.name},
+    const Backend& backend = report.rung->backend();
+    Json json = {
+        {"rung", report.rung->name},
         {"ok", report.ok()},
         {"backend", backend.name()},
         {"description", backend.description()},
@@ -59,11 +51,12 @@ std::string format_json(const Report& report) {
           {"head_dim", p.head_dim},
           {"causal", p.causal},
           {"scale", p.scale}}},
-        {"ranks", report.ranks},
-        {"processes", report.processes},
-        {"portions", report.portions},
-        {"page", report.page > 0 ? Json(report.page) : Json(nullptr)},
-        {"lengths", report.page > 0 ? Json(report.lengths) : Json(nullptr)},
+        // of single kinds, but in every report, so that readers need not know the kind
+        {"ranks", 1},
+        {"processes", 1},
+        {"portions", 1},
+        {"page", nullptr},
+        {"lengths", nullptr},
         {"dtype", dtype_name(report.dtype)},
         {"input", report.input ? Json(*report.input) : Json(nullptr)},
         {"seed", report.input ? Json(nullptr) : Json(report.seed)},
@@ -71,10 +64,12 @@ std::string format_json(const Report& report) {
         {"flops", report.flops},
         {"gflops_per_s", report.flops / report.seconds / 1e9},
         {"benchmark", report.benchmark ? benchmark_json(*report.benchmark) : Json(nullptr)},
-        {"check",
-         report.verdict ? verdict_json(*report.verdict, report.rung.is_backward()) : Json(nullptr)},
+        {"check", report.verdict ? verdict_json(*report.rung, *report.verdict) : Json(nullptr)},
         {"damage", report.damage}, // memory that was written but is no output; empty: none
         {"compiler", __VERSION__}};
+    for (const auto& [name, value] : report.kind_fields) {
+        json[name] = Json::parse(value);
+    }
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

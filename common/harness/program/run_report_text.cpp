@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <numeric>
 
 #include "common/harness/files/text.hpp"
 #include "common/harness/program/run_report.hpp"
@@ -23,18 +22,6 @@ std::string format_seconds(double seconds) {
 std::string format_speed(double flops, double seconds) {
     const double giga = flops / seconds / 1e9;
     return giga < 1000 ? format("%.1f GFLOP/s", giga) : format("%.1f TFLOP/s", giga / 1000);
-}
-
-std::string cache_line(const Report& report) {
-    if (report.page == 0) {
-        return {};
-    }
-    const auto [least, most] = std::ranges::minmax(report.lengths);
-    const double sum = static_cast<double>(
-        std::accumulate(report.lengths.begin(), report.lengths.end(), int64_t{0}));
-    return format("cache     pages of %d keys, lengths %lld to %lld, on average %.0f\n",
-                  report.page, static_cast<long long>(least), static_cast<long long>(most),
-                  sum / static_cast<double>(report.lengths.size()));
 }
 
 std::string time_lines(const Report& report) {
@@ -65,21 +52,9 @@ std::string verdict_lines(const Report& report) {
     std::string lines;
     if (report.verdict) {
         const Verdict& verdict = *report.verdict;
-        const auto line = [](const char* name, double error, double bound) {
-            return format("%-9s error %.3g, allowed %.3g\n", name, error, bound);
-        };
-        if (report.rung.is_backward()) {
-            lines += line("dQ", verdict.d_q.error, verdict.d_q.bound) +
-                     line("dK", verdict.d_k.error, verdict.d_k.bound) +
-                     line("dV", verdict.d_v.error, verdict.d_v.bound);
-        } else {
-            lines += line("O", verdict.o_error, verdict.o_bound) +
-                     (verdict.says_little
-                          ? "          too large scores for fp32 to tell keys apart: all that is "
-                            "known\n          is that O must lie between the least and the "
-                            "largest V of its column\n"
-                          : "") +
-                     line("LSE", verdict.lse_error, verdict.lse_bound);
+        for (const NamedError& one : report.rung->errors(verdict)) {
+            lines += format("%-9s error %.3g, allowed %.3g\n", one.name, one.error, one.bound) +
+                     one.remark;
         }
         if (verdict.rows < report.problem.lse_size()) {
             lines += format("          of %lld rows; the other %lld were not compared\n",
@@ -92,7 +67,7 @@ std::string verdict_lines(const Report& report) {
     }
     if (report.verdict && !report.verdict->ok) {
         lines += report.verdict->message + "\n";
-        if (report.rung.overflows) {
+        if (report.rung->overflows) {
             lines += "(this rung leaves the row maximum out on purpose, so that exp overflows "
                      "beyond scores of 88)\n";
         }
@@ -107,11 +82,8 @@ std::string verdict_lines(const Report& report) {
 
 std::string format_text(const Report& report) {
     const Problem& p = report.problem;
-    const Backend& backend = report.rung.backend();
-    const std::string portions = report.portions == 1
-                                     ? std::string()
-                                     : format(", the heads in %d portions", report.portions);
-    return report.rung.name + "\n" +
+    const Backend& backend = report.rung->backend();
+    return report.rung->name + "\n" +
            format(
                "problem   B=%lld H=%lld H_kv=%lld N_q=%lld N_kv=%lld d=%lld, %s, scale %.6g, %s, ",
                static_cast<long long>(p.batch), static_cast<long long>(p.heads),
@@ -120,13 +92,8 @@ std::string format_text(const Report& report) {
                p.causal ? "causal" : "full", static_cast<double>(p.scale),
                dtype_name(report.dtype)) +
            (report.input ? *report.input : "random, seed " + std::to_string(report.seed)) + "\n" +
-           "backend   " + backend.name() + ": " + backend.description() + "\n" +
-           (report.ranks == 1 ? std::string()
-                              : format("ring      %d ranks, %s%s\n", report.ranks,
-                                       report.processes == 1 ? "one after the other in one process"
-                                                             : "each a process",
-                                       portions.c_str())) +
-           cache_line(report) + time_lines(report) + report.of_backend + verdict_lines(report);
+           "backend   " + backend.name() + ": " + backend.description() + "\n" + report.kind_lines +
+           time_lines(report) + report.of_backend + verdict_lines(report);
 }
 
 } // namespace flash

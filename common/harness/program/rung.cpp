@@ -1,26 +1,36 @@
 #include "common/harness/program/rung.hpp"
 
+#include <algorithm>
+
+#include "common/harness/program/command_line.hpp"
+#include "common/harness/program/device_run.hpp"
+#include "common/harness/program/limits.hpp"
+#include "common/harness/program/run_report.hpp"
+
 namespace flash {
 
-bool Rung::supports(DType type) const {
-    switch (type) {
-    case DType::fp16:
-        return fp16 || backward.fp16;
-    case DType::bf16:
-        return bf16 || backward.bf16;
-    default:
-        return fp32 || backward.fp32;
-    }
+Rung& kept(std::unique_ptr<Rung> rung) {
+    static std::vector<std::unique_ptr<Rung>> all;
+    return *all.emplace_back(std::move(rung));
 }
 
-std::vector<DType> Rung::dtypes() const {
-    std::vector<DType> supported;
-    for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
-        if (supports(type)) {
-            supported.push_back(type);
-        }
-    }
-    return supported;
+bool Rung::supports(DType type) const { return std::ranges::count(dtypes, type) > 0; }
+
+std::unique_ptr<AnyRun> Rung::on(const Problem& problem, const Inputs& inputs,
+                                 size_t margin) const {
+    validate(problem);
+    require_supported(*this, problem, inputs.dtype);
+    return make_run(problem, inputs, margin);
+}
+
+int64_t Rung::workspace_bytes(const Problem& problem, DType dtype) const {
+    const Call one = call(problem, dtype);
+    return one.workspace_bytes ? one.workspace_bytes() : 0;
+}
+
+void Rung::require_memory(const Report& report, const Options& options) const {
+    flash::require_memory(call(report.problem, report.dtype), AnyRun::default_margin,
+                          host_bytes(report.problem, report.dtype, options.check));
 }
 
 } // namespace flash

@@ -1,101 +1,137 @@
-// One rung of the ladder, as its main hands it to the harness. Its idea stands in steps/ladder.txt.
+// A rung of the ladder, as its program and the conformance suite see it. What it computes, and from
+// what, is a matter of its kind: forward, backward, paged or ring. Each kind has a folder of its
+// own beside this one, with a Rung and with what a main.cpp says to get one.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/attention.hpp"
 #include "common/harness/backends/backend.hpp"
-#include "common/harness/program/processes.hpp"
+#include "common/harness/program/any_run.hpp"
 #include "common/harness/program/verdict.hpp"
-#include "common/rung_function.hpp"
 #include "common/types.hpp"
 
 namespace flash {
 
-/// The functions of a backward rung, one for each type that it supports.
-struct BackwardFunctions {
-    Backward<float> fp32 = {};
-    Backward<Half> fp16 = {};
-    Backward<Bfloat16> bf16 = {};
+class CommandLine;
+struct Call;
+struct Options;
+struct Report;
+
+/// What --help says of a kind beyond the options.
+struct Help {
+    const char* title = "O, LSE = attention(Q, K, V)";
+    const char* input = ""; // what a file may hold beyond q, k and v
+    const char* output = "o and lse";
+    const char* file_example = " --input qkv.safetensors --output o.safetensors\n"
+                               "      tensors q, k, v from a file, o and lse to another\n";
+    std::string examples = {}; // more of them
 };
 
-/// What a rung adds that several processes compute together.
-struct RingFunctions {
-    ForwardOfRank<Half> fp16 = nullptr;
-    ForwardOfRank<Bfloat16> bf16 = nullptr;
-    int64_t (*workspace_bytes)(const Problem& whole, const Shard&) = nullptr;
-
-    /// The processes that mpirun has started, or this one alone. Throws Error when they cannot work
-    /// together.
-    std::unique_ptr<Processes> (*processes)() = nullptr;
+/// How one output differs from the reference, and what is allowed.
+struct NamedError {
+    const char* name; // "dQ"
+    double error, bound;
+    const char* remark = ""; // lines behind it
 };
 
-/// What a rung adds that reads K and V from pages.
-struct PagedFunctions {
-    ForwardPaged<Half> fp16 = nullptr;
-    ForwardPaged<Bfloat16> bf16 = nullptr;
+/// The problem of the command line: its input, and the rung on it.
+class Task {
+  public:
+    virtual ~Task() = default;
+    virtual AnyRun& run() = 0;
+
+    /// On what the run has given. Nothing where another process judges.
+    virtual std::optional<Verdict> judge(const Progress& progress, int64_t rows_of_head) = 0;
+
+    /// Writes the outputs to a file.
+    virtual void write(const std::string& path, const Report& report);
 };
 
-struct Rung {
-    std::string name; // the folder's: "05_one_pass_softmax"
+class Rung {
+  public:
+    virtual ~Rung() = default;
+    Rung(const Rung&) = delete;
+    Rung& operator=(const Rung&) = delete;
 
-    // The types it supports are the functions it names.
-    Forward<float> fp32 = {};
-    Forward<Half> fp16 = {};
-    Forward<Bfloat16> bf16 = {};
-
-    BackwardFunctions backward = {}; // a backward rung names these and none above
-
-    RingFunctions ring = {};   // names all of them, or none
-    PagedFunctions paged = {}; // likewise
-
-    // of an array that lives as long as the program; empty: any
-    std::span<const int> head_dims = {};
-
-    /// Bytes that it needs on its backend beyond its inputs and outputs; null: a negligible amount.
-    /// A CUDA rung gets them from its caller, as its workspace; a CPU rung allocates them.
-    std::function<int64_t(const Problem&)> workspace_bytes = nullptr;
-
-    Backend& (*backend)() = host_backend;
-
-    /// How an output is judged; every main passes flash::reference::check, or check_gradients.
-    Check check = nullptr;
-
-    /// Where a backward rung gets O and LSE from when its input holds none:
-    /// flash::reference::forward.
-    ForwardReference forward = nullptr;
-
-    /// naive_attention leaves the row maximum out on purpose: exp overflows at logits past 88.
-    bool overflows = false;
-
-    /// It sums up P after rounding it to 16 bits, so that its LSE is off by as much as a weight is:
-    /// by up to 2^-11 in fp16 and 2^-8 in bf16. All other rungs are held to 2e-5.
-    bool rounded_sums = false;
-
-    /// A backward rung that adds up dQ in an order that depends on the run: its last bits may
-    /// differ. dK and dV may not.
-    bool unordered_dQ = false;
-
-    bool is_ring() const { return ring.fp16 != nullptr; }
-    bool is_paged() const { return paged.fp16 != nullptr; }
-    bool is_backward() const { return backward.fp32 || backward.fp16 || backward.bf16; }
-    bool takes_workspace() const {
-        return fp32.takes_workspace() || fp16.takes_workspace() || backward.fp16.takes_workspace();
-    }
-    double flops(const Problem& p) const { return is_backward() ? p.backward_flops() : p.flops(); }
+    const std::string name;               // without its number
+    std::vector<DType> dtypes;            // that it supports; the first is the default
+    const std::span<const int> head_dims; // empty: any
+    Backend& backend() const { return backend_(); }
     bool supports(DType type) const;
-    std::vector<DType> dtypes() const; // in the order fp32, fp16, bf16; the first is the default
+
+    // What the suite has to know.
+    bool overflows = false;     // ForwardRung::overflows
+    bool rounded_sums = false;  // ForwardRung::rounded_sums
+    bool unordered_dQ = false;  // BackwardRung::unordered_dQ
+    bool has_gradients = false; // its outputs are dQ, dK and dV
+
+    /// The rung on a problem. Throws Error when it does not support type or head dim, when an input
+    /// has a wrong size, or when memory does not suffice.
+    std::unique_ptr<AnyRun> on(const Problem& problem, const Inputs& inputs,
+                               size_t margin = AnyRun::default_margin) const;
+
+    /// Bytes that it needs on its backend beyond its inputs and outputs.
+    int64_t workspace_bytes(const Problem& problem, DType dtype) const;
+
+    /// Another way to compute the same, which the suite tries as well; null: none. `how` is what it
+    /// says of it.
+    struct Way {
+        std::unique_ptr<Rung> rung;
+        std::string how;
+    };
+    virtual Way other_way(const Problem&) const { return {}; }
+
+    // For the program, in the order in which it calls them (program.cpp).
+    virtual Help help() const { return {}; }
+    virtual void add_options(CommandLine&) {}
+    /// Refuses what the kind's options do not allow, and notes what the report says of them.
+    virtual void plan(Report&, const Options&) {}
+    virtual double flops(const Problem& problem) const { return problem.flops(); }
+    virtual void require_memory(const Report&, const Options&) const;
+    virtual std::unique_ptr<Task> task(const Report&, const Options&) = 0;
+    virtual std::vector<TensorSpec> outputs(const Problem&, DType) const = 0;
+    virtual std::vector<NamedError> errors(const Verdict&) const = 0;
+
+    /// The program, from the command line to the exit code.
+    virtual int program(int argc, char** argv);
+
+  protected:
+    template <class Described>
+    explicit Rung(const Described& rung)
+        : name(rung.name), head_dims(rung.head_dims), backend_(rung.backend) {
+        const std::pair<DType, bool> functions[] = {{DType::fp32, bool(rung.fp32)},
+                                                    {DType::fp16, bool(rung.fp16)},
+                                                    {DType::bf16, bool(rung.bf16)}};
+        for (const auto& [dtype, supported] : functions) {
+            if (supported) {
+                dtypes.push_back(dtype);
+            }
+        }
+    }
+
+    /// What makes a run of on().
+    virtual std::unique_ptr<AnyRun> make_run(const Problem&, const Inputs&,
+                                             size_t margin) const = 0;
+
+    /// The rung's function on tensors of this problem.
+    virtual Call call(const Problem&, DType) const = 0;
+
+    /// Bytes on the host beside the tensors that the rung sees: values as floats, what the run
+    /// keeps of them, and the reference's results.
+    virtual double host_bytes(const Problem&, DType, bool check) const = 0;
+
+  private:
+    Backend& (*backend_)();
 };
 
-/// The program of one rung: reads the command line, runs the rung, checks and reports (see --help).
-/// Returns the exit code: 0 passed, 1 wrong result, 2 bad input or no usable device.
-/// A conformance test links another definition of this very function, so that a rung is registered
-/// once.
-int rung_main(const Rung& rung, int argc, char** argv);
+/// Keeps a rung until the program ends: what a main.cpp says becomes a rung (rung_of) once.
+Rung& kept(std::unique_ptr<Rung> rung);
 
 } // namespace flash

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/attention.hpp"
+#include "common/harness/program/described.hpp"
 #include "common/types.hpp"
 
 namespace flash {
@@ -25,7 +26,7 @@ struct Inputs {
 struct Outputs {
     std::span<const float> o = {}, lse = {};
     std::span<const float> d_q = {}, d_k = {}, d_v = {};
-    bool rounded_sums = false; // Rung::rounded_sums
+    bool rounded_sums = false; // ForwardRung::rounded_sums
 };
 
 /// max |X - oracle| of one gradient, and what the rule allows.
@@ -50,17 +51,13 @@ struct Verdict {
 };
 
 /// Called with the fraction done, 0 to 1, from any thread, now and then.
-using Progress = std::function<void(double)>;
+struct Progress : std::function<void(double)> {
+    using function::function;
+};
 
-/// With `rows_of_head` above 0 about that many rows of each head are compared, else all of them; of
-/// a backward rung whole heads, with about as many rows in all.
-using Check = Verdict (*)(const Problem&, const Inputs&, const Outputs&, const Progress&,
-                          int64_t rows_of_head);
-
-/// O, rounded to the inputs' type, and LSE, for a backward rung whose input holds none.
+/// What a ForwardReference gives.
 struct ForwardResult {
     std::vector<float> o, lse;
 };
-using ForwardReference = ForwardResult (*)(const Problem&, const Inputs&, const Progress&);
 
 } // namespace flash

@@ -14,7 +14,9 @@
 
 #include <unistd.h>
 
-#include "common/harness/program/rung.hpp"
+#include "common/harness/backends/backend.hpp"
+#include "common/harness/forward/forward.hpp"
+#include "common/harness/program/verdict.hpp"
 
 // Each run flushes the caches, and those of a server hold hundreds of megabytes. The linker puts
 // this in place of the system's (--wrap), so that their size is unknown, and taken for small.
@@ -152,13 +154,13 @@ Backend& no_device() {
 } // namespace
 
 int main(int argc, char** argv) {
-    Rung rung{.name = "fake_rung",
-              .fp32 = forward<float>,
-              .fp16 = forward<Half>,
-              .bf16 = forward<Bfloat16>,
-              .head_dims = head_dims,
-              .workspace_bytes = workspace,
-              .check = check};
+    ForwardRung rung{.name = "fake_rung",
+                     .fp32 = forward<float>,
+                     .fp16 = forward<Half>,
+                     .bf16 = forward<Bfloat16>,
+                     .head_dims = head_dims,
+                     .workspace_bytes = workspace,
+                     .check = check};
     if (mode() == "half only") {
         rung.fp32 = nullptr;
     }

@@ -1,7 +1,8 @@
 #include <catch2/catch_test_macros.hpp>
 
+#include "common/harness/forward/forward.hpp"
 #include "common/harness/program/benchmark.hpp"
-#include "common/harness/program/device_run.hpp"
+#include "common/harness/program/rung.hpp"
 
 using namespace flash;
 
@@ -36,14 +37,15 @@ Benchmark bench(double seconds, std::optional<int> repetitions = {}) {
     fake_clock = {};
     fake_clock.seconds = seconds;
     runs = 0;
-    const Rung rung{.name = "test", .fp32 = forward, .head_dims = {}, .backend = []() -> Backend& {
-                        return fake_clock;
-                    }};
+    const ForwardRung rung{.name = "test",
+                           .fp32 = forward,
+                           .head_dims = {},
+                           .backend = []() -> Backend& { return fake_clock; }};
     const Problem problem{.head_dim = 2};
     const std::vector<float> x(2);
-    DeviceRun run(rung, problem, {DType::fp32, x, x, x});
+    const auto run = rung_of(rung).on(problem, {DType::fp32, x, x, x});
     return benchmark(
-        run, fake_clock, [](double) {}, repetitions);
+        *run, fake_clock, [](double) {}, repetitions);
 }
 
 } // namespace

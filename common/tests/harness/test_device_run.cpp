@@ -8,7 +8,9 @@
 #include <cstring>
 #include <thread>
 
+#include "common/harness/forward/forward.hpp"
 #include "common/harness/program/device_run.hpp"
+#include "common/harness/program/rung.hpp"
 
 using namespace flash;
 using Catch::Matchers::ContainsSubstring;
@@ -68,11 +70,11 @@ void forward(const Problem& p, const T* Q, const T* K, const T* V, T* O, float* 
     }
 }
 
-const Rung rung{.name = "test",
-                .fp32 = forward<float>,
-                .fp16 = forward<Half>,
-                .bf16 = forward<Bfloat16>,
-                .head_dims = {}};
+const ForwardRung rung{.name = "test",
+                       .fp32 = forward<float>,
+                       .fp16 = forward<Half>,
+                       .bf16 = forward<Bfloat16>,
+                       .head_dims = {}};
 
 struct Case {
     Problem problem{.batch = 2, .heads = 4, .kv_heads = 2, .q_len = 3, .kv_len = 5, .head_dim = 8};
@@ -90,9 +92,9 @@ std::string damage_of(Deed what) {
     std::string said[3];
     for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
         const Case c;
-        DeviceRun run(rung, c.problem, c.inputs(type));
-        run.run();
-        said[static_cast<int>(type)] = run.damage();
+        const auto run = rung_of(rung).on(c.problem, c.inputs(type));
+        run->run();
+        said[static_cast<int>(type)] = run->damage();
     }
     CHECK(said[0].empty() == said[1].empty());
     CHECK(said[1].empty() == said[2].empty());
@@ -104,18 +106,18 @@ std::string damage_of(Deed what) {
 TEST_CASE("outputs are poisoned before a run") {
     for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
         const Case c;
-        DeviceRun run(rung, c.problem, c.inputs(type));
+        const auto run = rung_of(rung).on(c.problem, c.inputs(type));
         deed = Deed::copy_q;
-        run.run();
-        CHECK(run.o() == c.q);
-        CHECK(run.lse()[5] == 5);
-        run.poison();
+        run->run();
+        CHECK(run->o() == c.q);
+        CHECK(run->lse()[5] == 5);
+        run->poison();
         deed = Deed::nothing;
-        run.run();
-        for (const float x : run.o()) {
+        run->run();
+        for (const float x : run->o()) {
             CHECK(std::isnan(x));
         }
-        for (const float x : run.lse()) {
+        for (const float x : run->lse()) {
             CHECK(std::isnan(x));
         }
     }
@@ -139,22 +141,22 @@ TEST_CASE("every write outside O and LSE is found") {
 
 TEST_CASE("poison repairs the canaries") {
     const Case c;
-    DeviceRun run(rung, c.problem, c.inputs(DType::fp16));
+    const auto run = rung_of(rung).on(c.problem, c.inputs(DType::fp16));
     deed = Deed::before_o;
-    run.run();
-    CHECK_FALSE(run.damage().empty());
-    run.poison();
-    CHECK(run.damage().empty());
+    run->run();
+    CHECK_FALSE(run->damage().empty());
+    run->poison();
+    CHECK(run->damage().empty());
 }
 
 TEST_CASE("a read outside the inputs meets NaN") {
     for (const DType type : {DType::fp32, DType::fp16, DType::bf16}) {
         const Case c;
-        DeviceRun run(rung, c.problem, c.inputs(type));
+        const auto run = rung_of(rung).on(c.problem, c.inputs(type));
         deed = Deed::read_outside;
-        run.run();
+        run->run();
         for (size_t i = 0; i < 3; ++i) {
-            CHECK(std::isnan(run.o()[i]));
+            CHECK(std::isnan(run->o()[i]));
         }
     }
 }
@@ -163,7 +165,7 @@ TEST_CASE("a rung that takes a workspace gets one, with garbage that is another 
           "poisoning") {
     static uint32_t found;
     static int64_t write_at; // floats
-    Rung working = rung;
+    ForwardRung working = rung;
     working.fp16 = nullptr;
     working.bf16 = nullptr;
     working.fp32 = +[](const Problem&, const float*, const float*, const float*, float*, float*,
@@ -174,21 +176,21 @@ TEST_CASE("a rung that takes a workspace gets one, with garbage that is another 
     };
     const Case c;
     // how large?
-    CHECK_THROWS_AS(DeviceRun(working, c.problem, c.inputs(DType::fp32)), std::invalid_argument);
+    CHECK_THROWS_AS(rung_of(working).on(c.problem, c.inputs(DType::fp32)), std::invalid_argument);
     working.workspace_bytes = [](const Problem& p) { return 3 * p.q_len * int64_t{sizeof(float)}; };
-    DeviceRun run(working, c.problem, c.inputs(DType::fp32));
-    CHECK(run.workspace_bytes() == 9 * sizeof(float));
+    const auto run = rung_of(working).on(c.problem, c.inputs(DType::fp32));
+    CHECK(run->workspace_bytes() == 9 * sizeof(float));
     write_at = 8; // the last one
-    run.run();
-    CHECK(run.damage().empty());
+    run->run();
+    CHECK(run->damage().empty());
     CHECK(found == 0x7fc00000); // NaN
-    run.poison();
-    run.run();
+    run->poison();
+    run->run();
     CHECK(found == 3);
     write_at = 9;
-    run.run();
+    run->run();
     CHECK_THAT(
-        run.damage(),
+        run->damage(),
         ContainsSubstring("memory after the workspace was overwritten, at byte 0 past its end"));
 }
 
@@ -203,32 +205,32 @@ TEST_CASE("tensors are aligned to 256 bytes with any margin that is allowed") {
             aligned = aligned && reinterpret_cast<uintptr_t>(pointer) % 256 == 0;
         }
     };
-    Rung noting = rung;
+    ForwardRung noting = rung;
     noting.fp32 = +note;
     const Case c;
     for (const size_t margin : {size_t{0}, size_t{256}, DeviceRun::default_margin}) {
         aligned = false;
-        DeviceRun(noting, c.problem, c.inputs(DType::fp32), margin).run();
+        rung_of(noting).on(c.problem, c.inputs(DType::fp32), margin)->run();
         CHECK(aligned);
     }
-    CHECK_THROWS_AS(DeviceRun(rung, c.problem, c.inputs(DType::fp32), 100), std::invalid_argument);
+    CHECK_THROWS_AS(rung_of(rung).on(c.problem, c.inputs(DType::fp32), 100), std::invalid_argument);
 }
 
 TEST_CASE("a device run refuses what cannot run") {
     Case c;
-    Rung narrow = rung;
+    ForwardRung narrow = rung;
     static constexpr int head_dims[] = {64, 128};
     narrow.head_dims = head_dims;
-    CHECK_THROWS_AS(DeviceRun(narrow, c.problem, c.inputs(DType::fp32)), Error);
+    CHECK_THROWS_AS(rung_of(narrow).on(c.problem, c.inputs(DType::fp32)), Error);
     narrow = rung;
     narrow.bf16 = nullptr;
-    CHECK_THROWS_AS(DeviceRun(narrow, c.problem, c.inputs(DType::bf16)), Error);
-    CHECK(narrow.dtypes() == std::vector{DType::fp32, DType::fp16});
+    CHECK_THROWS_AS(rung_of(narrow).on(c.problem, c.inputs(DType::bf16)), Error);
+    CHECK(rung_of(narrow).dtypes == std::vector{DType::fp32, DType::fp16});
     Case short_k;
     short_k.k.pop_back();
-    CHECK_THROWS_AS(DeviceRun(rung, c.problem, short_k.inputs(DType::fp32)), Error);
+    CHECK_THROWS_AS(rung_of(rung).on(c.problem, short_k.inputs(DType::fp32)), Error);
     c.problem.scale = 0;
-    CHECK_THROWS_AS(DeviceRun(rung, c.problem, c.inputs(DType::fp32)), Error);
+    CHECK_THROWS_AS(rung_of(rung).on(c.problem, c.inputs(DType::fp32)), Error);
 }
 
 TEST_CASE("the clock of the host counts the whole of the work") {

@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "common/harness/program/device_run.hpp"
 #include "reference/conformance/judge.hpp"
 
 #ifdef FLASH_EXERCISE_SIMT // the kernel runs on the SIMT backend: it can be watched
@@ -30,7 +30,7 @@ namespace {
 using conformance::Case;
 
 conformance::Scope scope_of(const Rung& rung, const std::string& head_dims, int64_t longest) {
-    conformance::Scope scope{rung.dtypes(), {}, longest, false, rung.is_backward()};
+    conformance::Scope scope{rung.dtypes, {}, longest, false, rung.has_gradients};
     std::istringstream stream(head_dims);
     for (std::string d; std::getline(stream, d, ',');) {
         scope.head_dims.push_back(std::stoi(d));
@@ -80,18 +80,19 @@ int judge(const Rung& rung, const std::vector<Case>& cases, int64_t longest,
 
 void count(const Rung& rung, const Case& c, const std::string& file) {
     const conformance::Tensors t = conformance::make_inputs(c);
-    DeviceRun run(rung, c.problem, t.view(c.dtype));
+    const std::unique_ptr<AnyRun> run = rung.on(c.problem, t.view(c.dtype));
 #ifdef FLASH_EXERCISE_SIMT
     simt::options().count = true;
-    run.run();
+    run->run();
     std::ofstream(file) << simt::to_json(simt::profile());
 #else
     cpu::BytesRead& read = cpu::bytes_read;
     read.Q = read.K = read.V = 0;
-    run.run();
-    const int64_t workspace = rung.workspace_bytes == nullptr ? 0 : rung.workspace_bytes(c.problem);
-    const nlohmann::json total = {
-        {"Q", read.Q.load()}, {"K", read.K.load()}, {"V", read.V.load()}, {"workspace", workspace}};
+    run->run();
+    const nlohmann::json total = {{"Q", read.Q.load()},
+                                  {"K", read.K.load()},
+                                  {"V", read.V.load()},
+                                  {"workspace", rung.workspace_bytes(c.problem, c.dtype)}};
     std::ofstream(file)
         << nlohmann::json{{"kernels", {{{"name", rung.name}, {"total", total}}}}}.dump() << '\n';
 #endif
@@ -99,7 +100,7 @@ void count(const Rung& rung, const Case& c, const std::string& file) {
 
 } // namespace
 
-int rung_main(const Rung& rung, int argc, char** argv) {
+int rung_main(Rung& rung, int argc, char** argv) {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     const std::string verb = arguments.at(0);
     try {
@@ -118,7 +119,7 @@ int rung_main(const Rung& rung, int argc, char** argv) {
                                   .scale = default_scale(std::stoi(arguments.at(3))),
                                   .causal = arguments.at(4) == "causal"};
             count(rung,
-                  {conformance::Kind::normal, rung.dtypes().at(0), problem, 1, rung.is_backward()},
+                  {conformance::Kind::normal, rung.dtypes.at(0), problem, 1, rung.has_gradients},
                   arguments.at(5));
             return 0;
         }

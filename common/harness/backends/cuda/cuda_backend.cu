@@ -1,3 +1,4 @@
+#include "common/harness/backends/backend.hpp"
 #include "common/harness/backends/device_backend.hpp"
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // The backend of CUDA rungs in a SIMT build: kernels run on this computer's processor.
+#include "common/harness/backends/backend.hpp"
 #include "common/harness/backends/device_backend.hpp"
 
 #include <unistd.h>

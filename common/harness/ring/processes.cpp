@@ -1,4 +1,4 @@
-#include "common/harness/program/processes.hpp"
+#include "common/harness/ring/processes.hpp"
 
 #include <cstdint>
 

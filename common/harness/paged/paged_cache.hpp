@@ -1,13 +1,9 @@
-// A paged rung on one problem: K and V laid into pages, the table, and a length for each sequence.
+// K and V laid into pages, the table, and a length for each sequence.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
-#include "common/harness/program/any_run.hpp"
-#include "common/harness/program/device_run.hpp"
 #include "common/harness/program/verdict.hpp"
 
 namespace flash {
@@ -37,9 +33,6 @@ struct PagedCache {
 
     /// Its K or V as a tensor, (H_kv, length, d).
     std::vector<float> of_sequence(int64_t sequence, const std::vector<float>& pages) const;
-
-    /// Floating-point operations of all sequences.
-    double flops() const;
 };
 
 /// Lays the first keys of each sequence into pages, in random order among pages that nobody uses.
@@ -54,40 +47,11 @@ PagedCache in_pages(const Problem& problem, const Inputs& inputs, int page,
 /// sequence.
 void require_lengths(const Problem& problem, int64_t page, const std::vector<int64_t>& lengths);
 
+/// Throws Error unless each page that the table names exists: the kernel, which reads it alone,
+/// cannot refuse it.
+void require_table(const PagedCache& cache);
+
 /// Lengths of B sequences: lognormal, sigma 1, half of them below a quarter of N_kv, none above it.
 std::vector<int64_t> random_lengths(const Problem& problem, uint64_t seed);
-
-class PagedRun final : public AnyRun {
-  public:
-    /// `q` as in the problem's Inputs. Throws Error when the table names a page that does not
-    /// exist, and as DeviceRun does.
-    PagedRun(const Rung& rung, const PagedCache& cache, DType dtype, std::span<const float> q,
-             size_t margin = DeviceRun::default_margin);
-
-    void poison() override { run_->poison(); }
-    void run() override { run_->run(); }
-    double time() override { return run_->time(); }
-    std::vector<float> o() const override { return run_->o(); }
-    std::vector<float> lse() const override { return run_->lse(); }
-    size_t workspace_bytes() const override { return run_->workspace_bytes(); }
-    std::string damage() const override;
-
-  private:
-    struct Numbers {
-        std::string name;
-        std::vector<int> uploaded; // margins included
-        std::unique_ptr<Memory> memory;
-    };
-    Numbers upload(Backend& backend, const std::string& name, const std::vector<int>& numbers);
-
-    size_t margin_;
-    Numbers table_, lengths_;
-    std::unique_ptr<DeviceRun> run_;
-};
-
-/// Compares each sequence with the reference of its own length.
-Verdict check_paged(const Rung& rung, const PagedCache& cache, DType dtype,
-                    std::span<const float> q, const Outputs& outputs, const Progress& progress = {},
-                    int64_t rows_of_head = 0);
 
 } // namespace flash

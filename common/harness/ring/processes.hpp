@@ -1,4 +1,4 @@
-// The processes that share a problem, started by mpirun; or this one alone.
+// The processes that share a problem, started by mpirun.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,197 @@
+#include "common/harness/backward/backward.hpp"
+
+#include <utility>
+
+#include "common/harness/files/safetensors.hpp"
+#include "common/harness/program/device_run.hpp"
+#include "common/harness/program/input_tensors.hpp"
+#include "common/harness/program/progress.hpp"
+#include "common/harness/program/run_report.hpp"
+#include "common/harness/program/rung.hpp"
+
+namespace flash {
+namespace {
+
+struct BackwardTensors : HostTensors {
+    std::vector<float> o, lse, d_o;
+    Inputs view() const { return {dtype, q, k, v, o, lse, d_o}; }
+};
+
+/// O, LSE and dO, where the file holds them; one that it holds must have its shape.
+void read_more(const Problem& p, const std::string& path, BackwardTensors& tensors) {
+    SafetensorsReader file(path);
+    const std::vector<int64_t> q_shape = {p.batch, p.heads, p.q_len, p.head_dim};
+    const std::vector<int64_t> lse_shape = {p.batch, p.heads, p.q_len};
+    const auto read = [&](const char* name, std::vector<float>& values,
+                          const std::vector<int64_t>& shape, DType dtype) {
+        if (!file.tensors().contains(name)) {
+            return;
+        }
+        if (file.info(name).shape != shape) {
+            throw Error(path + ": " + name + " has the shape " +
+                        format_shape(file.info(name).shape) + ", but with this q it must have " +
+                        format_shape(shape));
+        }
+        values = file.read(name);
+        convert(values, dtype, path + ": " + name);
+    };
+    read("do", tensors.d_o, q_shape, tensors.dtype);
+    if (file.tensors().contains("o") != file.tensors().contains("lse")) {
+        throw Error(
+            path +
+            ": holds one of o and lse; a backward rung needs both, or none and makes them itself");
+    }
+    read("o", tensors.o, q_shape, tensors.dtype);
+    read("lse", tensors.lse, lse_shape, DType::fp32);
+}
+
+/// dO is random where the file holds none, and O and LSE are the reference's.
+BackwardTensors input_of(const BackwardRung& rung, const Report& report, const Options& options) {
+    const Problem& p = report.problem;
+    BackwardTensors tensors;
+    {
+        ProgressLine progress("preparing the input");
+        static_cast<HostTensors&>(tensors) =
+            make_tensors(p, report.dtype, options, progress.callback());
+        if (options.input) {
+            read_more(p, *options.input, tensors);
+        }
+        if (tensors.d_o.empty()) { // behind Q, K and V; beside a file it has a sequence of its own
+            tensors.d_o.resize(static_cast<size_t>(p.q_size()));
+            fill_with_normal_numbers(tensors.d_o, options.input ? 0 : p.q_size() + 2 * p.kv_size(),
+                                     report.dtype, report.seed, progress.callback());
+        }
+    }
+    if (tensors.o.empty()) {
+        ProgressLine progress("computing O and LSE");
+        ForwardResult forward = rung.forward(p, tensors.view(), progress.callback());
+        tensors.o = std::move(forward.o);
+        tensors.lse = std::move(forward.lse);
+    }
+    return tensors;
+}
+
+class BackwardTask final : public Task {
+  public:
+    BackwardTask(const Rung& rung, Check check, const Problem& problem, BackwardTensors tensors)
+        : check_(check), problem_(problem), tensors_(std::move(tensors)),
+          run_(rung.on(problem, tensors_.view())) {}
+
+    AnyRun& run() override { return *run_; }
+
+    std::optional<Verdict> judge(const Progress& progress, int64_t rows_of_head) override {
+        const std::vector<float> d_q = run_->output(0), d_k = run_->output(1),
+                                 d_v = run_->output(2);
+        return check_(problem_, tensors_.view(), {.d_q = d_q, .d_k = d_k, .d_v = d_v}, progress,
+                      rows_of_head);
+    }
+
+  private:
+    Check check_;
+    Problem problem_;
+    BackwardTensors tensors_;
+    std::unique_ptr<AnyRun> run_;
+};
+
+template <class T>
+std::function<void(const Call::Pointers&)> bound(const Problem& p, const Backward<T>& function) {
+    return [p, function](const Call::Pointers& at) {
+        function(p, at.in<T>(0), at.in<T>(1), at.in<T>(2), at.in<T>(3), at.in<float>(4),
+                 at.in<T>(5), at.out<T>(0), at.out<T>(1), at.out<T>(2), at.workspace);
+    };
+}
+
+class BackwardKind final : public Rung {
+  public:
+    explicit BackwardKind(const BackwardRung& rung) : Rung(rung), rung_(rung) {
+        has_gradients = true;
+        unordered_dQ = rung.unordered_dQ;
+    }
+
+    Help help() const override {
+        return {.title = "dQ, dK, dV from Q, K, V, O, LSE, dO",
+                .input = ". It may hold do (else random), and o with lse (else computed)",
+                .output = "dq, dk and dv",
+                .file_example = " --input qkv.safetensors --output gradients.safetensors\n"
+                                "      tensors q, k, v, do from a file, dq, dk, dv to another\n"};
+    }
+
+    double flops(const Problem& problem) const override { return problem.backward_flops(); }
+
+    std::unique_ptr<Task> task(const Report& report, const Options& options) override {
+        return std::make_unique<BackwardTask>(*this, rung_.check, report.problem,
+                                              input_of(rung_, report, options));
+    }
+
+    std::vector<TensorSpec> outputs(const Problem& p, DType dtype) const override {
+        const std::vector<int64_t> q = {p.batch, p.heads, p.q_len, p.head_dim},
+                                   kv = {p.batch, p.kv_heads, p.kv_len, p.head_dim};
+        return {{"dQ", dtype, q}, {"dK", dtype, kv}, {"dV", dtype, kv}};
+    }
+
+    std::vector<NamedError> errors(const Verdict& v) const override {
+        return {{"dQ", v.d_q.error, v.d_q.bound},
+                {"dK", v.d_k.error, v.d_k.bound},
+                {"dV", v.d_v.error, v.d_v.bound}};
+    }
+
+  private:
+    std::unique_ptr<AnyRun> make_run(const Problem& problem, const Inputs& inputs,
+                                     size_t margin) const override {
+        return std::make_unique<DeviceRun>(
+            call(problem, inputs.dtype),
+            std::vector{inputs.q, inputs.k, inputs.v, inputs.o, inputs.lse, inputs.d_o}, margin);
+    }
+
+    Call call(const Problem& p, DType dtype) const override {
+        const std::vector<int64_t> q = {p.batch, p.heads, p.q_len, p.head_dim},
+                                   kv = {p.batch, p.kv_heads, p.kv_len, p.head_dim};
+        Call call{.rung = name,
+                  .backend = &backend(),
+                  .inputs = {{"Q", dtype, q},
+                             {"K", dtype, kv},
+                             {"V", dtype, kv},
+                             {"O", dtype, q},
+                             {"LSE", DType::fp32, {p.batch, p.heads, p.q_len}},
+                             {"dO", dtype, q}},
+                  .outputs = outputs(p, dtype),
+                  .workspace_bytes = {},
+                  .takes_workspace = rung_.fp16.takes_workspace(),
+                  .function = {}};
+        if (rung_.workspace_bytes != nullptr) {
+            call.workspace_bytes = [p, bytes = rung_.workspace_bytes] { return bytes(p); };
+        }
+        switch (dtype) {
+        case DType::fp32:
+            call.function = bound(p, rung_.fp32);
+            break;
+        case DType::fp16:
+            call.function = bound(p, rung_.fp16);
+            break;
+        case DType::bf16:
+            call.function = bound(p, rung_.bf16);
+            break;
+        }
+        return call;
+    }
+
+    double host_bytes(const Problem& p, DType dtype, bool check) const override {
+        const auto q = static_cast<double>(p.q_size()), kv = static_cast<double>(p.kv_size());
+        const auto lse = static_cast<double>(p.lse_size());
+        const double inputs =
+            (3 * q + 2 * kv) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
+        const double outputs = (q + lse + 2 * kv) * sizeof(float);
+        // dQ, dK and dV in double and the baseline's, LSE, and O
+        const double reference = (q + 2 * kv) * (sizeof(double) + sizeof(float)) +
+                                 3 * lse * sizeof(double) + q * sizeof(double);
+        return inputs + outputs + (check ? reference : 0);
+    }
+
+    const BackwardRung rung_;
+};
+
+} // namespace
+
+Rung& rung_of(const BackwardRung& rung) { return kept(std::make_unique<BackwardKind>(rung)); }
+
+} // namespace flash

@@ -1,0 +1,122 @@
+#include "common/harness/forward/forward.hpp"
+
+#include <utility>
+
+#include "common/harness/forward/forward_kind.hpp"
+#include "common/harness/program/progress.hpp"
+#include "common/harness/program/run_report.hpp"
+
+namespace flash {
+namespace {
+
+class ForwardTask final : public Task {
+  public:
+    ForwardTask(const ForwardKind& rung, const Problem& problem, HostTensors tensors)
+        : rung_(rung), problem_(problem), tensors_(std::move(tensors)),
+          run_(rung.on(problem, tensors_.view())) {}
+
+    AnyRun& run() override { return *run_; }
+
+    std::optional<Verdict> judge(const Progress& progress, int64_t rows_of_head) override {
+        return rung_.judge(problem_, tensors_.view(), run_->o(), run_->lse(), progress,
+                           rows_of_head);
+    }
+
+  private:
+    const ForwardKind& rung_;
+    Problem problem_;
+    HostTensors tensors_;
+    std::unique_ptr<AnyRun> run_;
+};
+
+template <class T>
+std::function<void(const Call::Pointers&)> bound(const Problem& p, const Forward<T>& function) {
+    return [p, function](const Call::Pointers& at) {
+        function(p, at.in<T>(0), at.in<T>(1), at.in<T>(2), at.out<T>(0), at.out<float>(1),
+                 at.workspace);
+    };
+}
+
+} // namespace
+
+Rung& rung_of(const ForwardRung& rung) { return kept(std::make_unique<ForwardKind>(rung)); }
+
+ForwardKind::ForwardKind(const ForwardRung& rung) : Rung(rung), rung_(rung) {
+    overflows = rung.overflows;
+    rounded_sums = rung.rounded_sums;
+}
+
+std::vector<TensorSpec> ForwardKind::outputs(const Problem& p, DType dtype) const {
+    return {{"O", dtype, {p.batch, p.heads, p.q_len, p.head_dim}},
+            {"LSE", DType::fp32, {p.batch, p.heads, p.q_len}}};
+}
+
+Call ForwardKind::call(const Problem& p, DType dtype) const {
+    const std::vector<int64_t> q = {p.batch, p.heads, p.q_len, p.head_dim},
+                               kv = {p.batch, p.kv_heads, p.kv_len, p.head_dim};
+    Call call{.rung = name,
+              .backend = &backend(),
+              .inputs = {{"Q", dtype, q}, {"K", dtype, kv}, {"V", dtype, kv}},
+              .outputs = outputs(p, dtype),
+              .workspace_bytes = {},
+              .takes_workspace = rung_.fp32.takes_workspace() || rung_.fp16.takes_workspace(),
+              .function = {}};
+    if (rung_.workspace_bytes != nullptr) {
+        call.workspace_bytes = [p, bytes = rung_.workspace_bytes] { return bytes(p); };
+    }
+    switch (dtype) {
+    case DType::fp32:
+        call.function = bound(p, rung_.fp32);
+        break;
+    case DType::fp16:
+        call.function = bound(p, rung_.fp16);
+        break;
+    case DType::bf16:
+        call.function = bound(p, rung_.bf16);
+        break;
+    }
+    return call;
+}
+
+std::unique_ptr<AnyRun> ForwardKind::make_run(const Problem& problem, const Inputs& inputs,
+                                              size_t margin) const {
+    return std::make_unique<DeviceRun>(call(problem, inputs.dtype),
+                                       std::vector{inputs.q, inputs.k, inputs.v}, margin);
+}
+
+double ForwardKind::host_bytes(const Problem& p, DType dtype, bool check) const {
+    const auto q = static_cast<double>(p.q_size()), kv = static_cast<double>(p.kv_size());
+    const auto lse = static_cast<double>(p.lse_size());
+    const double inputs = (q + 2 * kv) * (sizeof(float) + static_cast<double>(dtype_bytes(dtype)));
+    const double outputs = (q + lse) * sizeof(float);
+    // O and LSE in double, the baseline's O, and the range of V
+    const double reference = q * (sizeof(double) + 3 * sizeof(float)) + 3 * lse * sizeof(double);
+    return inputs + outputs + (check ? reference : 0);
+}
+
+HostTensors input_of(const Report& report, const Options& options) {
+    ProgressLine progress("preparing the input");
+    return make_tensors(report.problem, report.dtype, options, progress.callback());
+}
+
+std::unique_ptr<Task> ForwardKind::task(const Report& report, const Options& options) {
+    return std::make_unique<ForwardTask>(*this, report.problem, input_of(report, options));
+}
+
+Verdict ForwardKind::judge(const Problem& problem, const Inputs& inputs, std::span<const float> o,
+                           std::span<const float> lse, const Progress& progress,
+                           int64_t rows_of_head) const {
+    return rung_.check(problem, inputs, {.o = o, .lse = lse, .rounded_sums = rounded_sums},
+                       progress, rows_of_head);
+}
+
+std::vector<NamedError> ForwardKind::errors(const Verdict& v) const {
+    return {{"O", v.o_error, v.o_bound,
+             v.says_little ? "          too large scores for fp32 to tell keys apart: all that is "
+                             "known\n          is that O must lie between the least and the "
+                             "largest V of its column\n"
+                           : ""},
+            {"LSE", v.lse_error, v.lse_bound}};
+}
+
+} // namespace flash
