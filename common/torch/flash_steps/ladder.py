@@ -62,16 +62,13 @@ class Rung:
         return "bf16" if self.tensor else "fp32"
 
 
-def parse(text, root=ROOT):
+def parse(text):
     """The rungs in order. Raises ValueError."""
     rungs = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         cells = [cell.strip() for cell in line.split("|", 5)]
-        # An earlier commit's, before rungs named their parents.
-        if len(cells) == 5 and cells[1].startswith("fp"):
-            cells.insert(1, "-")
         if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
             raise ValueError(
                 f"steps/ladder.txt:{number}: a line is NN_name | parent | types | head dims | "
@@ -82,7 +79,7 @@ def parse(text, root=ROOT):
         parent, capability, types = parent.strip("-"), capability.strip("-"), tuple(types.split())
         head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
         about = parent, types, head_dims, capability, "MPI" in needs, idea
-        rungs.append(Rung(*program.split("_", 1), *about, root / "steps" / program))
+        rungs.append(Rung(*program.split("_", 1), *about, ROOT / "steps" / program))
     return rungs
 
 
