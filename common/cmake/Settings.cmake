@@ -3,9 +3,7 @@ if(CMAKE_SOURCE_DIR STREQUAL CMAKE_BINARY_DIR)
   message(FATAL_ERROR "Build in a folder of its own: cmake -B build")
 endif()
 
-if(NOT FLASH_ROOT) # of the repository whose sources are built
-  get_filename_component(FLASH_ROOT ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
-endif()
+get_filename_component(FLASH_ROOT ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE) # of the repository
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)

@@ -1,19 +1,14 @@
-"""Variants of a kernel as shared libraries: a rung's .cu file, as it is or changed.
-
-CMake builds them, by the project of common/torch. They lie in build-lab/ under a name that is a
-fingerprint of all that went into them.
+"""Kernels as shared libraries, a rung's or those of a folder elsewhere: targets of CMake's project
+common/torch, built in build-lab/.
 """
 
-import functools
-import hashlib
-import os
 import re
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
+from lab.cli import JOBS
 from lab.ladder import ROOT, LabError
 from lab.records import asked
 
@@ -29,18 +24,17 @@ PTXAS = re.compile(
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel to build: a rung of the ladder or of a folder elsewhere, or another text for it."""
+    """A kernel to build."""
 
     name: str
-    rung: object  # ladder.Rung
-    text: str = ""
-    root: Path = ROOT  # of the sources around it
+    rung: object  # ladder.Rung: of the ladder, or of a folder elsewhere
     architecture: str = ""  # as CMake names it; that of this computer's GPU unless given
     werror: bool = False  # whether a warning is an error
     library: bool = True  # False: its object alone, for what nvcc says of it; a third less time
 
-    def source(self):
-        return self.text or self.rung.kernel_file.read_text(encoding="utf-8")
+    @property
+    def target(self):
+        return self.name.replace("@", "-")
 
 
 def require(tool, comes_with="the CUDA Toolkit"):
@@ -64,50 +58,24 @@ def target(capability="8.0"):
     return f"{here}-real" if not older or max(older) == int(here) else f"{max(older)}-virtual"
 
 
-def fingerprint(*texts):
-    return hashlib.sha256("\0".join(map(str, texts)).encode()).hexdigest()[:16]
-
-
-@functools.cache
-def sources(root):
-    """Text of everything but the kernel that goes into a library."""
-    common = root / "common"
-    files = [*common.glob("*.hpp"), *(common / "cuda").rglob("*.[hc]*")]
-    files += [*common.rglob("rung_entry.cu"), ROOT / "common/torch/CMakeLists.txt"]
-    return "".join(path.read_text(encoding="utf-8") for path in sorted(files))
-
-
-def file_name(variant, architecture):
-    """Of a variant's library, without its ending: also the name of its target."""
-    header = variant.rung.kernel_file.with_suffix(".hpp").read_text(encoding="utf-8")
-    key = fingerprint(variant.source(), header, architecture, variant.werror, sources(variant.root))
-    return f"{variant.name.replace('@', '-')}-{key}"
-
-
-def cmake(variants, root, architecture, werror, library, jobs, folder):
-    """Builds variants of one tree for one GPU: {variant: what went wrong}."""
-    of_tree = folder if root == ROOT else root / "build-lab"  # a worktree takes its own along
-    where = of_tree / f"cmake-{architecture}{'-werror' * werror}{'-objects' * (not library)}"
-    lines, names = [], {}
+def cmake(variants, architecture, werror, library, jobs):
+    """Builds variants for one GPU: ({variant's name: (its library, what nvcc said of its kernel)},
+    {variant: what went wrong})."""
+    where = FOLDER / f"{architecture}{'-werror' * werror}{'-objects' * (not library)}"
+    where.mkdir(parents=True, exist_ok=True)
+    lines = []
     for one in variants:
-        names[one] = name = file_name(one, architecture)
-        kernel = where / "kernels" / name / one.rung.kernel_file.name
-        kernel.parent.mkdir(parents=True, exist_ok=True)
-        kernel.write_text(one.source(), encoding="utf-8")
-        header, types = one.rung.kernel_file.with_suffix(".hpp"), " ".join(one.rung.types)
-        # At some commits it had the rung's number.
-        namespace = re.search(r"^namespace (\w+) {", header.read_text(encoding="utf-8"), re.M)[1]
-        told = (name, one.rung.program, namespace, types, one.rung.capability, header, kernel)
+        rung, kernel = one.rung, one.rung.kernel_file
+        types, header = " ".join(rung.types), kernel.with_suffix(".hpp")
+        told = (one.target, rung.program, rung.name, types, rung.capability, header, kernel)
         lines.append("|".join(map(str, told)) + "\n")
     (where / "variants.txt").write_text("".join(lines), encoding="utf-8")
     options = {
         "CMAKE_BUILD_TYPE": "Release",
         "CMAKE_CUDA_ARCHITECTURES": architecture,
         "CMAKE_CUDA_FLAGS": "-Xptxas=-v",
-        "CMAKE_LIBRARY_OUTPUT_DIRECTORY": folder.resolve(),
         "FLASH_BACKEND": "cuda",
         "FLASH_ENTRY": "ON" if library else "OFF",
-        "FLASH_ROOT": root,
         "FLASH_VARIANTS": where / "variants.txt",
         "FLASH_WERROR": "ON" if werror else "OFF",
     }
@@ -117,52 +85,43 @@ def cmake(variants, root, architecture, werror, library, jobs, folder):
     done = subprocess.run(configure, capture_output=True, text=True)
     if done.returncode:
         raise LabError(f"CMake cannot configure common/torch:\n{done.stderr.strip()}")
-    command = ["cmake", "--build", where, "--parallel", str(jobs), "--target", *names.values()]
+    targets = [one.target for one in variants]
+    command = ["cmake", "--build", where, "--parallel", str(jobs), "--target", *targets]
     command += ["--", "-k", *["0"] * bool(generator)]  # keeps going
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    said = []
-    with subprocess.Popen(command, text=True, errors="replace", **pipe) as done:
-        for line in done.stdout:
-            said.append(line)
+    with subprocess.Popen(command, text=True, errors="replace", **pipe) as every:
+        for line in every.stdout:
             if line.startswith("["):
                 print(line, end="", file=sys.stderr, flush=True)
-    wrong = {}
-    for one, name in names.items():
-        logs = sorted((where / f"CMakeFiles/{name}.dir").rglob(f"{one.rung.kernel_file.name}*.log"))
-        if logs and (not library or (folder / f"{name}.so").is_file()):
-            shutil.copyfile(logs[0], folder / f"{name}.log")
-        else:
-            wrong[one] = "".join(said).strip()
-    return wrong
-
-
-def try_all(variants, jobs=None, folder=None):
-    """({variant's name: (library, what nvcc said)}, {variant: what went wrong}). What was built
-    once is taken from build-lab/."""
-    require("nvcc")
-    folder = folder or FOLDER
-    groups, names, wrong = {}, {}, {}
+    built, wrong = {}, {}
     for one in variants:
-        architecture = one.architecture or target(one.rung.capability)
-        names[one] = name = file_name(one, architecture)
-        ends = (".log", ".so") if one.library else (".log",)
-        if not all((folder / f"{name}{end}").is_file() for end in ends):
-            groups.setdefault((one.root, architecture, one.werror, one.library), []).append(one)
-    folder.mkdir(parents=True, exist_ok=True)
-    for of_group, group in groups.items():
-        jobs = jobs or len(os.sched_getaffinity(0))
-        wrong |= cmake(group, *of_group, jobs, folder)
-    built = {
-        one.name: (folder / f"{name}.so", (folder / f"{name}.log").read_text(encoding="utf-8"))
-        for one, name in names.items()
-        if one not in wrong
-    }
+        if every.returncode:  # which of them is it?
+            alone = ["cmake", "--build", where, "--target", one.target]
+            done = subprocess.run(alone, text=True, errors="replace", **pipe)
+            if done.returncode:
+                wrong[one] = done.stdout.strip()
+                continue
+        logs = (where / f"CMakeFiles/{one.target}.dir").rglob(f"{one.rung.kernel_file.name}*.log")
+        built[one.name] = where / f"{one.target}.so", next(logs).read_text(encoding="utf-8")
     return built, wrong
 
 
-def build_all(variants, jobs=None, folder=None):
+def try_all(variants, jobs=JOBS):
+    """({variant's name: (library, what nvcc said)}, {variant: what went wrong})."""
+    require("nvcc")
+    groups, built, wrong = {}, {}, {}
+    for one in variants:
+        architecture = one.architecture or target(one.rung.capability)
+        groups.setdefault((architecture, one.werror, one.library), []).append(one)
+    for of_group, group in groups.items():
+        for found, more in zip((built, wrong), cmake(group, *of_group, jobs)):
+            found.update(more)
+    return built, wrong
+
+
+def build_all(variants):
     """{name: (library, what nvcc said)}. Raises LabError where one does not compile."""
-    built, wrong = try_all(variants, jobs, folder)
+    built, wrong = try_all(variants)
     for one, said in wrong.items():
         raise LabError(f"{one.name} does not compile:\n{said}")
     return built

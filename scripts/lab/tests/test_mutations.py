@@ -3,7 +3,7 @@
 import pytest
 from lab import mutations
 from lab.ladder import LabError, cuda_rungs
-from lab.simt.compiling import use_grammar
+from cuda_on_cpu.compiling import use_grammar
 
 
 @pytest.fixture(scope="module", autouse=True)
