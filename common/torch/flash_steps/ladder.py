@@ -72,7 +72,7 @@ class Rung:
         return "bf16" if self.tensor else "fp32"
 
 
-def parse(text):
+def parse(text, root=ROOT):
     """The rungs in order. Raises ValueError."""
     rungs = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -89,7 +89,7 @@ def parse(text):
         parent, capability, types = parent.strip("-"), capability.strip("-"), tuple(types.split())
         head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
         about = parent, types, head_dims, capability, "MPI" in needs, idea
-        rungs.append(Rung(*program.split("_", 1), *about, ROOT / "steps" / program))
+        rungs.append(Rung(*program.split("_", 1), *about, root / "steps" / program))
     return rungs
 
 
