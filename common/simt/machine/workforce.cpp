@@ -115,7 +115,7 @@ bool Workforce::wait_for_place(Lock& lock) {
     Waiting own;
     queue_.push_back(&own);
     own.place.wait(lock, [&] { return own.has_place || stopped_; });
-    if (!own.has_place) {
+    if (stopped_) {
         std::erase(queue_, &own);
         return false;
     }
@@ -125,8 +125,8 @@ bool Workforce::wait_for_place(Lock& lock) {
 
 bool Workforce::await_place() {
     Lock lock(mutex_);
-    if (queue_.empty()) {
-        return true;
+    if (stopped_ || queue_.empty()) {
+        return !stopped_;
     }
     pass_on();
     return wait_for_place(lock);

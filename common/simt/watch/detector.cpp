@@ -33,8 +33,8 @@ bool may_be_unwritten(const AccessEvent& access) {
 
 } // namespace
 
-Detector::Detector(Block& block, Past& past)
-    : block_(block), order_(past, block), executable_(executable()) {}
+Detector::Detector(Block& block, GlobalPast& past)
+    : block_(block), races_(past, block), executable_(executable()) {}
 
 void Detector::begin_launch() {
     doubted_.clear();
@@ -49,7 +49,7 @@ void Detector::begin_launch() {
 
 void Detector::begin_block() {
     unwritten_.reset();
-    order_.begin_block(static_cast<unsigned>(volume(block_.launch().block)), block_.index());
+    races_.begin_block(static_cast<unsigned>(volume(block_.launch().block)), block_.index());
     volatile_loads_.clear();
     volatile_reads_.clear();
     plain_loads_.clear();
@@ -80,39 +80,40 @@ void Detector::barrier(SourceLocation location) {
     if (unwritten_) {
         block_.report(*std::exchange(unwritten_, std::nullopt));
     }
-    order_.barrier();
+    races_.barrier();
 }
 
 void Detector::meet(CollectiveKind meeting, unsigned warp, uint32_t lanes, SourceLocation) {
     if (meeting == CollectiveKind::sync) { // CUDA promises order for nothing else
-        order_.meet(warp, lanes);
+        races_.meet(warp, lanes);
     } else if ((warps_with_news_ >> warp & 1) != 0) { // but the lanes have waited for each other
-        order_.clocks().share(warp, lanes, progress_channels_);
+        races_.clocks().share(warp, lanes, progress_channels_);
     }
     if (lanes == full_mask) {
         warps_with_news_ &= ~(1u << warp);
     }
 }
 
-ThreadAction Detector::action_of(const Trace& trace, const Trace& now, const char* action) const {
-    if (trace.engine != 0) {
-        const Work& work = order_.work(trace);
-        return work.kind == Work::copies
+ThreadAction Detector::action_of(const Access& access, const Access& now,
+                                 const char* action) const {
+    if (access.engine != 0) {
+        const EngineWork& work = races_.work(access);
+        return work.kind == EngineWork::copies
                    ? block_.place(work.thread, action, work.origin)
-                   : action_of(work,
-                               work.kind == Work::loads ? " that writes it" : " that reads it");
+                   : action_of(work, work.kind == EngineWork::loads ? " that writes it"
+                                                                    : " that reads it");
     }
-    Trace other = trace;
-    if (trace.warp == now.warp && trace.epoch == now.epoch && trace.lanes != now.lanes) {
+    Access other = access;
+    if (access.warp == now.warp && access.epoch == now.epoch && access.lanes != now.lanes) {
         other.lanes &= ~now.lanes;
     }
-    return {dim3(order_.index_of(trace)), dim3(element(block_.launch().block, thread_of(other))),
-            action, LocationId::from(trace.origin)};
+    return {dim3(races_.index_of(access)), dim3(element(block_.launch().block, thread_of(other))),
+            action, LocationId::from(access.origin)};
 }
 
-ThreadAction Detector::action_of(const Order::Race& race, unsigned thread,
+ThreadAction Detector::action_of(const RaceDetector::Race& race, unsigned thread,
                                  const AccessEvent& access) const {
-    return action_of(*race.other, order_.now(thread, access.origin, access.kind, access.scope),
+    return action_of(*race.other, races_.now(thread, access.origin, access.kind, access.scope),
                      race.kind == AccessKind::store  ? "has written it"
                      : race.kind == AccessKind::load ? "has read it"
                                                      : "has updated it atomically");
@@ -123,7 +124,7 @@ ThreadAction Detector::action_of(unsigned thread, const AccessEvent& access) con
                         access.origin);
 }
 
-ThreadAction Detector::action_of(const Work& work, const char* what) const {
+ThreadAction Detector::action_of(const EngineWork& work, const char* what) const {
     return block_.place(work.thread, std::string("starts the ") + work.operation + what,
                         work.origin);
 }
@@ -178,11 +179,11 @@ void Detector::stop_outside(unsigned thread, const AccessEvent& access,
 }
 
 void Detector::stop_race(unsigned thread, const AccessEvent& access, const Region& region,
-                         const Order::Race& race) {
+                         const RaceDetector::Race& race) {
     unwritten_.reset();
-    const bool same_block = order_.of_this_block(*race.other);
-    if (same_block && order_.is_work(*race.other, Work::copies)) {
-        const Work& copy = order_.work(*race.other);
+    const bool same_block = races_.of_this_block(*race.other);
+    if (same_block && races_.is_work(*race.other, EngineWork::copies)) {
+        const EngineWork& copy = races_.work(*race.other);
         // its own: only others have waited for that
         if (copy.thread == thread || is_in_flight(copy)) {
             block_.stop({FaultKind::async_copy_in_flight,
@@ -210,8 +211,8 @@ void Detector::stop_race(unsigned thread, const AccessEvent& access, const Regio
 }
 
 Fault Detector::race_of_threads(unsigned thread, const AccessEvent& access, const Region& region,
-                                const Order::Race& race) const {
-    const bool same_block = order_.of_this_block(*race.other);
+                                const RaceDetector::Race& race) const {
+    const bool same_block = races_.of_this_block(*race.other);
     const bool same_warp = same_block && race.other->warp == thread / 32;
     Fault fault(
         FaultKind::race, "race: two threads, " + in(access, region), action_of(thread, access),
@@ -228,7 +229,7 @@ Fault Detector::race_of_threads(unsigned thread, const AccessEvent& access, cons
 /// Of two volatile accesses, which may meet by the model; but the one reckons with the other's
 /// being done.
 Fault Detector::race_in_warp(unsigned thread, const AccessEvent& access, const Region& region,
-                             const Order::Race& race) const {
+                             const RaceDetector::Race& race) const {
     Fault fault = race_of_threads(thread, access, region, race);
     fault.summary =
         "race: two lanes of one warp, and volatile orders nothing, " + in(access, region);
@@ -255,8 +256,8 @@ void Detector::warn_of_plain_read(Fault race) {
 
 /// A thread comes to an atomicCAS: what it has read there by plain loads is checked by it.
 void Detector::note_comparison(unsigned thread, const AccessEvent& access, const Cell& cell,
-                               const Trace& now, bool shared) {
-    for (const LocationId load : order_.own_loads(cell, now, shared)) {
+                               const Access& now, bool shared) {
+    for (const LocationId load : races_.own_loads(cell, now, shared)) {
         read_before_cas_.insert(load);
     }
     std::erase_if(plain_loads_, [&](PlainLoad& load) {
@@ -272,7 +273,7 @@ void Detector::note_comparison(unsigned thread, const AccessEvent& access, const
 /// A plain load and an atomic operation of others, in either order: whether an atomicCAS checks
 /// what was read. Where that may still come, the race waits for it.
 bool Detector::may_be_checked(unsigned thread, const AccessEvent& access, const Region& region,
-                              const Order::Race& race) {
+                              const RaceDetector::Race& race) {
     const bool reads = access.kind == AccessKind::load && access.scope == Scope::weak &&
                        race.kind == AccessKind::atomic;
     const bool was_read = access.kind == AccessKind::atomic && race.kind == AccessKind::load &&
@@ -296,8 +297,8 @@ bool Detector::may_be_checked(unsigned thread, const AccessEvent& access, const 
 }
 
 /// Whether it is a race of two plain writes by threads, which may write the same value.
-bool Detector::is_of_two_writes(const AccessEvent& access, const Order::Race& race) const {
-    return race.other && race.doubt == Order::Race::no && race.kind == AccessKind::store &&
+bool Detector::is_of_two_writes(const AccessEvent& access, const RaceDetector::Race& race) const {
+    return race.other && race.doubt == RaceDetector::Race::no && race.kind == AccessKind::store &&
            race.other->engine == 0 && access.kind == AccessKind::store && actor_ == nullptr &&
            block_.checks_access();
 }
@@ -313,19 +314,19 @@ Detector::Region Detector::look_up(const AccessEvent& access, Space space) {
         return {buffer->begin,
                 buffer->bytes(),
                 buffer->name,
-                order_.past().shadow_of(*buffer),
+                races_.past().shadow_of(*buffer),
                 memory == nullptr ? nullptr : memory->written(),
                 buffer->constant};
     }
     const SharedMemory& shared = block_.shared();
     if (!shared.is_static(access.address)) {
         return {shared.dynamic(), shared.dynamic_bytes(), "the dynamic shared memory",
-                &order_.dynamic_shadow()};
+                &races_.dynamic_shadow()};
     }
     const auto offset = static_cast<size_t>(access.address - shared.segment().begin);
     if (const SharedVariable* const variable = shared_variable_near(block_.kernel(), offset)) {
         return {shared.segment().begin + variable->offset, variable->bytes, variable->name,
-                &order_.static_shadow()};
+                &races_.static_shadow()};
     }
     return {nullptr, 0, "no __shared__ variable of the kernel is", nullptr};
 }
@@ -392,10 +393,10 @@ inline bool Detector::is_written_anew(unsigned thread, const AccessEvent& access
     const Region& region = recent(access.address, space);
     const std::span<Cell> cells = known_cells(region, access);
     if (cells.empty() || region.constant ||
-        !std::ranges::all_of(cells, [&](Cell cell) { return order_.is_over(cell, shared); })) {
+        !std::ranges::all_of(cells, [&](Cell cell) { return races_.is_over(cell, shared); })) {
         return false;
     }
-    const uint32_t number = order_.number_of_write(thread, access.origin, shared);
+    const uint32_t number = races_.number_of_write(thread, access.origin, shared);
     if (number == 0) {
         return false;
     }
@@ -422,8 +423,8 @@ inline bool Detector::is_recalled(unsigned thread, const AccessEvent& access, Sp
                                        region.bytes & ~size_t{3},
                                        region.shadow->cell(region.begin)};
     }
-    const Order::Load load(thread, access.origin, shared);
-    return std::ranges::all_of(cells, [&](Cell& cell) { return order_.recall(cell, load); });
+    const RaceDetector::LoadKey load(thread, access.origin, shared);
+    return std::ranges::all_of(cells, [&](Cell& cell) { return races_.recall(cell, load); });
 }
 
 /// An access to shared or global memory.
@@ -497,25 +498,25 @@ void Detector::check_written(unsigned thread, const AccessEvent& access, const R
 /// Whether it reads what nobody has written.
 bool Detector::check_cell(unsigned thread, const AccessEvent& access, const Region& region,
                           bool shared, Cell& cell) {
-    const Order::Load load(thread, access.origin, shared);
+    const RaceDetector::LoadKey load(thread, access.origin, shared);
     const bool weak_load = access.kind == AccessKind::load && access.scope == Scope::weak;
-    if (weak_load && order_.recall(cell, load)) {
+    if (weak_load && races_.recall(cell, load)) {
         return false;
     }
-    const bool unwritten = shared && !order_.of_this_block(order_.writer(cell, true));
+    const bool unwritten = shared && !races_.of_this_block(races_.writer(cell, true));
     if (unwritten && access.reads()) {
         note_unwritten(thread, access, region);
     }
-    const Trace now = order_.now(thread, access.origin, access.kind, access.scope);
+    const Access now = races_.now(thread, access.origin, access.kind, access.scope);
     if (access.compares()) {
         note_comparison(thread, access, cell, now, shared);
     }
-    Order::Race race = order_.race(cell, access.kind, now, shared);
+    RaceDetector::Race race = races_.race(cell, access.kind, now, shared);
     if (is_of_two_writes(access, race)) {
         block_.suspect(race_of_threads(thread, access, region, race), access);
-        race = order_.race_with_readers(cell, access.kind, now, shared, {});
+        race = races_.race_with_readers(cell, access.kind, now, shared, {});
     }
-    if (race.other && race.doubt == Order::Race::no) {
+    if (race.other && race.doubt == RaceDetector::Race::no) {
         if (!may_be_checked(thread, access, region, race)) {
             stop_race(thread, access, region, race);
         }
@@ -523,21 +524,21 @@ bool Detector::check_cell(unsigned thread, const AccessEvent& access, const Regi
         doubt(thread, access, region, race);
     }
     const Cell before = cell;
-    order_.remember(cell, access.kind, now, shared);
-    if (weak_load && !race.other && !unwritten && !order_.has_atomics(cell, shared)) {
-        order_.learn(before, cell, load, now);
+    races_.remember(cell, access.kind, now, shared);
+    if (weak_load && !race.other && !unwritten && !races_.has_atomics(cell, shared)) {
+        races_.learn(before, cell, load, now);
     }
     return unwritten && access.reads();
 }
 
 /// A conflict that nothing orders, and that is no race for all that.
 void Detector::doubt(unsigned thread, const AccessEvent& access, const Region& region,
-                     const Order::Race& race) {
-    const bool same_block = order_.of_this_block(*race.other);
+                     const RaceDetector::Race& race) {
+    const bool same_block = races_.of_this_block(*race.other);
     const bool is_flag = race.kind == AccessKind::load
                              ? looks_again(*race.other, access.address)
-                             : order_.has_acquired(thread, access.address);
-    const bool is_volatile = race.doubt == Order::Race::strong;
+                             : races_.has_acquired(thread, access.address);
+    const bool is_volatile = race.doubt == RaceDetector::Race::strong;
     const LocationId other = LocationId::from(race.other->origin);
     // lanes of one warp, of which one reads what the other writes
     const bool in_warp = is_volatile && same_block && race.other->warp == thread / 32 &&
@@ -572,8 +573,8 @@ void Detector::doubt(unsigned thread, const AccessEvent& access, const Region& r
 }
 
 /// Whether the one who has read goes on reading until the value changes.
-bool Detector::looks_again(const Trace& reader, const char* address) const {
-    const Block* const block = order_.running_block(reader);
+bool Detector::looks_again(const Access& reader, const char* address) const {
+    const Block* const block = races_.running_block(reader);
     if (block == nullptr) {
         return false;
     }
@@ -588,22 +589,22 @@ bool Detector::looks_again(const Trace& reader, const char* address) const {
 }
 
 void Detector::strong_read(unsigned thread, const void* address, Scope scope) {
-    order_.strong_read(thread, address, scope, is_shared(address));
+    races_.strong_read(thread, address, scope, is_shared(address));
 }
 
 void Detector::strong_write(unsigned thread, const void* address, Scope scope, bool replaces) {
-    order_.strong_write(thread, address, scope, replaces, is_shared(address));
+    races_.strong_write(thread, address, scope, replaces, is_shared(address));
 }
 
 void Detector::fence(unsigned thread, Scope scope) {
     std::erase_if(volatile_loads_, [&](const VolatileLoad& load) {
-        const bool in_order = load.thread == thread && order_.would_learn(thread, load.address);
+        const bool in_order = load.thread == thread && races_.would_learn(thread, load.address);
         if (in_order) {
             doubted_.erase({load.doubt.where.origin, load.doubt.other.origin, load.in_warp});
         }
         return in_order;
     });
-    order_.fence(thread, scope);
+    races_.fence(thread, scope);
     warps_with_news_ |= 1u << thread / 32;
 }
 
@@ -629,7 +630,7 @@ void Detector::end_thread(unsigned thread) {
     }
 }
 
-void Detector::go_on() { order_.go_on(); }
+void Detector::go_on() { races_.go_on(); }
 
 /// Whose memory an address is that no thread can use.
 std::string Detector::hint_elsewhere(const char* address) const {
@@ -678,14 +679,14 @@ void Detector::start_copy(const AsyncCopy& copy) {
     const AccessEvent write{copy.shared, copy.bytes, AccessKind::store, origin};
     check(thread, write, Space::shared);
     const uint32_t work =
-        begin_work(copy.work, channel_in(copy_channels_[thread]), copy.place, Work::copies);
+        begin_work(copy.work, channel_in(copy_channels_[thread]), copy.place, EngineWork::copies);
     find(thread, write, Space::shared).visit(write, [&](Cell& cell) {
-        order_.write_by(work, cell);
+        races_.write_by(work, cell);
     });
 }
 
 void Detector::wait_for_copies(unsigned thread, uint32_t count) {
-    order_.clocks().learn_ends(thread, channel_in(copy_channels_[thread]), count);
+    races_.clocks().learn_ends(thread, channel_in(copy_channels_[thread]), count);
 }
 
 void Detector::release(unsigned thread, const void* barrier, SourceLocation location) {
@@ -694,7 +695,7 @@ void Detector::release(unsigned thread, const void* barrier, SourceLocation loca
         clocks.phase.last = {thread, step_at_mbarrier(thread), location};
         clocks.phase.arrivals.push_back(clocks.phase.last);
     }
-    order_.clocks().release(thread, clocks.gathered);
+    races_.clocks().release(thread, clocks.gathered);
 }
 
 void Detector::hand_on_copies(unsigned thread, uint32_t count, const void* barrier) {
@@ -720,7 +721,7 @@ void Detector::end_phase(const void* barrier) {
 
 void Detector::acquire(unsigned thread, const void* barrier) {
     BarrierClocks& clocks = barrier_clocks_[barrier];
-    order_.clocks().acquire(thread, clocks.handed_on);
+    races_.clocks().acquire(thread, clocks.handed_on);
     warps_with_news_ |= 1u << thread / 32;
     if (clocks.is_mbarrier()) {
         Wait& wait = clocks.over[thread];

@@ -21,7 +21,7 @@ namespace flash::simt {
 
 class Detector final : public Observer {
   public:
-    Detector(Block& block, Past& past);
+    Detector(Block& block, GlobalPast& past);
 
     void begin_launch();
 
@@ -167,15 +167,15 @@ class Detector final : public Observer {
     };
     void note_volatile_load(unsigned thread, const AccessEvent& access);
     bool may_be_checked(unsigned thread, const AccessEvent& access, const Region& region,
-                        const Order::Race& race);
+                        const RaceDetector::Race& race);
     void note_comparison(unsigned thread, const AccessEvent& access, const Cell& cell,
-                         const Trace& now, bool shared);
+                         const Access& now, bool shared);
     void warn_of_plain_read(Fault race);
     Fault race_in_warp(unsigned thread, const AccessEvent& access, const Region& region,
-                       const Order::Race& race) const;
+                       const RaceDetector::Race& race) const;
     void doubt(unsigned thread, const AccessEvent& access, const Region& region,
-               const Order::Race& race);
-    bool looks_again(const Trace& reader, const char* address) const;
+               const RaceDetector::Race& race);
+    bool looks_again(const Access& reader, const char* address) const;
     bool is_shared(const void* address) const {
         return block_.space_of(static_cast<const char*>(address)) == Space::shared;
     }
@@ -194,8 +194,9 @@ class Detector final : public Observer {
     void check_waits(const BarrierClocks& barrier);
     void report_missed_phase(unsigned thread, SourceLocation wait, const Arrival& end);
     std::optional<Fault> load_left_behind();
-    uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number, Work::Kind kind);
-    bool is_in_flight(const Work& work) const; // nobody knows that it is over
+    uint32_t begin_work(const AsyncWork& work, uint32_t channel, uint32_t number,
+                        EngineWork::Kind kind);
+    bool is_in_flight(const EngineWork& work) const; // nobody knows that it is over
     uint32_t channel_in(uint32_t& own) { return own = own == 0 ? channels_++ : own; }
     void check_global(const AsyncWork& work, const Chunk& chunk, AccessKind kind);
     void check_turn(const AsyncWork& work, const Chunk& chunk);
@@ -205,7 +206,7 @@ class Detector final : public Observer {
     static std::string in(const AccessEvent& access, const Region& region); // "at byte 16 of tile"
     [[noreturn, gnu::cold]] void stop_async_race(unsigned thread, const AccessEvent& access,
                                                  const Region& region,
-                                                 const Order::Race& race) const;
+                                                 const RaceDetector::Race& race) const;
     [[noreturn, gnu::cold]] void stop_unfenced(const AccessEvent& access, const Region& region,
                                                const Cell& cell) const;
     const Region& recent(const char* address, Space space) const;
@@ -214,24 +215,24 @@ class Detector final : public Observer {
     Region look_up(const AccessEvent& access, Space space);
     bool check_cell(unsigned thread, const AccessEvent& access, const Region& region, bool shared,
                     Cell& cell);
-    ThreadAction action_of(const Trace& trace, const Trace& now, const char* action) const;
+    ThreadAction action_of(const Access& access, const Access& now, const char* action) const;
     // of the other one
-    ThreadAction action_of(const Order::Race& race, unsigned thread,
+    ThreadAction action_of(const RaceDetector::Race& race, unsigned thread,
                            const AccessEvent& access) const;
     ThreadAction action_of(unsigned thread, const AccessEvent& access) const;
-    ThreadAction action_of(const Work& work, const char* what) const;
+    ThreadAction action_of(const EngineWork& work, const char* what) const;
     ThreadAction action_of_actor(unsigned thread, const AccessEvent& access,
                                  const char* what) const;
     [[noreturn, gnu::cold]] void stop_outside(unsigned thread, const AccessEvent& access,
                                               const Region& region) const;
     [[noreturn, gnu::cold]] void stop_race(unsigned thread, const AccessEvent& access,
-                                           const Region& region, const Order::Race& race);
+                                           const Region& region, const RaceDetector::Race& race);
     Fault race_of_threads(unsigned thread, const AccessEvent& access, const Region& region,
-                          const Order::Race& race) const;
-    bool is_of_two_writes(const AccessEvent& access, const Order::Race& race) const;
+                          const RaceDetector::Race& race) const;
+    bool is_of_two_writes(const AccessEvent& access, const RaceDetector::Race& race) const;
 
     Block& block_;
-    Order order_;
+    RaceDetector races_;
     // during this launch: pairs of places, and whether lanes of one warp met there
     std::set<std::tuple<LocationId, LocationId, bool>> doubted_;
     std::set<LocationId> polling_;         // volatile loads that a thread has repeated
@@ -245,7 +246,7 @@ class Detector final : public Observer {
     std::optional<Fault> unwritten_;
     std::map<const void*, BarrierClocks> barrier_clocks_;
     // what is known after the first, second... addition
-    std::map<const void*, std::vector<Order::Blocks>> semaphores_;
+    std::map<const void*, std::vector<RaceDetector::Blocks>> semaphores_;
     std::vector<OwnRegisters> registers_; // of each thread of the block
     uint32_t channels_ = 0;
     // of each thread, wgmma_channels_ of each warp; 0: none yet
@@ -302,7 +303,7 @@ inline bool Detector::is_usual_load(unsigned thread, const char* word, LocationI
     }
     Cell& cell = line.cells[offset / 4];
     return value != ~uint32_t{0} && cell.apart == 0 &&
-           order_.recall(cell, {thread, origin, line.shared});
+           races_.recall(cell, {thread, origin, line.shared});
 }
 
 } // namespace flash::simt

@@ -39,7 +39,7 @@ void Detector::await(unsigned thread, const void* barrier, int64_t phase, Source
         return; // there is none before
     }
     const Phase& before = clocks.ended[phase < clocks.phases ? 1 : 0];
-    const Clocks& known = std::as_const(order_).clocks();
+    const Clocks& known = std::as_const(races_).clocks();
     if (!known.knows_end(thread, clocks.progress, static_cast<uint32_t>(phase - 1)) &&
         !knows_arrivals(thread, before)) {
         report_missed_phase(thread, location, before.last);
@@ -49,7 +49,7 @@ void Detector::await(unsigned thread, const void* barrier, int64_t phase, Source
 /// Whether `thread` knows of all that ended a phase, though it may not have waited for that.
 bool Detector::knows_arrivals(unsigned thread, const Phase& phase) const {
     return !phase.with_copies && std::ranges::all_of(phase.arrivals, [&](const Arrival& one) {
-        return order_.clocks().knows_end(thread, step_channels_[one.thread], one.number - 1);
+        return races_.clocks().knows_end(thread, step_channels_[one.thread], one.number - 1);
     });
 }
 
@@ -69,7 +69,7 @@ uint32_t Detector::step_at_mbarrier(unsigned thread) {
     if (channel == 0) {
         progress_channels_.push_back(channel_in(channel));
     }
-    order_.clocks().learn_ends(thread, channel, ++steps_[thread]);
+    races_.clocks().learn_ends(thread, channel, ++steps_[thread]);
     return steps_[thread];
 }
 
@@ -86,7 +86,7 @@ void Detector::report_missed_phase(unsigned thread, SourceLocation wait, const A
 }
 
 void Detector::fence_proxy(unsigned thread) {
-    order_.clocks().fence(thread);
+    races_.clocks().fence(thread);
     fence_mbarriers(thread);
 }
 
@@ -97,8 +97,8 @@ void Detector::fence_mbarriers(unsigned thread) {
 }
 
 uint32_t Detector::begin_work(const AsyncWork& work, uint32_t channel, uint32_t number,
-                              Work::Kind kind) {
-    order_.begin_work(work.number, {work.operation, work.thread, LocationId::of(work.location),
+                              EngineWork::Kind kind) {
+    races_.begin_work(work.number, {work.operation, work.thread, LocationId::of(work.location),
                                     channel, number, kind});
     return work.number;
 }
@@ -121,36 +121,37 @@ void Detector::start_load(const BulkLoad& load) {
     }
     // the phase does not end before this moment, and perhaps long after
     clocks.phase.with_copies = true;
-    std::as_const(order_).clocks().tell(load.work.thread, progress_channels_, clocks.gathered);
+    std::as_const(races_).clocks().tell(load.work.thread, progress_channels_, clocks.gathered);
     actor_ = &load.work;
     for (const Chunk& chunk : load.inside) {
         check_global(load.work, chunk, AccessKind::load);
     }
-    const uint32_t work = begin_work(load.work, clocks.channel, Work::not_yet, Work::loads);
+    const uint32_t work =
+        begin_work(load.work, clocks.channel, EngineWork::not_yet, EngineWork::loads);
     const AccessEvent all{load.shared, load.bytes, AccessKind::store,
                           LocationId::of(load.work.location)};
     const Region& region = find(load.work.thread, all, Space::shared);
-    const Trace now = order_.now(load.work.thread, all.origin, AccessKind::store);
-    const Clocks::Knowledge& own = order_.clocks().common(load.work.thread, 1);
+    const Access now = races_.now(load.work.thread, all.origin, AccessKind::store);
+    const Clocks::Knowledge& own = races_.clocks().common(load.work.thread, 1);
     CellMemo memo;
     for (unsigned offset = 0; offset < load.bytes; offset += 16) {
         const AccessEvent access{load.shared + offset, 16, AccessKind::store, all.origin};
         region.visit(access, memo, [&](Cell& cell) {
-            if (const Order::Race race = order_.race(cell, AccessKind::store, now, true);
+            if (const RaceDetector::Race race = races_.race(cell, AccessKind::store, now, true);
                 race.other) {
                 stop_race(load.work.thread, access, region, race);
             }
-            if (order_.of_this_block(order_.writer(cell, true)) && !order_.is_fenced(own, cell)) {
+            if (races_.of_this_block(races_.writer(cell, true)) && !races_.is_fenced(own, cell)) {
                 stop_unfenced(access, region, cell);
             }
-            order_.write_by(work, cell);
+            races_.write_by(work, cell);
         });
     }
     actor_ = nullptr;
 }
 
 void Detector::land(const BulkLoad& load) {
-    order_.end_work(load.work.number, barrier_clocks_[load.mbarrier].phases);
+    races_.end_work(load.work.number, barrier_clocks_[load.mbarrier].phases);
 }
 
 void Detector::start_store(const BulkStore& store) {
@@ -158,8 +159,8 @@ void Detector::start_store(const BulkStore& store) {
     const unsigned thread = store.work.thread;
     const AsyncReaders readers{
         thread, 1,
-        begin_work(store.work, channel_in(store_channels_[thread]), store.group, Work::reads), 1,
-        order_.clocks().common(thread, 1)};
+        begin_work(store.work, channel_in(store_channels_[thread]), store.group, EngineWork::reads),
+        1, races_.clocks().common(thread, 1)};
     CellMemo memo;
     for (const Chunk& chunk : store.chunks) {
         if (store.adds && !semaphores_.empty()) {
@@ -180,11 +181,11 @@ void Detector::check_turn(const AsyncWork& work, const Chunk& chunk) {
                              LocationId::of(work.location)};
     const Region& region = find(work.thread, access, Space::global);
     region.visit(access, [&](Cell& cell) {
-        if (const std::optional<Trace> before = order_.unordered_addition(cell)) {
+        if (const std::optional<Access> before = races_.unordered_addition(cell)) {
             block_.stop({FaultKind::race,
                          "race: the order of a sum differs from run to run, " + in(access, region),
                          action_of_actor(work.thread, access, " that adds to it"),
-                         action_of(*before, order_.now(work.thread, access.origin, access.kind),
+                         action_of(*before, races_.now(work.thread, access.origin, access.kind),
                                    "has added to it"),
                          "its blocks take turns by semaphores, but no semaphore orders these two"});
         }
@@ -192,43 +193,44 @@ void Detector::check_turn(const AsyncWork& work, const Chunk& chunk) {
 }
 
 void Detector::add_to_semaphore(unsigned, const unsigned* semaphore) {
-    std::vector<Order::Blocks>& after = semaphores_[semaphore];
-    after.push_back(order_.handed_on(after.empty() ? Order::Blocks() : after.back()));
+    std::vector<RaceDetector::Blocks>& after = semaphores_[semaphore];
+    after.push_back(races_.handed_on(after.empty() ? RaceDetector::Blocks() : after.back()));
 }
 
 void Detector::pass_semaphore(unsigned, const unsigned* semaphore, unsigned value) {
     const auto found = semaphores_.find(semaphore);
     if (value > 0 && found != semaphores_.end()) {
-        order_.learn(found->second[std::min<size_t>(value, found->second.size()) - 1]);
+        races_.learn(found->second[std::min<size_t>(value, found->second.size()) - 1]);
     }
 }
 
 void Detector::wait_for_stores(unsigned thread, uint32_t groups) {
-    order_.clocks().learn_ends(thread, channel_in(store_channels_[thread]), groups);
+    races_.clocks().learn_ends(thread, channel_in(store_channels_[thread]), groups);
 }
 
 /// What threads have TMA or their tensor cores read.
 void Detector::read_by(const AsyncReaders& readers, const AccessEvent& access, CellMemo& memo) {
     const Region& region = find(readers.first, access, Space::shared);
     region.visit(access, memo, [&](Cell& cell) {
-        if (!order_.of_this_block(order_.writer(cell, true))) {
+        if (!races_.of_this_block(races_.writer(cell, true))) {
             note_unwritten(readers.first, access, region);
         } else {
-            if (!order_.knows_write(readers.known, cell) || order_.has_atomics(cell, true)) {
+            if (!races_.knows_write(readers.known, cell) || races_.has_atomics(cell, true)) {
                 for (unsigned thread = readers.first; thread < readers.first + readers.threads;
                      ++thread) {
-                    const Trace now = order_.now(thread, access.origin, AccessKind::load);
-                    if (const Order::Race race = order_.race(cell, AccessKind::load, now, true);
+                    const Access now = races_.now(thread, access.origin, AccessKind::load);
+                    if (const RaceDetector::Race race =
+                            races_.race(cell, AccessKind::load, now, true);
                         race.other) {
                         stop_race(thread, access, region, race); // the one who does not know
                     }
                 }
             }
-            if (!order_.is_fenced(readers.known, cell)) {
+            if (!races_.is_fenced(readers.known, cell)) {
                 stop_unfenced(access, region, cell);
             }
         }
-        order_.read_by(readers.work, readers.works, cell);
+        races_.read_by(readers.work, readers.works, cell);
     });
 }
 
@@ -236,7 +238,7 @@ void Detector::read_by(const AsyncReaders& readers, const AccessEvent& access, C
 void Detector::read_by_warpgroup(const Wgmma& product, const std::vector<OperandRow>& rows) {
     const unsigned first = product.work.thread;
     const AsyncReaders readers{first, warpgroup_threads, product.work.number, 4,
-                               order_.clocks().common(first, warpgroup_threads)};
+                               races_.clocks().common(first, warpgroup_threads)};
     CellMemo memo;
     for (const OperandRow row : rows) {
         read_by(readers, {row, 16, AccessKind::load, LocationId::of(product.work.location)}, memo);
@@ -253,7 +255,8 @@ void Detector::start_wgmma(const Wgmma& product) {
         AsyncWork own = product.work;
         own.number += warp;
         own.thread += 32 * warp;
-        begin_work(own, channel_in(wgmma_channels_[own.thread / 32]), product.group, Work::reads);
+        begin_work(own, channel_in(wgmma_channels_[own.thread / 32]), product.group,
+                   EngineWork::reads);
     }
     for (unsigned i = 0; i < warpgroup_threads; ++i) {
         begin_registers(product, i, product.work.number + i / 32);
@@ -305,7 +308,7 @@ void Detector::begin_registers(const Wgmma& product, unsigned thread_of_group, u
 }
 
 void Detector::wait_for_wgmma(unsigned thread, uint32_t groups) {
-    order_.clocks().learn_ends(thread, channel_in(wgmma_channels_[thread / 32]), groups);
+    races_.clocks().learn_ends(thread, channel_in(wgmma_channels_[thread / 32]), groups);
     std::erase_if(registers_[thread].in_flight,
                   [&](const InFlight& product) { return product.group < groups; });
 }
@@ -328,15 +331,15 @@ void Detector::access_local(unsigned thread, const AccessEvent& access) {
                  std::string(product.of_C ? "accumulators" : "registers of A") +
                      " of a wgmma are touched before its wait",
                  action_of(thread, access),
-                 block_.place(thread, "has started the wgmma", order_.works()[product.work].origin),
+                 block_.place(thread, "has started the wgmma", races_.works()[product.work].origin),
                  "call wgmma_wait for its group first"});
         }
     }
 }
 
-bool Detector::is_in_flight(const Work& work) const {
+bool Detector::is_in_flight(const EngineWork& work) const {
     for (unsigned thread = 0; thread < block_.thread_count(); ++thread) {
-        if (order_.clocks().knows_end(thread, work.channel, work.number)) {
+        if (races_.clocks().knows_end(thread, work.channel, work.number)) {
             return false;
         }
     }
@@ -345,8 +348,8 @@ bool Detector::is_in_flight(const Work& work) const {
 
 /// A load that nobody has waited for.
 std::optional<Fault> Detector::load_left_behind() {
-    for (const Work& work : order_.works()) {
-        if (work.kind == Work::loads && is_in_flight(work)) {
+    for (const EngineWork& work : races_.works()) {
+        if (work.kind == EngineWork::loads && is_in_flight(work)) {
             return Fault(FaultKind::async_copy_in_flight,
                          "a block ends before a tma_load of it has landed", action_of(work, ""),
                          "the shared memory may belong to another block by then: wait at its "
@@ -358,10 +361,10 @@ std::optional<Fault> Detector::load_left_behind() {
 }
 
 void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const Region& region,
-                               const Order::Race& race) const {
+                               const RaceDetector::Race& race) const {
     const bool reads = access.kind == AccessKind::load;
-    const bool lands = order_.is_work(*race.other, Work::loads);
-    const bool is_read = order_.is_work(*race.other, Work::reads);
+    const bool lands = races_.is_work(*race.other, EngineWork::loads);
+    const bool is_read = races_.is_work(*race.other, EngineWork::reads);
     FaultKind kind = FaultKind::race;
     std::string summary, hint;
     if (lands && reads) {
@@ -374,7 +377,7 @@ void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const
         summary = "race: a thread writes where a tma_load may still be writing";
         hint = "the next thread that writes there must first wait for the load at its mbarrier";
     } else if (is_read) {
-        const std::string reader = order_.work(*race.other).operation;
+        const std::string reader = races_.work(*race.other).operation;
         summary = "race: overwritten while a " + reader + " may still read it";
         hint =
             reader == "wgmma"
@@ -397,7 +400,7 @@ void Detector::stop_async_race(unsigned thread, const AccessEvent& access, const
 
 void Detector::stop_unfenced(const AccessEvent& access, const Region& region,
                              const Cell& cell) const {
-    const Trace write = order_.writer(cell, true);
+    const Access write = races_.writer(cell, true);
     block_.stop({FaultKind::missing_fence,
                  std::string("a fence is missing between what a thread writes and a ") +
                      actor_->operation + ", " + in(access, region),

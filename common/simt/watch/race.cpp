@@ -1,20 +1,16 @@
 #include "common/simt/watch/race.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <mutex>
 #include <new>
 #include <utility>
 
-#include "common/error.hpp"
 #include "common/simt/machine/block.hpp"
 
 namespace flash::simt {
 
 namespace {
 
-void join(Order::Blocks& all, const Order::Blocks& more) {
+void join(RaceDetector::Blocks& all, const RaceDetector::Blocks& more) {
     all.resize(std::max(all.size(), more.size()));
     for (size_t i = 0; i < more.size(); ++i) {
         all[i] = all[i] || more[i];
@@ -23,32 +19,8 @@ void join(Order::Blocks& all, const Order::Blocks& more) {
 
 } // namespace
 
-Shadow::Shadow(const char* begin, size_t bytes, Shadows* list)
-    : begin_(begin), words_(bytes / 4 + 1), list_(list) {
-    void* const memory = mmap(nullptr, 4 * words_ * sizeof(Cell), PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
-        throw Error("not enough memory for what the detector remembers (a limit of ulimit?)");
-    }
-    cells_ = static_cast<Cell*>(memory);
-    if (list != nullptr) {
-        const std::lock_guard lock(list->mutex);
-        list->all.push_back(this);
-    }
-}
-
-Shadow::~Shadow() {
-    if (list_ != nullptr) {
-        const std::lock_guard lock(list_->mutex);
-        std::erase(list_->all, this);
-    }
-    munmap(cells_, 4 * words_ * sizeof(Cell));
-}
-
-void Shadow::clear() { madvise(cells_, 4 * words_ * sizeof(Cell), MADV_DONTNEED); }
-
 /// What is remembered of each byte of a buffer. A variable may begin anywhere.
-Shadow* Past::shadow_of(const Buffer& buffer) {
+Shadow* GlobalPast::shadow_of(const Buffer& buffer) {
     const size_t before = reinterpret_cast<size_t>(buffer.begin) % 16;
     if (!buffer.notes) {
         buffer.notes =
@@ -57,7 +29,7 @@ Shadow* Past::shadow_of(const Buffer& buffer) {
     return static_cast<Shadow*>(buffer.notes.get());
 }
 
-void Past::begin_launch() {
+void GlobalPast::begin_launch() {
     first_block = blocks + 1;
     begun.clear();
     signals.clear();
@@ -65,25 +37,25 @@ void Past::begin_launch() {
     old_writes = writes.end();
 }
 
-Order::Order(Past& past, const Block& runner)
+RaceDetector::RaceDetector(GlobalPast& past, const Block& runner)
     : past_(past), runner_(runner),
       dynamic_shadow_(runner.shared().region_begin(), SharedMemory::region_bytes),
       static_shadow_(runner.shared().segment().begin, runner.shared().segment().bytes) {
-    past.orders.push_back(this);
+    past.detectors.push_back(this);
 }
 
-const Block* Order::running_block(const Trace& trace) const {
-    for (const Order* const one : past_.orders) {
-        if (one->block_ == trace.block) {
+RaceDetector::~RaceDetector() { std::erase(past_.detectors, this); }
+
+const Block* RaceDetector::running_block(const Access& access) const {
+    for (const RaceDetector* const one : past_.detectors) {
+        if (one->block_ == access.block) {
             return &one->runner_;
         }
     }
     return nullptr;
 }
 
-Order::~Order() { std::erase(past_.orders, this); }
-
-void Order::begin_block(unsigned threads, uint3 index) {
+void RaceDetector::begin_block(unsigned threads, uint3 index) {
     block_ = ++past_.blocks;
     past_.begun.push_back(index);
     threads_ = threads;
@@ -99,161 +71,49 @@ void Order::begin_block(unsigned threads, uint3 index) {
     if (past_.writes.count() + past_.histories.count() > past_.enough) {
         forget_old();
     }
-    numbers_[false].block_writes = numbers_[false].epoch_writes = past_.writes.end();
-    numbers_[false].old_writes = past_.old_writes;
+    ranges_[false].block_writes = ranges_[false].epoch_writes = past_.writes.end();
+    ranges_[false].old_writes = past_.old_writes;
 }
 
-void Order::go_on() {
+void RaceDetector::go_on() {
     change();
-    numbers_[false].block_writes = numbers_[false].epoch_writes = past_.writes.end();
-    numbers_[false].old_writes = past_.old_writes;
+    ranges_[false].block_writes = ranges_[false].epoch_writes = past_.writes.end();
+    ranges_[false].old_writes = past_.old_writes;
 }
 
-/// What blocks before did to it is of no concern; their numbers go when they are many.
-void Order::begin_shared_memory() {
-    constexpr uint32_t many = 1 << 15;
-    if (shared_writes_.count() + lasting_.count() > many) {
-        shared_writes_ = {};
-        lasting_ = {};
-        epoch_moment_ = 0; // what was learnt names old numbers
-        dynamic_shadow_.clear();
-        static_shadow_.clear();
-    }
-    numbers_[true].block_writes = numbers_[true].old_writes = shared_writes_.end();
-}
+// --- what orders two accesses --------------------------------------------------------------------
 
-/// What threads have read before a barrier is ordered before what they do after it.
-void Order::begin_reads() {
-    constexpr uint32_t many = 1 << 16;
-    reads_.begin += reads_.histories.count() * 32;
-    if (reads_.histories.count() + reads_.lists.count() + meetings_.size() > many ||
-        epoch_moment_ == 0) {
-        reads_.histories = {};
-        reads_.lists = {};
-        meetings_.clear();
-        epoch_moment_ = next_moment();
-    }
-    if (reads_.begin >= lasting / 2) {
-        const auto forget = [](Cell& cell) {
-            cell.since = (cell.since & lasting) == 0 ? 0 : uint32_t{cell.since};
-        };
-        dynamic_shadow_.visit(forget);
-        static_shadow_.visit(forget);
-        reads_.begin = 0;
-    }
-    numbers_[true].reads = reads_.begin;
-    numbers_[true].moment = epoch_moment_;
-}
-
-/// Numbers anew what cells remember of this launch; what was before it is ordered before all that
-/// comes.
-void Order::forget_old() {
-    const auto keep = [](auto& numbered, const auto& is_old) {
-        return [&numbered, is_old, all = numbered.take(),
-                numbers = std::vector<uint32_t>()](uint32_t number) mutable {
-            numbers.resize(all.size());
-            if (number != 0 && numbers[number] == 0 && !is_old(all[number])) {
-                numbers[number] = numbered.number(all[number]);
-            }
-            return numbers[number];
-        };
-    };
-    const auto old = [this](const Trace& trace) { return past_.is_old(trace); };
-    auto write = keep(past_.writes.all(), old);
-    auto past = keep(past_.histories, [&](const History& one) {
-        return old(one.last) && std::ranges::all_of(one.others, old);
-    });
-    const size_t words = past_.shadows.visit([&](Cell& cell) {
-        const uint32_t kept = write(cell.write / 32);
-        cell.write = kept == 0 ? 0 : kept * 32 + cell.write % 32;
-        const uint32_t kept_past = past(cell.since / 32);
-        cell.since = kept_past == 0 ? 0 : (kept_past * 32 + cell.since % 32) & ~unsettled;
-    });
-    const size_t kept = past_.writes.count() + past_.histories.count();
-    // so that this costs little beside the accesses
-    past_.enough = std::clamp(std::max(2 * kept, words), size_t{1} << 17, size_t{1} << 25);
-    past_.old_writes = 32;
-    for (Order* const one : past_.orders) {
-        one->go_on(); // by the new numbers
-    }
-}
-
-Order::Blocks Order::handed_on(const Blocks& before) const {
-    Blocks all = before;
-    all.resize(std::max<size_t>(before.size(), block_ - past_.first_block + 1));
-    all[block_ - past_.first_block] = true;
-    join(all, known_);
-    return all;
-}
-
-void Order::learn(const Blocks& blocks) {
-    join(known_, blocks);
-    change();
-}
-
-bool Order::known(const Trace& before) const {
-    const size_t block = before.block - past_.first_block;
-    return block < known_.size() && known_[block];
-}
-
-std::optional<Trace> Order::unordered_addition(const Cell& cell) const {
-    const auto [past, frame] = history(cell, false);
-    const Trace& before = of_this_block(past.last) ? past.others.front() : past.last;
-    return before.atomic != 0 && !past_.is_old(before) && !known(before)
-               ? std::optional(out_of_frame(before, frame))
-               : std::nullopt;
-}
-
-void Order::barrier() {
+void RaceDetector::barrier() {
     epoch_ = ++past_.epochs;
     change();
     lanes_alike_ = true;
-    numbers_[false].epoch_writes = past_.writes.end();
-    numbers_[true].epoch_writes = shared_writes_.end();
+    ranges_[false].epoch_writes = past_.writes.end();
+    ranges_[true].epoch_writes = shared_writes_.end();
     clocks_.reset(threads_);
     epoch_clock_ = clocks_.clock(0);
     begin_reads();
     pool_.resize(1);
 }
 
-void Order::meet(unsigned warp, uint32_t lanes) {
-    const uint32_t before = numbers_[true].moment;
+void RaceDetector::meet(unsigned warp, uint32_t lanes) {
+    const uint32_t before = ranges_[true].moment;
     const uint32_t whole_warp = ~0u >> (32 - std::min(32u, threads_ - warp * 32));
     const bool alike = lanes_alike_ && lanes == whole_warp;
     change();
     lanes_alike_ = alike;
     clocks_.meet(warp, lanes);
     const auto [place, is_new] = meetings_.try_emplace({before, warp, lanes}, moments_);
-    numbers_[true].moment = place->second;
+    ranges_[true].moment = place->second;
 }
 
-void Order::read_by(uint32_t work, uint32_t count, Cell& cell) {
-    const Framed known = history(cell, true);
-    History past = known.past;
-    if (past.readers == 0) {
-        past.last = out_of_frame(absolute(past.last), known.frame);
-        std::vector<Trace> list;
-        for (uint32_t i = past.more; i != 0; i = reads_.lists[i].next) {
-            list.push_back(out_of_frame(absolute(reads_.lists[i].trace), known.frame));
-        }
-        past.more = 0;
-        for (; !list.empty(); list.pop_back()) {
-            past.more = add_to_list({list.back(), past.more}, false);
-        }
-    }
-    past.readers = with_readers(past.readers, work, count);
-    past.readers_from = block_begin_;
-    set_since(cell, past, true, 0);
-}
-
-void Order::strong_read(unsigned thread, const void* address, Scope scope, bool shared) {
+void RaceDetector::strong_read(unsigned thread, const void* address, Scope scope, bool shared) {
     if (SignalList found = signals_at(shared).read(address, scope, block_)) {
         clocks().of(thread).pending.add(address, found);
     }
 }
 
-void Order::strong_write(unsigned thread, const void* address, Scope scope, bool replaces,
-                         bool shared) {
+void RaceDetector::strong_write(unsigned thread, const void* address, Scope scope, bool replaces,
+                                bool shared) {
     const HandedOn& handed_on = std::as_const(clocks_).of(thread).handed_on;
     if (!past_.any_signals && !handed_on.empty()) {
         past_.any_signals = true;
@@ -265,7 +125,7 @@ void Order::strong_write(unsigned thread, const void* address, Scope scope, bool
                              known == acquired.end() ? nullptr : known->all);
 }
 
-void Order::fence(unsigned thread, Scope scope) {
+void RaceDetector::fence(unsigned thread, Scope scope) {
     Clocks::Knowledge& own = clocks().of(thread);
     const auto learn = [&](const BlocksKnown& more) {
         own.blocks.learn(more);
@@ -294,7 +154,7 @@ void Order::fence(unsigned thread, Scope scope) {
     }
 }
 
-bool Order::would_learn(unsigned thread, const void* address) const {
+bool RaceDetector::would_learn(unsigned thread, const void* address) const {
     const Clocks::Knowledge& own = clocks_.of(thread);
     const auto is_news = [&](const BlocksKnown& signal) {
         BlocksKnown sum = own.blocks;
@@ -310,13 +170,13 @@ bool Order::would_learn(unsigned thread, const void* address) const {
     });
 }
 
-bool Order::ordered_by_signals(const Trace& before, const Trace& now) const {
+bool RaceDetector::ordered_by_signals(const Access& before, const Access& now) const {
     return clocks_.of(thread_of(now))
         .blocks.covers(before.block, before.warp, before.lanes, before.clock);
 }
 
 /// Of two accesses that nothing orders.
-Order::Race::Doubt Order::doubt_of(const Trace& before, const Trace& now) const {
+RaceDetector::Race::Doubt RaceDetector::doubt_of(const Access& before, const Access& now) const {
     if (may_meet(before, now)) {
         return Race::strong;
     }
@@ -332,10 +192,28 @@ Order::Race::Doubt Order::doubt_of(const Trace& before, const Trace& now) const 
     return Race::no;
 }
 
+RaceDetector::Blocks RaceDetector::handed_on(const Blocks& before) const {
+    Blocks all = before;
+    all.resize(std::max<size_t>(before.size(), block_ - past_.first_block + 1));
+    all[block_ - past_.first_block] = true;
+    join(all, known_);
+    return all;
+}
+
+void RaceDetector::learn(const Blocks& blocks) {
+    join(known_, blocks);
+    change();
+}
+
+bool RaceDetector::known(const Access& before) const {
+    const size_t block = before.block - past_.first_block;
+    return block < known_.size() && known_[block];
+}
+
 /// Whether an earlier read or atomic operation is a worse race than what was found: two reads are
 /// none, nor two atomic operations that may meet.
-bool Order::worse(Race& found, const Trace& before, AccessKind before_kind, AccessKind kind,
-                  const Trace& now, bool shared) const {
+bool RaceDetector::worse(Race& found, const Access& before, AccessKind before_kind, AccessKind kind,
+                         const Access& now, bool shared) const {
     if ((kind == AccessKind::load && before_kind == AccessKind::load) ||
         (kind == AccessKind::atomic && before_kind == AccessKind::atomic &&
          may_meet(before, now)) ||
@@ -350,60 +228,38 @@ bool Order::worse(Race& found, const Trace& before, AccessKind before_kind, Acce
     return doubt == Race::no;
 }
 
-bool Order::knows_write(const Clocks::Knowledge& group, const Cell& cell) const {
+bool RaceDetector::knows_write(const Clocks::Knowledge& group, const Cell& cell) const {
     const auto [place, number] = moment_of(writer(cell, true));
     return is_above(group.known, place, number);
 }
 
-bool Order::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
+bool RaceDetector::is_fenced(const Clocks::Knowledge& group, const Cell& cell) const {
     const auto [place, number] = moment_of(writer(cell, true));
-    return is_work(writer(cell, true), Work::loads) || is_above(group.fenced, place, number);
+    return is_work(writer(cell, true), EngineWork::loads) || is_above(group.fenced, place, number);
 }
 
-/// That list and `count` works more; a later work on a channel stands for earlier ones.
-uint32_t Order::with_readers(uint32_t list, uint32_t work, uint32_t count) {
-    const auto all = [&](uint32_t first, uint32_t number) {
-        return std::span(works_).subspan(first, number);
-    };
-    for (; list != 0; list = readers_[list].next) {
-        const ReaderList& known = readers_[list];
-        const bool over =
-            std::ranges::all_of(all(known.first, known.count), [&](const Work& before) {
-                return std::ranges::count(all(work, count), before.channel, &Work::channel) != 0;
-            });
-        if (!over) {
-            others_.push_back(known);
-        }
-    }
-    uint32_t result = readers_.number({work, count, 0});
-    for (; !others_.empty(); others_.pop_back()) {
-        result = readers_.number({others_.back().first, others_.back().count, result});
-    }
-    return result;
-}
-
-Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Trace& now,
-                                     bool shared, Race found) {
+RaceDetector::Race RaceDetector::race_with_readers(const Cell& cell, AccessKind kind,
+                                                   const Access& now, bool shared, Race found) {
     const auto [past, frame] = history(cell, shared);
     for (uint32_t i = kind == AccessKind::load ? 0 : past.readers; i != 0; i = readers_[i].next) {
         for (uint32_t work = 0; work < readers_[i].count; ++work) {
-            const Trace reader = trace_of(readers_[i].first + work);
+            const Access reader = access_of(readers_[i].first + work);
             if (!ordered(reader, now, shared)) {
                 return {reader, AccessKind::load};
             }
         }
     }
     const bool is_relative = this->is_relative(past, shared);
-    const auto told = [&, frame = frame](const Trace& trace) {
-        return out_of_frame(is_relative ? absolute(trace) : trace, frame);
+    const auto told = [&, frame = frame](const Access& access) {
+        return out_of_frame(is_relative ? absolute(access) : access, frame);
     };
     // Who has updated it last, and found what others have handed on there, comes after those.
     const unsigned thread = thread_of(now);
-    const Trace last = told(past.last);
+    const Access last = told(past.last);
     const bool has_found = !acquired_[thread].empty() || !clocks_.of(thread).pending.empty();
     const bool is_last = has_found && last.atomic != 0 && last.block == now.block &&
                          last.warp == now.warp && (last.lanes & now.lanes) != 0;
-    const auto is_worse = [&](const Trace& before) {
+    const auto is_worse = [&](const Access& before) {
         const AccessKind before_kind = before.atomic != 0 ? AccessKind::atomic : AccessKind::load;
         return !(is_last && before.atomic != 0 && may_meet(before, last)) &&
                worse(found, before, before_kind, kind, now, shared);
@@ -413,12 +269,12 @@ Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Tr
     }
     if (last.epoch == now.epoch) {
         for (uint32_t i = past.more; i != 0; i = in_list(i, is_relative).next) {
-            if (is_worse(told(in_list(i, is_relative).trace))) {
+            if (is_worse(told(in_list(i, is_relative).access))) {
                 return found;
             }
         }
     }
-    for (const Trace& other : past.others) {
+    for (const Access& other : past.others) {
         if (is_worse(told(other))) {
             return found;
         }
@@ -426,40 +282,20 @@ Order::Race Order::race_with_readers(const Cell& cell, AccessKind kind, const Tr
     return found;
 }
 
-std::vector<LocationId> Order::own_loads(const Cell& cell, const Trace& now, bool shared) const {
-    const auto [past, frame] = history(cell, shared);
-    const bool is_relative = this->is_relative(past, shared);
-    std::vector<LocationId> places;
-    const auto told = [&, frame = frame](const Trace& trace) {
-        return out_of_frame(is_relative ? absolute(trace) : trace, frame);
-    };
-    const auto add = [&](const Trace& one) {
-        if (one.block == now.block && one.warp == now.warp && (one.lanes & now.lanes) != 0 &&
-            one.epoch == now.epoch && one.engine == 0 && one.atomic == 0 &&
-            Scope{static_cast<uint8_t>(one.scope)} == Scope::weak) {
-            places.push_back(LocationId::from(one.origin));
-        }
-    };
-    const Trace last = told(past.last);
-    add(last);
-    if (last.epoch == now.epoch) {
-        for (uint32_t i = past.more; i != 0; i = in_list(i, is_relative).next) {
-            add(told(in_list(i, is_relative).trace));
-        }
-    }
-    return places;
-}
+// --- what is remembered --------------------------------------------------------------------------
 
-/// The last one is not of this epoch. One is enough to be remembered of those that nothing orders;
-/// where something may, those are left out that are before the others.
-void Order::add_block(History& history, const Trace& framed_now, uint32_t frame) const {
+/// The last one is not of this epoch. One of another block is enough to be remembered, where
+/// nothing orders them; where something may, those are left out for which this one stands. An
+/// access of this block comes here where this one does not stand for it.
+void RaceDetector::add_block(Reads& history, const Access& framed_now, uint32_t frame) const {
     auto& [first, second] = history.others;
-    const Trace now = out_of_frame(framed_now, frame);
-    const auto is_before = [&](const Trace& one) {
-        return ordered(out_of_frame(one, frame), now, false);
+    const Access now = out_of_frame(framed_now, frame);
+    const auto is_before = [&](const Access& one) {
+        return one.block == 0 ||
+               (stands_for(now, one) && ordered(out_of_frame(one, frame), now, false));
     };
     if (!past_.any_signals) {
-        first = history.last;
+        (of_this_block(history.last) ? second : first) = history.last;
         return;
     }
     if (!is_before(history.last)) {
@@ -474,24 +310,27 @@ void Order::add_block(History& history, const Trace& framed_now, uint32_t frame)
 }
 
 /// Not like the last one: that goes to the list, and what the list has of this one comes forward.
-void Order::add_other(History& history, const Trace& now, bool shared) {
+void RaceDetector::add_other(Reads& history, const Access& now, bool shared) {
     const bool is_relative = this->is_relative(history, shared);
-    std::vector<Trace>& others = rewritten_;
+    std::vector<Access>& others = rewritten_;
     others.clear();
     if (!alike(history.last, now)) {
+        if (!shared && !stands_for(now, history.last)) {
+            history.others[1] = history.last; // other blocks do not see the list
+        }
         others.push_back(std::exchange(history.last, now));
     }
     const size_t added = others.size();
     for (uint32_t i = history.more; i != 0; i = in_list(i, is_relative).next) {
-        others.push_back(in_list(i, is_relative).trace);
+        others.push_back(in_list(i, is_relative).access);
     }
     bool changed = false;
-    for (Trace& other : others) {
+    for (Access& other : others) {
         if (alike(other, now)) {
             history.last.lanes |= std::exchange(other.lanes, 0);
             changed = true;
         } else if (other.warp == now.warp && other.clock != now.clock &&
-                   other.atomic == now.atomic) {
+                   other.atomic == now.atomic && stands_for(now, other)) {
             changed = changed || (other.lanes & now.lanes) != 0;
             other.lanes &= ~now.lanes; // the thread's later access stands for its earlier ones
         }
@@ -508,12 +347,158 @@ void Order::add_other(History& history, const Trace& now, bool shared) {
     }
 }
 
-uint32_t Order::add_to_list(const AccessNode& first, bool relative) {
+uint32_t RaceDetector::add_to_list(const ListedAccess& first, bool relative) {
     if (relative) {
         return reads_.lists.number(first);
     }
     pool_.push_back(first);
     return static_cast<uint32_t>(pool_.size()) - 1;
+}
+
+void RaceDetector::read_by(uint32_t work, uint32_t count, Cell& cell) {
+    const Framed known = history(cell, true);
+    Reads past = known.past;
+    if (past.readers == 0) {
+        past.last = out_of_frame(absolute(past.last), known.frame);
+        std::vector<Access> list;
+        for (uint32_t i = past.more; i != 0; i = reads_.lists[i].next) {
+            list.push_back(out_of_frame(absolute(reads_.lists[i].access), known.frame));
+        }
+        past.more = 0;
+        for (; !list.empty(); list.pop_back()) {
+            past.more = add_to_list({list.back(), past.more}, false);
+        }
+    }
+    past.readers = with_readers(past.readers, work, count);
+    past.readers_from = block_begin_;
+    set_since(cell, past, true, 0);
+}
+
+/// That list and `count` works more; a later work on a channel stands for earlier ones.
+uint32_t RaceDetector::with_readers(uint32_t list, uint32_t work, uint32_t count) {
+    const auto all = [&](uint32_t first, uint32_t number) {
+        return std::span(works_).subspan(first, number);
+    };
+    for (; list != 0; list = readers_[list].next) {
+        const EngineReaders& known = readers_[list];
+        const bool over =
+            std::ranges::all_of(all(known.first, known.count), [&](const EngineWork& before) {
+                return std::ranges::count(all(work, count), before.channel, &EngineWork::channel) !=
+                       0;
+            });
+        if (!over) {
+            others_.push_back(known);
+        }
+    }
+    uint32_t result = readers_.number({work, count, 0});
+    for (; !others_.empty(); others_.pop_back()) {
+        result = readers_.number({others_.back().first, others_.back().count, result});
+    }
+    return result;
+}
+
+std::vector<LocationId> RaceDetector::own_loads(const Cell& cell, const Access& now,
+                                                bool shared) const {
+    const auto [past, frame] = history(cell, shared);
+    const bool is_relative = this->is_relative(past, shared);
+    std::vector<LocationId> places;
+    const auto told = [&, frame = frame](const Access& access) {
+        return out_of_frame(is_relative ? absolute(access) : access, frame);
+    };
+    const auto add = [&](const Access& one) {
+        if (one.block == now.block && one.warp == now.warp && (one.lanes & now.lanes) != 0 &&
+            one.epoch == now.epoch && one.engine == 0 && one.atomic == 0 &&
+            Scope{static_cast<uint8_t>(one.scope)} == Scope::weak) {
+            places.push_back(LocationId::from(one.origin));
+        }
+    };
+    const Access last = told(past.last);
+    add(last);
+    if (last.epoch == now.epoch) {
+        for (uint32_t i = past.more; i != 0; i = in_list(i, is_relative).next) {
+            add(told(in_list(i, is_relative).access));
+        }
+    }
+    return places;
+}
+
+std::optional<Access> RaceDetector::unordered_addition(const Cell& cell) const {
+    const auto [past, frame] = history(cell, false);
+    const Access& before = of_this_block(past.last) ? past.others.front() : past.last;
+    return before.atomic != 0 && !past_.is_old(before) && !known(before)
+               ? std::optional(out_of_frame(before, frame))
+               : std::nullopt;
+}
+
+// --- what makes it fast --------------------------------------------------------------------------
+
+/// What blocks before did to it is of no concern; their numbers go when they are many.
+void RaceDetector::begin_shared_memory() {
+    constexpr uint32_t many = 1 << 15;
+    if (shared_writes_.count() + lasting_.count() > many) {
+        shared_writes_ = {};
+        lasting_ = {};
+        epoch_moment_ = 0; // what was learnt names old numbers
+        dynamic_shadow_.clear();
+        static_shadow_.clear();
+    }
+    ranges_[true].block_writes = ranges_[true].old_writes = shared_writes_.end();
+}
+
+/// What threads have read before a barrier is ordered before what they do after it.
+void RaceDetector::begin_reads() {
+    constexpr uint32_t many = 1 << 16;
+    reads_.begin += reads_.histories.count() * 32;
+    if (reads_.histories.count() + reads_.lists.count() + meetings_.size() > many ||
+        epoch_moment_ == 0) {
+        reads_.histories = {};
+        reads_.lists = {};
+        meetings_.clear();
+        epoch_moment_ = next_moment();
+    }
+    if (reads_.begin >= lasting / 2) {
+        const auto forget = [](Cell& cell) {
+            cell.since = (cell.since & lasting) == 0 ? 0 : uint32_t{cell.since};
+        };
+        dynamic_shadow_.visit(forget);
+        static_shadow_.visit(forget);
+        reads_.begin = 0;
+    }
+    ranges_[true].reads = reads_.begin;
+    ranges_[true].moment = epoch_moment_;
+}
+
+/// NumberRanges anew what cells remember of this launch; what was before it is ordered before all
+/// that comes.
+void RaceDetector::forget_old() {
+    const auto keep = [](auto& numbered, const auto& is_old) {
+        return [&numbered, is_old, all = numbered.take(),
+                numbers = std::vector<uint32_t>()](uint32_t number) mutable {
+            numbers.resize(all.size());
+            if (number != 0 && numbers[number] == 0 && !is_old(all[number])) {
+                numbers[number] = numbered.number(all[number]);
+            }
+            return numbers[number];
+        };
+    };
+    const auto old = [this](const Access& access) { return past_.is_old(access); };
+    auto write = keep(past_.writes.all(), old);
+    auto past = keep(past_.histories, [&](const Reads& one) {
+        return old(one.last) && std::ranges::all_of(one.others, old);
+    });
+    const size_t words = past_.shadows.visit([&](Cell& cell) {
+        const uint32_t kept = write(cell.write / 32);
+        cell.write = kept == 0 ? 0 : kept * 32 + cell.write % 32;
+        const uint32_t kept_past = past(cell.since / 32);
+        cell.since = kept_past == 0 ? 0 : (kept_past * 32 + cell.since % 32) & ~unsettled;
+    });
+    const size_t kept = past_.writes.count() + past_.histories.count();
+    // so that this costs little beside the accesses
+    past_.enough = std::clamp(std::max(2 * kept, words), size_t{1} << 17, size_t{1} << 25);
+    past_.old_writes = 32;
+    for (RaceDetector* const one : past_.detectors) {
+        one->go_on(); // by the new numbers
+    }
 }
 
 } // namespace flash::simt

@@ -68,7 +68,7 @@ class Watch final : public ObserverFactory {
   private:
     std::mutex mutex_;
     std::vector<const Counting*> counted_; // during this launch
-    Past& past_ = *new Past;               // workers and their detectors may end later
+    GlobalPast& past_ = *new GlobalPast;   // workers and their detectors may end later
 };
 
 } // namespace

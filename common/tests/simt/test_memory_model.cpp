@@ -115,6 +115,19 @@ template <bool of_block> __global__ void count_blocks(int* count) {
     }
 }
 
+/// The same block by both.
+__global__ void count_narrow_and_wide(int* count, bool with_barrier) {
+    if (threadIdx.x == 0) {
+        atomicAdd_block(count, 1); // for its block
+    }
+    if (with_barrier) {
+        __syncthreads();
+    }
+    if (threadIdx.x == 32) {
+        atomicAdd(count, 1); // for all
+    }
+}
+
 template <class T> __global__ void use_all_atomics(T* values) {
     atomicAdd_block(values, T(1));
     atomicExch_system(values + 1, T(2));
@@ -395,6 +408,18 @@ TEST_CASE("atomic operations of a block are not atomic for others", "[model]") {
     check_verdict(Verdict::clean, none, [&] { count(count_blocks<true>, 1); });
     check_verdict(Verdict::clean, none, [&] { count(count_blocks<false>, 5); });
     check_verdict(Verdict::fault, FaultKind::race, [&] { count(count_blocks<true>, 2); });
+}
+
+TEST_CASE("a wider atomic operation does not stand for one of a block", "[model]") {
+    for (const bool with_barrier : {true, false}) {
+        const auto count = [&](unsigned blocks) {
+            const Buffer<int> number(1);
+            launch(count_narrow_and_wide, blocks, 64, 0, number.data(), with_barrier);
+        };
+        CAPTURE(with_barrier);
+        check_verdict(Verdict::clean, none, [&] { count(1); });
+        check_verdict(Verdict::fault, FaultKind::race, [&] { count(2); });
+    }
 }
 
 TEST_CASE("atomic operations of every scope", "[model]") {
