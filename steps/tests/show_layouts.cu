@@ -8,6 +8,7 @@
 #include "common/cuda/derived/swizzle.hpp"
 #include "common/cuda/ptx/ldmatrix.hpp"
 #include "common/cuda/ptx/mma.hpp"
+#include "common/harness/backends/backend.hpp"
 #include "common/harness/backends/device_backend.hpp"
 
 namespace {

@@ -71,28 +71,6 @@ BackwardTensors input_of(const BackwardRung& rung, const Report& report, const O
     return tensors;
 }
 
-class BackwardTask final : public Task {
-  public:
-    BackwardTask(const Rung& rung, Check check, const Problem& problem, BackwardTensors tensors)
-        : check_(check), problem_(problem), tensors_(std::move(tensors)),
-          run_(rung.on(problem, tensors_.view())) {}
-
-    AnyRun& run() override { return *run_; }
-
-    std::optional<Verdict> judge(const Progress& progress, int64_t rows_of_head) override {
-        const std::vector<float> d_q = run_->output(0), d_k = run_->output(1),
-                                 d_v = run_->output(2);
-        return check_(problem_, tensors_.view(), {.d_q = d_q, .d_k = d_k, .d_v = d_v}, progress,
-                      rows_of_head);
-    }
-
-  private:
-    Check check_;
-    Problem problem_;
-    BackwardTensors tensors_;
-    std::unique_ptr<AnyRun> run_;
-};
-
 template <class T>
 std::function<void(const Call::Pointers&)> bound(const Problem& p, const Backward<T>& function) {
     return [p, function](const Call::Pointers& at) {
@@ -118,9 +96,15 @@ class BackwardKind final : public Rung {
 
     double flops(const Problem& problem) const override { return problem.backward_flops(); }
 
-    std::unique_ptr<Task> task(const Report& report, const Options& options) override {
-        return std::make_unique<BackwardTask>(*this, rung_.check, report.problem,
-                                              input_of(rung_, report, options));
+    Task task(const Report& report, const Options& options) override {
+        const auto tensors = std::make_shared<BackwardTensors>(input_of(rung_, report, options));
+        const std::shared_ptr<AnyRun> run = on(report.problem, tensors->view());
+        return {run, [=, check = rung_.check, p = report.problem](const Progress& progress,
+                                                                  int64_t rows) {
+                    const auto d_q = run->output(0), d_k = run->output(1), d_v = run->output(2);
+                    return check(p, tensors->view(), {.d_q = d_q, .d_k = d_k, .d_v = d_v}, progress,
+                                 rows);
+                }};
     }
 
     std::vector<TensorSpec> outputs(const Problem& p, DType dtype) const override {
@@ -146,21 +130,14 @@ class BackwardKind final : public Rung {
     Call call(const Problem& p, DType dtype) const override {
         const std::vector<int64_t> q = {p.batch, p.heads, p.q_len, p.head_dim},
                                    kv = {p.batch, p.kv_heads, p.kv_len, p.head_dim};
-        Call call{.rung = name,
-                  .backend = &backend(),
-                  .inputs = {{"Q", dtype, q},
-                             {"K", dtype, kv},
-                             {"V", dtype, kv},
-                             {"O", dtype, q},
-                             {"LSE", DType::fp32, {p.batch, p.heads, p.q_len}},
-                             {"dO", dtype, q}},
-                  .outputs = outputs(p, dtype),
-                  .workspace_bytes = {},
-                  .takes_workspace = rung_.fp16.takes_workspace(),
-                  .function = {}};
-        if (rung_.workspace_bytes != nullptr) {
-            call.workspace_bytes = [p, bytes = rung_.workspace_bytes] { return bytes(p); };
-        }
+        Call call = call_with(p,
+                              {{"Q", dtype, q},
+                               {"K", dtype, kv},
+                               {"V", dtype, kv},
+                               {"O", dtype, q},
+                               {"LSE", DType::fp32, {p.batch, p.heads, p.q_len}},
+                               {"dO", dtype, q}},
+                              outputs(p, dtype));
         switch (dtype) {
         case DType::fp32:
             call.function = bound(p, rung_.fp32);

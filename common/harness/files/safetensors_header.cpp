@@ -1,3 +1,5 @@
+#pragma GCC optimize("O1") // as in command_line.cpp
+
 #include "common/harness/files/safetensors_header.hpp"
 
 #include <limits>

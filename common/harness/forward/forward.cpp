@@ -9,26 +9,6 @@
 namespace flash {
 namespace {
 
-class ForwardTask final : public Task {
-  public:
-    ForwardTask(const ForwardKind& rung, const Problem& problem, HostTensors tensors)
-        : rung_(rung), problem_(problem), tensors_(std::move(tensors)),
-          run_(rung.on(problem, tensors_.view())) {}
-
-    AnyRun& run() override { return *run_; }
-
-    std::optional<Verdict> judge(const Progress& progress, int64_t rows_of_head) override {
-        return rung_.judge(problem_, tensors_.view(), run_->o(), run_->lse(), progress,
-                           rows_of_head);
-    }
-
-  private:
-    const ForwardKind& rung_;
-    Problem problem_;
-    HostTensors tensors_;
-    std::unique_ptr<AnyRun> run_;
-};
-
 template <class T>
 std::function<void(const Call::Pointers&)> bound(const Problem& p, const Forward<T>& function) {
     return [p, function](const Call::Pointers& at) {
@@ -54,16 +34,8 @@ std::vector<TensorSpec> ForwardKind::outputs(const Problem& p, DType dtype) cons
 Call ForwardKind::call(const Problem& p, DType dtype) const {
     const std::vector<int64_t> q = {p.batch, p.heads, p.q_len, p.head_dim},
                                kv = {p.batch, p.kv_heads, p.kv_len, p.head_dim};
-    Call call{.rung = name,
-              .backend = &backend(),
-              .inputs = {{"Q", dtype, q}, {"K", dtype, kv}, {"V", dtype, kv}},
-              .outputs = outputs(p, dtype),
-              .workspace_bytes = {},
-              .takes_workspace = rung_.fp32.takes_workspace() || rung_.fp16.takes_workspace(),
-              .function = {}};
-    if (rung_.workspace_bytes != nullptr) {
-        call.workspace_bytes = [p, bytes = rung_.workspace_bytes] { return bytes(p); };
-    }
+    Call call =
+        call_with(p, {{"Q", dtype, q}, {"K", dtype, kv}, {"V", dtype, kv}}, outputs(p, dtype));
     switch (dtype) {
     case DType::fp32:
         call.function = bound(p, rung_.fp32);
@@ -99,8 +71,12 @@ HostTensors input_of(const Report& report, const Options& options) {
     return make_tensors(report.problem, report.dtype, options, progress.callback());
 }
 
-std::unique_ptr<Task> ForwardKind::task(const Report& report, const Options& options) {
-    return std::make_unique<ForwardTask>(*this, report.problem, input_of(report, options));
+Task ForwardKind::task(const Report& report, const Options& options) {
+    const auto tensors = std::make_shared<HostTensors>(input_of(report, options));
+    const std::shared_ptr<AnyRun> run = on(report.problem, tensors->view());
+    return {run, [=, this, p = report.problem](const Progress& progress, int64_t rows) {
+                return judge(p, tensors->view(), run->o(), run->lse(), progress, rows);
+            }};
 }
 
 Verdict ForwardKind::judge(const Problem& problem, const Inputs& inputs, std::span<const float> o,

@@ -15,7 +15,7 @@ class ForwardKind : public Rung {
   public:
     explicit ForwardKind(const ForwardRung& rung);
 
-    std::unique_ptr<Task> task(const Report& report, const Options& options) override;
+    Task task(const Report& report, const Options& options) override;
     std::vector<TensorSpec> outputs(const Problem& problem, DType dtype) const override;
     std::vector<NamedError> errors(const Verdict& verdict) const override;
 

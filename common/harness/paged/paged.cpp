@@ -36,27 +36,6 @@ std::vector<int64_t> parse_lengths(const std::string& text) {
     }
 }
 
-class PagedTask final : public Task {
-  public:
-    PagedTask(const PagedKind& rung, PagedCache cache, DType dtype, std::vector<float> q)
-        : rung_(rung), cache_(std::move(cache)), dtype_(dtype), q_(std::move(q)),
-          run_(rung.on_pages(cache_, dtype, q_)) {}
-
-    AnyRun& run() override { return *run_; }
-
-    std::optional<Verdict> judge(const Progress& progress, int64_t rows_of_head) override {
-        return rung_.judge_pages(cache_, dtype_, q_, run_->o(), run_->lse(), progress,
-                                 rows_of_head);
-    }
-
-  private:
-    const PagedKind& rung_;
-    PagedCache cache_;
-    DType dtype_;
-    std::vector<float> q_;
-    std::unique_ptr<AnyRun> run_;
-};
-
 template <class T>
 std::function<void(const Call::Pointers&)> bound(const PagedCache& cache,
                                                  ForwardPaged<T> function) {
@@ -141,16 +120,20 @@ void PagedKind::require_memory(const Report& report, const Options& options) con
                           host_bytes(p, report.dtype, options.check) + again);
 }
 
-std::unique_ptr<Task> PagedKind::task(const Report& report, const Options& options) {
+Task PagedKind::task(const Report& report, const Options& options) {
     if (!in_pages()) {
         return ForwardKind::task(report, options);
     }
-    HostTensors tensors = input_of(report, options);
-    PagedCache cache =
-        flash::in_pages(report.problem, tensors.view(),
-                        static_cast<int>(page_.value_or(usual_page)), lengths_, report.seed);
-    return std::make_unique<PagedTask>(*this, std::move(cache), tensors.dtype,
-                                       std::move(tensors.q));
+    const auto tensors = std::make_shared<HostTensors>(input_of(report, options));
+    const auto cache = std::make_shared<PagedCache>(
+        flash::in_pages(report.problem, tensors->view(),
+                        static_cast<int>(page_.value_or(usual_page)), lengths_, report.seed));
+    tensors->k = tensors->v = {}; // the cache has them
+    const std::shared_ptr<AnyRun> run = on_pages(*cache, tensors->dtype, tensors->q);
+    return {run, [=, this](const Progress& progress, int64_t rows) {
+                return judge_pages(*cache, tensors->dtype, tensors->q, run->o(), run->lse(),
+                                   progress, rows);
+            }};
 }
 
 std::unique_ptr<AnyRun> PagedKind::on_pages(const PagedCache& cache, DType dtype,

@@ -22,7 +22,7 @@ class PagedKind final : public ForwardKind {
     void add_options(CommandLine& line) override;
     void plan(Report& report, const Options& options) override;
     void require_memory(const Report& report, const Options& options) const override;
-    std::unique_ptr<Task> task(const Report& report, const Options& options) override;
+    Task task(const Report& report, const Options& options) override;
 
     /// The rung on pages. Throws Error when the table names a page that does not exist, and as on()
     /// does.

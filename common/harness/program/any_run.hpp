@@ -49,7 +49,10 @@ class AnyRun {
     /// changed; else says which tensor's surroundings were written, and at which offset.
     virtual std::string damage() const = 0;
 
-    /// What all processes that take part do: what process 0 wants to.
+    /// Of the processes that take part one has the outputs, judges and writes.
+    virtual bool is_first() const { return true; }
+
+    /// What all processes that take part do: what the first one wants to.
     virtual bool agree(bool wanted) { return wanted; }
 };
 

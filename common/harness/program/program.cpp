@@ -48,26 +48,32 @@ std::optional<Plan> make_plan(Rung& rung, int argc, const char* const* argv) {
     return Plan{*options, report};
 }
 
-void Task::write(const std::string& path, const Report& report) {
+namespace {
+
+void write_output(const std::string& path, const Report& report, const AnyRun& run) {
     const Problem& p = report.problem;
     std::vector<std::vector<float>> values;
     std::vector<TensorToWrite> tensors;
     for (const TensorSpec& spec : report.rung->outputs(p, report.dtype)) {
-        values.push_back(run().output(values.size()));
+        values.push_back(run.output(values.size()));
         tensors.push_back({in_lower_case(spec.name), spec.dtype, spec.shape, values.back()});
     }
-    write_safetensors(path, std::move(tensors),
-                      {{"rung", report.rung->name},
-                       {"causal", p.causal ? "true" : "false"},
-                       {"scale", std::to_string(p.scale)}});
+    if (run.is_first()) {
+        write_safetensors(path, std::move(tensors),
+                          {{"rung", report.rung->name},
+                           {"causal", p.causal ? "true" : "false"},
+                           {"scale", std::to_string(p.scale)}});
+    }
 }
+
+} // namespace
 
 void carry_out(Rung& rung, Plan& plan, const std::string& program) {
     const Options& options = plan.options;
     Report& report = plan.report;
     Backend& backend = rung.backend();
-    const std::unique_ptr<Task> task = rung.task(report, options);
-    AnyRun& run = task->run();
+    const Task task = rung.task(report, options);
+    AnyRun& run = *task.run;
     {
         ProgressLine progress("running " + rung.name);
         report.seconds = backend.time([&] { run.run(); });
@@ -76,13 +82,13 @@ void carry_out(Rung& rung, Plan& plan, const std::string& program) {
     report.damage = run.damage();
     if (options.check) {
         ProgressLine progress("checking against the reference");
-        report.verdict = task->judge(progress.callback(), options.check_rows);
+        report.verdict = task.judge(progress.callback(), options.check_rows);
     }
     if (!run.agree(report.ok())) {
         return;
     }
     if (options.output) {
-        task->write(*options.output, report);
+        write_output(*options.output, report, run);
     }
     constexpr double quick = 1; // seconds
     if (run.agree(report.seconds < quick || !report.of_backend.empty())) {

@@ -1,3 +1,5 @@
+#pragma GCC optimize("O1") // as in command_line.cpp
+
 #include <nlohmann/json.hpp>
 
 #include "common/harness/files/text.hpp"

@@ -23,6 +23,21 @@ std::unique_ptr<AnyRun> Rung::on(const Problem& problem, const Inputs& inputs,
     return make_run(problem, inputs, margin);
 }
 
+Call Rung::call_with(const Problem& problem, std::vector<TensorSpec> inputs,
+                     std::vector<TensorSpec> outputs) const {
+    std::function<int64_t()> workspace_bytes;
+    if (workspace_bytes_ != nullptr) {
+        workspace_bytes = [problem, bytes = workspace_bytes_] { return bytes(problem); };
+    }
+    return {name,
+            &backend(),
+            std::move(inputs),
+            std::move(outputs),
+            std::move(workspace_bytes),
+            takes_workspace_,
+            {}};
+}
+
 int64_t Rung::workspace_bytes(const Problem& problem, DType dtype) const {
     const Call one = call(problem, dtype);
     return one.workspace_bytes ? one.workspace_bytes() : 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,17 +42,11 @@ struct NamedError {
     const char* remark = ""; // lines behind it
 };
 
-/// The problem of the command line: its input, and the rung on it.
-class Task {
-  public:
-    virtual ~Task() = default;
-    virtual AnyRun& run() = 0;
-
-    /// On what the run has given. Nothing where another process judges.
-    virtual std::optional<Verdict> judge(const Progress& progress, int64_t rows_of_head) = 0;
-
-    /// Writes the outputs to a file.
-    virtual void write(const std::string& path, const Report& report);
+/// The problem of the command line: the rung on its input, and the verdict on what the run has
+/// given; nothing where another process judges.
+struct Task {
+    std::shared_ptr<AnyRun> run;
+    std::function<std::optional<Verdict>(const Progress&, int64_t rows_of_head)> judge;
 };
 
 class Rung {
@@ -95,7 +90,7 @@ class Rung {
     virtual void plan(Report&, const Options&) {}
     virtual double flops(const Problem& problem) const { return problem.flops(); }
     virtual void require_memory(const Report&, const Options&) const;
-    virtual std::unique_ptr<Task> task(const Report&, const Options&) = 0;
+    virtual Task task(const Report&, const Options&) = 0;
     virtual std::vector<TensorSpec> outputs(const Problem&, DType) const = 0;
     virtual std::vector<NamedError> errors(const Verdict&) const = 0;
 
@@ -105,7 +100,9 @@ class Rung {
   protected:
     template <class Described>
     explicit Rung(const Described& rung)
-        : name(rung.name), head_dims(rung.head_dims), backend_(rung.backend) {
+        : name(rung.name), head_dims(rung.head_dims), backend_(rung.backend),
+          workspace_bytes_(rung.workspace_bytes),
+          takes_workspace_(rung.fp32.takes_workspace() || rung.fp16.takes_workspace()) {
         const std::pair<DType, bool> functions[] = {{DType::fp32, bool(rung.fp32)},
                                                     {DType::fp16, bool(rung.fp16)},
                                                     {DType::bf16, bool(rung.bf16)}};
@@ -127,8 +124,14 @@ class Rung {
     /// keeps of them, and the reference's results.
     virtual double host_bytes(const Problem&, DType, bool check) const = 0;
 
+    /// A call of these tensors that still lacks its function.
+    Call call_with(const Problem& problem, std::vector<TensorSpec> inputs,
+                   std::vector<TensorSpec> outputs) const;
+
   private:
     Backend& (*backend_)();
+    int64_t (*workspace_bytes_)(const Problem&);
+    bool takes_workspace_;
 };
 
 /// Keeps a rung until the program ends: what a main.cpp says becomes a rung (rung_of) once.

@@ -12,64 +12,6 @@
 namespace flash {
 namespace {
 
-/// A process that is a rank. Its input is made a tensor after the other, and process 0 checks a
-/// head at a time, with inputs that are made for it: as floats all of them may be too large for one
-/// host.
-class RankTask final : public Task {
-  public:
-    RankTask(const RingKind& rung, const Report& report, const Options& options,
-             Processes& processes)
-        : rung_(rung), problem_(report.problem), dtype_(report.dtype), options_(options),
-          first_(processes.rank() == 0) {
-        ProgressLine progress("preparing the input");
-        const auto input = [&](size_t i, const std::vector<Range>& ranges) {
-            return make_ranges(problem_, dtype_, options_, i, ranges, [&](double done) {
-                progress.update((static_cast<double>(i) + done) / 3);
-            });
-        };
-        run_.emplace(rung, problem_, dtype_, processes.size(), &processes, input);
-    }
-
-    AnyRun& run() override { return *run_; }
-
-    std::optional<Verdict> judge(const Progress& progress, int64_t rows_of_head) override {
-        const Problem one = of_heads(problem_, 1);
-        const int64_t kv_heads = problem_.batch * problem_.kv_heads;
-        Verdict all;
-        for (int64_t head = 0; head < kv_heads; ++head) {
-            const std::vector<float> o = run_->output(0, head * one.heads, one.heads);
-            const std::vector<float> lse = run_->output(1, head * one.heads, one.heads);
-            if (!first_) {
-                continue;
-            }
-            const HostTensors tensors =
-                make_heads(problem_, dtype_, options_, head, 1, [](double) {});
-            all.add(rung_.judge(one, tensors.view(), o, lse, {}, rows_of_head),
-                    "K/V head " + std::to_string(head) + " of " + std::to_string(kv_heads) +
-                        ", by itself: ");
-            progress(static_cast<double>(head + 1) / static_cast<double>(kv_heads));
-        }
-        return first_ ? std::optional(all) : std::nullopt;
-    }
-
-    void write(const std::string& path, const Report& report) override {
-        if (first_) {
-            Task::write(path, report);
-        } else { // its part goes to process 0
-            run_->output(0);
-            run_->output(1);
-        }
-    }
-
-  private:
-    const RingKind& rung_;
-    const Problem problem_;
-    const DType dtype_;
-    const Options options_;
-    const bool first_;
-    std::optional<RingRun> run_;
-};
-
 template <class T>
 std::function<void(const Call::Pointers&)> bound(const Problem& whole, const Shard& shard,
                                                  const std::vector<Exchange*>& exchanges,
@@ -166,11 +108,41 @@ Rung::Way RingKind::other_way(const Problem& problem) const {
     return {std::make_unique<RingKind>(ring_, 3, 1), "with 3 ranks"};
 }
 
-std::unique_ptr<Task> RingKind::task(const Report& report, const Options& options) {
+/// Where each process is a rank, its input is made a tensor after the other, and process 0 checks a
+/// head at a time, with inputs that are made for it: as floats all of them may be too large for one
+/// host.
+Task RingKind::task(const Report& report, const Options& options) {
     if (processes_ == nullptr) {
         return ForwardKind::task(report, options);
     }
-    return std::make_unique<RankTask>(*this, report, options, *processes_);
+    const Problem p = report.problem;
+    const DType dtype = report.dtype;
+    ProgressLine line("preparing the input");
+    const auto input = [&](size_t i, const std::vector<Range>& ranges) {
+        return make_ranges(p, dtype, options, i, ranges,
+                           [&](double done) { line.update((static_cast<double>(i) + done) / 3); });
+    };
+    const auto run = std::make_shared<RingRun>(*this, p, dtype, ranks(), processes_, input);
+    const auto judge_heads = [=, this](const Progress& progress,
+                                       int64_t rows) -> std::optional<Verdict> {
+        const Problem one = of_heads(p, 1);
+        const int64_t kv_heads = p.batch * p.kv_heads;
+        Verdict all;
+        for (int64_t head = 0; head < kv_heads; ++head) {
+            const std::vector<float> o = run->output(0, head * one.heads, one.heads),
+                                     lse = run->output(1, head * one.heads, one.heads);
+            if (!run->is_first()) {
+                continue;
+            }
+            const HostTensors tensors = make_heads(p, dtype, options, head, 1, [](double) {});
+            all.add(judge(one, tensors.view(), o, lse, {}, rows),
+                    "K/V head " + std::to_string(head) + " of " + std::to_string(kv_heads) +
+                        ", by itself: ");
+            progress(static_cast<double>(head + 1) / static_cast<double>(kv_heads));
+        }
+        return run->is_first() ? std::optional(all) : std::nullopt;
+    };
+    return {run, judge_heads};
 }
 
 void RingKind::require_memory(const Report& report, const Options& options) const {

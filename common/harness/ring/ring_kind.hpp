@@ -18,7 +18,7 @@ class RingKind final : public ForwardKind {
     Help help() const override;
     void add_options(CommandLine& line) override;
     void require_memory(const Report& report, const Options& options) const override;
-    std::unique_ptr<Task> task(const Report& report, const Options& options) override;
+    Task task(const Report& report, const Options& options) override;
     int program(int argc, char** argv) override;
 
     /// Where N_q = N_kv, three ranks: with ranks before and after another one, and lengths that

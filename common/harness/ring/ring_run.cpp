@@ -124,7 +124,7 @@ std::vector<float> RingRun::output(size_t i, int64_t first, int64_t count) const
         const int64_t head = rank.shard.rows() * d; // elements
         return rank.run.output(i, first * head, count * head);
     };
-    if (processes_ != nullptr && processes_->rank() > 0) {
+    if (!is_first()) {
         const std::vector<float> part = of_rank(mine_.front());
         processes_->send(0, part.data(), part.size() * sizeof(float));
         return {};

@@ -50,6 +50,7 @@ class RingRun final : public AnyRun {
     std::vector<float> output(size_t i, int64_t first, int64_t count) const;
     size_t workspace_bytes() const override; // of this process's ranks
     std::string damage() const override;     // on process 0
+    bool is_first() const override { return processes_ == nullptr || processes_->rank() == 0; }
     bool agree(bool wanted) override;
 
   private:
