@@ -2,7 +2,7 @@
 
 #include <sys/mman.h>
 
-#include "common/attention.hpp"
+#include "common/error.hpp"
 
 namespace flash::simt {
 
