@@ -48,7 +48,6 @@
 #include "common/simt/machine/run_log.cpp"
 #include "common/simt/machine/shared_memory.cpp"
 #include "common/simt/machine/simt_options.cpp"
-#include "common/simt/machine/snapshot.cpp"
 #include "common/simt/machine/symbols.cpp"
 #include "common/simt/machine/traps.cpp"
 #include "common/simt/machine/watchdog.cpp"
