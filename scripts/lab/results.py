@@ -30,6 +30,7 @@ from lab.record_tables import (
     ratios,
     rows,
     size,
+    speed_columns,
     speeds,
     table,
     three_digits,
@@ -40,13 +41,25 @@ from lab.record_tables import (
 # ---------------- the ladder, and one problem
 
 
-def rungs_of_the_ladder():
-    """README's: every rung of the ladder, with links that begin at the root."""
+def rungs_of_the_ladder(record):
+    """docs/README's: every rung, and how fast it is on the record's first problem."""
+    found = rows(record, kinds=("rung",), **first_problem(record))
+    speed = {row["program"]: three_digits(row["tflops"]) for row in found}
     lines = []
     for rung in ladder.finished():
-        chapter = f"[{rung.number}](docs/{rung.program}.md)"
-        lines.append([chapter, f"[{rung.name}](steps/{rung.program})", rung.idea])
-    return table(["chapter", "kernel", "the idea"], lines, 3)
+        links = [f"[{rung.number}]({rung.program}.md)", f"[{rung.name}](../steps/{rung.program})"]
+        lines.append([*links, rung.idea, speed.get(rung.name, "")])
+    return table(["chapter", "kernel", "the idea", "TFLOP/s"], lines, 3)
+
+
+def climb(record, *rungs):
+    """Some rungs and two libraries on the record's first problem."""
+    found = of_rungs(needed_rows(record, **first_problem(record)), *rungs)
+    of = speed_columns(found, ceilings_of(record))
+    heads = ["type", "TFLOP/s", "of its unit", "x the best library"]
+    shown = [row for row in found if row["program"] in (*rungs, "FA2", "cuDNN")]
+    lines = [[name_of(row), *(of[head](row) for head in heads)] for row in shown]
+    return table(["rung", *heads], lines, 1)
 
 
 def step(record, before, after):
