@@ -120,13 +120,6 @@ class BackwardKind final : public Rung {
     }
 
   private:
-    std::unique_ptr<AnyRun> make_run(const Problem& problem, const Inputs& inputs,
-                                     size_t margin) const override {
-        return std::make_unique<DeviceRun>(
-            call(problem, inputs.dtype),
-            std::vector{inputs.q, inputs.k, inputs.v, inputs.o, inputs.lse, inputs.d_o}, margin);
-    }
-
     Call call(const Problem& p, DType dtype) const override {
         const std::vector<int64_t> q = {p.batch, p.heads, p.q_len, p.head_dim},
                                    kv = {p.batch, p.kv_heads, p.kv_len, p.head_dim};

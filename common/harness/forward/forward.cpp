@@ -50,12 +50,6 @@ Call ForwardKind::call(const Problem& p, DType dtype) const {
     return call;
 }
 
-std::unique_ptr<AnyRun> ForwardKind::make_run(const Problem& problem, const Inputs& inputs,
-                                              size_t margin) const {
-    return std::make_unique<DeviceRun>(call(problem, inputs.dtype),
-                                       std::vector{inputs.q, inputs.k, inputs.v}, margin);
-}
-
 double ForwardKind::host_bytes(const Problem& p, DType dtype, bool check) const {
     const auto q = static_cast<double>(p.q_size()), kv = static_cast<double>(p.kv_size());
     const auto lse = static_cast<double>(p.lse_size());

@@ -24,8 +24,6 @@ class ForwardKind : public Rung {
                   std::span<const float> lse, const Progress& progress, int64_t rows_of_head) const;
 
   protected:
-    std::unique_ptr<AnyRun> make_run(const Problem& problem, const Inputs& inputs,
-                                     size_t margin) const override;
     Call call(const Problem& problem, DType dtype) const override;
     double host_bytes(const Problem& problem, DType dtype, bool check) const override;
 

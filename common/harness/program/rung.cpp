@@ -38,6 +38,14 @@ Call Rung::call_with(const Problem& problem, std::vector<TensorSpec> inputs,
             {}};
 }
 
+std::unique_ptr<AnyRun> Rung::make_run(const Problem& problem, const Inputs& inputs,
+                                       size_t margin) const {
+    Call one = call(problem, inputs.dtype);
+    std::vector given = {inputs.q, inputs.k, inputs.v, inputs.o, inputs.lse, inputs.d_o};
+    given.resize(one.inputs.size());
+    return std::make_unique<DeviceRun>(std::move(one), given, margin);
+}
+
 int64_t Rung::workspace_bytes(const Problem& problem, DType dtype) const {
     const Call one = call(problem, dtype);
     return one.workspace_bytes ? one.workspace_bytes() : 0;

@@ -113,9 +113,8 @@ class Rung {
         }
     }
 
-    /// What makes a run of on().
-    virtual std::unique_ptr<AnyRun> make_run(const Problem&, const Inputs&,
-                                             size_t margin) const = 0;
+    /// What makes a run of on(): a DeviceRun of call().
+    virtual std::unique_ptr<AnyRun> make_run(const Problem&, const Inputs&, size_t margin) const;
 
     /// The rung's function on tensors of this problem.
     virtual Call call(const Problem&, DType) const = 0;
