@@ -751,11 +751,11 @@ bool is_of_flag(const std::optional<Fault>& fault) {
     return fault && fault->kind == FaultKind::volatile_conflict;
 }
 
-/// Whether the warning is this one, or one of the flag.
-bool is_warning(const Fault& fault, const Incident& incident) {
-    return is_of_flag(fault) ||
-           (fault.kind == FaultKind::missing_acquire && fault.where.block.x == incident.block &&
-            fault.where.thread.x == incident.thread && fault.where.origin == incident.origin);
+/// Whether it is the warning that the reader has no fence, at this access.
+bool is_warning(const std::optional<Fault>& fault, const Incident& incident) {
+    return fault && fault->kind == FaultKind::missing_acquire &&
+           fault->where.block.x == incident.block && fault->where.thread.x == incident.thread &&
+           fault->where.origin == incident.origin;
 }
 
 struct Count {
@@ -847,8 +847,8 @@ void compare(unsigned seed, const Buffer<char>& memory, Count& count) {
         ++count.doubtful;
         simt::options().strict = true; // then a warning ends it
         both = run(own, memory);
-        agree = both.begin_doubtful() ? both.fault && is_warning(*both.fault, *both.first())
-                                      : both.agree() || is_of_flag(both.fault);
+        agree = both.agree() || is_of_flag(both.fault) ||
+                (both.begin_doubtful() && is_warning(both.fault, *both.first()));
     } else {
         ++(both.incidents.empty() ? count.clean : count.faulty);
         agree = both.agree();
