@@ -272,8 +272,10 @@ class ReferenceObserver final : public Observer {
                           .thread = thread,
                           .origin = access.origin,
                           .offset = offset_of(access.address)};
+        bool follow_writes = true; // all races: the last access of each byte is a write
         for (const char* byte = access.address; byte < access.address + access.bytes; ++byte) {
             const std::vector<ByteAccess>& before = all_.bytes_[place(byte)];
+            const size_t races = incident.races_with.size();
             for (const ByteAccess& one : before) {
                 const bool reads = one.kind == AccessKind::load && now.kind == AccessKind::load;
                 if (reads || may_meet(one, now) || contains(own.done, one) ||
@@ -288,6 +290,9 @@ class ReferenceObserver final : public Observer {
                     incident.races_with.push_back(one);
                 }
             }
+            if (incident.races_with.size() > races) {
+                follow_writes &= incident.races_with.back().kind == AccessKind::store;
+            }
             const auto write = std::ranges::find(before.rbegin(), before.rend(), AccessKind::store,
                                                  &ByteAccess::kind);
             incident.lacks_fence |= by_tma && write != before.rend() &&
@@ -297,15 +302,13 @@ class ReferenceObserver final : public Observer {
         const bool is_wrong = !incident.races_with.empty() || incident.lacks_fence;
         if (is_wrong || incident.only_doubtful) {
             incident.only_doubtful = !is_wrong;
-            const auto all_are = [&](AccessKind kind) {
-                return std::ranges::count(incident.races_with, kind, &ByteAccess::kind) ==
-                       std::ssize(incident.races_with);
-            };
+            const bool all_are_atomic =
+                std::ranges::count(incident.races_with, AccessKind::atomic, &ByteAccess::kind) ==
+                std::ssize(incident.races_with);
             incident.is_told_later =
                 is_wrong && !by_tma &&
-                ((now.kind == AccessKind::load && now.scope == Scope::weak &&
-                  all_are(AccessKind::atomic)) ||
-                 (now.kind == AccessKind::store && all_are(AccessKind::store)));
+                ((now.kind == AccessKind::load && now.scope == Scope::weak && all_are_atomic) ||
+                 (now.kind == AccessKind::store && follow_writes));
             all_.incidents_.push_back(incident);
         }
     }
