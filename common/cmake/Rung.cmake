@@ -17,7 +17,7 @@ function(flash_name_of_rung variable rung)
   set(${variable} ${name} PARENT_SCOPE)
 endfunction()
 
-# flash_targets_of(variable suffix NAME...): the targets NN_name<suffix> of these rungs: "_kernel", "_watched_kernel".
+# flash_targets_of(variable suffix NAME...): the targets NN_name<suffix> of these rungs: "_kernel", "_observed_kernel".
 function(flash_targets_of variable suffix)
   get_property(cpu_rungs GLOBAL PROPERTY FLASH_CPU_RUNGS)
   get_property(cuda_rungs GLOBAL PROPERTY FLASH_CUDA_RUNGS)
@@ -125,7 +125,7 @@ function(flash_add_rung name types head_dims capability needs)
     "Usage: ${short_name} .*one head:[ \n]+${head_dims}[ \n]+[(].*Q, K, V and O:[ \n]+${types}[ \n]+[(]")
 
   if(cuda AND FLASH_BACKEND STREQUAL "simt")
-    flash_add_watched_twins(${name} ${kernel_sources})
+    flash_add_observed_twins(${name} ${kernel_sources})
   endif()
 endfunction()
 
@@ -139,31 +139,31 @@ endfunction()
 function(flash_add_recorded name rung)
   add_library(${name}_recorded_kernel OBJECT EXCLUDE_FROM_ALL ${ARGN})
   target_link_libraries(${name}_recorded_kernel PUBLIC flash_device)
-  flash_watch(${name}_recorded_kernel)
+  flash_observe(${name}_recorded_kernel)
   target_compile_options(${name}_recorded_kernel PRIVATE -g -fsanitize-coverage=trace-pc)
   add_executable(${name}_recorded EXCLUDE_FROM_ALL)
   target_link_libraries(${name}_recorded PRIVATE ${rung}_main ${name}_recorded_kernel flash_cli)
 endfunction()
 
-# flash_add_watched_twins(NN_name SOURCE...): the program and the test of a rung again, with kernels that are compiled to
-# be watched. NN_name hands over to NN_name_watched for --profile and --detect. Under test_NN_name_watched runs the
+# flash_add_observed_twins(NN_name SOURCE...): the program and the test of a rung again, with kernels that are compiled to
+# be watched. NN_name hands over to NN_name_observed for --profile and --detect. Under test_NN_name_observed runs the
 # suite's list for detectors, and the shorter one in three more schedules. Where copies are asynchronous they land early
 # and late, and there are more schedules: in the last of them one thread runs only when no other can. A block may have as
 # much shared memory as on an A100 (163 KiB), an RTX 3090 or 4090 (99) and an H100 (227): tiles must fit each, and may
 # depend on it.
-function(flash_add_watched_twins name)
-  add_library(${name}_watched_kernel OBJECT ${ARGN})
-  target_link_libraries(${name}_watched_kernel PUBLIC flash_device)
-  flash_watch(${name}_watched_kernel)
+function(flash_add_observed_twins name)
+  add_library(${name}_observed_kernel OBJECT ${ARGN})
+  target_link_libraries(${name}_observed_kernel PUBLIC flash_device)
+  flash_observe(${name}_observed_kernel)
 
-  add_executable(${name}_watched)
-  target_link_libraries(${name}_watched PRIVATE ${name}_main ${name}_watched_kernel flash_cli)
-  add_dependencies(${name} ${name}_watched)
+  add_executable(${name}_observed)
+  target_link_libraries(${name}_observed PRIVATE ${name}_main ${name}_observed_kernel flash_cli)
+  add_dependencies(${name} ${name}_observed)
 
   flash_add_recorded(${name} ${name} ${ARGN})
 
-  add_executable(test_${name}_watched)
-  target_link_libraries(test_${name}_watched PRIVATE ${name}_main ${name}_watched_kernel flash_conformance)
+  add_executable(test_${name}_observed)
+  target_link_libraries(test_${name}_observed PRIVATE ${name}_main ${name}_observed_kernel flash_conformance)
   set(runs in-order,late,163 reverse,early,99 ahead:1,late,227 shuffle:1,early,99)
   list(FILTER ARGN INCLUDE REGEX "[.]cu$")
   file(STRINGS ${ARGN} copies ENCODING UTF-8 REGEX "cp_async_|tma_load")
@@ -179,7 +179,7 @@ function(flash_add_watched_twins name)
     list(GET run 1 landing)
     list(GET run 2 kib)
     flash_add_cases("${name}: detect, schedule ${schedule}, copies land ${landing}, ${kib} KiB a block"
-                    test_${name}_watched ${list} LABELS detect
+                    test_${name}_observed ${list} LABELS detect
                     PROPERTIES ENVIRONMENT "FLASH_SIMT_DETECT=1;FLASH_SIMT_STRICT=1;OMP_WAIT_POLICY=passive;\
 FLASH_SIMT_SCHEDULE=${schedule};FLASH_SIMT_CP_ASYNC=${landing};FLASH_SIMT_SHARED_KIB=${kib}")
     set(list SPEC "[schedules]")

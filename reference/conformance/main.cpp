@@ -97,7 +97,7 @@ int rung_main(Rung& rung, int argc, char** argv) {
         const std::string program = std::filesystem::path(argv[0]).filename().string();
         CAPTURE(program, rung.name);
         CHECK(program.starts_with("test_"));
-        CHECK(program.find("_" + rung.name) != std::string::npos); // test_NN_name_watched, too
+        CHECK(program.find("_" + rung.name) != std::string::npos); // test_NN_name_observed, too
     });
     add_groups(rung, full, "", "[full]", runs, done);
     add_groups(rung, conformance::detect(scope), "detect: ", "[.][detect]", runs, done);

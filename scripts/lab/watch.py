@@ -164,7 +164,7 @@ def add_options(parser):
     parser.add_argument("--kernel", metavar="K", help="a part of its name (the longest run)")
     parser.add_argument("--block", metavar="B", help="x or x,y,z (0; of a fault, its own)")
     parser.add_argument("--schedule", metavar="S", help="reverse, ahead:W, shuffle:N or starve:T")
-    parser.add_argument("--output", metavar="FILE", help="the page (build-simt/watch/RUNG.html)")
+    parser.add_argument("--output", metavar="FILE", help="the page (build-simt/observers/RUNG.html)")
     parser.add_argument("--no-browser", action="store_true", help="only write the page")
     cli.add(parser, "--simt-programs")
 

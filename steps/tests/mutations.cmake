@@ -17,7 +17,7 @@ if(FLASH_BACKEND STREQUAL "simt" AND Python3_FOUND)
     set_source_files_properties(${mutated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-Wno-subobject-linkage")
     add_library(mutations_${rung}_objects OBJECT EXCLUDE_FROM_ALL ${mutated})
     target_link_libraries(mutations_${rung}_objects PUBLIC flash_device)
-    flash_watch(mutations_${rung}_objects)
+    flash_observe(mutations_${rung}_objects)
 
     add_executable(mutations_${rung} EXCLUDE_FROM_ALL mutations.cpp)
     target_link_libraries(mutations_${rung} PRIVATE ${rung}_main mutations_${rung}_objects flash_conformance)

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/simt/watch/watch.hpp"
+#include "common/simt/observers/observers.hpp"
 
 namespace flash::simt {
 

@@ -1,19 +1,19 @@
 # cmake -DFOLDER=common/simt -P includes.cmake
 #
-# Fails unless the includes between the rooms of the SIMT backend run one way: report -> watch -> instructions ->
+# Fails unless the includes between the rooms of the SIMT backend run one way: report -> observers -> instructions ->
 # language -> machine; headers, which a reader's file sees, know instructions and cublas. Beside common/simt they take
 # error.hpp and types.hpp, and nothing else: no harness, no rung, no common/cuda.
 cmake_minimum_required(VERSION 3.25)
 set(machine machine)
 set(language machine language)
 set(instructions machine language instructions)
-set(watch machine instructions watch)
-set(report machine instructions watch report)
+set(observers machine instructions observers)
+set(report machine instructions observers report)
 set(cublas machine language cublas)
 set(headers machine language instructions cublas headers)
 
 set(checked 0)
-foreach(room IN ITEMS machine language instructions watch report cublas headers)
+foreach(room IN ITEMS machine language instructions observers report cublas headers)
   file(GLOB files ${FOLDER}/${room}/*.?pp ${FOLDER}/${room}/*.h ${FOLDER}/${room}/*/*.h)
   foreach(file IN LISTS files)
     file(STRINGS ${file} includes ENCODING UTF-8 REGEX "^ *# *include *\"")

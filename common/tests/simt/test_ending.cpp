@@ -401,7 +401,7 @@ TEST_CASE("the verdict for programs that grade") {
     CHECK(fault["thread"] == nlohmann::json({1, 0, 0}));
     CHECK(fault["block"] == nlohmann::json({0, 0, 0}));
     CHECK(fault["line"] == fault["other"]["line"]);
-    CHECK(fault["file"].get<std::string>().ends_with("watched_program.cu"));
+    CHECK(fault["file"].get<std::string>().ends_with("observed_program.cu"));
     CHECK(verdict_of("same value")["verdict"] == "warning");
     CHECK(verdict_of("same value")["warnings"].size() == 1);
     CHECK(verdict_of("spin", "FLASH_SIMT_TIMEOUT=1")["verdict"] == "timeout");

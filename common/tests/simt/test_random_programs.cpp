@@ -11,7 +11,7 @@
 #include "common/cuda/ptx/warpgroup.hpp"
 #include "common/simt/instructions/warp.hpp"
 #include "common/simt/machine/observer_factory.hpp"
-#include "common/simt/watch/detector.hpp"
+#include "common/simt/observers/detector.hpp"
 #include "common/tests/simt/reference_detector.hpp"
 #include "common/tests/simt/support.hpp"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "common/simt/watch/turns.hpp"
+#include "common/simt/observers/turns.hpp"
 
 namespace {
 

@@ -54,11 +54,11 @@ void write(const std::string& path, const std::string& text) {
 }
 
 /// Becomes the same program with kernels that are compiled to be watched, if it lies beside this
-/// one as NAME_watched. Programs of their own, because being watched costs time even when nobody
+/// one as NAME_observed. Programs of their own, because being watched costs time even when nobody
 /// looks.
 void hand_over() {
     std::error_code ignored;
-    const std::string twin = simt::program_file() + "_watched";
+    const std::string twin = simt::program_file() + "_observed";
     if (!std::filesystem::exists(twin, ignored)) {
         return;
     }

@@ -5,9 +5,9 @@
 
 #include "common/simt/machine/block.hpp"
 #include "common/simt/machine/symbols.hpp"
-#include "common/simt/watch/detector.hpp"
-#include "common/simt/watch/host_access.hpp"
-#include "common/simt/watch/watch.hpp"
+#include "common/simt/observers/detector.hpp"
+#include "common/simt/observers/host_access.hpp"
+#include "common/simt/observers/observers.hpp"
 
 namespace flash::simt {
 namespace {

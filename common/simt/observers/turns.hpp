@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/simt/watch/recorder.hpp"
+#include "common/simt/observers/recorder.hpp"
 
 namespace flash::simt {
 

@@ -1,4 +1,4 @@
-#include "common/simt/watch/trace.hpp"
+#include "common/simt/observers/trace.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -10,7 +10,7 @@
 #include "common/simt/instructions/warpgroup.hpp"
 #include "common/simt/machine/layout.hpp"
 #include "common/simt/machine/program.hpp"
-#include "common/simt/watch/turns.hpp"
+#include "common/simt/observers/turns.hpp"
 
 namespace flash::simt {
 namespace {

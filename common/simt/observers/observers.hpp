@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/simt/machine/grid.hpp"
-#include "common/simt/watch/counting.hpp"
+#include "common/simt/observers/counting.hpp"
 
 namespace flash::simt {
 

@@ -39,10 +39,10 @@
 #include "common/simt/instructions/wgmma.hpp"
 #include "common/simt/machine/device_memory.hpp"
 #include "common/simt/machine/observer.hpp"
-#include "common/simt/watch/access.hpp"
-#include "common/simt/watch/clocks.hpp"
-#include "common/simt/watch/history.hpp"
-#include "common/simt/watch/numbered.hpp"
+#include "common/simt/observers/access.hpp"
+#include "common/simt/observers/clocks.hpp"
+#include "common/simt/observers/history.hpp"
+#include "common/simt/observers/numbered.hpp"
 
 namespace flash::simt {
 

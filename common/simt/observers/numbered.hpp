@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/simt/watch/history.hpp"
+#include "common/simt/observers/history.hpp"
 
 namespace flash::simt {
 

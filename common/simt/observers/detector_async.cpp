@@ -1,7 +1,7 @@
 // The detector's part for TMA, wgmma and their fences.
 #include <algorithm>
 
-#include "common/simt/watch/detector.hpp"
+#include "common/simt/observers/detector.hpp"
 
 namespace flash::simt {
 namespace {

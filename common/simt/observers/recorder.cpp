@@ -1,4 +1,4 @@
-#include "common/simt/watch/recorder.hpp"
+#include "common/simt/observers/recorder.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "common/simt/watch/trace.hpp"
+#include "common/simt/observers/trace.hpp"
 
 namespace flash::simt {
 namespace {

@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/simt/watch/signals.hpp"
+#include "common/simt/observers/signals.hpp"
 
 namespace flash::simt {
 

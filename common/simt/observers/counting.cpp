@@ -1,4 +1,4 @@
-#include "common/simt/watch/counting.hpp"
+#include "common/simt/observers/counting.hpp"
 
 #include <bit>
 

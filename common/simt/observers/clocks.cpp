@@ -1,4 +1,4 @@
-#include "common/simt/watch/clocks.hpp"
+#include "common/simt/observers/clocks.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/simt/machine/device_memory.hpp"
-#include "common/simt/watch/access.hpp"
+#include "common/simt/observers/access.hpp"
 
 namespace flash::simt {
 

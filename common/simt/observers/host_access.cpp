@@ -1,4 +1,4 @@
-#include "common/simt/watch/host_access.hpp"
+#include "common/simt/observers/host_access.hpp"
 
 #include <cstdint>
 #include <optional>

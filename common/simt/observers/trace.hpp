@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "common/simt/watch/recorder.hpp"
+#include "common/simt/observers/recorder.hpp"
 
 namespace flash::simt {
 

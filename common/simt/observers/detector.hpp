@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/simt/machine/block.hpp"
-#include "common/simt/watch/race.hpp"
+#include "common/simt/observers/race.hpp"
 
 namespace flash::simt {
 

@@ -10,8 +10,8 @@
 #include "common/simt/instructions/tma.hpp"
 #include "common/simt/instructions/wgmma.hpp"
 #include "common/simt/machine/block.hpp"
-#include "common/simt/watch/counters.hpp"
-#include "common/simt/watch/warp_log.hpp"
+#include "common/simt/observers/counters.hpp"
+#include "common/simt/observers/warp_log.hpp"
 
 namespace flash::simt {
 

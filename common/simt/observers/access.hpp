@@ -6,7 +6,7 @@
 
 #include "common/simt/machine/location_id.hpp"
 #include "common/simt/machine/observer.hpp"
-#include "common/simt/watch/signals.hpp"
+#include "common/simt/observers/signals.hpp"
 
 namespace flash::simt {
 

@@ -1,11 +1,11 @@
-#include "common/simt/watch/watch.hpp"
+#include "common/simt/observers/observers.hpp"
 
 #include <mutex>
 #include <optional>
 
 #include "common/simt/machine/observer_factory.hpp"
-#include "common/simt/watch/detector.hpp"
-#include "common/simt/watch/recorder.hpp"
+#include "common/simt/observers/detector.hpp"
+#include "common/simt/observers/recorder.hpp"
 
 namespace flash::simt {
 namespace {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "common/simt/machine/block.hpp"
-#include "common/simt/watch/counting.hpp"
+#include "common/simt/observers/counting.hpp"
 
 namespace flash::simt {
 

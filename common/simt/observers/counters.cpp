@@ -1,4 +1,4 @@
-#include "common/simt/watch/counters.hpp"
+#include "common/simt/observers/counters.hpp"
 
 #include <algorithm>
 #include <bit>

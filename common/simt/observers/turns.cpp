@@ -1,4 +1,4 @@
-#include "common/simt/watch/turns.hpp"
+#include "common/simt/observers/turns.hpp"
 
 #include <algorithm>
 #include <array>

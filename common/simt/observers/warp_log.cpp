@@ -1,4 +1,4 @@
-#include "common/simt/watch/warp_log.hpp"
+#include "common/simt/observers/warp_log.hpp"
 
 #include <bit>
 

@@ -1,4 +1,4 @@
-#include "common/simt/watch/detector.hpp"
+#include "common/simt/observers/detector.hpp"
 
 #include <algorithm>
 #include <bit>

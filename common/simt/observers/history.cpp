@@ -1,4 +1,4 @@
-#include "common/simt/watch/history.hpp"
+#include "common/simt/observers/history.hpp"
 
 #include <sys/mman.h>
 

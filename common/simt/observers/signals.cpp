@@ -1,4 +1,4 @@
-#include "common/simt/watch/signals.hpp"
+#include "common/simt/observers/signals.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "common/simt/watch/race.hpp"
+#include "common/simt/observers/race.hpp"
 
 #include <algorithm>
 #include <new>
