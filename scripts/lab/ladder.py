@@ -22,8 +22,6 @@ class WrongResult(LabError):
     code = 1
 
 
-
-
 @functools.cache
 def ladder():
     """The rungs in order. Raises LabError."""

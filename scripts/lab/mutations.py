@@ -18,10 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from cuda_on_cpu.compiling import use_grammar
+from cuda_on_cpu.rewriting import parser
+
 from lab import cli
 from lab.ladder import ROOT, LabError, cuda_rungs
-from lab.simt.compiling import use_grammar
-from lab.simt.rewriting import parser
 
 # Schedule, landing of copies, list. Ordered by how much each finds, so that most mutants need one
 # run; what the whole list has not found in one order of the threads, the shorter one may find in
