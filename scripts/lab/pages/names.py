@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lab.ladder import ladder, pieces
 
-SOURCES = "common", "reference", "scripts", "docs/examples", "docs/experiments", "steps/tests"
+SOURCES = "common", "reference", "scripts", "docs/examples", "steps/tests"
 SUFFIXES = {".cu", ".cpp", ".hpp", ".h", ".py", ".cmake", ""}
 # Of other people's programs: CuTe, Triton, nvcc, PyTorch, and kernels that others have tested.
 OF_OTHERS = set(
