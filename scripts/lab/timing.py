@@ -354,12 +354,8 @@ def largest_errors(
                 safetensors.write(path, {one: as_bytes(torch, x) for one, x in tensors.items()})
                 return path
 
-            command = [
-                str(checker()),
-                write("input", of_head),
-                "causal" if causal else "full",
-                "256",
-            ]
+            mask = "causal" if causal else "full"
+            command = [str(checker()), write("input", of_head), mask, "256"]
             command += [write(f"result-{i}", parts[n]) for i, parts in enumerate(results.values())]
             said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         for line in said.splitlines():

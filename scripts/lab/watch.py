@@ -80,7 +80,7 @@ def record(program: Path, arguments: list[str], options: argparse.Namespace) -> 
         environment = os.environ | {
             "FLASH_SIMT_WATCH": str(path),
             "FLASH_SIMT_WATCH_KERNEL": options.kernel or "",
-            "FLASH_SIMT_WATCH_BLOCK": ",".join([*block, "0", "0"][: max(3, len(block))]),
+            "FLASH_SIMT_WATCH_BLOCK": ",".join(block + ["0"] * (3 - len(block))),
             "FLASH_SIMT_DETECT": "1",
             "FLASH_SIMT_WORKERS": "1",
         }
