@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from lab.cli import JOBS
-from lab.ladder import ROOT, LabError
-from lab.records import asked
+from lab.ladder import ROOT, LabError, Rung
+from lab.records import Row, asked
 
 FOLDER = ROOT / "build-lab"
 # What ptxas says of a kernel, with the option -v.
@@ -27,22 +28,22 @@ class Variant:
     """A kernel to build."""
 
     name: str
-    rung: object  # ladder.Rung: of the ladder, or of a folder elsewhere
+    rung: Rung  # of the ladder, or of a folder elsewhere
     architecture: str = ""  # as CMake names it; that of this computer's GPU unless given
     werror: bool = False  # whether a warning is an error
     library: bool = True  # False: its object alone, for what nvcc says of it; a third less time
 
     @property
-    def target(self):
+    def target(self) -> str:
         return self.name.replace("@", "-")
 
 
-def require(tool, comes_with="the CUDA Toolkit"):
+def require(tool: str, comes_with: str = "the CUDA Toolkit") -> None:
     if not shutil.which(tool):
         raise LabError(f"there is no {tool} in PATH; it comes with {comes_with}")
 
 
-def target(capability="8.0"):
+def target(capability: str = "8.0") -> str:
     """What CMake calls the GPU of this computer, or what the rung was written for where there is
     none. Where nvcc does not know the GPU yet: the newest PTX that it can run, which the driver
     compiles when the program starts."""
@@ -58,17 +59,20 @@ def target(capability="8.0"):
     return f"{here}-real" if not older or max(older) == int(here) else f"{max(older)}-virtual"
 
 
-def cmake(variants, architecture, werror, library, jobs):
+def cmake(
+    variants: list[Variant], architecture: str, werror: bool, library: bool, jobs: int
+) -> tuple[dict[str, tuple[Path, str]], dict[Variant, str]]:
     """Builds variants for one GPU: ({variant's name: (its library, what nvcc said of its kernel)},
     {variant: what went wrong})."""
-    where = FOLDER / f"{architecture}{'-werror' * werror}{'-objects' * (not library)}"
+    kind = architecture + ("-werror" if werror else "") + ("" if library else "-objects")
+    where = FOLDER / kind
     where.mkdir(parents=True, exist_ok=True)
     lines = []
     for one in variants:
         rung, kernel = one.rung, one.rung.kernel_file
         types, header = " ".join(rung.types), kernel.with_suffix(".hpp")
-        told = (one.target, rung.program, rung.name, types, rung.capability, header, kernel)
-        lines.append("|".join(map(str, told)) + "\n")
+        about = (one.target, rung.program, rung.name, types, rung.capability, header, kernel)
+        lines.append("|".join(map(str, about)) + "\n")
     (where / "variants.txt").write_text("".join(lines), encoding="utf-8")
     options = {
         "CMAKE_BUILD_TYPE": "Release",
@@ -81,23 +85,28 @@ def cmake(variants, architecture, werror, library, jobs):
     }
     told = [f"-D{name}={value}" for name, value in options.items()]
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    configure = ["cmake", "-S", ROOT / "common/torch", "-B", where, *generator, *told]
+    configure = ["cmake", "-S", str(ROOT / "common/torch"), "-B", str(where), *generator, *told]
     done = subprocess.run(configure, capture_output=True, text=True)
     if done.returncode:
         raise LabError(f"CMake cannot configure common/torch:\n{done.stderr.strip()}")
     targets = [one.target for one in variants]
-    command = ["cmake", "--build", where, "--parallel", str(jobs), "--target", *targets]
-    command += ["--", "-k", *["0"] * bool(generator)]  # keeps going
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, text=True, errors="replace", **pipe) as every:
+    command = ["cmake", "--build", str(where), "--parallel", str(jobs), "--target", *targets]
+    command += ["--", "-k"] + (["0"] if generator else [])  # keeps going
+    with subprocess.Popen(
+        command, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as every:
+        assert every.stdout
         for line in every.stdout:
             if line.startswith("["):
                 print(line, end="", file=sys.stderr, flush=True)
-    built, wrong = {}, {}
+    built: dict[str, tuple[Path, str]] = {}
+    wrong: dict[Variant, str] = {}
     for one in variants:
         if every.returncode:  # which of them is it?
-            alone = ["cmake", "--build", where, "--target", one.target]
-            done = subprocess.run(alone, text=True, errors="replace", **pipe)
+            alone = ["cmake", "--build", str(where), "--target", one.target]
+            done = subprocess.run(
+                alone, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
             if done.returncode:
                 wrong[one] = done.stdout.strip()
                 continue
@@ -106,20 +115,25 @@ def cmake(variants, architecture, werror, library, jobs):
     return built, wrong
 
 
-def try_all(variants, jobs=JOBS):
+def try_all(
+    variants: list[Variant], jobs: int = JOBS
+) -> tuple[dict[str, tuple[Path, str]], dict[Variant, str]]:
     """({variant's name: (library, what nvcc said)}, {variant: what went wrong})."""
     require("nvcc")
-    groups, built, wrong = {}, {}, {}
+    groups: dict[tuple[str, bool, bool], list[Variant]] = {}
+    built: dict[str, tuple[Path, str]] = {}
+    wrong: dict[Variant, str] = {}
     for one in variants:
         architecture = one.architecture or target(one.rung.capability)
         groups.setdefault((architecture, one.werror, one.library), []).append(one)
     for of_group, group in groups.items():
-        for found, more in zip((built, wrong), cmake(group, *of_group, jobs)):
-            found.update(more)
+        more_built, more_wrong = cmake(group, *of_group, jobs)
+        built |= more_built
+        wrong |= more_wrong
     return built, wrong
 
 
-def build_all(variants):
+def build_all(variants: list[Variant]) -> dict[str, tuple[Path, str]]:
     """{name: (library, what nvcc said)}. Raises LabError where one does not compile."""
     built, wrong = try_all(variants)
     for one, said in wrong.items():
@@ -127,7 +141,7 @@ def build_all(variants):
     return built
 
 
-def program(folder, target):
+def program(folder: Path, target: str) -> Path | None:
     """The file of a program that a build folder has a target for; None where it cannot be built."""
     if not (folder / "CMakeCache.txt").is_file():
         return None
@@ -136,7 +150,7 @@ def program(folder, target):
     return places[0] if done.returncode == 0 and places else None
 
 
-def demangled(names):
+def demangled(names: list[str]) -> dict[str, str]:
     """{mangled: as in the source, without namespaces that say nothing}"""
     if not names or not shutil.which("c++filt"):
         return dict(zip(names, names))
@@ -149,7 +163,7 @@ def demangled(names):
     }
 
 
-def ptxas_rows(said):
+def ptxas_rows(said: str) -> list[Row]:
     """Columns of a row for each kernel that ptxas speaks of."""
     rows = []
     for match in PTXAS.finditer(said):

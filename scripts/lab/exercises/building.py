@@ -10,20 +10,29 @@ import re
 import shutil
 import subprocess
 import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
-from lab.exercises.catalogue import ROOT, Refusal
+from lab.exercises.catalogue import ROOT, Exercise, Refusal
+from lab.ladder import Rung
 
-preparing, prepared = threading.Lock(), {"simt": set(), "cuda": set()}  # targets
-up_to_date = set()  # targets of preset simt that build_all has built
+T = TypeVar("T")
+Kernel = tuple[Rung, Path]
+
+preparing = threading.Lock()
+prepared: dict[str, set[str]] = {"simt": set(), "cuda": set()}  # targets
+up_to_date: set[str] = set()  # targets of preset simt that build_all has built
 
 
-def once(function):
+def once(function: Callable[..., T]) -> Callable[..., T]:
     """As functools.cache, and two threads that ask for the same wait for one of them to find it."""
-    results, locks, guard = {}, {}, threading.Lock()
+    results: dict[tuple[Any, ...], T] = {}
+    locks: dict[tuple[Any, ...], threading.Lock] = {}
+    guard = threading.Lock()
 
     @functools.wraps(function)
-    def wrapped(*key):
+    def wrapped(*key: Any) -> T:
         with guard:
             lock = locks.setdefault(key, threading.Lock())
         with lock:
@@ -34,17 +43,17 @@ def once(function):
     return wrapped
 
 
-def build_folder(preset):
+def build_folder(preset: str) -> Path:
     return ROOT / f"build-{preset}"
 
 
-def proofs():
+def proofs() -> Path:
     """Where kernels that --prove tries lie. The é is as in a learner's folder: each proof shows
     that CMake and the compilers take it."""
     return build_folder("simt") / "exercises/proof-é"
 
 
-def prepare(preset, *rungs):
+def prepare(preset: str, *rungs: Rung) -> None:
     """Has everything built that kernels of these rungs are linked with, minutes of work, once."""
     with preparing:
         targets = {f"exercise_{rung.program}" for rung in rungs} - prepared[preset]
@@ -58,7 +67,7 @@ def prepare(preset, *rungs):
         prepared[preset] |= targets
 
 
-def file_of(exercise, text):
+def file_of(exercise: Exercise, text: str) -> Path:
     """A file with this text. Equal kernels are one file, so that they are built and judged once;
     the rung's is its own."""
     if text == exercise.kernel:
@@ -74,7 +83,7 @@ def file_of(exercise, text):
     return path
 
 
-def judge_of(rung, kernel):
+def judge_of(rung: Rung, kernel: Path) -> str:
     """The target that judges a kernel. The judge of a rung holds the rung's own file; a copy of it
     has another, since messages name the file that was compiled."""
     name = f"exercise_{rung.program}"
@@ -83,7 +92,7 @@ def judge_of(rung, kernel):
 
 
 @contextlib.contextmanager
-def locked(preset):
+def locked(preset: str) -> Iterator[Path]:
     """The list of kernels, to be changed or built by one thread or process at a time."""
     folder = build_folder(preset) / "exercises"
     folder.mkdir(exist_ok=True)
@@ -92,7 +101,7 @@ def locked(preset):
         yield folder / "kernels.txt"
 
 
-def listed(path, kernels):
+def listed(path: Path, kernels: Iterable[Kernel]) -> None:
     """Adds (rung, kernel) pairs to the list, whose change makes CMake configure anew."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     wanted = {
@@ -110,7 +119,12 @@ def listed(path, kernels):
 NOISE = re.compile(r"^(\[.*\n|FAILED: .*\n.*\n|ninja: .*\n|\S*make.*\n)", re.M)
 
 
-def built(preset, targets, options=(), to_the_tool=()):
+def built(
+    preset: str,
+    targets: Iterable[str],
+    options: Sequence[str] = (),
+    to_the_tool: Sequence[str] = (),
+) -> str | None:
     """What the compilers say, where the build fails."""
     command = ["cmake", "--build", str(build_folder(preset)), *options, "--target", *targets]
     command += ["--", *to_the_tool]
@@ -119,9 +133,9 @@ def built(preset, targets, options=(), to_the_tool=()):
     return said or "it does not build" if done.returncode else None
 
 
-def build_all(kernels, jobs):
+def build_all(kernels: list[Kernel], jobs: int) -> None:
     """Builds kernels, (rung, file) pairs, at once. Those that fail are left to compiled()."""
-    of_rungs = {}
+    of_rungs: dict[Rung, set[str]] = {}
     for rung, kernel in kernels:
         of_rungs.setdefault(rung, set()).add(judge_of(rung, kernel))
     every = sorted(set().union(*of_rungs.values()))
@@ -138,7 +152,7 @@ def build_all(kernels, jobs):
 
 
 @once
-def compiled(rung, kernel, preset):
+def compiled(rung: Rung, kernel: Path, preset: str) -> tuple[Path, None] | tuple[None, str]:
     """(the program, None), or (None, what the compiler said)."""
     target = judge_of(rung, kernel)
     program = build_folder(preset) / "docs/exercises" / target
@@ -150,7 +164,7 @@ def compiled(rung, kernel, preset):
     return (None, complaint) if complaint else (program, None)
 
 
-def forget_all_but(kernels):
+def forget_all_but(kernels: Iterable[Kernel]) -> None:
     """Removes what earlier proofs have left: kernels, and their programs."""
     wanted = {str(kernel) for _, kernel in kernels}
     with locked("simt") as path:
