@@ -23,6 +23,7 @@ VERBS = {
     "excerpts": ("pages.excerpts", "do pages quote the sources as they are, and links lead on?"),
     "printed": ("pages.printed", "runs commands that the pages show: do they print what is said?"),
     "figures": ("figures", "draws the plots of docs/figures from the records"),
+    "moving-picture": ("moving_picture", "the viewer replays a race: docs/figures/watch.gif"),
     "attention-picture": ("attention_picture", "what words attend to, from the LSE of a rung"),
     "minilm-data": ("data.minilm", "makes reference/data: Q, K and V of a real transformer"),
     "golden-data": ("data.golden", "makes reference/golden: small problems, PyTorch's answers"),

@@ -52,6 +52,7 @@ ELLIPSIS = re.compile(r"\s*//\s*(\.\.\.|\u2026)\s*$")
 # Comments, and `code` in one paragraph.
 VERBATIM = re.compile(r"<!--.*?-->|(`+)(?:(?!\n\s*\n).)*?\1", re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^\s)>]+)>?\s*\)")  # [text](target), also ![image](target)
+PICTURE = re.compile(r'<(?:img|source)\b[^>]*?\bsrc(?:set)?="([^"\s]+)"')
 
 
 class Block(TypedDict):
@@ -117,7 +118,7 @@ class Page:
 
     def links(self) -> list[tuple[int, str]]:
         """(line, target) of every link and image, also of those that run over a line's end."""
-        found = LINK.finditer(self.text)
+        found = [*LINK.finditer(self.text), *PICTURE.finditer(self.text)]
         return [(self.line_of(match.start(1)), html.unescape(match[1])) for match in found]
 
     def broken_formulas(self) -> Iterator[tuple[int, str]]:

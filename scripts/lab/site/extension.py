@@ -2,6 +2,7 @@
 excerpt, recordings of runs, and the language of each page."""
 
 import gettext
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -156,6 +157,18 @@ def make_recordings(app: Sphinx, exception: Exception | None) -> None:
             print(f"site: without a recording of {rung}, see above", file=sys.stderr)
 
 
+# ---------------------------------------------------------------- pictures
+
+
+def copy_moving_pictures(app, exception):
+    """Pictures in HTML, which Sphinx leaves as it is, lie beside the pages as in the repository."""
+    folder = Path(app.outdir) / "docs/figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    for picture in (ROOT / "docs/figures").glob("*.gif"):
+        for path in (picture, picture.with_suffix(".png")):  # it, and its still
+            shutil.copy(path, folder)
+
+
 # ---------------------------------------------------------------- languages
 
 
@@ -188,4 +201,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("html-collect-pages", source_pages)
     app.connect("html-page-context", speak, priority=900)  # after the theme
     app.connect("build-finished", make_recordings)
+    app.connect("build-finished", copy_moving_pictures)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
