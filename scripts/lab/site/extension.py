@@ -160,7 +160,7 @@ def make_recordings(app: Sphinx, exception: Exception | None) -> None:
 # ---------------------------------------------------------------- pictures
 
 
-def copy_moving_pictures(app, exception):
+def copy_moving_pictures(app: Sphinx, exception: Exception | None) -> None:
     """Pictures in HTML, which Sphinx leaves as it is, lie beside the pages as in the repository."""
     folder = Path(app.outdir) / "docs/figures"
     folder.mkdir(parents=True, exist_ok=True)
