@@ -15,7 +15,7 @@ from pathlib import Path
 from lab.exercises.catalogue import ROOT, Refusal
 
 preparing, prepared = threading.Lock(), {"simt": set(), "cuda": set()}  # targets
-up_to_date = set()  # targets of preset simt that build_all has built
+in_proofs = {}  # {(rung, kernel): the command that judges it} of what build_all has built
 
 
 def once(function):
@@ -94,12 +94,19 @@ def locked(preset):
 
 def listed(path, kernels):
     """Adds (rung, kernel) pairs to the list, whose change makes CMake configure anew."""
+    add(
+        path,
+        {
+            f"{judge_of(rung, kernel)}|{rung.program}|{kernel}"
+            for rung, kernel in kernels
+            if kernel != rung.kernel_file
+        },
+    )
+
+
+def add(path, wanted):
+    """Adds lines to the list."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    wanted = {
-        f"{judge_of(rung, kernel)}|{rung.program}|{kernel}"
-        for rung, kernel in kernels
-        if kernel != rung.kernel_file
-    }
     if new := sorted(wanted - set(lines)):
         path.write_text("\n".join([*lines, *new, ""]), encoding="utf-8")
         if not (path.parents[1] / "build.ninja").exists():  # make reads its targets but once
@@ -119,49 +126,94 @@ def built(preset, targets, options=(), to_the_tool=()):
     return said or "it does not build" if done.returncode else None
 
 
+def in_one_file(rung, kernels):
+    """Kernels of a rung, one after the other, as one source for the compiler, and its main.cpp for
+    each of them, as another one. Each kernel is in a namespace of its own, and #line says where it
+    is from. The program's first word says whose main is meant: its number."""
+    header = rung.kernel_file.with_suffix(".hpp")
+    include = f'#include "{header.relative_to(ROOT)}"\n'
+    sources, mains, cases = [], [], []
+    for number, kernel in enumerate(kernels):
+
+        def own(path, number=number):
+            text = path.read_text(encoding="utf-8").replace("#pragma once\n", "\n")
+            text = text.replace(include, "\n").replace("int main(", f"int main_{number}(")
+            text = text.replace(f"namespace {rung.name} ", f"namespace {rung.name}_{number} ")
+            text = text.replace(f"{rung.name}::", f"{rung.name}_{number}::")
+            return f'#line 1 "{path}"\n{text}'
+
+        sources += [own(header), own(kernel)]
+        mains += [own(header), own(rung.folder / "main.cpp")]
+        cases.append(f'    if (name == "{number}") return main_{number}(argc - 1, argv + 1);\n')
+    mains += [
+        "#include <string>\nint main(int argc, char** argv) {\n",
+        '    const std::string name = argc > 1 ? argv[1] : "";\n',
+        *cases,
+        "    return 2;\n}\n",
+    ]
+    return "".join(sources), "".join(mains)
+
+
 def build_all(kernels, jobs):
-    """Builds kernels, (rung, file) pairs, at once. Those that fail are left to compiled()."""
-    of_rungs = {}
+    """Builds kernels, (rung, file) pairs, at once: those of a rung in one program, since most of
+    what a compiler does for one it does for all. Where that fails they are left to compiled()."""
+    of_rungs, programs, judges = {}, {}, set()
     for rung, kernel in kernels:
-        of_rungs.setdefault(rung, set()).add(judge_of(rung, kernel))
-    every = sorted(set().union(*of_rungs.values()))
-    ninja = (build_folder("simt") / "build.ninja").exists()
-    options = ["--parallel", str(jobs)]
+        if kernel == rung.kernel_file:
+            judges.add(judge_of(rung, kernel))
+        elif kernel not in of_rungs.setdefault(rung, []):
+            of_rungs[rung].append(kernel)
     with locked("simt") as path:
-        listed(path, kernels)
-        if not every or not built("simt", every, options, ["-k", "0"] if ninja else ["-k"]):
-            up_to_date.update(every)
-            return
-        for targets in of_rungs.values():
-            if not built("simt", targets, options):
-                up_to_date.update(targets)
+        for rung, own in of_rungs.items():
+            folder = proofs() / rung.program
+            folder.mkdir(parents=True, exist_ok=True)
+            files = folder / rung.kernel_file.name, folder / "main.cpp"
+            for file, text in zip(files, in_one_file(rung, own), strict=True):
+                if not file.exists() or file.read_text(encoding="utf-8") != text:
+                    file.write_text(text, encoding="utf-8")
+            programs[rung] = f"exercise_{rung.program}_proof"
+            add(path, {"|".join([programs[rung], rung.program, *map(str, files)])})
+        ninja = (build_folder("simt") / "build.ninja").exists()
+        every, options = sorted({*judges, *programs.values()}), ["--parallel", str(jobs)]
+        failed = every and built("simt", every, options, ["-k", "0"] if ninja else ["-k"])
+        for rung, program in programs.items():
+            if not failed or not built("simt", [program]):
+                word = str(build_folder("simt") / "docs/exercises" / program)
+                for number, kernel in enumerate(of_rungs[rung]):
+                    in_proofs[rung, kernel] = word, str(number)
 
 
 @once
 def compiled(rung, kernel, preset):
-    """(the program, None), or (None, what the compiler said)."""
+    """(the words of the command that judges it, None), or (None, what the compiler said)."""
+    if preset == "simt" and (rung, kernel) in in_proofs:
+        return in_proofs[rung, kernel], None
     target = judge_of(rung, kernel)
-    program = build_folder(preset) / "docs/exercises" / target
-    if target in prepared[preset] or preset == "simt" and target in up_to_date:
-        return program, None
+    command = (str(build_folder(preset) / "docs/exercises" / target),)
+    if target in prepared[preset]:
+        return command, None
     with locked(preset) as path:
         listed(path, [(rung, kernel)])
         complaint = built(preset, [target])
-    return (None, complaint) if complaint else (program, None)
+    return (None, complaint) if complaint else (command, None)
 
 
 def forget_all_but(kernels):
     """Removes what earlier proofs have left: kernels, and their programs."""
-    wanted = {str(kernel) for _, kernel in kernels}
+    wanted = {kernel.parent for _, kernel in kernels}
+    wanted |= {proofs() / rung.program for rung, _ in kernels}
+    for folder in proofs().glob("*"):
+        if folder not in wanted:
+            shutil.rmtree(folder, ignore_errors=True)
     with locked("simt") as path:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = []
         for line in lines:
-            target, _, kernel = line.split("|")
-            if kernel in wanted or not kernel.startswith(f"{proofs()}/"):
+            target, _, kernel, *mains = line.split("|")
+            # Kernels by themselves are of the days before, or do not compile with the others.
+            if Path(kernel).exists() and (mains or not kernel.startswith(f"{proofs()}/")):
                 kept.append(line)
             else:
                 (build_folder("simt") / "docs/exercises" / target).unlink(missing_ok=True)
-                shutil.rmtree(Path(kernel).parent, ignore_errors=True)
         if kept != lines:
             path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")

@@ -179,14 +179,14 @@ def classified(findings, where="", shown_by=""):
 
 @building.once
 def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
-    """(problems tried, the first Failure or None): a list of the suite."""
+    """(problems tried, the first Failure or None): a list of the suite. `program`: its words."""
     environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
     environment["FLASH_SIMT_DETECT"] = "1" if detectors else "0"
     environment["FLASH_SIMT_STRICT"] = "1"  # a learner's kernel is to have no doubtful access
     options = ("FLASH_SIMT_SCHEDULE", "FLASH_SIMT_CP_ASYNC", "FLASH_SIMT_SHARED_KIB")
     environment |= zip(options, run)
     settings = "".join(f"{name}={value} " for name, value in zip(options, run) if run != RUNS[0])
-    words = [str(program), verb, dims, str(longest)] + ([kind] if kind else [])
+    words = [*program, verb, dims, str(longest)] + ([kind] if kind else [])
     in_run = f", order of threads {run[0]}, copies land {run[1]}" if run and detectors else ""
     how = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
     try:
@@ -227,7 +227,7 @@ def counts(program, problem):
     """What one problem, "N_q N_kv d full|causal", costs: the profile."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "counts.json"
-        command = [str(program), "count", *problem.split(), str(file)]
+        command = [*program, "count", *problem.split(), str(file)]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
         return json.loads(file.read_text(encoding="utf-8"))
 
