@@ -11,8 +11,8 @@ for file in sys.argv[1:]:
     if not Path(file).is_file():
         sys.exit(f"{file}: no such file")
     verdict = Path(file).with_suffix(".json")
-    command = [ROOT / "scripts/simt", "run", file, "--strict", "--keep-going", "--json", verdict]
-    subprocess.run(command, capture_output=True)
+    options = ["--strict", "--keep-going", "--json", str(verdict)]
+    subprocess.run([ROOT / "scripts/simt", "run", file, *options], capture_output=True)
     run = json.loads(verdict.read_text("utf-8"))
     passed = run["verdict"] == "clean" and run["program_exit_code"] == 0
     points = 100 if passed else 50 if run["kernels"] else 0

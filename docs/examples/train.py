@@ -18,18 +18,19 @@ import importlib
 import io
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def poem():
+def poem() -> str:
     with contextlib.redirect_stdout(io.StringIO()):
         this = importlib.import_module("this")
     return codecs.decode(this.s, "rot13")
 
 
-def arguments(words):
+def arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -88,7 +89,7 @@ except ModuleNotFoundError as error:
 class Layer(nn.Module):
     """Each letter looks at those before it; then a perceptron works on each by itself."""
 
-    def __init__(self, options, which):
+    def __init__(self, options: argparse.Namespace, which: str) -> None:
         super().__init__()
         width, self.options, self.which = options.width, options, which
         self.before_attention, self.before_perceptron = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -97,7 +98,7 @@ class Layer(nn.Module):
             nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         B, N, width = x.shape
         qkv = self.qkv(self.before_attention(x)).view(B, N, 3, -1, self.options.head_dim)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).bfloat16().contiguous()  # (B, H, N, d) each
@@ -111,7 +112,7 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, options, which, letters):
+    def __init__(self, options: argparse.Namespace, which: str, letters: int) -> None:
         super().__init__()
         self.context = options.context
         self.letter = nn.Embedding(letters, options.width)
@@ -119,13 +120,13 @@ class Model(nn.Module):
         self.layers = nn.Sequential(*(Layer(options, which) for _ in range(options.layers)))
         self.last, self.scores = nn.LayerNorm(options.width), nn.Linear(options.width, letters)
 
-    def forward(self, text):
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
         """(B, N) numbers of letters -> (B, N, letters): what comes after each of them."""
         places = torch.arange(text.shape[1], device=text.device)
         return self.scores(self.last(self.layers(self.letter(text) + self.place(places))))
 
     @torch.no_grad()
-    def write(self, start, count, generator):
+    def write(self, start: torch.Tensor, count: int, generator: torch.Generator) -> list[int]:
         text = start
         for _ in range(count):
             likely = self(text[:, -self.context :])[:, -1].float().softmax(-1).cpu()
@@ -134,7 +135,11 @@ class Model(nn.Module):
         return text[0].tolist()
 
 
-def train(options, which, say=lambda line: print(line, flush=True)):
+def train(
+    options: argparse.Namespace,
+    which: str,
+    say: Callable[[str], object] = lambda line: print(line, flush=True),
+) -> tuple[list[float], str]:
     """(the loss of each step, a sample of what it writes)"""
     if options.device == "cpu":
         torch.set_num_threads(1)  # PyTorch's part is too small to be shared; a rung uses all cores
@@ -167,7 +172,7 @@ def train(options, which, say=lambda line: print(line, flush=True)):
     return losses, "".join(alphabet[number] for number in sample)
 
 
-def save(options, losses):
+def save(options: argparse.Namespace, losses: dict[str, list[float]]) -> Path:
     """A record of the lab, with about a hundred steps of each curve."""
     sys.path.append(str(ROOT / "scripts"))
     from lab import records
@@ -185,7 +190,7 @@ def save(options, losses):
     )
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         print(
             "train.py: --device: there is no GPU that PyTorch can use; without the option it runs "
@@ -208,5 +213,5 @@ def main(options):
     return 0
 
 
-if __name__ == "__main__":
+if options:
     sys.exit(main(options))

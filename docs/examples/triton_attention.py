@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
-def kernel(
+@triton.jit  # which reads annotations itself
+def kernel(  # type: ignore[no-untyped-def]
     Q, K, V, O, LSE, Tr, group, N_q, N_kv, scale_log2,
     causal: tl.constexpr, d: tl.constexpr, Br: tl.constexpr, Bc: tl.constexpr,
 ):  # fmt: skip
@@ -55,7 +55,15 @@ def kernel(
 TILES = {32: (128, 64, 4), 64: (128, 64, 4), 128: (128, 64, 8), 256: (64, 32, 8)}  # Br, Bc, warps
 
 
-def attention(q, k, v, causal=False, o=None, lse=None, scale=None):
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool = False,
+    o: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """O and LSE of contiguous q (B, H, N_q, d), k and v (B, H_kv, N_kv, d)."""
     (B, H, N_q, d), (H_kv, N_kv) = q.shape, k.shape[1:3]
     Br, Bc, warps = TILES[d] if q.element_size() == 2 else (64, 32, 4)

@@ -31,13 +31,13 @@ VERBS = {
 }
 
 
-def name_of(verb):
+def name_of(verb: str) -> str:
     """How it is called: some verbs have a script of their own."""
     own = f"scripts/{verb}"
     return own if (ROOT / own).is_file() else f"lab {verb}"
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="lab",
         description=__doc__,
@@ -47,10 +47,10 @@ def main(arguments=None):
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        for verb, (module, text) in VERBS.items():
+        for verb, (name, text) in VERBS.items():
             # Only the verb at hand is imported: measuring needs no matplotlib.
             if verb in arguments[:1]:
-                module = importlib.import_module(f"lab.{module}")
+                module = importlib.import_module(f"lab.{name}")
                 own = verbs.add_parser(
                     verb,
                     prog=name_of(verb),

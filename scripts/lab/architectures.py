@@ -8,30 +8,31 @@ Shared memory that a kernel asks for when it is launched: ./scripts/step --prese
 --profile.
 """
 
+import argparse
 import re
 import subprocess
 
 from lab import build, cli
-from lab.ladder import LabError, cuda_rungs
+from lab.ladder import LabError, Rung, cuda_rungs
 from lab.record_tables import most_registers
 
 ARCHITECTURES = "80,86,89,90,100,120"
 
 
-def suits(rung, architecture):
+def suits(rung: Rung, architecture: str) -> bool:
     """Whether a rung is compiled for it: wgmma exists in Hopper's code alone."""
     asked = int(rung.capability.replace(".", ""))
     return int(architecture) == asked if asked == 90 else int(architecture) >= asked
 
 
-def variant(architecture, rung, library):
+def variant(architecture: str, rung: Rung, library: bool) -> build.Variant:
     """The rung as it is, for that GPU; a warning is an error."""
     code = "90a" if rung.capability == "9.0" else architecture
     name = f"{rung.name}-sm_{code}"
     return build.Variant(name, rung, architecture=f"{code}-real", werror=True, library=library)
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add(parser, "rungs", "--jobs", "--record")
     parser.add_argument(
         "--arch", default=ARCHITECTURES, metavar="A,A", help=f"without the point ({ARCHITECTURES})"
@@ -41,7 +42,7 @@ def add_arguments(parser):
     parser.add_argument("--kernels", action="store_true", help="also a line for each kernel")
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     wanted = ["80", "90"] if options.own else options.arch.split(",")
     rungs = cuda_rungs(options.rungs)
     if not all(re.fullmatch(r"\d{2,3}", one) for one in wanted):

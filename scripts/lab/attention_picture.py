@@ -9,10 +9,13 @@ RESULT is what a rung wrote with --output; the q and k that it was given are rea
   ./scripts/lab/run attention-picture /tmp/05.safetensors --query book --svg /tmp/picture.svg
 """
 
+import argparse
+import io
 import json
 import math
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from lab.attention_svg import draw
@@ -23,10 +26,11 @@ DEFAULT_INPUT = ROOT / "reference/data/minilm_layer1.safetensors"
 SHADES = " \u2591\u2592\u2593\u2588"
 SHADES_IN_ASCII = " .:*#"
 SHADE_STEPS = (0.02, 0.05, 0.1, 0.2)  # attention from which on the next darker shade is used
+Matrix = list[list[float]]
 TOP = 4  # attended words named for each query
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("result", metavar="RESULT", help="what a rung wrote with --output: o and lse")
     given = "the rung's input: q, k, v, and in its metadata the tokens (that of reference/data)"
@@ -39,7 +43,7 @@ def add_arguments(parser):
     add("--causal", action="store_true", help="the rung ran with --causal")
 
 
-def main(options):
+def main(options: argparse.Namespace) -> None:
     picture = Picture(options)
     if options.svg:
         write_svg(options.svg, picture)
@@ -49,7 +53,7 @@ def main(options):
 class Picture:
     """One head of the input, the words, and the attention P that LSE gives back."""
 
-    def __init__(self, args):
+    def __init__(self, args: argparse.Namespace) -> None:
         given, result = SafetensorsFile(args.input), SafetensorsFile(args.result)
         (_, heads, N, d), of_k = shape4(given, "q"), shape4(given, "k")
         if result.shape("lse") != given.shape("q")[:3]:
@@ -66,7 +70,7 @@ class Picture:
         self.where = f"Head {self.head} of layer {given.metadata.get('layer')}"
         kv_head = self.head // (heads // of_k[1])
 
-        def of_head(file, name, head):
+        def of_head(file: SafetensorsFile, name: str, head: int) -> Matrix:
             return rows(file.floats(name, head * N * d, N * d), d)
 
         Q, O = of_head(given, "q", self.head), of_head(result, "o", self.head)
@@ -79,7 +83,7 @@ class Picture:
         self.groups = [(self.words[at[0]], at) for at in of if len(at) >= 2]
         self.queries = self.choose_queries(args.query)
 
-    def check(self, V, O, result_path):
+    def check(self, V: Matrix, O: Matrix, result_path: str) -> None:
         """P must be a softmax, and P V must be the O that the rung returned."""
         self.sum_error = worst(sum(row) - 1 for row in self.P if any(row))
         self.o_error = worst(
@@ -93,10 +97,10 @@ class Picture:
                 f"{self.sum_error:.3g});\nuse the --input, --scale and --causal that the rung had"
             )
 
-    def positions(self, token):
+    def positions(self, token: str) -> list[int]:
         return [i for i, t in enumerate(self.tokens) if t == token]
 
-    def choose_queries(self, asked):
+    def choose_queries(self, asked: list[str] | None) -> list[int]:
         if not asked:  # the last occurrence of a word has the most to look back at
             step = max(1, len(self.groups) // 3)
             return [at[-1] for _, at in self.groups[::step]][:3]
@@ -110,14 +114,14 @@ class Picture:
         return queries
 
 
-def shape4(file, name):
+def shape4(file: SafetensorsFile, name: str) -> tuple[int, ...]:
     shape = file.shape(name)
     if len(shape) != 4:
         raise LabError(f"{file.path}: tensor '{name}' has shape {shape}, not (B, H, N, d)")
     return shape
 
 
-def texts(file, key):
+def texts(file: SafetensorsFile, key: str) -> list[str]:
     """A list of strings in the file's metadata."""
     try:
         return json.loads(file.metadata[key])
@@ -125,19 +129,19 @@ def texts(file, key):
         raise LabError(f"{file.path} has no list '{key}' in its metadata") from None
 
 
-def worst(errors):
+def worst(errors: Iterable[float]) -> float:
     """The largest absolute value, a NaN counted as infinite: max() could lose it."""
     return max((math.inf if math.isnan(e) else abs(e) for e in errors), default=0.0)
 
 
-def rows(values, d):
+def rows(values: list[float], d: int) -> Matrix:
     return [values[i : i + d] for i in range(0, len(values), d)]
 
 
-def attention(Q, K, LSE, scale, causal):
+def attention(Q: Matrix, K: Matrix, LSE: list[float], scale: float, causal: bool) -> Matrix:
     """P from its definition and LSE; a row that sees no key (LSE = -inf) is all zeros."""
 
-    def element(i, j):
+    def element(i: int, j: int) -> float:
         if causal and j > i + len(K) - len(Q) or LSE[i] == -math.inf:
             return 0.0
         return math.exp(min(scale * sum(q * k for q, k in zip(Q[i], K[j])) - LSE[i], 700))
@@ -145,8 +149,9 @@ def attention(Q, K, LSE, scale, causal):
     return [[element(i, j) for j in range(len(K))] for i in range(len(Q))]
 
 
-def print_terminal(picture):
-    sys.stdout.reconfigure(errors="replace")
+def print_terminal(picture: Picture) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         SHADES.encode(sys.stdout.encoding)
         shades = SHADES
@@ -157,7 +162,7 @@ def print_terminal(picture):
     )
     orange, grey, plain = ("\033[38;5;208m", "\033[2m", "\033[0m") if colour else ("", "", "")
 
-    def shade(p):
+    def shade(p: float) -> str:
         return shades[sum(p >= step for step in SHADE_STEPS)]
 
     print(f"{picture.where}: what words attend to, by P = exp(scale q k^T - LSE)")
@@ -188,7 +193,7 @@ def print_terminal(picture):
         print(f"  {picture.words[query]} {grey}({query}){plain} attends to {named}")
 
 
-def write_svg(path, picture):
+def write_svg(path: str, picture: Picture) -> None:
     svg = draw(
         title=f"{picture.where}: which words attend to which",
         note="P = exp(scale q k\u1d40 \u2212 LSE), from the LSE that a rung returned; "
@@ -205,7 +210,7 @@ def write_svg(path, picture):
         raise LabError(f"cannot write {path}: {error.strerror}") from None
 
 
-def joined(tokens):
+def joined(tokens: list[str]) -> list[bool]:
     """For each token, whether the text has no space before it."""
     result, quote_open = [], False
     for i, token in enumerate(tokens):

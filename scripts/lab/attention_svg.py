@@ -13,6 +13,9 @@ from xml.sax.saxutils import escape
 
 from lab.drawing import Drawing
 
+Matrix = list[list[float]]
+Groups = list[tuple[str, list[int]]]  # words, and where they stand
+
 WIDTH, MARGIN = 960, 24
 TOP, SIDE = 134, 352  # of both matrices, in pixels
 CHAR, LINE = 7.8, 21  # width of a character of a 13-pixel monospace font, and a line of the text
@@ -22,12 +25,20 @@ FAINTEST = 0.01  # in the text and among the chosen words; the whole matrix show
 MONOSPACE = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace'
 
 
-def opacity(p):
+def opacity(p: float) -> float:
     """How strongly attention p shows: by its square root, so that small values are still seen."""
     return math.sqrt(min(max(p, 0.0) / FULL, 1.0))
 
 
-def draw(title, note, P, words, joined, groups, queries):
+def draw(
+    title: str,
+    note: str,
+    P: Matrix,
+    words: list[str],
+    joined: list[bool],
+    groups: Groups,
+    queries: list[int],
+) -> str:
     """The SVG's text.
 
     P        rows of attention, one per query token
@@ -61,13 +72,13 @@ def draw(title, note, P, words, joined, groups, queries):
     return picture.svg()
 
 
-def shade(picture, x, y, width, height, p):
+def shade(picture: Drawing, x: float, y: float, width: float, height: float, p: float) -> None:
     place = f'x="{x:.6g}" y="{y:.6g}" width="{width:.6g}" height="{height:.6g}"'
     ink = f'fill="#{bytes(INK).hex()}" fill-opacity="{opacity(p):.2f}"'
     picture.parts.append(f"<rect {place} {ink}/>")
 
 
-def draw_groups(picture, left, P, groups):
+def draw_groups(picture: Drawing, left: float, P: Matrix, groups: Groups) -> None:
     """The rows and columns of the chosen words only, all occurrences of a word side by side."""
     positions = [i for _, occurrences in groups for i in occurrences]
     cell = SIDE / len(positions)
@@ -79,23 +90,25 @@ def draw_groups(picture, left, P, groups):
             if p >= FAINTEST:
                 shade(picture, x, y, cell, cell, p)
             if p >= 0.02 and cell >= 14:
-                at = x + cell / 2, y + cell / 2 + 3
-                picture.text(*at, f"{100 * p:.0f}", anchor="middle", size=8.5)
+                middle = x + cell / 2, y + cell / 2 + 3
+                picture.text(*middle, f"{100 * p:.0f}", anchor="middle", size=8.5)
     edge = 0
     for name, occurrences in groups:
-        at, middle = edge * cell, TOP + (edge + len(occurrences) / 2) * cell
+        at, y = edge * cell, TOP + (edge + len(occurrences) / 2) * cell
         if edge:
             picture.path(f"M{left} {TOP + at:.6g}h{SIDE}M{left + at:.6g} {TOP}v{SIDE}", "grid")
-        picture.text(left - 8, middle + 4, escape(name), anchor="end")
+        picture.text(left - 8, y + 4, escape(name), anchor="end")
         edge += len(occurrences)
     picture.rect(left, TOP, SIDE, SIDE)
 
 
-def placed(words, joined):
+def placed(words: list[str], joined: list[bool]) -> list[tuple[str, float, int]]:
     """[(word, x, number of its line)] of a text that is broken into lines."""
-    x, line, found = MARGIN, 0, []
+    x: float = MARGIN
+    line, found = 0, []
     for i, word in enumerate(words):
-        x += CHAR * (not joined[i] and i > 0)
+        if i > 0 and not joined[i]:
+            x += CHAR
         if x + len(word) * CHAR > WIDTH - MARGIN:
             x, line = MARGIN, line + 1
         found.append((word, x, line))
@@ -103,7 +116,9 @@ def placed(words, joined):
     return found
 
 
-def draw_text(picture, top, text, p, query):
+def draw_text(
+    picture: Drawing, top: float, text: list[tuple[str, float, int]], p: list[float], query: int
+) -> None:
     """The text with each word shaded by p."""
     picture.parts.append(f"<g font-family='{MONOSPACE}'>")
     for i, (word, x, line) in enumerate(text):
@@ -118,10 +133,10 @@ def draw_text(picture, top, text, p, query):
     picture.parts.append("</g>")
 
 
-def png(P):
+def png(P: Matrix) -> bytes:
     """The matrix as a palette PNG, one pixel per element: one colour, 256 opacities."""
 
-    def chunk(kind, data):
+    def chunk(kind: bytes, data: bytes) -> bytes:
         checksum = struct.pack(">I", zlib.crc32(kind + data))
         return struct.pack(">I", len(data)) + kind + data + checksum
 

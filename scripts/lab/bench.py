@@ -20,6 +20,7 @@ where matplotlib is (apt install python3-matplotlib). Build the target rungs fir
 cuda or cpu.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -27,11 +28,13 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from lab import build, cli, compare, counters, harness, record_tables, records, results, timing
 from lab.cli import say
-from lab.ladder import ROOT, LabError, ladder
+from lab.ladder import ROOT, LabError, Rung, ladder
+from lab.records import Record, Row
 
 FOLDERS = ("build-cuda", "build-simt", "build-cpu")
 FLAGS = ("CMAKE_BUILD_TYPE", "CMAKE_CXX_FLAGS", "CMAKE_CUDA_FLAGS", "CMAKE_CUDA_ARCHITECTURES")
@@ -39,15 +42,19 @@ UNITS = tuple(record_tables.UNITS)
 LONGEST_ON_CPU = 16384  # of --memory: N^2 grows faster than anybody's patience
 
 
+Problem = tuple[int, int, int, int]  # B, H, N, d
+Timed = tuple[Rung, Path, str]  # a rung, its program, its backend
+
+
 class Plan(NamedTuple):
     """One kind of record."""
 
     name: str  # its files begin with it
-    problems: tuple  # (B, H, N, d)
-    quick: tuple  # much smaller problems in their place, for a trial
-    rungs: tuple = ()  # those that take part, by name; empty: all
+    problems: tuple[Problem, ...]
+    quick: tuple[Problem, ...]  # much smaller problems in their place, for a trial
+    rungs: tuple[str, ...] = ()  # those that take part, by name; empty: all
     # backend: how many runs, where it is not as many as a good median takes; 0: one, warm
-    runs: dict = {}
+    runs: dict[str, int] = {}
     check_rows: int = 0  # of each head; 0: all
     libraries: bool = True
     counters: bool = False  # count traffic with ncu, too
@@ -77,14 +84,14 @@ MEMORY = Plan(
 )
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     folders = "build folder (with a GPU build-cuda, else build-simt or build-cpu)"
     add("--programs", type=Path, metavar="DIR", help=folders)
     add("--only", default="", metavar="TEXT", help="only rungs whose name contains TEXT")
     add("--quick", action="store_true", help="much smaller problems: a trial")
     kind = parser.add_mutually_exclusive_group()
-    as_plan = {"dest": "plan", "action": "store_const", "default": BENCH}
+    as_plan: dict[str, Any] = {"dest": "plan", "action": "store_const", "default": BENCH}
     kind.add_argument("--series", const=SERIES, help="time against N", **as_plan)
     kind.add_argument("--memory", const=MEMORY, help="memory against N", **as_plan)
     record = "also write docs/records/bench_GPU.json (or series_GPU, memory_GPU)"
@@ -96,7 +103,7 @@ def add_arguments(parser):
     )
 
 
-def checked(options):
+def checked(options: argparse.Namespace) -> Path:
     """The build folder. Raises LabError when the options do not fit together."""
     if options.record and (options.quick or options.only or options.problem):
         raise LabError(
@@ -116,7 +123,9 @@ def checked(options):
     )
 
 
-def rungs_to_time(folder, only, plan, gpu):
+def rungs_to_time(
+    folder: Path, only: str, plan: Plan, gpu: bool
+) -> tuple[list[Timed], list[tuple[str, str]]]:
     """[(rung, program, backend)] and [(name, reason)] of those that are left out."""
     timed, left_out, rungs = [], [], [rung for rung in ladder() if not rung.backward]
     backend_of_kernels = harness.cache(folder).get("FLASH_BACKEND", "cpu")
@@ -134,14 +143,14 @@ def rungs_to_time(folder, only, plan, gpu):
                 "cuda": "" if gpu else "needs a GPU, and nvidia-smi finds none",
             }
             reason = reasons[backend] or reason
-        if reason:
+        if reason or not path:
             left_out.append((rung.name, reason))
         else:
             timed.append((rung, path, backend))
     return timed, left_out
 
 
-def measure_ceilings(gpu, best):
+def measure_ceilings(gpu: bool, best: dict[str, float]) -> None:
     """Raises what `best` has, {unit: speed}, to what is measured now: heat and other programs can
     only lower it."""
     targets = {"ceilings_cpu": FOLDERS} | ({"ceilings_gpu": ("build-cuda",)} if gpu else {})
@@ -157,7 +166,7 @@ def measure_ceilings(gpu, best):
                 best[unit] = max(found[unit], best.get(unit, 0))
 
 
-def unit_of(rung):
+def unit_of(rung: Rung) -> str:
     """The unit that does a rung's products."""
     if not rung.cuda:
         return "cpu_fma_flops"
@@ -166,12 +175,12 @@ def unit_of(rung):
     return "wgmma_flops" if rung.capability == "9.0" else "mma_sync_flops"
 
 
-def compulsory_bytes(case, dtype):
+def compulsory_bytes(case: Row, dtype: str) -> int:
     """Q, K and V read once, O and LSE written once."""
     return case["B"] * case["H"] * case["N_q"] * (4 * case["d"] * (4 if dtype == "fp32" else 2) + 4)
 
 
-def time_rung(rung, path, backend, case, plan):
+def time_rung(rung: Rung, path: Path, backend: str, case: Row, plan: Plan) -> Row:
     """A row of the record. Raises Refused."""
     runs = plan.runs.get(backend)
     how_often = ["--bench"] if runs is None else ["--repetitions", runs] if runs else []
@@ -195,7 +204,7 @@ def time_rung(rung, path, backend, case, plan):
     }
 
 
-def time_libraries(torch, case):
+def time_libraries(torch: ModuleType, case: Row) -> list[Row]:
     """Rows of PyTorch's attention in fp32 and bf16."""
     rows, generator = [], torch.Generator(device="cuda").manual_seed(1)
     for dtype in ("fp32", "bf16"):
@@ -208,7 +217,7 @@ def time_libraries(torch, case):
     return rows
 
 
-def time_pytorch_on_cpu(torch, case):
+def time_pytorch_on_cpu(torch: ModuleType, case: Row) -> list[Row]:
     """Rows of PyTorch's attention on as many cores as the rungs have."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     q, k, v = (torch.randn(case["B"], case["H"], case["N_q"], case["d"]) for _ in range(3))
@@ -218,7 +227,8 @@ def time_pytorch_on_cpu(torch, case):
         flush.sum()
         start = time.perf_counter()
         attention(q, k, v, is_causal=case["causal"])
-        milliseconds += [1e3 * (time.perf_counter() - start)] * bool(number)
+        if number:
+            milliseconds.append(1e3 * (time.perf_counter() - start))
     about = {"program": "PyTorch", "kind": "library", "dtype": "fp32", **case, "backend": "cpu"}
     took = timing.row_of(milliseconds, timing.flops_of(case))
     return [about | took | {"compulsory_bytes": compulsory_bytes(case, "fp32")}]
@@ -227,20 +237,29 @@ def time_pytorch_on_cpu(torch, case):
 class Bench:
     """One run: its rows so far, and the file that they are kept in."""
 
-    def __init__(self, options, plan, rungs, left_out, folder):
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        plan: Plan,
+        rungs: list[Timed],
+        left_out: list[tuple[str, str]],
+        folder: Path,
+    ) -> None:
         self.options, self.plan, self.rungs = options, plan, rungs
         self.on_gpu = any(backend == "cuda" for *_, backend in rungs)
         cache = harness.cache(folder)
         command = f"scripts/bench --{plan.name}".removesuffix(" --bench")
         self.provenance = records.provenance(
-            command + " --quick" * options.quick,
+            f"{command} --quick" if options.quick else command,
             options.commit,
             gpu=self.on_gpu,
             plan=plan.name,
             quick=options.quick,
             flags={name: cache[name] for name in FLAGS if cache.get(name)},
         )
-        self.path, self.ceilings, self.torch = folder / "bench" / f"{plan.name}.json", {}, None
+        self.path = folder / "bench" / f"{plan.name}.json"
+        self.ceilings: dict[str, float] = {}
+        self.torch: ModuleType | None = None
         shapes = options.problem or (plan.quick if options.quick else plan.problems)
         self.problems = [harness.problem(*shape) for shape in shapes]
         self.rows = [
@@ -253,11 +272,11 @@ class Bench:
             except LabError as missing:
                 say(f"left out: PyTorch: {missing}")
 
-    def record(self):
+    def record(self) -> list[Row]:
         """Times, of one problem after the other, then all else and the ceilings."""
         titles = [harness.title(case) for case in self.problems]
 
-        def place(row):
+        def place(row: Row) -> tuple[bool, int, bool, str]:
             problem = titles.index(harness.title(row)) if "N_q" in row else 0
             counted = row["kind"] not in ("rung", "library")
             return counted, problem, row["kind"] != "rung", row["program"]
@@ -267,14 +286,14 @@ class Bench:
             {"program": unit, "kind": "ceiling", "value": value} for unit, value in ceilings
         ]
 
-    def keep(self):
+    def keep(self) -> None:
         records.write(self.path, self.provenance, self.record())
 
-    def measure_ceilings(self):
+    def measure_ceilings(self) -> None:
         say("measuring the ceilings of this machine")
         measure_ceilings(self.on_gpu, self.ceilings)
 
-    def measure(self):
+    def measure(self) -> bool:
         """Whether all results were right."""
         right, ended = True, set()
         for case in self.problems:
@@ -301,7 +320,7 @@ class Bench:
                 self.keep()
         return right
 
-    def count(self):
+    def count(self) -> None:
         """What ncu counts of the CUDA rungs on the first problem."""
         timed = {row["program"] for row in self.rows if "ms" in row}
         for rung, path, backend in self.rungs:
@@ -314,20 +333,20 @@ class Bench:
             except LabError as failure:  # the times are worth keeping without it
                 say(f"  left out: {failure}")
                 continue
-            about = {"program": rung.name, "kind": "kernel", "dtype": rung.dtype}
+            about: Row = {"program": rung.name, "kind": "kernel", "dtype": rung.dtype}
             self.rows += [
                 about | self.problems[0] | {"kernel": kernel} | found
                 for kernel, found in counts.items()
             ]
 
 
-def write_page(path):
+def write_page(path: Path) -> None:
     """The page with pictures beside the record, where the libraries that draw it are."""
     try:
         from lab import plots
 
         page = plots.bench_page(records.read(path), path.parent)
-        say(f"tables and pictures: {os.path.relpath(page or path.parent)}")
+        say(f"tables and pictures: {os.path.relpath(page)}")
     except (ImportError, RuntimeError) as missing:
         say(
             f"no pictures: {missing}\napt install python3-matplotlib, or pip install -r "
@@ -335,7 +354,7 @@ def write_page(path):
         )
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     folder, plan, start = checked(options), options.plan, time.monotonic()
     rungs, left_out = rungs_to_time(folder, options.only, plan, records.has_gpu())
     for name, reason in left_out:
@@ -357,7 +376,7 @@ def main(options):
     if run.on_gpu and right and plan.counters and shutil.which("ncu"):
         run.count()
     run.keep()
-    record = {"provenance": run.provenance, "rows": run.record()}
+    record = Record(provenance=run.provenance, rows=run.record())
     for title, lines in results.bench_tables(record).items():
         header, _, *cells = (
             [cell.strip() for cell in line.strip("|").split("|")] for line in lines

@@ -14,8 +14,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.ladder import ROOT, LabError
-from lab.records import asked
+from lab.ladder import ROOT, LabError, Rung
+from lab.records import Row, asked
 
 FOLDER = ROOT / "build-lab"
 # What ptxas says of a kernel, with the option -v.
@@ -32,23 +32,23 @@ class Variant:
     """A kernel to build: a rung of the ladder or of a folder elsewhere, or another text for it."""
 
     name: str
-    rung: object  # ladder.Rung
+    rung: Rung
     text: str = ""
     root: Path = ROOT  # of the sources around it
     architecture: str = ""  # as CMake names it; that of this computer's GPU unless given
     werror: bool = False  # whether a warning is an error
     library: bool = True  # False: its object alone, for what nvcc says of it; a third less time
 
-    def source(self):
+    def source(self) -> str:
         return self.text or self.rung.kernel_file.read_text(encoding="utf-8")
 
 
-def require(tool, comes_with="the CUDA Toolkit"):
+def require(tool: str, comes_with: str = "the CUDA Toolkit") -> None:
     if not shutil.which(tool):
         raise LabError(f"there is no {tool} in PATH; it comes with {comes_with}")
 
 
-def target(capability="8.0"):
+def target(capability: str = "8.0") -> str:
     """What CMake calls the GPU of this computer, or what the rung was written for where there is
     none. Where nvcc does not know the GPU yet: the newest PTX that it can run, which the driver
     compiles when the program starts."""
@@ -64,12 +64,12 @@ def target(capability="8.0"):
     return f"{here}-real" if not older or max(older) == int(here) else f"{max(older)}-virtual"
 
 
-def fingerprint(*texts):
+def fingerprint(*texts: object) -> str:
     return hashlib.sha256("\0".join(map(str, texts)).encode()).hexdigest()[:16]
 
 
 @functools.cache
-def sources(root):
+def sources(root: Path) -> str:
     """Text of everything but the kernel that goes into a library."""
     common = root / "common"
     files = [*common.glob("*.hpp"), *(common / "cuda").rglob("*.[hc]*")]
@@ -77,17 +77,26 @@ def sources(root):
     return "".join(path.read_text(encoding="utf-8") for path in sorted(files))
 
 
-def file_name(variant, architecture):
+def file_name(variant: Variant, architecture: str) -> str:
     """Of a variant's library, without its ending: also the name of its target."""
     header = variant.rung.kernel_file.with_suffix(".hpp").read_text(encoding="utf-8")
     key = fingerprint(variant.source(), header, architecture, variant.werror, sources(variant.root))
     return f"{variant.name.replace('@', '-')}-{key}"
 
 
-def cmake(variants, root, architecture, werror, library, jobs, folder):
+def cmake(
+    variants: list[Variant],
+    root: Path,
+    architecture: str,
+    werror: bool,
+    library: bool,
+    jobs: int,
+    folder: Path,
+) -> dict[Variant, str]:
     """Builds variants of one tree for one GPU: {variant: what went wrong}."""
     of_tree = folder if root == ROOT else root / "build-lab"  # a worktree takes its own along
-    where = of_tree / f"cmake-{architecture}{'-werror' * werror}{'-objects' * (not library)}"
+    kind = architecture + ("-werror" if werror else "") + ("" if library else "-objects")
+    where = of_tree / f"cmake-{kind}"
     lines, names = [], {}
     for one in variants:
         names[one] = name = file_name(one, architecture)
@@ -96,9 +105,11 @@ def cmake(variants, root, architecture, werror, library, jobs, folder):
         kernel.write_text(one.source(), encoding="utf-8")
         header, types = one.rung.kernel_file.with_suffix(".hpp"), " ".join(one.rung.types)
         # At some commits it had the rung's number.
-        namespace = re.search(r"^namespace (\w+) {", header.read_text(encoding="utf-8"), re.M)[1]
-        told = (name, one.rung.program, namespace, types, one.rung.capability, header, kernel)
-        lines.append("|".join(map(str, told)) + "\n")
+        namespace = re.search(r"^namespace (\w+) {", header.read_text(encoding="utf-8"), re.M)
+        if not namespace:
+            raise LabError(f"{header} has no namespace of the rung")
+        about = (name, one.rung.program, namespace[1], types, one.rung.capability, header, kernel)
+        lines.append("|".join(map(str, about)) + "\n")
     (where / "variants.txt").write_text("".join(lines), encoding="utf-8")
     options = {
         "CMAKE_BUILD_TYPE": "Release",
@@ -113,15 +124,17 @@ def cmake(variants, root, architecture, werror, library, jobs, folder):
     }
     told = [f"-D{name}={value}" for name, value in options.items()]
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    configure = ["cmake", "-S", ROOT / "common/torch", "-B", where, *generator, *told]
-    done = subprocess.run(configure, capture_output=True, text=True)
-    if done.returncode:
-        raise LabError(f"CMake cannot configure common/torch:\n{done.stderr.strip()}")
-    command = ["cmake", "--build", where, "--parallel", str(jobs), "--target", *names.values()]
-    command += ["--", "-k", *["0"] * bool(generator)]  # keeps going
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    told = ["-S", str(ROOT / "common/torch"), "-B", str(where), *generator, *told]
+    configured = subprocess.run(["cmake", *told], capture_output=True, text=True)
+    if configured.returncode:
+        raise LabError(f"CMake cannot configure common/torch:\n{configured.stderr.strip()}")
+    command = ["cmake", "--build", str(where), "--parallel", str(jobs), "--target", *names.values()]
+    command += ["--", "-k"] + (["0"] if generator else [])  # keeps going
     said = []
-    with subprocess.Popen(command, text=True, errors="replace", **pipe) as done:
+    with subprocess.Popen(
+        command, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as done:
+        assert done.stdout
         for line in done.stdout:
             said.append(line)
             if line.startswith("["):
@@ -136,12 +149,16 @@ def cmake(variants, root, architecture, werror, library, jobs, folder):
     return wrong
 
 
-def try_all(variants, jobs=None, folder=None):
+def try_all(
+    variants: list[Variant], jobs: int | None = None, folder: Path | None = None
+) -> tuple[dict[str, tuple[Path, str]], dict[Variant, str]]:
     """({variant's name: (library, what nvcc said)}, {variant: what went wrong}). What was built
     once is taken from build-lab/."""
     require("nvcc")
     folder = folder or FOLDER
-    groups, names, wrong = {}, {}, {}
+    groups: dict[tuple[Path, str, bool, bool], list[Variant]] = {}
+    names: dict[Variant, str] = {}
+    wrong: dict[Variant, str] = {}
     for one in variants:
         architecture = one.architecture or target(one.rung.capability)
         names[one] = name = file_name(one, architecture)
@@ -160,7 +177,9 @@ def try_all(variants, jobs=None, folder=None):
     return built, wrong
 
 
-def build_all(variants, jobs=None, folder=None):
+def build_all(
+    variants: list[Variant], jobs: int | None = None, folder: Path | None = None
+) -> dict[str, tuple[Path, str]]:
     """{name: (library, what nvcc said)}. Raises LabError where one does not compile."""
     built, wrong = try_all(variants, jobs, folder)
     for one, said in wrong.items():
@@ -168,7 +187,7 @@ def build_all(variants, jobs=None, folder=None):
     return built
 
 
-def program(folder, target):
+def program(folder: Path, target: str) -> Path | None:
     """The file of a program that a build folder has a target for; None where it cannot be built."""
     if not (folder / "CMakeCache.txt").is_file():
         return None
@@ -177,7 +196,7 @@ def program(folder, target):
     return places[0] if done.returncode == 0 and places else None
 
 
-def demangled(names):
+def demangled(names: list[str]) -> dict[str, str]:
     """{mangled: as in the source, without namespaces that say nothing}"""
     if not names or not shutil.which("c++filt"):
         return dict(zip(names, names))
@@ -190,7 +209,7 @@ def demangled(names):
     }
 
 
-def ptxas_rows(said):
+def ptxas_rows(said: str) -> list[Row]:
     """Columns of a row for each kernel that ptxas speaks of."""
     rows = []
     for match in PTXAS.finditer(said):

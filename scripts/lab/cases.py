@@ -11,7 +11,7 @@ import sys
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from lab.venv import NO_PYPI
+from cuda_on_cpu.venv import NO_PYPI
 
 
 class Count(NamedTuple):

@@ -4,19 +4,22 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from cuda_on_cpu.venv import NO_PYPI
 
 from lab import records
 from lab.ladder import ROOT
+from lab.records import Row
 
 
-def numbers(text):
+def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
-def problem(text):
+def problem(text: str) -> tuple[int, ...]:
     shape = numbers(text)
     if len(shape) != 4 or min(shape) < 1:
         raise argparse.ArgumentTypeError("four numbers from 1 on")
@@ -24,7 +27,7 @@ def problem(text):
 
 
 JOBS = len(os.sched_getaffinity(0))
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "rungs": dict(nargs="*", metavar="RUNG", help="names (all CUDA rungs)"),
     "--programs": dict(default="build-cuda", help="build folder for the GPU (build-cuda)"),
     "--simt-programs": dict(default="build-simt", help="that of SIMT (build-simt)"),
@@ -37,18 +40,20 @@ OPTIONS = {
 }
 
 
-def folder(text):
+def folder(text: str) -> Path:
     """A path; one of a build folder's name lies in the root."""
     return ROOT / text if "/" not in text else Path(text)
 
 
-def add(parser, *names):
+def add(parser: argparse.ArgumentParser, *names: str) -> None:
     for name in names:
-        more = {"type": folder, "metavar": "DIR"} if name.endswith("programs") else {}
+        more: dict[str, Any] = {}
+        if name.endswith("programs"):
+            more = {"type": folder, "metavar": "DIR"}
         parser.add_argument(name, **OPTIONS[name], **more)
 
 
-def save(options, rows, **provenance):
+def save(options: argparse.Namespace, rows: list[Row], **provenance: Any) -> None:
     """Writes the record, if one was asked for."""
     if options.record:
         command = "lab " + " ".join(sys.argv[1:])
@@ -59,24 +64,31 @@ def save(options, rows, **provenance):
         )
 
 
-def ran(command, **more):
+def ran(command: Iterable[object], **more: Any) -> subprocess.CompletedProcess[str]:
     """A command that has ended: `stdout` has what it wrote, stderr among it."""
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-    return subprocess.run([*map(str, command)], encoding="utf-8", errors="replace", **both, **more)
+    return subprocess.run(
+        [*map(str, command)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        **more,
+    )
 
 
-def why_no_simt():
+def why_no_simt() -> str:
     """What scripts/simt says where PyPI does not answer, which its grammar comes from; else ""."""
     example = ROOT / "docs/examples/vector_add.cu"
     said = ran([ROOT / "scripts/simt", "run", example, "--show"]).stdout.strip()
     return said if NO_PYPI in said else ""
 
 
-def say(text):
+def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def table(header, rows):
+def table(header: Sequence[object], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Lines whose columns stand below each other; the first is text, the others numbers."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells)]
@@ -86,5 +98,5 @@ def table(header, rows):
         ).rstrip()
 
 
-def print_table(header, rows):
+def print_table(header: Sequence[object], rows: Iterable[Sequence[object]]) -> None:
     print(*table(header, rows), sep="\n")

@@ -9,7 +9,9 @@ Exit code: 0 all passed, 1 some did not.
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lab import harness, ladder
 from lab.safetensors import SafetensorsFile
@@ -25,7 +27,7 @@ HEADING = ("", *"input,O error,allowed,LSE error,allowed,time,GFLOP/s,speed".spl
 WIDTHS = (2, 8, 9, 9, 9, 9, 10, 8, 7, 8)
 
 
-def main():
+def main() -> int:
     if len(sys.argv) != 5:
         print(__doc__, file=sys.stderr)
         return 2
@@ -34,7 +36,7 @@ def main():
     print_legend(real)
     row(HEADING)
     # seconds of the rung before, by input; only times of one backend and one problem are compared
-    before = {}
+    before: dict[tuple[str, str, bool], float] = {}
     results, left_out, wrong = [], [], []
     built = 0
     for line in Path(sys.argv[2]).read_text("utf-8").splitlines():
@@ -44,7 +46,8 @@ def main():
             built += 1
             passed = climb(rungs[name], detail, real, output, before)
             results += passed
-            wrong += [name] * (not all(passed))
+            if not all(passed):
+                wrong.append(name)
         else:
             left_out.append(f"  {name} {detail}")
     if left_out:
@@ -58,7 +61,7 @@ def main():
     return 1 if wrong else 0
 
 
-def print_legend(real):
+def print_legend(real: str) -> None:
     file = SafetensorsFile(real)
     meta = file.metadata
     print(
@@ -76,7 +79,13 @@ def print_legend(real):
     )
 
 
-def climb(rung, program, real, output, before):
+def climb(
+    rung: ladder.Rung,
+    program: str,
+    real: str,
+    output: Path,
+    before: dict[tuple[str, str, bool], float],
+) -> list[bool]:
     """Runs one rung on both inputs and prints its lines; of each run, whether it passed."""
     smallest = run(program, ["--heads", "1", "--q-len", "1", "--no-check"], bench=False)
     kind = smallest["backend"] if smallest else "cpu"
@@ -104,7 +113,7 @@ def climb(rung, program, real, output, before):
     return passed
 
 
-def run(program, arguments, bench):
+def run(program: str, arguments: list[str], bench: bool) -> dict[str, Any] | None:
     """The rung's JSON report, or None when it ended without one; its own words then say why."""
     report, code, words = harness.run(program, *arguments, *(["--bench"] if bench else []))
     if not report:
@@ -112,7 +121,7 @@ def run(program, arguments, bench):
     return report
 
 
-def show(label, report, seconds_before):
+def show(label: str, report: dict[str, Any], seconds_before: float | None) -> None:
     check, seconds = report["check"], report["seconds"]
     emulated = report["backend"] == "simt"  # says nothing about a GPU's time
     speed = "" if emulated or not seconds_before else f"{seconds_before / seconds:.2f}x"
@@ -129,13 +138,13 @@ def show(label, report, seconds_before):
         print(f"   {line}")
 
 
-def row(cells):
+def row(cells: Sequence[object]) -> None:
     first, second, *rest = zip(cells, WIDTHS)
     text = "".join(f"{cell:<{width}}" for cell, width in (first, second))
     print((text + "".join(f"{cell:>{width + 1}}" for cell, width in rest)).rstrip(), flush=True)
 
 
-def duration(seconds):
+def duration(seconds: float) -> str:
     for unit, factor in (("s", 1), ("ms", 1e3)):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"

@@ -20,15 +20,21 @@ float64, on the tensors that are timed.
 Needs a GPU, nvcc and a python3 with PyTorch. ./scripts/bench times rungs on the CPU.
 """
 
+import argparse
 import itertools
 import os
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from lab import build, cli, harness, timing, training
 from lab.ladder import ROOT, LabError, Rung, WrongResult, cuda_rungs
+from lab.records import Row
+from lab.timing import Program
 
 TOKENS, HIDDEN = 16384, 2048
 SLOW = ("cuda_naive", "flash_attention_1", "flash_attention_2")  # and left out in fp32
@@ -43,7 +49,7 @@ DECODE = (  # B, H, H_kv, N_kv, d
 )
 
 
-def decimals(text):
+def decimals(text: str) -> tuple[float, ...]:
     """Spreads: all of them finite and above 0."""
     found = tuple(float(part) for part in text.split(","))
     if not all(0 < one < float("inf") for one in found):
@@ -51,7 +57,7 @@ def decimals(text):
     return found
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("rungs", nargs="*", metavar="RUNG", help="name or folder (those of the type)")
     add("--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="(bf16)")
@@ -68,7 +74,7 @@ def add_arguments(parser):
     cli.add(parser, "--problem", "--record", "--commit")
 
 
-def cases(options):
+def cases(options: argparse.Namespace) -> list[Row]:
     """[problem with sigma and pattern] in the order in which they are timed. Raises LabError."""
     if options.rounds < 20:
         raise LabError("--rounds must be at least 20: the record is a median")
@@ -86,9 +92,10 @@ def cases(options):
     if any(options.group < 1 or shape[1] % options.group for shape in shapes):
         raise LabError("--group must divide the heads")
     grouped = [(B, H, H // options.group, N, d) for B, H, N, d in shapes]
-    queries, masks = {}, (False, True)
+    masks: tuple[bool, ...] = (False, True)
+    queries = {}
     if options.decode:
-        grouped = grouped if options.problem else DECODE
+        grouped = grouped if options.problem else list(DECODE)
         queries, masks = {"N_q": 1}, (False,)  # the last query sees all keys
     found = []
     every = itertools.product(grouped, masks, options.sigma, patterns)
@@ -98,15 +105,15 @@ def cases(options):
     return sorted(found, key=lambda case: (case["d"], case["causal"]))
 
 
-def copy_of_K():
+def copy_of_K() -> Program:
     """f(q, k, v, causal, o, lse) that moves as many bytes as attention reads of K and V: K is read,
     and K is written.
 
     What it writes to is made when it meets k, so not in the timed rounds.
     """
-    kept = {}
+    kept: dict[str, Any] = {}
 
-    def copy(q, k, *_):
+    def copy(q: Any, k: Any, *_: object) -> None:
         if kept.get("k") is not k:
             kept.update(k=k, to=k.clone())
         kept["to"].copy_(k)
@@ -114,7 +121,7 @@ def copy_of_K():
     return copy
 
 
-def variants(options):
+def variants(options: argparse.Namespace) -> list[build.Variant]:
     """The kernels to time: rungs of the ladder, and rungs of folders elsewhere."""
     tensor = options.dtype != "fp32"
     if not options.rungs:
@@ -133,7 +140,7 @@ def variants(options):
             like = [one for one in cuda_rungs() if one.name == name]
             if like:  # wgmma needs code of its own
                 rung = replace(rung, capability=like[0].capability)
-            if not name or not rung.kernel_file or rung.kernel_file.suffix != ".cu":
+            if not name or not any(folder.glob("*.cu")):
                 raise LabError(f"{text} is no folder NN_name with a kernel file")
             of = "@" + os.path.relpath(folder.parent, ROOT).replace("/", "_")
         else:
@@ -148,20 +155,23 @@ def variants(options):
     return found
 
 
-def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=(), backward=False):
+def measure(
+    torch: ModuleType,
+    programs: dict[str, Program],
+    kinds: dict[str, str],
+    case: Row,
+    dtype: str,
+    rounds: int,
+    generator: Any,
+    unchecked: Sequence[str] = (),
+    backward: bool = False,
+) -> list[Row]:
     """Rows of one case: every program checked, then timed.
 
     A library that has no such case, or is wrong, is left out.
     """
     types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-    q, k, v = timing.tensors(
-        torch,
-        generator,
-        types[dtype],
-        *(case[name] for name in timing.CASE[:6]),
-        case.get("sigma", 1.0),
-        case.get("pattern", "random"),
-    )
+    q, k, v = timing.tensors(torch, generator, types[dtype], case)
     rest = [torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")]
     if backward:
         rest = timing.with_gradient(torch, q, k, v, case["causal"])
@@ -192,12 +202,13 @@ def measure(torch, programs, kinds, case, dtype, rounds, generator, unchecked=()
         if case["N_q"] == 1 and not backward:
             cache = 2 * case["B"] * case["H_kv"] * case["N_kv"] * case["d"] * k.element_size()
             about["gb_per_s"] = cache / statistics.median(values) / 1e6
-        error = {"of_allowed_error": round(errors[name], 4) if name in errors else None}
-        rows.append(about | timing.row_of(values, flops) | error | state)
+        row = about | timing.row_of(values, flops)
+        row["of_allowed_error"] = round(errors[name], 4) if name in errors else None
+        rows.append(row | state)
     return rows
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     wanted = cases(options)
     if options.training:
         return training.main(options, wanted)
@@ -213,7 +224,7 @@ def main(options):
     if options.dtype == "bf16" and not backward:
         fa3, version = timing.flash_attention_3(splits=0 if options.decode else 1)
         programs, versions = programs | fa3, versions | version
-    unchecked = ()
+    unchecked: tuple[str, ...] = ()
     if options.decode:
         programs, unchecked = programs | {"copy": copy_of_K()}, ("copy",)
     kinds = dict.fromkeys(programs, "library") | dict.fromkeys(built, "rung")

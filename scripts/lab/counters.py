@@ -13,6 +13,7 @@ semaphore: they depend on how long it waits. Build the target rungs first, by th
 simt.
 """
 
+import argparse
 import csv
 import json
 import os
@@ -20,11 +21,14 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from lab import build, cli, harness, records
-from lab.ladder import ROOT, LabError, cuda_rungs
+from lab.ladder import ROOT, LabError, Rung, cuda_rungs
+from lab.records import Row
 
 # So few tiles that of blocks which stay, SIMT's 4 SMs hold as many as a GPU. The head dims are the
 # rung's without 64.
@@ -56,6 +60,7 @@ SHOWN = ("shared load wavefronts", "shared store wavefronts")
 WAYS = "ways of bank conflicts"
 # "9 (HGMMA.64x96x16.F32: 8; LDG.E.STRONG.GPU: 1)"
 OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"
+Counts = dict[str, float]
 FLUSHES = "read_all"  # the harness's kernel, which empties L2 before a rung is timed
 # ncu's names. An atomic has an answer, or is a reduction. ld, st and red of TMA exist from Hopper
 # on.
@@ -83,25 +88,27 @@ SHARED_KIB = (
 )
 
 
-def problems_of(rung):
+def problems_of(rung: Rung) -> list[list[str]]:
     """The words of the command lines."""
     others = [d for d in rung.head_dims if d != 64]
     problems = UNCUT if rung.name in CUT_BY_SMS else PROBLEMS
-    return [one.format(others[-(n > 1)]).split() for n, one in enumerate(problems)]
+    dims = (others[0], others[0], others[-1])
+    return [one.format(d).split() for one, d in zip(problems, dims, strict=True)]
 
 
-def metrics_of(rung):
+def metrics_of(rung: Rung) -> dict[str, str]:
     """What ncu is asked about a rung."""
     return COMPARED | (HOPPER if float(rung.capability) >= 9 else {})
 
 
-def parsed(output, metrics=records.METRICS):
+def parsed(output: str, metrics: dict[str, str] = records.METRICS) -> list[tuple[str, Counts]]:
     """[(kernel, its counts)] of each launch, of what ncu --csv --page raw printed."""
     lines, found = [line for line in output.splitlines() if line.startswith('"')], []
     for row in csv.DictReader(lines):
         if not row["ID"]:
             continue  # the line of units
-        name = re.match(r"(?:void )?(?:<?unnamed>::|\w+::)*(\w+)", row["Kernel Name"])[1]
+        kernel = re.match(r"(?:void )?(?:<?unnamed>::|\w+::)*(\w+)", row["Kernel Name"])
+        assert kernel
         counts = {
             ours: float(row[theirs].split(" ")[0].replace(",", ""))
             for ours, theirs in metrics.items()
@@ -114,11 +121,13 @@ def parsed(output, metrics=records.METRICS):
             counts["polls"] = 1
         if "seconds" in counts:
             counts["seconds"] /= 1e9
-        found.append((name, counts))
+        found.append((kernel[1], counts))
     return found
 
 
-def ncu(command, kernels="", metrics=records.METRICS):
+def ncu(
+    command: Iterable[object], kernels: str = "", metrics: dict[str, str] = records.METRICS
+) -> list[tuple[str, Counts]]:
     """[(kernel, counts)] of a command's launches; `kernels` is a regular expression."""
     build.require("ncu")
     flags = (
@@ -134,16 +143,18 @@ def ncu(command, kernels="", metrics=records.METRICS):
     return parsed(done.stdout, metrics)
 
 
-def count(path, *arguments, metrics=records.METRICS):
+def count(
+    path: Path, *arguments: object, metrics: dict[str, str] = records.METRICS
+) -> dict[str, Counts]:
     """{kernel: counts} of the first run of a rung's program; later runs are left out."""
-    found = {}
+    found: dict[str, Counts] = {}
     for name, counts in ncu([path, *arguments, "--no-check"], metrics=metrics):
         if name != FLUSHES:
             found.setdefault(name, counts)
     return found
 
 
-def simt_document(path, arguments):
+def simt_document(path: Path, arguments: list[str]) -> dict[str, Any]:
     """The profile that a run of the SIMT backend writes."""
     capability = records.asked("compute_cap")[0]
     own = {"FLASH_SIMT_SHARED_KIB": str(SHARED_KIB[capability])} if capability in SHARED_KIB else {}
@@ -157,17 +168,17 @@ def simt_document(path, arguments):
         return json.loads(next(Path(folder).glob("*.profile.json")).read_text(encoding="utf-8"))
 
 
-def totals(document):
+def totals(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """{kernel: its totals} of a profile."""
     return {
         re.sub(r"<.*", "", one["name"]).split("::")[-1]: one["total"] for one in document["kernels"]
     }
 
 
-def of_gpu(counts):
+def of_gpu(of_ncu: Counts) -> Counts:
     """What both sides count, under the same names."""
     # A Counter: all else is 0.
-    counts = Counter({name.replace("_", " "): int(number) for name, number in counts.items()})
+    counts = Counter({name.replace("_", " "): int(number) for name, number in of_ncu.items()})
     wgmma = [name for name in counts if name.startswith("wgmma")]
     in_wgmma = sum(counts[name] for name in wgmma)
     counts["mma"] = counts["tensor pipe"] - counts["tensor pipe moves"] - in_wgmma
@@ -179,7 +190,7 @@ def of_gpu(counts):
     return found | {WAYS: round(wavefronts / ideal, 2) if wavefronts else 0}
 
 
-def of_simt(total):
+def of_simt(total: dict[str, Any]) -> Counts:
     """The same of the JSON of --profile, where cp.async stores to shared memory apart."""
     parts = [total[name] for name in ("shared_load", "shared_store", "async_store")]
     ideal = sum(part["ideal"] for part in parts)
@@ -195,7 +206,9 @@ def of_simt(total):
     return found | {WAYS: round(ways, 2)}
 
 
-def compared(name, problem, on_gpu, on_simt):
+def compared(
+    name: str, problem: str, on_gpu: dict[str, Counts], on_simt: dict[str, dict[str, Any]]
+) -> list[Row]:
     """Rows: one per kernel and count."""
     if on_gpu.keys() != on_simt.keys():
         raise LabError(f"{name}: the GPU ran {sorted(on_gpu)}, the SIMT backend {sorted(on_simt)}")
@@ -214,17 +227,17 @@ def compared(name, problem, on_gpu, on_simt):
     return rows
 
 
-def agrees(row):
+def agrees(row: Row) -> bool:
     if row["counter"] == WAYS and row["must_be_equal"]:
         return abs(row["gpu"] - row["simt"]) <= 0.0501 * row["simt"]  # rounded to 0.01
     return row["gpu"] == row["simt"] or not row["must_be_equal"]
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add(parser, "rungs", "--programs", "--simt-programs", "--record", "--commit")
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     chosen, runs, rows = cuda_rungs(options.rungs), [], []
     build.require("ncu")
     for rung in chosen:

@@ -1,7 +1,9 @@
 """Draws the plots of docs/figures from the records in docs/records. The other figures are drawings,
 SVG files that are edited as such."""
 
+import argparse
 import sys
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -11,7 +13,7 @@ from lab.ladder import ROOT, LabError, unknown
 from lab.theme import themed
 
 FIGURES = ROOT / "docs/figures"
-PLOTS: dict[str, tuple] = {  # file: (plot, records, whose rows it draws together)
+PLOTS: dict[str, tuple[Any, ...]] = {  # file: (plot, records, whose rows it draws together)
     "ladder.svg": (plots.ladder, "bench_h200"),
     "roofline.svg": (plots.roofline, "bench_h200"),
     "traffic_of_rungs.svg": (plots.traffic, "bench_h200"),
@@ -42,13 +44,13 @@ def compact(svg: str) -> str:
     return scour.scourString(svg, options)
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="FILE", help="only these, such as ladder.svg")
     check = "write nothing: can the plots be drawn from their records?"
     parser.add_argument("--check", action="store_true", help=check)
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     failed = 0
     for name in options.names or PLOTS:
         if name not in PLOTS and (FIGURES / name).is_file():

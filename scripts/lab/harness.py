@@ -5,26 +5,28 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from lab.ladder import ROOT, LabError
+from lab.records import Row
 
 
 class Refused(LabError):
     """Why a rung does not run this problem. `wrong`: it ran and its result is wrong."""
 
-    def __init__(self, reason, wrong=False):
+    def __init__(self, reason: str, wrong: bool = False) -> None:
         super().__init__(reason)
         self.wrong = wrong
 
 
-def cache(folder):
+def cache(folder: Path) -> dict[str, str]:
     """What a build folder was configured with."""
     path = folder / "CMakeCache.txt"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     return dict(re.findall(r"^(\w+):\w+=(.*)$", text, re.M))
 
 
-def program(folder, name):
+def program(folder: Path, name: str) -> Path | None:
     """The program of a rung in a build folder; None when it is not built."""
     for pattern in (f"[0-9][0-9]_{name}", f"[0-9][0-9][a-z]_{name}"):
         for path in (folder / "steps").glob(pattern):
@@ -33,7 +35,7 @@ def program(folder, name):
     return None
 
 
-def need(folder, name):
+def need(folder: Path, name: str) -> Path:
     if found := program(folder, name):
         return found
     raise LabError(
@@ -42,28 +44,29 @@ def need(folder, name):
     )
 
 
-def problem(B, H, N, d, causal=False):
+def problem(B: int, H: int, N: int, d: int, causal: bool = False) -> Row:
     """The columns of a row that name its problem."""
     return {"B": B, "H": H, "H_kv": H, "N_q": N, "N_kv": N, "d": d, "causal": causal}
 
 
-def title(row):
+def title(row: Row) -> str:
     sigma, pattern = row.get("sigma", 1), row.get("pattern", "random")
-    heads = f"{row['H']}" + f"/{row['H_kv']}" * (row["H_kv"] != row["H"])
-    lengths = f"{row['N_q']}" + f" x {row['N_kv']}" * (row["N_kv"] != row["N_q"])
-    inputs = f" sigma {sigma:g}" * (sigma != 1) + f" {pattern}" * (pattern != "random")
-    mask = "causal" if row["causal"] else "full"
-    return f"({row['B']}, {heads}, {lengths}, {row['d']}) {mask}{inputs}"
+    heads = f"{row['H']}" if row["H_kv"] == row["H"] else f"{row['H']}/{row['H_kv']}"
+    lengths = f"{row['N_q']}" if row["N_kv"] == row["N_q"] else f"{row['N_q']} x {row['N_kv']}"
+    said = f"({row['B']}, {heads}, {lengths}, {row['d']}) {'causal' if row['causal'] else 'full'}"
+    if sigma != 1:
+        said += f" sigma {sigma:g}"
+    return said if pattern == "random" else f"{said} {pattern}"
 
 
-def arguments_of(case, dtype="fp32"):
+def arguments_of(case: Row, dtype: str = "fp32") -> list[Any]:
     """Of a row's problem."""
     sizes = {"batch": "B", "heads": "H", "q-len": "N_q", "head-dim": "d"}
     found = [part for option, name in sizes.items() for part in (f"--{option}", case[name])]
-    return [*found, "--dtype", dtype, *["--causal"] * case["causal"]]
+    return [*found, "--dtype", dtype, *(["--causal"] if case["causal"] else [])]
 
 
-def run(path, *arguments):
+def run(path: str | Path, *arguments: object) -> tuple[dict[str, Any] | None, int, list[str]]:
     """(the JSON report or None, the exit code, the lines of stderr) of a rung's program."""
     terminal = os.isatty(2)  # there the rung shows its progress itself
     done = subprocess.run(
@@ -78,7 +81,7 @@ def run(path, *arguments):
     return report, done.returncode, (done.stderr or "").strip().splitlines()
 
 
-def report_of(path, *arguments):
+def report_of(path: str | Path, *arguments: object) -> dict[str, Any]:
     """The JSON report of a run. Raises Refused."""
     report, code, words = run(path, *arguments)
     if not report:

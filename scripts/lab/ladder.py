@@ -3,6 +3,7 @@
 import functools
 import itertools
 import sys
+from collections.abc import Sequence
 
 from flash_steps import ladder as of_the_operator
 from flash_steps.ladder import DRAFT, ROOT, Rung, find, parse, unknown
@@ -22,10 +23,8 @@ class WrongResult(LabError):
     code = 1
 
 
-
-
 @functools.cache
-def ladder():
+def ladder() -> list[Rung]:
     """The rungs in order. Raises LabError."""
     try:
         return of_the_operator.ladder()
@@ -33,18 +32,18 @@ def ladder():
         raise LabError(str(error)) from None
 
 
-def finished():
+def finished() -> list[Rung]:
     """The rungs that are no drafts: those of chapters and tables."""
     return [rung for rung in ladder() if not rung.draft]
 
 
-def pieces(text):
+def pieces(text: str) -> list[str]:
     """A text in pieces: its words, with _ and digits in them, and what stands between."""
     found = itertools.groupby(text, lambda one: one.isalnum() or one == "_")
     return ["".join(piece) for _, piece in found]
 
 
-def cuda_rungs(wanted=()):
+def cuda_rungs(wanted: Sequence[str] = ()) -> list[Rung]:
     """The CUDA rungs; only those named, if any are, as lab.ladder.find reads a name."""
     known = [rung for rung in ladder() if rung.cuda]
     try:

@@ -9,19 +9,27 @@ fault. Build first:
     cmake --preset simt && cmake --build --preset simt --target mutations
 """
 
+from __future__ import annotations
+
+import argparse
 import os
 import re
 import subprocess
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from cuda_on_cpu.compiling import use_grammar
+from cuda_on_cpu.rewriting import parser
 
 from lab import cli
-from lab.ladder import ROOT, LabError, cuda_rungs
-from lab.simt.compiling import use_grammar
-from lab.simt.rewriting import parser
+from lab.ladder import ROOT, LabError, Rung, cuda_rungs
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 # Schedule, landing of copies, list. Ordered by how much each finds, so that most mutants need one
 # run; what the whole list has not found in one order of the threads, the shorter one may find in
@@ -37,8 +45,7 @@ RUNS = [
 UNMUTATED = ("in-order", "late", "schedules")  # the tests of the rung run its whole lists
 PATIENCE = 300  # seconds
 
-WAITS = "sync", "commit", "wait", "arrive", "acquire", "release", "fence", "barrier"
-WAITS += "semaphore", "clear"
+WAITS = "sync commit wait arrive acquire release fence barrier semaphore clear".split()
 
 
 class Mutant(NamedTuple):
@@ -49,15 +56,15 @@ class Mutant(NamedTuple):
     place: str  # FILE:LINE
     comment: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.place}: {' '.join(self.text.split())} {self.comment}".rstrip()
 
     @property
-    def redundant(self):
+    def redundant(self) -> bool:
         return self.comment.startswith("// redundant: ")
 
 
-def kernel_of(rung):
+def kernel_of(rung: Rung) -> str:
     """A rung's kernel file, with the parts in place that it shares with other kernels.
 
     These are the headers of common/cuda/derived that no other of them includes.
@@ -79,7 +86,7 @@ def kernel_of(rung):
     return text
 
 
-def statements(node):
+def statements(node: Node) -> Iterator[Node]:
     """The calls below a node of the syntax tree that stand alone as statements, in their order."""
     for child in node.children:
         if child.type == "expression_statement" and child.children[0].type == "call_expression":
@@ -87,19 +94,19 @@ def statements(node):
         yield from statements(child)
 
 
-def name_of(called):
+def name_of(called: Node) -> str:
     """A function's name without its namespace, its object and its template arguments."""
     while inner := called.child_by_field_name("name") or called.child_by_field_name("field"):
         called = inner
     return called.text.decode()
 
 
-def synchronises(call):
+def synchronises(call: Node) -> bool:
     name = name_of(call.child_by_field_name("function")).replace("async", "")
     return any(word in name for word in WAITS)
 
 
-def place_of(before):
+def place_of(before: str) -> str:
     """FILE:LINE of the end of a text, by its last #line."""
     lines = before.split("\n")
     last = max(at for at, line in enumerate(lines) if line.startswith("#line "))
@@ -108,7 +115,7 @@ def place_of(before):
     return f"{name}:{int(number) + len(lines) - last - 2}"
 
 
-def mutants(source):
+def mutants(source: str) -> Iterator[Mutant]:
     """All mutants of what kernel_of returned, in the order of its lines."""
     use_grammar()
     text = source.encode()
@@ -120,7 +127,7 @@ def mutants(source):
             yield Mutant(len(before), statement.text.decode(), place_of(before), comment)
 
 
-def with_switches(source):
+def with_switches(source: str) -> str:
     """The kernel with its mutants, from 1 on. flash_mutant(n) says whether n is the one."""
     text, at = "bool flash_mutant(int number); // of steps/tests/mutations.cpp\n", 0
     for number, one in enumerate(mutants(source), 1):
@@ -129,7 +136,7 @@ def with_switches(source):
     return text + source[at:]
 
 
-def generate(rung, path):
+def generate(rung: Rung, path: Path) -> None:
     """Writes the kernel with its mutants, unless it is there already: its date decides whether it
     is compiled again."""
     text = with_switches(kernel_of(rung))
@@ -137,7 +144,7 @@ def generate(rung, path):
         path.write_text(text, encoding="utf-8")
 
 
-def complaint(output):
+def complaint(output: str) -> str:
     """What the suite said first, in a few words."""
     found = re.search(
         r"it threw: ((?:.|\n)*?)(?:,|\n    in )|\b(O|LSE|dQ|dK|dV) at \([^)]*\)\s+is\s+([^\s,]+)",
@@ -148,7 +155,7 @@ def complaint(output):
     return " ".join(found[1].split()) if found[1] else f"{found[2]} is {found[3]}"
 
 
-def run(program, number, schedule, landing, cases):
+def run(program: Path, number: int, schedule: str, landing: str, cases: str) -> str:
     """What the suite said about a mutant; "" when it passed."""
     environment = os.environ | {
         "FLASH_MUTANT": str(number),
@@ -166,7 +173,7 @@ def run(program, number, schedule, landing, cases):
     return "" if done.returncode == 0 else complaint(done.stdout)
 
 
-def hunt(program, number):
+def hunt(program: Path, number: int) -> str | None:
     """By which run a mutant was caught, and what it said; None when by none."""
     for schedule, landing, cases in RUNS:
         if said := run(program, number, schedule, landing, cases):
@@ -174,7 +181,7 @@ def hunt(program, number):
     return None
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add(parser, "rungs", "--jobs")
     add, folder = parser.add_argument, ROOT / "build-simt/steps/tests"
     add("--programs", type=Path, default=folder, metavar="DIR", help="(build-simt/steps/tests)")
@@ -182,7 +189,7 @@ def add_arguments(parser):
     add("--generate", type=Path, metavar="FILE", help="write one rung's kernel with its mutants")
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     rungs = cuda_rungs(options.rungs)
     if options.generate:
         if len(rungs) != 1:

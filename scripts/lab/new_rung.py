@@ -9,9 +9,10 @@ import shutil
 import string
 import subprocess
 import sys
+from pathlib import Path
 
 from lab import ladder
-from lab.ladder import DRAFT, ROOT, LabError, pieces
+from lab.ladder import DRAFT, ROOT, LabError, Rung, pieces
 
 IDEA = "what is new, in one line"
 HEADER = """\
@@ -37,7 +38,7 @@ KEYWORDS = set(
 # ---------------- making one
 
 
-def check_name(name, rungs):
+def check_name(name: str, rungs: list[Rung]) -> None:
     """Raises LabError where no new rung can be called so."""
     letters = string.ascii_lowercase
     if not name or name[0] not in letters or set(name) - set(f"{letters}{string.digits}_"):
@@ -50,7 +51,7 @@ def check_name(name, rungs):
         raise LabError(f"there is a rung {name} already; steps/ladder.txt has all of them")
 
 
-def number_behind(parent, rungs):
+def number_behind(parent: Rung, rungs: list[Rung]) -> str:
     """22a behind 22, or 22b where there is a 22a."""
     taken = {rung.number for rung in rungs}
     for letter in string.ascii_lowercase:
@@ -59,7 +60,7 @@ def number_behind(parent, rungs):
     raise LabError(f"there is no letter left behind {parent.number[:2]}")
 
 
-def renamed(text, parent, number, name):
+def renamed(text: str, parent: Rung, number: str, name: str) -> str:
     """The code of a file with the parent's names replaced, word by word; comments are left alone,
     and so are files of other folders."""
     lines = []
@@ -76,7 +77,7 @@ def renamed(text, parent, number, name):
     return "\n".join(lines) + "\n"
 
 
-def files_of(parent, number, name):
+def files_of(parent: Rung, number: str, name: str) -> dict[str, str]:
     """{file: text} of the new folder."""
     files = {}
     for path in sorted(parent.folder.iterdir()):
@@ -90,13 +91,13 @@ def files_of(parent, number, name):
     return files
 
 
-def create(parent, name, root=ROOT):
+def create(wanted: str, name: str, root: Path = ROOT) -> Rung:
     """Writes the rung's folder and its line in the ladder. Raises LabError, and writes nothing
     then. The new Rung."""
     manifest = root / "steps/ladder.txt"
     rungs = ladder.parse(manifest.read_text(encoding="utf-8"), root)
     try:
-        parent = ladder.find(parent, rungs)
+        parent = ladder.find(wanted, rungs)
     except ValueError as error:
         raise LabError(str(error)) from None
     check_name(name, rungs)
@@ -129,16 +130,16 @@ def create(parent, name, root=ROOT):
 # ---------------- what it lacks
 
 
-def leads_on(page, rung):
+def leads_on(page: Path, rung: Rung) -> bool:
     """Whether the page's Next link is the rung's chapter."""
     _, found, rest = page.read_text(encoding="utf-8").rpartition("\nNext: ")
-    return found and f"]({rung.program}.md)" in rest
+    return bool(found) and f"]({rung.program}.md)" in rest
 
 
-def missing(rung, root=ROOT):
+def missing(rung: Rung, root: Path = ROOT) -> list[str]:
     """What a rung still lacks before it may lose its mark, a line each."""
 
-    def text_of(name):
+    def text_of(name: str) -> str:
         return (root / name).read_text(encoding="utf-8")
 
     exercises = f"docs/exercises/{rung.name}"
@@ -161,7 +162,7 @@ def missing(rung, root=ROOT):
     return found
 
 
-def complaints(root=ROOT):
+def complaints(root: Path = ROOT) -> list[str]:
     """What rungs lack that are no drafts, as lines of a check."""
     rungs = ladder.parse((root / "steps/ladder.txt").read_text(encoding="utf-8"), root)
     return [
@@ -172,7 +173,7 @@ def complaints(root=ROOT):
     ]
 
 
-def say_missing(rung):
+def say_missing(rung: Rung) -> None:
     found = missing(rung)
     if found:
         print(f"{rung.name} is a draft, as `{DRAFT}` in steps/ladder.txt says. It lacks")
@@ -185,7 +186,7 @@ def say_missing(rung):
         print(f"  {line}")
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     try:
         match arguments:
             case ["--new", parent, name]:

@@ -9,8 +9,12 @@ import io
 import math
 import re
 from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -25,8 +29,12 @@ from lab.record_tables import (
     three_digits,
     unique,
 )
-from lab.records import METRICS
+from lab.records import METRICS, Record, Row
 from lab.theme import FONT, LIGHT, themed
+
+Plot = Callable[[dict[str, Any], list[Row]], Figure]
+Label = tuple[float, float, str, str]  # x, y, text, colour
+Dots = tuple[str, str, dict[str, float], dict[str, float]]  # a row of table_of_dots()
 
 NUMBERS = {rung.name: rung.number for rung in ladder_file.ladder()}
 CYCLE = ("blue", "orange", "green", "red", "brown", "teal", "pink")
@@ -62,7 +70,16 @@ matplotlib.rcParams.update(
 # ---------------------------------------------------------------- the page
 
 
-def page(height, title, notes, left=64, right=24, bottom=52, panels=(1, 1), **options):
+def page(
+    height: float,
+    title: str,
+    notes: Sequence[str],
+    left: float = 64,
+    right: float = 24,
+    bottom: float = 52,
+    panels: tuple[int, int] = (1, 1),
+    **options: Any,
+) -> tuple[Figure, Any]:
     """(figure, axes) with a title and notes above; margins in pixels."""
     figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, facecolor=LIGHT["page"])
     FigureCanvasAgg(figure)
@@ -80,7 +97,7 @@ def page(height, title, notes, left=64, right=24, bottom=52, panels=(1, 1), **op
     return figure, axes[0, 0] if panels == (1, 1) else list(axes.flat)
 
 
-def source(provenance, *notes):
+def source(provenance: dict[str, Any], *notes: str) -> list[str]:
     """The notes, then when and where it was measured."""
     gpu, cpu = "", ""
     if provenance.get("gpu"):
@@ -88,27 +105,29 @@ def source(provenance, *notes):
     if provenance.get("processor") and (not gpu or "bench" in provenance["command"]):
         cpu = f"{provenance['cores']} cores of {provenance['processor']}"
     where = ", ".join(filter(None, (gpu, cpu.replace("(R)", "").replace(" Processor", ""))))
-    command = re.match(r"\S+(?: (?:\w\S*|--series|--memory))?", provenance["command"])[0]
-    return [*notes, f"{command}, {provenance['date']}; {where}"]
+    command = re.match(r"\S+(?: (?:\w\S*|--series|--memory))?", provenance["command"])
+    assert command
+    return [*notes, f"{command[0]}, {provenance['date']}; {where}"]
 
 
-def spread_out(places, gap, low, high):
+def spread_out(places: list[float], gap: float, low: float, high: float) -> list[float]:
     """Places at least `gap` apart and within [low, high], near the wanted ones and in their
     order."""
     order = sorted(range(len(places)), key=lambda index: places[index])
-    groups = []  # [sum, count] of places less their rank's gaps; overlapping ones share their mean
+    # (sum, count) of places less their rank's gaps; overlapping ones share their mean
+    groups: list[tuple[float, int]] = []
     for rank, index in enumerate(order):
-        groups.append([places[index] - rank * gap, 1])
+        groups.append((places[index] - rank * gap, 1))
         while len(groups) > 1 and groups[-2][0] * groups[-1][1] > groups[-1][0] * groups[-2][1]:
             total, count = groups.pop()
-            groups[-1] = [groups[-1][0] + total, groups[-1][1] + count]
+            groups[-1] = groups[-1][0] + total, groups[-1][1] + count
     first = [total / count for total, count in groups for _ in range(count)]
     last = high - (len(order) - 1) * gap
     new = {index: max(min(first[rank], last), low) + rank * gap for rank, index in enumerate(order)}
     return [new[index] for index in range(len(places))]
 
 
-def end_labels(axes, labels, least=14, gap=15):
+def end_labels(axes: Axes, labels: list[Label], least: float = 14, gap: float = 15) -> None:
     """Texts of (x, y, text, colour) in a column to the right of these points, with thin lines to
     where they belong."""
     if not labels:
@@ -127,13 +146,15 @@ def end_labels(axes, labels, least=14, gap=15):
         axes.annotate(text, at, (column, y), "figure pixels", **style, **own)
 
 
-def note(axes, text, at, offset, colour):
+def note(
+    axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], colour: str
+) -> None:
     """A text that ends near a point."""
     style = {"ha": "right", "color": LIGHT[colour], "fontsize": 12, "bbox": PAPER}
     axes.annotate(text, at, offset, textcoords="offset points", **style)
 
 
-def log_axis(axis, ticks=None, text="{:g}"):
+def log_axis(axis: Any, ticks: Sequence[float] | None = None, text: str = "{:g}") -> None:
     """Logarithmic, its ticks written out: these, or powers of ten."""
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log", base=2 if ticks else 10)
     axis.set_minor_locator(matplotlib.ticker.NullLocator())
@@ -144,12 +165,14 @@ def log_axis(axis, ticks=None, text="{:g}"):
         axis.set_major_formatter(lambda value, _: text.format(value))
 
 
-def decades(values):
+def decades(values: Collection[float]) -> tuple[float, float]:
     """The powers of ten between which all values lie."""
     return 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))
 
 
-def table_of_dots(title, notes, rows, columns, xlabel):
+def table_of_dots(
+    title: str, notes: Sequence[str], rows: list[Dots], columns: dict[str, str], xlabel: str
+) -> Figure:
     """One line per row: its name, dots on a logarithmic axis, and the numbers in columns.
 
     rows     (name, colour, {column: value}, {column: a limit, drawn as a tick})
@@ -174,7 +197,14 @@ def table_of_dots(title, notes, rows, columns, xlabel):
     return figure
 
 
-def lines(axes, rows, x, y, style, name):
+def lines(
+    axes: Axes,
+    rows: list[Row],
+    x: str,
+    y: Callable[[Row], float],
+    style: Callable[[Row], tuple[str, str]],
+    name: Callable[[Row], str],
+) -> list[Label]:
     """A line for each program and type, by style(row) = (colour, kind of line). Returns labels for
     the ends."""
     labels = []
@@ -191,22 +221,22 @@ def lines(axes, rows, x, y, style, name):
 # ---------------------------------------------------------------- numbers
 
 
-def timed(rows, **where):
+def timed(rows: list[Row], **where: Any) -> list[Row]:
     """The rows of rungs and libraries with a time, and with these values."""
     kinds = "rung", "library"
     found = [row for row in rows if row["kind"] in kinds and "ms" in row]
     return [row for row in found if all(row.get(key) == where[key] for key in where)]
 
 
-def on_first_problem(rows):
+def on_first_problem(rows: list[Row]) -> list[Row]:
     """Those on the problem of the first one."""
     first = timed(rows)[0]
     return timed(rows, **{key: first.get(key) for key in PROBLEM})
 
 
-def counted(rows):
+def counted(rows: list[Row]) -> dict[str, Counter[str]]:
     """{program: counters summed over its kernels} of what ncu watched."""
-    found = {}
+    found: dict[str, Counter[str]] = {}
     for row in rows:
         if row["kind"] == "kernel":
             counts = {key: value for key, value in row.items() if key in METRICS}
@@ -214,32 +244,35 @@ def counted(rows):
     return found
 
 
-def name(row):
+def name(row: Row) -> str:
     """A rung "flash attention 1", a library by its name."""
     return row["program"].replace("_", " ") if row["kind"] == "rung" else row["program"]
 
 
-def number(row):
+def number(row: Row) -> str:
     """Where a rung stands in the ladder, "34"; a library by its name. For plots too dense for
     names."""
-    return NUMBERS.get(row["program"], row["program"])
+    program: str = row["program"]
+    return NUMBERS.get(program, program)
 
 
-def typed(of):
+def typed(of: Callable[[Row], str]) -> Callable[[Row], str]:
     """The same with the type."""
     return lambda row: f"{of(row)}, {row['dtype']}"
 
 
-def dram_bytes(c):
+def dram_bytes(c: Mapping[str, float]) -> float:
     return c["dram_read_bytes"] + c["dram_write_bytes"]
 
 
-def l2_bytes(c):
+def l2_bytes(c: Mapping[str, float]) -> float:
     """Bytes between L1 and L2."""
     return 32 * (c["l2_read_sectors"] + c["l2_write_sectors"])
 
 
-def formulas(row, c, Bc_of_flash_attention_1=64):
+def formulas(
+    row: Row, c: Mapping[str, float], Bc_of_flash_attention_1: int = 64
+) -> tuple[float | None, float]:
     """(bytes between L1 and L2 or None, bytes from and to DRAM) that the chapters' formulas give.
 
     cuda_naive: S and P are written and read; its L1 serves most requests. flash_attention_1: K and
@@ -250,22 +283,23 @@ def formulas(row, c, Bc_of_flash_attention_1=64):
     if row["program"] == "cuda_naive":
         return None, 4 * heads * N * N * 4 + own
     if row["program"] == "flash_attention_1":
-        return (heads * matrix * (3 + 3 * math.ceil(N / Bc_of_flash_attention_1)),) * 2
+        moved = heads * matrix * (3 + 3 * math.ceil(N / Bc_of_flash_attention_1))
+        return moved, moved
     return 2 * c["blocks"] * matrix + own if "blocks" in c else None, own
 
 
-def colours_of(rows):
+def colours_of(rows: list[Row]) -> dict[str, str]:
     """{program: colour}: libraries grey and purple, rungs each their own, the last the first."""
     libraries = sorted({row["program"] for row in rows if row["kind"] != "rung"}, reverse=True)
-    rungs = {row["program"] for row in rows if row["kind"] == "rung"}
-    rungs = sorted(rungs, key=order_of_rungs().get, reverse=True)
+    of_ladder = {row["program"] for row in rows if row["kind"] == "rung"}
+    rungs = sorted(of_ladder, key=order_of_rungs().__getitem__, reverse=True)
     return dict(zip(libraries, ("note", "purple") * 4)) | dict(zip(rungs, CYCLE * 4))
 
 
 # ---------------------------------------------------------------- the plots
 
 
-def ladder(provenance, rows):
+def ladder(provenance: dict[str, Any], rows: list[Row]) -> Figure:
     """TFLOP/s of every rung on one problem."""
     found, reached = on_first_problem(rows), ceilings_of({"provenance": provenance, "rows": rows})
     units = {row.get("unit") for row in found}
@@ -281,7 +315,7 @@ def ladder(provenance, rows):
     return table_of_dots(title, source(provenance, *notes), dots, {"TFLOP/s": ""}, "TFLOP/s")
 
 
-def traffic(provenance, rows):
+def traffic(provenance: dict[str, Any], rows: list[Row]) -> Figure:
     """Bytes of every CUDA rung on one problem."""
     found = {row["program"]: row for row in on_first_problem(rows)}
     columns, dots = {"L1-L2": "purple", "DRAM": "orange"}, []
@@ -296,7 +330,7 @@ def traffic(provenance, rows):
     return table_of_dots("Traffic of every CUDA rung", notes, dots, columns, "GB")
 
 
-def roofline(provenance, rows):
+def roofline(provenance: dict[str, Any], rows: list[Row]) -> Figure:
     """TFLOP/s of every CUDA rung against its FLOP per byte of DRAM."""
     reached, counts = ceilings_of({"provenance": provenance, "rows": rows}), counted(rows)
     found = [row for row in on_first_problem(rows) if row["program"] in counts]
@@ -317,9 +351,9 @@ def roofline(provenance, rows):
     slope = [left, highest / copy], [left * copy / 1e12, highest / 1e12]
     axes.plot(*slope, "--", color=LIGHT["note"], lw=1.5)
     middle = math.sqrt(left * highest / copy)
-    text = {"textcoords": "offset points", "color": LIGHT["note"], "fontsize": 12}
+    style = {"textcoords": "offset points", "color": LIGHT["note"], "fontsize": 12}
     roof = f"DRAM, {copy / 1e9:.0f} GB/s"
-    axes.annotate(roof, (middle, middle * copy / 1e12), (10, -14), **text)
+    axes.annotate(roof, (middle, middle * copy / 1e12), (10, -14), **style)
     labels = []
     for value, colour, text in units:
         axes.plot([value / copy, right], [value / 1e12] * 2, "--", color=LIGHT[colour], lw=1.5)
@@ -332,7 +366,7 @@ def roofline(provenance, rows):
     return figure
 
 
-def time(provenance, rows):
+def time(provenance: dict[str, Any], rows: list[Row]) -> Figure:
     """Milliseconds against N."""
     found = timed(rows)
     first, programs = found[0], unique((row["program"], row["dtype"]) for row in found)
@@ -344,14 +378,14 @@ def time(provenance, rows):
     log_axis(axes.xaxis, sorted({row["N_q"] for row in found}), "{:,.0f}")
     axes.set(xlabel="N", ylabel="ms")
 
-    def style(row):
+    def style(row: Row) -> tuple[str, str]:
         return ("purple", ":") if row["kind"] == "library" else (UNIT[row["unit"]][0], "-")
 
     end_labels(axes, lines(axes, found, "N_q", lambda row: row["ms"], style, typed(name)))
     return figure
 
 
-def memory(provenance, rows):
+def memory(provenance: dict[str, Any], rows: list[Row]) -> Figure:
     """Bytes held against N."""
     found = [row for row in timed(rows) if "extra_bytes" in row]
     first, device = found[0], float((provenance.get("memory") or "0").split()[0]) * 2**20
@@ -359,10 +393,10 @@ def memory(provenance, rows):
     extra = [row for row in found if row["extra_bytes"] > row["compulsory_bytes"]]
     square = {row["program"] for row in extra if row["N_q"] > N[1]}
 
-    def needed(row):
+    def needed(row: Row) -> float:
         return row["compulsory_bytes"] + row["extra_bytes"]
 
-    def style(row):
+    def style(row: Row) -> tuple[str, str]:
         return ("orange" if row["program"] in square else "blue", "-")
 
     text = "Q, K, V, O, LSE and what a rung held besides; B = 1"
@@ -390,7 +424,7 @@ def memory(provenance, rows):
     return figure
 
 
-def comparison(provenance, rows):
+def comparison(provenance: dict[str, Any], rows: list[Row]) -> Figure:
     """TFLOP/s against N, a panel for each head dim and mask."""
     found = timed(rows)
     groups, colours = unique((row["d"], row["causal"]) for row in found), colours_of(found)
@@ -401,7 +435,7 @@ def comparison(provenance, rows):
     figure, panels = page(130 + 250 * height, title, notes, panels=panels, right=92)
     figure.subplots_adjust(wspace=0.6, hspace=0.36)
 
-    def style(row):
+    def style(row: Row) -> tuple[str, str]:
         return colours[row["program"]], "--" if row["kind"] == "library" else "-"
 
     for axes, (d, causal) in zip(panels, groups, strict=False):
@@ -414,12 +448,12 @@ def comparison(provenance, rows):
     return figure
 
 
-def spread(provenance, rows):
+def spread(provenance: dict[str, Any], rows: list[Row]) -> Figure:
     """TFLOP/s against the standard deviation of the scores: libraries, and the last two rungs in
     fp16 and in bf16."""
     found = [row for row in timed(rows, causal=False) if row.get("sigma")]
-    ours = {row["program"] for row in found if row["kind"] == "rung"}
-    last = sorted(ours, key=order_of_rungs().get)[-2:]
+    rungs = {row["program"] for row in found if row["kind"] == "rung"}
+    last = sorted(rungs, key=order_of_rungs().__getitem__)[-2:]
     longest = max(row["N_q"] for row in found)
     found = [row for row in found if row["N_q"] == longest]
     ours = [row for row in found if row["program"] in last]
@@ -431,7 +465,7 @@ def spread(provenance, rows):
     figure, panels = page(390, title, notes, panels=panels, right=116, sharey=True)
     figure.subplots_adjust(wspace=0.75)
 
-    def style(row):
+    def style(row: Row) -> tuple[str, str]:
         return colours[row["program"]], "--" if row["dtype"] == "fp16" else "-"
 
     for axes, d in zip(panels, dims, strict=True):
@@ -446,14 +480,14 @@ def spread(provenance, rows):
     return figure
 
 
-def training(provenance, rows):
+def training(provenance: dict[str, Any], rows: list[Row]) -> Figure:
     """The losses of two trainings step by step, and how far apart they are."""
-    losses = {"ours": {}, "sdpa": {}}
+    losses: dict[str, dict[int, float]] = {"ours": {}, "sdpa": {}}
     for row in rows:
         losses[row["program"]][row["step"]] = row["loss"]
     ours, theirs = losses.values()
     text = "Loss per letter, with attention by a rung of the ladder and by PyTorch"
-    layout = {"panels": (2, 1), "sharex": True, "height_ratios": (3, 2)}
+    layout: dict[str, Any] = {"panels": (2, 1), "sharex": True, "height_ratios": (3, 2)}
     title = "One model, trained twice from the same seed"
     figure, (above, below) = page(470, title, source(provenance, text), right=150, **layout)
     figure.subplots_adjust(hspace=0.25)
@@ -474,11 +508,12 @@ def training(provenance, rows):
 # ---------------------------------------------------------------- files
 
 
-def svg(figure):
+def svg(figure: Figure) -> str:
     """The text of the file: self-contained, its colours those of a light page."""
 
-    def font(match):
-        return f"font-weight: {match[1]}; " * bool(match[1]) + f"font-size: {match[2]}"
+    def font(match: re.Match[str]) -> str:
+        size = f"font-size: {match[2]}"
+        return f"font-weight: {match[1]}; {size}" if match[1] else size
 
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -493,14 +528,14 @@ def svg(figure):
     return f'{head} {FONT} stroke-linejoin="round">{body}'
 
 
-def pictures(record):
+def pictures(record: Record) -> dict[str, Plot]:
     """{file: plot} of what a record of scripts/bench has the numbers for."""
     command, rows = record["provenance"]["command"], record["rows"]
     if "--series" in command:
         return {"time.svg": time}
     if "--memory" in command:
         return {"memory.svg": memory}
-    found = {"ladder.svg": ladder}
+    found: dict[str, Plot] = {"ladder.svg": ladder}
     if counted(rows):
         found["traffic.svg"] = traffic
         if "copy_bytes_per_s" in ceilings_of(record):
@@ -508,7 +543,7 @@ def pictures(record):
     return found
 
 
-def bench_page(record, folder):
+def bench_page(record: Record, folder: Path) -> Path:
     """The page that scripts/bench leaves in a build folder: pictures and tables. Returns the page's
     path."""
     provenance = record["provenance"]

@@ -14,6 +14,7 @@ NAME.profile.txt and .html; ./scripts/profile NAME.profile.json makes them again
 import argparse
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from cuda_on_cpu import profile_report
@@ -25,7 +26,7 @@ from lab.ladder import LabError, cuda_rungs
 PROBLEM = ("--heads", "2", "--q-len", "200", "--head-dim", "64")
 
 
-def common(counts):
+def common(counts: dict[str, float]) -> dict[str, float]:
     """{label: number} of what both sides count."""
     found = {name: count for name, count in counts.items() if name != counters.WAYS}
     for access in ("load", "store"):
@@ -34,7 +35,7 @@ def common(counts):
     return found | {"shared wavefronts over the ideal": counts[counters.WAYS]}
 
 
-def on_gpu(kernel):
+def on_gpu(kernel: dict[str, float]) -> dict[str, float]:
     return common(counters.of_gpu(kernel)) | {
         "DRAM bytes read": int(kernel["dram_read_bytes"]),
         "DRAM bytes written": int(kernel["dram_write_bytes"]),
@@ -47,11 +48,11 @@ def on_gpu(kernel):
     }
 
 
-def lines(columns):
+def lines(columns: dict[str, dict[str, dict[str, float]]]) -> Iterator[str]:
     """A table for each kernel: `columns` is {side: {kernel: {label: number}}}. What is 0 on all
     sides is left out."""
 
-    def cell(side, label):
+    def cell(side: dict[str, float], label: str) -> str:
         number = side.get(label, "")
         if isinstance(number, float):
             return f"{number:.2f}"
@@ -59,8 +60,8 @@ def lines(columns):
 
     for kernel in next(iter(columns.values())):
         sides = [side.get(kernel, {}) for side in columns.values()]
-        labels = dict.fromkeys(label for side in sides for label in side)
-        labels = [label for label in labels if any(side.get(label) for side in sides)]
+        every = dict.fromkeys(label for side in sides for label in side)
+        labels = [label for label in every if any(side.get(label) for side in sides)]
         yield ""
         yield from cli.table(
             [kernel, *columns],
@@ -68,7 +69,7 @@ def lines(columns):
         )
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add(parser, "--programs", "--simt-programs")
     parser.add_argument("rung", metavar="RUNG", help="its name; or a file NAME.profile.json")
     parser.add_argument(
@@ -79,16 +80,17 @@ def add_arguments(parser):
     )
 
 
-def show_again(path):
+def show_again(path: str) -> None:
     try:
         profile_report.show(profile_report.load(path), path.removesuffix(".json"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LabError(f"{path} cannot be shown: {error}") from None
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     if options.rung.endswith(".json"):
-        return show_again(options.rung)
+        show_again(options.rung)
+        return 0
     (rung,) = cuda_rungs([options.rung])
     arguments, columns = options.arguments or list(PROBLEM), {}
     gpu = harness.program(options.programs, rung.name)

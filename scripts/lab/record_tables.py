@@ -6,10 +6,17 @@ said of its problem: B, H, N, d, causal, dtype, sigma.
 
 import functools
 import re
+from collections.abc import Callable, Iterable, Sequence
 from statistics import geometric_mean
+from typing import Any, TypeVar
 
 from lab import ladder, records
+from lab.records import Record, Row
 
+T = TypeVar("T")
+L = TypeVar("L")
+C = TypeVar("C")
+Group = tuple[tuple[str, Any], ...]  # columns and their values: (("d", 64), ("causal", True))
 PROBLEM = ("B", "H", "N_q", "d", "causal")
 UNITS = {  # ceiling: what it is, and how its number is written
     "cpu_fma_flops": ("multiply-adds of all cores", 1e12, "TFLOP/s"),
@@ -32,12 +39,12 @@ class NotMeasured(Exception):
 
 
 @functools.cache
-def order_of_rungs():
+def order_of_rungs() -> dict[str, int]:
     """{name: place in the ladder}"""
     return {rung.name: place for place, rung in enumerate(ladder.ladder())}
 
 
-def loaded(record):
+def loaded(record: str | Record) -> tuple[dict[str, Any], list[Row]]:
     """(provenance, rows) of a record: of its name, or of what scripts/bench has just measured."""
     if not isinstance(record, dict):
         if not records.path_of(record).is_file():
@@ -46,11 +53,16 @@ def loaded(record):
     return record["provenance"], record["rows"]
 
 
-def with_columns(where):
+def with_columns(where: dict[str, Any]) -> dict[str, Any]:
     return {"N_q" if key == "N" else key: value for key, value in where.items()}
 
 
-def rows(record, program="", kinds=("rung", "library"), **where):
+def rows(
+    record: str | Record,
+    program: str = "",
+    kinds: Sequence[str] = ("rung", "library"),
+    **where: Any,
+) -> list[Row]:
     """The rows of a record of these kinds that have all of these values."""
     found = [
         row
@@ -62,22 +74,23 @@ def rows(record, program="", kinds=("rung", "library"), **where):
     return [row for row in found if row["program"] == program] or found
 
 
-def needed_rows(record, program="", **where):
+def needed_rows(record: str | Record, program: str = "", **where: Any) -> list[Row]:
     found = rows(record, program, **where)
     if not found and program in order_of_rungs() and not rows(record, program):
         raise NotMeasured
     if not found:
-        said = [program] * bool(program) + [f"{key}={value}" for key, value in where.items()]
+        said = [program] if program else []
+        said += [f"{key}={value}" for key, value in where.items()]
         raise ValueError(f"the record {record} has no rows of {', '.join(said) or 'any program'}")
     return found
 
 
-def first_problem(record):
+def first_problem(record: str | Record) -> dict[str, Any]:
     first = needed_rows(record)[0]
     return {key: first[key] for key in PROBLEM if key in first}
 
 
-def machine(record):
+def machine(record: str | Record) -> str:
     """How the names of its records end: h200 for an NVIDIA H200, h100 for an NVIDIA H100 80GB HBM3,
     cpu without a GPU."""
     return re.sub(
@@ -85,7 +98,7 @@ def machine(record):
     )
 
 
-def ceilings_of(record):
+def ceilings_of(record: str | Record) -> dict[str, float]:
     """{unit: what it reached}, of the record or of scripts/bench's on the same kind of GPU."""
     found, bench = rows(record, kinds=("ceiling",)), f"bench_{machine(record)}"
     if not found and (records.RECORDS / f"{bench}.json").is_file():
@@ -96,20 +109,21 @@ def ceilings_of(record):
 # ---------------- how numbers and tables are written
 
 
-def three_digits(value):
+def three_digits(value: float) -> str:
     """1234, 123, 12.3, 1.23, 0.123, 0.0123."""
     if value < 0.1:
         return f"{value:#.3g}"
     return f"{value:.{3 if value < 1 else max(3 - len(str(int(value))), 0)}f}"
 
 
-def size(number):
-    for unit, text in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if number >= unit or text == "kB":
+def size(number: float) -> str:
+    for unit, text in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if number >= unit:
             return f"{three_digits(number / unit)} {text}"
+    return f"{three_digits(number / 1e3)} kB"
 
 
-def table(header, lines, left=0):
+def table(header: Sequence[str], lines: Iterable[Sequence[object]], left: int = 0) -> list[str]:
     """The lines of a Markdown table; the first `left` columns are text."""
     rule = "|" + "".join("---|" if number < left else "---:|" for number in range(len(header)))
     return [
@@ -119,36 +133,42 @@ def table(header, lines, left=0):
     ]
 
 
-def label(program):
+def label(program: str) -> str:
     """A program as tables write it."""
     if program in order_of_rungs():
         return f"`{program}`"
     return re.sub(r"^FA(?=\d$)", "FlashAttention-", program)
 
 
-def mask(causal):
+def mask(causal: Any) -> str:
     return "causal" if causal else "full"
 
 
-def unique(values):
+def unique(values: Iterable[T]) -> list[T]:
     return list(dict.fromkeys(values))
 
 
-def formatted(value, form=""):
+def formatted(value: Any, form: str = "") -> str:
     """By a format; without one three digits of a fraction."""
     if form:
         return format(value, form)
     return three_digits(value) if isinstance(value, float) else str(value)
 
 
-def key_of(row, names):
+def key_of(row: Row, names: str) -> tuple[str, ...]:
     """The values of columns ("program, kernel"), as a table names them."""
     of = {"program": label(row["program"]), "causal": mask(row.get("causal"))}
     values = [of.get(name, row.get(name, "")) for name in names.split(", ")]
     return tuple(f"{one:.15g}" if isinstance(one, float) else str(one) for one in values)
 
 
-def grid(head, lines, columns, cell, left=0):
+def grid(
+    head: str,
+    lines: dict[L, str],
+    columns: dict[C, str],
+    cell: Callable[[L, C], str],
+    left: int = 0,
+) -> list[str]:
     """A table with a line for each of `lines`, {key: its first cell}, and a column for each of
     `columns`, {key: its head}; cell(line, column) is what stands where they meet."""
     return table(
@@ -158,7 +178,15 @@ def grid(head, lines, columns, cell, left=0):
     )
 
 
-def pivot(found, down, across, column, form="", head="", mean_of=""):
+def pivot(
+    found: list[Row],
+    down: str,
+    across: str,
+    column: str,
+    form: str = "",
+    head: str = "",
+    mean_of: str = "",
+) -> list[str]:
     """A line for each value of the columns `down` of these rows, a column for each of `across`;
     where they meet stands `column`. With `mean_of` also the geometric mean of that column."""
     of = {(key_of(row, down), key_of(row, across)): row for row in found if column in row}
@@ -169,14 +197,15 @@ def pivot(found, down, across, column, form="", head="", mean_of=""):
         cells = [of.get((name, one)) for one in columns]
         lines.append([*name, *(formatted(row[column], form) if row else "" for row in cells)])
         if mean_of:
-            means = "" if None in cells else geometric_mean([row[mean_of] for row in cells])
-            lines[-1].append(means and f"{means:.0f}")
+            known = [row[mean_of] for row in cells if row]
+            whole = len(known) == len(cells)
+            lines[-1].append(f"{geometric_mean(known):.0f}" if whole else "")
     names = [one[0] if one.startswith("N_") else one.replace("_", " ") for one in down.split(", ")]
-    heads = [*([head] if head else names), *map(" ".join, columns), *["geo. mean"] * bool(mean_of)]
-    return table(heads, lines)
+    heads = [*([head] if head else names), *map(" ".join, columns)]
+    return table([*heads, "geo. mean"] if mean_of else heads, lines)
 
 
-def view(record, name, program=""):
+def view(record: str | Record, name: str, program: str = "") -> list[str]:
     """A line for each kernel (with an mma, for the tensor cores), columns by VIEWS[name]."""
     lines = []
     for row in needed_rows(record, program, kinds=("kernel",)):
@@ -186,7 +215,7 @@ def view(record, name, program=""):
     return table(["kernel", *VIEWS[name]], lines, 1)
 
 
-def mmas(row):
+def mmas(row: Row) -> float:
     return row.get("tensor_pipe", 0) - row.get("tensor_pipe_moves", 0)
 
 
@@ -203,7 +232,7 @@ SUMS = {  # what tables need beside a row's columns: those that are added up, an
 }
 
 
-def with_sums(row):
+def with_sums(row: Row) -> Row:
     found = {
         name: sum(row[one] for one in added) - sum(row[one] for one in taken)
         for name, (added, taken) in SUMS.items()
@@ -212,13 +241,14 @@ def with_sums(row):
     return row | found
 
 
-def quotient(row, form, column, factor=1, per=""):
+def quotient(row: Row, form: str, column: str, factor: float = 1, per: str = "") -> str:
     """column * factor / per, of a row; "" where it has them not."""
     value, divisor = row.get(column), row.get(per) if per else 1
     return "" if value is None or not divisor else formatted(value * factor / divisor, form)
 
 
-VIEWS = {  # {view: {head: (format, column, factor, column to divide by)}}
+# {view: {head: (format, column, factor, column to divide by)}}
+VIEWS: dict[str, dict[str, tuple[Any, ...]]] = {
     "traffic": {
         "L1 is asked: loads, GB": (".3g", "global_load_sectors", 32e-9),
         "stores, GB": (".3g", "global_store_sectors", 32e-9),
@@ -266,38 +296,39 @@ VIEWS = {  # {view: {head: (format, column, factor, column to divide by)}}
 # ---------------- one problem, all programs
 
 
-def is_library(row):
+def is_library(row: Row) -> bool:
     return row["kind"] == "library"
 
 
-def name_of(row):
-    whose = "PyTorch, " * (row["program"] not in ("FA3", "Triton"))
-    return whose + label(row["program"]) if is_library(row) else label(row["program"])
+def name_of(row: Row) -> str:
+    of_pytorch = is_library(row) and row["program"] not in ("FA3", "Triton")
+    return "PyTorch, " + label(row["program"]) if of_pytorch else label(row["program"])
 
 
-def milliseconds(row):
-    return three_digits(row["ms"]) + " (noisy)" * (row.get("spread", 0) > 0.05)
+def milliseconds(row: Row) -> str:
+    text = three_digits(row["ms"])
+    return f"{text} (noisy)" if row.get("spread", 0) > 0.05 else text
 
 
-def speed_columns(found, ceilings):
+def speed_columns(found: list[Row], ceilings: dict[str, float]) -> dict[str, Callable[[Row], str]]:
     """{head: text of a row}; what a row is compared with is of the same problem."""
     place = order_of_rungs()
     rungs = [row for row in found if not is_library(row)]
 
-    def factor(row, others):
+    def factor(row: Row, others: list[Row]) -> str:
         return three_digits(others[0]["ms"] / row["ms"]) if others else ""
 
-    def before(row):
+    def before(row: Row) -> list[Row]:
         at = place.get(row["program"], -1)
         return [one for one in reversed(rungs) if place[one["program"]] < at]
 
-    def best(row):
+    def best(row: Row) -> list[Row]:
         same = [one for one in found if is_library(one) and one.get("dtype") == row.get("dtype")]
         return sorted(same, key=lambda one: one["ms"]) if row.get("backend") != "cpu" else []
 
     first = [one for one in found if one["program"] == "cuda_naive"]
 
-    def share(row):
+    def share(row: Row) -> str:
         unit = row.get("unit", "ffma_flops" if row.get("dtype") == "fp32" else "mma_sync_flops")
         known = unit in ceilings and not is_library(row)
         return f"{100 * row['tflops'] * 1e12 / ceilings[unit]:.1f}%" if known else ""
@@ -315,37 +346,37 @@ def speed_columns(found, ceilings):
     }
 
 
-def speeds(record, found, heads):
+def speeds(record: str | Record, found: list[Row], heads: Sequence[str]) -> list[str]:
     """A line for each of these rows of a record, which are of one problem."""
     of = speed_columns(found, ceilings_of(record))
     lines = [[name_of(row), *(of[head](row) for head in heads)] for row in found]
     return table(["rung", *heads], lines, 1)
 
 
-def problem(row):
+def problem(row: Row) -> str:
     return (
         f"(B, H, N, d) = ({row['B']}, {row['H']}, {row['N_q']}, {row['d']}), {mask(row['causal'])}"
     )
 
 
-def most_registers(rows):
+def most_registers(rows: list[Row]) -> str:
     """That of a rung's kernels with most, and what is spilled in all of them."""
     spilled = sum(row["spill_stores"] for row in rows)
     most = max((row["registers"] for row in rows), default="")
-    return f"{most}" + f", {spilled} B spilled" * (spilled > 0)
+    return f"{most}, {spilled} B spilled" if spilled > 0 else f"{most}"
 
 
 # ---------------- comparisons
 
 
-def of_rungs(found, *names):
+def of_rungs(found: list[Row], *names: str) -> list[Row]:
     """The rows of these rungs, and of the libraries; all, where no rung is named."""
     if set(names) - {row["program"] for row in found}:
         raise NotMeasured
     return [row for row in found if not names or is_library(row) or row["program"] in names]
 
 
-def ratios(record, program, other, **where):
+def ratios(record: str | Record, program: str, other: str, **where: Any) -> list[float]:
     """How many times as fast as another program, on each problem that both were timed on."""
     key = (*PROBLEM, "sigma", "pattern", "dtype")
     theirs = {
@@ -361,7 +392,7 @@ def ratios(record, program, other, **where):
     return found
 
 
-def groups_of(found, title="d={:.0f} {}"):
+def groups_of(found: list[Row], title: str = "d={:.0f} {}") -> dict[Group, str]:
     """{(("d", 64), ("causal", True)): "d=64 causal"} of rows."""
     groups = unique((row["d"], row["causal"]) for row in found)
     return {(("d", d), ("causal", one)): title.format(d, mask(one)) for d, one in groups}

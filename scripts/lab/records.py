@@ -12,11 +12,24 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NotRequired, TypedDict
 
 from lab.ladder import ROOT, LabError
 
+Row = dict[str, Any]  # of a record: a column may be text, number or truth value
+
 RECORDS = ROOT / "docs/records"
+
+
+class Record(TypedDict):
+    """A file of docs/records."""
+
+    provenance: dict[str, Any]
+    rows: list[Row]
+    notes: NotRequired[str]
+
 
 # ncu's names of what the records hold. A sector is 32 bytes, a wavefront of shared memory at most
 # 128.
@@ -87,7 +100,7 @@ COLUMNS = set(METRICS) | set(
 )
 
 
-def wrong_with(row):
+def wrong_with(row: Row) -> str:
     """What breaks the schema in a row, or ""."""
     unknown = [name for name in row if name not in COLUMNS]
     if unknown:
@@ -98,7 +111,7 @@ def wrong_with(row):
     return f"no plain values in {nested}" if nested else ""
 
 
-def text_of(record):
+def text_of(record: Record) -> str:
     """One row a line, so that a change shows as the rows it touches."""
     rows = ",\n".join("  " + json.dumps(row) for row in record["rows"])
     return (
@@ -108,7 +121,7 @@ def text_of(record):
     )
 
 
-def write(path, provenance, rows, notes=""):
+def write(path: Path, provenance: dict[str, Any], rows: Iterable[Row], notes: str = "") -> Path:
     """Beside, then renamed: a file that is there stays whole. None and NaN are left out."""
     kept = [
         {name: value for name, value in row.items() if value is not None and value == value}
@@ -124,18 +137,18 @@ def write(path, provenance, rows, notes=""):
     return beside.rename(path)
 
 
-def path_of(name):
+def path_of(name: str | Path) -> Path:
     """docs/records/NAME.json of a NAME, and of a path that path."""
     return Path(name) if str(name).endswith(".json") else RECORDS / f"{name}.json"
 
 
-def save(name, provenance, rows, notes=""):
+def save(name: str, provenance: dict[str, Any], rows: list[Row], notes: str = "") -> Path:
     if not re.fullmatch(r"[\w.-]+", name):
         raise LabError(f"'{name}' is no name for a record: letters, digits, _ and -")
     return write(path_of(name), provenance, rows, notes)
 
 
-def read(name):
+def read(name: str | Path) -> Record:
     """The record as it is in the file."""
     path = path_of(name)
     try:
@@ -164,14 +177,14 @@ MEASURED_BY = {  # how a record's name begins: the command that makes it; others
 }
 
 
-def measured_by(name, rungs):
+def measured_by(name: str, rungs: Iterable[str]) -> str:
     """The command that measures a record; `rungs`: those that are to be in it."""
     compare = " ".join(["./scripts/lab/run compare", *rungs, "--record"])
     found = next((MEASURED_BY[one] for one in MEASURED_BY if name.startswith(one)), compare)
     return f"{found} {name}" if found.endswith("--record") else found
 
 
-def first_line(*command):
+def first_line(*command: str) -> str:
     """The first line that a command prints, or "unknown"."""
     try:
         said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -180,23 +193,23 @@ def first_line(*command):
         return "unknown"
 
 
-def processor():
+def processor() -> str:
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     found = re.search(r"^model name\s*: (.*)$", text, re.M)
     return found[1] if found else platform.machine()
 
 
-def has_gpu():
+def has_gpu() -> bool:
     return first_line("nvidia-smi", "-L").startswith("GPU ")
 
 
-def asked(*fields):
+def asked(*fields: str) -> list[str]:
     """What nvidia-smi answers, one text a field."""
     line = first_line("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
     return (line.split(", ") + ["unknown"] * len(fields))[: len(fields)]
 
 
-def clock_and_power():
+def clock_and_power() -> dict[str, float | None]:
     """Columns of a row: the GPU at this moment."""
     clock, power = (re.match(r"[\d.]+", text) for text in asked("clocks.sm", "power.draw"))
     return {
@@ -205,7 +218,9 @@ def clock_and_power():
     }
 
 
-def provenance(command, commit="", gpu=None, **more):
+def provenance(
+    command: str, commit: str = "", gpu: bool | None = None, **more: Any
+) -> dict[str, Any]:
     """Where and how something was measured; `commit` of sources without their history."""
     found = {
         "command": command,

@@ -5,11 +5,13 @@
 """
 
 from statistics import geometric_mean
+from typing import Any
 
 from lab import ladder
 from lab.record_tables import (
     PROBLEM,
     UNITS,
+    Group,
     ceilings_of,
     first_problem,
     grid,
@@ -36,11 +38,12 @@ from lab.record_tables import (
     unique,
     view,
 )
+from lab.records import Record
 
 # ---------------- the ladder, and one problem
 
 
-def rungs_of_the_ladder():
+def rungs_of_the_ladder() -> list[str]:
     """README's: every rung of the ladder, with links that begin at the root."""
     lines = []
     for rung in ladder.finished():
@@ -49,27 +52,31 @@ def rungs_of_the_ladder():
     return table(["chapter", "kernel", "the idea"], lines, 3)
 
 
-def step(record, before, after):
+def step(record: str | Record, before: str, after: str) -> list[str]:
     """A rung beside its parent and the libraries, on the record's first problem. Types are compared
     only with themselves, and a CPU has another unit than a GPU."""
     one, other = (ladder.find(name, ladder.ladder()) for name in (before, after))
     types = (one.dtype, other.dtype)
     found = of_rungs(needed_rows(record, **first_problem(record)), before, after)
     found = [row for row in found if row["dtype"] in types]
-    heads = ["ms", "TFLOP/s"] + ["of its unit"] * one.cuda
-    heads += ["x the rung before", "x the best library"] * (one.dtype == other.dtype)
+    heads = ["ms", "TFLOP/s"]
+    if one.cuda:
+        heads.append("of its unit")
+    if one.dtype == other.dtype:
+        heads += ["x the rung before", "x the best library"]
     return speeds(record, found, heads)
 
 
-def all_programs(record, **where):
+def all_programs(record: str | Record, **where: Any) -> list[str]:
     """All programs on one problem, with all that is known of them."""
     found = needed_rows(record, **where or first_problem(record))
     heads = ["type", "ms", "spread", "TFLOP/s", "GB/s", "of its unit", "x the rung before"]
-    heads += ["x cuda_naive"] * any(row["program"] == "cuda_naive" for row in found)
+    if any(row["program"] == "cuda_naive" for row in found):
+        heads.append("x cuda_naive")
     return speeds(record, found, [*heads, "x the best library"])
 
 
-def ceilings(*names):
+def ceilings(*names: str | Record) -> list[str]:
     of, lines = [ceilings_of(name) for name in names], []
     for key, (text, unit_size, unit) in UNITS.items():
         if all(key in one for one in of):
@@ -78,7 +85,7 @@ def ceilings(*names):
     return table(["unit", *(map(machine, names) if len(names) > 1 else ["measured"])], lines, 1)
 
 
-def side_by_side(*names):
+def side_by_side(*names: str) -> list[str]:
     """TFLOP/s of all programs of several GPUs on the first problem."""
     found = [
         row | {"machine": machine(name)}
@@ -92,16 +99,16 @@ def side_by_side(*names):
 # ---------------- against N
 
 
-def against_N(record, cell):
+def against_N(record: str | Record, cell: str) -> list[str]:
     """Programs and types against N; the cells are "ms", "TFLOP/s" or "bytes"."""
     found, refused = needed_rows(record), rows(record, kinds=("left out",))
     too_large = {(row["program"], row.get("N_q")) for row in refused}
     of = {(row["program"], row.get("dtype", ""), row["N_q"]): row for row in found}
 
-    def shown_at(name, dtype, N):
+    def shown_at(name: str, dtype: str, N: int) -> str:
         row = of.get((name, dtype, N))
         if not row:
-            return "does not fit" * ((name, N) in too_large)
+            return "does not fit" if (name, N) in too_large else ""
         if cell == "ms":
             return milliseconds(row)
         if cell == "TFLOP/s":
@@ -118,23 +125,23 @@ def against_N(record, cell):
 # ---------------- comparisons
 
 
-def tflops_by_N(record, d, under, *rungs):
+def tflops_by_N(record: str | Record, d: str, under: str, *rungs: str) -> list[str]:
     """TFLOP/s against N, `under` a mask: "full" or "causal"; of all rungs, where none is named."""
     found = of_rungs(needed_rows(record, d=int(d), causal=under == "causal"), *rungs)
     return pivot(found, "program", "N_q", "tflops", ".0f", head="N", mean_of="tflops")
 
 
-def tflops_by_head_dim(record, under, *rungs):
+def tflops_by_head_dim(record: str | Record, under: str, *rungs: str) -> list[str]:
     found = of_rungs(needed_rows(record, causal=under == "causal"), *rungs)
     return pivot(found, "d", "program", "tflops", ".1f")
 
 
-def mean_tflops(record, *programs):
+def mean_tflops(record: str | Record, *programs: str) -> list[str]:
     """TFLOP/s of these programs, or all: geometric means over N by head dim and mask, and over
     all."""
     found = [row for program in programs or [""] for row in needed_rows(record, program)]
 
-    def cell(name, group):
+    def cell(name: str, group: Group) -> str:
         of = needed_rows(record, name, **dict(group))
         return f"{geometric_mean([row['tflops'] for row in of]):.0f}"
 
@@ -142,13 +149,13 @@ def mean_tflops(record, *programs):
     return grid("TFLOP/s", names, groups_of(found) | {(): "all"}, cell, 1)
 
 
-def times_as_fast(record, library):
+def times_as_fast(record: str | Record, library: str) -> list[str]:
     """How many times as fast as a library each rung is: geometric means by head dim and mask."""
     found = [row for row in needed_rows(record) if not is_library(row)]
     names = {row["program"]: label(row["program"]) for row in found}
     count = len(ratios(record, found[-1]["program"], library))
 
-    def cell(name, group):
+    def cell(name: str, group: Group | None) -> str:
         of = ratios(record, name, library, **dict(group or ()))
         return f"{min(of):.2f}" if group is None else f"{geometric_mean(of):.{2 if group else 3}f}"
 
@@ -156,13 +163,13 @@ def times_as_fast(record, library):
     return grid("rung", names, columns, cell)
 
 
-def times_as_fast_by_N(record, program, library):
+def times_as_fast_by_N(record: str | Record, program: str, library: str) -> list[str]:
     """How many times as fast as a library a program is: by head dim and mask against N, and the
     geometric mean over N >= 1024."""
     found = needed_rows(record, program)
     lengths = unique(row["N_q"] for row in found)
 
-    def cell(group, N):
+    def cell(group: Group, N: int | None) -> str:
         of = dict(zip(lengths, ratios(record, program, library, **dict(group))))
         long = [factor for length, factor in of.items() if length >= 1024]
         return f"{of[N] if N else geometric_mean(long):.2f}"
@@ -171,11 +178,11 @@ def times_as_fast_by_N(record, program, library):
     return grid("N", groups_of(found, "d = {}, {}"), columns, cell, 1)
 
 
-def times_as_fast_by_spread(record, library, *rungs):
+def times_as_fast_by_spread(record: str | Record, library: str, *rungs: str) -> list[str]:
     """The same of several rungs against the spread of the scores."""
     found = needed_rows(record)
 
-    def cell(sigma, column):
+    def cell(sigma: float, column: tuple[int, str]) -> str:
         d, name = column
         return f"{geometric_mean(ratios(record, name, library, d=d, sigma=sigma)):.2f}"
 
@@ -185,29 +192,29 @@ def times_as_fast_by_spread(record, library, *rungs):
     return grid("standard deviation", lines, columns, cell)
 
 
-def decoding(record):
+def decoding(record: str | Record) -> list[str]:
     """GB/s of decoding."""
     down = "B, H, H_kv, N_kv"
     return pivot(needed_rows(record), "program", down, "gb_per_s", ".0f", head=f"{down}:")
 
 
-def ring(record):
+def ring(record: str | Record) -> list[str]:
     return pivot(needed_rows(record), "ranks, processes", "causal", "ms", ".1f")
 
 
-def host_microseconds(record):
+def host_microseconds(record: str | Record) -> list[str]:
     return pivot(needed_rows(record, kinds=("host",)), "program", "what", "host_us", ".0f")
 
 
 # ---------------- what is counted
 
 
-def kernels(record, what, program=""):
+def kernels(record: str | Record, what: str, program: str = "") -> list[str]:
     """What ncu counted of each kernel: "traffic", "counters", "stalls" or "tensor cores"."""
     return view(record, what, program)
 
 
-def counted(record, *beginnings):
+def counted(record: str | Record, *beginnings: str) -> list[str]:
     """What the GPU and the SIMT backend counted on the first problem, GPU / SIMT where they differ,
     of the counters that begin so."""
     found = [
@@ -218,12 +225,12 @@ def counted(record, *beginnings):
     return pivot(found, "program, kernel", "counter", "text")
 
 
-def found_by_tools(record):
+def found_by_tools(record: str | Record) -> list[str]:
     """What compute-sanitizer's tools report of programs of docs/examples."""
     return pivot(needed_rows(record, kinds=("example",)), "program", "tool", "reported", ".0f")
 
 
-def passed_by_tools(record):
+def passed_by_tools(record: str | Record) -> list[str]:
     """In how many runs of each rung they report nothing."""
     found = [
         row | {"text": f"{row['runs'] - row['reported']} of {row['runs']}"}
@@ -232,14 +239,14 @@ def passed_by_tools(record):
     return pivot(found, "program", "tool", "text")
 
 
-def registers(record):
+def registers(record: str | Record) -> list[str]:
     """By architecture, the most registers of a rung's kernels, and what they spill."""
     found = needed_rows(record)
 
-    def cell(rung, architecture):
+    def cell(rung: str, architecture: str) -> str:
         return most_registers(rows(record, rung, architecture=architecture))
 
-    in_order = sorted({row["program"] for row in found}, key=order_of_rungs().get)
+    in_order = sorted({row["program"] for row in found}, key=order_of_rungs().__getitem__)
     names = {rung: label(rung) for rung in in_order}
     columns = {one: f"sm_{one}" for one in unique(row["architecture"] for row in found)}
     return grid("rung", names, columns, cell)
@@ -250,7 +257,7 @@ TABLES = {
 }
 
 
-def bench_tables(record):
+def bench_tables(record: Record) -> dict[str, list[str]]:
     """{title: lines} of all that scripts/bench measures: every problem, against N, counters and
     ceilings."""
     first = {problem(row): row for row in reversed(needed_rows(record))}  # of each problem

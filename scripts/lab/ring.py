@@ -8,23 +8,27 @@ by mpirun. Each result is checked on a few rows. Needs the rung's program of the
     lab ring --problem 1,8,65536,128 --ranks 8
 """
 
+import argparse
 import os
 import shutil
 import subprocess
+from pathlib import Path
+from typing import Any
 
 from lab import cli, harness
 from lab.ladder import LabError
+from lab.records import Row
 
 PROBLEM = (1, 16, 131072, 128)
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     ranks = "ranks on one GPU (2,4,8)"
     parser.add_argument("--ranks", type=cli.numbers, default=(2, 4, 8), metavar="P,P", help=ranks)
     cli.add(parser, "--programs", "--problem", "--record", "--commit")
 
 
-def gpus():
+def gpus() -> int:
     """How many this computer has."""
     try:
         said = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, text=True)
@@ -33,9 +37,9 @@ def gpus():
     return sum(line.startswith("GPU ") for line in said.stdout.splitlines())
 
 
-def commands(options, program):
+def commands(options: argparse.Namespace, program: Path) -> dict[tuple[int, int], list[Any]]:
     """{(ranks, processes): how the program is started}"""
-    found = {(1, 1): [program]}
+    found: dict[tuple[int, int], list[Any]] = {(1, 1): [program]}
     for ranks in options.ranks:
         found[ranks, 1] = [program, "--ranks", ranks]
     several = [n for n in (2, 4, 8, 16) if n <= gpus()]
@@ -47,7 +51,7 @@ def commands(options, program):
     return found
 
 
-def row_of(case, ranks, processes, report):
+def row_of(case: Row, ranks: int, processes: int, report: dict[str, Any]) -> Row:
     timed = report["benchmark"]
     return {
         "program": "ring_attention",
@@ -66,7 +70,7 @@ def row_of(case, ranks, processes, report):
     }
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     if any(ranks < 2 for ranks in options.ranks):
         raise LabError("--ranks: from 2 on")
     program = harness.need(options.programs, "ring_attention")
@@ -75,7 +79,9 @@ def main(options):
     rows = []
     for shape in options.problem or [PROBLEM]:
         for causal in (False, True):
-            case, lines = harness.problem(*shape, causal), []
+            B, H, N, d = shape
+            case = harness.problem(B, H, N, d, causal)
+            lines: list[list[str]] = []
             arguments = [*harness.arguments_of(case, "bf16"), "--bench", "--check-rows", 2]
             for (ranks, processes), command in commands(options, program).items():
                 row = row_of(case, ranks, processes, harness.report_of(*command, *arguments))

@@ -10,11 +10,14 @@ version of compute-sanitizer has for Hopper's units is on. --sanitizer names ano
 the toolkit's, such as that of PyPI's nvidia-cuda-sanitizer-api.
 """
 
+import argparse
 import itertools
 import re
 import subprocess
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 from lab import build, cli, harness
 from lab.ladder import ROOT, LabError, cuda_rungs
@@ -38,12 +41,12 @@ PROBLEMS = (
 )
 
 
-def reported(output):
+def reported(output: str) -> int | None:
     """What the tool's summary counts; None without one: it did not run."""
     return max(map(int, re.findall(r"SUMMARY: (\d+) (?:errors?|hazards?)", output)), default=None)
 
 
-def ask(sanitizer):
+def ask(sanitizer: str) -> tuple[str, list[str]]:
     """Its version, and those of its options that check Hopper's units."""
     said = subprocess.run([sanitizer, "--help"], stdout=subprocess.PIPE, text=True).stdout
     version = re.search(r"Version ([\d.]+)", said)
@@ -52,13 +55,15 @@ def ask(sanitizer):
     ]
 
 
-def under(sanitizer, tool, path, arguments, checks=()):
+def under(
+    sanitizer: str, tool: str, path: Path, arguments: Sequence[str], checks: Sequence[str] = ()
+) -> tuple[list[str], subprocess.CompletedProcess[str]]:
     options = [*TOOLS[tool], *checks, "--error-exitcode", "99"]
     command = [sanitizer, "--tool", tool, *options, str(path), *arguments]
     return command, cli.ran(command, cwd=ROOT)
 
 
-def sanitize(sanitizer, tool, path, arguments):
+def sanitize(sanitizer: str, tool: str, path: Path, arguments: list[str]) -> str:
     """What a run under a tool said: "" when all is well, else its last lines."""
     command, done = under(sanitizer, tool, path, arguments)
     if done.returncode == 0 and reported(done.stdout) == 0:
@@ -66,7 +71,7 @@ def sanitize(sanitizer, tool, path, arguments):
     return "\n".join([" ".join(command), *done.stdout.splitlines()[-25:]])
 
 
-def unseen(options):
+def unseen(options: argparse.Namespace) -> int:
     version, checks = ask(options.sanitizer)
     program = build.program(ROOT / "build-cuda", "unseen_races")
     if not program:
@@ -87,14 +92,14 @@ def unseen(options):
     return 0
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add(parser, "rungs", "--programs", "--jobs", "--record", "--commit")
     add, sanitizer = parser.add_argument, "compute-sanitizer"
     add("--sanitizer", default=sanitizer, metavar="PROGRAM", help="(the one in PATH)")
     add("--unseen", action="store_true", help="the mistakes of docs/unseen_races.md instead")
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     build.require(options.sanitizer)
     if options.unseen:
         return unseen(options)

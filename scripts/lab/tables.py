@@ -8,10 +8,10 @@ written by hand. With --write the tables are written, and where no page is named
 drawn anew; else what differs from the records is listed.
 """
 
+import argparse
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 from lab import records, results
 from lab.ladder import unknown
@@ -25,7 +25,7 @@ TABLE = re.compile(
 MARK = "<!-- table:"
 
 
-def made(name, arguments):
+def made(name: str, arguments: list[str]) -> list[str]:
     """The lines of a table. Raises ValueError where there is none of that name, or not of these
     arguments."""
     if name not in results.TABLES:
@@ -39,11 +39,11 @@ def made(name, arguments):
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def renewed(text, wrong, differs):
+def renewed(text: str, wrong: list[str], differs: list[str]) -> str:
     """A page with its tables made anew. What differs, and what is no table, is noted as
     "LINE: ..."."""
 
-    def new_table(match):
+    def new_table(match: re.Match[str]) -> str:
         mark, name, words, old = match.groups()
         place = text.count("\n", 0, match.start()) + 1
         try:
@@ -61,18 +61,20 @@ def renewed(text, wrong, differs):
     return TABLE.sub(new_table, text)
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", action="store_true", help="write what differs")
     parser.add_argument(
         "pages", nargs="*", type=Path, metavar="PAGE", help="default: README.md docs/*.md"
     )
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     failed, tables = False, 0
     for path in options.pages or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         name = path.resolve().relative_to(ROOT) if path.resolve().is_relative_to(ROOT) else path
-        text, wrong, differs = path.read_text(encoding="utf-8"), [], []
+        text = path.read_text(encoding="utf-8")
+        wrong: list[str] = []
+        differs: list[str] = []
         new = renewed(text, wrong, differs)
         tables += len(TABLE.findall(text))
         if differs and options.write:
@@ -86,7 +88,7 @@ def main(options):
     if options.write and not options.pages:
         from lab import figures  # needs matplotlib
 
-        return figures.main(SimpleNamespace(check=False, names=[])) or int(failed)
+        return figures.main(argparse.Namespace(check=False, names=[])) or int(failed)
     if not failed and not options.write:
         print(f"{tables} tables agree with the records")
     return int(failed)

@@ -5,6 +5,8 @@ alone and returns O. A backward one is f(q, k, v, causal, o, lse, do, dq, dk, dv
 gradients.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import functools
@@ -17,11 +19,20 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import geometric_mean
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from lab import build, cli, record_tables, safetensors
 from lab.ladder import ROOT, LabError
-from lab.records import clock_and_power
+from lab.records import Record, Row, clock_and_power
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Program = Callable[..., Any]
 
 LIBRARIES = {
     "fp32": {"memory-efficient": "EFFICIENT_ATTENTION", "unfused": "MATH"},
@@ -30,10 +41,7 @@ LIBRARIES = {
 LIBRARIES["fp16"] = LIBRARIES["bf16"]
 
 
-CASE = ("B", "H", "H_kv", "N_q", "N_kv", "d", "causal", "sigma", "pattern")
-
-
-def torch_2():
+def torch_2() -> ModuleType:
     """PyTorch, of a version that has scaled_dot_product_attention."""
     try:
         import torch
@@ -45,7 +53,7 @@ def torch_2():
     return torch
 
 
-def torch_with_gpu():
+def torch_with_gpu() -> ModuleType:
     torch = torch_2()
     if not torch.cuda.is_available():
         raise LabError("there is no GPU that PyTorch can use")
@@ -53,7 +61,7 @@ def torch_with_gpu():
     return torch
 
 
-def row_of(milliseconds, flops):
+def row_of(milliseconds: Sequence[float], flops: float) -> Row:
     """Columns of a row: what a program took."""
     median = statistics.median(milliseconds)
     return {
@@ -66,16 +74,16 @@ def row_of(milliseconds, flops):
     }
 
 
-def flops_of(case, backward=False):
+def flops_of(case: Row, backward: bool = False) -> float:
     flops = (10 if backward else 4) * case["B"] * case["H"] * case["N_q"] * case["N_kv"] * case["d"]
     return flops / (2 if case["causal"] else 1)
 
 
-def summary(rows):
+def summary(rows: list[Row]) -> list[str]:
     """Geometric mean and least ratio of each rung and library, for each sigma and pattern."""
-    lines, record = [], {"provenance": {}, "rows": rows}
+    lines, record = [], Record(provenance={}, rows=rows)
     for sigma, pattern in dict.fromkeys((row.get("sigma"), row.get("pattern")) for row in rows):
-        where = {"sigma": sigma, "pattern": pattern}
+        where: dict[str, Any] = {"sigma": sigma, "pattern": pattern}
         found = record_tables.rows(record, **where)
         lines.append(f"sigma {sigma:g}, {pattern}" if sigma else "")
         for name in dict.fromkeys(row["program"] for row in found if row["kind"] != "library"):
@@ -89,14 +97,21 @@ def summary(rows):
     return lines
 
 
-def library(name, dtype):
+def library(name: str, dtype: str) -> Program:
     """f(q, k, v, causal, o, lse) -> O of a backend of PyTorch's scaled_dot_product_attention."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
     backend = getattr(SDPBackend, LIBRARIES[dtype][name])
 
-    def attention(q, k, v, causal, o=None, lse=None):
+    def attention(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        causal: bool,
+        o: Tensor | None = None,
+        lse: Tensor | None = None,
+    ) -> Tensor:
         with sdpa_kernel(backend):
             grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
             return scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
@@ -104,7 +119,7 @@ def library(name, dtype):
     return attention
 
 
-def flash_attention_3(splits=1):
+def flash_attention_3(splits: int = 1) -> tuple[dict[str, Program], dict[str, str]]:
     """{"FA3": f(q, k, v, causal, o, lse) -> O} of the wheel fa3-fwd, and {"fa3": its version}.
     `splits`: into how many parts it cuts the keys; 0 leaves that to it.
 
@@ -118,9 +133,9 @@ def flash_attention_3(splits=1):
     except ImportError as error:
         cli.say(f"FA3 left out: {error}; pip install --no-deps fa3-fwd")
         return {}, {}
-    kept = {}
+    kept: dict[str, Any] = {}
 
-    def attention(q, k, v, causal, *_):
+    def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, *_: Tensor) -> Tensor:
         if kept.get("q") is not q:
             kept.update(q=q, own=[x.transpose(1, 2).contiguous() for x in (q, k, v)])
         return flash_attn_func(*kept["own"], causal=causal, num_splits=splits).transpose(1, 2)
@@ -128,7 +143,7 @@ def flash_attention_3(splits=1):
     return {"FA3": attention}, {"fa3": version}
 
 
-def triton_kernel():
+def triton_kernel() -> tuple[dict[str, Program], dict[str, str]]:
     """{"Triton": f(q, k, v, causal, o, lse) -> O} of docs/examples, and {"triton": its version}.
 
     Both are empty where Python has no Triton; PyTorch for CUDA brings one.
@@ -137,13 +152,14 @@ def triton_kernel():
         version = importlib.metadata.version("triton")
         path = ROOT / "docs/examples/triton_attention.py"
         spec = importlib.util.spec_from_file_location("triton_attention", path)
+        assert spec and spec.loader
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     except ImportError as error:
         cli.say(f"Triton left out: {error}")
         return {}, {}
 
-    def attention(q, k, v, causal, *_):
+    def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, *_: Tensor) -> Tensor:
         try:
             return module.attention(q, k, v, causal)[0]
         except (KeyError, module.triton.TritonError) as error:  # no tiles for this d, or no room
@@ -152,12 +168,22 @@ def triton_kernel():
     return {"Triton": attention}, {"triton": version}
 
 
-def backward_library(name, dtype):
+def backward_library(name: str, dtype: str) -> Program:
     """f(q, k, v, causal, o, lse, do, dq, dk, dv) -> gradients of a backend. Its own forward pass
     runs when it meets q."""
-    attention, kept = library(name, dtype), {}
+    attention = library(name, dtype)
+    kept: dict[str, Any] = {}
 
-    def backward(q, k, v, causal, o, lse, do, *_):
+    def backward(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        causal: bool,
+        o: Tensor,
+        lse: Tensor,
+        do: Tensor,
+        *_: Tensor,
+    ) -> tuple[Tensor, ...]:
         from torch.autograd import grad
 
         if kept.get("q") is not q:
@@ -168,7 +194,7 @@ def backward_library(name, dtype):
     return backward
 
 
-def rung(name, path):
+def rung(name: str, path: Path) -> Program:
     """f of a library of lab.build, on the default stream, which is PyTorch's too."""
     import torch
 
@@ -179,7 +205,9 @@ def rung(name, path):
         workspace_bytes.restype = ctypes.c_int64
     message = ctypes.create_string_buffer(1000)
 
-    def attention(q, k, v, causal, *rest):
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, causal: bool, *rest: Tensor
+    ) -> Tensor | tuple[Tensor, ...]:
         batch, heads, N_q, d = q.shape
         sizes = (ctypes.c_int64 * 6)(batch, heads, k.shape[1], N_q, k.shape[2], d)
         tensors = [tensor.data_ptr() for tensor in (q, k, v, *rest)]
@@ -210,7 +238,7 @@ def rung(name, path):
 PATTERNS = "random, real, rising:R, low:R, sink:first, sink:middle, sink:last (sink:first:H)"
 
 
-def parse_pattern(text):
+def parse_pattern(text: str) -> tuple[str, float]:
     """The kind of a pattern and its number: "sink:first:50" is ("sink:first", 50.0)."""
     found = re.fullmatch(r"(random|real|sink:(?:first|middle|last))(?::([\d.]+))?", text)
     found = found or re.fullmatch(r"(rising|low):([\d.]+)", text)
@@ -219,19 +247,21 @@ def parse_pattern(text):
     return found[1], float(found[2] or 50)
 
 
-def real_tensors(torch):
+def real_tensors(torch: ModuleType) -> list[Tensor]:
     """Q, K and V of the real layer, (H, N, d), fp32."""
     file = safetensors.SafetensorsFile(ROOT / "reference/data/minilm_layer1.safetensors")
 
-    def tensor(name):
+    def tensor(name: str) -> Tensor:
         flat = torch.frombuffer(bytearray(file.data(name)), dtype=torch.float32)
         return flat.reshape(file.shape(name))[0]
 
     return [tensor(name).cuda() for name in "qkv"]
 
 
-def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, pattern="random"):
+def tensors(torch: ModuleType, generator: Any, dtype: Any, case: Row) -> tuple[Tensor, ...]:
     """Q, K and V by the standard deviation of their scores and the pattern, in units of it."""
+    B, H, H_kv, N_q, N_kv, d = (case[name] for name in ("B", "H", "H_kv", "N_q", "N_kv", "d"))
+    sigma, pattern = case.get("sigma", 1.0), case.get("pattern", "random")
     q, k, v = (
         torch.randn(shape, generator=generator, device="cuda")
         for shape in ((B, H, N_q, d), (B, H_kv, N_kv, d), (B, H_kv, N_kv, d))
@@ -259,7 +289,7 @@ def tensors(torch, generator, dtype, B, H, H_kv, N_q, N_kv, d, sigma=1.0, patter
 
 
 @functools.cache
-def checker():
+def checker() -> Path:
     """The program that knows the suite's rule."""
     for name in ("build-cuda", "build-simt", "build-cpu"):
         if found := build.program(ROOT / name, "check_tensors"):
@@ -267,7 +297,7 @@ def checker():
     raise LabError("check_tensors does not build: cmake --preset cpu makes a folder for it")
 
 
-def looked_at(k, tensors):
+def looked_at(k: Tensor, tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
     """Of the first and of the last head of K and V: {name: what the query heads that read it, or
     it alone, have of a tensor}."""
     parts = []
@@ -281,7 +311,15 @@ def looked_at(k, tensors):
     return parts
 
 
-def result_of(program, q, k, v, causal, rest, with_lse):
+def result_of(
+    program: Program,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    rest: Sequence[Tensor],
+    with_lse: bool,
+) -> list[dict[str, Tensor]]:
     """What a program gives, for largest_errors(). `rest`: O and LSE, or what with_gradient() gives;
     `with_lse`: whether it fills LSE."""
     gradients = len(rest) > 2
@@ -294,7 +332,15 @@ def result_of(program, q, k, v, causal, rest, with_lse):
     return looked_at(k, found)
 
 
-def largest_errors(torch, results, q, k, v, causal, rest):
+def largest_errors(
+    torch: ModuleType,
+    results: Mapping[str, list[dict[str, Tensor]]],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    rest: Sequence[Tensor],
+) -> dict[str, float]:
     """{program: its largest error, as a part of the bound that the suite's rule gives} of
     {program: what result_of() gives}; above 1 is wrong. Looks at 256 rows of the query heads that
     read the first and the last head of K and V, and at all gradients of these heads."""
@@ -303,12 +349,17 @@ def largest_errors(torch, results, q, k, v, causal, rest):
     for n, of_head in enumerate(looked_at(k, inputs) if results else ()):
         with tempfile.TemporaryDirectory() as folder:
 
-            def write(name, tensors, folder=folder):
+            def write(name: str, tensors: Mapping[str, Tensor], folder: str = folder) -> str:
                 path = f"{folder}/{name}.safetensors"
                 safetensors.write(path, {one: as_bytes(torch, x) for one, x in tensors.items()})
                 return path
 
-            command = [checker(), write("input", of_head), "causal" if causal else "full", "256"]
+            command = [
+                str(checker()),
+                write("input", of_head),
+                "causal" if causal else "full",
+                "256",
+            ]
             command += [write(f"result-{i}", parts[n]) for i, parts in enumerate(results.values())]
             said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         for line in said.splitlines():
@@ -318,13 +369,13 @@ def largest_errors(torch, results, q, k, v, causal, rest):
     return shares
 
 
-def as_bytes(torch, x):
+def as_bytes(torch: ModuleType, x: Tensor) -> safetensors.Tensor:
     """(type, shape, bytes) of a tensor, as safetensors.write() wants it."""
     types = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
     return types[x.dtype], x.shape, x.view(torch.uint8).numpy().tobytes()
 
 
-def with_gradient(torch, q, k, v, causal):
+def with_gradient(torch: ModuleType, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> list[Tensor]:
     """O, LSE and dO for a backward pass, and room for dQ, dK and dV."""
     group = q.shape[1] // k.shape[1]
     o, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
@@ -338,7 +389,9 @@ def with_gradient(torch, q, k, v, causal):
     ]
 
 
-def interleaved(torch, programs, rounds):
+def interleaved(
+    torch: ModuleType, programs: Mapping[str, Program], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, float | None]]:
     """{name: milliseconds of each round}, and clock and power after them. In each round every
     program runs once.
 
@@ -349,7 +402,7 @@ def interleaved(torch, programs, rounds):
     lines that go back to DRAM.
     """
     beyond_L2, total = torch.zeros(64 << 20, device="cuda"), torch.empty((), device="cuda")
-    events = {name: [] for name in programs}
+    events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in programs}
     order, shuffle = list(programs.items()), random.Random(1).shuffle
     for number in range(rounds + 1):
         torch.cuda._sleep(500_000 * len(order))  # clocks: 0.25 ms for each program

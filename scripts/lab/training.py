@@ -6,20 +6,31 @@ autograd, memory. The loss is one number of O and its gradient is given, so the 
 and nothing else. The host's time of a forward call by itself comes first.
 """
 
+from __future__ import annotations
+
+import argparse
 import contextlib
 import functools
 import random
 import statistics
 import time
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from lab import cli, harness, timing
 from lab.ladder import LabError, WrongResult, cuda_rungs
+from lab.records import Row
+from lab.timing import Program
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CALLS, BURSTS = 100, 30  # of the host's time
 SMALL = harness.problem(1, 2, 256, 64)
 
 
-def operator(numbers):
+def operator(numbers: Sequence[str]) -> tuple[str, Program]:
     """(name, attention(q, k, v, causal)) with these rungs, or with those that it chooses."""
     from flash_steps import attention
 
@@ -30,7 +41,7 @@ def operator(numbers):
     return " ".join(["operator", *numbers]), functools.partial(attention, **rungs)
 
 
-def within(name):
+def within(name: str) -> contextlib.AbstractContextManager[Any]:
     """A context in which PyTorch's attention is this backend's."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -38,19 +49,28 @@ def within(name):
     return sdpa_kernel(getattr(SDPBackend, backend)) if backend else contextlib.nullcontext()
 
 
-def sdpa(q, k, v, causal):
+def sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     from torch.nn.functional import scaled_dot_product_attention
 
     return scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
-def step_of(attention):
+def step_of(attention: Program) -> Program:
     """f(q, k, v, causal, o, lse, do, ...) -> gradients, of a forward and a backward pass."""
     from torch.autograd import grad
 
-    kept = {}
+    kept: dict[str, Any] = {}
 
-    def step(q, k, v, causal, o, lse, do, *_):
+    def step(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        causal: bool,
+        o: Tensor,
+        lse: Tensor,
+        do: Tensor,
+        *_: Tensor,
+    ) -> tuple[Tensor, ...]:
         if kept.get("q") is not q:
             kept.update(q=q, inputs=[x.detach().requires_grad_() for x in (q, k, v)])
         o = attention(*kept["inputs"], causal)
@@ -61,12 +81,18 @@ def step_of(attention):
     return step
 
 
-def bursts(programs, count, calls, untimed, wait):
+def bursts(
+    programs: Mapping[str, Program],
+    count: int,
+    calls: int,
+    untimed: int,
+    wait: Callable[[], object],
+) -> dict[str, list[float]]:
     """{name: seconds of each call}: programs take turns in bursts, in an order drawn by lot.
 
     The first calls of a burst are not timed; `wait` is called after the last.
     """
-    seconds = {name: [] for name in programs}
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
     order, shuffle = list(programs.items()), random.Random(1).shuffle
     for _ in range(count):
         shuffle(order)
@@ -81,7 +107,7 @@ def bursts(programs, count, calls, untimed, wait):
     return seconds
 
 
-def host_rows(torch, attentions):
+def host_rows(torch: ModuleType, attentions: Mapping[str, Program]) -> list[Row]:
     """What the host needs for a forward call until it returns; the GPU has less to do than it."""
     rows = []
     for gradients in (False, True):
@@ -102,11 +128,11 @@ def host_rows(torch, attentions):
     return rows
 
 
-def rows_of(torch, steps, case, rounds, generator):
+def rows_of(
+    torch: ModuleType, steps: Mapping[str, Program], case: Row, rounds: int, generator: Any
+) -> list[Row]:
     """Rows of a case: the gradients checked by the suite's rule, then a step by the wall clock."""
-    q, k, v = timing.tensors(
-        torch, generator, torch.bfloat16, *(case[name] for name in timing.CASE if name != "causal")
-    )
+    q, k, v = timing.tensors(torch, generator, torch.bfloat16, case)
     rest = timing.with_gradient(torch, q, k, v, case["causal"])
     results = {}
     for name, step in steps.items():
@@ -134,7 +160,7 @@ def rows_of(torch, steps, case, rounds, generator):
     return rows
 
 
-def main(options, cases):
+def main(options: argparse.Namespace, cases: list[Row]) -> int:
     if options.dtype != "bf16" or options.group != 1:
         raise LabError("--training is for bf16, and for heads without groups")
     torch = timing.torch_with_gpu()

@@ -20,9 +20,12 @@ import tempfile
 import webbrowser
 import zlib
 from pathlib import Path
+from typing import Any
 
 from lab import cli, watch_tiles
-from lab.ladder import ROOT, LabError, cuda_rungs
+from lab.ladder import ROOT, LabError, Rung, cuda_rungs
+
+Recording = dict[str, Any]  # docs/watch_format.md
 
 MOST = 2 << 20  # bytes of a page
 VIEWER = ROOT / "common/simt/viewer"
@@ -55,12 +58,12 @@ PROBLEMS = {
 }
 
 
-def problem_of(rung):
+def problem_of(rung: Rung) -> list[str]:
     usual = SMALL if rung.number[0] == "1" else TILES
     return PROBLEMS.get(rung.name, usual).split()
 
 
-def merged(problem, arguments):
+def merged(problem: list[str], arguments: list[str]) -> list[str]:
     """A problem, as pairs of option and value, with what the user says in place of its own."""
     if "--input" in arguments:  # that file says all
         return arguments
@@ -69,7 +72,7 @@ def merged(problem, arguments):
     return [*kept, *arguments]
 
 
-def record(program, arguments, options):
+def record(program: Path, arguments: list[str], options: argparse.Namespace) -> Recording:
     """The recording of a run."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
@@ -77,7 +80,7 @@ def record(program, arguments, options):
         environment = os.environ | {
             "FLASH_SIMT_WATCH": str(path),
             "FLASH_SIMT_WATCH_KERNEL": options.kernel or "",
-            "FLASH_SIMT_WATCH_BLOCK": ",".join(block + ["0"] * (3 - len(block))),
+            "FLASH_SIMT_WATCH_BLOCK": ",".join([*block, "0", "0"][: max(3, len(block))]),
             "FLASH_SIMT_DETECT": "1",
             "FLASH_SIMT_WORKERS": "1",
         }
@@ -99,7 +102,7 @@ def record(program, arguments, options):
         return trace
 
 
-def last_step(trace, place):
+def last_step(trace: Recording, place: dict[str, Any]) -> int | None:
     """The last time that a thread was at a line; None if it was not."""
     x, y, z = place["thread"]
     width, height, _ = trace["run"]["block"]
@@ -116,7 +119,7 @@ def last_step(trace, place):
     return None
 
 
-def tell_fault(trace, of):
+def tell_fault(trace: Recording, of: Recording) -> None:
     """Puts the fault that another block ran into, `of`, into the recording of the first of the
     two."""
     trace["fault"] = fault = copy.deepcopy(of["fault"])
@@ -130,7 +133,7 @@ def tell_fault(trace, of):
         fault["other"]["step"] = step
 
 
-def sources_of(trace, build):
+def sources_of(trace: Recording, build: Path) -> dict[str, str]:
     """The text of each file of which the run came to a line. (Compilers may name files relative to
     the build folder.)"""
     found = {}
@@ -145,10 +148,10 @@ def sources_of(trace, build):
     return found
 
 
-def page(trace, title, build, beside=None):
+def page(trace: Recording, title: str, build: Path, beside: str | None = None) -> str:
     """The page that replays a recording. `beside`: that of the other block of a race."""
-    document = {"title": title, "sources": sources_of(trace, build), "trace": trace}
-    document["beside"] = beside
+    sources = sources_of(trace, build)
+    document = {"title": title, "sources": sources, "trace": trace, "beside": beside}
     packed = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9)
     parts = {
         "TITLE": f"{title}: a run to watch",
@@ -160,7 +163,7 @@ def page(trace, title, build, beside=None):
     return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template)
 
 
-def add_options(parser):
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", metavar="K", help="a part of its name (the longest run)")
     parser.add_argument("--block", metavar="B", help="x or x,y,z (0; of a fault, its own)")
     parser.add_argument("--schedule", metavar="S", help="reverse, ahead:W, shuffle:N or starve:T")
@@ -169,7 +172,7 @@ def add_options(parser):
     cli.add(parser, "--simt-programs")
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser)
     parser.add_argument(
         "rung", metavar="RUNG", help="its name; or an exercise's; or a program, FILE.cu"
@@ -183,12 +186,12 @@ def add_arguments(parser):
     )
 
 
-def configure(folder, rung):
+def configure(folder: Path, rung: Rung) -> None:
     if not (folder / "CMakeCache.txt").is_file():
         subprocess.run([ROOT / "scripts/step", "--preset", "simt", rung.name, "--help"], check=True)
 
 
-def build(rung, folder):
+def build(rung: Rung, folder: Path) -> Path:
     target = f"{rung.program}_recorded"
     program = folder / "steps" / target
     configure(folder, rung)
@@ -198,7 +201,7 @@ def build(rung, folder):
     return program
 
 
-def working_copy(wanted):
+def working_copy(wanted: str) -> tuple[str, Rung, Path, Path]:
     """Of an exercise: its id, its rung, the learner's kernel, and the program to be recorded."""
     from lab.exercises import building, catalogue, command
 
@@ -221,7 +224,7 @@ def working_copy(wanted):
     return exercise.id, exercise.rung, kernel, program
 
 
-def own_program(file):
+def own_program(file: Path) -> Path:
     """A reader's own file, compiled to be recorded."""
     from cuda_on_cpu import compiling
 
@@ -229,7 +232,9 @@ def own_program(file):
     return compiling.build(compiling.Program([Path(file).resolve()]))
 
 
-def first_of_race(trace, program, arguments, options):
+def first_of_race(
+    trace: Recording, program: Path, arguments: list[str], options: argparse.Namespace
+) -> Recording | None:
     """The recording of the other block of a race between two; None if there is none, or if that
     block had not ended when the race was found."""
     other = trace.get("fault", {}).get("other")
@@ -244,7 +249,7 @@ def first_of_race(trace, program, arguments, options):
     return first
 
 
-def write(text, path):
+def write(text: str, path: Path) -> None:
     if len(text) > MOST:
         raise LabError(
             f"the page would have {len(text):,} bytes, more than {MOST:,}:\ntake a smaller problem "
@@ -253,7 +258,7 @@ def write(text, path):
     path.write_text(text, encoding="utf-8")
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     late = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     add_options(late)
     options, arguments = late.parse_known_args(options.arguments, options)

@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 from cuda_on_cpu import NAME, ROOT, SimtError, compiling, profile_report, unsupported
 
@@ -70,7 +72,7 @@ OF_NVCC_WITH_VALUE = re.compile(
 
 
 class Parser(argparse.ArgumentParser):
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         raise SimtError(f"{message}; see {NAME} --help")
 
 
@@ -86,13 +88,13 @@ def without_options_of_nvcc(words: list[str]) -> list[str]:
     return kept
 
 
-def place(text):
+def place(text: str) -> str:
     if not re.fullmatch(r".+:\d+", text):
         raise argparse.ArgumentTypeError(f"FILE:LINE is wanted, not {text}")
     return text
 
 
-def parser():
+def parser() -> Parser:
     whole = Parser(
         prog=NAME,
         usage=f"{NAME} run FILE.cu [FILE ...] [OPTION ...] [-- ARGUMENT ...]",
@@ -106,39 +108,47 @@ def parser():
     add("-I", dest="folders", action="append", default=[], metavar="DIR", help="headers lie there")
     add("-D", dest="defined", action="append", default=[], metavar="NAME[=VALUE]", help="a macro")
     for name, value, text in OPTIONS:
-        add(name, help=text, **({"metavar": value} if value else {"action": "store_true"}))
+        more: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
+        add(name, help=text, **more)
     text = "leave out what is found there; again for more"
     add("--ignore", action="append", default=[], type=place, metavar="FILE:LINE", help=text)
     whole.set_defaults(launches="3")
     return whole
 
 
-def environment(options, name):
+def environment(options: argparse.Namespace, name: str) -> dict[str, str]:
     """The library's options; what is not said here stays as the environment has it."""
     said = {
         "SCHEDULE": options.schedule,
         "WORKERS": options.workers,
         "KERNEL": options.kernel,
         "LAUNCHES": options.launches,
-        "KEEP_GOING": "1" * options.keep_going,
+        "KEEP_GOING": "1" if options.keep_going else "",
         "IGNORE": ",".join(options.ignore),
-        "STRICT": "1" * options.strict,
+        "STRICT": "1" if options.strict else "",
         "TIMEOUT": options.timeout,
         "MEMORY_MIB": options.memory,
         "JSON": options.json,
-        "PROFILE": f"{name}.profile.json" * options.profile,
+        "PROFILE": f"{name}.profile.json" if options.profile else "",
     }
     return os.environ | {f"FLASH_SIMT_{key}": value for key, value in said.items() if value}
 
 
-def write_verdict(options, kind, code, said):
+def write_verdict(
+    options: argparse.Namespace, kind: str, code: int, said: Iterable[tuple[str, str, str]]
+) -> None:
     """The verdict on a program that could not tell its own; common/simt/report/ending.cpp has the
     others. `said` is a list of (file, line, message)."""
     nowhere = {"kernel": "", "block": [0, 0, 0], "thread": [0, 0, 0], "action": "", "hint": ""}
     nothing = {"launches": 0, "launches_watched": 0, "kernels": [], "warnings": []}
     faults = []
     for name, line, message in said:
-        fault = {"kind": kind, "message": message, "text": f"{name}:{line}: {message}", **nowhere}
+        fault: dict[str, Any] = {
+            "kind": kind,
+            "message": message,
+            "text": f"{name}:{line}: {message}",
+            **nowhere,
+        }
         fault |= {"file": compiling.short(name), "line": int(line), "calls": [], "other": None}
         faults.append(fault)
     is_refused = kind == "not_supported"
@@ -150,7 +160,7 @@ def write_verdict(options, kind, code, said):
         "schedule": options.schedule or "in-order",
         **nothing,
         "faults": faults,
-        "unsupported": [fault["text"] for fault in faults * is_refused],
+        "unsupported": [fault["text"] for fault in faults] if is_refused else [],
     }
     text = json.dumps(verdict, indent=2) + "\n"
     try:
@@ -159,21 +169,26 @@ def write_verdict(options, kind, code, said):
         raise SimtError(f"cannot write {options.json}") from None
 
 
-def tell_why_not(error, options):
+def tell_why_not(error: SimtError, options: argparse.Namespace) -> None:
     """The verdict on a program that has not begun."""
     if isinstance(error, compiling.NotSupported):
         place, message = str(error).split(": not supported: ")
-        file, _, line = place.rpartition(":") if place[-1].isdigit() else (place, "", 0)
-        return write_verdict(options, "not_supported", error.code, [(file, line, message)])
+        file, _, line = place.rpartition(":") if place[-1].isdigit() else (place, "", "0")
+        write_verdict(options, "not_supported", error.code, [(file, line, message)])
+        return
     said = [
         (one["file"], one["line"], one["said"]) for one in unsupported.ERROR.finditer(str(error))
     ]
     write_verdict(
-        options, "does_not_compile", error.code, said or [(options.files[0], 0, str(error))]
+        options, "does_not_compile", error.code, said or [(options.files[0], "0", str(error))]
     )
 
 
-def execute(command, at_crash=lambda code, message: None, **more):
+def execute(
+    command: Sequence[str | Path],
+    at_crash: Callable[[int, str], object] = lambda code, message: None,
+    **more: Any,
+) -> int:
     """The exit code, as a shell has it. Ctrl-C and the end are the program's to answer."""
     with subprocess.Popen(command, **more) as child:
         answers = {
@@ -191,7 +206,7 @@ def execute(command, at_crash=lambda code, message: None, **more):
     return code if code >= 0 else 128 - code
 
 
-def name_of_gpu():
+def name_of_gpu() -> str:
     """That of the first one; "" where there is none."""
     if not shutil.which("nvidia-smi"):
         return ""
@@ -200,7 +215,7 @@ def name_of_gpu():
     return first[1] if first else ""
 
 
-def on_gpu(program, arguments, target):
+def on_gpu(program: compiling.Program, arguments: list[str], target: Path) -> int:
     """The same files by nvcc, with the functions of common/cuda if they are asked for."""
     wanted = os.environ.get("CUDACXX")
     places = [wanted] if wanted else ["nvcc", "/usr/local/cuda/bin/nvcc"]
@@ -219,7 +234,7 @@ def on_gpu(program, arguments, target):
     return execute([f"{target}.gpu", *arguments])
 
 
-def run(options, arguments):
+def run(options: argparse.Namespace, arguments: list[str]) -> int:
     if not options.files:
         raise SimtError(f"which program? A file that ends in .cu; see {NAME} --help")
     for file in options.files:
@@ -245,9 +260,9 @@ def run(options, arguments):
             tell_why_not(error, options)
         raise
 
-    def at_crash(code, message):
+    def at_crash(code: int, message: str) -> None:
         if options.json:
-            write_verdict(options, "crash", code, [(options.files[0], 0, message)])
+            write_verdict(options, "crash", code, [(options.files[0], "0", message)])
 
     code = execute([target, *arguments], at_crash, env=environment(options, target.name))
     if options.profile and Path(f"{target.name}.profile.json").is_file():
@@ -260,7 +275,7 @@ def run(options, arguments):
     return code
 
 
-def main(words):
+def main(words: list[str]) -> int:
     if "--" in words:
         at = words.index("--")
         words, arguments = words[:at], words[at + 1 :]
@@ -273,8 +288,9 @@ def main(words):
             raise SimtError(f"there is no command '{words[0]}'; see {NAME} --help")
         if not words:
             raise SimtError(f"what is to be done? {NAME} run FILE.cu; see {NAME} --help")
-        words = without_options_of_nvcc(words[words[0] == "run" :])
-        return run(parser().parse_intermixed_args(words), arguments)
+        of_run = words[1:] if words[0] == "run" else words  # else -h or --help
+        options = parser().parse_intermixed_args(without_options_of_nvcc(of_run))
+        return run(options, arguments)
     except SimtError as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return error.code

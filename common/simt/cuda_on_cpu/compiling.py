@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,18 +50,18 @@ class NotSupported(SimtError):
 class Program:
     """The files that make a program, and those of its own that they include."""
 
-    mains: list
-    folders: list = field(default_factory=list)  # of -I
-    defined: list = field(default_factory=list)  # of -D
-    texts: dict = field(default_factory=dict)  # {path: as it is}
-    rewritten: dict = field(default_factory=dict)  # {path: Rewritten}
-    refused: dict = field(default_factory=dict)
+    mains: list[Path]
+    folders: list[Path] = field(default_factory=list)  # of -I
+    defined: list[str] = field(default_factory=list)  # of -D
+    texts: dict[Path, bytes] = field(default_factory=dict)  # {path: as it is}
+    rewritten: dict[Path, rewriting.Rewritten] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     # Headers of what is not supported, and where they are included. Empty ones take their place:
     # a program may include what it does not use.
     left_out: dict[str, str] = field(default_factory=dict)
     is_open: bool = False  # it includes what only the preprocessor knows
 
-    def read(self):
+    def read(self) -> None:
         """Finds the files and rewrites them."""
         found = list(self.mains)
         for path in found:
@@ -68,12 +69,13 @@ class Program:
             for include in INCLUDE.finditer(self.texts[path]):
                 quoted, bracketed, macro = include.groups()
                 self.is_open |= bool(macro)
-                places = [path.parent] * bool(quoted) + self.folders
+                places = [path.parent, *self.folders] if quoted else self.folders
                 name = (quoted or bracketed or b"").decode(errors="replace")
-                for place in places * bool(name):
+                for place in places if name else ():
                     candidate = Path(os.path.normpath(place / name))
                     if candidate.is_file():
-                        found += [candidate] * (candidate not in found and not is_ours(candidate))
+                        if candidate not in found and not is_ours(candidate):
+                            found.append(candidate)
                         break
                 else:
                     if is_unsupported(name) and b"__has_include" not in self.texts[path]:
@@ -93,13 +95,13 @@ class Program:
         ]
         return path.suffix == ".c" and any((HEADERS / name).is_file() for name in found)
 
-    def notes(self):
+    def notes(self) -> Iterator[str]:
         """What to know of the files before they run, a line each."""
         for path, one in self.rewritten.items():
             for number, text in one.notes:
                 yield f"{short(path)}:{number}: warning: {text}"
 
-    def changes(self):
+    def changes(self) -> Iterator[str]:
         """Of each file, the lines that were rewritten."""
         for path, text in self.texts.items():
             before, after = text.split(b"\n"), self.rewritten[path].text.split(b"\n")
@@ -110,17 +112,17 @@ class Program:
                     yield from (f"- {line(old)}", f"+ {line(new)}")
 
 
-def line(text):
+def line(text: bytes) -> str:
     return text.decode(errors="replace").rstrip()
 
 
-def short(path):
+def short(path: str | Path) -> str:
     """As one would type it here."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
 
-def is_ours(path):
+def is_ours(path: Path) -> bool:
     """Headers of this repository run as they are; so do CUDA's, which ours take the place of."""
     return path.is_relative_to(ROOT / "common") or (path.parent / "cuda_runtime.h").is_file()
 
@@ -132,14 +134,14 @@ def is_unsupported(name: str) -> bool:
     return unsupported.what_of(name) is not None
 
 
-def install(package):
+def install(package: str) -> None:
     """A package of the system. Raises LeftOut where nobody in front can install one."""
     # stdout is that of the program which needs it
     if not DOOR or subprocess.run([DOOR, "--install", package], stdout=sys.stderr).returncode:
         raise LeftOut(f"there is no {package}")
 
 
-def use_grammar():
+def use_grammar() -> None:
     """Makes tree-sitter's CUDA grammar importable."""
     try:
         wanted = Path(__file__).with_name("requirements.txt")
@@ -155,7 +157,7 @@ def use_grammar():
         sys.path.insert(0, str(packages))
 
 
-def digest(*parts):
+def digest(*parts: object) -> str:
     whole = hashlib.sha256()
     for part in parts:
         whole.update(part if isinstance(part, bytes) else str(part).encode())
@@ -163,11 +165,11 @@ def digest(*parts):
     return whole.hexdigest()[:16]
 
 
-def compiler():
+def compiler() -> str:
     return os.environ.get("CXX") or "g++"
 
 
-def stamp():
+def stamp() -> str:
     """Of the compiler and the library's sources, by what is in them."""
     program = Path(shutil.which(compiler()) or "g++").resolve()
     files = sorted((*(ROOT / "common").glob("*.hpp"), *(ROOT / "common/cuda").rglob("*.hpp")))
@@ -177,7 +179,7 @@ def stamp():
     return digest(*(part for path in paths for part in (path, path.read_bytes())))
 
 
-def build_alone(target):
+def build_alone(target: str) -> None:
     """By CMake, from this folder."""
     commands = [["cmake", "--build", BUILD, "--parallel", JOBS, "--target", target]]
     if not any((BUILD / name).exists() for name in ("build.ninja", "Makefile")):
@@ -188,7 +190,7 @@ def build_alone(target):
             raise SimtError(f"{done.stdout}{done.stderr}the SIMT backend does not build")
 
 
-def build_library(library=LIBRARY):
+def build_library(library: Path = LIBRARY) -> str:
     """Once, and when its sources have changed. Returns their stamp."""
     now, built = stamp(), library.with_suffix(".stamp")
     if not (library.is_file() and built.is_file() and built.read_text() == now):
@@ -205,18 +207,18 @@ def build_library(library=LIBRARY):
     return now
 
 
-def run(command):
+def run(command: Iterable[object]) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"LC_ALL": "C"}
     return subprocess.run(
         [*map(str, command)], capture_output=True, text=True, errors="replace", env=env
     )
 
 
-def include_options(program, mirror):
+def include_options(program: Program, mirror: Path) -> list[str | Path]:
     """Rewritten headers first, except where CUDA's are shadowed."""
     folders = [folder for folder in program.folders if not (folder / "cuda_runtime.h").is_file()]
     beside = dict.fromkeys(path.parent for path in program.mains)
-    options = [f"-I{HEADERS}"]
+    options: list[str | Path] = [f"-I{HEADERS}"]
     options += [f"-I{mirrored(folder, mirror)}" for folder in folders]
     options += [f"-I{folder}" for folder in folders]
     options += [word for folder in beside for word in ("-iquote", folder)]
@@ -225,17 +227,17 @@ def include_options(program, mirror):
     return [*options, "-idirafter", mirror / IF_MISSING]
 
 
-def mirrored(path, mirror):
+def mirrored(path: Path, mirror: Path) -> Path:
     return mirror / str(path).lstrip("/")
 
 
-def compile_one(program, mirror, path, target):
+def compile_one(program: Program, mirror: Path, path: Path, target: Path) -> str:
     """An object file, unless the cache has it. Returns what g++ says if it is not content."""
     if target.is_file() and not program.is_open:
         os.utime(target)
         return ""
     is_cuda = path.suffix in (".cu", ".cuh") or program.is_c_with_cuda(path)
-    options = [f"-D{macro}" for macro in program.defined]
+    options: list[str | Path] = [f"-D{macro}" for macro in program.defined]
     if is_cuda:
         options += [f"-D{macro}" for macro in MACROS]
         options += ["-include", HEADERS / "cuda_runtime.h"]
@@ -260,7 +262,7 @@ def compile_one(program, mirror, path, target):
     return ""
 
 
-def build(program):
+def build(program: Program) -> Path:
     """The file of the program, compiled and linked."""
     library = build_library()
     program.read()
@@ -281,8 +283,8 @@ def build(program):
         if program.is_c_with_cuda(path):  # its functions stay those of C
             text = b'extern "C" {\n' + text + b"\n}\n"
         place.write_bytes(text)
-    headers = [path for path in program.texts if path not in program.mains]
-    headers = [part for path in headers for part in (path, program.rewritten[path].text)]
+    included = [path for path in program.texts if path not in program.mains]
+    headers = [part for path in included for part in (path, program.rewritten[path].text)]
     for name in program.left_out:
         place = mirror / (IF_MISSING if unsupported.is_no_part_of_cuda(name) else LEFT_OUT) / name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -295,8 +297,8 @@ def build(program):
     compile_each = partial(compile_one, program, mirror)
     with ThreadPoolExecutor(JOBS) as workers:
         said = list(workers.map(compile_each, program.mains, objects))
-    for one in filter(None, said):
-        if reason := unsupported.explain(one, program.refused, program.left_out):
+    for complaint in filter(None, said):
+        if reason := unsupported.explain(complaint, program.refused, program.left_out):
             raise NotSupported(reason)
     if any(said):
         raise DoesNotCompile(
@@ -309,12 +311,12 @@ def build(program):
     return target
 
 
-def link(program, objects, target):
+def link(program: Program, objects: list[Path], target: Path) -> None:
     if not re.search(r" T main$", run(["nm", *objects]).stdout, re.M):
         files = ", ".join(map(short, program.mains))
         raise DoesNotCompile(f"none of the files has a main: {files}")
     fast = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
-    libraries = ["-Wl,--wrap=main"]
+    libraries: list[str | Path] = ["-Wl,--wrap=main"]
     if any(b"cublas" in text for text in program.texts.values()):
         build_library(CUBLAS)
         libraries.append(CUBLAS)
@@ -333,14 +335,14 @@ def link(program, objects, target):
     os.replace(partial, target)
 
 
-def last_used(path):
+def last_used(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except FileNotFoundError:  # another process has renamed or removed it
         return 0
 
 
-def clean():
+def clean() -> None:
     """Leaves what was used last."""
     for folder in (OWN, OWN / "objects"):
         found = [path for path in folder.iterdir() if path.name != "objects"]

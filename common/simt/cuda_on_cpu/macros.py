@@ -5,10 +5,16 @@ scripts/simt compiles it once, for both. So what mentions __CUDA_ARCH__ comes tw
 function asks at run time where it runs (rewriting.py), and reads one of its two texts.
 """
 
+from __future__ import annotations
+
 import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 ARCH = b"__CUDA_ARCH__"
 OF_HOST = b"__CUDA_ARCH_OF_THE_HOST__"  # which nobody defines
@@ -33,14 +39,14 @@ QUALIFIERS = INLINE | {
 }
 
 
-def descend(node) -> Iterator:
+def descend(node: Node) -> Iterator[Node]:
     """All nodes below and this one, children first."""
     for child in node.children:
         yield from descend(child)
     yield node
 
 
-def in_function(node) -> bool:
+def in_function(node: Node | None) -> bool:
     while node is not None and node.type not in ("function_definition", "lambda_expression"):
         node = node.parent
     return node is not None
@@ -50,7 +56,7 @@ def words(text: bytes) -> set[bytes]:
     return set(WORD.findall(text))
 
 
-def conditions(node) -> list[bytes]:
+def conditions(node: Node | None) -> list[bytes]:
     """What a conditional of the preprocessor asks, in all of its branches."""
     asked = []
     while node is not None and node.type in CONDITIONALS + ALTERNATIVES:
@@ -69,7 +75,7 @@ class Macros:
     # Conditionals on __CUDA_ARCH__ around definitions of macros, and the macros.
     two_sided: list[tuple[bytes, set[bytes]]] = field(default_factory=list)
 
-    def learn(self, root) -> None:
+    def learn(self, root: Node) -> None:
         """From the tree of a file."""
         for node in descend(root):
             if node.type in DEFINITIONS:
@@ -82,7 +88,7 @@ class Macros:
                 if names:
                     self.two_sided.append((node.text.rstrip(b"\n"), names))
 
-    def define(self, node) -> None:
+    def define(self, node: Node) -> None:
         name, body = (node.child_by_field_name(one) for one in ("name", "value"))
         text = body.text if body is not None else b""
         if node.type == "preproc_function_def":

@@ -8,7 +8,9 @@ import html
 import json
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 GLOBAL = {"global_load": "loads", "global_store": "stores"}
 SHARED = {"shared_load": "loads", "shared_store": "stores", "async_store": "cp.async writes"}
@@ -24,7 +26,7 @@ ENGINE = {"tma_load": "TMA load", "tma_store": "TMA store", "bulk_reduce": "bulk
 INSTRUCTIONS = ("mma", "ldmatrix", "cp.async", "wgmma")  # names that have no plural
 
 
-def load(path):
+def load(path: str | Path) -> dict[str, Any]:
     """The document; ValueError when the file does not hold a profile."""
     document = json.loads(Path(path).read_text(encoding="utf-8"))
     if not isinstance(document, dict) or "kernels" not in document:
@@ -32,43 +34,43 @@ def load(path):
     return document
 
 
-def together(counts, parts):
+def together(counts: Mapping[str, Any], parts: Iterable[str]) -> Counter[str]:
     """Loads and stores of one kind of memory in one sum."""
     return sum((Counter(counts.get(part, {})) for part in parts), Counter())
 
 
-def ratio(part, whole):
+def ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0
 
 
-def ways(shared):
+def ways(shared: Mapping[str, int]) -> float:
     """Wavefronts over those needed without conflict."""
     return ratio(shared["wavefronts"], shared["ideal"])
 
 
-def size(count):
+def size(count: int) -> str:
     return f"{count:,} B" if count < 10_000 else f"{(count + 500) // 1000:,} kB"
 
 
-def short(file):
+def short(file: str) -> str:
     """As one would type it here."""
     relative = os.path.relpath(file)
     return file if relative.startswith("..") else relative
 
 
-def events(counts):
+def events(counts: Mapping[str, Any]) -> str:
     named = [(counts[name], noun) for name, noun in EVENTS.items() if counts.get(name)]
     named += [(counts[name]["requests"], noun) for name, noun in ENGINE.items() if counts.get(name)]
     # By their columns.
     shapes = sorted(counts.get("wgmma", {}), key=lambda shape: (len(shape), shape))
     named += [(counts["wgmma"][shape], f"wgmma {shape}") for shape in shapes]
     return ", ".join(
-        f"{count:,} {noun}{'s' * (count != 1 and not noun.startswith(INSTRUCTIONS))}"
+        f"{count:,} {noun}{'' if count == 1 or noun.startswith(INSTRUCTIONS) else 's'}"
         for count, noun in named
     )
 
 
-def marks(line):
+def marks(line: Mapping[str, Any]) -> list[str]:
     return [
         word
         for word, name in (("uncoalesced", "uncoalesced"), ("bank conflicts", "conflicted"))
@@ -76,7 +78,7 @@ def marks(line):
     ]
 
 
-def lines_that_matter(kernel):
+def lines_that_matter(kernel: dict[str, Any]) -> list[tuple[dict[str, Any], float, float]]:
     """[(line, its share of sectors, of wavefronts)] of lines with a twentieth, or a mark."""
     sectors = together(kernel["total"], GLOBAL)["sectors"]
     wavefronts = together(kernel["total"], SHARED)["wavefronts"]
@@ -89,7 +91,7 @@ def lines_that_matter(kernel):
     return rows
 
 
-def totals(total):
+def totals(total: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """(name, what was counted of it) of what a kernel does."""
     for name in ("load", "store", "atomic"):
         own = total.get(f"global_{name}", {})
@@ -111,12 +113,12 @@ def totals(total):
         yield "events", events(total)
 
 
-def summary(document):
+def summary(document: dict[str, Any]) -> str:
     """Totals of each kernel, and the lines that make up most of its traffic."""
     out = []
     for kernel in document["kernels"]:
         grid, block = (" x ".join(map(str, kernel[name])) for name in ("grid", "block"))
-        launches = f"{kernel['launches']:,} launch{'es' * (kernel['launches'] != 1)}"
+        launches = f"{kernel['launches']:,} launch{'' if kernel['launches'] == 1 else 'es'}"
         shared = f"{kernel['shared_bytes']:,} bytes of shared memory"
         out.append(f"{kernel['name']}: {launches} of {grid} blocks, {block} threads, {shared}")
         out += [f"  {name:<14} {said}" for name, said in totals(kernel["total"])]
@@ -124,7 +126,8 @@ def summary(document):
             moved = f"{size(one['load']['bytes'])} read, {size(one['store']['bytes'])} written"
             out.append(f"  {one['name']} ({size(one['bytes'])}): {moved}")
         rows = lines_that_matter(kernel)
-        out += ["  lines that matter"] * bool(rows)
+        if rows:
+            out.append("  lines that matter")
         for line, of_sectors, of_wavefronts in rows:
             place = f"{short(line['file'])}:{line['line']}" if line["file"] else "unknown line"
             parts = [f"    {place}"]
@@ -139,20 +142,21 @@ def summary(document):
     return "\n".join(out) + "\n"
 
 
-def listings(document):
+def listings(document: dict[str, Any]) -> dict[str, list[tuple[int, str, dict[str, Any]]]]:
     """{file: [(number, source text, counts or {})]}; of an unreadable file, counted lines."""
-    files = {}
+    of_files: dict[str, dict[int, dict[str, Any]]] = {}
     for kernel in document["kernels"]:
         for line in kernel["lines"]:
             if not line["file"]:
                 continue
-            known = files.setdefault(line["file"], {}).setdefault(line["line"], {})
+            known = of_files.setdefault(line["file"], {}).setdefault(line["line"], {})
             for name, value in line.items():
                 if isinstance(value, dict):
                     known[name] = Counter(known.get(name, {})) + Counter(value)
                 elif name not in ("file", "line"):
                     known[name] = known.get(name, 0) + value
-    for file, counted in sorted(files.items()):
+    files = {}
+    for file, counted in sorted(of_files.items()):
         try:
             source = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -161,14 +165,14 @@ def listings(document):
         files[file] = [
             (number, text, counted.get(number, {})) for number, text in enumerate(source, 1)
         ]
-    return dict(sorted(files.items()))
+    return files
 
 
-def heading(file):
+def heading(file: str) -> str:
     return short(file) if Path(file).is_file() else f"{file} (cannot be read here)"
 
 
-def cells(counts):
+def cells(counts: Mapping[str, Any]) -> list[str]:
     """What stands beside a line: requests, sectors per request, wavefronts, ways, all else."""
     own, shared = together(counts, GLOBAL), together(counts, SHARED)
     found = ["", "", "", "", events(counts)]
@@ -179,7 +183,7 @@ def cells(counts):
     return found
 
 
-def text(document):
+def text(document: dict[str, Any]) -> str:
     """The source files of the kernels, each line with its counts beside it."""
     out = []
     for file, lines in listings(document).items():
@@ -235,7 +239,7 @@ HEAD = """<table><thead><tr><th>sectors<th>per request<th>wavefronts<th>ways<th 
 """
 
 
-def page(title, document):
+def page(title: str, document: dict[str, Any]) -> str:
     """The listing as one HTML page: no script, no other file."""
     title = f"{html.escape(title)}: memory traffic by line"
     out = [PAGE.replace("@TITLE@", title), f"<pre>{html.escape(summary(document))}</pre>\n"]
@@ -262,7 +266,7 @@ def page(title, document):
     return "".join(out) + "</html>\n"
 
 
-def bar(kind, count, most):
+def bar(kind: str, count: int, most: int) -> str:
     """A count with a bar behind it, relative to the largest; empty when nothing was counted."""
     if not count:
         return "<td>"
@@ -270,7 +274,7 @@ def bar(kind, count, most):
     return f'<td class="{kind} bar" style="--part:{part}">{count:,}'
 
 
-def write(document, stem):
+def write(document: dict[str, Any], stem: str) -> tuple[str, str]:
     """Writes the listings; returns their names."""
     title = Path(stem).name.removesuffix(".profile")
     for ending, content in ((".txt", text(document)), (".html", page(title, document))):
@@ -278,7 +282,7 @@ def write(document, stem):
     return f"{stem}.txt", f"{stem}.html"
 
 
-def show(document, stem):
+def show(document: dict[str, Any], stem: str) -> None:
     """Prints the summary and writes the listings beside STEM.json."""
     print(summary(document), end="")
     print(f"written  {', '.join(write(document, stem))}")

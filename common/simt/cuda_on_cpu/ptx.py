@@ -3,8 +3,15 @@
 What is not understood in full, each modifier and each operand, is refused by its name.
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 PTX = "::flash::simt::ptx::"
 # PTX's types as C++ has them.
@@ -114,7 +121,7 @@ class Operand:
     value: str  # its text
 
 
-def instructions(text):
+def instructions(text: str) -> list[str]:
     """Those of a text of PTX, without comments and the braces around all."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S).strip()
     if text.startswith("{") and text.endswith("}"):
@@ -122,7 +129,7 @@ def instructions(text):
     return [" ".join(part.split()) for part in text.split(";") if part.strip()]
 
 
-def operands(text):
+def operands(text: str) -> list[str]:
     """Those of an instruction, brackets and braces whole."""
     found, depth = [""], 0
     for character in text:
@@ -250,8 +257,8 @@ class Instruction:
         if count == 1:
             if any("{" in one for one in self.written):
                 return None
-            of = special(of[0], kind) or self.value(of[0], kind)
-            return f"{PTX}set({self.result(to[0])}, {of})"
+            value = special(of[0], kind) or self.value(of[0], kind)
+            return f"{PTX}set({self.result(to[0])}, {value})"
         part = f"b{width(kind) // count}"
         if kind[0] != "b" or part not in TYPES:
             return None
@@ -344,7 +351,7 @@ def to_cpp(text: str, given: list[Operand], is_barrier: bool = False) -> str:
             "each, or use CUDA's own functions"
         )
     done = [Instruction(found[0], given).to_cpp()] if found else []
-    fence = ['__asm__ __volatile__("" ::: "memory")'] * is_barrier
+    fence = ['__asm__ __volatile__("" ::: "memory")'] if is_barrier else []
     bound = []
     for number, one in enumerate(given):
         kinds = {"n": "constexpr auto ", "=": "auto &&", "+": "auto &&"}
@@ -355,7 +362,7 @@ def to_cpp(text: str, given: list[Operand], is_barrier: bool = False) -> str:
     return "({ " + "; ".join(statements) + "; })"
 
 
-def text_of(node) -> str:
+def text_of(node: Node) -> str:
     """What a node with one or several strings says."""
     said = []
     for child in node.children if node.type == "concatenated_string" else [node]:
@@ -379,7 +386,7 @@ ESCAPES = {r"\n": "\n", r"\t": " ", r"\r": " "}
 STRINGS = ("string_literal", "raw_string_literal", "concatenated_string")
 
 
-def translate(node, render) -> bytes:
+def translate(node: Node, render: Callable[[int, int], bytes]) -> bytes:
     """What takes the place of an asm statement; `render` gives the text of its expressions."""
     strings = [child for child in node.children if child.type in STRINGS]
     if not strings:

@@ -4,10 +4,14 @@ A grammar made for CUDA finds the places. What stands in them is replaced where 
 line keeps its number. common/simt/language/launch_syntax.hpp says what the new text means.
 """
 
+from __future__ import annotations
+
 import functools
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cuda_on_cpu import ptx
 from cuda_on_cpu.macros import (
@@ -23,6 +27,9 @@ from cuda_on_cpu.macros import (
     in_function,
     words,
 )
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
 
 SIMT = "::flash::simt::"
 # Host code may use these names for its own variables; in kernels they are macros.
@@ -119,43 +126,43 @@ class Known:
 
 
 @functools.cache
-def parser():
+def parser() -> Parser:
     import tree_sitter
     import tree_sitter_cuda
 
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 
-def without_spaces(source):
+def without_spaces(source: bytes) -> bytes:
     """<<<1, 2>>> for << <1, 2> >>, with the spaces behind it, so that nothing moves."""
     return SPACED_LAUNCH.sub(rb"<<<\1\2>>>\3", source)
 
 
-def blanks(match):
+def blanks(match: re.Match[bytes]) -> bytes:
     return re.sub(rb"[^\n]", b" ", match[0])
 
 
-def parse(source, macros=None):
+def parse(source: bytes, macros: Macros | None = None) -> Node:
     """The tree of a text, in which everything stands where it is."""
     copy = UNKNOWN_TO_GRAMMAR.sub(blanks, source)
     copy = TYPE_AS_ARGUMENT.sub(lambda found: re.sub(rb"\S", b"x", found[0]), copy)
     return parser().parse(macros.for_grammar(copy) if macros else copy).root_node
 
 
-def on_one_line(text):
+def on_one_line(text: bytes) -> bytes:
     """Without comments and line ends."""
     text = re.sub(rb"//[^\n]*|/\*.*?\*/", b" ", text, flags=re.S)
     return re.sub(rb"\s*\\?\n\s*", b" ", text)
 
 
-def around(node, *types):
+def around(node: Node | None, *types: str) -> Node | None:
     """The nearest node of one of the types that this one lies in."""
     while node is not None and node.type not in types:
         node = node.parent
     return node
 
 
-def part(node, *types):
+def part(node: Node, *types: str) -> Node | None:
     return next((child for child in node.children if child.type in types), None)
 
 
@@ -164,7 +171,7 @@ class Kernel:
     """A __global__ function as it is declared or defined somewhere."""
 
     name: bytes
-    node: object  # the whole declaration
+    node: Node  # the whole declaration
     end: int  # of what belongs to it
     template: bytes  # "template <class T, int N>", or nothing
     arguments: bytes  # "<T, N>"
@@ -173,7 +180,7 @@ class Kernel:
     names: bytes = b""  # "a, n"
 
 
-def template_arguments(parameters):
+def template_arguments(parameters: Node) -> bytes | None:
     """b"<T, N>" for the parameters of a template; None where one has no name."""
     names = []
     for parameter in parameters.named_children:
@@ -184,18 +191,18 @@ def template_arguments(parameters):
         is_type = "type_parameter" in parameter.type
         kind = "type_identifier" if is_type else "identifier"
         found = [node for node in descend(parameter) if node.type == kind]
-        if is_type and found and part(parameter, "="):
-            found = [node for node in found if node.end_byte <= part(parameter, "=").start_byte]
+        if is_type and (default := part(parameter, "=")):
+            found = [node for node in found if node.end_byte <= default.start_byte]
         elif not is_type:
             declarator = parameter.child_by_field_name("declarator")
             found = [node for node in found if declarator and within(node, declarator)]
         if not found:
             return None
-        names.append(found[0].text + b"..." * ("variadic" in parameter.type))
+        names.append(found[0].text + (b"..." if "variadic" in parameter.type else b""))
     return b"<" + b", ".join(names) + b">"
 
 
-def name_of_parameter(node):
+def name_of_parameter(node: Node) -> list[bytes]:
     """[its name], or nothing."""
     declarator = node.child_by_field_name("declarator")
     while declarator is not None and declarator.type != "identifier":
@@ -204,7 +211,7 @@ def name_of_parameter(node):
     return [declarator.text] if declarator is not None else []
 
 
-def scope_of(declaration):
+def scope_of(declaration: Node) -> Node | None:
     """Where a name means what is declared there. That of a parameter ends with its function or
     template; where a function is but declared, with its list."""
     of = declaration.parent
@@ -218,7 +225,7 @@ def scope_of(declaration):
     return owner if owner.type in ("function_definition", "lambda_expression") else of
 
 
-def is_whole(syntax):
+def is_whole(syntax: Node) -> bool:
     """Whether the grammar has seen a launch from one end to the other."""
     call = syntax.parent
     ends = part(syntax, "<<<"), part(syntax, ">>>")
@@ -230,25 +237,25 @@ def is_whole(syntax):
     )
 
 
-def name_at_end(callee):
+def name_at_end(callee: Node) -> Node:
     """What is launched, where the grammar takes a piece of what stands before for a part of it."""
     while callee.has_error and callee.children and callee.type not in NAMES:
         callee = callee.children[-1]
     return callee
 
 
-def within(node, other):
+def within(node: Node, other: Node) -> bool:
     return other.start_byte <= node.start_byte and node.end_byte <= other.end_byte
 
 
-def head_of(node, source, end):
+def head_of(node: Node, source: bytes, end: int) -> tuple[int, bytes]:
     """Where a declaration begins, with the words before it that the grammar did not see."""
     before = node.prev_sibling
     start = before.end_byte if before is not None else node.parent.start_byte
     return start, source[start:end]
 
 
-def functions(root, source, macros):
+def functions(root: Node, source: bytes, macros: Macros) -> Iterator[tuple[Node, Node, Node, bool]]:
     """(declaration, declarator, name, whether it is a kernel) of what a file declares."""
     for node in descend(root):
         if node.type not in ("function_definition", "declaration"):
@@ -263,7 +270,7 @@ def functions(root, source, macros):
                 yield node, function, name, b"__global__" in macros.meant(words(head))
 
 
-def kernels(root, source, macros):
+def kernels(root: Node, source: bytes, macros: Macros) -> list[Kernel]:
     """Every kernel that a file declares."""
     found = []
     for node, function, name, is_kernel in functions(root, source, macros):
@@ -278,24 +285,25 @@ def kernels(root, source, macros):
             texts.append(on_one_line(source[one.start_byte : end]).strip())
             whole_texts.append(on_one_line(source[one.start_byte : one.end_byte]).strip())
             names += name_of_parameter(one)
-        defaults = ()
+        defaults = b"", b""
         if texts != whole_texts and len(names) == len(texts):
             defaults = (b", ".join(whole_texts), b", ".join(names))
         template, arguments, whole = b"", b"", node
         if node.parent.type == "template_declaration":
             whole = node.parent
             of_template = part(whole, "template_parameter_list")
-            arguments = template_arguments(of_template)
+            of_itself = template_arguments(of_template)
             template_end = node.prev_sibling.end_byte
             template = on_one_line(source[whole.start_byte : template_end]).strip()
-            if arguments in (None, b"<>"):  # not to be named, or a specialisation
+            if of_itself in (None, b"<>"):  # not to be named, or a specialisation
                 continue
+            arguments = of_itself
         about = template, arguments, b", ".join(texts), *defaults
         found.append(Kernel(name.text, whole, whole.end_byte, *about))
     return found
 
 
-def learn(files):
+def learn(files: Iterable[bytes]) -> Known:
     """What is known of a program with these files (their texts)."""
     known = Known()
     files = [without_spaces(source) for source in files]
@@ -307,7 +315,7 @@ def learn(files):
     return known
 
 
-def chosen_by_arguments(files, macros):
+def chosen_by_arguments(files: list[bytes], macros: Macros) -> tuple[dict[bytes, bool], set[bytes]]:
     """(chosen, of_host), as Known has them."""
     names, with_defaults, every_name, of_host, plain = set(), set(), set(), set(), set()
     for source in files:
@@ -333,13 +341,20 @@ def chosen_by_arguments(files, macros):
 class Part:
     """A file, or the body of a macro in it, and what is changed there."""
 
-    def __init__(self, source, known, refused, offset=0, is_macro=False):
+    def __init__(
+        self,
+        source: bytes,
+        known: Known,
+        refused: dict[str, str],
+        offset: int = 0,
+        is_macro: bool = False,
+    ) -> None:
         self.source, self.known, self.refused = source, known, refused
         self.offset = offset  # of this text in the file
         self.line_end = b"\\\n" if is_macro else b"\n"
-        self.edits = []  # (start, end, text), in this text
+        self.edits: list[tuple[int, int, bytes]] = []  # (start, end, text), in this text
         self.uses_ptx = False
-        self.notes = []
+        self.notes: list[tuple[int, str]] = []
         for match in OF_LAMBDA.finditer(source):
             self.replace(*match.span(), blanks(match))
         root = parse(source, known.macros)
@@ -369,10 +384,10 @@ class Part:
             self.launches_left()
             self.both_sides(nodes)
 
-    def replace(self, start, end, text):
+    def replace(self, start: int, end: int, text: bytes) -> None:
         self.edits.append((start, end, text))
 
-    def render(self, start=0, end=None):
+    def render(self, start: int = 0, end: int | None = None) -> bytes:
         """The text between, as it is to be."""
         end = len(self.source) if end is None else end
         inside = sorted(
@@ -387,17 +402,17 @@ class Part:
             at = last
         return b"".join([*pieces, self.source[at:end]])
 
-    def same_lines(self, text, start, end):
+    def same_lines(self, text: bytes, start: int, end: int) -> bytes:
         """The text, with as many line ends as what it replaces has."""
         return text + self.line_end * (self.source.count(b"\n", start, end) - text.count(b"\n"))
 
-    def refuse(self, why):
+    def refuse(self, why: str) -> bytes:
         """What stands for something unsupported: g++ says where it is used, if it is."""
         name = f"refused_{len(self.refused)}"
         self.refused[name] = why
         return f"{SIMT}not_supported::{name}".encode()
 
-    def rename_host_variables(self, nodes):
+    def rename_host_variables(self, nodes: list[Node]) -> None:
         kinds = "identifier", "field_identifier", "type_identifier"
         spoken = [node for node in nodes if node.type in kinds and node.text in BUILT_IN]
         scopes = []
@@ -421,7 +436,7 @@ class Part:
             ):
                 self.replace(node.end_byte, node.end_byte, b"_")
 
-    def shared_memory(self, node):
+    def shared_memory(self, node: Node) -> None:
         kinds = "storage_class_specifier", "type_qualifier"
         words = [child for child in node.children if child.type in kinds]
         storage = {child.text: child for child in words}
@@ -447,17 +462,17 @@ class Part:
             kept = b" ".join(text for text in storage if text in (b"volatile", b"const"))
             for text in kept.split():
                 self.replace(storage[text].start_byte, storage[text].end_byte, b"")
-            element = kept + b" " * bool(kept) + type_node.text
+            element = (kept + b" " if kept else b"") + type_node.text
         for declarator in node.children_by_field_name("declarator"):
-            first, sizes = declarator, []
+            first, sizes = declarator, 0
             while first.type == "array_declarator":
-                sizes.insert(0, first)
+                sizes += 1
                 first = first.child_by_field_name("declarator")
             inner = self.source[first.end_byte : declarator.end_byte]
             rest = inner[inner.find(b"]") + 1 :]
             if at_file_scope:
                 text = first.text + b"{}"
-            elif not sizes:
+            elif sizes == 0:
                 text = b"&" + first.text + b" = " + f"{SIMT}DynamicShared()".encode()
             else:
                 pointer = b"(*" + first.text + b")" + rest if rest else b"*" + first.text
@@ -467,7 +482,7 @@ class Part:
                 self.replace(type_node.start_byte, type_node.end_byte, wanted)
             self.replace(declarator.start_byte, declarator.end_byte, text)
 
-    def linkage(self, node):
+    def linkage(self, node: Node) -> None:
         """What is the device's is not extern "C": it could not carry its mark."""
         body = node.child_by_field_name("body")
         if body is None:
@@ -477,7 +492,7 @@ class Part:
             if re.search(rb"__(global|device|constant|managed)__", declared):
                 self.replace(one.start_byte, one.start_byte, b'extern "C++" ')
 
-    def inline_once(self, start, end):
+    def inline_once(self, start: int, end: int) -> None:
         """A kernel is inline here, and can be so but once."""
         for word in WORD.finditer(self.source, start, end):
             if word[0] in INLINE or (
@@ -486,13 +501,13 @@ class Part:
             ):
                 self.replace(*word.span(), b"")
 
-    def both_sides(self, nodes):
+    def both_sides(self, nodes: list[Node]) -> None:
         """What depends on __CUDA_ARCH__ comes twice, where it may run on either side."""
         macros = self.known.macros
         if ARCH not in self.source and not macros.replayed(self.source):
             return
         code = NOT_CODE.sub(blanks, self.source)
-        inside = []  # functions that are seen to already
+        inside: list[Node] = []  # functions that are seen to already
         for node in reversed(nodes):  # the outer ones first
             if node.type not in ("function_definition", "lambda_expression"):
                 continue
@@ -524,7 +539,9 @@ class Part:
             if node.type in CONDITIONALS and not in_function(node):
                 self.of_file(node)
 
-    def twice(self, body, places, blocks):
+    def twice(
+        self, body: Node, places: list[tuple[int, int]], blocks: list[tuple[bytes, set[bytes]]]
+    ) -> None:
         """A function's body for the device, as it stands, and behind it the same for the host."""
         start, end = body.start_byte + 1, body.end_byte - 1
         before = self.edits
@@ -541,14 +558,14 @@ class Part:
         self.replace(start, start, b" if (FLASH_SIMT_ON_DEVICE) {")
         self.replace(end, end + 1, text)
 
-    def defined_anew(self, block, names):
+    def defined_anew(self, block: bytes, names: set[bytes]) -> bytes:
         lines = [b"#undef " + name for name in sorted(names)]
         return NEW_LINE.join([*lines, *block.split(b"\n"), b""])
 
-    def line(self, at):
+    def line(self, at: int) -> int:
         return self.source.count(b"\n", 0, at) + 1
 
-    def of_file(self, node):
+    def of_file(self, node: Node) -> None:
         """A conditional on __CUDA_ARCH__ that no function holds."""
         asked = conditions(node)
         if ARCH not in words(b" ".join(asked)):
@@ -571,11 +588,11 @@ class Part:
                 )
             )
 
-    def end_of_line(self, node):
+    def end_of_line(self, node: Node) -> int:
         end = self.source.find(b"\n", node.start_byte)
         return len(self.source) if end < 0 else end
 
-    def is_of_one_side(self, node):
+    def is_of_one_side(self, node: Node) -> bool:
         """Whether host code cannot tell which branch around this is read."""
         if node.type in ("preproc_else", "preproc_elif", *CONDITIONALS):
             return all(self.is_of_one_side(one) for one in node.named_children)
@@ -583,7 +600,7 @@ class Part:
             return self.known.macros.of_device(node.text.partition(b"(")[0])
         return node.type not in OF_BOTH_SIDES
 
-    def inline_ptx(self, node):
+    def inline_ptx(self, node: Node) -> None:
         try:
             text = ptx.translate(node, self.render)
             self.uses_ptx = True
@@ -594,23 +611,33 @@ class Part:
             node.start_byte, node.end_byte, self.same_lines(text, node.start_byte, node.end_byte)
         )
 
-    def launch(self, call, syntax):
+    def launch(self, call: Node, syntax: Node) -> None:
         """A launch that the grammar sees."""
         callee = name_at_end(call.children[0])
         arguments = call.child_by_field_name("arguments")
+        opening, closing = part(syntax, "<<<"), part(syntax, ">>>")
+        assert opening and closing  # is_whole() has seen both
         last = callee
         while last is not None and last.type in ("qualified_identifier", "template_function"):
             last = last.child_by_field_name("name")
         self.launch_of(
             (callee.start_byte, callee.end_byte),
             (last.start_byte, last.text) if last is not None else None,
-            part(syntax, "<<<").start_byte,
-            part(syntax, ">>>").start_byte,
+            opening.start_byte,
+            closing.start_byte,
             (arguments.start_byte, arguments.end_byte),
             around(call, "function_definition"),
         )
 
-    def launch_of(self, callee, last, opening, closing, arguments, function):
+    def launch_of(
+        self,
+        callee: tuple[int, int],
+        last: tuple[int, bytes] | None,
+        opening: int,
+        closing: int,
+        arguments: tuple[int, int],
+        function: Node | None,
+    ) -> None:
         """`last` is where the callee's own name is, and the name, if it has one."""
         start, end = callee
         if function is not None:
@@ -651,7 +678,7 @@ class Part:
         self.replace(opening, opening + 3, b", ")
         self.replace(closing, closing + 3, b")")
 
-    def is_variable(self, name):
+    def is_variable(self, name: bytes) -> bool:
         """Whether a variable has this name somewhere in the file."""
         return any(
             node.type == "identifier"
@@ -661,7 +688,7 @@ class Part:
             for node in self.nodes
         )
 
-    def companion(self, kernel):
+    def companion(self, kernel: Kernel) -> None:
         """Behind a kernel, a function whose type is the kernel that its arguments choose; or that
         returns the kernel and all of its arguments, where some have defaults."""
         own = kernel.name + kernel.arguments
@@ -676,7 +703,7 @@ class Part:
             text = b" %s ::std::integral_constant<%s> kernel_of_%s(%s);" % about
         self.replace(kernel.end, kernel.end, text)
 
-    def macro(self, node):
+    def macro(self, node: Node) -> None:
         body = self.source[node.start_byte : node.end_byte]
         if b"__global__" in self.known.macros.meant(words(body)):
             self.inline_once(node.start_byte, node.end_byte)
@@ -690,7 +717,7 @@ class Part:
         for start, end, text in inner.edits:
             self.replace(start + inner.offset, end + inner.offset, text)
 
-    def launches_left(self):
+    def launches_left(self) -> None:
         """Those that the grammar did not see: among the arguments of a macro, for instance."""
         code = NOT_CODE.sub(blanks, self.source)
         done = [(start, end) for start, end, _ in self.edits if start < end]
@@ -707,7 +734,7 @@ class Part:
         if opening is not None:
             self.replace(opening, opening + 3, f"->*{SIMT}Configuration(".encode())
 
-    def launch_by_words(self, code, opening, closing):
+    def launch_by_words(self, code: bytes, opening: int, closing: int) -> None:
         """A launch of which the words alone are known."""
         end = len(code[:opening].rstrip())
         own_end = opened(code, end) if code[:end].endswith(b">") else end
@@ -721,18 +748,18 @@ class Part:
         self.launch_of((name.start(), end), last, opening, closing, (begin, arguments), None)
 
 
-def has_lambda(arguments):
+def has_lambda(arguments: bytes) -> bool:
     root = parse(b"void f() { g" + arguments + b"; }")
     return any(node.type == "lambda_expression" for node in descend(root))
 
 
-def in_directive(code, at):
+def in_directive(code: bytes, at: int) -> bool:
     """Whether the preprocessor is told what stands there."""
     line = code[:at].replace(b"\\\n", b"  ").rpartition(b"\n")[2]
     return line.lstrip().startswith(b"#")
 
 
-def closed(code, start):
+def closed(code: bytes, start: int) -> int | None:
     """Where the bracket at `start` ends; None where it does not."""
     depth = 0
     for at in range(start, len(code)):
@@ -742,7 +769,7 @@ def closed(code, start):
     return None
 
 
-def opened(code, end):
+def opened(code: bytes, end: int) -> int:
     """Where the list of template arguments that ends at `end` begins."""
     depth = 0
     for at in range(end - 1, -1, -1):
@@ -752,7 +779,7 @@ def opened(code, end):
     return end
 
 
-def rewrite(source, known, refused):
+def rewrite(source: bytes, known: Known, refused: dict[str, str]) -> Rewritten:
     """One file's text as g++ is to read it. What is not supported comes into `refused`."""
     meant = known.macros.meant(words(source))
     has_kernels = b"__global__" in meant and (known.chosen or INLINE & meant)

@@ -122,10 +122,10 @@ def without_ours(said: str) -> str:
     return "".join(f"{line}\n" for line in kept)
 
 
-def header_of_cuda(said, error):
+def header_of_cuda(said: str, error: re.Match[str]) -> tuple[str, str] | None:
     """(header, place that includes it), where an error stands in one of an installed CUDA Toolkit's
     that ours does not take the place of."""
-    chain = []  # of places that include, the innermost first
+    chain: list[re.Match[str]] = []  # of places that include, the innermost first
     for line in reversed(said[: error.start()].splitlines()):
         if not (found := INCLUDED.search(line)):
             break
@@ -140,12 +140,12 @@ def header_of_cuda(said, error):
     return None
 
 
-def is_of_toolkit(file):
+def is_of_toolkit(file: str) -> bool:
     folder = Path(file).parent
     return (folder / "cuda_runtime.h").is_file() and not folder.is_relative_to(ROOT)
 
 
-def explain(said: str, refused: dict, left_out: dict) -> str | None:
+def explain(said: str, refused: dict[str, str], left_out: dict[str, str]) -> str | None:
     """The first error of g++ that is told in one line; None where all are the program's own.
     `left_out` are headers that are included, and where: what they declare is missing."""
     for error in ERROR.finditer(said):
@@ -172,15 +172,16 @@ def explain(said: str, refused: dict, left_out: dict) -> str | None:
         if what := what_of(name):
             return f"{place}: not supported: {what}"
         for header, where in left_out.items():
-            if what_of(header).startswith(WITH_ANY_NAMES):
+            whose = what_of(header) or ""
+            if whose.startswith(WITH_ANY_NAMES):
                 return (
                     f"{place}: not supported: '{name}' is nowhere declared, and {header}, which "
-                    f"{where} includes, belongs to {what_of(header)}"
+                    f"{where} includes, belongs to {whose}"
                 )
     return None
 
 
-def what_of(name):
+def what_of(name: str) -> str | None:
     """What that is, and what to use."""
     for pattern, what, instead in TABLE:
         if re.fullmatch(pattern, name):
@@ -189,4 +190,4 @@ def what_of(name):
 
 
 def is_no_part_of_cuda(header: str) -> bool:
-    return what_of(header).startswith(APART)
+    return (what_of(header) or "").startswith(APART)

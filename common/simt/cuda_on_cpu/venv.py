@@ -4,6 +4,8 @@ import fcntl
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from cuda_on_cpu import ROOT
 
@@ -17,7 +19,7 @@ class LeftOut(Exception):
     """Why this machine cannot have them."""
 
 
-def prepare(folder, requirements, what, install):
+def prepare(folder: Path, requirements: Path, what: str, install: Callable[[str], None]) -> Path:
     """The environment's Python, made anew if this Python or the requirements have changed.
 
     `install` has a package of the system installed, or raises LeftOut."""
@@ -27,7 +29,7 @@ def prepare(folder, requirements, what, install):
         return prepared(folder, requirements, what, install)
 
 
-def prepared(folder, requirements, what, install):
+def prepared(folder: Path, requirements: Path, what: str, install: Callable[[str], None]) -> Path:
     python, stamp = folder / "bin/python3", folder / "requirements.txt"
     wanted = f"{requirements.read_text(encoding='utf-8')}# for Python {sys.version.split()[0]}\n"
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
@@ -38,8 +40,17 @@ def prepared(folder, requirements, what, install):
     if subprocess.run(make, capture_output=True).returncode:
         install("python3-venv")
         subprocess.run(make, check=True)
-    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "2"]
-    done = subprocess.run([*pip, "-r", requirements], capture_output=True, text=True)
+    pip = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        "--retries",
+        "2",
+    ]
+    done = subprocess.run([*pip, "-r", str(requirements)], capture_output=True, text=True)
     if done.returncode and NO_NETWORK.search(done.stderr):
         raise LeftOut(NO_PYPI)
     if done.returncode:

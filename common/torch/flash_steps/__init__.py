@@ -1,9 +1,11 @@
 """The rungs of this repository as an operator of PyTorch: docs/from_pytorch.md."""
 
+from typing import Any
+
 __all__ = ["attention", "attention_paged"]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     """The operator on first use, and PyTorch with it: flash_steps.ladder needs neither."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

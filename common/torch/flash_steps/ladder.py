@@ -1,8 +1,10 @@
 """The rungs of steps/ladder.txt, and which of them can solve a problem."""
 
 import difflib
+import errno
 import functools
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,74 +28,87 @@ class Rung:
     number: str  # "13": where it stands, and nothing else
     name: str  # "flash_attention_2"
     parent: str  # the name of the rung that it changes; "" for a new start
-    types: tuple  # of "fp32", "fp16" and "bf16"
-    head_dims: tuple  # () for any
+    types: tuple[str, ...]  # of "fp32", "fp16" and "bf16"
+    head_dims: tuple[int, ...]  # () for any
     capability: str  # the GPU's, at least: "9.0"; "" for a rung on the CPU
     processes: bool  # whether several of them can share its work, which takes MPI
     idea: str
     folder: Path
 
     @property
-    def cuda(self):
+    def cuda(self) -> bool:
         return bool(self.capability)
 
     @property
-    def backward(self):
+    def backward(self) -> bool:
         """Whether it computes gradients."""
         return self.name.startswith("backward_")
 
     @property
-    def draft(self):
+    def draft(self) -> bool:
         """Whether it needs no chapter, no exercise and no place in a table yet."""
         return self.idea.startswith(DRAFT)
 
     @property
-    def program(self):
+    def program(self) -> str:
         """Its folder, its chapter and its programs: "13_flash_attention_2"."""
         return f"{self.number}_{self.name}"
 
     @property
-    def chapter(self):
+    def chapter(self) -> Path:
         return self.folder.parents[1] / f"docs/{self.program}.md"
 
     @property
-    def kernel_file(self):
-        """The .cu file; on the CPU the .cpp file beside main.cpp. None where there is neither."""
+    def kernel_file(self) -> Path:
+        """The .cu file; on the CPU the .cpp file beside main.cpp. Raises FileNotFoundError."""
         found = sorted(self.folder.glob("*.cu")) or sorted(self.folder.glob("*.cpp"))
-        return next((path for path in found if path.name != "main.cpp"), None)
+        for path in found:
+            if path.name != "main.cpp":
+                return path
+        raise FileNotFoundError(errno.ENOENT, "there is no kernel", str(self.folder))
 
     @property
-    def tensor(self):
+    def tensor(self) -> bool:
         return "fp32" not in self.types
 
     @property
-    def dtype(self):
+    def dtype(self) -> str:
         """The type that it is timed in."""
         return "bf16" if self.tensor else "fp32"
 
 
-def parse(text, root=ROOT):
+def parse(text: str, root: Path = ROOT) -> list[Rung]:
     """The rungs in order. Raises ValueError."""
     rungs = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for at, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         cells = [cell.strip() for cell in line.split("|", 5)]
         if len(cells) != 6 or not re.match(r"\d\d[a-z]?_", cells[0]):
             raise ValueError(
-                f"steps/ladder.txt:{number}: a line is NN_name | parent | types | head dims | "
+                f"steps/ladder.txt:{at}: a line is NN_name | parent | types | head dims | "
                 "capability | idea"
             )
-        program, parent, types, head_dims, capability, idea = cells
-        capability, *needs = capability.split()
-        parent, capability, types = parent.strip("-"), capability.strip("-"), tuple(types.split())
-        head_dims = () if head_dims == "any" else tuple(map(int, head_dims.split()))
-        about = parent, types, head_dims, capability, "MPI" in needs, idea
-        rungs.append(Rung(*program.split("_", 1), *about, root / "steps" / program))
+        program, parent, types, head_dims, needs, idea = cells
+        number, _, name = program.partition("_")
+        capability, *others = needs.split()
+        rungs.append(
+            Rung(
+                number=number,
+                name=name,
+                parent=parent.strip("-"),
+                types=tuple(types.split()),
+                head_dims=() if head_dims == "any" else tuple(map(int, head_dims.split())),
+                capability=capability.strip("-"),
+                processes="MPI" in others,
+                idea=idea,
+                folder=root / "steps" / program,
+            )
+        )
     return rungs
 
 
-def unknown(what, wanted, names):
+def unknown(what: str, wanted: str, names: Sequence[str]) -> str:
     """What to say where none of these names was meant, or one of them was, mistyped."""
     near = difflib.get_close_matches(wanted, names, 1)
     every = ", ".join(names)
@@ -102,7 +117,7 @@ def unknown(what, wanted, names):
     return f"there is no {what} '{wanted}'; {said}"
 
 
-def find(wanted, rungs, what="rung"):
+def find(wanted: str, rungs: Iterable[Rung], what: str = "rung") -> Rung:
     """The rung that `wanted` names, as overlap, 34_overlap or steps/34_overlap/. Raises
     ValueError."""
     key = wanted.rstrip("/").split("/")[-1]
@@ -115,17 +130,17 @@ def find(wanted, rungs, what="rung"):
 
 
 @functools.cache
-def ladder():
+def ladder() -> list[Rung]:
     """The rungs in order."""
     return parse((ROOT / "steps/ladder.txt").read_text(encoding="utf-8"))
 
 
-def is_ordered(rung):
+def is_ordered(rung: Rung) -> bool:
     """Whether it gives the same bits in every run."""
     return rung.name not in UNORDERED
 
 
-def refusal(rung, dtype, head_dim, gpu):
+def refusal(rung: Rung, dtype: str, head_dim: int, gpu: tuple[int, ...] | None) -> str:
     """Why it cannot solve a problem, "" if it can. `gpu` is the capability of the tensors' GPU,
     None on the CPU."""
     if dtype not in rung.types:
@@ -144,7 +159,15 @@ def refusal(rung, dtype, head_dim, gpu):
 
 
 @functools.cache
-def choose(wanted, backward, dtype, head_dim, gpu, ordered=False, few_queries=False):
+def choose(
+    wanted: str,
+    backward: bool,
+    dtype: str,
+    head_dim: int,
+    gpu: tuple[int, ...] | None,
+    ordered: bool = False,
+    few_queries: bool = False,
+) -> Rung:
     """The rung of that name; with "" the highest one that fits. Raises ValueError.
 
     `few_queries`: 16 rows or fewer for each K/V head, its query heads taken together.

@@ -11,9 +11,11 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from flash_steps.ladder import ROOT
+from flash_steps.ladder import ROOT, Rung
 
 FOLDER = ROOT / "build-torch"
 RUNGS, OPERATOR = ROOT / "common/torch", ROOT / "common/torch/operator"  # projects of CMake
@@ -28,13 +30,20 @@ class BuildError(RuntimeError):
     """A rung cannot be built here; one line that says why."""
 
 
-def ran(command, **more):
+def ran(command: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:
     """A command that has ended: `stdout` has what it wrote, stderr among it."""
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-    return subprocess.run(command, encoding="utf-8", errors="replace", **both, **more)
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        **more,
+    )
 
 
-def compiler(variable, usual, comes_with):
+def compiler(variable: str, usual: str, comes_with: str) -> list[str]:
     """The words of the command that starts a compiler."""
     words = shlex.split(os.environ.get(variable, usual)) or [usual]
     if words == ["nvcc"] and not shutil.which("nvcc") and shutil.which(TOOLKIT):
@@ -46,7 +55,7 @@ def compiler(variable, usual, comes_with):
     return words
 
 
-def run(command, environment, compiler):
+def run(command: list[str], environment: dict[str, str], compiler: str) -> None:
     """Runs CMake."""
     done = ran(command, env=environment)
     if done.returncode == 0:
@@ -54,18 +63,18 @@ def run(command, environment, compiler):
     said = done.stdout
     if missing := MISSING.search(said):
         raise BuildError(f"a library is not installed: apt-get install {missing[1]}")
-    reason = ERROR.search(said)
-    reason = reason[0] if reason else (said.strip().splitlines() or ["it said nothing"])[-1]
+    error = ERROR.search(said)
+    reason = error[0] if error else (said.strip().splitlines() or ["it said nothing"])[-1]
     raise BuildError(f"{compiler} failed: {reason.strip()}")
 
 
-def this_processor():
+def this_processor() -> str:
     """What -march=native depends on: another computer may share this folder."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
-def built(kind, target, source, words, *options):
+def built(kind: str, target: str, source: Path, words: list[str], *options: str) -> Path:
     """The file of a target, which is built where it is missing or older than a source.
 
     `kind` and a fingerprint of compiler, processor and options name the build folder. Two processes
@@ -101,7 +110,7 @@ def built(kind, target, source, words, *options):
     return made
 
 
-def library(rung, gpu):
+def library(rung: Rung, gpu: tuple[int, ...] | None) -> Path:
     """The rung's library for a GPU of that compute capability, for the CPU if there is none."""
     if gpu:
         words = compiler("NVCC", "nvcc", "it comes with the CUDA Toolkit")
@@ -113,7 +122,7 @@ def library(rung, gpu):
     return built(backend, rung.program, RUNGS, words, f"-DFLASH_BACKEND={backend}")
 
 
-def cuda_headers():
+def cuda_headers() -> str:
     """The folder of cuda_runtime_api.h; "" without nvcc, or where PyTorch has no use for it."""
     import torch
 
@@ -122,7 +131,7 @@ def cuda_headers():
     return str(folder) if folder and (folder / "cuda_runtime_api.h").is_file() else ""
 
 
-def operator_library():
+def operator_library() -> str:
     """The library that tells PyTorch of the operators."""
     import torch
 
@@ -137,11 +146,11 @@ def operator_library():
 
 
 @functools.cache
-def load(rung, gpu):
+def load(rung: Rung, gpu: tuple[int, ...] | None) -> ctypes.CDLL:
     return ctypes.CDLL(str(library(rung, gpu)))
 
 
-def functions_of(rung, gpu):
+def functions_of(rung: Rung, gpu: tuple[int, ...] | None) -> ctypes.CDLL:
     """The rung's functions of C (rung_entry.cu)."""
     with one_build:
         return load(rung, gpu)

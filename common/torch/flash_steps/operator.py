@@ -3,6 +3,7 @@ rung it shall run."""
 
 import ctypes
 import math
+from typing import Any
 
 import torch
 
@@ -40,20 +41,29 @@ class Found(ctypes.Structure):
     ctypes.c_int,
     ctypes.POINTER(Found),
 )
-def find(rung, backward, ordered, dtype, head_dim, few_queries, device, found):
+def find(
+    rung: bytes,
+    backward: int,
+    ordered: int,
+    dtype: bytes,
+    head_dim: int,
+    few_queries: int,
+    device: int,
+    found: Any,
+) -> int:
     """Chooses a rung, builds its library and loads it. Called once for each kind of tensors."""
     found = found.contents
     try:
         gpu = torch.cuda.get_device_capability(device) if device >= 0 else None
         wanted = rung.decode(), bool(backward), dtype.decode(), head_dim
-        rung = choose(*wanted, gpu, bool(ordered), bool(few_queries))
-        functions = functions_of(rung, gpu)
+        chosen = choose(*wanted, gpu, bool(ordered), bool(few_queries))
+        functions = functions_of(chosen, gpu)
         for name in ("attention", "attention_paged", "workspace_bytes"):
             function = getattr(functions, f"rung_{name}")
             setattr(found, name, ctypes.cast(function, ctypes.c_void_p).value)
-        found.emulated = gpu is None and rung.cuda
-        found.unordered = not is_ordered(rung)
-        found.name = rung.name.encode()
+        found.emulated = gpu is None and chosen.cuda
+        found.unordered = not is_ordered(chosen)
+        found.name = chosen.name.encode()
         return 0
     except BaseException as error:  # an exception cannot pass through C
         found.message = (str(error) or type(error).__name__).encode()[:999]
@@ -67,7 +77,7 @@ forward = torch.ops.flash_steps.attention.default
 forward_paged = torch.ops.flash_steps.attention_paged.default
 
 
-def scale_for(scale, **tensors):
+def scale_for(scale: float | None, **tensors: torch.Tensor) -> float:
     """The factor of the scores, `q` being the first tensor. Raises TypeError where one is none;
     what else may be wrong with them the operator says."""
     for name, x in tensors.items():
@@ -77,7 +87,16 @@ def scale_for(scale, **tensors):
     return 1 / math.sqrt(max(d, 1)) if scale is None else float(scale)
 
 
-def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, backward_rung=None):
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    rung: str | None = None,
+    return_lse: bool = False,
+    backward_rung: str | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """O = softmax(scale Q K^T) V, computed by a rung of the ladder.
 
     q (B, H, N_q, d), k and v (B, H_kv, N_kv, d), contiguous; head h reads head h / (H / H_kv) of k
@@ -100,8 +119,15 @@ def attention(q, k, v, causal=False, scale=None, rung=None, return_lse=False, ba
 
 
 def attention_paged(
-    q, k_pages, v_pages, table, lengths, causal=False, scale=None, return_lse=False
-):
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    table: torch.Tensor,
+    lengths: torch.Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """The same where K and V lie in pages, and each sequence has a length: for decoding.
 
     q (B, H, N_q, d), fp16 or bf16; k_pages and v_pages (pages, H_kv, page, d), with any strides of

@@ -12,9 +12,10 @@ scaled_dot_product_attention's math path before it is written. Needs torch and s
 else needs this: its output is committed.
 """
 
+import argparse
 import math
 import zlib
-from collections import namedtuple
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -25,9 +26,21 @@ GOLDEN = ROOT / "reference/golden"
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-# scale: 0 for the default, 1 / sqrt(d). inputs: "-" for N(0, 1).
-FIELDS = "name batch heads kv_heads q_len kv_len head_dim causal scale dtype inputs gradients about"
-Case = namedtuple("Case", FIELDS)
+class Case(NamedTuple):
+    name: str
+    batch: int
+    heads: int
+    kv_heads: int
+    q_len: int
+    kv_len: int
+    head_dim: int
+    causal: bool
+    scale: float  # 0 for the default, 1 / sqrt(d)
+    dtype: str
+    inputs: str  # "-" for N(0, 1)
+    gradients: bool
+    about: str
+
 
 # Gradients: of small ones, of which each has something that the others have not.
 TABLE = """
@@ -68,27 +81,28 @@ bf16_causal           1  2  1     18   34    64   yes     -      bf16   -       
 """  # noqa: E501
 
 
-def read_case(line):
+def read_case(line: str) -> Case:
     name, *sizes, causal, scale, dtype, inputs, gradients, about = line.split(None, 12)
-    scale = 0.0 if scale == "-" else float(scale)
-    more = causal == "yes", scale, dtype, inputs, gradients == "yes", about
-    return Case(name, *map(int, sizes), *more)
+    B, H, H_kv, N_q, N_kv, d = map(int, sizes)
+    own_scale = 0.0 if scale == "-" else float(scale)
+    more = causal == "yes", own_scale, dtype, inputs, gradients == "yes", about
+    return Case(name, B, H, H_kv, N_q, N_kv, d, *more)
 
 
 CASES = [read_case(line) for line in TABLE.strip().splitlines()[1:]]
 
 
-def scale_of(case):
+def scale_of(case: Case) -> float:
     """As fp32 and back: the problem's scale is an fp32 number."""
     scale = case.scale or 1 / math.sqrt(case.head_dim)
     return torch.tensor(scale, dtype=torch.float64).to(torch.float32).item()
 
 
-def make_inputs(case):
+def make_inputs(case: Case) -> tuple[torch.Tensor, ...]:
     """q, k, v in the case's type. The seed is the name's, so that a new case changes no other."""
     generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
 
-    def normal(*shape):
+    def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     q_shape = (case.batch, case.heads, case.q_len, case.head_dim)
@@ -117,13 +131,15 @@ def make_inputs(case):
     return tuple(x.to(TYPES[case.dtype]) for x in (q, k, v))
 
 
-def visible(case):
+def visible(case: Case) -> torch.Tensor:
     """Which query sees which key."""
     i, j = torch.arange(case.q_len)[:, None], torch.arange(case.kv_len)[None, :]
     return j <= i + (case.kv_len - case.q_len if case.causal else case.kv_len)
 
 
-def defined(case, q, k, v):
+def defined(
+    case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """O and LSE, from the definition."""
     group = case.heads // case.kv_heads  # head h reads K/V head h // group
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
@@ -136,7 +152,9 @@ def defined(case, q, k, v):
     return P @ v, torch.logsumexp(S, dim=-1)
 
 
-def attention(case, q, k, v):
+def attention(
+    case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """O and LSE in float64."""
     q, k, v = (x.double() for x in (q, k, v))
     o, lse = defined(case, q, k, v)
@@ -150,7 +168,9 @@ def attention(case, q, k, v):
     return o, lse
 
 
-def gradients(case, q, k, v):
+def gradients(
+    case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     """dO, and dQ, dK and dV in float64, by autograd."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{case.name} backward".encode()))
     d_o = torch.randn(*q.shape, generator=generator, dtype=torch.float64).to(TYPES[case.dtype])
@@ -158,12 +178,12 @@ def gradients(case, q, k, v):
     return d_o, *torch.autograd.grad(defined(case, *leaves)[0], leaves, d_o.double())
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     backward = "the gradients, from the q, k and v that are there"
     parser.add_argument("--backward", action="store_true", help=backward)
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     cases = [case for case in CASES if case.gradients or not options.backward]
     for case in cases:
         path = GOLDEN / f"{case.name}.safetensors"

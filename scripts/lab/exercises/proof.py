@@ -8,10 +8,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from lab.exercises import building, grading
-from lab.exercises.catalogue import EXPLAIN, FOLDER
+from lab.exercises.catalogue import EXPLAIN, FOLDER, Exercise
 
 
-def measured(exercise):
+def measured(exercise: Exercise) -> float:
     """The answer to a question, counted: by running its rung on the problem that its file names."""
     rung, asked = exercise.rung, exercise.data["measured"]
     building.prepare("simt", rung)
@@ -22,13 +22,13 @@ def measured(exercise):
         buffers = {buffer["name"]: buffer for buffer in kernel.get("buffers", ())}
         kernels.append(kernel | kernel["total"] | {"buffers": buffers})
 
-    def sum_of(count):
+    def sum_of(count: str | list[str]) -> float:
         return sum(grading.value(kernel, count) for kernel in kernels)
 
     return sum_of(asked["count"]) / (sum_of(asked["per"]) if "per" in asked else 1)
 
 
-def tried(exercise, text, expected):
+def tried(exercise: Exercise, text: str, expected: str | None) -> str | None:
     """What is wrong with a grading. `expected` is a pattern of its message; None: it passes."""
     failure = grading.failure_of(exercise, building.file_of(exercise, text))
     if expected is None:
@@ -42,9 +42,10 @@ def tried(exercise, text, expected):
     return None
 
 
-def parts_of(exercise):
+def parts_of(exercise: Exercise) -> list[tuple[str, str, str | None]]:
     """What is tried of it: what, the text, and the message that it should get (None: it passes)."""
-    data, found = exercise.data, [("the solution", exercise.solution, None)]
+    data = exercise.data
+    found: list[tuple[str, str, str | None]] = [("the solution", exercise.solution, None)]
     if exercise.kind == EXPLAIN:
         found.append(("the starter", exercise.starter, "no answer yet"))
         return found + [
@@ -57,7 +58,7 @@ def parts_of(exercise):
     ]
 
 
-def complaints(exercise):
+def complaints(exercise: Exercise) -> tuple[list[str], int]:
     """All that is wrong with an exercise, and how many of its parts were tried."""
     found, every = [], parts_of(exercise)
     if exercise.kind == EXPLAIN and "measured" in exercise.data:
@@ -70,7 +71,7 @@ def complaints(exercise):
     return found, len(every)
 
 
-def prove(wanted, jobs, all_of_them):
+def prove(wanted: list[Exercise], jobs: int, all_of_them: bool) -> int:
     """Proves exercises, `jobs` at a time, and says how it went. The exit code."""
     began, wrong, tries = time.monotonic(), 0, 0
     print("building what judges them", flush=True)
@@ -86,7 +87,7 @@ def prove(wanted, jobs, all_of_them):
     print(f"building {len(set(kernels))} kernels", flush=True)
     building.build_all(kernels, jobs)
 
-    def one(exercise):
+    def one(exercise: Exercise) -> tuple[list[str], int, float]:
         start = time.monotonic()
         return *complaints(exercise), time.monotonic() - start
 

@@ -7,33 +7,38 @@ alone, so one command of each kind is run: a rung on the CPU, one through the SI
 stand-ins in these runs, which compile sources side by side, behind ccache (compiler.py).
 """
 
+import argparse
 import os
 import re
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from lab import cli
-from lab.ladder import ROOT, finished
+from lab.ladder import ROOT, Rung, finished
 
+Command = tuple[str, str]  # the page, and what it prints
 BLOCK = re.compile(
     r"^<!-- build -->[ \t]*\n(?P<fence>`{3,})[^\n]*\n(?P<command>.*?)^(?P=fence)[ \t]*$",
     re.S | re.M,
 )
 
 
-def commands_of(page):
+def commands_of(page: Path) -> list[str]:
     """The build commands that a page prints."""
     text = page.read_text(encoding="utf-8")
     return [match["command"].strip() for match in BLOCK.finditer(text)]
 
 
-def by_kind(root, rungs):
+def by_kind(root: Path, rungs: Iterable[Rung]) -> tuple[dict[str, list[Command]], list[str]]:
     """{command with NN_name in place of a rung's name: its chapters' [(page, command)]}, and what
     is wrong with chapters: none may lack a command, or have another than those of its kind."""
-    kinds, of_kind, problems = {}, {}, []
+    kinds: dict[str, list[Command]] = {}
+    of_kind: dict[tuple[str, bool], tuple[str, list[str]]] = {}
+    problems = []
     for rung in rungs:
         page = root / f"docs/{rung.program}.md"
         if not page.is_file():
@@ -43,8 +48,8 @@ def by_kind(root, rungs):
         general = [command.replace(rung.program, "NN_name") for command in commands]
         for kind, command in zip(general, commands, strict=True):
             kinds.setdefault(kind, []).append((page.name, command))
-        kind = rung.capability, rung.processes
-        first, expected = of_kind.setdefault(kind, (page.name, general))
+        of = rung.capability, rung.processes
+        first, expected = of_kind.setdefault(of, (page.name, general))
         if not general or not all("steps/NN_name/" in command for command in general):
             problems.append(f"{page.name}: no <!-- build --> block builds steps/{rung.program}")
         elif general != expected:
@@ -52,7 +57,7 @@ def by_kind(root, rungs):
     return kinds, problems
 
 
-def check_programs(folder):
+def check_programs(folder: Path) -> str:
     """What is wrong with what a command left in a folder of its own, or ""."""
     programs = [path for path in folder.iterdir() if path.is_file() and os.access(path, os.X_OK)]
     for path in programs:
@@ -63,7 +68,7 @@ def check_programs(folder):
     return "" if programs else "it leaves no program behind"
 
 
-def stand_ins(folder):
+def stand_ins(folder: Path) -> dict[str, str]:
     """The environment in which commands find g++ and nvcc of compiler.py, if there are any."""
     text = Path(__file__).with_name("compiler.py").read_text(encoding="utf-8")
     for tool in filter(shutil.which, ("g++", "nvcc")):
@@ -75,7 +80,7 @@ def stand_ins(folder):
     return os.environ | own
 
 
-def built(command, environment):
+def built(command: str, environment: dict[str, str]) -> str:
     """What is wrong with a command that runs as it is printed, in a folder with links to the
     sources, or ""."""
     with tempfile.TemporaryDirectory() as name:
@@ -93,7 +98,7 @@ def built(command, environment):
         return done.stdout.strip() or check_programs(Path(name))
 
 
-def run(commands, environment):
+def run(commands: Iterable[Command], environment: dict[str, str]) -> tuple[int, int]:
     """(how many commands fail, how many are left out)"""
     failed, left_out = 0, 0
     for page, command in commands:
@@ -112,12 +117,12 @@ def run(commands, environment):
     return failed, left_out
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     every = "every command of every page, not one of each kind"
     parser.add_argument("--all", action="store_true", help=every)
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     kinds, problems = by_kind(ROOT, finished())
     commands = [chapters[0] for chapters in kinds.values()]
     if options.all:

@@ -12,13 +12,15 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+Source = tuple[str, list[str]]  # its name, and its -x
 OF_NVCC = "-Xcompiler"  # what follows it is g++'s
 
 
-def with_options_of_files(words):
+def with_options_of_files(words: Iterable[str]) -> Iterator[str]:
     """A command's words, with those of -optf FILE and @FILE in their place."""
     words = iter(words)
     for word in words:
@@ -29,10 +31,14 @@ def with_options_of_files(words):
             yield word
 
 
-def taken_apart(words):
+def taken_apart(words: Iterable[str]) -> tuple[list[tuple[str, ...]], list[Source], list[str], str]:
     """(options, [(source, its -x)], what only the linker reads, the program) of a command's words.
     An option and its value are one."""
-    options, sources, linked, program, language = [], [], [], "a.out", []
+    options: list[tuple[str, ...]] = []
+    sources: list[Source] = []
+    linked: list[str] = []
+    language: list[str] = []
+    program = "a.out"
     words = iter(words)
     for word in words:
         if word == "-x":
@@ -50,7 +56,7 @@ def taken_apart(words):
     return options, sources, linked, program
 
 
-def for_gxx(options):
+def for_gxx(options: list[tuple[str, ...]]) -> list[str]:
     """The options that nvcc gives to g++ with a .cpp file."""
     found = []
     for option in options:
@@ -61,11 +67,11 @@ def for_gxx(options):
     return found
 
 
-def launcher_of(environment):
+def launcher_of(environment: dict[str, str]) -> list[str]:
     return environment.get("CMAKE_CXX_COMPILER_LAUNCHER", "").split()
 
 
-def main():
+def main() -> int:
     tool, environment = Path(sys.argv[0]).name, os.environ | {"PATH": os.environ["FLASH_PATH"]}
     if "-c" in sys.argv:  # one file, and nothing to link
         return subprocess.run(
@@ -75,7 +81,7 @@ def main():
     words = [word for option in options for word in option]
     launcher = launcher_of(environment)
 
-    def compiled(source, target):
+    def compiled(source: Source, target: str) -> int:
         name, language = source
         own = ["g++", *for_gxx(options)] if name.endswith(".cpp") else [tool, *words]
         command = [*launcher, *own, *language, "-c", name, "-o", target]

@@ -28,6 +28,7 @@ checked.
 Formulas: in $...$ no backslash before punctuation, as in "\\,", which GitHub's Markdown drops.
 """
 
+import argparse
 import difflib
 import html
 import re
@@ -35,6 +36,9 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NotRequired, TypedDict
 from urllib.parse import unquote
 
 from lab import new_rung
@@ -50,25 +54,46 @@ VERBATIM = re.compile(r"<!--.*?-->|(`+)(?:(?!\n\s*\n).)*?\1", re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^\s)>]+)>?\s*\)")  # [text](target), also ![image](target)
 
 
+class Block(TypedDict):
+    """A fenced block, and what the comment on the line before it says."""
+
+    line: int
+    fence: str
+    language: str
+    lines: list[str]
+    kind: str | None  # "excerpt", "illustration" ...
+    source: str
+    changed: NotRequired[bool]  # it has been taken over from the source
+
+
 class Page:
     """A Markdown file: fenced blocks and prose. `problems` are (line, what is wrong)."""
 
-    def __init__(self, path):
-        self.path, self.blocks, self.problems = path, [], []
-        prose, block, comment = [], None, None
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.blocks: list[Block] = []
+        self.problems: list[tuple[int, str]] = []
+        prose: list[str] = []
+        block: Block | None = None
+        comment: tuple[int, str, str] | None = None
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             prose.append("")
             if block:
-                fence = line.strip()
-                if fence.startswith(block["fence"]) and not fence.strip(fence[0]):
+                end = line.strip()
+                if end.startswith(block["fence"]) and not end.strip(end[0]):
                     block = None
                 else:
                     block["lines"].append(line.rstrip())
                 continue
             if fence := FENCE.match(line):
-                _, kind, source = comment or (0, None, None)
-                block = {"line": number, "fence": fence[1], "language": fence[2].lower()}
-                block |= {"lines": [], "kind": kind, "source": source}
+                block = {
+                    "line": number,
+                    "fence": fence[1],
+                    "language": fence[2].lower(),
+                    "lines": [],
+                    "kind": comment[1] if comment else None,
+                    "source": comment[2] if comment else "",
+                }
                 self.blocks.append(block)
                 comment = None
                 continue
@@ -82,20 +107,20 @@ class Page:
         self.prose = "\n".join(prose)
         self.text = VERBATIM.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), self.prose)
 
-    def without_block(self, comment):
+    def without_block(self, comment: tuple[int, str, str] | None) -> None:
         if comment:
             said = f"<!-- {comment[1]} --> is not followed by a fenced block"
             self.problems.append((comment[0], said))
 
-    def line_of(self, place):
+    def line_of(self, place: int) -> int:
         return self.text.count("\n", 0, place) + 1
 
-    def links(self):
+    def links(self) -> list[tuple[int, str]]:
         """(line, target) of every link and image, also of those that run over a line's end."""
         found = LINK.finditer(self.text)
         return [(self.line_of(match.start(1)), html.unescape(match[1])) for match in found]
 
-    def broken_formulas(self):
+    def broken_formulas(self) -> Iterator[tuple[int, str]]:
         for formula in re.finditer(r"(?<![\\$])\$(?!\$)(?:(?!\n\s*\n)[^$])+\$", self.text):
             if eaten := re.search(r"\\[^\w\s]", formula[0]):
                 yield (
@@ -103,9 +128,10 @@ class Page:
                     f"Markdown drops the backslash of {eaten[0]} in a formula between dollar signs",
                 )
 
-    def anchors(self):
+    def anchors(self) -> set[str]:
         """What a link's #part can be: headings as GitHub names them."""
-        names, seen = set(), {}
+        names: set[str] = set()
+        seen: dict[str, int] = {}
         for heading in re.findall(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$", self.prose, re.M):
             # A link counts as its text.
             text = re.sub(r"<[^>]*>", "", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading))
@@ -115,7 +141,7 @@ class Page:
         return names
 
 
-def refresh(root):
+def refresh(root: Path) -> None:
     """Takes changed excerpts over from the sources, and says which."""
     for path in sorted(root.glob("docs/*.md")):
         page, lines = Page(path), path.read_text(encoding="utf-8").splitlines()
@@ -130,7 +156,7 @@ def refresh(root):
             path.write_text(text, encoding="utf-8")
 
 
-def block_problem(block, following, root):
+def block_problem(block: Block, following: Block | None, root: Path) -> str | None:
     """What is wrong with a fenced block, or nothing."""
     if block["kind"] == "excerpt":
         return excerpt_problem(block, root)
@@ -146,7 +172,7 @@ def block_problem(block, following, root):
     return None
 
 
-def parts_of(block):
+def parts_of(block: Block) -> list[tuple[int, list[str]]]:
     """[(its first line in the block, its lines)] of the parts between the lines "// ..."."""
     parts, fresh = [], True
     for number, line in enumerate(block["lines"]):
@@ -163,7 +189,7 @@ def parts_of(block):
     return parts
 
 
-def place_of(part, source, begin):
+def place_of(part: list[str], source: list[str], begin: int) -> tuple[int, int] | None:
     """(first, end) of a part's lines in a source, from `begin` on; None where they are not."""
     wanted, length = dedent(part), len(part)
     for first in range(begin, len(source) - length + 1):
@@ -173,12 +199,12 @@ def place_of(part, source, begin):
     return None
 
 
-def changed_place_of(part, source, begin):
+def changed_place_of(part: list[str], source: list[str], begin: int) -> tuple[int, int] | None:
     """The same by the part's first and last line; None where that is unclear."""
     bare, wanted = [line.strip() for line in source], [line.strip() for line in part]
     ends = [end for end in range(begin, len(bare)) if bare[end] == wanted[-1]]
 
-    def likeness(place):
+    def likeness(place: tuple[int, int]) -> float:
         return difflib.SequenceMatcher(None, wanted, bare[slice(*place)], autojunk=False).ratio()
 
     places = [
@@ -192,7 +218,7 @@ def changed_place_of(part, source, begin):
     return best if best and likeness(best) >= 0.5 else None
 
 
-def excerpt_problem(block, root, write=False):
+def excerpt_problem(block: Block, root: Path, write: bool = False) -> str | None:
     """What is wrong with an excerpt, or nothing; with `write` the block gets the source's lines,
     where they are found."""
     path = root / block["source"]
@@ -221,17 +247,17 @@ def excerpt_problem(block, root, write=False):
     return None
 
 
-def dedent(lines):
+def dedent(lines: list[str]) -> list[str]:
     """The lines without the indentation that all of them share."""
     return textwrap.dedent("\n".join(lines)).split("\n")
 
 
-def code_of(line):
+def code_of(line: str) -> str:
     """A line of a kernel without indentation and comment."""
     return line.split("//")[0].strip()
 
 
-def changes_problem(block):
+def changes_problem(block: Block) -> str | None:
     """What is wrong with a diff block that shows what a rung changes, or nothing."""
     try:
         rung = find(block["source"], ladder())
@@ -250,7 +276,7 @@ def changes_problem(block):
     return None
 
 
-def output_problem(block, following):
+def output_problem(block: Block, following: Block | None) -> str | None:
     if block["language"] != "python" or not following or following["language"] != "text":
         return "<!-- run --> wants a python block, and then a text block with what it prints"
     command = [sys.executable, "-c", "\n".join(block["lines"])]
@@ -262,7 +288,7 @@ def output_problem(block, following):
     return None
 
 
-def link_problem(page, target, root, pages):
+def link_problem(page: Page, target: str, root: Path, pages: dict[Path, Page]) -> str | None:
     path, _, anchor = target.partition("#")
     file = (page.path.parent / unquote(path)).resolve() if path else page.path.resolve()
     if path.startswith("/") or not file.is_relative_to(root):
@@ -277,12 +303,12 @@ def link_problem(page, target, root, pages):
     return None if unquote(anchor) in pages[file].anchors() else "the page has no such heading"
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     write = "take over what has changed in the sources"
     parser.add_argument("--write", action="store_true", help=write)
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     root = ROOT
     if options.write:
         refresh(root)
@@ -290,7 +316,9 @@ def main(options):
     others = [path for path in (root / "README.md", root / "CONTRIBUTING.md") if path.is_file()]
     translated = sorted((root / "docs/zh").glob("*.md"))
     pages = {path.resolve(): Page(path) for path in chapters + translated + others}
-    counts, failed, linked = Counter(), 0, {}
+    counts: Counter[str | None] = Counter()
+    linked: dict[Path, set[Path]] = {}
+    failed = 0
     sources = names.Sources(root)
     for page in list(pages.values()):
         problems = page.problems + list(page.broken_formulas())
@@ -317,9 +345,9 @@ def main(options):
         failed += len(problems)
         for line, problem in sorted(problems):
             print(f"{page.path.relative_to(root)}:{line}: {problem}", file=sys.stderr)
-    for line in [*sources.problems_of_exercises(), *new_rung.complaints(root)]:
+    for complaint in [*sources.problems_of_exercises(), *new_rung.complaints(root)]:
         failed += 1
-        print(line, file=sys.stderr)
+        print(complaint, file=sys.stderr)
     shown = set().union(*linked.values())
     for figure in sorted((root / "docs/figures").glob("*")):
         if figure.resolve() not in shown:
@@ -328,6 +356,6 @@ def main(options):
     print(
         f"{len(linked)} pages: {counts['excerpt']} excerpts, {counts['illustration']} "
         f"illustrations, {counts['run']} programs run, {counts['link']} relative links; "
-        f"{failed or 'no'} problem{'s' * (failed != 1)}"
+        f"{failed or 'no'} problem{'' if failed == 1 else 's'}"
     )
     return 1 if failed else 0

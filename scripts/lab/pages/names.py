@@ -4,10 +4,12 @@ rungs that the text is about or names, and in all that belongs to no rung.
 """
 
 import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 
 from lab.ladder import ladder, pieces
 
-SOURCES = "common", "reference", "scripts", "docs/examples", "docs/experiments", "steps/tests"
+SOURCES = "common", "reference", "scripts", "docs/examples", "steps/tests"
 SUFFIXES = {".cu", ".cpp", ".hpp", ".h", ".py", ".cmake", ""}
 # Of other people's programs: CuTe, Triton, nvcc, PyTorch, and kernels that others have tested.
 OF_OTHERS = set(
@@ -19,14 +21,14 @@ OF_OTHERS = set(
 NOT_PROSE = {"find", "replace", "run", "count", "per", "expect"}  # keys of exercises
 
 
-def is_name(word):
+def is_name(word: str) -> bool:
     """Whether a word is like our names: O_place, key_rows."""
     first, _, rest = word.partition("_")
     ours = first.islower() or len(first) <= 2 and first.isalpha()
     return ours and rest.islower() and "__" not in word and word not in OF_OTHERS
 
 
-def words_below(folder):
+def words_below(folder: Path) -> set[str]:
     """All words of the sources in a folder, and of the names of its files."""
     found = set()
     for path in folder.rglob("*"):
@@ -36,7 +38,7 @@ def words_below(folder):
     return found
 
 
-def quoted(line):
+def quoted(line: str) -> str:
     """What stands in backticks; of a row of a table in its first cell, since others may be about
     other people's code. File names are left out."""
     if line.startswith("|"):
@@ -44,10 +46,11 @@ def quoted(line):
     return " ".join(one for one in line.split("`")[1::2] if not one.endswith((".cu", ".h")))
 
 
-def strings(value, key=""):
+def strings(value: object, key: str = "") -> Iterator[str]:
     """The texts of an exercise's file."""
     if isinstance(value, str):
-        yield from [value] * (key not in NOT_PROSE)
+        if key not in NOT_PROSE:
+            yield value
     elif isinstance(value, list):
         for one in value:
             yield from strings(one, key)
@@ -57,17 +60,17 @@ def strings(value, key=""):
 
 
 class Sources:
-    def __init__(self, root):
+    def __init__(self, root: Path) -> None:
         self.root = root
         self.shared = set().union(*(words_below(root / folder) for folder in SOURCES))
         self.rungs = {rung: words_below(rung.folder) for rung in ladder()}
 
-    def known(self, about):
+    def known(self, about: set[str]) -> set[str] | None:
         """All names that may stand in a text that names these rungs; None where it names none."""
         rungs = [rung for rung in self.rungs if {rung.name, rung.program} & about]
         return self.shared.union(*(self.rungs[rung] for rung in rungs)) if rungs else None
 
-    def problems_of_page(self, path, prose):
+    def problems_of_page(self, path: Path, prose: str) -> list[tuple[int, str]]:
         """[(line, what is wrong)] of a page, by its text without fenced blocks."""
         programs = {rung.program for rung in self.rungs}
         of_links = programs & {path.stem, *pieces(prose)}
@@ -79,11 +82,11 @@ class Sources:
             if known and is_name(word) and word not in known
         ]
 
-    def problems_of_exercises(self):
+    def problems_of_exercises(self) -> Iterator[str]:
         """A line each."""
         for path in sorted(self.root.glob("docs/exercises/*/*/exercise.toml")):
             words = pieces(" ".join(strings(tomllib.loads(path.read_text("utf-8")))))
-            known = self.known({path.parts[-3], *words})
+            known = self.known({path.parts[-3], *words}) or self.shared
             for word in sorted(word for word in {*words} if is_name(word) and word not in known):
                 where = path.relative_to(self.root)
                 yield f"{where}: {word}: no source of the rungs that this exercise names has it"

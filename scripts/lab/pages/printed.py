@@ -9,6 +9,7 @@ numbers have changed.
 Exit code: 0 all is as said, 1 not, 4 what could be run is; scripts/simt cannot, without PyPI.
 """
 
+import argparse
 import difflib
 import os
 import re
@@ -28,7 +29,7 @@ PROFILE = re.compile(
 NOT_EVERYWHERE = "GPU left out"  # how a line begins that some machines do not print
 
 
-def profile_of(words, build):
+def profile_of(words: str, build: Path) -> str:
     """What scripts/profile says of a rung with options."""
     command = [sys.executable, "-Bm", "lab", "profile", "--simt-programs", build, *words.split()]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
@@ -37,11 +38,11 @@ def profile_of(words, build):
     return done.stdout.replace(f"{ROOT}/", "")
 
 
-def without_numbers(line):
+def without_numbers(line: str) -> str:
     return re.sub(r"\d[\d.,]*", "#", line)
 
 
-def shown_of_profile(said, printed):
+def shown_of_profile(said: str, printed: str) -> str:
     """The page's lines with the numbers printed today. Raises ValueError where one is gone."""
     lines, shown = iter(printed.splitlines()), []
     for line in said.splitlines():
@@ -58,14 +59,14 @@ def shown_of_profile(said, printed):
     return "".join(f"{line}\n" for line in shown)
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add(parser, "--simt-programs")
     parser.add_argument("--profiles", action="store_true", help="the profiles that pages show")
     parser.add_argument("--write", action="store_true", help="write what differs")
     parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="default: docs/*.md")
 
 
-def main(options):
+def main(options: argparse.Namespace) -> int:
     count = wrong = left_out = 0
     build = options.simt_programs.resolve()
     no_simt = "" if options.profiles else cli.why_no_simt()

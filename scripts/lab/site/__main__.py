@@ -15,7 +15,7 @@ BUILD = ROOT / "build-site"
 PYTHON = BUILD / "venv/bin/python3"
 
 
-def install(package):
+def install(package: str) -> None:
     """A package of the system, by apt."""
     script = '. scripts/lib/setup.sh; NEEDED=$1; install "$1"'
     command = ["bash", "-c", script, "scripts/site", package]
@@ -23,13 +23,13 @@ def install(package):
         raise LeftOut(f"there is no {package}")
 
 
-def run(module, *arguments):
+def run(module: str, *arguments: str | Path) -> None:
     """Runs a Python module in the virtual environment; ends with its exit code if it fails."""
     if code := subprocess.run([PYTHON, "-B", "-m", module, *arguments], cwd=ROOT).returncode:
         sys.exit(code)
 
 
-def main():
+def main() -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(
         prog="scripts/site",
@@ -47,7 +47,8 @@ def main():
     try:
         prepare(BUILD / "venv", REQUIREMENTS, "Sphinx, MyST and Furo", install)
         print("Building the pages; a warning counts as an error", flush=True)
-        places = ["-c", "docs/site", "-d", BUILD / "doctrees", ROOT, BUILD / "html"]
+        places: list[str | Path] = ["-c", "docs/site", "-d", BUILD / "doctrees"]
+        places += [ROOT, BUILD / "html"]
         run("sphinx", "-b", "html", "-q", "-n", "-W", "--keep-going", "-j", "auto", *places)
         print("build-site/html/index.html is the site", flush=True)
         if options.check:

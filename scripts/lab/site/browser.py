@@ -9,9 +9,17 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 
-from playwright.async_api import TimeoutError, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Playwright,
+    TimeoutError,
+    async_playwright,
+)
 
 WINDOWS = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 AT_ONCE = 3  # pages
@@ -46,14 +54,16 @@ TOO_WIDE = """['html', '.content'].map((name) => document.querySelector(name))
     .reduce((most, part) => Math.max(most, part.scrollWidth - part.clientWidth), 0)"""
 
 
-async def look(context, address, names, problems):
+async def look(
+    context: BrowserContext, address: str, names: list[str], problems: list[str]
+) -> None:
     """Opens one page after the other, of those that are left, and notes what is wrong with each."""
     page, name = await context.new_page(), ""
 
-    def report(problem):
+    def report(problem: str) -> None:
         problems.append(f"{name}: {problem}")
 
-    def heard(message):
+    def heard(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             report(f"on the console: {message.text}")
 
@@ -73,7 +83,7 @@ async def look(context, address, names, problems):
     await page.close()
 
 
-async def search(context, address, problems):
+async def search(context: BrowserContext, address: str, problems: list[str]) -> None:
     """Looks for a few words."""
     page = await context.new_page()
     for word, expected in SEARCHES.items():
@@ -84,10 +94,12 @@ async def search(context, address, problems):
             problems.append(f"search.html: '{word}' does not find {expected}")
 
 
-async def find_moments(context, folder, address, names, problems):
+async def find_moments(
+    context: BrowserContext, folder: Path, address: str, names: list[str], problems: list[str]
+) -> None:
     """Looks for each moment that a page links, in the recording."""
     page = await context.new_page()
-    linked = {}
+    linked: dict[str, dict[str, str]] = {}
     for name in names:
         for recording, moment in TO_MOMENT.findall((folder / name).read_text("utf-8")):
             linked.setdefault(recording, {}).setdefault(moment, name)
@@ -99,20 +111,23 @@ async def find_moments(context, folder, address, names, problems):
                 problems.append(f"{name}: {RECORDINGS}/{recording} has no moment #{moment}")
 
 
-def launch(playwright):
+def launch(playwright: Playwright) -> Awaitable[Browser]:
+    options = ["--host-resolver-rules=MAP * ~NOTFOUND"]
+    if os.getuid() == 0:
+        options.append("--no-sandbox")
     return playwright.chromium.launch(
-        executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
-        args=["--host-resolver-rules=MAP * ~NOTFOUND"] + ["--no-sandbox"] * (os.getuid() == 0),
+        executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=options
     )
 
 
-async def check(folder, address):
+async def check(folder: Path, address: str) -> tuple[list[str], int]:
     """Returns what is wrong with the pages in a folder, and how many pages there are."""
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html"))]
     names = [name for name in names if not name.startswith(RECORDINGS + "/")]
     names.remove("index.html")  # which leads to the first page
     pages = list(names)
-    count, problems = len(names), []
+    count = len(names)
+    problems: list[str] = []
     async with async_playwright() as playwright:
         browser = await launch(playwright)
         context = await browser.new_context()
@@ -123,11 +138,11 @@ async def check(folder, address):
     return problems, count
 
 
-def main():
+def main() -> int:
     """Checks the site in the folder of the command line; returns the exit code."""
     folder = Path(sys.argv[1]).resolve()
     problems, count = asyncio.run(check(folder, folder.as_uri() + "/"))
-    print("\n".join(problems), file=sys.stderr, end="\n" * bool(problems))
+    print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")
     print(f"{count} pages opened in Chromium: {len(problems) or 'no'} problems")
     return 1 if problems else 0
 

@@ -4,8 +4,10 @@ excerpt, recordings of runs, and the language of each page."""
 import gettext
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
+from typing import Any
 
 import sphinx
 from docutils import nodes
@@ -14,13 +16,15 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, find_lexer_class_for_filename
 from sphinx import addnodes
+from sphinx.application import Sphinx
 
 from lab.ladder import ROOT, finished
 
 ZH = "docs/zh/"
+Page = tuple[str, dict[str, str], str]  # its name, what the template shows, the template
 
 
-def fill_in_ladder(app, docname, source):
+def fill_in_ladder(app: Sphinx, docname: str, source: list[str]) -> None:
     """The table of rungs on the first page."""
     if docname == app.config.root_doc:
         app.env.note_dependency(ROOT / "steps/ladder.txt")
@@ -32,14 +36,14 @@ def fill_in_ladder(app, docname, source):
 # ---------------------------------------------------------------- sources
 
 
-def lead_to_sources(app, doctree):
+def lead_to_sources(app: Sphinx, doctree: nodes.document) -> None:
     """Links to files and folders that are no pages lead to pages that show them, and so does the
     line that is put above each excerpt."""
     page = app.env.docname
     folder = PurePosixPath(page).parent
     shown = app.env.metadata[page].setdefault("sources", set())
 
-    def address(name):
+    def address(name: str) -> str:
         if (ROOT / name / "README.md").is_file():
             return relpath(name + "/README.html", folder)
         shown.add(name)
@@ -63,7 +67,7 @@ def lead_to_sources(app, doctree):
         comment.replace_self(nodes.paragraph("", "", link, classes=["excerpt"]))
 
 
-def line_of(excerpt, source):
+def line_of(excerpt: str, source: str) -> int:
     """The line at which an excerpt, up to its first "// ...", begins in the source."""
     lines = [line.strip() for line in source.splitlines()]
     code = [line.strip() for line in excerpt.strip().split("// ...")[0].strip().splitlines()]
@@ -71,7 +75,7 @@ def line_of(excerpt, source):
     return next(found, 1)
 
 
-def source_pages(app):
+def source_pages(app: Sphinx) -> Iterator[Page]:
     """Yields a page for each linked file, and for each linked folder and the files in it."""
     linked = set().union(*(of.get("sources", ()) for of in app.env.metadata.values()))
     folders = {name: files_in(ROOT / name) for name in linked if (ROOT / name).is_dir()}
@@ -86,13 +90,13 @@ def source_pages(app):
         yield page(folder, "".join(entry(app, folder, name) for name in files))
 
 
-def files_in(folder):
+def files_in(folder: Path) -> list[str]:
     """The files below a folder, relative to the root."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return [path.relative_to(ROOT).as_posix() for path in paths if "__pycache__" not in path.parts]
 
 
-def text_of(path):
+def text_of(path: Path) -> str | None:
     """The text of a file; None if it holds none."""
     try:
         return path.read_text(encoding="utf-8")
@@ -100,7 +104,7 @@ def text_of(path):
         return None
 
 
-def entry(app, folder, name):
+def entry(app: Sphinx, folder: str, name: str) -> str:
     """A line of a folder's page."""
     text = escape(relpath(name, folder))
     if text_of(ROOT / name) is None:
@@ -109,7 +113,7 @@ def entry(app, folder, name):
     return f'<p><a href="{relpath(shown + ".html", PurePosixPath(folder).parent)}">{text}</a></p>'
 
 
-def page(name, body):
+def page(name: str, body: str) -> Page:
     """What Sphinx makes an HTML file of."""
     return name, {"title": name, "body": f"<h1>{escape(name)}</h1>\n{body}"}, "page.html"
 
@@ -117,7 +121,7 @@ def page(name, body):
 # ---------------------------------------------------------------- recordings
 
 
-def lead_to_recordings(app, doctree):
+def lead_to_recordings(app: Sphinx, doctree: nodes.document) -> None:
     """<!-- watch: RUNG#MOMENT TEXT --> becomes a link to a recording of the rung (or of
     FILE.cu:ARGUMENT), which is made for the site alone. Browser.py sees to it that the moment is
     there."""
@@ -129,17 +133,19 @@ def lead_to_recordings(app, doctree):
             rung, _, moment = words[1].partition("#")
             watched.add(rung)
             page = f"watch/{recording_of(rung)}.html"
-            address = relpath(page, folder) + f"#{moment}" * bool(moment)
+            address = relpath(page, folder)
+            if moment:
+                address += f"#{moment}"
             link = nodes.reference("", f"Watch it run: {' '.join(words[2:])}", refuri=address)
             comment.replace_self(nodes.paragraph("", "", link, classes=["watch"]))
 
 
-def recording_of(program):
+def recording_of(program: str) -> str:
     """What the page of RUNG, or of FILE.cu:ARGUMENT, is called."""
     return Path(program.partition(":")[0]).stem
 
 
-def make_recordings(app, exception):
+def make_recordings(app: Sphinx, exception: Exception | None) -> None:
     """A page for each rung that a page links the recording of. Without MPI there is no ring to be
     recorded, and its link leads nowhere, which --check does not let pass."""
     watched = set().union(*(of.get("watched", ()) for of in app.env.metadata.values()))
@@ -153,7 +159,13 @@ def make_recordings(app, exception):
 # ---------------------------------------------------------------- languages
 
 
-def speak(app, pagename, templatename, context, doctree):
+def speak(
+    app: Sphinx,
+    pagename: str,
+    templatename: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
     """A page knows its language and where it stands in the other one."""
     chinese = pagename.startswith(ZH)
     name = pagename.removeprefix(ZH if chinese else "docs/")
@@ -168,7 +180,7 @@ def speak(app, pagename, templatename, context, doctree):
         context.update(language="zh-CN", _=translations.gettext, gettext=translations.gettext)
 
 
-def setup(app):
+def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("source-read", fill_in_ladder)
     app.connect("doctree-read", lead_to_sources, priority=400)  # before links become downloads

@@ -1,9 +1,9 @@
 """lab mutations: which mutants a kernel has."""
 
 import pytest
+from cuda_on_cpu.compiling import use_grammar
 from lab import mutations
 from lab.ladder import LabError, cuda_rungs
-from lab.simt.compiling import use_grammar
 
 
 @pytest.fixture(scope="module", autouse=True)
