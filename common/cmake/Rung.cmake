@@ -145,7 +145,7 @@ function(flash_add_recorded name rung)
   target_link_libraries(${name}_recorded PRIVATE ${rung}_main ${name}_recorded_kernel flash_cli)
 endfunction()
 
-# flash_add_watched_twins(NN_name capability SOURCE...): the program and the test of a rung again, with kernels that are compiled to
+# flash_add_watched_twins(NN_name capability SOURCE...): program and test of a rung again, with kernels that are compiled to
 # be watched. NN_name hands over to NN_name_watched for --profile and --detect. Under test_NN_name_watched runs the
 # suite's list for detectors, and the shorter one in three more schedules. Where copies are asynchronous they land early
 # and late, and there are more schedules: in the last of them one thread runs only when no other can. A block may have as
