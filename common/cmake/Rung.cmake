@@ -125,7 +125,7 @@ function(flash_add_rung name types head_dims capability needs)
     "Usage: ${short_name} .*one head:[ \n]+${head_dims}[ \n]+[(].*Q, K, V and O:[ \n]+${types}[ \n]+[(]")
 
   if(cuda AND FLASH_BACKEND STREQUAL "simt")
-    flash_add_observed_twins(${name} ${kernel_sources})
+    flash_add_observed_twins(${name} ${capability} ${kernel_sources})
   endif()
 endfunction()
 
@@ -145,13 +145,13 @@ function(flash_add_recorded name rung)
   target_link_libraries(${name}_recorded PRIVATE ${rung}_main ${name}_recorded_kernel flash_cli)
 endfunction()
 
-# flash_add_observed_twins(NN_name SOURCE...): the program and the test of a rung again, with kernels that are compiled to
+# flash_add_observed_twins(NN_name capability SOURCE...): program and test of a rung again, with kernels that are compiled to
 # be watched. NN_name hands over to NN_name_observed for --profile and --detect. Under test_NN_name_observed runs the
 # suite's list for detectors, and the shorter one in three more schedules. Where copies are asynchronous they land early
 # and late, and there are more schedules: in the last of them one thread runs only when no other can. A block may have as
 # much shared memory as on an A100 (163 KiB), an RTX 3090 or 4090 (99) and an H100 (227): tiles must fit each, and may
 # depend on it.
-function(flash_add_observed_twins name)
+function(flash_add_observed_twins name capability)
   add_library(${name}_observed_kernel OBJECT ${ARGN})
   target_link_libraries(${name}_observed_kernel PUBLIC flash_device)
   flash_observe(${name}_observed_kernel)
@@ -166,8 +166,8 @@ function(flash_add_observed_twins name)
   target_link_libraries(test_${name}_observed PRIVATE ${name}_main ${name}_observed_kernel flash_conformance)
   set(runs in-order,late,163 reverse,early,99 ahead:1,late,227 shuffle:1,early,99)
   list(FILTER ARGN INCLUDE REGEX "[.]cu$")
-  file(STRINGS ${ARGN} copies ENCODING UTF-8 REGEX "cp_async_|tma_load")
-  if(copies MATCHES "tma_load") # for Hopper, whose blocks have 227 KiB
+  file(STRINGS ${ARGN} copies ENCODING UTF-8 REGEX "cp_async_")
+  if(capability STREQUAL "9.0") # Hopper, whose blocks have 227 KiB and whose copies are asynchronous
     set(runs in-order,late,227 reverse,early,227 ahead:1,late,227 shuffle:1,early,227 starve:133,early,227)
   elseif(copies) # late and early landings, in two schedules of each kind
     list(APPEND runs ahead:3,early,163 shuffle:2,late,227 starve:37,early,163)

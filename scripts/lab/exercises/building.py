@@ -19,10 +19,11 @@ from lab.ladder import Rung
 
 T = TypeVar("T")
 Kernel = tuple[Rung, Path]
+Command = tuple[str, ...]  # the first words of one that judges a kernel; those that say how follow
 
 preparing = threading.Lock()
 prepared: dict[str, set[str]] = {"simt": set(), "cuda": set()}  # targets
-up_to_date: set[str] = set()  # targets of preset simt that build_all has built
+in_proofs: dict[Kernel, Command] = {}  # what build_all has built
 
 
 def once(function: Callable[..., T]) -> Callable[..., T]:
@@ -103,12 +104,19 @@ def locked(preset: str) -> Iterator[Path]:
 
 def listed(path: Path, kernels: Iterable[Kernel]) -> None:
     """Adds (rung, kernel) pairs to the list, whose change makes CMake configure anew."""
+    add(
+        path,
+        {
+            f"{judge_of(rung, kernel)}|{rung.program}|{kernel}"
+            for rung, kernel in kernels
+            if kernel != rung.kernel_file
+        },
+    )
+
+
+def add(path: Path, wanted: set[str]) -> None:
+    """Adds lines to the list."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    wanted = {
-        f"{judge_of(rung, kernel)}|{rung.program}|{kernel}"
-        for rung, kernel in kernels
-        if kernel != rung.kernel_file
-    }
     if new := sorted(wanted - set(lines)):
         path.write_text("\n".join([*lines, *new, ""]), encoding="utf-8")
         if not (path.parents[1] / "build.ninja").exists():  # make reads its targets but once
@@ -133,49 +141,95 @@ def built(
     return said or "it does not build" if done.returncode else None
 
 
+def in_one_file(rung: Rung, kernels: list[Path]) -> tuple[str, str]:
+    """Kernels of a rung, one after the other, as one source for the compiler, and its main.cpp for
+    each of them, as another one. Each kernel is in a namespace of its own, and #line says where it
+    is from. The program's first word says whose main is meant: its number."""
+    header = rung.kernel_file.with_suffix(".hpp")
+    include = f'#include "{header.relative_to(ROOT)}"\n'
+    sources: list[str] = []
+    mains: list[str] = []
+    cases: list[str] = []
+    for number, kernel in enumerate(kernels):
+
+        def own(path: Path, number: int = number) -> str:
+            text = path.read_text(encoding="utf-8").replace("#pragma once\n", "\n")
+            text = text.replace(include, "\n").replace("int main(", f"int main_{number}(")
+            text = text.replace(f"namespace {rung.name} ", f"namespace {rung.name}_{number} ")
+            text = text.replace(f"{rung.name}::", f"{rung.name}_{number}::")
+            return f'#line 1 "{path}"\n{text}'
+
+        sources += [own(header), own(kernel)]
+        mains += [own(header), own(rung.folder / "main.cpp")]
+        cases.append(f'    if (name == "{number}") return main_{number}(argc - 1, argv + 1);\n')
+    mains += [
+        "#include <string>\nint main(int argc, char** argv) {\n",
+        '    const std::string name = argc > 1 ? argv[1] : "";\n',
+        *cases,
+        "    return 2;\n}\n",
+    ]
+    return "".join(sources), "".join(mains)
+
+
 def build_all(kernels: list[Kernel], jobs: int) -> None:
-    """Builds kernels, (rung, file) pairs, at once. Those that fail are left to compiled()."""
-    of_rungs: dict[Rung, set[str]] = {}
+    """Builds kernels, (rung, file) pairs, at once: those of a rung in one program, since most of
+    what a compiler does for one it does for all. Where that fails they are left to compiled()."""
+    of_rungs: dict[Rung, list[Path]] = {}
+    programs: dict[Rung, str] = {}
     for rung, kernel in kernels:
-        of_rungs.setdefault(rung, set()).add(judge_of(rung, kernel))
-    every = sorted(set().union(*of_rungs.values()))
-    ninja = (build_folder("simt") / "build.ninja").exists()
-    options = ["--parallel", str(jobs)]
+        if kernel != rung.kernel_file and kernel not in of_rungs.setdefault(rung, []):
+            of_rungs[rung].append(kernel)
     with locked("simt") as path:
-        listed(path, kernels)
-        if not every or not built("simt", every, options, ["-k", "0"] if ninja else ["-k"]):
-            up_to_date.update(every)
-            return
-        for targets in of_rungs.values():
-            if not built("simt", targets, options):
-                up_to_date.update(targets)
+        for rung, own in of_rungs.items():
+            folder = proofs() / rung.program
+            folder.mkdir(parents=True, exist_ok=True)
+            files = folder / rung.kernel_file.name, folder / "main.cpp"
+            for file, text in zip(files, in_one_file(rung, own), strict=True):
+                if not file.exists() or file.read_text(encoding="utf-8") != text:
+                    file.write_text(text, encoding="utf-8")
+            programs[rung] = f"exercise_{rung.program}_proof"
+            add(path, {"|".join([programs[rung], rung.program, *map(str, files)])})
+        ninja = (build_folder("simt") / "build.ninja").exists()
+        every, options = programs.values(), ["--parallel", str(jobs)]
+        failed = every and built("simt", every, options, ["-k", "0"] if ninja else ["-k"])
+        for rung, program in programs.items():
+            if not failed or not built("simt", [program]):
+                word = str(build_folder("simt") / "docs/exercises" / program)
+                for number, kernel in enumerate(of_rungs[rung]):
+                    in_proofs[rung, kernel] = word, str(number)
 
 
 @once
-def compiled(rung: Rung, kernel: Path, preset: str) -> tuple[Path, None] | tuple[None, str]:
-    """(the program, None), or (None, what the compiler said)."""
+def compiled(rung: Rung, kernel: Path, preset: str) -> tuple[Command, None] | tuple[None, str]:
+    """(the words of the command that judges it, None), or (None, what the compiler said)."""
+    if preset == "simt" and (rung, kernel) in in_proofs:
+        return in_proofs[rung, kernel], None
     target = judge_of(rung, kernel)
-    program = build_folder(preset) / "docs/exercises" / target
-    if target in prepared[preset] or preset == "simt" and target in up_to_date:
-        return program, None
+    command = (str(build_folder(preset) / "docs/exercises" / target),)
+    if target in prepared[preset]:
+        return command, None
     with locked(preset) as path:
         listed(path, [(rung, kernel)])
         complaint = built(preset, [target])
-    return (None, complaint) if complaint else (program, None)
+    return (None, complaint) if complaint else (command, None)
 
 
 def forget_all_but(kernels: Iterable[Kernel]) -> None:
     """Removes what earlier proofs have left: kernels, and their programs."""
-    wanted = {str(kernel) for _, kernel in kernels}
+    wanted = {kernel.parent for _, kernel in kernels}
+    wanted |= {proofs() / rung.program for rung, _ in kernels}
+    for folder in proofs().glob("*"):
+        if folder not in wanted:
+            shutil.rmtree(folder, ignore_errors=True)
     with locked("simt") as path:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = []
         for line in lines:
-            target, _, kernel = line.split("|")
-            if kernel in wanted or not kernel.startswith(f"{proofs()}/"):
+            target, _, kernel, *mains = line.split("|")
+            # Kernels by themselves are of the days before, or do not compile with the others.
+            if Path(kernel).exists() and (mains or not kernel.startswith(f"{proofs()}/")):
                 kept.append(line)
             else:
                 (build_folder("simt") / "docs/exercises" / target).unlink(missing_ok=True)
-                shutil.rmtree(Path(kernel).parent, ignore_errors=True)
         if kept != lines:
             path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")

@@ -182,7 +182,7 @@ def classified(findings: list[dict[str, str]], where: str = "", shown_by: str = 
 
 @building.once
 def judged(
-    program: Path,
+    program: building.Command,
     verb: str,
     dims: str,
     longest: int,
@@ -197,7 +197,7 @@ def judged(
     options = ("FLASH_SIMT_SCHEDULE", "FLASH_SIMT_CP_ASYNC", "FLASH_SIMT_SHARED_KIB")
     environment |= zip(options, run)
     settings = "".join(f"{name}={value} " for name, value in zip(options, run) if run != RUNS[0])
-    words = [str(program), verb, dims, str(longest)] + ([kind] if kind else [])
+    words = [*program, verb, dims, str(longest)] + ([kind] if kind else [])
     in_run = f", order of threads {run[0]}, copies land {run[1]}" if run and detectors else ""
     how: dict[str, Any] = {"cwd": ROOT, "env": environment}
     try:
@@ -220,7 +220,7 @@ def judged(
     return len(lines), None
 
 
-def detected(program: Path, dims: str, longest: int, at_once: int) -> Failure | None:
+def detected(program: building.Command, dims: str, longest: int, at_once: int) -> Failure | None:
     """The first Failure that a detector reports, in any of the runs."""
     failure = None
     with ThreadPoolExecutor(at_once) as pool:
@@ -234,11 +234,11 @@ def detected(program: Path, dims: str, longest: int, at_once: int) -> Failure | 
 
 
 @building.once
-def counts(program: Path, problem: str) -> dict[str, Any]:
+def counts(program: building.Command, problem: str) -> dict[str, Any]:
     """What one problem, "N_q N_kv d full|causal", costs: the profile."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "counts.json"
-        command = [str(program), "count", *problem.split(), str(file)]
+        command = [*program, "count", *problem.split(), str(file)]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
         return json.loads(file.read_text(encoding="utf-8"))
 
@@ -259,7 +259,7 @@ def kernels(profile: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [kernel for kernel in profile["kernels"] if name in kernel["name"]]
 
 
-def over_budget(program: Path, budget: dict[str, Any]) -> tuple[Failure | None, str]:
+def over_budget(program: building.Command, budget: dict[str, Any]) -> tuple[Failure | None, str]:
     """A Failure when the kernel costs more than the budget, else None; and what it costs."""
     chosen = kernels(counts(program, budget["run"]), budget.get("kernel", ""))
     spent = sum(value(kernel["total"], budget["count"]) for kernel in chosen)
@@ -278,7 +278,7 @@ def over_budget(program: Path, budget: dict[str, Any]) -> tuple[Failure | None, 
     return Failure("over the budget", "\n".join(said), where, budget["why"].strip()), line
 
 
-def dearer(exercise: Exercise, program: Path) -> Failure | None:
+def dearer(exercise: Exercise, program: building.Command) -> Failure | None:
     """A Failure when the kernel pays more than its starter for anything in COSTS, else None."""
     file = building.file_of(exercise, exercise.starter)
     starter, complaint = building.compiled(exercise.rung, file, "simt")

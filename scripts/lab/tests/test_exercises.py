@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from lab.exercises import catalogue, command, grading
+from lab.exercises import building, catalogue, command, grading
 from lab.exercises.catalogue import EXPLAIN, KINDS, MAKE_IT_CHEAPER, ROOT, Refusal
 
 EVERY = catalogue.everything()
@@ -47,6 +47,17 @@ def test_edits_find_text_whatever_its_white_space_and_comments():
         ("a(1); //", "x; // of x\n// above\nc;\ny;"),
     ):
         assert catalogue.edited(source, [{"find": find, "replace": "c;"}], "t") == left
+
+
+def test_kernels_in_one_file_share_no_name():
+    for rung in {one.rung for one in EVERY}:
+        kernels, mains = building.in_one_file(rung, [rung.kernel_file, rung.kernel_file])
+        for text in (kernels, mains):
+            assert "#pragma once" not in text and '#include "steps/' not in text, rung.name
+            assert text.count(f"namespace {rung.name}_0 {{") == text.count(f"{rung.name}_1 {{") > 0
+            assert f"namespace {rung.name} {{" not in text and f" {rung.name}::" not in text
+        assert kernels.count(f'#line 1 "{rung.kernel_file}"') == 2
+        assert [mains.count(f"int main{which}(") for which in ("_0", "_1", "")] == [1, 1, 1]
 
 
 def test_counters_go_by_name_or_by_a_list_of_names():
