@@ -11,9 +11,8 @@ fly.
 --series: time against N. 16,384 tokens in sequences of 512 to 16,384, 32 heads, d = 64, as the
 papers measure. The rungs on the processor run once, and of each head some 256 rows are checked.
 
---memory: memory against N, of standard attention (naive_attention and cuda_naive) and of tiles
-(one_pass_softmax, flash_attention_2 and the last): (1, 8, N, 64), N from 1024 on, until standard
-attention no longer fits.
+--memory: memory against N, of the rungs on the processor, of cuda_naive, flash_attention_2 and the
+last: (1, 8, N, 64), N from 1024 on, until standard attention no longer fits.
 
 Prints a table; the folder `bench` in the build folder gets the record, and a page with pictures
 where matplotlib is (apt install python3-matplotlib). Build the target rungs first, by the preset
