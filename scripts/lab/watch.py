@@ -3,6 +3,7 @@ writes one HTML file that replays it in a browser, step by step. It needs no GPU
 
     ./scripts/watch flash_attention_2
     ./scripts/watch overlap --block 1 --schedule reverse --causal
+    ./scripts/watch mma_sync --moment conflict=K
     ./scripts/watch docs/examples/unseen_races.cu slot
     ./scripts/watch flash_attention_2.1    # your working copy of an exercise
 
@@ -167,6 +168,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", metavar="K", help="a part of its name (the longest run)")
     parser.add_argument("--block", metavar="B", help="x or x,y,z (0; of a fault, its own)")
     parser.add_argument("--schedule", metavar="S", help="reverse, ahead:W, shuffle:N or starve:T")
+    parser.add_argument("--moment", metavar="M", help="where to begin, as fault or load=K")
     parser.add_argument("--output", metavar="FILE", help="the page (build-simt/watch/RUNG.html)")
     parser.add_argument("--no-browser", action="store_true", help="only write the page")
     cli.add(parser, "--simt-programs")
@@ -292,8 +294,9 @@ def main(options: argparse.Namespace) -> int:
         write(page(one, name, options.simt_programs, beside), path)
     if "fault" in trace:
         print(trace["fault"]["text"])
+    moment = f"#{options.moment}" if options.moment else ""
     for one, path in pages:
-        print(f"{len(one['steps']['warp']):,} steps, {path.stat().st_size:,} bytes: {path}")
+        print(f"{len(one['steps']['warp']):,} steps, {path.stat().st_size:,} bytes: {path}{moment}")
     if not options.no_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        webbrowser.open(output.resolve().as_uri())
+        webbrowser.open(output.resolve().as_uri() + moment)
     return 0
