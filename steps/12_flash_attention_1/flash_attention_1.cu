@@ -26,22 +26,22 @@ constexpr int threads = 1024; // a head has only one block, so the block is as l
 constexpr int warps = threads / 32;
 constexpr unsigned every_lane = 0xffffffff;
 
-/// Tile sizes, and what a block keeps in shared memory: at most 99 KiB, which every GPU from
-/// compute capability 8.0 on has.
 template <int d> struct Tile {
     static constexpr int Br = d == 128 ? 32 : 64; // queries
     static constexpr int Bc = 64;                 // keys
     // The lanes of a warp read one column of K, each from a row of its own. With an odd row length
     // these 32 numbers lie in 32 different banks.
     static constexpr int K_stride = d + 1;
+};
 
-    static constexpr int Q_smem = 0; // where each tile begins, in floats
-    static constexpr int K_smem = Q_smem + Br * d;
-    static constexpr int V_smem = K_smem + Bc * K_stride;
-    static constexpr int S_smem = V_smem + Bc * d;
-    static constexpr int keep_smem = S_smem + Br * Bc;
-    static constexpr int add_smem = keep_smem + Br;
-    static constexpr int floats = add_smem + Br;
+/// What a block keeps in shared memory: at most 99 KiB, which every GPU from compute capability 8.0
+/// on has.
+template <int d> struct Shared {
+    using T = Tile<d>;
+    float Q[T::Br][d], K[T::Bc][T::K_stride], V[T::Bc][d];
+    float S[T::Br][T::Bc]; // S, then P in its place
+    float keep[T::Br];     // what a row of O is multiplied by,
+    float add[T::Br];      // and what P V is, before it is added
 };
 
 __device__ float warp_max(float x) {
@@ -76,13 +76,13 @@ __global__ __launch_bounds__(threads) void flash_attention_1(const float* Q, con
     using T = Tile<d>;
     constexpr int Br = T::Br;
     constexpr int Bc = T::Bc;
-    float* smem = flash::dynamic_shared<float>();
-    float* Q_smem = smem + T::Q_smem;
-    float* K_smem = smem + T::K_smem;
-    float* V_smem = smem + T::V_smem;
-    float* S_smem = smem + T::S_smem;       // S, then P in its place
-    float* keep_smem = smem + T::keep_smem; // what a row of O is multiplied by,
-    float* add_smem = smem + T::add_smem;   // and what P V is, before it is added
+    Shared<d>& smem = *flash::dynamic_shared<Shared<d>>();
+    float* Q_smem = smem.Q[0];
+    float* K_smem = smem.K[0];
+    float* V_smem = smem.V[0];
+    float* S_smem = smem.S[0];
+    float* keep_smem = smem.keep;
+    float* add_smem = smem.add;
 
     const int64_t head = blockIdx.x;
     const int warp = threadIdx.x / 32;
@@ -190,8 +190,8 @@ void run(const flash::Problem& p, const float* Q, const float* K, const float* V
     flash::Workspace parts(workspace);
     float* const l = parts.part<float>(p.lse_size(), "l");
     float* const m = parts.part<float>(p.lse_size(), "m");
-    flash::launch(flash_attention_1<d>, heads, threads, Tile<d>::floats * sizeof(float), Q, K, V, O,
-                  LSE, l, m, group, N_q, N_kv, p.scale, p.causal);
+    flash::launch(flash_attention_1<d>, heads, threads, sizeof(Shared<d>), Q, K, V, O, LSE, l, m,
+                  group, N_q, N_kv, p.scale, p.causal);
 }
 
 } // namespace

@@ -30,8 +30,6 @@ constexpr int threads = 256;
 constexpr int warps = threads / 32;
 constexpr unsigned every_lane = 0xffffffff;
 
-/// Tile sizes, and what a block keeps in shared memory: at most 99 KiB, which every GPU from
-/// compute capability 8.0 on has.
 template <int d> struct Tile {
     static constexpr int Br = 64; // queries
     static constexpr int Bc = 32; // keys: one per lane
@@ -39,12 +37,14 @@ template <int d> struct Tile {
     // The lanes of a warp read one column of K, each from a row of its own. With an odd row length
     // these 32 numbers lie in 32 different banks.
     static constexpr int K_stride = d + 1;
+};
 
-    static constexpr int Q_smem = 0; // where each tile begins, in floats
-    static constexpr int K_smem = Q_smem + Br * d;
-    static constexpr int V_smem = K_smem + Bc * K_stride;
-    static constexpr int P_smem = V_smem + Bc * d;
-    static constexpr int floats = P_smem + Br * Bc;
+/// What a block keeps in shared memory: at most 99 KiB, which every GPU from compute capability 8.0
+/// on has.
+template <int d> struct Shared {
+    using T = Tile<d>;
+    float Q[T::Br][d], K[T::Bc][T::K_stride], V[T::Bc][d];
+    float P[T::Br][T::Bc];
 };
 
 __device__ float warp_max(float x) {
@@ -82,11 +82,11 @@ __global__ __launch_bounds__(threads) void flash_attention_2(const float* Q, con
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const int row0 = warp * T::warp_rows; // the warp's first row in the tile of Q
-    float* smem = flash::dynamic_shared<float>();
-    float* Q_smem = smem + T::Q_smem + row0 * d; // these two are the warp's own
-    float* P_smem = smem + T::P_smem + row0 * Bc;
-    float* K_smem = smem + T::K_smem;
-    float* V_smem = smem + T::V_smem;
+    Shared<d>& smem = *flash::dynamic_shared<Shared<d>>();
+    float* Q_smem = smem.Q[row0]; // these two are the warp's own
+    float* P_smem = smem.P[row0];
+    float* K_smem = smem.K[0];
+    float* V_smem = smem.V[0];
 
     const int64_t head = blockIdx.x / Tr;
     const int i0 = blockIdx.x % Tr * Br;
@@ -116,7 +116,7 @@ __global__ __launch_bounds__(threads) void flash_attention_2(const float* Q, con
         }
     }
 
-    load_tile<d>(smem + T::Q_smem, d, Q, Br, rows);
+    load_tile<d>(smem.Q[0], d, Q, Br, rows);
     for (int j0 = 0; j0 < keys; j0 += Bc) {
         __syncthreads(); // slower warps still read K_smem and V_smem of the pass before
         load_tile<d>(K_smem, T::K_stride, K + int64_t{j0} * d, Bc, N_kv - j0);
@@ -186,8 +186,8 @@ void run(const flash::Problem& p, const float* Q, const float* K, const float* V
     const int Tr = static_cast<int>(flash::ceil_div(N_q, Tile<d>::Br));
     // One dimension for tiles and heads, because y and z of a grid end at 65535.
     const int blocks = flash::as_int(p.batch * p.heads * Tr, "batch x heads x tiles of Q");
-    flash::launch(flash_attention_2<d>, blocks, threads, Tile<d>::floats * sizeof(float), Q, K, V,
-                  O, LSE, Tr, group, N_q, N_kv, p.scale, p.causal);
+    flash::launch(flash_attention_2<d>, blocks, threads, sizeof(Shared<d>), Q, K, V, O, LSE, Tr,
+                  group, N_q, N_kv, p.scale, p.causal);
 }
 
 } // namespace
