@@ -16,19 +16,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lab import watch, watch_tiles
 from lab.ladder import ROOT, LabError
 
-try:
+if TYPE_CHECKING:
     from PIL import Image
-    from playwright.sync_api import Browser, Error, sync_playwright
-
-    from lab.site.browser import launch
-except ModuleNotFoundError as missing:
-    needed = f"{sys.executable} has no {missing.name}: pip install playwright pillow"
-    raise LabError(needed) from missing
+    from playwright.sync_api import Browser
 
 PROGRAM = ROOT / "docs/examples/block_sum.cu"
 FIGURE = ROOT / "docs/figures/watch"
@@ -131,7 +126,7 @@ def recorded_page(folder: Path) -> str:
     return watch.page(trace, PROGRAM.stem, folder)
 
 
-def screenshots(browser: Browser, page_file: Path) -> Iterator[bytes]:
+def screenshots(browser: "Browser", page_file: Path) -> Iterator[bytes]:
     """A PNG of each frame."""
     page = browser.new_page(viewport=WINDOW, device_scale_factor=SHARPNESS, color_scheme="light")
     page.goto(page_file.as_uri())
@@ -144,8 +139,17 @@ def screenshots(browser: Browser, page_file: Path) -> Iterator[bytes]:
             yield page.screenshot()
 
 
-def pictures() -> list[Image.Image]:
+def pictures() -> list["Image.Image"]:
     """The frames. Records the run first."""
+    try:
+        from PIL import Image
+        from playwright.sync_api import Error, sync_playwright
+
+        from lab.site.browser import launch
+    except ModuleNotFoundError as missing:
+        needed = f"{sys.executable} has no {missing.name}: pip install playwright pillow"
+        raise LabError(needed) from missing
+
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         try:
             browser = launch(playwright)
@@ -163,8 +167,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, default=FIGURE, metavar="FILE", help=where)
 
 
-def in_few_colours(frames: list[Image.Image]) -> list[Image.Image]:
+def in_few_colours(frames: list["Image.Image"]) -> list["Image.Image"]:
     """The frames with one palette, so that a GIF need not repeat what stays."""
+    from PIL import Image
+
     width, height = frames[0].size
     strip = Image.new("RGB", (width, height * len(frames)))
     for i, frame in enumerate(frames):
